@@ -1,0 +1,33 @@
+//! The named bounds of queues, buffers and fields (DESIGN invariant 9).
+//!
+//! A length from the wire is compared with its limit before anything is
+//! allocated for it. Units are the last word of a name.
+
+/// Largest NFS READ and WRITE over TCP, in bytes (rtmax, wtmax).
+pub const NFS_TCP_IO_BYTES_MAX: usize = 1 << 20;
+
+/// Largest NFS READ and WRITE over UDP, in bytes: fits one datagram with room
+/// for the RPC and NFS headers.
+pub const NFS_UDP_IO_BYTES_MAX: usize = 32 << 10;
+
+/// Largest RPC record accepted over TCP, in bytes: the largest WRITE, its
+/// headers and the largest file handle, credential and verifier.
+pub const RPC_RECORD_BYTES_MAX: usize = NFS_TCP_IO_BYTES_MAX + 4096;
+
+/// Longest file name, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Longest symbolic link text and longest MOUNT path, in bytes.
+pub const PATH_BYTES_MAX: usize = 4095;
+
+/// Supplementary groups in AUTH_SYS (RFC 5531, appendix A).
+pub const AUTH_SYS_GROUPS_MAX: usize = 16;
+
+/// Opaque attributes of an object, in bytes.
+pub const OBJECT_ATTRIBUTES_BYTES_MAX: usize = 512;
+
+/// Largest file, in bytes (offsets stay below 2^63, RFC 1813 clients use signed ones).
+pub const FILE_BYTES_MAX: u64 = (1 << 63) - 1;
+
+/// Largest single object read or write between parts, in bytes.
+pub const OBJECT_IO_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,11 @@
+//! Types that every box shares: [`Time`], [`AlignedBuffer`] and [`Payload`].
+//!
+//! Nothing here does I/O or reads a clock.
+
+mod buffer;
+mod payload;
+mod time;
+
+pub use buffer::{AlignedBuffer, BLOCK_BYTES, is_aligned};
+pub use payload::Payload;
+pub use time::{Time, WallTime};

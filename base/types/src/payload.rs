@@ -1,0 +1,200 @@
+//! Bulk bytes on their way between disk and socket: shared pieces, never copied.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// A sequence of refcounted pieces that together are one range of bytes.
+///
+/// A read of a striped file is answered by one `Payload` whose pieces come from
+/// several nodes' caches; the socket sends them with one gathered call.
+#[derive(Clone, Debug, Default)]
+pub struct Payload {
+    pieces: Vec<Bytes>,
+    length_bytes: usize,
+}
+
+impl Payload {
+    /// No bytes at all.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            pieces: Vec::new(),
+            length_bytes: 0,
+        }
+    }
+
+    /// Adds `piece` to the end; empty pieces leave no trace.
+    pub fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.length_bytes += piece.len();
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Adds all pieces of `other` to the end.
+    pub fn append(&mut self, other: Self) {
+        self.length_bytes += other.length_bytes;
+        self.pieces.extend(other.pieces);
+    }
+
+    /// Adds `length_bytes` zeros to the end, without allocating for them.
+    pub fn push_zeros(&mut self, mut length_bytes: usize) {
+        static ZEROS: [u8; 65536] = [0; 65536];
+        while length_bytes > 0 {
+            let step = length_bytes.min(ZEROS.len());
+            self.push(Bytes::from_static(&ZEROS[..step]));
+            length_bytes -= step;
+        }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.length_bytes
+    }
+
+    /// Whether there is no byte in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.length_bytes == 0
+    }
+
+    /// The pieces in order.
+    #[must_use]
+    pub fn pieces(&self) -> &[Bytes] {
+        &self.pieces
+    }
+
+    /// Gives the pieces away.
+    #[must_use]
+    pub fn into_pieces(self) -> Vec<Bytes> {
+        self.pieces
+    }
+
+    /// The bytes of `start..end` (offsets in this payload) as a payload that
+    /// shares the same memory.
+    ///
+    /// # Panics
+    /// If the range does not lie within the payload.
+    #[must_use]
+    pub fn slice(&self, start: usize, end: usize) -> Self {
+        assert!(
+            start <= end && end <= self.length_bytes,
+            "slice {start}..{end} of {}",
+            self.length_bytes
+        );
+        let mut part = Self::new();
+        let mut at = 0;
+        for piece in &self.pieces {
+            let from = start.max(at);
+            let to = end.min(at + piece.len());
+            if from < to {
+                part.push(piece.slice(from - at..to - at));
+            }
+            at += piece.len();
+        }
+        part
+    }
+
+    /// Drops everything after the first `length_bytes` bytes.
+    pub fn truncate(&mut self, length_bytes: usize) {
+        if length_bytes < self.length_bytes {
+            *self = self.slice(0, length_bytes);
+        }
+    }
+
+    /// One contiguous buffer; copies only if there is more than one piece.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        match self.pieces.as_slice() {
+            [] => Bytes::new(),
+            [only] => only.clone(),
+            pieces => {
+                let mut whole = BytesMut::with_capacity(self.length_bytes);
+                for piece in pieces {
+                    whole.extend_from_slice(piece);
+                }
+                whole.freeze()
+            }
+        }
+    }
+
+    /// Copies all bytes into `target`, which must be exactly as long.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy_to_slice(&self, target: &mut [u8]) {
+        assert_eq!(target.len(), self.length_bytes, "copy of another length");
+        let mut at = 0;
+        for piece in &self.pieces {
+            target[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(bytes: Bytes) -> Self {
+        let mut payload = Self::new();
+        payload.push(bytes);
+        payload
+    }
+}
+
+impl PartialEq for Payload {
+    /// Equal if the bytes are equal, however they are cut into pieces.
+    fn eq(&self, other: &Self) -> bool {
+        if self.length_bytes != other.length_bytes {
+            return false;
+        }
+        let (mut left, mut right) = (self.pieces.iter().cloned(), other.pieces.iter().cloned());
+        let (mut a, mut b) = (Bytes::new(), Bytes::new());
+        loop {
+            if a.is_empty() {
+                match left.next() {
+                    Some(piece) => a = piece,
+                    None => return true,
+                }
+            }
+            if b.is_empty() {
+                b = right.next().unwrap_or_default();
+            }
+            let step = a.len().min(b.len());
+            if a[..step] != b[..step] {
+                return false;
+            }
+            a.advance(step);
+            b.advance(step);
+        }
+    }
+}
+
+impl Eq for Payload {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(pieces: &[&'static [u8]]) -> Payload {
+        let mut payload = Payload::new();
+        for piece in pieces {
+            payload.push(Bytes::from_static(piece));
+        }
+        payload
+    }
+
+    /// Goal: slices and comparison see bytes, not pieces.
+    #[test]
+    fn pieces_do_not_show() {
+        let whole = payload(&[b"abc", b"", b"defg", b"h"]);
+        assert_eq!(whole.len(), 8);
+        assert_eq!(whole, payload(&[b"abcdefgh"]));
+        assert_ne!(whole, payload(&[b"abcdefgx"]));
+        assert_ne!(whole, payload(&[b"abcdefg"]));
+        assert_eq!(whole.slice(2, 7), payload(&[b"cdefg"]));
+        assert_eq!(whole.slice(4, 4), Payload::new());
+        assert_eq!(&whole.to_bytes()[..], b"abcdefgh");
+        let mut shorter = whole;
+        shorter.truncate(4);
+        assert_eq!(shorter, payload(&[b"abcd"]));
+    }
+}

@@ -1,0 +1,1 @@
+//! Log records, frames, group commit and replay.

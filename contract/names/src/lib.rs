@@ -1,0 +1,1 @@
+//! Names of things: ids, extents, handles, capabilities.

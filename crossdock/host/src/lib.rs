@@ -1,0 +1,1 @@
+//! All roles of one host wired together, without I/O.

@@ -1,0 +1,1 @@
+//! The NFS door: connections, MOUNT and NFS version 3.

@@ -1,0 +1,1 @@
+//! Sends each request to the right site or node.

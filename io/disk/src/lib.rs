@@ -1,0 +1,1 @@
+//! Disks: the interface, io_uring, and a thread pool.

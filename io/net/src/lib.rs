@@ -1,0 +1,1 @@
+//! The data thread's event loop: sockets, timers and disks on one ring.

@@ -1,0 +1,1 @@
+//! Directory site: name entries and attribute cells.

@@ -1,0 +1,1 @@
+//! A site: its log, checkpoints and duplicates, hosting the site's state machines.

@@ -1,0 +1,1 @@
+//! Small-file site: files below the threshold.

@@ -1,0 +1,1 @@
+//! A storage node: its store, and the ordering of replicated writes.

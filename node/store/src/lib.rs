@@ -1,0 +1,1 @@
+//! The object store of a storage node.

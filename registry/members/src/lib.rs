@@ -1,0 +1,1 @@
+//! Membership, routing tables and leases; the embedded registry.

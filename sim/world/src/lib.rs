@@ -1,0 +1,1 @@
+//! Seeded simulation: time, events, and the faulty twins of disk and network.

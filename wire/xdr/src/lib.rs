@@ -1,0 +1,1 @@
+//! XDR (RFC 4506): bytes to types and back.
