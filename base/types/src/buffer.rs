@@ -4,7 +4,7 @@
 use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes in a block: the unit of allocation, of checksums, and of the
 /// alignment of direct I/O.
