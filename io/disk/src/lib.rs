@@ -1,1 +1,8 @@
 //! Disks: the interface, io_uring, and a thread pool.
+
+mod interface;
+
+pub use interface::{
+    BlockingDisk, Disk, DiskCompletion, DiskError, DiskOperation, DiskOutput, DiskRequest,
+    DiskToken,
+};
