@@ -1,1 +1,22 @@
-//! Names of things: ids, extents, handles, capabilities.
+//! Names of things: what parts call nodes, sites, files, objects and bytes.
+//!
+//! Every layout that leaves the process (handles, extents, object ids) is
+//! defined here with its byte table, and carries a format version.
+
+mod capability;
+mod extent;
+mod handle;
+mod ids;
+mod layout;
+mod object;
+mod table;
+
+pub use capability::{Capability, CapabilityKey, Rights};
+pub use extent::Extent;
+pub use handle::{FileHandle, HANDLE_BYTES, HandleError, HandleKey, HandleKeys};
+pub use ids::{
+    Epoch, ExportId, FileId, FileRef, Incarnation, NodeId, SetId, SiteId, Slot, Version, VolumeId,
+};
+pub use layout::{ColumnPiece, LayoutClass, SEGMENT_BYTES, SMALL_FILE_THRESHOLD_BYTES, STRIPE_UNIT_BYTES};
+pub use object::{OBJECT_ID_BYTES, ObjectClass, ObjectId};
+pub use table::{ReplicaSet, RoutingTable, SITES, SLOTS, SiteRecord};

@@ -1,0 +1,145 @@
+//! Layout classes and the arithmetic of striping (Slice 3.1, DESIGN "Objects of a file").
+
+use crate::{FileId, ObjectId};
+
+/// Files, and heads of files, below this many bytes live at small-file sites
+/// (Slice 3.1).
+pub const SMALL_FILE_THRESHOLD_BYTES: u64 = 64 << 10;
+
+/// Bytes of a file that lie in one column before the next column's turn.
+pub const STRIPE_UNIT_BYTES: u64 = 256 << 10;
+
+/// Bytes of a file that share one column count.
+pub const SEGMENT_BYTES: u64 = 64 << 30;
+
+/// How a file's bytes are spread. The number is kept in handles and attribute
+/// cells; 0 is the only class that is built so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LayoutClass(pub u8);
+
+impl LayoutClass {
+    /// Threshold of 64 KiB, stripe unit of 256 KiB, static striping.
+    pub const STRIPED: Self = Self(0);
+}
+
+/// A part of a file's range that lies in one piece in one column object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnPiece {
+    /// Which 64 GiB of the file.
+    pub segment: u32,
+    /// Which column of the segment.
+    pub column: u16,
+    /// Where it lies in the column object, in bytes.
+    pub object_offset: u64,
+    /// Where it lies in the file, in bytes.
+    pub file_offset: u64,
+    /// How many bytes.
+    pub length_bytes: u64,
+}
+
+impl ColumnPiece {
+    /// Cuts `offset..offset + length` of a file with `columns` columns into
+    /// pieces, in file order. The file offsets keep their place: what the
+    /// small-file site holds is a hole in the first column.
+    ///
+    /// # Panics
+    /// If `columns` is zero.
+    pub fn split(offset: u64, length: u64, columns: u16) -> impl Iterator<Item = Self> {
+        assert!(columns > 0, "a file without columns");
+        let end = offset.saturating_add(length);
+        let mut at = offset;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let piece = Self::first_of(at, end, columns);
+            at += piece.length_bytes;
+            Some(piece)
+        })
+    }
+
+    /// The object that holds the piece.
+    #[must_use]
+    pub const fn object(&self, placement: FileId, generation: u32) -> ObjectId {
+        ObjectId::column(placement, generation, self.segment, self.column)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "segments of a 2^63 byte file fit 27 bits, the column is below a u16"
+    )]
+    const fn first_of(at: u64, end: u64, columns: u16) -> Self {
+        let in_segment = at % SEGMENT_BYTES;
+        let unit = in_segment / STRIPE_UNIT_BYTES;
+        let in_unit = in_segment % STRIPE_UNIT_BYTES;
+        let room = STRIPE_UNIT_BYTES - in_unit;
+        let left = end - at;
+        Self {
+            segment: (at / SEGMENT_BYTES) as u32,
+            column: (unit % columns as u64) as u16,
+            object_offset: unit / columns as u64 * STRIPE_UNIT_BYTES + in_unit,
+            file_offset: at,
+            length_bytes: if left < room { left } else { room },
+        }
+    }
+
+    /// The end, in bytes, that column `column` of `segment` has when the file
+    /// ends at `size`: what a truncate sends to that column.
+    #[must_use]
+    pub const fn column_end(size: u64, segment: u32, column: u16, columns: u16) -> u64 {
+        let start = segment as u64 * SEGMENT_BYTES;
+        if size <= start {
+            return 0;
+        }
+        let within = if size - start < SEGMENT_BYTES {
+            size - start
+        } else {
+            SEGMENT_BYTES
+        };
+        let units = within / STRIPE_UNIT_BYTES;
+        let rest = within % STRIPE_UNIT_BYTES;
+        let (columns, column) = (columns as u64, column as u64);
+        let whole = units / columns + if column < units % columns { 1 } else { 0 };
+        let part = if column == units % columns { rest } else { 0 };
+        whole * STRIPE_UNIT_BYTES + part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: pieces cover the range without gap or overlap, each within one unit.
+    #[test]
+    fn pieces_tile_the_range() {
+        let (offset, length) = (SEGMENT_BYTES - STRIPE_UNIT_BYTES - 10, 3 * STRIPE_UNIT_BYTES);
+        let pieces: Vec<_> = ColumnPiece::split(offset, length, 3).collect();
+        let mut at = offset;
+        for piece in &pieces {
+            assert_eq!(piece.file_offset, at);
+            assert!(piece.length_bytes > 0 && piece.length_bytes <= STRIPE_UNIT_BYTES);
+            at += piece.length_bytes;
+        }
+        assert_eq!(at, offset + length);
+        assert_eq!(pieces[0].length_bytes, 10);
+        assert_eq!((pieces[2].segment, pieces[2].column, pieces[2].object_offset), (1, 0, 0));
+    }
+
+    /// Goal: a column's end is where its last piece ends, for every size near
+    /// unit edges.
+    #[test]
+    fn column_end_matches_the_pieces() {
+        for columns in 1..5u16 {
+            for size in [0, 1, STRIPE_UNIT_BYTES - 1, STRIPE_UNIT_BYTES, 5 * STRIPE_UNIT_BYTES + 7] {
+                for column in 0..columns {
+                    let end = ColumnPiece::split(0, size, columns)
+                        .filter(|piece| piece.column == column)
+                        .map(|piece| piece.object_offset + piece.length_bytes)
+                        .max()
+                        .unwrap_or(0);
+                    assert_eq!(ColumnPiece::column_end(size, 0, column, columns), end);
+                }
+            }
+        }
+    }
+}
