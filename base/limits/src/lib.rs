@@ -14,6 +14,17 @@ pub const NFS_UDP_IO_BYTES_MAX: usize = 32 << 10;
 /// headers and the largest file handle, credential and verifier.
 pub const RPC_RECORD_BYTES_MAX: usize = NFS_TCP_IO_BYTES_MAX + 4096;
 
+/// Empty fragments accepted within one RPC record: they carry nothing, so only
+/// a count stops a peer that sends nothing else.
+pub const RPC_FRAGMENTS_EMPTY_MAX: u32 = 16;
+
+/// Longest file name that is decoded, in bytes: long enough for the server to
+/// see a name that it must refuse with NFS3ERR_NAMETOOLONG.
+pub const NAME_DECODE_BYTES_MAX: usize = 4096;
+
+/// Longest symbolic link text and MOUNT path that is decoded, in bytes.
+pub const PATH_DECODE_BYTES_MAX: usize = 16 << 10;
+
 /// Longest file name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 

@@ -103,7 +103,10 @@ impl Capability {
     pub fn verify(&self, key: &CapabilityKey, incarnation: Incarnation) -> bool {
         self.minter == key.minter
             && self.key_epoch == key.key_epoch
-            && crate::handle::equal_in_constant_time(&self.mac, &self.expected_mac(key, incarnation))
+            && crate::handle::equal_in_constant_time(
+                &self.mac,
+                &self.expected_mac(key, incarnation),
+            )
     }
 
     fn expected_mac(&self, key: &CapabilityKey, incarnation: Incarnation) -> [u8; 16] {

@@ -122,10 +122,7 @@ impl HandleKeys {
 
 /// Compares without telling by its duration where the first difference is.
 pub(crate) fn equal_in_constant_time(left: &[u8], right: &[u8]) -> bool {
-    let differences = left
-        .iter()
-        .zip(right)
-        .fold(0, |sum, (a, b)| sum | (a ^ b));
+    let differences = left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b));
     left.len() == right.len() && std::hint::black_box(differences) == 0
 }
 
@@ -167,7 +164,10 @@ mod tests {
     }
 
     fn keys(id: u8, byte: u8) -> HandleKeys {
-        HandleKeys::new(vec![HandleKey { id, key: [byte; 32] }])
+        HandleKeys::new(vec![HandleKey {
+            id,
+            key: [byte; 32],
+        }])
     }
 
     /// Goal: a handle comes back as it was, and one flipped bit anywhere is a
@@ -192,8 +192,14 @@ mod tests {
     fn two_key_sets_can_be_valid_at_once() {
         let old = keys(1, 5).seal(&handle());
         let both = HandleKeys::new(vec![
-            HandleKey { id: 2, key: [6; 32] },
-            HandleKey { id: 1, key: [5; 32] },
+            HandleKey {
+                id: 2,
+                key: [6; 32],
+            },
+            HandleKey {
+                id: 1,
+                key: [5; 32],
+            },
         ]);
         assert_eq!(both.open(&old), Ok(handle()));
         assert_eq!(both.seal(&handle())[1], 2);

@@ -112,7 +112,10 @@ mod tests {
     /// Goal: pieces cover the range without gap or overlap, each within one unit.
     #[test]
     fn pieces_tile_the_range() {
-        let (offset, length) = (SEGMENT_BYTES - STRIPE_UNIT_BYTES - 10, 3 * STRIPE_UNIT_BYTES);
+        let (offset, length) = (
+            SEGMENT_BYTES - STRIPE_UNIT_BYTES - 10,
+            3 * STRIPE_UNIT_BYTES,
+        );
         let pieces: Vec<_> = ColumnPiece::split(offset, length, 3).collect();
         let mut at = offset;
         for piece in &pieces {
@@ -122,7 +125,10 @@ mod tests {
         }
         assert_eq!(at, offset + length);
         assert_eq!(pieces[0].length_bytes, 10);
-        assert_eq!((pieces[2].segment, pieces[2].column, pieces[2].object_offset), (1, 0, 0));
+        assert_eq!(
+            (pieces[2].segment, pieces[2].column, pieces[2].object_offset),
+            (1, 0, 0)
+        );
     }
 
     /// Goal: a column's end is where its last piece ends, for every size near
@@ -130,7 +136,13 @@ mod tests {
     #[test]
     fn column_end_matches_the_pieces() {
         for columns in 1..5u16 {
-            for size in [0, 1, STRIPE_UNIT_BYTES - 1, STRIPE_UNIT_BYTES, 5 * STRIPE_UNIT_BYTES + 7] {
+            for size in [
+                0,
+                1,
+                STRIPE_UNIT_BYTES - 1,
+                STRIPE_UNIT_BYTES,
+                5 * STRIPE_UNIT_BYTES + 7,
+            ] {
                 for column in 0..columns {
                     let end = ColumnPiece::split(0, size, columns)
                         .filter(|piece| piece.column == column)

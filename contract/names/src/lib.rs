@@ -17,6 +17,8 @@ pub use handle::{FileHandle, HANDLE_BYTES, HandleError, HandleKey, HandleKeys};
 pub use ids::{
     Epoch, ExportId, FileId, FileRef, Incarnation, NodeId, SetId, SiteId, Slot, Version, VolumeId,
 };
-pub use layout::{ColumnPiece, LayoutClass, SEGMENT_BYTES, SMALL_FILE_THRESHOLD_BYTES, STRIPE_UNIT_BYTES};
+pub use layout::{
+    ColumnPiece, LayoutClass, SEGMENT_BYTES, SMALL_FILE_THRESHOLD_BYTES, STRIPE_UNIT_BYTES,
+};
 pub use object::{OBJECT_ID_BYTES, ObjectClass, ObjectId};
 pub use table::{ReplicaSet, RoutingTable, SITES, SLOTS, SiteRecord};

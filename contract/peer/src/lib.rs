@@ -1,1 +1,19 @@
-//! Messages between parts.
+//! Messages between parts: gateway to site, gateway and site to node, node to node.
+//!
+//! The same messages are plain calls on one thread, cross a bounded ring between
+//! threads, and a connection between hosts. A [`Call`] carries its id, so that
+//! it can be answered out of order and cancelled, and its deadline.
+
+mod call;
+mod node;
+mod site;
+
+pub use call::{Call, CallId, Stability, WriteContext, WriterId};
+pub use node::{
+    NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, ReadVersion,
+};
+pub use site::{
+    AttributeChanges, Attributes, BeforeAttributes, Caller, CreateMode, Device, DirectoryEntry,
+    DuplicateKey, FileKind, FileLayout, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,
+    SiteRequest, SpaceUsage, TimeChange, WeakCache,
+};

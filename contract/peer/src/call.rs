@@ -1,0 +1,59 @@
+//! What every message carries.
+
+use crossdock_names::Epoch;
+use crossdock_types::Time;
+
+/// Number of a call, unique within its sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+pub struct Call<Request> {
+    /// The sender's number for it; the reply carries it back.
+    pub id: CallId,
+    /// When nobody waits for the answer any more. Work that has not begun by
+    /// then is dropped and answered with "busy".
+    pub deadline: Time,
+    /// What is wanted.
+    pub request: Request,
+}
+
+/// How durable a write has to be before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    /// It may be lost by a crash until the next commit (NFS UNSTABLE).
+    Unstable,
+    /// It survives the loss of everything that was not synced (NFS DATA_SYNC
+    /// and FILE_SYNC).
+    Stable,
+}
+
+/// An instance of a gateway or manager process; a restart makes a new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriterId(pub u64);
+
+/// Carried by every message that changes something, and checked by whoever
+/// carries it out (CONSISTENCY 3 and 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteContext {
+    /// The routing table's epoch by which the message was routed.
+    pub table_epoch: Epoch,
+    /// Who writes.
+    pub writer: WriterId,
+    /// The site's epoch, where a site owns the object; else 0.
+    pub site_epoch: Epoch,
+    /// The file's truncate generation that the writer has seen.
+    pub truncate_generation: u64,
+    /// The newest snapshot that the writer has seen; 0 = none.
+    pub snapshot_sequence: u64,
+}
+
+impl WriteContext {
+    /// The same context under another truncate generation.
+    #[must_use]
+    pub const fn with_truncate_generation(mut self, generation: u64) -> Self {
+        self.truncate_generation = generation;
+        self
+    }
+}

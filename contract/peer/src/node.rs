@@ -1,0 +1,348 @@
+//! Gateway, site or node to node: operations on objects (DESIGN "Object operations").
+
+use bytes::Bytes;
+use crossdock_names::{Epoch, Incarnation, NodeId, ObjectClass, ObjectId, Version};
+use crossdock_types::Payload;
+use thiserror::Error;
+
+use crate::{CallId, Stability, WriteContext};
+
+/// A pin: a leased hold on a version of a range. Numbers are never reused
+/// within a boot of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PinId(pub u64);
+
+/// Who gives a change its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The node that gets the request, as primary of the object's set; it
+    /// sends the change on to the other members (CONSISTENCY 1).
+    Primary,
+    /// Given already: by the primary to the other members, or by the site that
+    /// owns the object.
+    Given(Version),
+}
+
+/// Which bytes a read wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadVersion {
+    /// Those that are there now.
+    Current,
+    /// Current ones, if nothing in the range is newer than this.
+    NotAfter(Version),
+    /// Those that the pin holds.
+    Pinned(PinId),
+}
+
+/// What can be asked of a storage node.
+///
+/// Offsets and lengths are in bytes. A length is 1 to
+/// `limits::OBJECT_IO_BYTES_MAX` unless stated otherwise. Everything that
+/// changes carries a [`WriteContext`] and an [`Order`], and is durable before
+/// it is answered, except an unstable write.
+#[derive(Clone, Debug)]
+pub enum NodeRequest {
+    /// Makes an empty object; one that exists already is left as it is
+    /// (idempotent). Writes never make objects: a late write cannot bring a
+    /// removed one back.
+    Create {
+        /// The new object.
+        object: ObjectId,
+        /// Bytes set aside for it.
+        reservation_bytes: u64,
+        /// Opaque to the node; up to `limits::OBJECT_ATTRIBUTES_BYTES_MAX`.
+        attributes: Bytes,
+        /// Fences.
+        context: WriteContext,
+        /// Version of the creation.
+        order: Order,
+    },
+    /// Reads; what lies beyond the end is not returned, holes are zeros.
+    Read {
+        /// The object.
+        object: ObjectId,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+        /// Which version.
+        version: ReadVersion,
+    },
+    /// Writes, growing the object as needed.
+    Write {
+        /// The object.
+        object: ObjectId,
+        /// First byte.
+        offset_bytes: u64,
+        /// The bytes.
+        payload: Payload,
+        /// How durable before the answer.
+        stability: Stability,
+        /// Fences; a truncate generation older than the object's is refused.
+        context: WriteContext,
+        /// Version of the write.
+        order: Order,
+    },
+    /// Makes all unstable writes of the object durable.
+    Commit {
+        /// The object.
+        object: ObjectId,
+        /// What took the bytes; another one answers [`NodeError::Lost`].
+        incarnation: Incarnation,
+    },
+    /// Appends to a log object, durable, kept inline in the journal while
+    /// small. In order: one whose offset is not the end is refused.
+    Append {
+        /// The log object; made if it is not there and `offset_bytes` is 0.
+        object: ObjectId,
+        /// Where the object must end now.
+        offset_bytes: u64,
+        /// The bytes.
+        payload: Payload,
+        /// Epoch of the site; one lower than any seen on this object is refused.
+        fence: Epoch,
+    },
+    /// Refuses every later append with a lower fence, and tells the end.
+    Seal {
+        /// The log object; sealing one that is not there makes it.
+        object: ObjectId,
+        /// The new owner's epoch.
+        fence: Epoch,
+    },
+    /// Cuts or extends the object to `size_bytes` and raises its truncate generation.
+    Truncate {
+        /// The object.
+        object: ObjectId,
+        /// The new end.
+        size_bytes: u64,
+        /// Fences; its truncate generation becomes the object's.
+        context: WriteContext,
+        /// Version of the truncate.
+        order: Order,
+    },
+    /// Makes a hole; the size stays. Any length.
+    Zero {
+        /// The object.
+        object: ObjectId,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+        /// Fences.
+        context: WriteContext,
+        /// Version of the zeros.
+        order: Order,
+    },
+    /// Removes the object; one that is not there is no error (idempotent).
+    Remove {
+        /// The object.
+        object: ObjectId,
+        /// Fences.
+        context: WriteContext,
+        /// Version of the removal.
+        order: Order,
+    },
+    /// Size, version, attributes.
+    Stat {
+        /// The object.
+        object: ObjectId,
+    },
+    /// Ids of objects in order.
+    List {
+        /// Only of this class.
+        class: ObjectClass,
+        /// Only of this placement, if given.
+        placement: Option<u64>,
+        /// Only those after this one, if given.
+        after: Option<ObjectId>,
+        /// How many at most, up to 4096.
+        limit: usize,
+    },
+    /// Holds the current bytes of a range until unpinned or the lease ends;
+    /// overwrites go elsewhere meanwhile. After a crash there are no pins.
+    Pin {
+        /// The object.
+        object: ObjectId,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+        /// `None` = current; else only if nothing in the range is newer.
+        version: Option<Version>,
+        /// How long, in milliseconds, unless renewed by pinning again.
+        lease_ms: u32,
+    },
+    /// Gives a pin back; an unknown one is no error.
+    Unpin {
+        /// The pin.
+        pin: PinId,
+    },
+}
+
+impl NodeRequest {
+    /// The object it is about; `None` for [`NodeRequest::List`] and [`NodeRequest::Unpin`].
+    #[must_use]
+    pub const fn object(&self) -> Option<&ObjectId> {
+        match self {
+            Self::Create { object, .. }
+            | Self::Read { object, .. }
+            | Self::Write { object, .. }
+            | Self::Commit { object, .. }
+            | Self::Append { object, .. }
+            | Self::Seal { object, .. }
+            | Self::Truncate { object, .. }
+            | Self::Zero { object, .. }
+            | Self::Remove { object, .. }
+            | Self::Stat { object }
+            | Self::Pin { object, .. } => Some(object),
+            Self::List { .. } | Self::Unpin { .. } => None,
+        }
+    }
+}
+
+/// What a node knows of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectStat {
+    /// End of the object, in bytes.
+    pub size_bytes: u64,
+    /// Bytes that its runs take on the disk.
+    pub allocated_bytes: u64,
+    /// Version of the newest change.
+    pub version: Version,
+    /// Highest truncate generation seen.
+    pub truncate_generation: u64,
+    /// Highest fence seen.
+    pub fence: Epoch,
+    /// Opaque attributes.
+    pub attributes: Bytes,
+}
+
+/// What a node answers when all went well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeAnswer {
+    /// To create, truncate, zero and remove: it is durable on all members.
+    Done {
+        /// The version it got.
+        version: Version,
+    },
+    /// To read.
+    Read {
+        /// The bytes; shorter than asked only at the object's end.
+        payload: Payload,
+        /// The newest version in the range.
+        version: Version,
+    },
+    /// To write.
+    Written {
+        /// The version it got.
+        version: Version,
+        /// Who loses the bytes, if they were unstable, when it changes.
+        incarnation: Incarnation,
+    },
+    /// To commit: every write of the object so far is durable.
+    Committed,
+    /// To append and seal.
+    End {
+        /// Where the log object ends now.
+        size_bytes: u64,
+    },
+    /// To stat.
+    Stat(ObjectStat),
+    /// To list.
+    List {
+        /// In order.
+        objects: Vec<ObjectId>,
+        /// Whether there are more after them.
+        more: bool,
+    },
+    /// To pin.
+    Pinned {
+        /// The pin.
+        pin: PinId,
+        /// The node's boot: the pin is unknown in any other.
+        boot: Incarnation,
+        /// The newest version in the range.
+        version: Version,
+    },
+    /// To unpin.
+    Unpinned,
+}
+
+/// Why a node did not do it. Nothing was changed, unless stated otherwise.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NodeError {
+    /// No such object.
+    #[error("the object does not exist")]
+    NoObject,
+    /// No room, counting what is reserved.
+    #[error("the node has no space left")]
+    NoSpace,
+    /// A queue is full or the deadline has passed: try again.
+    #[error("the node is busy, try again in {retry_after_ms} ms")]
+    Busy {
+        /// When.
+        retry_after_ms: u32,
+    },
+    /// The node is stopped or cannot be reached: another replica or later.
+    #[error("node {node} is not available")]
+    Unavailable {
+        /// Which.
+        node: NodeId,
+    },
+    /// The disk failed, or the bytes do not match their checksum: try a replica.
+    #[error("media error on node {node}: {what}")]
+    Media {
+        /// Which node.
+        node: NodeId,
+        /// Object, offset and what the disk said.
+        what: String,
+    },
+    /// The sender has been replaced.
+    #[error("fenced: epoch {seen} has been seen")]
+    Fenced {
+        /// The higher epoch.
+        seen: Epoch,
+    },
+    /// The sender's routing table is old, or this node is not the primary.
+    #[error("routed by an old table, epoch {current} is current")]
+    StaleTable {
+        /// The epoch to fetch.
+        current: Epoch,
+    },
+    /// The file has been truncated since.
+    #[error("truncated since: generation {current} is current")]
+    StaleGeneration {
+        /// The object's generation.
+        current: u64,
+    },
+    /// Appended elsewhere than at the end.
+    #[error("the log object ends at {size_bytes}")]
+    WrongEnd {
+        /// Where it ends.
+        size_bytes: u64,
+    },
+    /// Something in the range is newer than what was asked for.
+    #[error("that version is gone")]
+    VersionGone,
+    /// The pin is not known (any more).
+    #[error("unknown pin")]
+    UnknownPin,
+    /// Unstable bytes were taken by another incarnation and may be lost.
+    #[error("unstable bytes may be lost, incarnation {current} is current")]
+    Lost {
+        /// The incarnation that answers.
+        current: Incarnation,
+    },
+    /// The request makes no sense (a length of zero, beyond a limit).
+    #[error("invalid request: {0}")]
+    Invalid(&'static str),
+}
+
+/// A node's answer to a call.
+#[derive(Clone, Debug)]
+pub struct NodeReply {
+    /// The call's id.
+    pub id: CallId,
+    /// What came of it.
+    pub outcome: Result<NodeAnswer, NodeError>,
+}

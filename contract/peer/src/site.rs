@@ -1,0 +1,607 @@
+//! Gateway to site: operations on names, attributes and small files.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
+use crossdock_types::{Payload, WallTime};
+use thiserror::Error;
+
+use crate::{CallId, Stability};
+
+/// Who asks, after squashing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Arc<[u32]>,
+}
+
+impl Caller {
+    /// The super user.
+    #[must_use]
+    pub fn root() -> Self {
+        Self {
+            uid: 0,
+            gid: 0,
+            groups: Arc::from([]),
+        }
+    }
+}
+
+/// Names a request whose effect must happen once: a 128-bit hash of client
+/// address without port, xid, program, version, procedure, credential and
+/// arguments (CONSISTENCY 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DuplicateKey(pub [u8; 16]);
+
+/// Type of a file (RFC 1813 ftype3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    /// Regular file.
+    Regular = 1,
+    /// Directory.
+    Directory = 2,
+    /// Block device.
+    Block = 3,
+    /// Character device.
+    Character = 4,
+    /// Symbolic link.
+    Symlink = 5,
+    /// Socket.
+    Socket = 6,
+    /// Named pipe.
+    Fifo = 7,
+}
+
+impl FileKind {
+    /// The kind of that number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Regular,
+            2 => Self::Directory,
+            3 => Self::Block,
+            4 => Self::Character,
+            5 => Self::Symlink,
+            6 => Self::Socket,
+            7 => Self::Fifo,
+            _ => return None,
+        })
+    }
+}
+
+/// Device numbers of a block or character special file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// Attributes of a file as a client sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The file and its generation.
+    pub file: FileRef,
+    /// Type.
+    pub kind: FileKind,
+    /// Permission bits and set-id bits (12 bits).
+    pub mode: u32,
+    /// Hard links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes on disk.
+    pub used_bytes: u64,
+    /// Device numbers, zero for others.
+    pub device: Device,
+    /// Last read.
+    pub accessed: WallTime,
+    /// Last change of content.
+    pub modified: WallTime,
+    /// Last change of attributes.
+    pub changed: WallTime,
+}
+
+/// Attributes before an operation (RFC 1813 wcc_attr).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BeforeAttributes {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Last change of content.
+    pub modified: WallTime,
+    /// Last change of attributes.
+    pub changed: WallTime,
+}
+
+/// Weak cache consistency data of one file or directory (RFC 1813 wcc_data).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WeakCache {
+    /// Before the operation; `None` where it changed nothing or is not known.
+    pub before: Option<BeforeAttributes>,
+    /// After the operation.
+    pub after: Option<Attributes>,
+}
+
+/// A new value for a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimeChange {
+    /// As it is.
+    #[default]
+    Keep,
+    /// The site's clock.
+    Now,
+    /// A given time; only the owner may.
+    To(WallTime),
+}
+
+/// Which attributes to change (RFC 1813 sattr3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttributeChanges {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size: truncate or extend.
+    pub size_bytes: Option<u64>,
+    /// Last read.
+    pub accessed: TimeChange,
+    /// Last change of content.
+    pub modified: TimeChange,
+}
+
+/// How a file is created when the name is taken (RFC 1813 createmode3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateMode {
+    /// The existing file is taken; the changes are applied (size at least).
+    Unchecked(AttributeChanges),
+    /// An error.
+    Guarded(AttributeChanges),
+    /// An error, unless the existing one was made with the same verifier.
+    Exclusive([u8; 8]),
+}
+
+/// What an open is for; decides which permission is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenFor {
+    /// Reading (the owner may, and who may execute).
+    Read,
+    /// Writing up to `end_bytes`; columns are made as needed before the answer.
+    Write {
+        /// First byte that will be written.
+        offset_bytes: u64,
+        /// The end of the write.
+        end_bytes: u64,
+    },
+}
+
+/// What a router needs to do bulk I/O on a file itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileLayout {
+    /// Layout class, with its epoch.
+    pub class: LayoutClass,
+    /// Raised when the class changes.
+    pub class_epoch: u32,
+    /// Under which file id the columns are named.
+    pub placement: FileId,
+    /// Generation in the columns' names.
+    pub generation: u32,
+    /// Columns per segment; 0 = nothing beyond the threshold exists.
+    pub columns: u16,
+    /// Goes into the context of every write.
+    pub truncate_generation: u64,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The file.
+    pub file: FileId,
+    /// Its name.
+    pub name: Bytes,
+    /// Where to go on after it.
+    pub cookie: u64,
+    /// For READDIRPLUS, if the cell is at this site.
+    pub attributes: Option<Attributes>,
+}
+
+/// Space of the volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceUsage {
+    /// Capacity in bytes.
+    pub total_bytes: u64,
+    /// Free bytes.
+    pub free_bytes: u64,
+    /// Possible files.
+    pub total_files: u64,
+    /// Files that can still be made.
+    pub free_files: u64,
+}
+
+/// A request to a site.
+#[derive(Clone, Debug)]
+pub struct SiteRequest {
+    /// Who asks.
+    pub caller: Caller,
+    /// Present for operations that must not happen twice.
+    pub duplicate: Option<DuplicateKey>,
+    /// What is wanted.
+    pub operation: SiteOperation,
+}
+
+/// What can be asked of a site. Names are any bytes but `/` and NUL, 1 to 255;
+/// `.` and `..` are names of LOOKUP only. The site checks POSIX permissions.
+#[derive(Clone, Debug)]
+pub enum SiteOperation {
+    /// Attributes of a file.
+    GetAttributes {
+        /// The file.
+        file: FileRef,
+    },
+    /// Changes attributes, and truncates.
+    SetAttributes {
+        /// The file.
+        file: FileRef,
+        /// What to change.
+        changes: AttributeChanges,
+        /// Only if the file's ctime is this (RFC 1813 sattrguard3).
+        guard: Option<WallTime>,
+    },
+    /// Finds a name.
+    Lookup {
+        /// The directory.
+        directory: FileRef,
+        /// The name; `.` and `..` work.
+        name: Bytes,
+    },
+    /// Which of the ACCESS3 bits the caller has.
+    Access {
+        /// The file.
+        file: FileRef,
+        /// ACCESS3 bits that are asked for.
+        wanted: u32,
+    },
+    /// Text of a symbolic link.
+    ReadLink {
+        /// The link.
+        file: FileRef,
+    },
+    /// Makes a regular file.
+    Create {
+        /// The directory.
+        directory: FileRef,
+        /// The new name.
+        name: Bytes,
+        /// What if it exists.
+        mode: CreateMode,
+    },
+    /// Makes a directory.
+    MakeDirectory {
+        /// The parent.
+        directory: FileRef,
+        /// The new name.
+        name: Bytes,
+        /// First attributes.
+        changes: AttributeChanges,
+    },
+    /// Makes a symbolic link.
+    MakeSymlink {
+        /// The directory.
+        directory: FileRef,
+        /// The new name.
+        name: Bytes,
+        /// First attributes.
+        changes: AttributeChanges,
+        /// The link's text, 1 to `limits::PATH_BYTES_MAX` bytes.
+        target: Bytes,
+    },
+    /// Makes a special file.
+    MakeNode {
+        /// The directory.
+        directory: FileRef,
+        /// The new name.
+        name: Bytes,
+        /// Block, character, socket or fifo.
+        kind: FileKind,
+        /// For block and character files.
+        device: Device,
+        /// First attributes.
+        changes: AttributeChanges,
+    },
+    /// Removes a name that is not a directory's.
+    Remove {
+        /// The directory.
+        directory: FileRef,
+        /// The name.
+        name: Bytes,
+    },
+    /// Removes an empty directory.
+    RemoveDirectory {
+        /// The parent.
+        directory: FileRef,
+        /// The name.
+        name: Bytes,
+    },
+    /// Renames, replacing what the new name named, atomically.
+    Rename {
+        /// Source directory.
+        from_directory: FileRef,
+        /// Source name.
+        from_name: Bytes,
+        /// Target directory.
+        to_directory: FileRef,
+        /// Target name.
+        to_name: Bytes,
+    },
+    /// Makes a further name for a file.
+    Link {
+        /// The file.
+        file: FileRef,
+        /// The directory.
+        directory: FileRef,
+        /// The new name.
+        name: Bytes,
+    },
+    /// Entries of a directory, `.` and `..` first, in cookie order.
+    ReadDirectory {
+        /// The directory.
+        directory: FileRef,
+        /// 0 = from the beginning; else entries after this cookie.
+        cookie: u64,
+        /// How many at most.
+        entries_max: usize,
+        /// How many bytes of names at most (an entry counts its name and 24 bytes).
+        name_bytes_max: usize,
+        /// Whether attributes are wanted.
+        with_attributes: bool,
+    },
+    /// Space of the volume as the site knows it.
+    Space {
+        /// Any file of the volume.
+        file: FileRef,
+    },
+    /// Reads below the threshold; `offset + length` ≤ threshold.
+    Read {
+        /// The file.
+        file: FileRef,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+    },
+    /// Writes below the threshold; `offset + length` ≤ threshold.
+    Write {
+        /// The file.
+        file: FileRef,
+        /// First byte.
+        offset_bytes: u64,
+        /// The bytes.
+        payload: Payload,
+        /// How durable.
+        stability: Stability,
+    },
+    /// Makes unstable bytes below the threshold and pushed attributes durable.
+    Commit {
+        /// The file.
+        file: FileRef,
+        /// What took the bytes; another one answers [`SiteError::Lost`].
+        incarnation: Incarnation,
+    },
+    /// Asks for the right and the layout to do bulk I/O beyond the threshold.
+    Open {
+        /// The file.
+        file: FileRef,
+        /// Reading or writing.
+        purpose: OpenFor,
+    },
+    /// Tells the site what bulk I/O did: before any reply that promises
+    /// stability it is pushed stable. The size only grows by it.
+    PushAttributes {
+        /// The file.
+        file: FileRef,
+        /// The file ends at least here (0 = size unknown or unchanged).
+        size_at_least_bytes: u64,
+        /// Whether content was written (mtime and ctime become now) …
+        wrote: bool,
+        /// … or read (atime).
+        read: bool,
+        /// The truncate generation under which it was done; an older one than
+        /// the cell's leaves the size as it is.
+        truncate_generation: u64,
+        /// Whether the answer waits until it is durable.
+        stability: Stability,
+    },
+}
+
+impl SiteOperation {
+    /// The file or directory whose site receives the operation (for rename the
+    /// source directory, for link the new name's directory).
+    #[must_use]
+    pub const fn subject(&self) -> &FileRef {
+        match self {
+            Self::GetAttributes { file }
+            | Self::SetAttributes { file, .. }
+            | Self::Access { file, .. }
+            | Self::ReadLink { file }
+            | Self::Space { file }
+            | Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Commit { file, .. }
+            | Self::Open { file, .. }
+            | Self::PushAttributes { file, .. } => file,
+            Self::Lookup { directory, .. }
+            | Self::Create { directory, .. }
+            | Self::MakeDirectory { directory, .. }
+            | Self::MakeSymlink { directory, .. }
+            | Self::MakeNode { directory, .. }
+            | Self::Remove { directory, .. }
+            | Self::RemoveDirectory { directory, .. }
+            | Self::Link { directory, .. }
+            | Self::ReadDirectory { directory, .. } => directory,
+            Self::Rename { from_directory, .. } => from_directory,
+        }
+    }
+
+    /// The site that receives the operation.
+    #[must_use]
+    pub const fn site(&self) -> SiteId {
+        self.subject().id.site()
+    }
+}
+
+/// What a site answers when all went well. Attributes of the subjects are in
+/// [`SiteReply::subject`] and [`SiteReply::second`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteAnswer {
+    /// Nothing but attributes: getattr, setattr, remove, rmdir, rename, link,
+    /// push.
+    Done,
+    /// To lookup, create, mkdir, symlink, mknod.
+    Found {
+        /// The file's attributes (its id and generation are in them).
+        attributes: Attributes,
+        /// Layout class, a hint for the handle.
+        layout: LayoutClass,
+        /// For the handle.
+        placement: FileId,
+    },
+    /// To access.
+    Access {
+        /// The bits that are granted.
+        granted: u32,
+    },
+    /// To readlink.
+    Link {
+        /// The text.
+        target: Bytes,
+    },
+    /// To readdir.
+    Directory {
+        /// Entries in cookie order.
+        entries: Vec<DirectoryEntry>,
+        /// Whether the directory ends after them.
+        end: bool,
+        /// Cookie verifier.
+        verifier: [u8; 8],
+    },
+    /// To space.
+    Space(SpaceUsage),
+    /// To read.
+    Read {
+        /// The bytes, shorter than asked only at the end of the file.
+        payload: Payload,
+        /// Whether the file ends with them.
+        end_of_file: bool,
+    },
+    /// To write.
+    Written {
+        /// Who loses the bytes, if they were unstable, when it changes.
+        incarnation: Incarnation,
+    },
+    /// To commit.
+    Committed,
+    /// To open.
+    Opened {
+        /// How to reach the bytes beyond the threshold.
+        layout: FileLayout,
+        /// The site's epoch: pushed, unstable attributes are lost when it changes.
+        incarnation: Incarnation,
+    },
+}
+
+/// Why a site did not do it; nothing was changed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum SiteError {
+    /// NFS3ERR_PERM.
+    #[error("not the owner")]
+    NotOwner,
+    /// NFS3ERR_NOENT.
+    #[error("no such file or directory")]
+    NotFound,
+    /// NFS3ERR_IO.
+    #[error("input/output error")]
+    Io,
+    /// NFS3ERR_ACCES.
+    #[error("permission denied")]
+    AccessDenied,
+    /// NFS3ERR_EXIST.
+    #[error("the name exists")]
+    Exists,
+    /// NFS3ERR_XDEV.
+    #[error("across volumes, exports or quota trees")]
+    CrossDevice,
+    /// NFS3ERR_NOTDIR.
+    #[error("not a directory")]
+    NotDirectory,
+    /// NFS3ERR_ISDIR.
+    #[error("is a directory")]
+    IsDirectory,
+    /// NFS3ERR_INVAL.
+    #[error("invalid argument")]
+    Invalid,
+    /// NFS3ERR_FBIG.
+    #[error("file too large")]
+    FileTooBig,
+    /// NFS3ERR_NOSPC.
+    #[error("no space left")]
+    NoSpace,
+    /// NFS3ERR_MLINK.
+    #[error("too many links")]
+    TooManyLinks,
+    /// NFS3ERR_NAMETOOLONG.
+    #[error("name too long")]
+    NameTooLong,
+    /// NFS3ERR_NOTEMPTY.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// NFS3ERR_STALE.
+    #[error("the file has been removed")]
+    Stale,
+    /// NFS3ERR_BAD_COOKIE.
+    #[error("unknown cookie")]
+    BadCookie,
+    /// NFS3ERR_NOT_SYNC.
+    #[error("guard does not match")]
+    NotSync,
+    /// NFS3ERR_BADTYPE.
+    #[error("type not supported")]
+    BadType,
+    /// NFS3ERR_JUKEBOX.
+    #[error("try again later")]
+    Busy,
+    /// The unstable bytes were taken by another incarnation.
+    #[error("unstable bytes may be lost")]
+    Lost {
+        /// The incarnation that answers.
+        current: Incarnation,
+    },
+    /// The site is hosted elsewhere, or the layout class has changed.
+    #[error("moved")]
+    Moved,
+}
+
+/// A site's answer to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteReply {
+    /// The call's id.
+    pub id: CallId,
+    /// What came of it.
+    pub outcome: Result<SiteAnswer, SiteError>,
+    /// Of the operation's subject (the directory of a name operation, the
+    /// source directory of a rename, the file else); also in failures.
+    pub subject: WeakCache,
+    /// Of the second one: a rename's target directory, a link's file.
+    pub second: WeakCache,
+}

@@ -1,0 +1,1 @@
+//! The disk queue of a storage node: priority, deadline, cancellation.

@@ -1,0 +1,1 @@
+//! Scenarios: seeded histories that try to break the invariants.

@@ -1,0 +1,91 @@
+# Every kind of object and name operation that a Linux client knows, once.
+source /run/repo/tests/kernel/lib.sh
+mount_nfs /mnt/nfs
+cd /mnt/nfs
+
+step "files: create, append, truncate, sparse"
+echo one >file
+echo two >>file
+same "$(cat file)" $'one\ntwo' "appended file"
+truncate -s 2 file
+same "$(cat file)" on "truncated file"
+truncate -s 3000000 sparse
+printf end | dd of=sparse bs=1 seek=3000000 conv=notrunc status=none
+same "$(stat -c %s sparse)" 3000003 "sparse size"
+same "$(head -c 3000000 sparse | tr -d '\0' | wc -c)" 0 "bytes in the hole"
+same "$(tail -c 3 sparse)" end "bytes behind the hole"
+
+step "attributes: mode, owner, times"
+chmod 4751 file
+chown 1234:2345 file
+same "$(stat -c %a:%u:%g file)" 751:1234:2345 "owner change clears set-user-id"
+touch -d '2001-02-03 04:05:06.789 UTC' file
+same "$(TZ=UTC stat -c %y file)" '2001-02-03 04:05:06.789000000 +0000' "set time"
+
+step "links, special files"
+ln file hard
+same "$(stat -c %h file)" 2 "link count"
+same "$(stat -c %i file)" "$(stat -c %i hard)" "inode of a hard link"
+ln -s ../somewhere/else symlink
+same "$(readlink symlink)" ../somewhere/else "symlink"
+mkfifo fifo
+mknod device c 1 3
+same "$(stat -c %F:%t:%T device)" 'character special file:1:3' "device"
+same "$(stat -c %F fifo)" fifo "fifo"
+rm file
+same "$(stat -c %h hard)" 1 "link count after remove"
+
+step "names: long, strange, too long, forbidden"
+long=$(printf 'n%.0s' $(seq 255))
+touch "$long" $'new\nline' $'\xff\xfe' 'a space'
+[ -e "$long" ] && [ -e $'new\nline' ] && [ -e $'\xff\xfe' ] || fail "a strange name was lost"
+touch "${long}n" 2>/dev/null && fail "a name of 256 bytes was taken"
+mkdir empty
+mkdir -p full/inner
+rmdir full 2>/dev/null && fail "a full directory was removed"
+mkdir empty 2>/dev/null && fail "a directory was made twice"
+
+step "rename: over a file, over an empty directory, not over a full one"
+echo new >new
+mv -f new hard
+same "$(cat hard)" new "renamed over"
+mv -T empty full 2>/dev/null && fail "renamed over a full directory"
+mkdir other
+mv -T empty other
+[ -d other ] && [ ! -e empty ] || fail "rename over an empty directory"
+mv full/inner other/inner
+same "$(stat -c %h other)" 3 "link count of a directory that got a child"
+same "$(ls -a other/inner/.. | tr '\n' ' ')" ". .. inner " "listing through .."
+
+step "an open file survives its removal"
+exec 7<>hard
+rm hard
+same "$(cat <&7)" new "content of a removed, open file"
+exec 7>&-
+
+step "a directory of 2,000 names lists each once, also while half are removed"
+mkdir many
+(cd many && seq -f 'entry-%05.0f' 2000 | xargs touch)
+same "$(ls many | sort -u | wc -l)" 2000 "names listed"
+find many -name '*[02468]' -delete
+same "$(ls many | wc -l)" 1000 "names left"
+
+step "permissions hold for others"
+install -d -m 700 -o 1000 -g 1000 private
+echo secret >private/file
+setpriv --reuid 1001 --regid 1001 --clear-groups cat private/file 2>/dev/null &&
+    fail "another user read a private file"
+setpriv --reuid 1000 --regid 1000 --clear-groups cat private/file
+chmod 770 private
+chgrp 3000 private
+setpriv --reuid 1001 --regid 1001 --groups 3000 ls private >/dev/null ||
+    fail "a supplementary group was not looked at"
+
+step "file system figures"
+df -P /mnt/nfs | tail -1
+df -Pi /mnt/nfs | tail -1
+cd /
+find /mnt/nfs -mindepth 1 -delete
+remount /mnt/nfs
+same "$(ls -A /mnt/nfs)" "" "what is left"
+umount /mnt/nfs

@@ -1,0 +1,32 @@
+# Sourced by every guest script. The rig sets: SERVER, PORT, MOUNT_PORT, EXPORT.
+set -euo pipefail
+shopt -s lastpipe
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export HOME=/root LC_ALL=C
+
+# mount_nfs FOLDER [OPTION,…]: mounts the server's export, and shows the mount line.
+mount_nfs() {
+    local folder=$1 options=vers=3,proto=tcp,port=$PORT,mountport=$MOUNT_PORT,mountproto=tcp,nolock
+    mkdir -p "$folder"
+    mount -t nfs -o "$options${2:+,$2}" "$SERVER:$EXPORT" "$folder"
+    grep " $folder nfs " /proc/mounts
+}
+
+# remount FOLDER: the same mount again, with nothing cached by the client.
+remount() {
+    umount "$1"
+    mount_nfs "$1"
+}
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+step() { echo "== $*"; }
+
+# same A B WHAT
+same() { [ "$1" = "$2" ] || fail "$3: expected '$2', got '$1'"; }
+
+echo "guest kernel $(uname -r)"
+modprobe -d /run/target/guest/root nfsv3

@@ -1,0 +1,9 @@
+//! What real-client tests stand on: a private network, the server under test
+//! in it, and a guest with a real Linux kernel.
+
+pub(crate) mod ganesha;
+pub(crate) mod guest;
+pub(crate) mod network;
+pub(crate) mod portmap;
+pub(crate) mod server;
+pub(crate) mod tree;
