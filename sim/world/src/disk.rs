@@ -183,7 +183,11 @@ impl SimDisk {
         let mut flying: Vec<&InFlight> = self.in_flight.iter().collect();
         random.shuffle(&mut flying);
         for flying in flying {
-            match &flying.request.operation {
+            let operation = &flying.request.operation;
+            if operation.check(image.length_bytes()).is_err() {
+                continue;
+            }
+            match operation {
                 DiskOperation::Write {
                     offset_bytes,
                     pieces,
@@ -322,7 +326,11 @@ impl SimDisk {
 
     fn trace(&mut self, completion: &DiskCompletion) {
         let outcome = match &completion.result {
-            Ok(DiskOutput::Read(buffer)) => buffer.iter().fold(1, |hash, &byte| mix(hash, byte.into())),
+            Ok(DiskOutput::Read(buffer)) => buffer
+                .as_chunks()
+                .0
+                .iter()
+                .fold(1, |hash, word| mix(hash, u64::from_le_bytes(*word))),
             Ok(DiskOutput::Done) => 2,
             Err(_) => 3,
         };

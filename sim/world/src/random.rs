@@ -54,7 +54,6 @@ impl Random {
             #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
             let low = wide as u64;
             if low >= bound.wrapping_neg() % bound {
-                #[expect(clippy::cast_possible_truncation, reason = "the high half of 128 bits")]
                 return (wide >> 64) as u64;
             }
         }

@@ -143,7 +143,11 @@ impl BlockingDisk for SimBlockingDisk {
         let mut guard = self.state();
         let state = &mut *guard;
         let grows = length_bytes > state.image.length_bytes();
-        if grows && state.options.refuses_growth(length_bytes, &mut state.random) {
+        if grows
+            && state
+                .options
+                .refuses_growth(length_bytes, &mut state.random)
+        {
             state.faults.no_space += 1;
             return Err(DiskError::NoSpace);
         }

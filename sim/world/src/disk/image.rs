@@ -93,12 +93,14 @@ impl Image {
     }
 
     pub(super) fn read(&self, offset_bytes: u64, target: &mut [u8]) {
-        for_each_block(offset_bytes, target.len(), |block, within, range| {
-            match self.visible.blocks.get(&block) {
+        for_each_block(
+            offset_bytes,
+            target.len(),
+            |block, within, range| match self.visible.blocks.get(&block) {
                 Some(content) => target[range].copy_from_slice(&content[within]),
                 None => target[range].fill(0),
-            }
-        });
+            },
+        );
     }
 
     /// Lands a write; it is visible from now on and can be lost by a crash.
@@ -139,21 +141,17 @@ impl Image {
         });
     }
 
-    /// Makes everything up to `sequence` stable.
+    /// Makes everything up to `sequence` stable, but what an earlier failed
+    /// flush had forsaken.
     pub(super) fn sync(&mut self, sequence: u64) {
-        let mut forsaken = VecDeque::new();
         while let Some(change) = self
             .unsynced
             .pop_front_if(|change| change.sequence <= sequence)
         {
-            if change.forsaken {
-                forsaken.push_back(change);
-            } else {
+            if !change.forsaken {
                 self.durable.apply(change.kind);
             }
         }
-        forsaken.append(&mut self.unsynced);
-        self.unsynced = forsaken;
     }
 
     /// A flush failed: some of what it covered will never be stable, though
