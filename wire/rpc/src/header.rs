@@ -88,7 +88,9 @@ impl<'a> CallHeader<'a> {
                 high: RPC_VERSION,
             }));
         }
-        let (program, version, procedure) = decoder.get().map_err(malformed)?;
+        let program = decoder.u32().map_err(malformed)?;
+        let version = decoder.u32().map_err(malformed)?;
+        let procedure = decoder.u32().map_err(malformed)?;
         let bad = |status| move |_| refused(Rejection::Auth(status));
         Ok(Self {
             xid,

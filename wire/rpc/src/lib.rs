@@ -13,6 +13,6 @@ mod record;
 
 pub use auth::{AuthSys, Credential, FLAVOR_NONE, FLAVOR_SHORT, FLAVOR_SYS, Groups, Verifier};
 pub use header::{
-    AcceptStatus, AuthStatus, CallError, CallHeader, Rejection, ReplyBody, ReplyHeader, RPC_VERSION,
+    AcceptStatus, AuthStatus, CallError, CallHeader, RPC_VERSION, Rejection, ReplyBody, ReplyHeader,
 };
 pub use record::{RecordError, RecordReader, RecordWriter};
