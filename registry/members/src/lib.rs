@@ -1,1 +1,13 @@
-//! Membership, routing tables and leases; the embedded registry.
+//! The registry: the only consensus in the system. It holds kilobytes (who is a
+//! member, who holds which slot, which epoch a site is at, keys, exports), never
+//! names or data.
+//!
+//! [`Embedded`] keeps it in one local file; an etcd cluster will stand behind the
+//! same [`Change`]s and [`State`]. Every change is a compare-and-swap: it names
+//! the epoch that it has seen, and fails if that is no longer the current one.
+
+mod embedded;
+mod state;
+
+pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
+pub use state::{Change, Conflict, ExportRecord, KeyRecord, NodeRecord, SetRecord, Squash, State};

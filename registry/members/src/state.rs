@@ -1,0 +1,408 @@
+//! What the registry holds, and the changes that can be made to it.
+
+use std::collections::BTreeMap;
+
+use crossdock_names::{
+    Epoch, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS, SetId, SiteId,
+    SiteRecord, VolumeId,
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A storage node of the ensemble.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its id.
+    pub id: u64,
+    /// Its place in the all-in-one: `node stop N` means this number.
+    pub number: u32,
+    /// Whether it was stopped by an administrator.
+    pub stopped: bool,
+}
+
+/// Members of a replica set, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRecord {
+    /// Raised with every change of the members and every restart of the primary.
+    pub epoch: u64,
+    /// Who is in the set now; the first one orders.
+    pub members: Vec<u64>,
+    /// Who belongs to it when all are well; a member that left comes back when
+    /// it has caught up.
+    pub home: Vec<u64>,
+}
+
+/// A key for handles.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRecord {
+    /// Its number.
+    pub id: u8,
+    /// The secret.
+    pub key: [u8; 32],
+}
+
+impl std::fmt::Debug for KeyRecord {
+    /// Never shows the secret: records are logged.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "KeyRecord({})", self.id)
+    }
+}
+
+/// Which callers become somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Squash {
+    /// Nobody.
+    None,
+    /// User 0 becomes this one.
+    Root {
+        /// User.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Everybody becomes this one.
+    All {
+        /// User.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+}
+
+/// An export of the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportRecord {
+    /// Its number, part of every handle given out through it.
+    pub id: u32,
+    /// Directory of the volume that it shows.
+    pub path: String,
+    /// Networks that may use it, as CIDR.
+    pub networks: Vec<String>,
+    /// Whether nothing can be changed through it.
+    pub read_only: bool,
+    /// Who becomes whom.
+    pub squash: Squash,
+}
+
+/// Everything the registry holds about one ensemble.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The ensemble's random number.
+    pub ensemble: u64,
+    /// The volume's random number.
+    pub volume: u64,
+    /// Raised with every change that routing depends on.
+    pub table_epoch: u64,
+    /// Nodes by number.
+    pub nodes: Vec<NodeRecord>,
+    /// Replica sets by id.
+    pub sets: BTreeMap<u32, SetRecord>,
+    /// Sets for data, in order: slot s lists them beginning with entry s mod length.
+    pub data_sets: Vec<u32>,
+    /// Per site its epoch and set.
+    pub sites: Vec<(u64, u32)>,
+    /// Keys for handles; the first makes new ones.
+    pub handle_keys: Vec<KeyRecord>,
+    /// Exports.
+    pub exports: Vec<ExportRecord>,
+    /// Copies of data.
+    pub replicas: u32,
+    /// Copies of site logs and small files.
+    pub site_replicas: u32,
+}
+
+/// Somebody else was faster.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Conflict {
+    /// The expected epoch is not the current one.
+    #[error("{what} is at epoch {current}, not {expected}")]
+    Epoch {
+        /// Set or site.
+        what: String,
+        /// What the change named.
+        expected: u64,
+        /// What is.
+        current: u64,
+    },
+    /// No such set, site or node.
+    #[error("there is no {what}")]
+    Unknown {
+        /// Which.
+        what: String,
+    },
+}
+
+/// A change to the registry; also its record in the registry's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Replaces everything: the first record of a log.
+    Snapshot(Box<State>),
+    /// New members of a set, with epoch + 1.
+    SetMembers {
+        /// The set.
+        set: u32,
+        /// Epoch that was seen.
+        expected: u64,
+        /// Members in order.
+        members: Vec<u64>,
+    },
+    /// A new owner of a site: epoch + 1.
+    RaiseSite {
+        /// The site.
+        site: u16,
+        /// Epoch that was seen.
+        expected: u64,
+    },
+    /// All parts of the process restarted: epoch + 1 for every set and site.
+    RaiseAll,
+    /// A node is stopped or started by an administrator.
+    NodeStopped {
+        /// Its number.
+        number: u32,
+        /// Which.
+        stopped: bool,
+    },
+}
+
+impl State {
+    /// The state of a fresh all-in-one ensemble of `nodes` nodes.
+    ///
+    /// Data sets are chains: set k holds node k and the `replicas` − 1 after it,
+    /// so every node is primary once. Site sets likewise, numbered from 1,000.
+    ///
+    /// # Panics
+    /// If there are no nodes, or fewer than replicas.
+    #[must_use]
+    pub fn fresh(
+        ensemble: u64,
+        volume: u64,
+        nodes: &[u64],
+        replicas: u32,
+        site_replicas: u32,
+        handle_key: [u8; 32],
+    ) -> Self {
+        let chain = |first: usize, length: u32| -> Vec<u64> {
+            (0..length as usize)
+                .map(|step| nodes[(first + step) % nodes.len()])
+                .collect()
+        };
+        assert!(
+            nodes.len() >= replicas.max(site_replicas) as usize && replicas > 0,
+            "{} nodes cannot hold {replicas} copies",
+            nodes.len()
+        );
+        let mut sets = BTreeMap::new();
+        let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        for number in 0..count {
+            for (id, length) in [(number, replicas), (SITE_SETS + number, site_replicas)] {
+                let home = chain(number as usize, length);
+                sets.insert(
+                    id,
+                    SetRecord {
+                        epoch: 1,
+                        members: home.clone(),
+                        home,
+                    },
+                );
+            }
+        }
+        Self {
+            ensemble,
+            volume,
+            table_epoch: 1,
+            nodes: (0..count)
+                .map(|number| NodeRecord {
+                    id: nodes[number as usize],
+                    number,
+                    stopped: false,
+                })
+                .collect(),
+            sets,
+            data_sets: (0..count).collect(),
+            sites: (0..SITES)
+                .map(|site| (0, SITE_SETS + u32::try_from(site).unwrap_or(0) % count))
+                .collect(),
+            handle_keys: vec![KeyRecord {
+                id: 1,
+                key: handle_key,
+            }],
+            exports: vec![ExportRecord {
+                id: 1,
+                path: "/".to_owned(),
+                networks: vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
+                read_only: false,
+                squash: Squash::None,
+            }],
+            replicas,
+            site_replicas,
+        }
+    }
+
+    /// Makes the change, or leaves everything as it is.
+    ///
+    /// # Errors
+    /// [`Conflict`]: the change had seen something older.
+    pub fn apply(&mut self, change: Change) -> Result<(), Conflict> {
+        match change {
+            Change::Snapshot(state) => *self = *state,
+            Change::SetMembers {
+                set,
+                expected,
+                members,
+            } => {
+                let record = self.sets.get_mut(&set).ok_or_else(|| unknown("set", set))?;
+                check_epoch("set", set, expected, record.epoch)?;
+                record.epoch += 1;
+                record.members = members;
+            }
+            Change::RaiseSite { site, expected } => {
+                let record = self
+                    .sites
+                    .get_mut(usize::from(site))
+                    .ok_or_else(|| unknown("site", u32::from(site)))?;
+                check_epoch("site", u32::from(site), expected, record.0)?;
+                record.0 += 1;
+            }
+            Change::RaiseAll => {
+                self.sets.values_mut().for_each(|set| set.epoch += 1);
+                self.sites.iter_mut().for_each(|site| site.0 += 1);
+            }
+            Change::NodeStopped { number, stopped } => {
+                let node = self
+                    .nodes
+                    .iter_mut()
+                    .find(|node| node.number == number)
+                    .ok_or_else(|| unknown("node", number))?;
+                node.stopped = stopped;
+            }
+        }
+        self.table_epoch += 1;
+        Ok(())
+    }
+
+    /// The routing table that follows from the state.
+    #[must_use]
+    pub fn table(&self) -> RoutingTable {
+        let rotated = |slot: usize| -> Vec<SetId> {
+            let first = slot % self.data_sets.len();
+            let (before, from) = self.data_sets.split_at(first);
+            from.iter().chain(before).map(|&id| SetId(id)).collect()
+        };
+        RoutingTable {
+            epoch: Epoch(self.table_epoch),
+            sets: self
+                .sets
+                .iter()
+                .map(|(&id, set)| {
+                    let members = set.members.iter().map(|&node| NodeId(node)).collect();
+                    (
+                        SetId(id),
+                        ReplicaSet {
+                            epoch: Epoch(set.epoch),
+                            members,
+                        },
+                    )
+                })
+                .collect(),
+            slots: (0..SLOTS).map(rotated).collect(),
+            sites: self
+                .sites
+                .iter()
+                .map(|&(epoch, set)| SiteRecord {
+                    epoch: Epoch(epoch),
+                    set: SetId(set),
+                })
+                .collect(),
+        }
+    }
+
+    /// The keys for handles.
+    #[must_use]
+    pub fn handle_keys(&self) -> HandleKeys {
+        HandleKeys::new(
+            self.handle_keys
+                .iter()
+                .map(|record| HandleKey {
+                    id: record.id,
+                    key: record.key,
+                })
+                .collect(),
+        )
+    }
+
+    /// The volume's id.
+    #[must_use]
+    pub const fn volume_id(&self) -> VolumeId {
+        VolumeId(self.volume)
+    }
+
+    /// The epoch of `site`.
+    #[must_use]
+    pub fn site_epoch(&self, site: SiteId) -> Epoch {
+        Epoch(
+            self.sites
+                .get(usize::from(site.0))
+                .map_or(0, |record| record.0),
+        )
+    }
+}
+
+/// Ids of the sets that hold site objects begin here.
+const SITE_SETS: u32 = 1000;
+
+fn unknown(what: &str, number: u32) -> Conflict {
+    Conflict::Unknown {
+        what: format!("{what} {number}"),
+    }
+}
+
+fn check_epoch(what: &str, number: u32, expected: u64, current: u64) -> Result<(), Conflict> {
+    if expected == current {
+        return Ok(());
+    }
+    Err(Conflict::Epoch {
+        what: format!("{what} {number}"),
+        expected,
+        current,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of two changes that saw the same epoch, the second one loses.
+    #[test]
+    fn second_of_two_swaps_loses() {
+        let mut state = State::fresh(1, 2, &[10, 11, 12], 2, 1, [0; 32]);
+        let first = Change::SetMembers {
+            set: 0,
+            expected: 1,
+            members: vec![10],
+        };
+        let second = Change::SetMembers {
+            set: 0,
+            expected: 1,
+            members: vec![11],
+        };
+        assert_eq!(state.apply(first), Ok(()));
+        assert!(matches!(
+            state.apply(second),
+            Err(Conflict::Epoch { current: 2, .. })
+        ));
+        assert_eq!(state.sets[&0].members, [10]);
+    }
+
+    /// Goal: every node is primary of one data set, and a slot lists each set once.
+    #[test]
+    fn load_is_even_over_nodes() {
+        let table = State::fresh(1, 2, &[10, 11, 12, 13], 2, 2, [0; 32]).table();
+        let primaries: Vec<u64> = (0..4)
+            .filter_map(|set| table.set(SetId(set)))
+            .map(|set| set.members[0].0)
+            .collect();
+        assert_eq!(primaries, [10, 11, 12, 13]);
+        assert_eq!(table.slots[5], [SetId(1), SetId(2), SetId(3), SetId(0)]);
+        assert_eq!(table.sites.len(), SITES);
+    }
+}
