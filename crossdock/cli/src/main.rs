@@ -1,0 +1,2 @@
+//! Crossdock's one binary.
+fn main() {}

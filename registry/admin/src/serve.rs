@@ -1,0 +1,110 @@
+//! The HTTP server on its control thread.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+/// What the data thread is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Tell [`crate::Status`].
+    Status,
+    /// Take a node down; its unstable bytes are lost.
+    NodeStop(u32),
+    /// Bring a node back.
+    NodeStart(u32),
+    /// Start a scrub of all nodes.
+    ScrubStart,
+    /// Tell [`crate::ScrubStatus`].
+    ScrubStatus,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such node.
+    #[error("there is no {0}")]
+    Unknown(String),
+    /// Not now: what is in the way, and what to do.
+    #[error("{0}")]
+    Conflict(String),
+    /// The data thread is gone: the process is stopping.
+    #[error("the system is stopping")]
+    Stopping,
+}
+
+/// A command's answer.
+pub type Answer = Result<Value, Refusal>;
+
+/// The way from the control thread to the data thread.
+pub trait Control: Send + Sync + 'static {
+    /// Passes `command` on; the answer comes through `reply`.
+    fn ask(&self, command: Command, reply: oneshot::Sender<Answer>);
+}
+
+/// Serves the API on `listener` from a thread of its own, until the process ends.
+///
+/// # Errors
+/// If the thread or its runtime cannot be started.
+pub fn serve(listener: TcpListener, control: Arc<dyn Control>) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    thread::Builder::new().name("control".to_owned()).spawn(move || {
+        let served = runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            axum::serve(listener, router(control)).await
+        });
+        if let Err(error) = served {
+            tracing::error!(%error, "the admin API has ended");
+        }
+    })?;
+    Ok(())
+}
+
+type Shared = State<Arc<dyn Control>>;
+
+fn router(control: Arc<dyn Control>) -> Router {
+    Router::new()
+        .route("/health", get(|| async { Json(json!({"status": "ok"})) }))
+        .route("/v1/status", get(|control: Shared| ask(control, Command::Status)))
+        .route(
+            "/v1/nodes/{number}/stop",
+            post(|control: Shared, Path(number): Path<u32>| ask(control, Command::NodeStop(number))),
+        )
+        .route(
+            "/v1/nodes/{number}/start",
+            post(|control: Shared, Path(number): Path<u32>| ask(control, Command::NodeStart(number))),
+        )
+        .route(
+            "/v1/scrub",
+            get(|control: Shared| ask(control, Command::ScrubStatus))
+                .post(|control: Shared| ask(control, Command::ScrubStart)),
+        )
+        .with_state(control)
+}
+
+async fn ask(State(control): Shared, command: Command) -> Response {
+    let (reply, answer) = oneshot::channel();
+    control.ask(command, reply);
+    match answer.await.unwrap_or(Err(Refusal::Stopping)) {
+        Ok(value) => Json(value).into_response(),
+        Err(refusal) => {
+            let status = match refusal {
+                Refusal::Unknown(_) => StatusCode::NOT_FOUND,
+                Refusal::Conflict(_) => StatusCode::CONFLICT,
+                Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, Json(json!({"error": refusal.to_string()}))).into_response()
+        }
+    }
+}

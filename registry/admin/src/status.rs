@@ -1,0 +1,83 @@
+//! What the admin API tells, as JSON; also what the command line reads.
+
+use serde::{Deserialize, Serialize};
+
+/// The whole system at a glance.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the running program.
+    pub version: String,
+    /// Ensemble id, hexadecimal.
+    pub ensemble: String,
+    /// Volume id, hexadecimal.
+    pub volume: String,
+    /// Seconds since start.
+    pub uptime_seconds: u64,
+    /// How the disks are driven: `io_uring` or `threads`.
+    pub io: String,
+    /// Copies of data.
+    pub replicas: u32,
+    /// Copies of site logs.
+    pub site_replicas: u32,
+    /// What an administrator should know; empty when all is well.
+    pub warnings: Vec<String>,
+    /// The doors that answer.
+    pub doors: Vec<DoorStatus>,
+    /// The nodes.
+    pub nodes: Vec<NodeStatus>,
+    /// Epoch of the routing table.
+    pub table_epoch: u64,
+    /// Files and directories of the volume.
+    pub files: u64,
+    /// Client connections.
+    pub connections: u64,
+    /// Requests since start.
+    pub requests: u64,
+}
+
+/// A door.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DoorStatus {
+    /// `nfs`, `admin`, …
+    pub name: String,
+    /// Where it listens.
+    pub address: String,
+}
+
+/// A storage node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its place in the all-in-one.
+    pub number: u32,
+    /// Its id, hexadecimal.
+    pub id: String,
+    /// `running`, `opening`, `stopped` or `failed`.
+    pub state: String,
+    /// Bytes that it may hold.
+    pub capacity_bytes: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of the journal in use.
+    pub journal_used_bytes: u64,
+    /// Journal flushes since start.
+    pub flushes: u64,
+    /// Blocks that did not match their checksum since start.
+    pub media_errors: u64,
+}
+
+/// How far a scrub has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// Whether one is at work.
+    pub running: bool,
+    /// Blocks read and compared so far.
+    pub blocks_checked: u64,
+    /// Blocks to check in all, as known now.
+    pub blocks_total: u64,
+    /// What was found: node, object, offset.
+    pub findings: Vec<String>,
+}
