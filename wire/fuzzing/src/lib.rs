@@ -1,0 +1,19 @@
+//! Fuzz targets of the codecs as plain functions.
+//!
+//! Each [`Target`] takes any bytes and panics only if a codec has a fault.
+//! `fuzz/` wraps them for libFuzzer; `tests/corpus.rs` replays the corpus of all
+//! of them on a stable compiler; `cargo run -p crossdock-fuzzing --example
+//! seed_corpus` writes the corpus that the [`samples`] seed.
+//!
+//! Only tests and fuzzing use this crate.
+
+pub mod samples;
+
+mod dice;
+mod targets;
+
+pub use dice::Dice;
+pub use targets::{
+    TARGETS, Target, mount_call, mount_reply, nfs3_call, nfs3_reply, record_reader, rpc_call,
+    rpc_reply, xdr,
+};
