@@ -1,1 +1,31 @@
-//! Directory site: name entries and attribute cells.
+//! Directory role of a site: name entries and attribute cells, in memory.
+//!
+//! [`Directory`] is pure state. [`Directory::plan`] computes what an operation
+//! answers and which [`Mutation`]s it makes, without making them; the site logs
+//! them and then applies them with [`Directory::apply`], which is also what a
+//! replay does. No I/O, no clock, no log here. Source: Slice, sections 3.2 and 4.3.
+//!
+//! A name entry (directory, name → file) and an attribute cell are separate
+//! records, so that later they can lie at different sites.
+
+mod attributes;
+mod cell;
+mod create;
+mod mutation;
+mod names;
+mod permission;
+mod plan;
+mod readdir;
+mod remove;
+mod rename;
+mod scan;
+mod slab;
+mod state;
+
+pub use attributes::{FILE_SIZE_BYTES_MAX, SEGMENTS_MAX};
+pub use cell::Cell;
+pub use mutation::Mutation;
+pub use permission::Wanted;
+pub use plan::{Answer, LINKS_MAX, Plan};
+pub use scan::Scan;
+pub use state::{Directory, MemoryUse};

@@ -1,0 +1,233 @@
+//! From an operation to its answer and its changes.
+
+use bytes::Bytes;
+use crossdock_limits::NAME_BYTES_MAX;
+use crossdock_names::FileRef;
+use crossdock_peer::{Caller, DirectoryEntry, SiteError, SiteOperation};
+use crossdock_types::WallTime;
+
+use crate::cell::Cell;
+use crate::mutation::Mutation;
+use crate::names::{Entry, cookie, cookies_are_used_up};
+use crate::permission::Wanted;
+use crate::state::Directory;
+
+/// Most hard links of a file, and most directories in a directory.
+pub const LINKS_MAX: u32 = i32::MAX as u32;
+
+/// What an operation answers; attributes are read after the changes are applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing but attributes.
+    Done,
+    /// A file that was found or made.
+    Found(FileRef),
+    /// ACCESS3 bits.
+    Access(u32),
+    /// Text of a symbolic link.
+    Link(Bytes),
+    /// Entries of a directory.
+    Directory {
+        /// In cookie order.
+        entries: Vec<DirectoryEntry>,
+        /// Whether the directory ends after them.
+        end: bool,
+    },
+}
+
+/// What an operation does if its changes are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What is answered then.
+    pub answer: Answer,
+    /// The changes, in order; all of them go into one log record.
+    pub mutations: Vec<Mutation>,
+    /// The file whose last name goes: its bytes are to be removed.
+    pub freed: Option<Cell>,
+    /// The new cell of a regular file that is truncated or extended by the
+    /// caller: its bytes are to be cut.
+    pub resized: Option<Cell>,
+}
+
+impl Plan {
+    pub(crate) const fn answer(answer: Answer) -> Self {
+        Self {
+            answer,
+            mutations: Vec::new(),
+            freed: None,
+            resized: None,
+        }
+    }
+}
+
+impl Directory {
+    /// What `operation` answers and changes, were it done now. The state stays
+    /// as it is until the changes are applied.
+    ///
+    /// # Errors
+    /// As the operation's documentation in `contract/peer` says;
+    /// [`SiteError::Invalid`] for operations on content.
+    pub fn plan(
+        &self,
+        caller: &Caller,
+        operation: &SiteOperation,
+        wall: WallTime,
+    ) -> Result<Plan, SiteError> {
+        match operation {
+            SiteOperation::GetAttributes { file } => {
+                self.cell(*file)?;
+                Ok(Plan::answer(Answer::Done))
+            }
+            SiteOperation::SetAttributes {
+                file,
+                changes,
+                guard,
+            } => self.set_attributes(caller, *file, changes, *guard, wall),
+            SiteOperation::Lookup { directory, name } => self.lookup(caller, *directory, name),
+            SiteOperation::Access { file, wanted } => Ok(Plan::answer(Answer::Access(
+                self.cell(*file)?.access(caller, *wanted),
+            ))),
+            SiteOperation::ReadLink { file } => self.read_link(*file),
+            SiteOperation::Create {
+                directory,
+                name,
+                mode,
+            } => self.create(caller, *directory, name, mode, wall),
+            SiteOperation::MakeDirectory {
+                directory,
+                name,
+                changes,
+            } => self.make_directory(caller, *directory, name, changes, wall),
+            SiteOperation::MakeSymlink {
+                directory,
+                name,
+                changes,
+                target,
+            } => self.make_symlink(caller, *directory, name, changes, target, wall),
+            SiteOperation::MakeNode {
+                directory,
+                name,
+                kind,
+                device,
+                changes,
+            } => self.make_node(caller, *directory, name, *kind, *device, changes, wall),
+            SiteOperation::Remove { directory, name } => {
+                self.remove(caller, *directory, name, wall)
+            }
+            SiteOperation::RemoveDirectory { directory, name } => {
+                self.remove_directory(caller, *directory, name, wall)
+            }
+            SiteOperation::Rename {
+                from_directory,
+                from_name,
+                to_directory,
+                to_name,
+            } => {
+                let from = (*from_directory, from_name);
+                self.rename(caller, from, (*to_directory, to_name), wall)
+            }
+            SiteOperation::Link {
+                file,
+                directory,
+                name,
+            } => self.link(caller, *file, *directory, name, wall),
+            SiteOperation::ReadDirectory {
+                directory,
+                cookie,
+                entries_max,
+                name_bytes_max,
+                with_attributes,
+            } => {
+                let bounds = (*entries_max, *name_bytes_max);
+                self.read_directory(caller, *directory, *cookie, bounds, *with_attributes)
+            }
+            SiteOperation::Space { .. }
+            | SiteOperation::Read { .. }
+            | SiteOperation::Write { .. }
+            | SiteOperation::Commit { .. }
+            | SiteOperation::Open { .. }
+            | SiteOperation::PushAttributes { .. } => Err(SiteError::Invalid),
+        }
+    }
+
+    fn lookup(&self, caller: &Caller, directory: FileRef, name: &[u8]) -> Result<Plan, SiteError> {
+        let cell = self.directory_cell(directory)?;
+        cell.check(caller, Wanted::Execute)?;
+        let found = match name {
+            b"." => directory,
+            b".." => self.parent_of(cell.serial).ok_or(SiteError::Io)?,
+            _ => {
+                check_name(name)?;
+                let entry = self.entry(cell.serial, name);
+                entry.ok_or(SiteError::NotFound)?.child()
+            }
+        };
+        self.cell(found)?;
+        Ok(Plan::answer(Answer::Found(found)))
+    }
+
+    fn read_link(&self, file: FileRef) -> Result<Plan, SiteError> {
+        let cell = self.cell(file)?;
+        let text = self.links.get(&cell.serial).ok_or(SiteError::Invalid)?;
+        Ok(Plan::answer(Answer::Link(Bytes::copy_from_slice(text))))
+    }
+
+    /// The cell of a file that must be a directory.
+    pub(crate) fn directory_cell(&self, file: FileRef) -> Result<&Cell, SiteError> {
+        let cell = self.cell(file)?;
+        if cell.is_directory() {
+            Ok(cell)
+        } else {
+            Err(SiteError::NotDirectory)
+        }
+    }
+
+    /// A directory in which the caller may change entries, and what `name`
+    /// names there now.
+    pub(crate) fn directory_to_change(
+        &self,
+        caller: &Caller,
+        directory: FileRef,
+        name: &[u8],
+    ) -> Result<(&Cell, Option<&Entry>), SiteError> {
+        let cell = self.directory_cell(directory)?;
+        check_name(name)?;
+        cell.check(caller, Wanted::Write)?;
+        Ok((cell, self.entry(cell.serial, name)))
+    }
+
+    /// The change that adds a name, under a cookie that the directory never had.
+    pub(crate) fn new_entry(
+        &self,
+        parent: u64,
+        name: &[u8],
+        child: FileRef,
+    ) -> Result<Mutation, SiteError> {
+        let counter = self.listing(parent).ok_or(SiteError::Io)?.next_cookie;
+        if cookies_are_used_up(counter) {
+            return Err(SiteError::NoSpace);
+        }
+        Ok(Mutation::PutEntry {
+            parent,
+            name: Bytes::copy_from_slice(name),
+            child,
+            cookie: cookie(self.site, counter),
+        })
+    }
+}
+
+/// Checks a name that is to be found, made or removed.
+fn check_name(name: &[u8]) -> Result<(), SiteError> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(SiteError::NameTooLong);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(SiteError::Invalid);
+    }
+    Ok(())
+}
+
+/// Whether a name is `.` or `..`, which only LOOKUP takes.
+pub(crate) fn is_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}

@@ -1,0 +1,96 @@
+//! Going through the whole state in bounded steps, while it changes: what a
+//! fuzzy checkpoint writes.
+//!
+//! Records never move, so whatever was there from beginning to end is seen;
+//! what came or went meanwhile may be seen or not, and the log has it.
+
+use bytes::Bytes;
+use crossdock_names::{FileId, FileRef};
+
+use crate::mutation::Mutation;
+use crate::state::Directory;
+
+/// How far a scan has got.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    phase: Phase,
+    index: u32,
+    serial: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    #[default]
+    Counter,
+    Cells,
+    Listings,
+    Entries,
+    Links,
+    Done,
+}
+
+impl Directory {
+    /// The next piece of the state as a change that restores it; `None` at the end.
+    pub fn scan(&self, scan: &mut Scan) -> Option<Mutation> {
+        loop {
+            let found = match scan.phase {
+                Phase::Counter => {
+                    scan.phase = Phase::Cells;
+                    return Some(Mutation::NextSerial {
+                        serial: self.next_serial,
+                    });
+                }
+                Phase::Cells => self
+                    .cells
+                    .next_from(scan.index)
+                    .map(|(index, cell)| (index, Mutation::PutCell(cell.clone()))),
+                Phase::Listings => self.listings.next_from(scan.index).map(|(index, listing)| {
+                    let parent = FileRef {
+                        id: FileId(listing.parent),
+                        generation: listing.parent_generation,
+                    };
+                    let put = Mutation::PutDirectory {
+                        serial: listing.serial,
+                        parent,
+                        next_cookie: listing.next_cookie,
+                    };
+                    (index, put)
+                }),
+                Phase::Entries => self.entries.next_from(scan.index).map(|(index, entry)| {
+                    let put = Mutation::PutEntry {
+                        parent: entry.parent,
+                        name: Bytes::copy_from_slice(entry.name.as_bytes()),
+                        child: entry.child(),
+                        cookie: entry.cookie,
+                    };
+                    (index, put)
+                }),
+                Phase::Links => return self.scan_link(scan),
+                Phase::Done => return None,
+            };
+            if let Some((index, mutation)) = found {
+                scan.index = index + 1;
+                return Some(mutation);
+            }
+            scan.index = 0;
+            scan.phase = match scan.phase {
+                Phase::Cells => Phase::Listings,
+                Phase::Listings => Phase::Entries,
+                _ => Phase::Links,
+            };
+        }
+    }
+
+    fn scan_link(&self, scan: &mut Scan) -> Option<Mutation> {
+        let next = self.links.range(scan.serial..).next();
+        let Some((&serial, text)) = next else {
+            scan.phase = Phase::Done;
+            return None;
+        };
+        scan.serial = serial + 1;
+        Some(Mutation::PutLink {
+            serial,
+            target: Bytes::copy_from_slice(text),
+        })
+    }
+}

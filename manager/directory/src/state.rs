@@ -1,0 +1,320 @@
+//! The state of a directory site and how changes are applied to it.
+
+use crossdock_names::{FileId, FileRef, SiteId};
+use crossdock_peer::{Caller, FileKind, SiteError};
+use crossdock_types::WallTime;
+use hashbrown::HashTable;
+use std::collections::BTreeMap;
+
+use crate::cell::Cell;
+use crate::mutation::Mutation;
+use crate::names::{Entry, FIRST_COOKIE, Listing, Name, hash_name, hash_serial};
+use crate::slab::Slab;
+
+/// Names and attributes of one site. See the crate's page.
+#[derive(Debug)]
+pub struct Directory {
+    pub(crate) site: SiteId,
+    seed: u64,
+    pub(crate) next_serial: u64,
+    pub(crate) cells: Slab<Cell>,
+    cells_by_serial: HashTable<u32>,
+    pub(crate) entries: Slab<Entry>,
+    entries_by_name: HashTable<u32>,
+    pub(crate) listings: Slab<Listing>,
+    listings_by_serial: HashTable<u32>,
+    pub(crate) links: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// What the state costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Attribute cells.
+    pub cells: usize,
+    /// Name entries.
+    pub entries: usize,
+    /// Bytes held by records and indexes, free room included.
+    pub bytes: usize,
+}
+
+/// Serial of the root directory, at site 0.
+const ROOT_SERIAL: u64 = 1;
+
+impl Directory {
+    /// The empty state of `site`. `seed` (of the volume) goes into hashes.
+    #[must_use]
+    pub const fn new(site: SiteId, seed: u64) -> Self {
+        Self {
+            site,
+            seed,
+            next_serial: ROOT_SERIAL + 1,
+            cells: Slab::new(),
+            cells_by_serial: HashTable::new(),
+            entries: Slab::new(),
+            entries_by_name: HashTable::new(),
+            listings: Slab::new(),
+            listings_by_serial: HashTable::new(),
+            links: BTreeMap::new(),
+        }
+    }
+
+    /// The changes that make the root directory of a new volume.
+    #[must_use]
+    pub fn make_root(&self, caller: &Caller, mode: u32, wall: WallTime) -> Vec<Mutation> {
+        let cell = Cell {
+            serial: ROOT_SERIAL,
+            generation: 1,
+            kind_and_mode: Cell::pack_kind(FileKind::Directory, mode),
+            links: 2,
+            uid: caller.uid,
+            gid: caller.gid,
+            size_bytes: crate::create::DIRECTORY_BYTES,
+            used_or_device: crate::create::DIRECTORY_BYTES,
+            accessed: wall,
+            modified: wall,
+            changed: wall,
+            ..Cell::default()
+        };
+        let parent = cell.file(self.site);
+        vec![
+            Mutation::PutCell(cell),
+            Mutation::PutDirectory {
+                serial: ROOT_SERIAL,
+                parent,
+                next_cookie: FIRST_COOKIE,
+            },
+        ]
+    }
+
+    /// The site.
+    #[must_use]
+    pub const fn site(&self) -> SiteId {
+        self.site
+    }
+
+    /// The cell of `file`.
+    ///
+    /// # Errors
+    /// [`SiteError::Stale`] if there is none of that generation,
+    /// [`SiteError::Moved`] if it belongs to another site.
+    pub fn cell(&self, file: FileRef) -> Result<&Cell, SiteError> {
+        if file.id.site() != self.site {
+            return Err(SiteError::Moved);
+        }
+        self.cell_of(file.id.serial())
+            .filter(|cell| cell.generation == file.generation)
+            .ok_or(SiteError::Stale)
+    }
+
+    /// The cell with that serial, of whatever generation.
+    #[must_use]
+    pub fn cell_of(&self, serial: u64) -> Option<&Cell> {
+        self.cell_index(serial).map(|index| self.cells.get(index))
+    }
+
+    /// Makes a change. Any change is accepted, in any state: only a log that
+    /// was written by this code is replayed.
+    pub fn apply(&mut self, mutation: &Mutation) {
+        match mutation {
+            Mutation::PutCell(cell) => self.put_cell(cell),
+            Mutation::RemoveCell { serial } => self.remove_cell(*serial),
+            Mutation::PutEntry {
+                parent,
+                name,
+                child,
+                cookie,
+            } => self.put_entry(*parent, name, *child, *cookie),
+            Mutation::RemoveEntry { parent, name } => self.remove_entry(*parent, name),
+            Mutation::PutDirectory {
+                serial,
+                parent,
+                next_cookie,
+            } => {
+                let index = self.listing_or_new(*serial);
+                let listing = self.listings.get_mut(index);
+                listing.parent = parent.id.0;
+                listing.parent_generation = parent.generation;
+                listing.next_cookie = listing.next_cookie.max(*next_cookie);
+            }
+            Mutation::PutLink { serial, target } => {
+                self.links.insert(*serial, target.as_ref().into());
+            }
+            Mutation::NextSerial { serial } => self.next_serial = self.next_serial.max(*serial),
+        }
+    }
+
+    /// What the state costs in memory.
+    #[must_use]
+    pub fn memory_use(&self) -> MemoryUse {
+        // A table of capacity c holds buckets for 8/7 of it, one control byte each.
+        let table = |table: &HashTable<u32>| table.allocation_size();
+        // A full B-tree leaf has 11 places; ascending inserts leave 6 of them filled.
+        let ordered = self.entries.len() * (11 * 12 + 16) / 6;
+        let mut bytes = self.cells.capacity_bytes()
+            + self.entries.capacity_bytes()
+            + self.listings.capacity_bytes()
+            + table(&self.cells_by_serial)
+            + table(&self.entries_by_name)
+            + table(&self.listings_by_serial)
+            + ordered;
+        let mut at = 0;
+        while let Some((index, entry)) = self.entries.next_from(at) {
+            bytes += entry.name.heap_bytes();
+            at = index + 1;
+        }
+        bytes += self
+            .links
+            .values()
+            .map(|text| text.len() + 32)
+            .sum::<usize>();
+        MemoryUse {
+            cells: self.cells.len(),
+            entries: self.entries.len(),
+            bytes,
+        }
+    }
+
+    pub(crate) fn entry(&self, parent: u64, name: &[u8]) -> Option<&Entry> {
+        self.entry_index(parent, name)
+            .map(|index| self.entries.get(index))
+    }
+
+    pub(crate) fn listing(&self, serial: u64) -> Option<&Listing> {
+        self.listing_index(serial)
+            .map(|index| self.listings.get(index))
+    }
+
+    /// The parent of a directory.
+    pub(crate) fn parent_of(&self, serial: u64) -> Option<FileRef> {
+        self.listing(serial).map(|listing| FileRef {
+            id: FileId(listing.parent),
+            generation: listing.parent_generation,
+        })
+    }
+
+    fn put_cell(&mut self, cell: &Cell) {
+        self.next_serial = self.next_serial.max(cell.serial + 1);
+        if let Some(index) = self.cell_index(cell.serial) {
+            *self.cells.get_mut(index) = cell.clone();
+            return;
+        }
+        let index = self.cells.insert(cell.clone());
+        let (cells, seed) = (&self.cells, self.seed);
+        self.cells_by_serial
+            .insert_unique(hash_serial(seed, cell.serial), index, |&index| {
+                hash_serial(seed, cells.get(index).serial)
+            });
+    }
+
+    fn remove_cell(&mut self, serial: u64) {
+        let hash = hash_serial(self.seed, serial);
+        let cells = &self.cells;
+        if let Ok(found) = self
+            .cells_by_serial
+            .find_entry(hash, |&index| cells.get(index).serial == serial)
+        {
+            let (index, _) = found.remove();
+            self.cells.remove(index);
+        }
+        self.links.remove(&serial);
+        let listings = &self.listings;
+        if let Ok(found) = self
+            .listings_by_serial
+            .find_entry(hash, |&index| listings.get(index).serial == serial)
+        {
+            let (index, _) = found.remove();
+            // Live, it is empty; on replay over a newer checkpoint as well.
+            for entry in self.listings.remove(index).entries.into_values() {
+                let (parent, name) = {
+                    let entry = self.entries.get(entry);
+                    (entry.parent, entry.name.clone())
+                };
+                self.forget_entry(parent, name.as_bytes());
+            }
+        }
+    }
+
+    fn put_entry(&mut self, parent: u64, name: &[u8], child: FileRef, cookie: u64) {
+        self.remove_entry(parent, name);
+        let index = self.entries.insert(Entry {
+            parent,
+            child: child.id.0,
+            generation: child.generation,
+            cookie,
+            name: Name::new(name),
+        });
+        let (entries, seed) = (&self.entries, self.seed);
+        self.entries_by_name
+            .insert_unique(hash_name(seed, parent, name), index, |&index| {
+                let entry = entries.get(index);
+                hash_name(seed, entry.parent, entry.name.as_bytes())
+            });
+        let listing = self.listing_or_new(parent);
+        let listing = self.listings.get_mut(listing);
+        listing.next_cookie = listing
+            .next_cookie
+            .max(crate::names::counter_of(cookie) + 1);
+        listing.entries.insert(cookie, index);
+    }
+
+    fn remove_entry(&mut self, parent: u64, name: &[u8]) {
+        if let Some(entry) = self.forget_entry(parent, name)
+            && let Some(index) = self.listing_index(parent)
+        {
+            self.listings.get_mut(index).entries.remove(&entry.cookie);
+        }
+    }
+
+    /// Takes an entry out of all but its directory's listing.
+    fn forget_entry(&mut self, parent: u64, name: &[u8]) -> Option<Entry> {
+        let hash = hash_name(self.seed, parent, name);
+        let entries = &self.entries;
+        let found = self.entries_by_name.find_entry(hash, |&index| {
+            let entry = entries.get(index);
+            entry.parent == parent && entry.name.as_bytes() == name
+        });
+        let (index, _) = found.ok()?.remove();
+        Some(self.entries.remove(index))
+    }
+
+    fn listing_or_new(&mut self, serial: u64) -> u32 {
+        if let Some(index) = self.listing_index(serial) {
+            return index;
+        }
+        let index = self.listings.insert(Listing {
+            serial,
+            next_cookie: FIRST_COOKIE,
+            ..Listing::default()
+        });
+        let (listings, seed) = (&self.listings, self.seed);
+        self.listings_by_serial
+            .insert_unique(hash_serial(seed, serial), index, |&index| {
+                hash_serial(seed, listings.get(index).serial)
+            });
+        index
+    }
+
+    fn cell_index(&self, serial: u64) -> Option<u32> {
+        let hash = hash_serial(self.seed, serial);
+        self.cells_by_serial
+            .find(hash, |&index| self.cells.get(index).serial == serial)
+            .copied()
+    }
+
+    fn listing_index(&self, serial: u64) -> Option<u32> {
+        let hash = hash_serial(self.seed, serial);
+        self.listings_by_serial
+            .find(hash, |&index| self.listings.get(index).serial == serial)
+            .copied()
+    }
+
+    fn entry_index(&self, parent: u64, name: &[u8]) -> Option<u32> {
+        let hash = hash_name(self.seed, parent, name);
+        self.entries_by_name
+            .find(hash, |&index| {
+                let entry = self.entries.get(index);
+                entry.parent == parent && entry.name.as_bytes() == name
+            })
+            .copied()
+    }
+}
