@@ -1,0 +1,269 @@
+//! What waits for a disk, and what goes to it next.
+//!
+//! The host puts a queue between the store's disk effects and each disk: it
+//! pushes requests, issues what [`DiskQueue::next`] gives, and reports
+//! completions. The kernel's queue stays short, so that whatever is urgent, or
+//! no longer wanted, can still be told apart here.
+//!
+//! **Flushes.** A flush covers what had completed when it was *pushed*; whoever
+//! needs writes covered waits for their completion before. It may therefore be
+//! issued before or after anything else that waits here, and covers more, never
+//! less, the later it is issued. Likewise requests whose ranges meet are never
+//! in this queue together (see the interface of disks), so none can overtake
+//! another to any effect.
+
+use std::collections::BTreeMap;
+
+use crossdock_disk::{DiskOperation, DiskRequest, DiskToken};
+use crossdock_limits::{DISK_DEPTH_MAX, DISK_QUEUE_REQUESTS_MAX};
+use crossdock_types::Time;
+use thiserror::Error;
+
+use crate::lane::{Arrival, Lane, Ticket};
+
+/// Background work takes at most one part in this many of the depth and of the
+/// queue, so that it never holds up what somebody waits for.
+const BACKGROUND_SHARE: usize = 4;
+
+/// What a request is for, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DiskClass {
+    /// Writes and flushes of a journal: many callers wait for one of them.
+    Journal,
+    /// A client waits for the bytes.
+    Foreground,
+    /// Data that a later journal record makes visible, and its flushes.
+    Write,
+    /// Read-ahead, applying journalled bytes, scrubbing, moving.
+    Background,
+}
+
+/// A request and how it is to be treated.
+#[derive(Debug)]
+pub struct QueuedRequest {
+    /// What the disk gets. Its token is unique among those that wait or are in
+    /// flight.
+    pub request: DiskRequest,
+    /// What it is for.
+    pub class: DiskClass,
+    /// By when it should be issued: from then on it goes before all whose
+    /// deadline is later, whatever their class.
+    pub deadline: Time,
+}
+
+/// As many requests wait as may; nothing was changed.
+#[derive(Debug, Error)]
+#[error("the queue of the disk is full")]
+pub struct Full(
+    /// The request, given back.
+    pub QueuedRequest,
+);
+
+/// The requests that wait for one disk, and a count of those that it works on.
+///
+/// [`next`](Self::next) gives first what is overdue, in order of deadlines;
+/// then by class; within a class in sweeps over the disk, whose length in time
+/// is bounded by deadlines.
+#[derive(Debug)]
+pub struct DiskQueue {
+    depth: usize,
+    waiting_max: usize,
+    lanes: [Lane; CLASSES.len()],
+    waiting: BTreeMap<Arrival, Waiting>,
+    by_token: BTreeMap<DiskToken, Arrival>,
+    in_flight: BTreeMap<DiskToken, DiskClass>,
+    background_in_flight: usize,
+    arrivals: Arrival,
+    /// The end of the request issued last.
+    head_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: DiskRequest,
+    class: DiskClass,
+    ticket: Ticket,
+}
+
+const CLASSES: [DiskClass; 4] = [
+    DiskClass::Journal,
+    DiskClass::Foreground,
+    DiskClass::Write,
+    DiskClass::Background,
+];
+
+impl Default for DiskQueue {
+    fn default() -> Self {
+        Self::new(DISK_DEPTH_MAX)
+    }
+}
+
+impl DiskQueue {
+    /// A queue for a disk that gets at most `depth` requests at a time.
+    ///
+    /// # Panics
+    /// If `depth` is 0.
+    #[must_use]
+    pub fn new(depth: usize) -> Self {
+        Self::with_limits(depth, DISK_QUEUE_REQUESTS_MAX)
+    }
+
+    /// The same with another limit on the requests that wait.
+    ///
+    /// # Panics
+    /// If a limit is 0.
+    #[must_use]
+    pub fn with_limits(depth: usize, waiting_max: usize) -> Self {
+        assert!(depth > 0 && waiting_max > 0, "a queue that never moves");
+        Self {
+            depth,
+            waiting_max,
+            lanes: Default::default(),
+            waiting: BTreeMap::new(),
+            by_token: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            background_in_flight: 0,
+            arrivals: 0,
+            head_bytes: 0,
+        }
+    }
+
+    /// Lets a request wait for its turn.
+    ///
+    /// # Errors
+    /// [`Full`], with the request.
+    ///
+    /// # Panics
+    /// If a request with this token waits or is in flight.
+    pub fn push(&mut self, queued: QueuedRequest) -> Result<(), Full> {
+        let full = self.waiting.len() >= self.waiting_max;
+        if full || self.background_is_full(queued.class) {
+            return Err(Full(queued));
+        }
+        let QueuedRequest {
+            request,
+            class,
+            deadline,
+        } = queued;
+        let token = request.token;
+        self.arrivals += 1;
+        let ticket = Ticket {
+            deadline,
+            place_bytes: place(&request.operation).map_or(self.head_bytes, |(start, _)| start),
+            arrival: self.arrivals,
+        };
+        let other = self.by_token.insert(token, ticket.arrival);
+        let known = other.is_some() || self.in_flight.contains_key(&token);
+        assert!(!known, "{token:?} is in use");
+        self.lanes[class as usize].push(ticket);
+        let waiting = Waiting {
+            request,
+            class,
+            ticket,
+        };
+        self.waiting.insert(ticket.arrival, waiting);
+        Ok(())
+    }
+
+    /// The next request for the disk, if there is one and the disk has room.
+    /// It is in flight until [`completed`](Self::completed).
+    pub fn next(&mut self, now: Time) -> Option<DiskRequest> {
+        if self.in_flight.len() >= self.depth {
+            return None;
+        }
+        let arrival = self.overdue(now).or_else(|| self.most_urgent())?;
+        let Waiting { request, class, .. } = self.take(arrival)?;
+        if let Some((_, end_bytes)) = place(&request.operation) {
+            self.head_bytes = end_bytes;
+        }
+        self.background_in_flight += usize::from(class == DiskClass::Background);
+        self.in_flight.insert(request.token, class);
+        Some(request)
+    }
+
+    /// The disk has completed the request, with whatever result.
+    ///
+    /// # Panics
+    /// If no such request is in flight.
+    pub fn completed(&mut self, token: DiskToken) {
+        let class = self.in_flight.remove(&token);
+        assert!(class.is_some(), "{token:?} is not in flight");
+        self.background_in_flight -= usize::from(class == Some(DiskClass::Background));
+    }
+
+    /// Nobody waits for the request any more: removes it, if it still waits.
+    ///
+    /// False if it is in flight or unknown; then its completion comes, or came.
+    pub fn cancel(&mut self, token: DiskToken) -> bool {
+        let arrival = self.by_token.get(&token).copied();
+        arrival.and_then(|arrival| self.take(arrival)).is_some()
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Requests that the disk works on.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// The overdue request with the earliest deadline.
+    fn overdue(&self, now: Time) -> Option<Arrival> {
+        self.issuable()
+            .filter_map(|class| self.lanes[class as usize].earliest())
+            .min()
+            .filter(|&(deadline, _)| deadline <= now)
+            .map(|(_, arrival)| arrival)
+    }
+
+    /// The request whose turn it is in the most urgent class that has one.
+    fn most_urgent(&mut self) -> Option<Arrival> {
+        let class = self
+            .issuable()
+            .find(|&class| self.lanes[class as usize].len() > 0)?;
+        self.lanes[class as usize].next_in_sweep(self.head_bytes)
+    }
+
+    /// The classes of which the disk may get another request.
+    fn issuable(&self) -> impl Iterator<Item = DiskClass> + use<> {
+        let background = self.background_in_flight < self.depth.div_ceil(BACKGROUND_SHARE);
+        CLASSES
+            .into_iter()
+            .filter(move |&class| background || class != DiskClass::Background)
+    }
+
+    fn background_is_full(&self, class: DiskClass) -> bool {
+        class == DiskClass::Background
+            && self.lanes[class as usize].len() >= self.waiting_max.div_ceil(BACKGROUND_SHARE)
+    }
+
+    fn take(&mut self, arrival: Arrival) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&arrival)?;
+        self.by_token.remove(&waiting.request.token);
+        self.lanes[waiting.class as usize].remove(waiting.ticket);
+        Some(waiting)
+    }
+}
+
+/// Where on the disk a request begins and ends; a flush and a grow have no place.
+fn place(operation: &DiskOperation) -> Option<(u64, u64)> {
+    let (start, bytes) = match operation {
+        DiskOperation::Read {
+            offset_bytes,
+            buffer,
+        } => (*offset_bytes, buffer.len()),
+        DiskOperation::Write {
+            offset_bytes,
+            pieces,
+        } => (*offset_bytes, pieces.iter().map(|piece| piece.len()).sum()),
+        DiskOperation::Flush | DiskOperation::Grow { .. } => return None,
+    };
+    Some((start, start.saturating_add(bytes as u64)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+//! The queue by example, and beside a model that scans a list.
+
+use std::time::Duration;
+
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
+use proptest::prelude::*;
+
+use super::*;
+use crate::lane::SWEEP_WINDOW;
+
+const FAR: u64 = 10_000;
+
+fn ms(milliseconds: u64) -> Time {
+    Time::default() + Duration::from_millis(milliseconds)
+}
+
+fn read(token: u64, class: DiskClass, block: u64, deadline_ms: u64) -> QueuedRequest {
+    let operation = DiskOperation::Read {
+        offset_bytes: block * BLOCK_BYTES as u64,
+        buffer: AlignedBuffer::zeroed(BLOCK_BYTES),
+    };
+    queued(token, class, operation, deadline_ms)
+}
+
+fn queued(
+    token: u64,
+    class: DiskClass,
+    operation: DiskOperation,
+    deadline_ms: u64,
+) -> QueuedRequest {
+    QueuedRequest {
+        request: DiskRequest {
+            token: DiskToken(token),
+            operation,
+        },
+        class,
+        deadline: ms(deadline_ms),
+    }
+}
+
+fn push(queue: &mut DiskQueue, request: QueuedRequest) {
+    assert!(queue.push(request).is_ok(), "there is room");
+}
+
+/// Tokens in the order in which a disk with room would get them at `now`.
+fn issue_all(queue: &mut DiskQueue, now: Time) -> Vec<u64> {
+    std::iter::from_fn(|| queue.next(now).map(|request| request.token.0)).collect()
+}
+
+/// Goal: what more people wait for goes first; a request that waited until its
+/// deadline goes before everything else.
+#[test]
+fn urgent_classes_go_first_until_a_deadline_passes() {
+    let mut queue = DiskQueue::new(32);
+    push(&mut queue, read(1, DiskClass::Background, 1, 500));
+    push(&mut queue, read(2, DiskClass::Write, 2, 100));
+    push(&mut queue, read(3, DiskClass::Foreground, 3, FAR));
+    push(&mut queue, read(4, DiskClass::Write, 4, FAR));
+    push(
+        &mut queue,
+        queued(5, DiskClass::Journal, DiskOperation::Flush, FAR),
+    );
+    assert_eq!(issue_all(&mut queue, ms(200)), [2, 5, 3, 4, 1]);
+}
+
+/// Goal: requests with similar deadlines are issued upwards from where the disk
+/// is, then from the lowest; one that is due much later waits for the next sweep.
+#[test]
+fn a_sweep_goes_upwards_within_a_deadline_window() {
+    let mut queue = DiskQueue::new(32);
+    for (token, block, deadline_ms) in [
+        (1, 50, 1000),
+        (2, 10, 1001),
+        (3, 70, 1005),
+        (4, 20, 1006), // Beyond the window of the first.
+        (5, 60, 1002),
+    ] {
+        push(
+            &mut queue,
+            read(token, DiskClass::Foreground, block, deadline_ms),
+        );
+    }
+    queue.head_bytes = 40 * BLOCK_BYTES as u64;
+    assert_eq!(queue.next(ms(0)).map(|request| request.token.0), Some(1));
+    push(&mut queue, read(6, DiskClass::Foreground, 65, 1003)); // Joins the sweep.
+    assert_eq!(issue_all(&mut queue, ms(0)), [5, 6, 3, 2, 4]);
+}
+
+/// Goal: the disk never has more than its depth, and background work never more
+/// than a quarter of it, even when it is overdue.
+#[test]
+fn depth_is_bounded_and_background_has_a_share() {
+    let mut queue = DiskQueue::new(8);
+    for token in 0..6 {
+        push(&mut queue, read(token, DiskClass::Background, token, 0));
+    }
+    assert_eq!(issue_all(&mut queue, ms(1)), [0, 1]);
+    for token in 10..20 {
+        push(&mut queue, read(token, DiskClass::Foreground, token, FAR));
+    }
+    assert_eq!(issue_all(&mut queue, ms(1)), [10, 11, 12, 13, 14, 15]);
+    assert_eq!(queue.in_flight(), 8);
+    queue.completed(DiskToken(0));
+    assert_eq!(issue_all(&mut queue, ms(1)), [2]);
+    queue.completed(DiskToken(12));
+    assert_eq!(issue_all(&mut queue, ms(1)), [16]);
+}
+
+/// Goal: what nobody waits for is never issued; what is in flight or unknown
+/// cannot be cancelled.
+#[test]
+fn a_cancelled_request_is_never_issued() {
+    let mut queue = DiskQueue::new(1);
+    for token in 1..=3 {
+        push(&mut queue, read(token, DiskClass::Foreground, token, FAR));
+    }
+    assert_eq!(issue_all(&mut queue, ms(0)), [1]);
+    assert!(queue.cancel(DiskToken(2)));
+    assert!(!queue.cancel(DiskToken(2)), "it is gone");
+    assert!(!queue.cancel(DiskToken(1)), "it is in flight");
+    assert!(!queue.cancel(DiskToken(9)), "it never was");
+    queue.completed(DiskToken(1));
+    assert_eq!(issue_all(&mut queue, ms(0)), [3]);
+    assert_eq!(queue.waiting(), 0);
+}
+
+/// Goal: a full queue gives the request back and stays as it was; background
+/// work cannot fill it.
+#[test]
+fn a_full_queue_refuses() {
+    let mut queue = DiskQueue::with_limits(1, 8);
+    for token in 0..2 {
+        push(&mut queue, read(token, DiskClass::Background, token, FAR));
+    }
+    let refused = queue.push(read(2, DiskClass::Background, 2, FAR));
+    assert!(matches!(refused, Err(Full(request)) if request.request.token == DiskToken(2)));
+    for token in 2..8 {
+        push(&mut queue, read(token, DiskClass::Foreground, token, FAR));
+    }
+    let refused = queue.push(read(8, DiskClass::Journal, 8, FAR));
+    assert!(refused.is_err());
+    assert_eq!(queue.waiting(), 8);
+}
+
+/// A waiting request of the model.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    token: u64,
+    class: DiskClass,
+    place: u64,
+    deadline: Time,
+    in_sweep: bool,
+}
+
+/// The same policy over a list.
+struct Model {
+    depth: usize,
+    waiting: Vec<Known>,
+    in_flight: Vec<Known>,
+    sweep_until: [Time; 4],
+    head: u64,
+}
+
+impl Model {
+    fn push(&mut self, mut known: Known) {
+        let class = known.class;
+        let sweeping = self.waiting.iter().any(|k| k.class == class && k.in_sweep);
+        known.in_sweep = sweeping && known.deadline <= self.sweep_until[class as usize];
+        self.waiting.push(known);
+    }
+
+    fn next(&mut self, now: Time) -> Option<u64> {
+        if self.in_flight.len() == self.depth {
+            return None;
+        }
+        let is_background = |known: &&Known| known.class == DiskClass::Background;
+        let background = self.in_flight.iter().filter(is_background).count();
+        let allowed = |k: &Known| !is_background(&k) || background < self.depth.div_ceil(4);
+        let candidates: Vec<Known> = self.waiting.iter().copied().filter(allowed).collect();
+        let earliest = candidates.iter().min_by_key(|k| k.deadline)?;
+        let turn = if earliest.deadline <= now {
+            *earliest
+        } else {
+            let class = candidates.iter().map(|k| k.class).min()?;
+            self.begin_sweep(class);
+            let sweep = self
+                .waiting
+                .iter()
+                .filter(|k| k.class == class && k.in_sweep);
+            *sweep.min_by_key(|k| (k.place < self.head, k.place))?
+        };
+        self.waiting.retain(|k| k.token != turn.token);
+        self.in_flight.push(turn);
+        self.head = turn.place + BLOCK_BYTES as u64;
+        Some(turn.token)
+    }
+
+    fn begin_sweep(&mut self, class: DiskClass) {
+        if self.waiting.iter().any(|k| k.class == class && k.in_sweep) {
+            return;
+        }
+        let mut of_class: Vec<&mut Known> = Vec::new();
+        of_class.extend(self.waiting.iter_mut().filter(|k| k.class == class));
+        let Some(earliest) = of_class.iter().map(|k| k.deadline).min() else {
+            return;
+        };
+        let until = earliest + SWEEP_WINDOW;
+        self.sweep_until[class as usize] = until;
+        for known in of_class {
+            known.in_sweep = known.deadline <= until;
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push {
+        class: usize,
+        block: u64,
+        patience_ms: u64,
+    },
+    Next,
+    Complete(usize),
+    Cancel(usize),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..4_usize, 0..40_u64, 0..30_u64).prop_map(|(class, block, patience_ms)| {
+            Step::Push { class, block, patience_ms }
+        }),
+        3 => Just(Step::Next),
+        2 => any::<usize>().prop_map(Step::Complete),
+        1 => any::<usize>().prop_map(Step::Cancel),
+        1 => (0..10_u64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    /// Goal: whatever happens in whatever order, the queue issues exactly what
+    /// the model does, each request once, none that was cancelled, and keeps
+    /// its bounds.
+    #[test]
+    fn the_queue_does_what_a_list_would(steps in prop::collection::vec(step(), 1..300)) {
+        const WAITING_MAX: usize = 24;
+        let mut queue = DiskQueue::with_limits(6, WAITING_MAX);
+        let mut model = Model {
+            depth: 6,
+            waiting: Vec::new(),
+            in_flight: Vec::new(),
+            sweep_until: [Time::default(); 4],
+            head: 0,
+        };
+        let (mut now_ms, mut token) = (0, 0);
+        for step in steps {
+            match step {
+                Step::Push { class, block, patience_ms } => {
+                    token += 1;
+                    let class = CLASSES[class];
+                    let request = read(token, class, block, now_ms + patience_ms);
+                    let deadline = request.deadline;
+                    let of_class = model.waiting.iter().filter(|k| k.class == class).count();
+                    let full = model.waiting.len() == WAITING_MAX
+                        || (class == DiskClass::Background && of_class == WAITING_MAX / 4);
+                    prop_assert_eq!(queue.push(request).is_err(), full);
+                    if !full {
+                        let place = block * BLOCK_BYTES as u64;
+                        model.push(Known { token, class, place, deadline, in_sweep: false });
+                    }
+                }
+                Step::Next => {
+                    let issued = queue.next(ms(now_ms)).map(|request| request.token.0);
+                    prop_assert_eq!(issued, model.next(ms(now_ms)));
+                }
+                Step::Complete(any) if !model.in_flight.is_empty() => {
+                    let index = any % model.in_flight.len();
+                    queue.completed(DiskToken(model.in_flight.remove(index).token));
+                }
+                Step::Cancel(any) if !model.waiting.is_empty() => {
+                    let index = any % model.waiting.len();
+                    prop_assert!(queue.cancel(DiskToken(model.waiting.remove(index).token)));
+                }
+                Step::Wait(milliseconds) => now_ms += milliseconds,
+                Step::Complete(_) | Step::Cancel(_) => {}
+            }
+            prop_assert_eq!(queue.waiting(), model.waiting.len());
+            prop_assert_eq!(queue.in_flight(), model.in_flight.len());
+        }
+    }
+}
