@@ -1,0 +1,279 @@
+//! What goes into a [`Store`](crate::Store) and what comes out of it.
+
+use crossdock_disk::{DiskCompletion, DiskRequest};
+use crossdock_names::{Incarnation, NodeId, ObjectId, Version};
+use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
+use std::time::Duration;
+use thiserror::Error;
+
+use crate::index::{IndexReply, IndexRequest};
+
+/// How a store is set up. All sizes are bounds that it keeps by itself.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The node whose store it is; opening another node's store is refused.
+    pub node: NodeId,
+    /// A number that no other start of this store has had, random: it names
+    /// the incarnation that takes unstable writes, and the store when it is
+    /// made.
+    pub boot: Incarnation,
+    /// Most bytes of the data file, rounded down to whole blocks.
+    pub capacity_bytes: u64,
+    /// Length of the journal file when it is made; an existing one keeps its own.
+    pub journal_bytes: u64,
+    /// The data file grows by this much.
+    pub growth_bytes: u64,
+    /// Bytes that are kept of what was read.
+    pub cache_bytes: usize,
+    /// Bytes of writes that are held in memory until they are on the disk.
+    pub dirty_bytes_max: usize,
+    /// Run maps and object heads that are kept in memory.
+    pub map_entries_max: usize,
+    /// Requests that wait for room or for the index; more are answered "busy".
+    pub waiting_max: usize,
+    /// A durable commit of the index comes at least this often while there are changes.
+    pub checkpoint_interval: Duration,
+    /// Written bytes are mapped durably after this time, also without a commit.
+    pub writeback_delay: Duration,
+    /// A fault built in on purpose, so that tests prove they would find it.
+    #[cfg(feature = "mutations")]
+    pub mutation: Option<Mutation>,
+}
+
+impl StoreConfig {
+    /// The usual bounds for a store of `capacity_bytes`.
+    #[must_use]
+    pub const fn new(node: NodeId, boot: Incarnation, capacity_bytes: u64) -> Self {
+        Self {
+            node,
+            boot,
+            capacity_bytes,
+            journal_bytes: 64 << 20,
+            growth_bytes: 64 << 20,
+            cache_bytes: 64 << 20,
+            dirty_bytes_max: 64 << 20,
+            map_entries_max: 16 << 10,
+            waiting_max: 4096,
+            checkpoint_interval: Duration::from_secs(5),
+            writeback_delay: Duration::from_secs(2),
+            #[cfg(feature = "mutations")]
+            mutation: None,
+        }
+    }
+
+    #[cfg(feature = "mutations")]
+    pub(crate) fn has(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    #[cfg(not(feature = "mutations"))]
+    #[expect(clippy::unused_self, reason = "the same call in both builds")]
+    pub(crate) const fn has(&self, _: Mutation) -> bool {
+        false
+    }
+}
+
+/// A fault that a test build can put into the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// Stable requests are answered when the journal's write completes.
+    ReplyBeforeFlush,
+    /// No flush is ever sent to a disk.
+    NoFlush,
+    /// Blocks are handed out unchecked.
+    NoChecksumCheck,
+    /// The index commits changes before the journal has them.
+    IndexAheadOfJournal,
+    /// A freed run is reused before the record that frees it is durable.
+    FreedRunReusedEarly,
+}
+
+/// Which of a node's disks (the index has the third, see [`crate::Index`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StoreDisk {
+    /// The ring of records, written through with zeros when made.
+    Journal,
+    /// The blocks.
+    Data,
+}
+
+/// What happens to a store.
+#[derive(Debug)]
+pub enum StoreInput {
+    /// Somebody wants something.
+    Request(Call<NodeRequest>),
+    /// Nobody waits for that call any more; no reply comes if it had not begun.
+    Cancel(CallId),
+    /// A disk request of ours ended.
+    Disk(StoreDisk, DiskCompletion),
+    /// The index answered; replies come in the order of the requests.
+    Index(IndexReply),
+    /// The time of [`poll_timeout`](crate::Store::poll_timeout) has come.
+    Timeout,
+    /// Verify the blocks of up to `blocks_max` from where the last step ended;
+    /// answered by [`StoreEffect::Scrubbed`].
+    Scrub {
+        /// How much to verify in this step.
+        blocks_max: u64,
+    },
+    /// List what was changed by `since` or later; answered by
+    /// [`StoreEffect::Changes`].
+    ListChanges {
+        /// The oldest version of interest.
+        since: Version,
+        /// Only objects after this one.
+        after: Option<ObjectId>,
+    },
+    /// Write everything back and bring the index up to date; answered by
+    /// [`StoreEffect::Quiet`]. No request may come after it.
+    Drain,
+}
+
+/// What a store wants done.
+#[derive(Debug)]
+pub enum StoreEffect {
+    /// Start this on that disk.
+    Disk(StoreDisk, DiskRequest),
+    /// Hand this to the [`Index`](crate::Index), in order.
+    Index(IndexRequest),
+    /// Answer a call.
+    Reply(NodeReply),
+    /// The first effect that matters: the store serves, or never will.
+    Opened(Result<OpenReport, OpenError>),
+    /// A step of the scrub ended.
+    Scrubbed(ScrubReport),
+    /// Objects with what changed in them.
+    Changes {
+        /// In the order of the objects.
+        changes: Vec<ChangedRange>,
+        /// Go on after this object, if there is more.
+        more_after: Option<ObjectId>,
+    },
+    /// Drained: nothing is held in memory only.
+    Quiet,
+}
+
+/// What opening found and cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// The store was made just now.
+    pub is_new: bool,
+    /// Journal frames that were replayed.
+    pub frames: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Bytes of the journal that were replayed.
+    pub replayed_bytes: u64,
+    /// Random number of the store.
+    pub store: u64,
+}
+
+/// Why a store cannot be opened. Nothing was changed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum OpenError {
+    /// Made by a newer version of Crossdock.
+    #[error(
+        "the store has format version {found}, this program reads {supported}: use the version of crossdock that wrote it"
+    )]
+    UnknownFormat {
+        /// What the superblock says.
+        found: u32,
+        /// What this program reads.
+        supported: u32,
+    },
+    /// It belongs to another node.
+    #[error("the store belongs to node {found}, not to {wanted}: check the data folder")]
+    ForeignNode {
+        /// Whose it is.
+        found: NodeId,
+        /// Who opened it.
+        wanted: NodeId,
+    },
+    /// The files do not belong together, or one is damaged.
+    #[error("the store is damaged: {what}")]
+    Damaged {
+        /// What does not fit; `crossdock fsck` tells more.
+        what: String,
+    },
+    /// A disk failed, or is too small.
+    #[error("{what}")]
+    Disk {
+        /// Which one and what it said.
+        what: String,
+    },
+    /// The bounds make no sense together.
+    #[error("{0}")]
+    Config(&'static str),
+}
+
+/// What one step of a scrub found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Blocks that were verified.
+    pub blocks: u64,
+    /// Blocks that cannot be read or do not match.
+    pub findings: Vec<ScrubFinding>,
+    /// The end was reached; the next step begins anew.
+    pub is_complete: bool,
+}
+
+/// A bad block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrubFinding {
+    /// Whose.
+    pub object: ObjectId,
+    /// Where in the object, in bytes.
+    pub offset_bytes: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// A range of an object and the version that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedRange {
+    /// The object.
+    pub object: ObjectId,
+    /// First byte.
+    pub offset_bytes: u64,
+    /// How many.
+    pub length_bytes: u64,
+    /// The version.
+    pub version: Version,
+}
+
+/// Numbers for `status` and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// Bytes that the data file may have.
+    pub capacity_bytes: u64,
+    /// Bytes in runs.
+    pub allocated_bytes: u64,
+    /// Bytes that new data can take: without reservations and reserves.
+    pub free_bytes: u64,
+    /// Bytes that are reserved and not taken yet.
+    pub reserved_bytes: u64,
+    /// How many objects there are.
+    pub objects: u64,
+    /// Length of the journal's ring.
+    pub journal_bytes: u64,
+    /// Bytes of it between tail and head.
+    pub journal_used_bytes: u64,
+    /// Bytes that are in memory only.
+    pub dirty_bytes: u64,
+    /// Journal frames written since the start.
+    pub frames: u64,
+    /// Flushes of the journal since the start.
+    pub journal_flushes: u64,
+    /// Flushes of the data disk since the start.
+    pub data_flushes: u64,
+    /// Durable commits of the index since the start.
+    pub checkpoints: u64,
+    /// Blocks that could not be read or did not match their checksum.
+    pub media_errors: u64,
+    /// Blocks that reads found in the cache.
+    pub cache_hit_blocks: u64,
+    /// Blocks that reads fetched from the disk.
+    pub cache_miss_blocks: u64,
+    /// Whether a disk failed in a way that lets nothing be written any more.
+    pub has_failed: bool,
+}
