@@ -176,7 +176,7 @@ pub enum Rejection {
 }
 
 xdr_enum! {
-    /// Why the caller is not believed.
+    /// Why the caller is not believed (`auth_stat`, RFC 5531 section 9).
     pub enum AuthStatus as "auth_stat" {
         /// AUTH_OK: it is.
         Ok = 0,
@@ -194,6 +194,20 @@ xdr_enum! {
         InvalidResponse = 6,
         /// AUTH_FAILED: some other reason.
         Failed = 7,
+        /// AUTH_KERB_GENERIC: Kerberos failed.
+        KerberosGeneric = 8,
+        /// AUTH_TIMEEXPIRE: the credential has expired.
+        TimeExpired = 9,
+        /// AUTH_TKT_FILE: something is wrong with the ticket file.
+        TicketFile = 10,
+        /// AUTH_DECODE: the authenticator cannot be decoded.
+        Decode = 11,
+        /// AUTH_NET_ADDR: the ticket holds another network address.
+        NetworkAddress = 12,
+        /// RPCSEC_GSS_CREDPROBLEM: no credential for the user.
+        GssCredential = 13,
+        /// RPCSEC_GSS_CTXPROBLEM: the security context is not good.
+        GssContext = 14,
     }
 }
 
