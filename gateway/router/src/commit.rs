@@ -1,0 +1,126 @@
+//! COMMIT: everything that took unstable bytes of a file makes them durable
+//! under the incarnation that took them (CONSISTENCY 6).
+//!
+//! A site's commit also makes the pushed attributes durable, so size and times
+//! need no push of their own here.
+
+use crossdock_names::FileRef;
+use crossdock_peer::{
+    Caller, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteRequest,
+};
+
+use crate::part::{Outcome, PartRequest, site_error};
+use crate::unstable::{Holder, Taken, Unstable};
+use crate::work::{Answer, Step, site_replies};
+
+/// The holders of a file as of a moment.
+#[derive(Debug)]
+pub(crate) struct CommitSet {
+    file: FileRef,
+    holders: Vec<(Holder, Taken)>,
+}
+
+impl CommitSet {
+    pub(crate) fn new(file: FileRef, unstable: &Unstable) -> Self {
+        Self {
+            file,
+            holders: unstable.snapshot(file),
+        }
+    }
+
+    /// One commit per holder.
+    pub(crate) fn parts(&self, caller: &Caller) -> Vec<PartRequest> {
+        let part = |(holder, taken): &(Holder, Taken)| match holder {
+            Holder::Column(object) => PartRequest::Commit {
+                object: *object,
+                incarnation: taken.incarnation,
+            },
+            Holder::Site => site(
+                caller,
+                SiteOperation::Commit {
+                    file: self.file,
+                    incarnation: taken.incarnation,
+                },
+            ),
+        };
+        self.holders.iter().map(part).collect()
+    }
+
+    /// Forgets what is durable or gone; `outcomes` are those of the parts.
+    ///
+    /// # Errors
+    /// The first reason why something may become durable only later.
+    pub(crate) fn settle(
+        &self,
+        outcomes: &[Outcome],
+        unstable: &mut Unstable,
+    ) -> Result<(), SiteError> {
+        let mut result = Ok(());
+        for ((holder, taken), outcome) in self.holders.iter().zip(outcomes) {
+            match verdict(outcome) {
+                Ok(()) => unstable.settled(self.file, *holder, *taken),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+}
+
+/// Whether a holder has nothing unstable any more.
+fn verdict(outcome: &Outcome) -> Result<(), SiteError> {
+    match outcome {
+        Outcome::Node(Ok(NodeAnswer::Committed)) => Ok(()),
+        // Removed or truncated since: nobody wants the bytes any more.
+        Outcome::Node(Err(NodeError::NoObject)) => Ok(()),
+        // The verifier has changed by now; the client resends.
+        Outcome::Node(Err(NodeError::Lost { .. })) => Ok(()),
+        Outcome::Node(Err(error)) => Err(site_error(error)),
+        Outcome::Node(Ok(_)) => Err(SiteError::Io),
+        Outcome::Site(reply) => match reply.outcome {
+            Ok(_) | Err(SiteError::Lost { .. } | SiteError::Stale) => Ok(()),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// A COMMIT in progress.
+#[derive(Debug)]
+pub(crate) struct CommitWork {
+    set: CommitSet,
+}
+
+impl CommitWork {
+    pub(crate) fn begin(caller: &Caller, file: FileRef, unstable: &Unstable) -> (Self, Step) {
+        let set = CommitSet::new(file, unstable);
+        let mut parts = set.parts(caller);
+        if !matches!(set.holders.last(), Some((Holder::Site, _))) {
+            // Nothing to commit at the site; the reply still has attributes.
+            parts.push(site(caller, SiteOperation::GetAttributes { file }));
+        }
+        (Self { set }, Step::Parts(parts))
+    }
+
+    pub(crate) const fn file(&self) -> FileRef {
+        self.set.file
+    }
+
+    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
+        let settled = self.set.settle(&outcomes, unstable);
+        let Some(site) = site_replies(outcomes).next() else {
+            return Step::Reply(Answer::failure(SiteError::Io));
+        };
+        let outcome = match site.outcome {
+            Ok(_) | Err(SiteError::Lost { .. }) => settled.map(|()| SiteAnswer::Committed),
+            Err(error) => Err(error),
+        };
+        Step::Reply(Answer::new(outcome, site.subject))
+    }
+}
+
+fn site(caller: &Caller, operation: SiteOperation) -> PartRequest {
+    PartRequest::Site(SiteRequest {
+        caller: caller.clone(),
+        duplicate: None,
+        operation,
+    })
+}

@@ -1,0 +1,432 @@
+//! The machine: requests in progress, their parts, retries and deadlines.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crossdock_names::{Epoch, NodeId, RoutingTable};
+use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
+use crossdock_types::Time;
+
+use crate::message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, WriteVerifier};
+use crate::part::{Part, PartRequest, PartState, Verdict};
+use crate::unstable::Unstable;
+use crate::work::{Answer, Step, Work};
+
+/// Sends requests of doors to sites and nodes, and puts the answers together.
+///
+/// [`handle`](Self::handle) takes what happened; then
+/// [`poll_effect`](Self::poll_effect) until it is empty, in order; then wait no
+/// longer than [`poll_timeout`](Self::poll_timeout). Every request is answered
+/// exactly once. At its deadline a read is answered "busy"; a change is not
+/// sent again after it, but what is under way is waited for, so that a client
+/// is never told that a write failed which still lands later.
+pub struct Router {
+    config: RouterConfig,
+    table: Arc<RoutingTable>,
+    requests: BTreeMap<u64, Request>,
+    wakes: BTreeSet<(Time, u64)>, // When which request wants to be looked at.
+    requests_total: u64,
+    unstable: Unstable,
+    effects: VecDeque<RouterEffect>,
+}
+
+struct Request {
+    door_id: CallId,
+    deadline: Time,
+    verifier: WriteVerifier, // As of its arrival.
+    work: Work,
+    parts: Vec<Part>,
+    calls_total: u64,
+    wake: Option<Time>,
+}
+
+/// A call id is the request's number and, below, the number of the call within
+/// it: an answer finds its request without a map of calls.
+const CALL_BITS: u32 = 20;
+
+impl Router {
+    /// A router without any state; `table` is the newest that is known.
+    #[must_use]
+    pub const fn new(config: RouterConfig, table: Arc<RoutingTable>) -> Self {
+        let unstable = Unstable::new(config.writer);
+        Self {
+            config,
+            table,
+            requests: BTreeMap::new(),
+            wakes: BTreeSet::new(),
+            requests_total: 0,
+            unstable,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Takes what happened.
+    pub fn handle(&mut self, now: Time, input: RouterInput) {
+        match input {
+            RouterInput::Request(call) => self.begin(now, call),
+            RouterInput::Withdraw(door_id) => self.withdraw(door_id),
+            RouterInput::Site(reply) => {
+                self.answered(now, reply.id, |part| part.judge_site(reply));
+            }
+            RouterInput::Node(_, NodeReply { id, outcome }) => {
+                let table = Arc::clone(&self.table);
+                self.answered(now, id, |part| {
+                    let members = part.request.object().and_then(|o| table.members_of(o));
+                    let members = members.map_or(0, |set| set.members.len());
+                    part.judge_node(outcome, members, table.epoch)
+                });
+            }
+            RouterInput::Table(table) => self.take_table(now, table),
+            RouterInput::Timeout => self.handle_timeout(now),
+        }
+    }
+
+    /// What is to be done next.
+    pub fn poll_effect(&mut self) -> Option<RouterEffect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`RouterInput::Timeout`] is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.wakes.first().map(|(time, _)| *time)
+    }
+
+    /// The write verifier as of now: hash(instance, loss counter).
+    #[must_use]
+    pub const fn verifier(&self) -> WriteVerifier {
+        self.unstable.verifier()
+    }
+
+    /// Requests in progress.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    fn begin(&mut self, now: Time, call: Call<SiteRequest>) {
+        let verifier = self.unstable.verifier();
+        if self.requests.len() >= self.config.requests_max {
+            self.reply(call.id, Answer::failure(SiteError::Busy), verifier);
+            return;
+        }
+        let holders_max = self.config.unstable_holders_max;
+        let (work, step) = Work::begin(call.request, &self.unstable, holders_max);
+        self.requests_total += 1;
+        let number = self.requests_total;
+        let request = Request {
+            door_id: call.id,
+            deadline: call.deadline,
+            verifier,
+            work,
+            parts: Vec::new(),
+            calls_total: 0,
+            wake: None,
+        };
+        self.requests.insert(number, request);
+        self.take_step(now, number, step);
+    }
+
+    /// Carries out steps until parts are under way or the reply is given.
+    fn take_step(&mut self, now: Time, number: u64, mut step: Step) {
+        loop {
+            let Some(request) = self.requests.get_mut(&number) else {
+                return;
+            };
+            let parts = match step {
+                Step::Parts(parts) => parts,
+                Step::Reply(answer) => return self.finish(number, answer),
+            };
+            request.parts = parts.into_iter().map(Part::new).collect();
+            let mut sender = Sender {
+                now,
+                number,
+                table: &self.table,
+                writer: self.config.writer,
+                effects: &mut self.effects,
+            };
+            for index in 0..request.parts.len() {
+                sender.send(request, index);
+            }
+            match self.next_step(number) {
+                Some(next) => step = next,
+                None => return self.arm(number),
+            }
+        }
+    }
+
+    /// The step after the current one, if all its parts are done.
+    fn next_step(&mut self, number: u64) -> Option<Step> {
+        let request = self.requests.get_mut(&number)?;
+        let is_done = |part: &Part| matches!(part.state, PartState::Done(_));
+        if !request.parts.iter().all(is_done) {
+            return None;
+        }
+        let outcomes = request.parts.drain(..).filter_map(|part| match part.state {
+            PartState::Done(outcome) => Some(outcome),
+            _ => None,
+        });
+        let outcomes = outcomes.collect();
+        Some(request.work.next(outcomes, &mut self.unstable))
+    }
+
+    /// Goes on after parts of a request have changed.
+    fn go_on(&mut self, now: Time, number: u64) {
+        match self.next_step(number) {
+            Some(step) => self.take_step(now, number, step),
+            None => self.arm(number),
+        }
+    }
+
+    /// The answer to call `id` has come; one to an unknown call is late: its
+    /// read was withdrawn.
+    fn answered(&mut self, now: Time, id: CallId, judge: impl FnOnce(&mut Part) -> Verdict) {
+        let number = id.0 >> CALL_BITS;
+        let Some(request) = self.requests.get_mut(&number) else {
+            return;
+        };
+        let is_it = |part: &Part| matches!(part.state, PartState::Sent(sent, _) if sent == id);
+        let Some(index) = request.parts.iter().position(is_it) else {
+            return;
+        };
+        let deadline = request.deadline;
+        let part = &mut request.parts[index];
+        match judge(part) {
+            Verdict::Done(outcome) => {
+                request
+                    .work
+                    .observe(&part.request, &outcome, &mut self.unstable);
+                part.state = PartState::Done(outcome);
+            }
+            Verdict::After(pause) => part.wait_until(now + pause, deadline),
+            Verdict::Table(_) if now >= deadline => part.give_up(),
+            Verdict::Table(epoch) => part.state = PartState::NeedsTable(epoch),
+            Verdict::NextMember => {
+                part.member += 1;
+                let mut sender = Sender {
+                    now,
+                    number,
+                    table: &self.table,
+                    writer: self.config.writer,
+                    effects: &mut self.effects,
+                };
+                sender.send(request, index);
+            }
+        }
+        self.go_on(now, number);
+    }
+
+    fn take_table(&mut self, now: Time, table: Arc<RoutingTable>) {
+        if table.epoch <= self.table.epoch {
+            return;
+        }
+        self.table = table;
+        let epoch = self.table.epoch;
+        self.resend(
+            now,
+            |state| matches!(state, PartState::NeedsTable(needed) if *needed <= epoch),
+        );
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some(&(time, number)) = self.wakes.first()
+            && time <= now
+        {
+            self.wakes.pop_first();
+            let Some(request) = self.requests.get_mut(&number) else {
+                continue;
+            };
+            request.wake = None;
+            if request.work.is_read() && now >= request.deadline {
+                self.end_read(number);
+                continue;
+            }
+            if now >= request.deadline {
+                for part in &mut request.parts {
+                    if matches!(part.state, PartState::NeedsTable(_)) {
+                        part.give_up();
+                    }
+                }
+            }
+            self.resend_of(
+                now,
+                number,
+                |state| matches!(state, PartState::Later(time) if *time <= now),
+            );
+            self.go_on(now, number);
+        }
+    }
+
+    fn resend(&mut self, now: Time, is_due: impl Fn(&PartState) -> bool) {
+        let numbers: Vec<u64> = self.requests.keys().copied().collect();
+        for number in numbers {
+            if self.resend_of(now, number, &is_due) {
+                self.go_on(now, number);
+            }
+        }
+    }
+
+    /// Sends the due parts of a request again; whether there were any.
+    fn resend_of(&mut self, now: Time, number: u64, is_due: impl Fn(&PartState) -> bool) -> bool {
+        let Some(request) = self.requests.get_mut(&number) else {
+            return false;
+        };
+        let mut any = false;
+        for index in 0..request.parts.len() {
+            if is_due(&request.parts[index].state) {
+                any = true;
+                let mut sender = Sender {
+                    now,
+                    number,
+                    table: &self.table,
+                    writer: self.config.writer,
+                    effects: &mut self.effects,
+                };
+                sender.send(request, index);
+            }
+        }
+        any
+    }
+
+    fn withdraw(&mut self, door_id: CallId) {
+        // Connections end rarely: looking at all requests beats a second map.
+        let is_it =
+            |(_, request): &(&u64, &Request)| request.door_id == door_id && request.work.is_read();
+        if let Some(number) = self.requests.iter().find(is_it).map(|(n, _)| *n) {
+            self.end_read(number);
+        }
+    }
+
+    /// Ends a read before its time.
+    fn end_read(&mut self, number: u64) {
+        if let Some(request) = self.requests.get(&number) {
+            for part in &request.parts {
+                if let PartState::Sent(id, Some(node)) = part.state {
+                    self.effects.push_back(RouterEffect::CancelNode(node, id));
+                }
+            }
+        }
+        self.finish(number, Answer::failure(SiteError::Busy));
+    }
+
+    fn finish(&mut self, number: u64, answer: Answer) {
+        let Some(request) = self.requests.remove(&number) else {
+            return;
+        };
+        if let Some(wake) = request.wake {
+            self.wakes.remove(&(wake, number));
+        }
+        let verifier = if request.work.is_write() {
+            request.verifier
+        } else {
+            self.unstable.verifier()
+        };
+        self.reply(request.door_id, answer, verifier);
+    }
+
+    fn reply(&mut self, id: CallId, answer: Answer, verifier: WriteVerifier) {
+        let reply = SiteReply {
+            id,
+            outcome: answer.outcome,
+            subject: answer.subject,
+            second: answer.second,
+        };
+        self.effects
+            .push_back(RouterEffect::Reply(RoutedReply { reply, verifier }));
+    }
+
+    /// Sets the time at which the request wants to be looked at.
+    fn arm(&mut self, number: u64) {
+        let Some(request) = self.requests.get_mut(&number) else {
+            return;
+        };
+        let of_part = |part: &Part| match part.state {
+            PartState::Later(time) => Some(time),
+            PartState::NeedsTable(_) => Some(request.deadline),
+            PartState::Sent(..) | PartState::Done(_) => None,
+        };
+        let parts = request.parts.iter().filter_map(of_part).min();
+        let deadline = request.work.is_read().then_some(request.deadline);
+        let wake = parts.into_iter().chain(deadline).min();
+        if wake != request.wake {
+            if let Some(old) = request.wake {
+                self.wakes.remove(&(old, number));
+            }
+            if let Some(new) = wake {
+                self.wakes.insert((new, number));
+            }
+            request.wake = wake;
+        }
+    }
+}
+
+impl Part {
+    fn wait_until(&mut self, time: Time, deadline: Time) {
+        if time >= deadline {
+            self.give_up();
+        } else {
+            self.state = PartState::Later(time);
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.state = PartState::Done(self.too_late());
+    }
+}
+
+/// Sends parts; borrows of the router what that takes.
+struct Sender<'a> {
+    now: Time,
+    number: u64,
+    table: &'a RoutingTable,
+    writer: WriterId,
+    effects: &'a mut VecDeque<RouterEffect>,
+}
+
+impl Sender<'_> {
+    fn send(&mut self, request: &mut Request, index: usize) {
+        let deadline = request.deadline;
+        let sub = request.calls_total & ((1 << CALL_BITS) - 1);
+        let id = CallId(self.number << CALL_BITS | sub);
+        let part = &mut request.parts[index];
+        let node = self.node_of(part);
+        let epoch: Epoch = self.table.epoch;
+        match (&part.request, node) {
+            (PartRequest::Site(site_request), _) => {
+                let site = site_request.operation.site();
+                let request = site_request.clone();
+                let call = Call {
+                    id,
+                    deadline,
+                    request,
+                };
+                self.effects.push_back(RouterEffect::Site(site, call));
+                part.state = PartState::Sent(id, None);
+            }
+            (column, Some(node)) => {
+                let Some(request) = column.node_request(epoch, self.writer) else {
+                    return;
+                };
+                let call = Call {
+                    id,
+                    deadline,
+                    request,
+                };
+                self.effects.push_back(RouterEffect::Node(node, call));
+                part.state = PartState::Sent(id, Some(node));
+            }
+            // No member is left: until the set has one again.
+            (_, None) => {
+                let pause = part.next_pause();
+                part.wait_until(self.now + pause, deadline);
+            }
+        }
+        request.calls_total += 1;
+    }
+
+    fn node_of(&self, part: &Part) -> Option<NodeId> {
+        let set = self.table.members_of(part.request.object()?)?;
+        let member = set.members.get(part.member).or_else(|| set.members.first());
+        member.copied()
+    }
+}

@@ -1,0 +1,79 @@
+//! What goes into the router and what comes out of it.
+
+use std::sync::Arc;
+
+use crossdock_names::{NodeId, RoutingTable, SiteId};
+use crossdock_peer::{Call, CallId, NodeReply, NodeRequest, SiteReply, SiteRequest, WriterId};
+
+/// Tells a client whether its unstable writes may have been lost: it resends
+/// what was answered with another one than its COMMIT (RFC 1813 section 3.3.21).
+pub type WriteVerifier = [u8; 8];
+
+/// What a router is told when it is made.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// This instance of the gateway; a restart makes a new one. It goes into
+    /// every write context and into the write verifier.
+    pub writer: WriterId,
+    /// Most requests in progress; beyond, the answer is "busy".
+    pub requests_max: usize,
+    /// Most holders of unstable bytes remembered; beyond, the oldest file is
+    /// committed before the next write is answered.
+    pub unstable_holders_max: usize,
+}
+
+impl RouterConfig {
+    /// The usual bounds.
+    #[must_use]
+    pub const fn new(writer: WriterId) -> Self {
+        Self {
+            writer,
+            requests_max: 4096,
+            unstable_holders_max: 16 << 10,
+        }
+    }
+}
+
+/// What happens to a router.
+#[derive(Clone, Debug)]
+pub enum RouterInput {
+    /// A door asks. Every request is answered exactly once.
+    Request(Call<SiteRequest>),
+    /// Nobody waits for this request of a door any more: a read ends at once
+    /// (its answer is "busy"), anything else goes on.
+    Withdraw(CallId),
+    /// A site answers.
+    Site(SiteReply),
+    /// A node answers.
+    Node(NodeId, NodeReply),
+    /// The routing table has changed.
+    Table(Arc<RoutingTable>),
+    /// The time of [`poll_timeout`](crate::Router::poll_timeout) has come.
+    Timeout,
+}
+
+/// What a router wants done. Every call to a site or node must be answered
+/// sometime, at the latest when the connection to it is given up: an answer to
+/// a change is never replaced by a guess.
+#[derive(Clone, Debug)]
+pub enum RouterEffect {
+    /// Send to the manager that hosts the site.
+    Site(SiteId, Call<SiteRequest>),
+    /// Send to the node.
+    Node(NodeId, Call<NodeRequest>),
+    /// Nobody waits for this read any more; no answer is needed.
+    CancelNode(NodeId, CallId),
+    /// Give to the door.
+    Reply(RoutedReply),
+}
+
+/// A reply to a door.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutedReply {
+    /// The answer, with the door's call id.
+    pub reply: SiteReply,
+    /// What the reply to WRITE or COMMIT carries. For a WRITE it is as of the
+    /// arrival of the request: a loss that is noticed while the write is under
+    /// way may concern the write itself.
+    pub verifier: WriteVerifier,
+}

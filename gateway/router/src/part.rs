@@ -1,0 +1,231 @@
+//! One call to a site or node as a part of a request, sent again until it has
+//! an answer that sending again cannot change.
+
+use std::time::Duration;
+
+use crossdock_names::Incarnation;
+use crossdock_names::{Epoch, NodeId, ObjectId};
+use crossdock_peer::{
+    CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteError, SiteReply,
+    SiteRequest, Stability, WriteContext, WriterId,
+};
+use crossdock_types::{Payload, Time};
+
+/// What is asked of whom.
+#[derive(Clone, Debug)]
+pub(crate) enum PartRequest {
+    /// The site of the operation's subject.
+    Site(SiteRequest),
+    /// Reads from a column.
+    Read {
+        object: ObjectId,
+        offset_bytes: u64,
+        length_bytes: u64,
+    },
+    /// Writes to a column.
+    Write {
+        object: ObjectId,
+        offset_bytes: u64,
+        payload: Payload,
+        stability: Stability,
+        truncate_generation: u64,
+    },
+    /// Commits a column.
+    Commit {
+        object: ObjectId,
+        incarnation: Incarnation,
+    },
+}
+
+impl PartRequest {
+    /// The column that it is about.
+    pub(crate) const fn object(&self) -> Option<&ObjectId> {
+        match self {
+            Self::Site(_) => None,
+            Self::Read { object, .. }
+            | Self::Write { object, .. }
+            | Self::Commit { object, .. } => Some(object),
+        }
+    }
+
+    /// The message to a node, routed by the table of `table_epoch`; `None` if it
+    /// is a site's.
+    pub(crate) fn node_request(&self, table_epoch: Epoch, writer: WriterId) -> Option<NodeRequest> {
+        Some(match self {
+            Self::Site(_) => return None,
+            Self::Read {
+                object,
+                offset_bytes,
+                length_bytes,
+            } => NodeRequest::Read {
+                object: *object,
+                offset_bytes: *offset_bytes,
+                length_bytes: *length_bytes,
+                version: ReadVersion::Current,
+            },
+            Self::Write {
+                object,
+                offset_bytes,
+                payload,
+                stability,
+                truncate_generation,
+            } => NodeRequest::Write {
+                object: *object,
+                offset_bytes: *offset_bytes,
+                payload: payload.clone(),
+                stability: *stability,
+                context: WriteContext {
+                    table_epoch,
+                    writer,
+                    truncate_generation: *truncate_generation,
+                    ..WriteContext::default()
+                },
+                order: Order::Primary,
+            },
+            Self::Commit {
+                object,
+                incarnation,
+            } => NodeRequest::Commit {
+                object: *object,
+                incarnation: *incarnation,
+            },
+        })
+    }
+}
+
+/// What came of a part.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    Site(Box<SiteReply>),
+    Node(Result<NodeAnswer, NodeError>),
+}
+
+/// How far a part is.
+#[derive(Debug)]
+pub(crate) enum PartState {
+    /// Sent; to a node, if it is one's.
+    Sent(CallId, Option<NodeId>),
+    /// To be sent again then.
+    Later(Time),
+    /// To be sent again with a table of at least this epoch.
+    NeedsTable(Epoch),
+    /// Answered.
+    Done(Outcome),
+}
+
+/// A part with its state.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) request: PartRequest,
+    pub(crate) state: PartState,
+    /// Which member of the replica set is asked: the primary, unless it could
+    /// not read its disk.
+    pub(crate) member: usize,
+    attempts: u32,
+}
+
+/// What to do after an answer.
+pub(crate) enum Verdict {
+    /// It is final.
+    Done(Outcome),
+    /// Send again after a while.
+    After(Duration),
+    /// Send again with a newer table.
+    Table(Epoch),
+    /// Send again at once, to the next member.
+    NextMember,
+}
+
+/// First pause before a part is sent again; it doubles with each attempt.
+const PAUSE_FIRST: Duration = Duration::from_millis(5);
+const PAUSE_LONGEST: Duration = Duration::from_millis(500);
+/// Pause when a node refuses the table that the router believes to be current.
+const PAUSE_TABLE: Duration = Duration::from_millis(20);
+
+impl Part {
+    /// A part that is to be sent at once.
+    pub(crate) const fn new(request: PartRequest) -> Self {
+        Self {
+            request,
+            state: PartState::Later(Time(0)),
+            member: 0,
+            attempts: 0,
+        }
+    }
+
+    /// What an answer of the site means.
+    pub(crate) fn judge_site(&mut self, reply: SiteReply) -> Verdict {
+        match reply.outcome {
+            // "Nothing was changed": sending again is safe for every operation,
+            // and cheaper than the client's own pause after NFS3ERR_JUKEBOX.
+            Err(SiteError::Busy | SiteError::Moved) => Verdict::After(self.next_pause()),
+            _ => Verdict::Done(Outcome::Site(Box::new(reply))),
+        }
+    }
+
+    /// What an answer of a node means; the set has `members`.
+    pub(crate) fn judge_node(
+        &mut self,
+        outcome: Result<NodeAnswer, NodeError>,
+        members: usize,
+        table: Epoch,
+    ) -> Verdict {
+        match outcome {
+            Err(NodeError::Busy { retry_after_ms }) => {
+                let asked = Duration::from_millis(u64::from(retry_after_ms));
+                Verdict::After(self.next_pause().max(asked.min(PAUSE_LONGEST)))
+            }
+            Err(NodeError::Unavailable { .. }) => Verdict::After(self.next_pause()),
+            Err(NodeError::StaleTable { current }) if current > table => Verdict::Table(current),
+            Err(NodeError::StaleTable { .. }) => Verdict::After(PAUSE_TABLE),
+            Err(NodeError::Media { .. })
+                if matches!(self.request, PartRequest::Read { .. })
+                    && self.member + 1 < members =>
+            {
+                Verdict::NextMember
+            }
+            outcome => Verdict::Done(Outcome::Node(outcome)),
+        }
+    }
+
+    /// The pause before the next attempt.
+    pub(crate) fn next_pause(&mut self) -> Duration {
+        let pause = PAUSE_FIRST * (1 << self.attempts.min(7));
+        self.attempts += 1;
+        pause.min(PAUSE_LONGEST)
+    }
+
+    /// The answer of a part that has run out of time.
+    pub(crate) fn too_late(&self) -> Outcome {
+        match self.request {
+            PartRequest::Site(_) => Outcome::Site(Box::new(SiteReply {
+                id: CallId::default(),
+                outcome: Err(SiteError::Busy),
+                subject: crossdock_peer::WeakCache::default(),
+                second: crossdock_peer::WeakCache::default(),
+            })),
+            _ => Outcome::Node(Err(NodeError::Busy { retry_after_ms: 0 })),
+        }
+    }
+}
+
+/// What a client is told about a node's failure.
+pub(crate) const fn site_error(error: &NodeError) -> SiteError {
+    match error {
+        NodeError::NoSpace => SiteError::NoSpace,
+        // Fenced: this gateway was replaced; the client finds the other one.
+        // Truncated or removed again and again: the next attempt may get through.
+        NodeError::Busy { .. }
+        | NodeError::Unavailable { .. }
+        | NodeError::StaleTable { .. }
+        | NodeError::Fenced { .. }
+        | NodeError::StaleGeneration { .. }
+        | NodeError::NoObject => SiteError::Busy,
+        NodeError::Media { .. }
+        | NodeError::WrongEnd { .. }
+        | NodeError::VersionGone
+        | NodeError::UnknownPin
+        | NodeError::Lost { .. }
+        | NodeError::Invalid(_) => SiteError::Io,
+    }
+}

@@ -1,0 +1,242 @@
+//! READ of any range (Slice 3.1): the site's part first, because most files end
+//! there; then permission, layout and size from the site, and the columns.
+
+use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
+use crossdock_peer::{
+    Attributes, Caller, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError, SiteOperation,
+    SiteReply, SiteRequest, Stability, WeakCache,
+};
+use crossdock_types::Payload;
+
+use crate::part::{Outcome, PartRequest, site_error};
+use crate::pieces::{self, ObjectPiece};
+use crate::work::{Answer, Step, boundary, site_replies};
+
+/// A READ in progress.
+#[derive(Debug)]
+pub(crate) struct ReadWork {
+    caller: Caller,
+    pub(crate) file: FileRef,
+    start: u64,
+    end: u64,         // As asked; in the columns at most the file's end.
+    payload: Payload, // What has been read, from `start` on.
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The site reads below the threshold.
+    Head,
+    /// The site gives layout and size.
+    Opening,
+    /// The columns read.
+    Columns {
+        pieces: Vec<ObjectPiece>,
+        opened: Opened,
+    },
+    /// The site notes the time of access.
+    Touching(Opened),
+}
+
+/// What the site told.
+#[derive(Debug)]
+struct Opened {
+    size_bytes: u64,
+    truncate_generation: u64,
+    subject: WeakCache,
+}
+
+impl ReadWork {
+    pub(crate) fn begin(caller: Caller, file: FileRef, offset: u64, length: u64) -> (Self, Step) {
+        let end = offset.saturating_add(length);
+        let boundary = boundary(offset, end);
+        let mut work = Self {
+            caller,
+            file,
+            start: offset,
+            end,
+            payload: Payload::new(),
+            phase: Phase::Head,
+        };
+        // An empty read at the threshold or below is the site's, too.
+        let step = if end <= SMALL_FILE_THRESHOLD_BYTES || offset < boundary {
+            work.site(SiteOperation::Read {
+                file,
+                offset_bytes: offset,
+                length_bytes: boundary - offset,
+            })
+        } else {
+            work.open()
+        };
+        (work, step)
+    }
+
+    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>) -> Step {
+        let phase = std::mem::replace(&mut self.phase, Phase::Head);
+        match phase {
+            Phase::Columns { pieces, opened } => self.after_columns(&pieces, opened, outcomes),
+            Phase::Head => match site_replies(outcomes).next() {
+                Some(reply) => self.after_head(reply),
+                None => io_error(),
+            },
+            Phase::Opening => match site_replies(outcomes).next() {
+                Some(reply) => self.after_open(reply),
+                None => io_error(),
+            },
+            Phase::Touching(mut opened) => {
+                // A time of access that could not be noted fails no read.
+                if let Some(after) = site_replies(outcomes).next().and_then(|r| r.subject.after) {
+                    opened.subject.after = Some(after);
+                }
+                self.reply(opened)
+            }
+        }
+    }
+
+    fn site(&self, operation: SiteOperation) -> Step {
+        Step::Parts(vec![PartRequest::Site(SiteRequest {
+            caller: self.caller.clone(),
+            duplicate: None,
+            operation,
+        })])
+    }
+
+    fn open(&mut self) -> Step {
+        self.phase = Phase::Opening;
+        self.site(SiteOperation::Open {
+            file: self.file,
+            purpose: OpenFor::Read,
+        })
+    }
+
+    fn after_head(&mut self, reply: SiteReply) -> Step {
+        let boundary = boundary(self.start, self.end);
+        match &reply.outcome {
+            // All of the head, and more is wanted.
+            Ok(SiteAnswer::Read {
+                payload,
+                end_of_file: false,
+            }) if boundary < self.end && payload.len() as u64 == boundary - self.start => {
+                self.payload = payload.clone();
+                self.open()
+            }
+            // The end of the file, a failure, or fewer bytes than asked: a short
+            // read is allowed, and the client asks for the rest.
+            _ => Step::Reply(reply.into()),
+        }
+    }
+
+    fn after_open(&mut self, reply: SiteReply) -> Step {
+        let (Ok(SiteAnswer::Opened { layout, .. }), Some(attributes)) =
+            (&reply.outcome, &reply.subject.after)
+        else {
+            return Step::Reply(refused(reply));
+        };
+        let opened = Opened {
+            size_bytes: attributes.size_bytes,
+            truncate_generation: layout.truncate_generation,
+            subject: WeakCache {
+                before: None,
+                after: reply.subject.after.clone(),
+            },
+        };
+        let start = boundary(self.start, self.end);
+        self.end = self.end.min(opened.size_bytes);
+        if layout.columns == 0 || self.end <= start {
+            self.push_zeros(self.end.saturating_sub(start));
+            return Step::Reply(self.answer(opened));
+        }
+        let pieces = pieces::split(layout, start, self.end);
+        let parts = pieces.iter().map(|piece| PartRequest::Read {
+            object: piece.object,
+            offset_bytes: piece.object_offset,
+            length_bytes: piece.length_bytes,
+        });
+        let parts = parts.collect();
+        self.phase = Phase::Columns { pieces, opened };
+        Step::Parts(parts)
+    }
+
+    fn after_columns(
+        &mut self,
+        pieces: &[ObjectPiece],
+        opened: Opened,
+        outcomes: Vec<Outcome>,
+    ) -> Step {
+        for (piece, outcome) in pieces.iter().zip(outcomes) {
+            let read = match outcome {
+                Outcome::Node(Ok(NodeAnswer::Read { payload, .. })) => payload,
+                // Nothing was ever written to this column: a hole.
+                Outcome::Node(Err(NodeError::NoObject)) => Payload::new(),
+                Outcome::Node(Err(error)) => {
+                    return Step::Reply(Answer::new(Err(site_error(&error)), opened.subject));
+                }
+                _ => return io_error(),
+            };
+            self.append(read, piece.length_bytes);
+        }
+        if is_access_older(opened.subject.after.as_ref()) {
+            let operation = SiteOperation::PushAttributes {
+                file: self.file,
+                size_at_least_bytes: 0,
+                wrote: false,
+                read: true,
+                truncate_generation: opened.truncate_generation,
+                stability: Stability::Unstable,
+            };
+            self.phase = Phase::Touching(opened);
+            return self.site(operation);
+        }
+        self.reply(opened)
+    }
+
+    /// Bytes between a column's end and the file's are zeros.
+    fn append(&mut self, mut read: Payload, length_bytes: u64) {
+        let length = usize::try_from(length_bytes).unwrap_or(usize::MAX);
+        read.truncate(length);
+        let missing = length_bytes - read.len() as u64;
+        self.payload.append(read);
+        self.push_zeros(missing);
+    }
+
+    fn push_zeros(&mut self, length_bytes: u64) {
+        // At most what the client asked for, which the door has bounded.
+        self.payload
+            .push_zeros(usize::try_from(length_bytes).unwrap_or(usize::MAX));
+    }
+
+    fn reply(&mut self, opened: Opened) -> Step {
+        Step::Reply(self.answer(opened))
+    }
+
+    fn answer(&mut self, opened: Opened) -> Answer {
+        let payload = std::mem::take(&mut self.payload);
+        let end_of_file = self.start.saturating_add(payload.len() as u64) >= opened.size_bytes;
+        let read = SiteAnswer::Read {
+            payload,
+            end_of_file,
+        };
+        Answer::new(Ok(read), opened.subject)
+    }
+}
+
+/// Whether a read has to be noted: once after each change, as Linux does by
+/// default ("relatime"), not with every read.
+fn is_access_older(attributes: Option<&Attributes>) -> bool {
+    attributes.is_some_and(|attributes| {
+        attributes.accessed <= attributes.modified || attributes.accessed <= attributes.changed
+    })
+}
+
+fn io_error() -> Step {
+    Step::Reply(Answer::failure(SiteError::Io))
+}
+
+/// The answer to an open that did not open.
+pub(crate) fn refused(reply: SiteReply) -> Answer {
+    let error = match reply.outcome {
+        Err(error) => error,
+        Ok(_) => SiteError::Io,
+    };
+    Answer::new(Err(error), reply.subject)
+}

@@ -1,0 +1,223 @@
+//! What a request is made of: phases of parts that run at the same time.
+
+use crossdock_names::{FileRef, Incarnation, SMALL_FILE_THRESHOLD_BYTES};
+use crossdock_peer::{
+    NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability,
+    WeakCache,
+};
+
+use crate::commit::CommitWork;
+use crate::part::{Outcome, PartRequest};
+use crate::read::ReadWork;
+use crate::unstable::{Holder, Unstable};
+use crate::write::WriteWork;
+
+/// What a request does.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// One site does it all.
+    Forward,
+    Read(ReadWork),
+    Write(Box<WriteWork>),
+    Commit(CommitWork),
+}
+
+/// What comes next.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, on the stack; a box would cost every reply an allocation"
+)]
+pub(crate) enum Step {
+    /// These parts, all at once; then [`Work::next`] with their outcomes.
+    Parts(Vec<PartRequest>),
+    /// The end.
+    Reply(Answer),
+}
+
+/// What the door gets, but for ids.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) outcome: Result<SiteAnswer, SiteError>,
+    pub(crate) subject: WeakCache,
+    pub(crate) second: WeakCache,
+}
+
+impl Answer {
+    pub(crate) fn new(outcome: Result<SiteAnswer, SiteError>, subject: WeakCache) -> Self {
+        Self {
+            outcome,
+            subject,
+            second: WeakCache::default(),
+        }
+    }
+
+    /// A failure about which no more is known.
+    pub(crate) fn failure(error: SiteError) -> Self {
+        Self::new(Err(error), WeakCache::default())
+    }
+}
+
+impl From<SiteReply> for Answer {
+    fn from(reply: SiteReply) -> Self {
+        Self {
+            outcome: reply.outcome,
+            subject: reply.subject,
+            second: reply.second,
+        }
+    }
+}
+
+impl Work {
+    /// How to do `request`.
+    pub(crate) fn begin(
+        request: SiteRequest,
+        unstable: &Unstable,
+        unstable_holders_max: usize,
+    ) -> (Self, Step) {
+        let SiteRequest {
+            caller,
+            duplicate,
+            operation,
+        } = request;
+        match operation {
+            SiteOperation::Read {
+                file,
+                offset_bytes,
+                length_bytes,
+            } => {
+                let (work, step) = ReadWork::begin(caller, file, offset_bytes, length_bytes);
+                (Self::Read(work), step)
+            }
+            SiteOperation::Write {
+                file,
+                offset_bytes,
+                payload,
+                stability,
+            } => match WriteWork::begin(
+                caller,
+                file,
+                offset_bytes,
+                payload,
+                stability,
+                unstable_holders_max,
+            ) {
+                Ok((work, step)) => (Self::Write(Box::new(work)), step),
+                Err(error) => (Self::Forward, Step::Reply(Answer::failure(error))),
+            },
+            SiteOperation::Commit { file, .. } => {
+                let (work, step) = CommitWork::begin(&caller, file, unstable);
+                (Self::Commit(work), step)
+            }
+            operation => {
+                let part = PartRequest::Site(SiteRequest {
+                    caller,
+                    duplicate,
+                    operation,
+                });
+                (Self::Forward, Step::Parts(vec![part]))
+            }
+        }
+    }
+
+    /// All parts of the phase are done.
+    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
+        match self {
+            Self::Forward => Step::Reply(site_replies(outcomes).next().map_or_else(
+                || Answer::failure(SiteError::Io), // Not reached: it has one part, a site's.
+                Answer::from,
+            )),
+            Self::Read(work) => work.next(outcomes),
+            Self::Write(work) => work.next(outcomes, unstable),
+            Self::Commit(work) => work.next(outcomes, unstable),
+        }
+    }
+
+    /// Nothing is changed by it: it may end at any moment.
+    pub(crate) const fn is_read(&self) -> bool {
+        matches!(self, Self::Read(_))
+    }
+
+    /// Whether it writes.
+    pub(crate) const fn is_write(&self) -> bool {
+        matches!(self, Self::Write(_))
+    }
+
+    /// Notes what an answer reveals about holders, as soon as it is there.
+    pub(crate) fn observe(&self, part: &PartRequest, outcome: &Outcome, unstable: &mut Unstable) {
+        let (holder, incarnation, stability) = match (part, outcome) {
+            (_, Outcome::Node(Err(NodeError::Lost { .. }))) => return unstable.lose(),
+            (_, Outcome::Site(reply)) if matches!(reply.outcome, Err(SiteError::Lost { .. })) => {
+                return unstable.lose();
+            }
+            (
+                PartRequest::Write {
+                    object, stability, ..
+                },
+                Outcome::Node(Ok(NodeAnswer::Written { incarnation, .. })),
+            ) => (Holder::Column(*object), *incarnation, *stability),
+            (PartRequest::Site(request), Outcome::Site(reply)) => {
+                let Some((incarnation, stability)) = self.site_took(&request.operation, reply)
+                else {
+                    return;
+                };
+                (Holder::Site, incarnation, stability)
+            }
+            _ => return,
+        };
+        let Some(file) = self.file() else { return };
+        match stability {
+            Stability::Unstable => unstable.took(file, holder, incarnation),
+            Stability::Stable => unstable.saw(file, holder, incarnation),
+        }
+    }
+
+    /// Under which incarnation a site took what, if it took anything.
+    fn site_took(
+        &self,
+        operation: &SiteOperation,
+        reply: &SiteReply,
+    ) -> Option<(Incarnation, Stability)> {
+        match (operation, reply.outcome.as_ref().ok()?) {
+            (SiteOperation::Write { stability, .. }, SiteAnswer::Written { incarnation }) => {
+                Some((*incarnation, *stability))
+            }
+            // Opening leaves nothing behind, but tells who is there.
+            (_, SiteAnswer::Opened { incarnation, .. }) => Some((*incarnation, Stability::Stable)),
+            (
+                SiteOperation::PushAttributes {
+                    wrote: true,
+                    stability,
+                    ..
+                },
+                SiteAnswer::Done,
+            ) => match self {
+                Self::Write(work) => Some((work.opened_by()?, *stability)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    const fn file(&self) -> Option<FileRef> {
+        match self {
+            Self::Forward => None,
+            Self::Read(work) => Some(work.file),
+            Self::Write(work) => Some(work.file),
+            Self::Commit(work) => Some(work.file()),
+        }
+    }
+}
+
+/// The outcomes that came from sites, in order.
+pub(crate) fn site_replies(outcomes: Vec<Outcome>) -> impl Iterator<Item = SiteReply> {
+    outcomes.into_iter().filter_map(|outcome| match outcome {
+        Outcome::Site(reply) => Some(*reply),
+        Outcome::Node(_) => None,
+    })
+}
+
+/// Where the bytes of `offset..end` change hands from site to columns.
+pub(crate) fn boundary(offset: u64, end: u64) -> u64 {
+    SMALL_FILE_THRESHOLD_BYTES.clamp(offset, end)
+}
