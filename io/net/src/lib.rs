@@ -1,1 +1,36 @@
-//! The data thread's event loop: sockets, timers and disks on one ring.
+//! The event loop of a data thread: TCP and UDP sockets, disks, wake-ups and
+//! time, over one io_uring, or over epoll and a thread pool where the kernel
+//! or a policy has no ring for us.
+//!
+//! The loop holds no policy. It moves bytes, in batches: whatever is commanded
+//! between two calls of [`Driver::wait`] goes to the kernel with that call, by
+//! one system call where there is a ring.
+//!
+//! ```text
+//! loop {
+//!     driver.wait(machine.poll_timeout())?;
+//!     let now = now();                       // once per turn
+//!     while let Some(event) = driver.next_event() {
+//!         machine.handle(now, event);        // commands the driver
+//!     }
+//! }
+//! ```
+
+mod buffers;
+mod connection;
+mod driver;
+mod epoll;
+mod event;
+mod kernel;
+mod ring;
+mod system;
+mod table;
+mod wake;
+
+pub use driver::{Driver, Started};
+pub use event::{
+    CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,
+    SendError, SocketId, Unsent,
+};
+pub use system::{allowed_cpus, now, pin_thread};
+pub use wake::{Receiver, Refused, Sender, Waker, channel};

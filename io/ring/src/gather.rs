@@ -66,6 +66,14 @@ impl Gather {
         }
     }
 
+    /// Puts what is left of `rest` before the front.
+    pub fn put_back(&mut self, mut rest: Self) {
+        self.length_bytes += rest.length_bytes;
+        while let Some(piece) = rest.pieces.pop_back() {
+            self.pieces.push_front(piece);
+        }
+    }
+
     /// The pieces from the front, as many as the kernel takes in one call.
     pub fn io_slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
         let slices = self.pieces.iter().map(|piece| IoSlice::new(piece));
@@ -117,5 +125,10 @@ mod tests {
         assert_eq!((flying.len(), queue.len()), (30, 70));
         flying.refill(&mut queue, usize::MAX);
         assert_eq!((flying.len(), queue.len()), (100, 0));
+        flying.advance(95);
+        queue.push(Bytes::from_static(&[1]));
+        queue.put_back(flying);
+        let left: Vec<u8> = queue.io_slices().flat_map(|slice| slice.to_vec()).collect();
+        assert_eq!((queue.len(), left), (6, vec![0, 0, 0, 0, 0, 1]));
     }
 }

@@ -1,0 +1,148 @@
+//! Receive buffers, used again and again: a fresh large allocation per read
+//! would cost more than the read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use crossdock_types::AlignedBuffer;
+
+/// Received pieces up to this length are copied into memory of their own: a
+/// caller that keeps a header must not keep a whole buffer alive.
+const COPY_BYTES_MAX: usize = 2048;
+
+/// The sizes of buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferSize {
+    /// For connections that send calls and little else.
+    Small,
+    /// For datagrams.
+    Datagram,
+    /// For connections that have filled a small one.
+    Large,
+}
+
+/// Buffers that nobody uses. Clones are handles on the same ones.
+#[derive(Clone, Default)]
+pub(crate) struct BufferPool {
+    shelves: Arc<[Mutex<Vec<AlignedBuffer>>; 3]>,
+}
+
+/// A lent buffer, under the `Bytes` that the caller got.
+struct Lent {
+    buffer: Option<AlignedBuffer>,
+    pool: BufferPool,
+}
+
+impl BufferSize {
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::Small => 8 << 10,
+            Self::Datagram => 64 << 10,
+            Self::Large => 256 << 10,
+        }
+    }
+
+    const fn kept_max(self) -> usize {
+        match self {
+            Self::Small => 128,
+            Self::Datagram => 64,
+            Self::Large => 64,
+        }
+    }
+
+    fn of(buffer: &AlignedBuffer) -> Option<Self> {
+        let sizes = [Self::Small, Self::Datagram, Self::Large];
+        sizes.into_iter().find(|size| size.bytes() == buffer.len())
+    }
+}
+
+impl BufferPool {
+    /// A buffer of the size; what is in it is of no meaning.
+    pub(crate) fn take(&self, size: BufferSize) -> AlignedBuffer {
+        let kept = self.shelf(size).pop();
+        kept.unwrap_or_else(|| AlignedBuffer::zeroed(size.bytes()))
+    }
+
+    pub(crate) fn give_back(&self, buffer: AlignedBuffer) {
+        let Some(size) = BufferSize::of(&buffer) else {
+            return;
+        };
+        let mut shelf = self.shelf(size);
+        if shelf.len() < size.kept_max() {
+            shelf.push(buffer);
+        }
+    }
+
+    /// The first `length` bytes of the buffer, shared. The buffer comes back
+    /// when the last reader has gone.
+    pub(crate) fn share(&self, buffer: AlignedBuffer, length: usize) -> Bytes {
+        if length <= COPY_BYTES_MAX {
+            let copy = Bytes::copy_from_slice(&buffer[..length]);
+            self.give_back(buffer);
+            return copy;
+        }
+        let lent = Lent {
+            buffer: Some(buffer),
+            pool: self.clone(),
+        };
+        Bytes::from_owner(lent).slice(..length)
+    }
+
+    fn shelf(&self, size: BufferSize) -> MutexGuard<'_, Vec<AlignedBuffer>> {
+        // The last reader may be on another thread; the lock is held for a push.
+        self.shelves[size as usize]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.buffer.as_deref().unwrap_or_default()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.pool.give_back(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a buffer is used again after its last reader, and not before;
+    /// short pieces do not hold one.
+    #[test]
+    fn buffers_come_back_after_their_last_reader() {
+        let pool = BufferPool::default();
+        let kept = |size| pool.shelf(size).len();
+        let short = pool.share(pool.take(BufferSize::Large), 100);
+        assert_eq!((short.len(), kept(BufferSize::Large)), (100, 1));
+        let long = pool.share(pool.take(BufferSize::Large), 100_000);
+        let part = long.slice(5..10);
+        drop(long);
+        assert_eq!(kept(BufferSize::Large), 0);
+        drop(part);
+        assert_eq!(kept(BufferSize::Large), 1);
+        for size in [BufferSize::Small, BufferSize::Datagram, BufferSize::Large] {
+            let buffer = pool.take(size);
+            assert_eq!(buffer.len(), size.bytes());
+            pool.give_back(buffer);
+            assert_eq!(kept(size), 1, "{size:?}");
+        }
+    }
+
+    /// Goal: a burst does not keep its memory for ever.
+    #[test]
+    fn the_pool_keeps_a_bounded_number() {
+        let pool = BufferPool::default();
+        for _ in 0..1000 {
+            pool.give_back(AlignedBuffer::zeroed(BufferSize::Small.bytes()));
+        }
+        assert_eq!(pool.shelf(BufferSize::Small).len(), 128);
+    }
+}

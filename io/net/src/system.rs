@@ -1,0 +1,142 @@
+//! The clock, the CPUs, and sockets as the loop wants them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use crossdock_types::Time;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::NetError;
+
+const LISTEN_BACKLOG: i32 = 1024;
+/// Room for a burst of the largest NFS datagrams.
+const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
+
+/// The time on the machine's monotonic clock.
+#[must_use]
+pub fn now() -> Time {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Time(seconds * 1_000_000_000 + nanos)
+}
+
+/// The CPUs on which the calling thread may run, in ascending order.
+///
+/// # Errors
+/// [`NetError::System`].
+pub fn allowed_cpus() -> Result<Vec<usize>, NetError> {
+    let set = sched_getaffinity(None)
+        .map_err(io::Error::from)
+        .map_err(NetError::system("learn which CPUs may be used"))?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect())
+}
+
+/// Keeps the calling thread, and the threads that it will start, on one CPU.
+///
+/// # Errors
+/// [`NetError::System`], also if the CPU is not among the [`allowed_cpus`].
+pub fn pin_thread(cpu: usize) -> Result<(), NetError> {
+    if cpu >= CpuSet::MAX_CPU {
+        let source = io::ErrorKind::InvalidInput.into();
+        return Err(NetError::system("pin a thread to that CPU")(source));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set)
+        .map_err(io::Error::from)
+        .map_err(NetError::system("pin a thread"))
+}
+
+/// A listening socket and the address that it got.
+pub(crate) fn listen(
+    address: SocketAddr,
+    nonblocking: bool,
+) -> Result<(OwnedFd, SocketAddr), NetError> {
+    let bound = || -> io::Result<_> {
+        let socket = open(address, Type::STREAM, Protocol::TCP)?;
+        // A restart must not wait for connections of its predecessor.
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(LISTEN_BACKLOG)?;
+        finish(socket, nonblocking)
+    };
+    bound().map_err(|source| NetError::Listen { address, source })
+}
+
+/// A datagram socket and the address that it got.
+pub(crate) fn bind_datagram(
+    address: SocketAddr,
+    nonblocking: bool,
+) -> Result<(OwnedFd, SocketAddr), NetError> {
+    let bound = || -> io::Result<_> {
+        let socket = open(address, Type::DGRAM, Protocol::UDP)?;
+        // The system may give less; a lost datagram is sent again.
+        let _ = socket.set_recv_buffer_size(DATAGRAM_BUFFER_BYTES);
+        let _ = socket.set_send_buffer_size(DATAGRAM_BUFFER_BYTES);
+        socket.bind(&address.into())?;
+        finish(socket, nonblocking)
+    };
+    bound().map_err(|source| NetError::Listen { address, source })
+}
+
+/// Readies a connected socket, and tells who is at the other end.
+pub(crate) fn ready_connection(socket: &OwnedFd, nonblocking: bool) -> io::Result<SocketAddr> {
+    let socket = SockRef::from(socket);
+    socket.set_nonblocking(nonblocking)?;
+    // Replies are gathered here; the kernel must not wait for more.
+    socket.set_tcp_nodelay(true)?;
+    let peer = socket.peer_addr()?;
+    peer.as_socket()
+        .ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+fn open(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+    if address.is_ipv6() {
+        // One address, one door: 0.0.0.0 is asked for by itself.
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+fn finish(socket: Socket, nonblocking: bool) -> io::Result<(OwnedFd, SocketAddr)> {
+    socket.set_nonblocking(nonblocking)?;
+    let address = socket.local_addr()?;
+    let address = address
+        .as_socket()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+    Ok((socket.into(), address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the clock goes forward.
+    #[test]
+    fn the_clock_is_monotonic() {
+        let first = now();
+        assert!(first > Time(0));
+        assert!(now() >= first);
+    }
+
+    /// Goal: a pinned thread may run on its CPU only, and wrong ones are refused.
+    #[test]
+    fn a_thread_can_be_pinned() {
+        let cpus = allowed_cpus().expect("a list");
+        let last = *cpus.last().expect("at least one CPU");
+        std::thread::spawn(move || {
+            pin_thread(last).expect("to pin");
+            assert_eq!(allowed_cpus().expect("a list"), [last]);
+            assert!(pin_thread(usize::MAX).is_err());
+        })
+        .join()
+        .expect("no panic");
+    }
+}
