@@ -1,1 +1,18 @@
 //! All roles of one host wired together, without I/O.
+//!
+//! [`Host`] owns the registry, the nodes, the sites, the router and the NFS
+//! door, and carries messages between them in one queue: what one machine wants
+//! done becomes another's input, until only effects for the shell are left
+//! (disks, index threads, sockets). The binary drives it on a data thread, the
+//! simulation under its own clock.
+
+mod equalize;
+mod host;
+mod message;
+mod nodes;
+mod sites;
+mod watch;
+
+pub use host::{Host, HostConfig, HostEffect, HostInput};
+pub use nodes::{Boot, NodeSettings, NodeState};
+pub use watch::{HostStatus, NodeFigures, ScrubProgress};

@@ -1,6 +1,6 @@
 //! What the registry holds, and the changes that can be made to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_names::{
     Epoch, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS, SetId, SiteId,
@@ -101,6 +101,9 @@ pub struct State {
     pub data_sets: Vec<u32>,
     /// Per site its epoch and set.
     pub sites: Vec<(u64, u32)>,
+    /// Sites that have been opened before: one of these without a log is an
+    /// error, any other one is new.
+    pub opened_sites: BTreeSet<u16>,
     /// Keys for handles; the first makes new ones.
     pub handle_keys: Vec<KeyRecord>,
     /// Exports.
@@ -152,6 +155,11 @@ pub enum Change {
         site: u16,
         /// Epoch that was seen.
         expected: u64,
+    },
+    /// A site has made its log.
+    SiteOpened {
+        /// The site.
+        site: u16,
     },
     /// All parts of the process restarted: epoch + 1 for every set and site.
     RaiseAll,
@@ -222,6 +230,7 @@ impl State {
             sites: (0..SITES)
                 .map(|site| (0, SITE_SETS + u32::try_from(site).unwrap_or(0) % count))
                 .collect(),
+            opened_sites: BTreeSet::new(),
             handle_keys: vec![KeyRecord {
                 id: 1,
                 key: handle_key,
@@ -262,6 +271,9 @@ impl State {
                     .ok_or_else(|| unknown("site", u32::from(site)))?;
                 check_epoch("site", u32::from(site), expected, record.0)?;
                 record.0 += 1;
+            }
+            Change::SiteOpened { site } => {
+                self.opened_sites.insert(site);
             }
             Change::RaiseAll => {
                 self.sets.values_mut().for_each(|set| set.epoch += 1);
