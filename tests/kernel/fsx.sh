@@ -7,9 +7,8 @@ flen = 1048576
 [opsize]
 max = 131072
 [weights]
-close_open = 1
-invalidate = 1
-truncate = 5
+close_open = 1.0
+invalidate = 1.0
 CONFIG
 for seed in $SEEDS; do
     step "fsx seed $seed"

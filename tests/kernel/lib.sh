@@ -1,4 +1,5 @@
-# Sourced by every guest script. The rig sets: SERVER, PORT, MOUNT_PORT, EXPORT.
+# Sourced by every guest script. The rig sets: SERVER, PORT, MOUNT_PORT, EXPORT,
+# MOUNT_OPTIONS (what this server needs beside the usual ones).
 set -euo pipefail
 shopt -s lastpipe
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -8,7 +9,7 @@ export HOME=/root LC_ALL=C
 mount_nfs() {
     local folder=$1 options=vers=3,proto=tcp,port=$PORT,mountport=$MOUNT_PORT,mountproto=tcp,nolock
     mkdir -p "$folder"
-    mount -t nfs -o "$options${2:+,$2}" "$SERVER:$EXPORT" "$folder"
+    mount -t nfs -o "$options${MOUNT_OPTIONS:+,$MOUNT_OPTIONS}${2:+,$2}" "$SERVER:$EXPORT" "$folder"
     grep " $folder nfs " /proc/mounts
 }
 
@@ -16,6 +17,11 @@ mount_nfs() {
 remount() {
     umount "$1"
     mount_nfs "$1"
+}
+
+# slice FILE OFFSET LENGTH: those bytes.
+slice() {
+    dd if="$1" bs=64k iflag=skip_bytes,count_bytes skip="$2" count="$3" status=none
 }
 
 fail() {

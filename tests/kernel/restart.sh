@@ -11,7 +11,7 @@ for round in $(seq "$ROUNDS"); do
     if ((round % (ROUNDS / (KILLS + 1)) == 0)); then echo "@@kill"; fi
     # Lengths from a few bytes to 1 MB, some synced, some left to the client's cache.
     length=$(((round * 104729) % 1000000 / (1 + round % 3 * 20) + 1))
-    tail -c "+$((round * 1000 % 3000000))" /tmp/random | head -c "$length" >"/tmp/copy/$round"
+    slice /tmp/random "$((round * 1000 % 3000000))" "$length" >"/tmp/copy/$round"
     if ((round % 4 == 0)); then sync=fsync; else sync=notrunc; fi
     dd if="/tmp/copy/$round" of="/mnt/nfs/work/new" bs=64k conv="$sync" status=none
     mv "/mnt/nfs/work/new" "/mnt/nfs/work/$round"

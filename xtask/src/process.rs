@@ -226,7 +226,11 @@ impl Lines {
 }
 
 /// Copies lines from `input` to `log` and, if somebody listens, to `sender`.
-fn forward_lines(input: impl Read + Send + 'static, mut log: File, sender: Option<SyncSender<String>>) {
+fn forward_lines(
+    input: impl Read + Send + 'static,
+    mut log: File,
+    sender: Option<SyncSender<String>>,
+) {
     thread::spawn(move || {
         for bytes in BufReader::new(input).split(b'\n') {
             let Ok(bytes) = bytes else { break };

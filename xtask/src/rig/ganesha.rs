@@ -5,10 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use super::network::Network;
-use super::server::READY_PATIENCE;
+use super::network::{Network, start_helper};
 use crate::process::{Running, open_log};
 
 /// Its NFS port; MOUNT has one of its own.
@@ -19,12 +18,8 @@ pub(crate) const MOUNT_PORT: u16 = 20048;
 /// Starts the portmapper stub inside `network` and waits until it listens.
 pub(crate) fn start_portmap(network: &Network, log: &Path) -> Result<Running> {
     let mut stub = network.program(std::env::current_exe()?);
-    stub.arg("portmap-stub").stdin(Stdio::null());
-    let (running, lines) = Running::start_with_lines(stub, log)?;
-    let line = lines.next(std::time::Instant::now() + READY_PATIENCE)?;
-    ensure!(line.as_deref() == Some("ready"), "portmapper stub: {line:?}");
-    lines.ignore();
-    Ok(running)
+    stub.arg("portmap-stub");
+    start_helper(stub, log)
 }
 
 /// The command line that serves `export` from inside `network`.
@@ -35,7 +30,7 @@ pub(crate) fn command(network: &Network, folder: &Path, export: &Path) -> Result
     fs::write(
         &config,
         format!(
-            "NFS_CORE_PARAM {{ Protocols = 3; Bind_addr = 127.0.0.1; NFS_Port = {NFS_PORT}; \
+            "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {NFS_PORT}; \
              MNT_Port = {MOUNT_PORT}; Enable_NLM = false; Enable_RQUOTA = false; }}\n\
              EXPORT {{ Export_Id = 1; Path = \"{export}\"; Pseudo = \"/\"; Protocols = 3; \
              Transports = TCP; Access_Type = RW; Squash = No_Root_Squash; SecType = sys; \

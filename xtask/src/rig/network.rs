@@ -5,10 +5,13 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::process::{Running, program, run};
 
@@ -20,6 +23,11 @@ pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 pub(crate) const GUEST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Prefix length of the tap's network: just the two of them.
 pub(crate) const PREFIX_BITS: u8 = 30;
+
+/// What xtask's own small servers print once they listen.
+pub(crate) const READY: &str = "ready";
+/// How long they may take.
+const HELPER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A network namespace. Dropping it ends the process that holds it open.
 pub(crate) struct Network {
@@ -61,15 +69,55 @@ impl Network {
         command
     }
 
-    /// Forwards `port` of the tap's host address to the same port on loopback.
-    ///
-    /// The server under test listens on loopback only, as it does by default.
-    pub(crate) fn forward(&self, port: u16) -> Result<Running> {
-        let mut socat = self.program("socat");
-        socat.arg(format!("TCP-LISTEN:{port},bind={HOST},fork,reuseaddr,nodelay"));
-        socat.arg(format!("TCP:127.0.0.1:{port},nodelay"));
-        // It complains about each connection refused while the server is down.
-        socat.stdin(Stdio::null()).stderr(Stdio::null());
-        Running::start(socat)
+    /// Forwards `port` of the tap's host address to the same port on loopback,
+    /// where the server under test listens, as it does by default.
+    pub(crate) fn forward(&self, port: u16, log: &Path) -> Result<Running> {
+        let mut forward = self.program(std::env::current_exe()?);
+        forward.arg("forward").arg(format!("{HOST}:{port}"));
+        forward.arg(format!("127.0.0.1:{port}"));
+        start_helper(forward, log)
     }
+}
+
+/// Starts one of xtask's own small servers and waits until it listens.
+pub(crate) fn start_helper(mut command: Command, log: &Path) -> Result<Running> {
+    command.stdin(Stdio::null());
+    let (running, lines) = Running::start_with_lines(command, log)?;
+    let line = lines.next(Instant::now() + HELPER_PATIENCE)?;
+    ensure!(
+        line.as_deref() == Some(READY),
+        "{}: {line:?}",
+        running.name()
+    );
+    lines.ignore();
+    Ok(running)
+}
+
+/// Forwards connections until killed (`xtask forward FROM TO`, inside a namespace).
+///
+/// While nobody listens at `to`, or once either side has closed, the other is
+/// closed too: that is how a client learns that the server was killed.
+pub(crate) fn serve_forward(from: &str, to: &str) -> Result<()> {
+    let listener = TcpListener::bind(from)?;
+    let to: SocketAddr = to.parse()?;
+    println!("{READY}");
+    for client in listener.incoming() {
+        let client = client?;
+        let Ok(server) = TcpStream::connect(to) else {
+            continue;
+        };
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let (client_too, server_too) = (client.try_clone()?, server.try_clone()?);
+        thread::spawn(move || copy(client, server));
+        thread::spawn(move || copy(server_too, client_too));
+    }
+    Ok(())
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    // Any end ends both directions; which error it was tells nobody anything.
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
 }

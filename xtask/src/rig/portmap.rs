@@ -8,7 +8,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow, ensure};
+
+use super::network::READY;
 
 /// Largest call that is looked at; registrations are a few hundred bytes.
 const CALL_BYTES_MAX: usize = 8192;
@@ -17,21 +19,34 @@ const LAST_FRAGMENT: u32 = 1 << 31;
 /// RPCBPROC_GETADDR (RFC 1833 section 2.2.1): answered by an empty string.
 const PROCEDURE_GETADDR: u32 = 3;
 
-/// Serves 127.0.0.1:111 over TCP and UDP until killed.
+/// Serves both loopback addresses over TCP and UDP until killed.
 pub(crate) fn serve() -> Result<()> {
-    let tcp = TcpListener::bind("127.0.0.1:111")?;
-    let udp = UdpSocket::bind("127.0.0.1:111")?;
-    println!("ready");
-    thread::spawn(move || -> Result<()> {
-        let mut call = [0; CALL_BYTES_MAX];
-        loop {
-            let (length, peer) = udp.recv_from(&mut call)?;
-            if let Some(reply) = answer(&call[..length]) {
-                udp.send_to(&reply, peer)?;
-            }
+    let mut threads = Vec::new();
+    for address in ["127.0.0.1:111", "[::1]:111"] {
+        let tcp = TcpListener::bind(address)?;
+        let udp = UdpSocket::bind(address)?;
+        threads.push(thread::spawn(move || serve_connections(&tcp)));
+        threads.push(thread::spawn(move || serve_datagrams(&udp)));
+    }
+    println!("{READY}");
+    for thread in threads {
+        thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+    }
+    Ok(())
+}
+
+fn serve_datagrams(socket: &UdpSocket) -> Result<()> {
+    let mut call = [0; CALL_BYTES_MAX];
+    loop {
+        let (length, peer) = socket.recv_from(&mut call)?;
+        if let Some(reply) = answer(&call[..length]) {
+            socket.send_to(&reply, peer)?;
         }
-    });
-    for stream in tcp.incoming() {
+    }
+}
+
+fn serve_connections(listener: &TcpListener) -> Result<()> {
+    for stream in listener.incoming() {
         let stream = stream?;
         thread::spawn(move || serve_stream(stream));
     }
@@ -43,7 +58,7 @@ fn serve_stream(mut stream: TcpStream) -> Result<()> {
         let mut mark = [0; 4];
         stream.read_exact(&mut mark)?;
         let length = usize::try_from(u32::from_be_bytes(mark) & !LAST_FRAGMENT)?;
-        anyhow::ensure!(length <= CALL_BYTES_MAX, "call too long");
+        ensure!(length <= CALL_BYTES_MAX, "call too long");
         let mut call = vec![0; length];
         stream.read_exact(&mut call)?;
         if let Some(reply) = answer(&call) {

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::ganesha;
 use super::network::Network;
-use crate::process::{Running, run};
 use crate::paths::Paths;
+use crate::process::{Running, run};
 
 /// How long a server may take until it says that it is ready.
 pub(crate) const READY_PATIENCE: Duration = Duration::from_secs(30);
@@ -53,7 +53,10 @@ impl<'network> Server<'network> {
         fs::create_dir_all(folder)?;
         let mut helpers = Vec::new();
         if kind == Kind::Ganesha {
-            helpers.push(ganesha::start_portmap(network, &folder.join("portmap.log"))?);
+            helpers.push(ganesha::start_portmap(
+                network,
+                &folder.join("portmap.log"),
+            )?);
         }
         let mut server = Self {
             kind,
@@ -64,8 +67,10 @@ impl<'network> Server<'network> {
             _helpers: helpers,
         };
         server.restart()?;
-        for port in server.ports() {
-            server._helpers.push(network.forward(port)?);
+        // The peer listens on all addresses by itself.
+        if kind == Kind::Crossdock {
+            let forward = network.forward(server.port(), &folder.join("forward.log"))?;
+            server._helpers.push(forward);
         }
         Ok(server)
     }
@@ -80,6 +85,15 @@ impl<'network> Server<'network> {
         match self.kind {
             Kind::Crossdock => self.port(),
             Kind::Ganesha => ganesha::MOUNT_PORT,
+        }
+    }
+
+    /// Mount options that this server needs beside the usual ones.
+    pub(crate) fn mount_options(&self) -> &'static str {
+        match self.kind {
+            Kind::Crossdock => "",
+            // It offers the ACL side protocol, and then answers it with an I/O error.
+            Kind::Ganesha => "noacl",
         }
     }
 
@@ -125,8 +139,13 @@ impl<'network> Server<'network> {
 
     fn start_crossdock(&self) -> Result<Running> {
         let mut command = self.network.program(&self.binary);
-        command.arg("up").arg("--data").arg(self.folder.join("data"));
-        command.arg("--nfs").arg(format!("127.0.0.1:{}", self.port()));
+        command
+            .arg("up")
+            .arg("--data")
+            .arg(self.folder.join("data"));
+        command
+            .arg("--nfs")
+            .arg(format!("127.0.0.1:{}", self.port()));
         command.stdin(Stdio::null());
         let (running, lines) = Running::start_with_lines(command, &self.folder.join("server.log"))?;
         let deadline = Instant::now() + READY_PATIENCE;
@@ -151,11 +170,5 @@ impl<'network> Server<'network> {
         ask.args(["-u", "/dev/null", &address]);
         run(&mut ask)?;
         Ok(running)
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        let mut ports = vec![self.port(), self.mount_port()];
-        ports.dedup();
-        ports
     }
 }

@@ -1,0 +1,167 @@
+//! What the tests need and a fresh Debian machine lacks: packages, the guest's
+//! kernel, tools that cargo builds. What is there already is left as it is;
+//! what cannot be had is an error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::paths::Paths;
+use crate::process::run;
+use crate::rig::guest;
+
+/// Debian packages whose programs the suites call.
+const PACKAGES: [&str; 8] = [
+    "busybox-static",
+    "ca-certificates",
+    "iproute2",
+    "kmod",
+    "libnfs-utils",
+    "nfs-common",
+    "sqlite3",
+    "util-linux",
+];
+/// The peer that rigs are checked against; only installed when it is asked for.
+const PEER_PACKAGES: [&str; 3] = ["nfs-ganesha", "nfs-ganesha-vfs", "socat"];
+/// Downloaded and unpacked, never installed: it would bring a desktop's worth of tools.
+const GUEST_PACKAGE: &str = "user-mode-linux";
+
+/// Tools that cargo installs: crate and version.
+const FSX: (&str, &str) = ("fsx", "0.3.2");
+const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+
+/// Installs all that the suites need.
+pub(crate) fn for_suites(paths: &Paths, with_peer: bool) -> Result<()> {
+    let mut packages = PACKAGES.to_vec();
+    if with_peer {
+        packages.extend(PEER_PACKAGES);
+    }
+    debian(&packages)?;
+    guest::prepare(paths, &guest_package()?)?;
+    let fsx = cargo_tool(FSX)?;
+    // The guest sees the target folder, but not the home folder.
+    let copy = paths.tools().join("bin");
+    fs::create_dir_all(&copy)?;
+    fs::copy(fsx, copy.join("fsx"))?;
+    Ok(())
+}
+
+/// Installs what the policy check needs and returns its path.
+pub(crate) fn cargo_deny() -> Result<PathBuf> {
+    cargo_tool(CARGO_DENY)
+}
+
+/// Installs those of `packages` that are not installed yet.
+pub(crate) fn debian(packages: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .filter(|package| !is_installed(package))
+        .copied()
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing Debian packages: {}", missing.join(" "));
+    run(as_root("apt-get")
+        .args(["update", "-q"])
+        .stdout(Stdio::null()))?;
+    run(as_root("env")
+        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install"])
+        .args(["-y", "-q", "--no-install-recommends"])
+        .args(&missing)
+        .stdout(Stdio::null()))
+}
+
+/// A command line for root: as it is, or through sudo.
+pub(crate) fn as_root(name: &str) -> Command {
+    if is_root() {
+        return Command::new(name);
+    }
+    let mut command = Command::new("sudo");
+    command.arg(name);
+    command
+}
+
+/// Whether this process is root's.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn is_installed(package: &str) -> bool {
+    Command::new("dpkg-query")
+        .args(["-W", "-f", "${Status}", package])
+        .stderr(Stdio::null())
+        .output()
+        .is_ok_and(|output| output.stdout == b"install ok installed")
+}
+
+/// The guest kernel's package file, downloaded unless it is in the cache.
+fn guest_package() -> Result<PathBuf> {
+    let folder = cache()?.join("packages");
+    fs::create_dir_all(&folder)?;
+    if let Some(package) = find_package(&folder)? {
+        return Ok(package);
+    }
+    println!("downloading {GUEST_PACKAGE}");
+    // Downloaded into a folder of its own, so that half a file is never found.
+    let half = folder.join("half");
+    fs::create_dir_all(&half)?;
+    let download = || {
+        let mut apt = Command::new("apt-get");
+        apt.args(["download", "-q", GUEST_PACKAGE])
+            .current_dir(&half);
+        run(apt.stdout(Stdio::null()).stderr(Stdio::null()))
+    };
+    if download().is_err() {
+        // The list of packages may be missing or too old.
+        run(as_root("apt-get")
+            .args(["update", "-q"])
+            .stdout(Stdio::null()))?;
+        download()?;
+    }
+    let package = find_package(&half)?.context("apt-get download left no file")?;
+    let name = package.file_name().context("no package name")?;
+    fs::rename(&package, folder.join(name))?;
+    Ok(folder.join(name))
+}
+
+fn find_package(folder: &Path) -> Result<Option<PathBuf>> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// Builds a tool from the registry unless the cache has that version.
+fn cargo_tool((name, version): (&str, &str)) -> Result<PathBuf> {
+    let root = cache()?.join("tools");
+    // Unoptimised: they build in a third of the time and are fast enough. A
+    // version that is there already is left as it is.
+    run(Command::new("cargo")
+        .args(["install", name, "--version", version])
+        .args(["--locked", "--debug", "--quiet", "--root"])
+        .arg(&root)
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("RUSTFLAGS"))
+    .with_context(|| format!("cannot install {name}"))?;
+    let program = root.join("bin").join(name);
+    ensure!(program.exists(), "cargo install left no {name}");
+    Ok(program)
+}
+
+/// What may be kept between checkouts.
+fn cache() -> Result<PathBuf> {
+    let base = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(cache) => PathBuf::from(cache),
+        None => {
+            let home = std::env::var_os("HOME").context("HOME is not set")?;
+            PathBuf::from(home).join(".cache")
+        }
+    };
+    Ok(base.join("crossdock"))
+}

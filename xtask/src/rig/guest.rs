@@ -1,0 +1,170 @@
+//! A guest with a real Linux kernel and its own NFS client: Debian's User-Mode
+//! Linux, which needs neither virtualisation nor modules of the host.
+//!
+//! The guest boots a small root folder (busybox and the kernel's modules),
+//! changes into the host's `/` over hostfs, read-only, and runs one shell
+//! script there with the host's own programs. Its two serial lines carry the
+//! script's output and errors; the last line of output is the exit code.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::network::{GUEST, HOST, Network, PREFIX_BITS, TAP};
+use crate::paths::Paths;
+use crate::process::{Running, run};
+
+/// Memory of the guest. Its host file lies in /dev/shm and is sparse.
+const MEMORY: &str = "mem=1024M";
+/// What busybox must answer to in the small root.
+const APPLETS: [&str; 9] = [
+    "cat", "chroot", "ip", "mkdir", "mount", "poweroff", "sh", "stty", "sync",
+];
+/// How the guest's init script reports the script's exit code.
+const EXIT_MARK: &str = "@@exit ";
+
+/// One script to run in a guest.
+pub(crate) struct Job<'job> {
+    /// Script below tests/kernel.
+    pub(crate) script: &'job str,
+    /// Its variables.
+    pub(crate) variables: Vec<(&'job str, String)>,
+    /// Where the console, the output and the errors go.
+    pub(crate) log: &'job Path,
+    /// When the guest is killed.
+    pub(crate) deadline: Instant,
+}
+
+/// Unpacks the guest kernel from its Debian package and makes the small root.
+pub(crate) fn prepare(paths: &Paths, package: &Path) -> Result<()> {
+    let folder = paths.guest();
+    let stamp = folder.join("package");
+    let name = package.file_name().context("no package name")?;
+    if fs::read(&stamp).is_ok_and(|made_from| made_from == name.as_encoded_bytes()) {
+        return Ok(());
+    }
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    let unpacked = folder.join("unpacked");
+    fs::create_dir_all(&unpacked)?;
+    run(Command::new("dpkg").arg("-x").arg(package).arg(&unpacked))?;
+
+    let root = folder.join("root");
+    for inner in ["bin", "dev", "host", "lib", "proc", "sys"] {
+        fs::create_dir_all(root.join(inner))?;
+    }
+    fs::copy("/bin/busybox", root.join("bin/busybox")).context("busybox-static is needed")?;
+    for applet in APPLETS {
+        symlink("busybox", root.join("bin").join(applet))?;
+    }
+    fs::rename(
+        unpacked.join("usr/lib/uml/modules"),
+        root.join("lib/modules"),
+    )?;
+    let version = only_entry(&root.join("lib/modules"))?;
+    run(Command::new("depmod").arg("-b").arg(&root).arg(version))?;
+    fs::rename(unpacked.join("usr/bin/linux.uml"), folder.join("linux"))?;
+    // Last, so that a half-made folder is made again.
+    fs::write(stamp, name.as_encoded_bytes())?;
+    Ok(())
+}
+
+/// Boots a guest on `network`, runs the job in it and returns the script's exit code.
+///
+/// Each line that the script prints goes to `on_line` first.
+///
+/// # Errors
+/// The guest did not boot, or did not come to its end before the deadline.
+pub(crate) fn run_job(
+    paths: &Paths,
+    network: &Network,
+    job: &Job<'_>,
+    mut on_line: impl FnMut(&str) -> Result<()>,
+) -> Result<i32> {
+    let (mut guest, lines) = Running::start_with_lines(boot(paths, network, job)?, job.log)?;
+    // The serial line hangs up when its input ends, so it is held open.
+    let _input = guest.take_stdin();
+    let mut booted = false;
+    while let Some(line) = lines.next(job.deadline)? {
+        if let Some(code) = line.strip_prefix(EXIT_MARK) {
+            let code = code.trim().parse().context("the guest's exit code")?;
+            // It has said all; how it halts is of no interest.
+            guest.wait(job.deadline)?;
+            return Ok(code);
+        }
+        booted |= line.starts_with("guest kernel ");
+        on_line(&line)?;
+    }
+    if booted {
+        bail!("the guest halted before its script ended");
+    }
+    let console = fs::read(console(job)).unwrap_or_default();
+    bail!(
+        "the guest did not boot; its console said:\n{}",
+        String::from_utf8_lossy(&console)
+    );
+}
+
+/// The command line of the guest's kernel; the script to run is written beside the log.
+fn boot(paths: &Paths, network: &Network, job: &Job<'_>) -> Result<Command> {
+    let folder = paths.guest();
+    let root = folder.join("root");
+    let init = root.join("init");
+    fs::copy(paths.root.join("tests/kernel/guest-init.sh"), &init)?;
+    fs::set_permissions(&init, Permissions::from_mode(0o755))?;
+    let script = write_job(paths, job)?;
+
+    // fd 3 is the guest's console; only a shell can open it without unsafe code.
+    let mut command = network.program("sh");
+    command.args(["-c", "console=$1; shift; exec \"$@\" 3>\"$console\"", "sh"]);
+    command.arg(console(job));
+    command.arg(folder.join("linux"));
+    command.args([MEMORY, "root=/dev/root", "rootfstype=hostfs"]);
+    command.arg(format!("rootflags={}", Paths::plain(&root)?));
+    command.args(["ro", "init=/init", "con=null", "con0=null,fd:3"]);
+    command.args(["ssl0=fd:0,fd:1", "ssl1=null,fd:2"]);
+    command.arg(format!("vec0:transport=tap,ifname={TAP},gro=1"));
+    command.arg(format!("crossdock.repo={}", Paths::plain(&paths.root)?));
+    command.arg(format!("crossdock.target={}", Paths::plain(&paths.target)?));
+    command.arg(format!("crossdock.job={}", Paths::plain(&script)?));
+    command.arg(format!("crossdock.address={GUEST}/{PREFIX_BITS}"));
+    command.arg(format!("crossdock.gateway={HOST}"));
+    command.env("TMPDIR", "/dev/shm");
+    command.stdin(Stdio::piped());
+    Ok(command)
+}
+
+/// Where the guest kernel's own messages go.
+fn console(job: &Job<'_>) -> PathBuf {
+    job.log.with_extension("console.log")
+}
+
+/// Writes the job's variables and the call of its script to a file below the
+/// target folder, and returns that file's path relative to it.
+fn write_job(paths: &Paths, job: &Job<'_>) -> Result<PathBuf> {
+    let mut text = String::new();
+    for (name, value) in &job.variables {
+        ensure!(!value.contains('\''), "{name}: a quote in {value}");
+        text.push_str(&format!("export {name}='{value}'\n"));
+    }
+    text.push_str(&format!(
+        "exec bash /run/repo/tests/kernel/{}\n",
+        job.script
+    ));
+    let file = job.log.with_extension("job.sh");
+    fs::write(&file, text)?;
+    Ok(file.strip_prefix(&paths.target)?.to_owned())
+}
+
+fn only_entry(folder: &Path) -> Result<PathBuf> {
+    let mut entries = fs::read_dir(folder)?;
+    let entry = entries
+        .next()
+        .context("no kernel version in the package")??;
+    Ok(entry.file_name().into())
+}

@@ -1,0 +1,157 @@
+//! Suites with the Linux kernel's NFS client: the scripts of tests/kernel, each
+//! in a guest of its own against a server on fresh data.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Stage;
+use crate::process::{output, run};
+use crate::rig::guest::{self, Job};
+use crate::rig::network::{HOST, Network};
+use crate::rig::server::Server;
+use crate::rig::tree;
+
+/// What the restart script prints when the server is to be killed.
+const KILL_MARK: &str = "@@kill";
+
+pub(super) fn basics(stage: &Stage<'_>) -> Result<()> {
+    script(stage, "basics.sh", Vec::new())
+}
+
+/// A made tree with links, modes and strange names, and real source: that of
+/// all crates that this workspace is built from.
+pub(super) fn tree(stage: &Stage<'_>) -> Result<()> {
+    let made = stage.paths.test_data().join("tree");
+    tree::make(&made)?;
+    let sources = stage.folder.join("sources");
+    copy_sources(stage, &sources)?;
+    let mut trees = Vec::new();
+    for folder in [made, sources] {
+        let inner = folder.strip_prefix(&stage.paths.target)?;
+        trees.push(format!("/run/target/{}", inner.display()));
+    }
+    script(stage, "tree.sh", vec![("TREES", trees.join(" "))])
+}
+
+pub(super) fn fsx(stage: &Stage<'_>) -> Result<()> {
+    fsx_with(stage, "1 2 3", 3000)
+}
+
+pub(super) fn fsx_long(stage: &Stage<'_>) -> Result<()> {
+    fsx_with(stage, "11 12 13 14 15 16 17 18 19 20", 20_000)
+}
+
+pub(super) fn close_to_open(stage: &Stage<'_>) -> Result<()> {
+    script(
+        stage,
+        "close-to-open.sh",
+        vec![("ROUNDS", "100".to_owned())],
+    )
+}
+
+pub(super) fn sqlite(stage: &Stage<'_>) -> Result<()> {
+    script(stage, "sqlite.sh", Vec::new())
+}
+
+pub(super) fn restart(stage: &Stage<'_>) -> Result<()> {
+    restart_with(stage, 400, 4)
+}
+
+pub(super) fn restart_long(stage: &Stage<'_>) -> Result<()> {
+    restart_with(stage, 3000, 30)
+}
+
+fn fsx_with(stage: &Stage<'_>, seeds: &str, operations: u32) -> Result<()> {
+    let variables = vec![
+        ("SEEDS", seeds.to_owned()),
+        ("OPERATIONS", operations.to_string()),
+    ];
+    script(stage, "fsx.sh", variables)
+}
+
+fn restart_with(stage: &Stage<'_>, rounds: u32, kills: u32) -> Result<()> {
+    let variables = vec![("ROUNDS", rounds.to_string()), ("KILLS", kills.to_string())];
+    let mut seen = 0;
+    script_with(stage, "restart.sh", variables, |line, server| {
+        if line == KILL_MARK {
+            seen += 1;
+            server.kill();
+            server.restart()?;
+        }
+        Ok(())
+    })?;
+    ensure!(seen >= kills, "the server was killed only {seen} times");
+    Ok(())
+}
+
+fn script(stage: &Stage<'_>, name: &str, variables: Vec<(&str, String)>) -> Result<()> {
+    script_with(stage, name, variables, |_line, _server| Ok(()))
+}
+
+/// Runs a script in a guest; shows the guest's kernel and its first mount line,
+/// which a run without a real client could not have.
+fn script_with(
+    stage: &Stage<'_>,
+    name: &str,
+    variables: Vec<(&str, String)>,
+    mut on_line: impl FnMut(&str, &mut Server<'_>) -> Result<()>,
+) -> Result<()> {
+    let network = Network::new()?;
+    let mut server = Server::start(stage.server, stage.paths, &network, &stage.folder)?;
+    let mut all = vec![
+        ("SERVER", HOST.to_string()),
+        ("PORT", server.port().to_string()),
+        ("MOUNT_PORT", server.mount_port().to_string()),
+        ("EXPORT", server.export()?),
+        ("MOUNT_OPTIONS", server.mount_options().to_owned()),
+    ];
+    all.extend(variables);
+    let job = Job {
+        script: name,
+        variables: all,
+        log: &stage.log,
+        deadline: stage.deadline,
+    };
+    let (mut kernel, mut mount) = (None, None);
+    let code = guest::run_job(stage.paths, &network, &job, |line| {
+        if kernel.is_none() && line.starts_with("guest kernel ") {
+            kernel = Some(line.to_owned());
+        }
+        if mount.is_none() && line.contains(" nfs rw,") {
+            mount = Some(line.to_owned());
+        }
+        on_line(line, &mut server)
+    })?;
+    println!("{}", kernel.context("the guest's kernel is not known")?);
+    println!("{}", mount.context("the guest has mounted nothing")?);
+    ensure!(code == 0, "{name} failed with {code}");
+    server.stop()
+}
+
+/// Copies the sources of all dependencies, as cargo has unpacked them, to `to`.
+fn copy_sources(stage: &Stage<'_>, to: &PathBuf) -> Result<()> {
+    // Only what this machine builds: the rest may not be downloaded.
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let metadata = output(
+        Command::new("cargo")
+            .args(["metadata", "--format-version=1", "--filter-platform"])
+            .arg(platform)
+            .current_dir(&stage.paths.root),
+    )?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
+    let packages = metadata["packages"].as_array().context("no packages")?;
+    fs::create_dir_all(to)?;
+    for package in packages {
+        // Those with a source come from the registry; the others are our own.
+        if package["source"].is_null() {
+            continue;
+        }
+        let manifest = package["manifest_path"].as_str().context("no manifest")?;
+        let folder = manifest.trim_end_matches("/Cargo.toml");
+        run(Command::new("cp").args(["-r", folder]).arg(to))?;
+    }
+    Ok(())
+}

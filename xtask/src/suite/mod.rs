@@ -1,0 +1,154 @@
+//! The real-client suites: one table, run one by one, each with a time limit,
+//! a log of its own and a PASS or FAIL line.
+
+mod crash;
+mod kernel;
+mod libnfs;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::paths::Paths;
+use crate::process::open_log;
+use crate::rig::server::Kind;
+
+/// When a suite runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Always.
+    Quick,
+    /// With `--full` only.
+    Full,
+}
+
+/// One suite.
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    pub(crate) when: When,
+    limit_seconds: u64,
+    run: fn(&Stage<'_>) -> Result<()>,
+}
+
+/// All suites, in the order in which they run.
+pub(crate) const SUITES: [Suite; 11] = [
+    suite("libnfs", When::Quick, 60, libnfs::run),
+    suite("kernel-basics", When::Quick, 120, kernel::basics),
+    suite("kernel-tree", When::Quick, 300, kernel::tree),
+    suite("kernel-fsx", When::Quick, 240, kernel::fsx),
+    suite(
+        "kernel-close-to-open",
+        When::Quick,
+        180,
+        kernel::close_to_open,
+    ),
+    suite("kernel-sqlite", When::Quick, 180, kernel::sqlite),
+    suite("kernel-restart", When::Quick, 70, kernel::restart),
+    suite("kill9", When::Quick, 300, crash::run),
+    suite("kernel-fsx-long", When::Full, 1800, kernel::fsx_long),
+    suite(
+        "kernel-restart-long",
+        When::Full,
+        1800,
+        kernel::restart_long,
+    ),
+    suite("kill9-long", When::Full, 1800, crash::run_long),
+];
+
+/// What a suite is given.
+pub(crate) struct Stage<'test> {
+    pub(crate) paths: &'test Paths,
+    /// Which server to test.
+    pub(crate) server: Kind,
+    /// Log of the suite; files beside it may take its name with another end.
+    pub(crate) log: PathBuf,
+    /// Folder for the data of this suite, empty at the start.
+    pub(crate) folder: PathBuf,
+    /// When it must have ended.
+    pub(crate) deadline: Instant,
+}
+
+/// How a suite ended.
+pub(crate) struct Outcome {
+    pub(crate) passed: bool,
+    pub(crate) line: String,
+}
+
+/// Runs `suite`, prints its line and says how it ended.
+pub(crate) fn run(suite: &Suite, paths: &Paths, server: Kind) -> Outcome {
+    let started = Instant::now();
+    let log = paths.logs().join(suite.name).with_extension("log");
+    let result = prepare(suite, paths, server, &log).and_then(|stage| (suite.run)(&stage));
+    let verdict = if result.is_ok() { "PASS" } else { "FAIL" };
+    let seconds = started.elapsed().as_secs_f64();
+    let line = format!("{verdict} {} ({seconds:.1} s)", suite.name);
+    if let Err(error) = &result {
+        println!("{error:#}\nlog: {}", log.display());
+        print_tail(&log);
+    }
+    println!("{line}");
+    Outcome {
+        passed: result.is_ok(),
+        line,
+    }
+}
+
+/// The suite of that name.
+pub(crate) fn find(name: &str) -> Option<&'static Suite> {
+    SUITES.iter().find(|suite| suite.name == name)
+}
+
+const fn suite(
+    name: &'static str,
+    when: When,
+    limit_seconds: u64,
+    run: fn(&Stage<'_>) -> Result<()>,
+) -> Suite {
+    Suite {
+        name,
+        when,
+        limit_seconds,
+        run,
+    }
+}
+
+fn prepare<'test>(
+    suite: &Suite,
+    paths: &'test Paths,
+    server: Kind,
+    log: &std::path::Path,
+) -> Result<Stage<'test>> {
+    let folder = paths.test_data().join(suite.name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    if log.exists() {
+        fs::remove_file(log)?;
+    }
+    open_log(log)?;
+    ensure!(
+        server == Kind::Ganesha || paths.release_binary().exists(),
+        "target/release/crossdock is not built"
+    );
+    Ok(Stage {
+        paths,
+        server,
+        log: log.to_owned(),
+        folder,
+        deadline: Instant::now() + Duration::from_secs(suite.limit_seconds),
+    })
+}
+
+/// The end of a failed suite's log, so that a CI log is enough to understand it.
+fn print_tail(log: &std::path::Path) {
+    const TAIL_LINES: usize = 40;
+    let Ok(bytes) = fs::read(log) else { return };
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
+        println!("    {line}");
+    }
+}
