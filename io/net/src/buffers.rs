@@ -19,12 +19,15 @@ pub(crate) enum BufferSize {
     Datagram,
     /// For connections that have filled a small one.
     Large,
+    /// For whole records: the largest NFS WRITE with all around it.
+    Record,
 }
 
-/// Buffers that nobody uses. Clones are handles on the same ones.
+/// Buffers that nobody uses, kept for the next need. Clones are handles on the
+/// same ones, on any thread.
 #[derive(Clone, Default)]
-pub(crate) struct BufferPool {
-    shelves: Arc<[Mutex<Vec<AlignedBuffer>>; 3]>,
+pub struct BufferPool {
+    shelves: Arc<[Mutex<Vec<AlignedBuffer>>; BufferSize::ALL.len()]>,
 }
 
 /// A lent buffer, under the `Bytes` that the caller got.
@@ -34,11 +37,15 @@ struct Lent {
 }
 
 impl BufferSize {
+    /// In ascending order.
+    const ALL: [Self; 4] = [Self::Small, Self::Datagram, Self::Large, Self::Record];
+
     pub(crate) const fn bytes(self) -> usize {
         match self {
             Self::Small => 8 << 10,
             Self::Datagram => 64 << 10,
             Self::Large => 256 << 10,
+            Self::Record => (1 << 20) + (16 << 10),
         }
     }
 
@@ -47,12 +54,13 @@ impl BufferSize {
             Self::Small => 128,
             Self::Datagram => 64,
             Self::Large => 64,
+            Self::Record => 32,
         }
     }
 
     fn of(buffer: &AlignedBuffer) -> Option<Self> {
-        let sizes = [Self::Small, Self::Datagram, Self::Large];
-        sizes.into_iter().find(|size| size.bytes() == buffer.len())
+        let mut sizes = Self::ALL.into_iter();
+        sizes.find(|size| size.bytes() == buffer.len())
     }
 }
 
@@ -61,6 +69,17 @@ impl BufferPool {
     pub(crate) fn take(&self, size: BufferSize) -> AlignedBuffer {
         let kept = self.shelf(size).pop();
         kept.unwrap_or_else(|| AlignedBuffer::zeroed(size.bytes()))
+    }
+
+    /// A buffer of at least `bytes` bytes. **It may hold what somebody has
+    /// received before**: whoever does not fill it must clear it.
+    #[must_use]
+    pub fn take_at_least(&self, bytes: usize) -> AlignedBuffer {
+        let mut sizes = BufferSize::ALL.into_iter();
+        match sizes.find(|size| size.bytes() >= bytes) {
+            Some(size) => self.take(size),
+            None => AlignedBuffer::zeroed(bytes),
+        }
     }
 
     pub(crate) fn give_back(&self, buffer: AlignedBuffer) {
@@ -73,19 +92,28 @@ impl BufferPool {
         }
     }
 
-    /// The first `length` bytes of the buffer, shared. The buffer comes back
-    /// when the last reader has gone.
-    pub(crate) fn share(&self, buffer: AlignedBuffer, length: usize) -> Bytes {
-        if length <= COPY_BYTES_MAX {
-            let copy = Bytes::copy_from_slice(&buffer[..length]);
-            self.give_back(buffer);
-            return copy;
-        }
+    /// The first `length` bytes of the buffer, shared, still aligned. The
+    /// buffer comes back to the pool when the last reader has gone.
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    #[must_use]
+    pub fn share(&self, buffer: AlignedBuffer, length: usize) -> Bytes {
         let lent = Lent {
             buffer: Some(buffer),
             pool: self.clone(),
         };
         Bytes::from_owner(lent).slice(..length)
+    }
+
+    /// As [`Self::share`], but what is short gets memory of its own.
+    pub(crate) fn share_received(&self, buffer: AlignedBuffer, length: usize) -> Bytes {
+        if length > COPY_BYTES_MAX {
+            return self.share(buffer, length);
+        }
+        let copy = Bytes::copy_from_slice(&buffer[..length]);
+        self.give_back(buffer);
+        copy
     }
 
     fn shelf(&self, size: BufferSize) -> MutexGuard<'_, Vec<AlignedBuffer>> {
@@ -120,20 +148,30 @@ mod tests {
     fn buffers_come_back_after_their_last_reader() {
         let pool = BufferPool::default();
         let kept = |size| pool.shelf(size).len();
-        let short = pool.share(pool.take(BufferSize::Large), 100);
+        let short = pool.share_received(pool.take(BufferSize::Large), 100);
         assert_eq!((short.len(), kept(BufferSize::Large)), (100, 1));
-        let long = pool.share(pool.take(BufferSize::Large), 100_000);
+        let long = pool.share_received(pool.take(BufferSize::Large), 100_000);
         let part = long.slice(5..10);
         drop(long);
         assert_eq!(kept(BufferSize::Large), 0);
         drop(part);
         assert_eq!(kept(BufferSize::Large), 1);
-        for size in [BufferSize::Small, BufferSize::Datagram, BufferSize::Large] {
-            let buffer = pool.take(size);
+        for size in BufferSize::ALL {
+            let buffer = pool.take_at_least(size.bytes() - 1);
             assert_eq!(buffer.len(), size.bytes());
             pool.give_back(buffer);
             assert_eq!(kept(size), 1, "{size:?}");
         }
+    }
+
+    /// Goal: what is larger than any kept size is had too, and not kept.
+    #[test]
+    fn sizes_beyond_the_pool_are_made_and_freed() {
+        let pool = BufferPool::default();
+        let buffer = pool.take_at_least(5_000_000);
+        assert!(buffer.len() >= 5_000_000);
+        drop(pool.share(buffer, 100));
+        assert!(BufferSize::ALL.map(|size| pool.shelf(size).len()) == [0; 4]);
     }
 
     /// Goal: a burst does not keep its memory for ever.

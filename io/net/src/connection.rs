@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crossdock_ring::Gather;
 use crossdock_types::AlignedBuffer;
 
-use crate::buffers::BufferSize;
+use crate::buffers::{BufferPool, BufferSize};
 use crate::{CloseReason, ConnectionId, Event, SendError, Unsent};
 
 /// One connection.
@@ -62,8 +62,9 @@ pub(crate) struct Expected {
     pub(crate) buffer: AlignedBuffer,
     pub(crate) filled: usize,
     pub(crate) end: usize,
-    /// Whether the caller gave the buffer and wants it back as such.
-    pub(crate) given: bool,
+    /// Where the buffer belongs; none if it is the caller's own, who wants it
+    /// back as such.
+    pub(crate) pool: Option<BufferPool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -275,11 +276,12 @@ impl Expected {
 
     fn into_event(self, connection: ConnectionId) -> Event {
         let Self { buffer, end, .. } = self;
-        if self.given {
-            Event::Filled { connection, buffer }
-        } else {
-            let bytes = buffer.freeze().slice(..end);
-            Event::Received { connection, bytes }
+        match self.pool {
+            None => Event::Filled { connection, buffer },
+            Some(pool) => {
+                let bytes = pool.share(buffer, end);
+                Event::Received { connection, bytes }
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use crossdock_ring::{Ring, RingError};
 use crossdock_types::{AlignedBuffer, Time};
 use socket2::SockRef;
 
+use crate::buffers::BufferPool;
 use crate::connection::Expected;
 use crate::epoll::EpollKernel;
 use crate::kernel::Kernel;
@@ -98,6 +99,13 @@ impl Driver {
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    /// The buffers of this loop, for [`expect_into`](Self::expect_into): memory
+    /// that has been used is cheaper than new.
+    #[must_use]
+    pub fn buffers(&self) -> BufferPool {
+        self.table.pool.clone()
     }
 
     /// System calls made so far to wait and to hand over work.
@@ -204,13 +212,20 @@ impl Driver {
     /// # Panics
     /// If the last expectation is not fulfilled yet.
     pub fn expect(&mut self, connection: ConnectionId, bytes: usize) {
-        let buffer = AlignedBuffer::zeroed(bytes);
-        self.set_expected(connection, buffer, 0, bytes, false);
+        let pool = self.buffers();
+        let expected = Expected {
+            buffer: pool.take_at_least(bytes),
+            filled: 0,
+            end: bytes,
+            pool: Some(pool),
+        };
+        self.set_expected(connection, expected);
     }
 
     /// The next bytes that no event has told of fill `buffer[start..end]`, and
     /// then [`Event::Filled`] gives it back. So a record's bytes can be made to
-    /// lie where a disk wants them.
+    /// lie where a disk wants them. [`buffers`](Self::buffers) has memory for
+    /// it, and [`BufferPool::share`] makes [`Bytes`] of it.
     ///
     /// # Panics
     /// If the range is not within the buffer, or the last expectation is not
@@ -223,23 +238,16 @@ impl Driver {
         end: usize,
     ) {
         assert!(start <= end && end <= buffer.len(), "{start}..{end}");
-        self.set_expected(connection, buffer, start, end, true);
-    }
-
-    fn set_expected(
-        &mut self,
-        connection: ConnectionId,
-        buffer: AlignedBuffer,
-        filled: usize,
-        end: usize,
-        given: bool,
-    ) {
         let expected = Expected {
             buffer,
-            filled,
+            filled: start,
             end,
-            given,
+            pool: None,
         };
+        self.set_expected(connection, expected);
+    }
+
+    fn set_expected(&mut self, connection: ConnectionId, expected: Expected) {
         self.table
             .change(connection, |found, events| found.expect(expected, events));
     }

@@ -207,7 +207,7 @@ impl EpollKernel {
             let mut buffer = table.pool.take(BufferSize::Datagram);
             match recvfrom(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
                 Ok((bytes, _, from)) => {
-                    let bytes = table.pool.share(buffer, bytes);
+                    let bytes = table.pool.share_received(buffer, bytes);
                     if let Some(Ok(from)) = from.map(SocketAddr::try_from) {
                         let socket = id;
                         table.events.push_back(Event::Datagram {
@@ -254,7 +254,7 @@ fn receive(table: &mut Table, index: u32, troubled: bool) {
         let outcome = recv(&*connection.socket, &mut buffer[..], RecvFlags::DONTWAIT);
         match outcome {
             Ok((bytes, _)) if bytes > 0 => {
-                connection.received(pool.share(buffer, bytes), room, events);
+                connection.received(pool.share_received(buffer, bytes), room, events);
             }
             _ => pool.give_back(buffer),
         }

@@ -193,7 +193,7 @@ impl RingKernel {
                     buffer,
                     filled,
                     end,
-                    given: purpose == Purpose::ReceiveGiven,
+                    pool: (purpose == Purpose::ReceiveExpected).then(|| table.pool.clone()),
                 };
                 received(table, purpose, index, expected, result);
             }
@@ -208,7 +208,7 @@ impl RingKernel {
                         bytes,
                         truncated: false,
                     }) if open => {
-                        let bytes = table.pool.share(buffer, bytes);
+                        let bytes = table.pool.share_received(buffer, bytes);
                         let socket = SocketId(u32::try_from(socket).expect("few sockets"));
                         table.events.push_back(Event::Datagram {
                             socket,
@@ -262,7 +262,7 @@ fn received(
     match result {
         Ok(Done::Bytes(0)) => connection.peer_ended(events),
         Ok(Done::Bytes(bytes)) if plain => {
-            connection.received(pool.share(target.buffer, bytes), room, events);
+            connection.received(pool.share_received(target.buffer, bytes), room, events);
         }
         Ok(Done::Bytes(bytes)) => connection.received_expected(target, bytes, events),
         Ok(_) => {}
@@ -397,10 +397,9 @@ impl Kernel for RingKernel {
 
 impl Expected {
     fn into_operation(self, socket: &Rc<OwnedFd>) -> (Purpose, Operation) {
-        let purpose = if self.given {
-            Purpose::ReceiveGiven
-        } else {
-            Purpose::ReceiveExpected
+        let purpose = match self.pool {
+            None => Purpose::ReceiveGiven,
+            Some(_) => Purpose::ReceiveExpected,
         };
         let operation = Operation::Receive {
             socket: Rc::clone(socket),

@@ -3,15 +3,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use crossdock_types::Time;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::NetError;
 
 const LISTEN_BACKLOG: i32 = 1024;
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_RETRIES: u32 = 4;
 /// Room for a burst of the largest NFS datagrams.
 const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
 
@@ -91,6 +95,12 @@ pub(crate) fn ready_connection(socket: &OwnedFd, nonblocking: bool) -> io::Resul
     socket.set_nonblocking(nonblocking)?;
     // Replies are gathered here; the kernel must not wait for more.
     socket.set_tcp_nodelay(true)?;
+    // A host that vanished says nothing; its connection must not stay for ever.
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_RETRIES);
+    socket.set_tcp_keepalive(&keepalive)?;
     let peer = socket.peer_addr()?;
     peer.as_socket()
         .ok_or_else(|| io::ErrorKind::Unsupported.into())
