@@ -192,6 +192,24 @@ impl Default for Options {
     }
 }
 
+impl ConnectionId {
+    /// The name as a number, for machines that know connections by number.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// The inverse of [`Self::as_u64`]. A number that never was a name gives
+    /// the name of a connection that is gone.
+    #[must_use]
+    pub const fn from_u64(number: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the low half")]
+        let index = number as u32;
+        let generation = (number >> 32) as u32;
+        Self { generation, index }
+    }
+}
+
 impl fmt::Debug for ConnectionId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -205,5 +223,20 @@ impl fmt::Debug for ConnectionId {
 impl NetError {
     pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a name survives being a number.
+    #[test]
+    fn connections_can_be_numbers() {
+        let id = ConnectionId {
+            generation: 7,
+            index: u32::MAX,
+        };
+        assert_eq!(ConnectionId::from_u64(id.as_u64()), id);
     }
 }
