@@ -13,7 +13,7 @@
 //! 3. tells [`SmallFiles::durable`] how far the log is durable and
 //!    [`SmallFiles::written`] when the backing writes of a change are durable on
 //!    every member; the change is acknowledged when both have happened
-//!    ([`SmallFiles::is_settled`]);
+//!    ([`SmallFiles::standing`]);
 //! 4. after a restart loads the checkpoint, pushes the log's records through a
 //!    [`ReplayTail`], which holds back what has to be verified first, and gives
 //!    what comes out to [`SmallFiles::replay`].
@@ -21,15 +21,25 @@
 //! Memory runs ahead of the log, so a reply that shows the state of a file
 //! waits until the sequence named by the plan (`after`) has settled.
 
+mod backing;
 mod checkpoint;
 mod machine;
+mod map;
+mod overlay;
 mod plan;
+mod read;
+mod record;
+mod space;
 mod tail;
+mod write;
 
 pub use checkpoint::{Checkpoint, CheckpointState};
-pub use machine::{MemoryFigures, SmallFiles, SmallFilesConfig, SpaceFigures};
+pub use machine::{
+    INLINE_BYTES_MAX, MemoryFigures, SmallFiles, SmallFilesConfig, SpaceFigures, Standing,
+};
 pub use plan::{
     BackingRead, BackingWrite, Change, Corrupt, Fetched, FragmentCheck, Plan, ReadPiece, ReadPlan,
     ReadTicket, Sequence, SmallFileError, Write,
 };
-pub use tail::{RecordError, RecordSummary, ReplayTail};
+pub use record::{RecordError, RecordSummary};
+pub use tail::ReplayTail;

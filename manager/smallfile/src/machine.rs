@@ -1,18 +1,28 @@
 //! The state of a site's small files, and how changes become part of it.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
 use crossdock_names::{FileId, SiteId, Version};
 
-use crate::{
-    Change, Fetched, Plan, ReadPlan, ReadTicket, RecordError, RecordSummary, Sequence,
-    SmallFileError, Write,
-};
+use crate::backing::Backing;
+use crate::map::{BLOCK_BYTES, Block, Blocks, Maps};
+use crate::overlay::{END, Overlay};
+use crate::record::{Body, Record};
+use crate::space::{BLOCK_UNITS, Space, UNIT_BYTES};
+use crate::{Change, ReadTicket, RecordError, RecordSummary, Sequence};
+
+/// A stable write of up to this many bytes goes into the log record
+/// (CONSISTENCY 10).
+pub const INLINE_BYTES_MAX: usize = 4096;
 
 /// Bounds of the small files of a site.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallFilesConfig {
     /// Whose files.
     pub site: SiteId,
-    /// Largest size of one backing object; a multiple of 8 KiB up to 1 GiB.
+    /// Largest size of one backing object; a multiple of 8 KiB from 128 KiB to
+    /// 1 GiB. It never changes in a site's life: addresses follow from it.
     pub object_bytes_max: u64,
     /// Largest size of all backing objects, up to 512 GiB.
     pub backing_bytes_max: u64,
@@ -39,6 +49,21 @@ impl SmallFilesConfig {
         }
     }
 }
+
+/// What has become of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its record or its backing writes are not durable yet.
+    Pending,
+    /// It is durable: whoever waits for it is answered.
+    Settled,
+    /// It was undone. A reply that shows it is not sent but planned again.
+    Void,
+}
+
+/// Void changes that are remembered for those who wait for them; more never
+/// fail within the time that a reply waits.
+const VOID_REMEMBERED_MAX: usize = 4096;
 
 /// Where the bytes of the backing objects are:
 /// `backing = allocated + pending + free`.
@@ -70,95 +95,122 @@ pub struct MemoryFigures {
 }
 
 /// The small files of a site; see the crate's page for how a site drives it.
+///
+/// A file with backing writes under way takes no other durable change until
+/// they have landed or are void: so undoing is putting back what was there.
+/// Freed space is reused once a durable record says that no change up to the
+/// freeing one can become void any more, and no read of it is under way.
 #[derive(Debug)]
 pub struct SmallFiles {
-    config: SmallFilesConfig,
+    pub(crate) config: SmallFilesConfig,
+    pub(crate) backing: Backing,
+    pub(crate) maps: Maps,
+    /// In the log, not in fragments; above the fragments.
+    pub(crate) inlined: Overlay,
+    /// In memory only; above all else.
+    pub(crate) unstable: Overlay,
+    pub(crate) space: Space,
+    /// Number of the next change.
+    pub(crate) next: u64,
+    /// Records of all changes below are durable.
+    pub(crate) durable_below: u64,
+    /// Highest `written_below` in any record, and in any durable one.
+    marked_below: u64,
+    pub(crate) marked_below_durable: u64,
+    /// Accepted, record not durable.
+    logged: VecDeque<Logged>,
+    /// The last change of each file that has unsettled ones.
+    recent: BTreeMap<u64, u64>,
+    /// Changes with backing writes under way.
+    pub(crate) in_flight: BTreeMap<u64, InFlight>,
+    pub(crate) in_flight_bytes: usize,
+    /// The change whose backing writes are under way, by file.
+    pub(crate) busy: BTreeMap<u64, u64>,
+    pending: VecDeque<PendingFree>,
+    pending_units: u64,
+    reads: BTreeSet<u64>,
+    next_read: u64,
+    /// Changes that became void lately.
+    void: BTreeSet<u64>,
+    /// How many did so far.
+    pub(crate) voids: u64,
+}
+
+#[derive(Debug)]
+struct Logged {
+    sequence: u64,
+    written_below: u64,
+    serials: Vec<u64>,
+}
+
+/// A change whose backing writes are under way.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    pub(crate) files: BTreeMap<u64, FileInFlight>,
+    bytes: usize,
+}
+
+/// What such a change did to a file, and what was there before.
+#[derive(Debug)]
+pub(crate) struct FileInFlight {
+    pub(crate) contents: Vec<(usize, Bytes)>,
+    before: Blocks,
+    inlined_before: Vec<(u32, Bytes)>,
+    unstable_before: Vec<(u32, Bytes)>,
+}
+
+/// A fragment that was freed, but may still be needed.
+#[derive(Debug)]
+struct PendingFree {
+    freed_by: u64,
+    /// Reads below this number may be reading it.
+    reads_below: u64,
+    unit: u32,
+    units: u32,
 }
 
 impl SmallFiles {
     /// No files yet; load a checkpoint and replay records next, if there are any.
+    ///
+    /// # Panics
+    /// If the bounds of the configuration are not as described there.
     #[must_use]
-    pub const fn new(config: SmallFilesConfig) -> Self {
-        Self { config }
-    }
-
-    /// How to read `length_bytes` at `offset_bytes`, which end at or below the
-    /// threshold. The site has cut the range to the file's size; what was
-    /// never written is zeros.
-    ///
-    /// # Errors
-    /// [`SmallFileError::BeyondThreshold`].
-    pub fn plan_read(
-        &mut self,
-        _file: FileId,
-        _offset_bytes: u64,
-        _length_bytes: u64,
-    ) -> Result<ReadPlan, SmallFileError> {
-        Err(SmallFileError::Busy)
-    }
-
-    /// How to write. An unstable write is buffered at once, if there is room;
-    /// else it is planned as a stable one.
-    ///
-    /// # Errors
-    /// Any [`SmallFileError`].
-    pub fn plan_write(
-        &mut self,
-        _write: &Write,
-        _fetched: &Fetched,
-    ) -> Result<Plan, SmallFileError> {
-        Err(SmallFileError::Busy)
-    }
-
-    /// How to make the unstable bytes of a file durable.
-    ///
-    /// # Errors
-    /// [`SmallFileError::NoSpace`], [`SmallFileError::Busy`].
-    pub fn plan_commit(
-        &mut self,
-        _file: FileId,
-        _version: Version,
-        _fetched: &Fetched,
-    ) -> Result<Plan, SmallFileError> {
-        Err(SmallFileError::Busy)
-    }
-
-    /// How to drop everything at and beyond `size_bytes` (any size; 0 also
-    /// when the file is removed). Never fetches, never needs space.
-    pub fn plan_truncate(&mut self, _file: FileId, _size_bytes: u64) -> Plan {
-        Plan::Done { after: None }
-    }
-
-    /// How to move inlined pieces, up to `bytes_max` of them, into fragments:
-    /// one stream of backing writes. Done when there are none left (that can move now).
-    ///
-    /// # Errors
-    /// [`SmallFileError::NoSpace`], [`SmallFileError::Busy`].
-    pub fn plan_flush(
-        &mut self,
-        _version: Version,
-        _bytes_max: usize,
-        _fetched: &Fetched,
-    ) -> Result<Plan, SmallFileError> {
-        Ok(Plan::Done { after: None })
-    }
-
-    /// A record that lets freed space be reused: to be logged when the site is
-    /// idle or short of space; `None` if it would free nothing.
-    pub fn plan_mark(&mut self) -> Option<Change> {
-        None
-    }
-
-    /// Undoes changes whose backing writes failed (live), or that a
-    /// [`crate::ReplayTail`] dropped. The operation that wanted the change is
-    /// answered with the error after this one has settled.
-    pub fn plan_void(&mut self, sequences: &[Sequence]) -> Change {
-        Change {
-            sequence: sequences.first().copied().unwrap_or_default(),
-            record: Vec::new(),
-            writes: Vec::new(),
-            settles_unstable: Vec::new(),
-            contents: Vec::new(),
+    pub fn new(config: SmallFilesConfig) -> Self {
+        let block_bytes = u64::from(BLOCK_BYTES);
+        let blocks_per_object = u32::try_from(config.object_bytes_max / block_bytes)
+            .ok()
+            .filter(|&blocks| blocks >= 16 && config.object_bytes_max <= 1 << 30)
+            .expect("a backing object has 128 KiB to 1 GiB");
+        // One block less than units can name, so that ends can be named too.
+        let blocks_max = (config.backing_bytes_max / block_bytes).min((1 << 26) - 1);
+        Self {
+            config,
+            backing: Backing {
+                site: config.site,
+                units_per_object: blocks_per_object * BLOCK_UNITS,
+            },
+            maps: Maps::default(),
+            inlined: Overlay::default(),
+            unstable: Overlay::default(),
+            space: Space::new(
+                blocks_per_object,
+                u32::try_from(blocks_max).unwrap_or(u32::MAX),
+            ),
+            next: 1,
+            durable_below: 1,
+            marked_below: 0,
+            marked_below_durable: 0,
+            logged: VecDeque::new(),
+            recent: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            in_flight_bytes: 0,
+            busy: BTreeMap::new(),
+            pending: VecDeque::new(),
+            pending_units: 0,
+            reads: BTreeSet::new(),
+            next_read: 0,
+            void: BTreeSet::new(),
+            voids: 0,
         }
     }
 
@@ -166,29 +218,77 @@ impl SmallFiles {
     ///
     /// # Panics
     /// If another change was accepted after this one was planned.
-    pub fn accept(&mut self, _change: &Change) {}
+    pub fn accept(&mut self, change: &Change) {
+        assert_eq!(
+            change.sequence.0, self.next,
+            "a change that was planned before another"
+        );
+        self.apply(&change.decoded, Some(change))
+            .expect("what was planned in the same step fits");
+        let serials = change.decoded.serials();
+        if !change.invisible {
+            for &serial in &serials {
+                self.recent.insert(serial, change.sequence.0);
+            }
+        }
+        self.logged.push_back(Logged {
+            sequence: change.sequence.0,
+            written_below: change.decoded.written_below,
+            serials,
+        });
+    }
 
     /// The log is durable up to and with the record of this change.
-    pub fn durable(&mut self, _sequence: Sequence) {}
+    pub fn durable(&mut self, sequence: Sequence) {
+        self.durable_below = self.durable_below.max(sequence.0 + 1);
+        while let Some(logged) = self
+            .logged
+            .pop_front_if(|logged| logged.sequence <= sequence.0)
+        {
+            self.marked_below_durable = self.marked_below_durable.max(logged.written_below);
+            self.forget_settled(logged.sequence, &logged.serials);
+        }
+        self.release_pending();
+    }
 
-    /// The backing writes of this change are durable on every member.
-    pub fn written(&mut self, _sequence: Sequence) {}
+    /// The backing writes of this change are durable on every member. (One
+    /// that is not under way any more is no error.)
+    pub fn written(&mut self, sequence: Sequence) {
+        let Some(in_flight) = self.in_flight.remove(&sequence.0) else {
+            return;
+        };
+        self.in_flight_bytes -= in_flight.bytes;
+        let serials: Vec<u64> = in_flight.files.into_keys().collect();
+        for serial in &serials {
+            self.busy.remove(serial);
+        }
+        self.forget_settled(sequence.0, &serials);
+    }
 
     /// The backing reads under this ticket have ended, well or not.
-    pub fn read_done(&mut self, _ticket: ReadTicket) {}
+    pub fn read_done(&mut self, ticket: ReadTicket) {
+        self.reads.remove(&ticket.0);
+        self.release_pending();
+    }
 
-    /// Whether record and backing writes of a change are durable.
+    /// What has become of a change that was accepted.
     #[must_use]
-    pub const fn is_settled(&self, _sequence: Sequence) -> bool {
-        true
+    pub fn standing(&self, sequence: Sequence) -> Standing {
+        if self.void.contains(&sequence.0) {
+            Standing::Void
+        } else if sequence.0 < self.durable_below && !self.in_flight.contains_key(&sequence.0) {
+            Standing::Settled
+        } else {
+            Standing::Pending
+        }
     }
 
     /// What a record is about, for a [`crate::ReplayTail`].
     ///
     /// # Errors
     /// [`RecordError`].
-    pub fn summary(&self, _record: &[u8]) -> Result<RecordSummary, RecordError> {
-        Err(RecordError::Malformed("empty"))
+    pub fn summary(&self, record: &[u8]) -> Result<RecordSummary, RecordError> {
+        Record::decode(record).map(|record| record.summary(self.backing))
     }
 
     /// Applies a record of the log that has come out of the tail; one that the
@@ -197,32 +297,97 @@ impl SmallFiles {
     /// # Errors
     /// [`RecordError`]: the log is not what this site wrote; the state is not
     /// to be used.
-    pub fn replay(&mut self, _record: &[u8]) -> Result<(), RecordError> {
+    pub fn replay(&mut self, record: &[u8]) -> Result<(), RecordError> {
+        let record = Record::decode(record)?;
+        if record.sequence < self.next {
+            return Ok(());
+        }
+        self.apply(&record, None)?;
+        self.durable_below = self.next;
+        self.marked_below_durable = self.marked_below;
+        self.release_pending();
         Ok(())
-    }
-
-    /// Whether enough is inlined to call [`plan_flush`](Self::plan_flush).
-    #[must_use]
-    pub const fn flush_is_due(&self) -> bool {
-        false
     }
 
     /// Bytes that a file takes in backing objects and in the log.
     #[must_use]
-    pub const fn used_bytes(&self, _file: FileId) -> u64 {
-        0
+    pub fn used_bytes(&self, file: FileId) -> u64 {
+        let blocks = self.maps.get(file.serial());
+        let units: u64 = blocks
+            .iter()
+            .map(|(_, block)| u64::from(block.units()))
+            .sum();
+        let inlined: usize = self
+            .inlined
+            .of(file.serial())
+            .map(|(_, bytes)| bytes.len())
+            .sum();
+        units * u64::from(UNIT_BYTES) + inlined as u64
     }
 
     /// Where the backing bytes are.
     #[must_use]
-    pub fn space(&self) -> SpaceFigures {
-        SpaceFigures::default()
+    pub const fn space(&self) -> SpaceFigures {
+        let (end, free) = (self.space.end_units(), self.space.free_units());
+        let unit_bytes = UNIT_BYTES as u64;
+        SpaceFigures {
+            backing_bytes: end * unit_bytes,
+            allocated_bytes: (end - free - self.pending_units) * unit_bytes,
+            pending_bytes: self.pending_units * unit_bytes,
+            free_bytes: free * unit_bytes,
+        }
     }
 
     /// What it costs in memory.
     #[must_use]
     pub fn memory(&self) -> MemoryFigures {
-        MemoryFigures::default()
+        MemoryFigures {
+            files: self.maps.files(),
+            map_bytes: self.maps.memory_bytes(),
+            inlined_bytes: self.inlined.charged_bytes(),
+            unstable_bytes: self.unstable.charged_bytes(),
+            in_flight_bytes: self.in_flight_bytes,
+        }
+    }
+
+    /// Proves that fragments of files, pending and free places tile the
+    /// backing space exactly: for checkers and tests; reads every record.
+    ///
+    /// # Errors
+    /// Says where they overlap or leave a gap.
+    pub fn check_space(&self) -> Result<(), String> {
+        let mut places: Vec<(u64, u64, &str)> = Vec::new();
+        for (_, blocks) in self.maps.iter() {
+            let place = |(_, block): (usize, Block)| {
+                (u64::from(block.unit), u64::from(block.units()), "file")
+            };
+            places.extend(blocks.iter().map(place));
+        }
+        let pending = |free: &PendingFree| (u64::from(free.unit), u64::from(free.units), "pending");
+        places.extend(self.pending.iter().map(pending));
+        places.extend(
+            self.space
+                .free_places()
+                .map(|(unit, units)| (unit, units, "free")),
+        );
+        places.sort_unstable();
+        let mut next = 0;
+        for (unit, units, kind) in places {
+            if unit != next {
+                return Err(format!(
+                    "a {kind} place begins at unit {unit}, the one before ends at {next}"
+                ));
+            }
+            next = unit + units;
+        }
+        if next == self.space.end_units() {
+            Ok(())
+        } else {
+            Err(format!(
+                "places end at unit {next}, the space at {}",
+                self.space.end_units()
+            ))
+        }
     }
 
     /// The bounds in force.
@@ -230,4 +395,220 @@ impl SmallFiles {
     pub const fn config(&self) -> &SmallFilesConfig {
         &self.config
     }
+
+    /// What a reply about the file has to wait for.
+    pub(crate) fn unsettled(&self, serial: u64) -> Option<Sequence> {
+        let sequence = self.recent.get(&serial).copied().map(Sequence)?;
+        (self.standing(sequence) != Standing::Settled).then_some(sequence)
+    }
+
+    /// Backing writes of all changes below this are durable.
+    pub(crate) fn written_below(&self) -> u64 {
+        self.in_flight
+            .first_key_value()
+            .map_or(self.next, |(&sequence, _)| sequence)
+    }
+
+    pub(crate) fn begin_read(&mut self) -> ReadTicket {
+        let ticket = ReadTicket(self.next_read);
+        self.next_read += 1;
+        self.reads.insert(ticket.0);
+        ticket
+    }
+
+    pub(crate) fn has_pending_space(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Whether a record appended now would let more be reused than those
+    /// appended so far will.
+    pub(crate) fn mark_helps(&self) -> bool {
+        let below = self.written_below();
+        let freed_by = self.pending.iter().map(|free| free.freed_by);
+        self.marked_below < below
+            && freed_by
+                .into_iter()
+                .any(|by| (self.marked_below..below).contains(&by))
+    }
+
+    /// The one way in which durable state changes. `live` is the change that
+    /// the record came from; in a replay everything is written already.
+    fn apply(&mut self, record: &Record, live: Option<&Change>) -> Result<(), RecordError> {
+        let sequence = record.sequence;
+        match &record.body {
+            Body::Inline(pieces) => {
+                for (serial, offset, bytes) in pieces {
+                    self.inlined.insert(*serial, *offset, bytes.clone());
+                }
+            }
+            Body::Write { version, files } => {
+                let mut in_flight = InFlight::default();
+                for (serial, blocks) in files {
+                    let mut file = self.apply_blocks(sequence, *version, *serial, blocks)?;
+                    let contents = live.and_then(|change| change.contents.get(serial));
+                    file.contents = contents.cloned().unwrap_or_default();
+                    in_flight.bytes += file
+                        .contents
+                        .iter()
+                        .map(|(_, bytes)| bytes.len())
+                        .sum::<usize>();
+                    in_flight.files.insert(*serial, file);
+                }
+                if live.is_some() {
+                    self.begin_flight(sequence, in_flight);
+                }
+            }
+            Body::Truncate { serial, size } => self.apply_truncate(sequence, *serial, *size),
+            Body::Void(voids) => {
+                for &void in voids {
+                    self.undo(void, sequence);
+                }
+            }
+            Body::Mark => {}
+        }
+        for &(serial, start, end) in live.map_or(&[][..], |change| &change.settles_unstable) {
+            let cut = self.unstable.cut(serial, start, end);
+            if let Some(file) = self
+                .in_flight
+                .get_mut(&sequence)
+                .and_then(|own| own.files.get_mut(&serial))
+            {
+                file.unstable_before = cut;
+            }
+        }
+        self.next = sequence + 1;
+        self.marked_below = self.marked_below.max(record.written_below);
+        Ok(())
+    }
+
+    /// Exchanges blocks of a file; returns what was there before.
+    fn apply_blocks(
+        &mut self,
+        sequence: u64,
+        version: Version,
+        serial: u64,
+        blocks: &[(usize, Block)],
+    ) -> Result<FileInFlight, RecordError> {
+        let before = self.maps.get(serial);
+        let mut after = before;
+        after.version = after.version.max(version);
+        let mut inlined_before = Vec::new();
+        for &(index, block) in blocks {
+            if !self.space.claim(block.unit, block.units()) {
+                return Err(RecordError::Overlap { sequence });
+            }
+            self.retire(sequence, &after.blocks[index]);
+            after.blocks[index] = block;
+            let (start, end) = block_range(index);
+            inlined_before.extend(self.inlined.cut(serial, start, end));
+        }
+        self.maps.set(serial, &after);
+        Ok(FileInFlight {
+            contents: Vec::new(),
+            before,
+            inlined_before,
+            unstable_before: Vec::new(),
+        })
+    }
+
+    fn apply_truncate(&mut self, sequence: u64, serial: u64, size: u32) {
+        let mut blocks = self.maps.get(serial);
+        for index in 0..blocks.blocks.len() {
+            let (start, _) = block_range(index);
+            if start >= size {
+                self.retire(sequence, &blocks.blocks[index]);
+                blocks.blocks[index] = Block::HOLE;
+            } else if let Ok(keep) = u16::try_from(size - start) {
+                let block = &mut blocks.blocks[index];
+                block.valid = block.valid.min(keep);
+            }
+        }
+        self.maps.set(serial, &blocks);
+        self.inlined.cut(serial, size, END);
+    }
+
+    fn begin_flight(&mut self, sequence: u64, in_flight: InFlight) {
+        for &serial in in_flight.files.keys() {
+            let other = self.busy.insert(serial, sequence);
+            assert_eq!(other, None, "a busy file takes no other change");
+        }
+        self.in_flight_bytes += in_flight.bytes;
+        self.in_flight.insert(sequence, in_flight);
+    }
+
+    /// Puts back what was there before the change `void`. In a replay there is
+    /// nothing to undo: the tail has dropped it.
+    fn undo(&mut self, void: u64, sequence: u64) {
+        let Some(in_flight) = self.in_flight.remove(&void) else {
+            return;
+        };
+        self.voids += 1;
+        self.void.insert(void);
+        if self.void.len() > VOID_REMEMBERED_MAX {
+            self.void.pop_first();
+        }
+        self.in_flight_bytes -= in_flight.bytes;
+        let restored: u64 = {
+            let own = self.pending.iter().filter(|free| free.freed_by == void);
+            own.map(|free| u64::from(free.units)).sum()
+        };
+        self.pending.retain(|free| free.freed_by != void);
+        self.pending_units -= restored;
+        for (serial, file) in in_flight.files {
+            let now = self.maps.get(serial);
+            for (index, _) in file.contents {
+                self.retire(sequence, &now.blocks[index]);
+            }
+            self.maps.set(serial, &file.before);
+            for (start, bytes) in file.inlined_before {
+                self.inlined.insert(serial, start, bytes);
+            }
+            for (start, bytes) in file.unstable_before {
+                self.unstable.insert_below(serial, start, &bytes);
+            }
+            self.busy.remove(&serial);
+            self.recent.insert(serial, sequence);
+        }
+    }
+
+    /// Frees a fragment, later.
+    fn retire(&mut self, sequence: u64, block: &Block) {
+        if block.is_hole() {
+            return;
+        }
+        self.pending_units += u64::from(block.units());
+        self.pending.push_back(PendingFree {
+            freed_by: sequence,
+            reads_below: self.next_read,
+            unit: block.unit,
+            units: block.units(),
+        });
+    }
+
+    fn release_pending(&mut self) {
+        let reading = self.reads.first().copied().unwrap_or(u64::MAX);
+        while let Some(free) = self.pending.pop_front_if(|free| {
+            free.freed_by < self.marked_below_durable && free.reads_below <= reading
+        }) {
+            self.pending_units -= u64::from(free.units);
+            self.space.release(free.unit, free.units);
+        }
+    }
+
+    fn forget_settled(&mut self, sequence: u64, serials: &[u64]) {
+        if self.standing(Sequence(sequence)) != Standing::Settled {
+            return;
+        }
+        for serial in serials {
+            if self.recent.get(serial) == Some(&sequence) {
+                self.recent.remove(serial);
+            }
+        }
+    }
+}
+
+/// First byte of a block in its file, and the byte after it.
+pub(crate) fn block_range(index: usize) -> (u32, u32) {
+    let start = u32::try_from(index).unwrap_or(0) * BLOCK_BYTES;
+    (start, start + BLOCK_BYTES)
 }

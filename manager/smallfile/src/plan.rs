@@ -10,6 +10,8 @@ use crossdock_peer::Stability;
 use crossdock_types::Payload;
 use thiserror::Error;
 
+use crate::record::Record;
+
 /// Number of a change of the small files of a site, in the order of its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
@@ -131,7 +133,7 @@ pub struct ReadPlan {
     /// In order; together exactly the range that was asked for.
     pub pieces: Vec<ReadPiece>,
     /// The reply may go out once this has settled (at once if `None`): nobody
-    /// is shown what a crash could still take back.
+    /// is shown what a crash could still take back. If it becomes void, plan again.
     pub after: Option<Sequence>,
     /// To be given back when the backing reads have ended; `None` without any.
     pub ticket: Option<ReadTicket>,
@@ -218,10 +220,14 @@ pub struct Change {
     /// To send in parallel with the log append. If empty, the change is
     /// settled when its record is durable.
     pub writes: Vec<BackingWrite>,
-    /// Unstable ranges that this change makes durable or overwrites.
+    /// The record before it was encoded.
+    pub(crate) decoded: Record,
+    /// Unstable ranges (file, start, end) that it makes durable or overwrites.
     pub(crate) settles_unstable: Vec<(u64, u32, u32)>,
-    /// New content of blocks, served from memory until written.
-    pub(crate) contents: Vec<(u64, u8, Bytes)>,
+    /// New content of blocks (file, block), served from memory until written.
+    pub(crate) contents: BTreeMap<u64, Vec<(usize, Bytes)>>,
+    /// Bytes of a file look the same before and after: readers need not wait.
+    pub(crate) invisible: bool,
 }
 
 /// Whole fragments read for a plan that has to merge with old bytes.

@@ -2,39 +2,7 @@
 
 use std::collections::VecDeque;
 
-use thiserror::Error;
-
-use crate::{BackingRead, Sequence};
-
-/// A record that cannot be what this site wrote.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum RecordError {
-    /// Written by a newer version.
-    #[error("small-file record of unknown format {0}")]
-    UnknownFormat(u8),
-    /// Ends early, or holds numbers that make no sense.
-    #[error("malformed small-file record: {0}")]
-    Malformed(&'static str),
-    /// It takes space that is not free: records are missing or out of order.
-    #[error("small-file record {sequence} takes space that is in use")]
-    Overlap {
-        /// Which record (or 0: a checkpoint).
-        sequence: u64,
-    },
-}
-
-/// What a replay has to know of a record before it is applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordSummary {
-    /// Its number.
-    pub sequence: Sequence,
-    /// Backing writes of all changes below this were durable when it was logged.
-    pub written_below: Sequence,
-    /// Changes that it declares void.
-    pub voids: Vec<Sequence>,
-    /// What its backing writes wrote; empty if it had none.
-    pub verify: Vec<BackingRead>,
-}
+use crate::{BackingRead, RecordSummary, Sequence};
 
 /// Holds records of the log, whole (`T` is the site's own record, with all its
 /// roles), from the first whose backing writes may not have landed.
