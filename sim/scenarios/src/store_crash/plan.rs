@@ -1,0 +1,141 @@
+//! What a seed decides beforehand: bounds of the store, faults, and which
+//! requests are likely.
+
+use std::time::Duration;
+
+use crossdock_names::{FileId, Incarnation, NodeId, ObjectClass, ObjectId, SiteId};
+use crossdock_sim::random::Random;
+use crossdock_store::{Mutation, StoreConfig};
+
+/// Objects stay below this, so that requests meet often.
+pub(super) const OBJECT_BYTES_MAX: u64 = 160 << 10;
+
+const NODE: NodeId = NodeId(0x0de);
+const KIB: u64 = 1 << 10;
+
+pub(super) struct Plan {
+    /// Starts of the store.
+    pub(super) cycles: u64,
+    /// Requests on their way at a time.
+    pub(super) pipeline: usize,
+    pub(super) objects: Vec<ObjectId>,
+    /// How likely each action is.
+    weights: Vec<(Kind, u64)>,
+    config: StoreConfig,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Create,
+    Write,
+    StableWrite,
+    SmallWrite,
+    StableSmallWrite,
+    LateWrite,
+    Commit,
+    Read,
+    CancelledRead,
+    Append,
+    Seal,
+    Truncate,
+    Zero,
+    Remove,
+    Stat,
+    Pin,
+    PinnedRead,
+    Unpin,
+    Pause,
+    FlipBit,
+}
+
+const KINDS: [(Kind, u64); 20] = [
+    (Kind::Create, 6),
+    (Kind::Write, 10),
+    (Kind::StableWrite, 10),
+    (Kind::SmallWrite, 10),
+    (Kind::StableSmallWrite, 10),
+    (Kind::LateWrite, 1),
+    (Kind::Commit, 5),
+    (Kind::Read, 10),
+    (Kind::CancelledRead, 1),
+    (Kind::Append, 10),
+    (Kind::Seal, 1),
+    (Kind::Truncate, 3),
+    (Kind::Zero, 3),
+    (Kind::Remove, 3),
+    (Kind::Stat, 2),
+    (Kind::Pin, 2),
+    (Kind::PinnedRead, 2),
+    (Kind::Unpin, 1),
+    (Kind::Pause, 4),
+    (Kind::FlipBit, 2),
+];
+
+impl Plan {
+    pub(super) fn draw(random: &mut Random, mutation: Option<Mutation>) -> Self {
+        // Bits flip on the data disk.
+        let flips = random.one_in(4);
+        // Each seed leaves some kinds out and favours others, so that rare
+        // mixtures come too.
+        let weights = KINDS
+            .into_iter()
+            .map(|(kind, weight)| match (kind, random.below(4)) {
+                (Kind::Create, _) => (kind, weight),
+                (Kind::FlipBit, _) if !flips => (kind, 0),
+                (_, 0) => (kind, 0),
+                (_, 1) => (kind, weight * 4),
+                _ => (kind, weight),
+            })
+            .collect();
+        let columns = random.between(1, 4);
+        let column = |number| ObjectId::column(FileId::new(SiteId(1), number), 1, 0, 0);
+        let log = |number| ObjectId::of_site(ObjectClass::SiteLog, SiteId(2), number);
+        let mut objects: Vec<ObjectId> = (1..=columns).map(column).collect();
+        objects.extend([log(1), log(2)]);
+        objects.push(ObjectId::of_site(ObjectClass::SmallFiles, SiteId(2), 1));
+        Self {
+            cycles: random.between(2, 5),
+            pipeline: random.between(1, 8) as usize,
+            objects,
+            weights,
+            config: draw_config(random, mutation),
+        }
+    }
+
+    pub(super) fn config(&self, random: &mut Random) -> StoreConfig {
+        StoreConfig {
+            boot: Incarnation(random.next_u64()),
+            ..self.config.clone()
+        }
+    }
+
+    pub(super) fn draw_kind(&self, random: &mut Random) -> Kind {
+        let all = self.weights.iter().map(|(_, weight)| weight).sum();
+        let mut point = random.below(all);
+        for &(kind, weight) in &self.weights {
+            if point < weight {
+                return kind;
+            }
+            point -= weight;
+        }
+        Kind::Pause
+    }
+}
+
+fn draw_config(random: &mut Random, mutation: Option<Mutation>) -> StoreConfig {
+    let capacity_bytes = random.between(256, 1024) * 4 * KIB;
+    let milliseconds = |random: &mut Random| Duration::from_millis(random.between(1, 30));
+    StoreConfig {
+        journal_bytes: random.between(64, 256) * 4 * KIB,
+        growth_bytes: random.between(16, 128) * 4 * KIB,
+        cache_bytes: [0, 64, 512][random.index(3)] << 10,
+        dirty_bytes_max: [256, 1024][random.index(2)] << 10,
+        map_entries_max: random.between(2, 32) as usize,
+        waiting_max: random.between(16, 64) as usize,
+        checkpoint_interval: milliseconds(random),
+        writeback_delay: milliseconds(random),
+        mutation,
+        ..StoreConfig::new(NODE, Incarnation(0), capacity_bytes)
+    }
+}

@@ -1,0 +1,183 @@
+//! One start of a store: the machine, its index and its disks, in simulated time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crossdock_disk::Disk;
+use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
+use crossdock_sim::disk::{SimBlockingDisk, SimDisk};
+use crossdock_sim::random::Random;
+use crossdock_store::{
+    Index, IndexRequest, OpenError, OpenReport, Store, StoreConfig, StoreDisk, StoreEffect,
+    StoreInput, StoreStatus,
+};
+use crossdock_types::Time;
+
+/// The index thread takes up to this for a request.
+const INDEX_DELAY_MAX: Duration = Duration::from_micros(500);
+
+/// What outlives a start.
+pub(super) struct Disks {
+    pub(super) journal: SimDisk,
+    pub(super) data: SimDisk,
+    pub(super) index: SimBlockingDisk,
+}
+
+/// What came out of the store.
+#[derive(Debug)]
+pub(super) enum Output {
+    Opened(Result<OpenReport, OpenError>),
+    Reply(NodeReply),
+    Quiet,
+}
+
+/// How far a step got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Something happened.
+    Done,
+    /// Nothing is due before the given time, which has come.
+    Woken,
+    /// Nothing will ever happen.
+    Idle,
+}
+
+pub(super) struct Rig {
+    store: Store,
+    index: Index,
+    disks: Disks,
+    index_queue: VecDeque<(Time, IndexRequest)>,
+    pub(super) now: Time,
+    random: Random,
+    pub(super) outputs: VecDeque<Output>,
+    calls: u64,
+}
+
+impl Rig {
+    pub(super) fn start(
+        mut disks: Disks,
+        config: StoreConfig,
+        now: Time,
+        random: Random,
+    ) -> Result<Self, String> {
+        disks.journal.advance(now);
+        disks.data.advance(now);
+        let index = Index::open(Box::new(disks.index.clone()))
+            .map_err(|error| format!("the index does not open: {error}"))?;
+        Ok(Self {
+            store: Store::new(config),
+            index,
+            disks,
+            index_queue: VecDeque::new(),
+            now,
+            random,
+            outputs: VecDeque::new(),
+            calls: 0,
+        })
+    }
+
+    pub(super) fn request(&mut self, id: CallId, request: NodeRequest) {
+        self.calls += 1;
+        let call = Call {
+            id,
+            deadline: self.now + Duration::from_secs(3600),
+            request,
+        };
+        self.store.handle(self.now, StoreInput::Request(call));
+    }
+
+    pub(super) fn cancel(&mut self, id: CallId) {
+        self.store.handle(self.now, StoreInput::Cancel(id));
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.store.handle(self.now, StoreInput::Drain);
+    }
+
+    pub(super) fn status(&self) -> StoreStatus {
+        self.store.status()
+    }
+
+    pub(super) const fn disks(&mut self) -> &mut Disks {
+        &mut self.disks
+    }
+
+    /// Carries out effects, then lets the one next thing happen that is due
+    /// before `wake`.
+    pub(super) fn step(&mut self, wake: Option<Time>) -> Step {
+        self.carry_out();
+        let index = self.index_queue.front().map(|&(due, _)| due);
+        let journal = self.disks.journal.next_completion_at();
+        let data = self.disks.data.next_completion_at();
+        let timer = self.store.poll_timeout();
+        let Some(next) = [index, journal, data, timer, wake]
+            .into_iter()
+            .flatten()
+            .min()
+        else {
+            return Step::Idle;
+        };
+        self.now = self.now.max(next);
+        self.disks.journal.advance(self.now);
+        self.disks.data.advance(self.now);
+        let is_due = |due: Option<Time>| due.is_some_and(|due| due <= next);
+        let input = if is_due(journal) {
+            let completion = self.disks.journal.poll();
+            completion.map(|completion| StoreInput::Disk(StoreDisk::Journal, completion))
+        } else if is_due(data) {
+            let completion = self.disks.data.poll();
+            completion.map(|completion| StoreInput::Disk(StoreDisk::Data, completion))
+        } else if is_due(index) {
+            let request = self.index_queue.pop_front();
+            request.map(|(_, request)| StoreInput::Index(self.index.handle(request)))
+        } else if is_due(timer) {
+            Some(StoreInput::Timeout)
+        } else {
+            return Step::Woken;
+        };
+        if let Some(input) = input {
+            self.store.handle(self.now, input);
+        }
+        self.carry_out();
+        Step::Done
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.store.poll_effect() {
+            match effect {
+                StoreEffect::Disk(StoreDisk::Journal, request) => {
+                    self.disks.journal.submit(request);
+                }
+                StoreEffect::Disk(StoreDisk::Data, request) => self.disks.data.submit(request),
+                StoreEffect::Index(request) => {
+                    let delay_max = u64::try_from(INDEX_DELAY_MAX.as_nanos()).unwrap_or(u64::MAX);
+                    let delay = Duration::from_nanos(self.random.between(0, delay_max));
+                    let before = self.index_queue.back().map_or(self.now, |&(due, _)| due);
+                    self.index_queue
+                        .push_back(((self.now + delay).max(before), request));
+                }
+                StoreEffect::Opened(outcome) => self.outputs.push_back(Output::Opened(outcome)),
+                StoreEffect::Reply(reply) => self.outputs.push_back(Output::Reply(reply)),
+                StoreEffect::Quiet => self.outputs.push_back(Output::Quiet),
+                StoreEffect::Scrubbed(_) | StoreEffect::Changes { .. } => {}
+            }
+        }
+    }
+
+    /// Power fails now. The old index may still write while it is dropped, but
+    /// to a disk that nobody sees any more.
+    pub(super) fn crash(mut self) -> Disks {
+        let random = &mut self.random;
+        Disks {
+            journal: self.disks.journal.crashed(random),
+            data: self.disks.data.crashed(random),
+            index: self.disks.index.crashed(random),
+        }
+    }
+
+    /// An orderly end, after a drain: the index closes its file.
+    pub(super) fn close(self) -> Disks {
+        drop(self.index);
+        self.disks
+    }
+}

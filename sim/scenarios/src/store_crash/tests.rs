@@ -1,0 +1,75 @@
+//! The crash tests of every build, and the proof that they would find faults.
+
+use std::time::Duration;
+
+use crossdock_store::Mutation;
+
+use super::Options;
+use crate::seeds;
+
+/// Seeds within which each built-in fault must be found.
+const MUTATION_SEEDS: u64 = 1000;
+
+/// Goal: invariants 1 and 7 and the node's part of 6, on many seeds, each of
+/// which runs twice and does the same. `CROSSDOCK_SEEDS` sets how many; without
+/// it there are 10,000, or what can be done in two minutes.
+#[test]
+fn a_crashed_store_has_what_it_acknowledged() {
+    let wanted = std::env::var("CROSSDOCK_SEEDS").ok();
+    let wanted: Option<u64> = wanted.and_then(|seeds| seeds.parse().ok());
+    let patience = match wanted {
+        Some(_) => None,
+        None => Some(Duration::from_mins(2)),
+    };
+    let count = wanted.unwrap_or(10_000);
+    let report = seeds::run_store(0, count, patience, true, Options::default());
+    println!(
+        "{} seeds, each twice: {} crashes, {} requests",
+        report.seeds, report.crashes, report.calls
+    );
+    if let Some(failure) = report.failure {
+        panic!("{failure}");
+    }
+    assert!(report.crashes > report.seeds, "hardly anything crashed");
+}
+
+fn finds(mutation: Mutation) {
+    let options = Options {
+        mutation: Some(mutation),
+        history: false,
+    };
+    let report = seeds::run_store(0, MUTATION_SEEDS, None, false, options);
+    let failure = report.failure;
+    let failure = failure.unwrap_or_else(|| panic!("{mutation:?} was not found"));
+    println!("{mutation:?}: seed {}: {}", failure.seed, failure.what);
+}
+
+/// Goal: an answer before the flush is found.
+#[test]
+fn a_reply_before_the_flush_is_found() {
+    finds(Mutation::ReplyBeforeFlush);
+}
+
+/// Goal: disks that are never flushed are found.
+#[test]
+fn a_missing_flush_is_found() {
+    finds(Mutation::NoFlush);
+}
+
+/// Goal: blocks that are handed out unchecked are found.
+#[test]
+fn a_missing_checksum_check_is_found() {
+    finds(Mutation::NoChecksumCheck);
+}
+
+/// Goal: an index that knows more than the journal is found.
+#[test]
+fn an_index_ahead_of_the_journal_is_found() {
+    finds(Mutation::IndexAheadOfJournal);
+}
+
+/// Goal: space that is reused before its release is durable is found.
+#[test]
+fn a_run_reused_too_early_is_found() {
+    finds(Mutation::FreedRunReusedEarly);
+}
