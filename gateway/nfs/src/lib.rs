@@ -1,1 +1,26 @@
-//! The NFS door: connections, MOUNT and NFS version 3.
+//! The NFS door: NFS version 3 and MOUNT version 3 on one port, over TCP and
+//! UDP (RFC 1813, RFC 5531).
+//!
+//! [`NfsDoor`] takes the bytes of connections and datagrams, turns each call
+//! into one request to the router, and each answer into a reply, in whatever
+//! order the answers come. It checks exports, clients, credentials and handles
+//! with every request; permissions are the sites' business.
+//!
+//! It keeps nothing that a client could miss: calls in progress and connections.
+//! No I/O and no clock here: the shell feeds [`NfsInput`]s and carries out
+//! [`NfsEffect`]s in order.
+
+mod connection;
+mod convert;
+mod door;
+mod export;
+mod identity;
+mod listing;
+mod message;
+mod mount;
+mod reply;
+mod request;
+
+pub use door::NfsDoor;
+pub use export::{Export, Network, NetworkError, Squash};
+pub use message::{ConnId, DoorConfig, DoorLimits, NfsEffect, NfsInput};

@@ -17,7 +17,7 @@ use crate::write::WriteWork;
 pub(crate) enum Work {
     /// One site does it all.
     Forward,
-    Read(ReadWork),
+    Read(Box<ReadWork>),
     Write(Box<WriteWork>),
     Commit(CommitWork),
 }
@@ -87,7 +87,7 @@ impl Work {
                 length_bytes,
             } => {
                 let (work, step) = ReadWork::begin(caller, file, offset_bytes, length_bytes);
-                (Self::Read(work), step)
+                (Self::Read(Box::new(work)), step)
             }
             SiteOperation::Write {
                 file,

@@ -1,0 +1,544 @@
+//! The machine: connections and datagrams, calls in progress, back-pressure.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
+use crossdock_names::ExportId;
+use crossdock_nfs3::{self as nfs3, Procedure, Reply, mount};
+use crossdock_peer::{Call, CallId, Caller, DuplicateKey, SiteOperation, SiteRequest};
+use crossdock_router::RoutedReply;
+use crossdock_rpc::{AcceptStatus, AuthStatus, CallHeader, RecordWriter, Rejection, ReplyHeader};
+use crossdock_types::Time;
+use crossdock_xdr::{Decoder, Encode};
+
+use crate::connection::Connection;
+use crate::convert::View;
+use crate::identity::{CallerCache, Identity};
+use crate::message::{ConnId, DoorConfig, NfsEffect, NfsInput};
+use crate::mount::{Start, Walk, Walked};
+use crate::request::{Expected, Reader, Request, is_once};
+
+/// Serves NFS and MOUNT to any number of clients.
+///
+/// [`handle`](Self::handle) takes what happened; then
+/// [`poll_effect`](Self::poll_effect) until it is empty, in order. It waits for
+/// nothing but the router, which answers each call by its deadline.
+///
+/// A connection is paused while it, or the door, holds as much as its limits
+/// allow, and read again when replies have gone out. When a connection ends its
+/// reads are withdrawn; what changes something goes on.
+pub struct NfsDoor {
+    config: DoorConfig,
+    connections: BTreeMap<ConnId, Connection>,
+    calls: BTreeMap<CallId, Pending>,
+    calls_total: u64,
+    bytes: usize, // Of calls in progress and of replies not gone yet.
+    datagram_callers: CallerCache,
+    effects: VecDeque<NfsEffect>,
+    with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
+    waiting: VecDeque<ConnId>,      // Paused because the door is full.
+}
+
+/// Where a call came from.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Stream(ConnId, SocketAddr),
+    Datagram(SocketAddr),
+}
+
+impl Origin {
+    const fn client(&self) -> SocketAddr {
+        match self {
+            Self::Stream(_, client) | Self::Datagram(client) => *client,
+        }
+    }
+
+    /// Largest READ and WRITE.
+    #[expect(clippy::cast_possible_truncation, reason = "limits of 1 MiB and less")]
+    const fn io_bytes_max(&self) -> u32 {
+        const TCP: u32 = NFS_TCP_IO_BYTES_MAX as u32;
+        const UDP: u32 = NFS_UDP_IO_BYTES_MAX as u32;
+        match self {
+            Self::Stream(..) => TCP,
+            Self::Datagram(_) => UDP,
+        }
+    }
+}
+
+/// A call in progress.
+#[derive(Debug)]
+struct Pending {
+    origin: Origin,
+    xid: u32,
+    bytes: usize, // Counted until the reply is there.
+    export: ExportId,
+    then: Then,
+}
+
+/// What the answer is for.
+#[derive(Debug)]
+enum Then {
+    Nfs(Expected),
+    Mount(Walk),
+}
+
+/// A call that was read, as far as it can be answered without the router.
+enum Served {
+    Header(ReplyHeader<'static>),
+    Nfs(Reply),
+    Mount(mount::Reply),
+    Ask {
+        request: SiteRequest,
+        export: ExportId,
+        then: Then,
+        reply_bytes_max: usize,
+    },
+}
+
+/// Room for the headers of a reply.
+const HEAD_BYTES: usize = 256;
+
+impl NfsDoor {
+    /// A door without connections.
+    #[must_use]
+    pub fn new(config: DoorConfig) -> Self {
+        Self {
+            config,
+            connections: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            calls_total: 0,
+            bytes: 0,
+            datagram_callers: CallerCache::default(),
+            effects: VecDeque::new(),
+            with_replies: VecDeque::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Takes what happened.
+    pub fn handle(&mut self, now: Time, input: NfsInput) {
+        match input {
+            NfsInput::Opened(id, peer) => self.open(id, peer),
+            NfsInput::Received(id, chunk) => {
+                // Unknown: it was closed while the bytes were under way.
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.received(chunk);
+                    if !connection.is_paused {
+                        self.pump(now, id);
+                    }
+                }
+            }
+            NfsInput::Sent(id, bytes) => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    let bytes = bytes.min(connection.unsent_bytes);
+                    connection.unsent_bytes -= bytes;
+                    self.bytes -= bytes;
+                    self.after_room(now, id);
+                }
+            }
+            NfsInput::Closed(id) => self.forget(now, id),
+            NfsInput::Datagram(client, datagram) => {
+                // A full door drops it: the client sends it again.
+                if self.has_room() {
+                    let _ = self.serve(now, Origin::Datagram(client), &datagram);
+                }
+            }
+            NfsInput::Reply(routed) => self.answered(now, routed),
+        }
+    }
+
+    /// What is to be done next. Replies that are ready together go out in one
+    /// send per connection, after everything else.
+    pub fn poll_effect(&mut self) -> Option<NfsEffect> {
+        if let Some(effect) = self.effects.pop_front() {
+            return Some(effect);
+        }
+        while let Some(id) = self.with_replies.pop_front() {
+            if let Some(connection) = self.connections.get_mut(&id)
+                && !connection.outbox.is_empty()
+            {
+                return Some(NfsEffect::Send(id, std::mem::take(&mut connection.outbox)));
+            }
+        }
+        None
+    }
+
+    /// Calls in progress.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Connections.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn has_room(&self) -> bool {
+        let limits = &self.config.limits;
+        self.calls.len() < limits.calls_max && self.bytes < limits.bytes_max
+    }
+
+    fn open(&mut self, id: ConnId, peer: SocketAddr) {
+        if self.connections.len() >= self.config.limits.connections_max {
+            self.effects.push_back(NfsEffect::Close(id));
+            return;
+        }
+        self.connections.insert(id, Connection::new(peer));
+    }
+
+    /// Serves what has arrived while there is room.
+    fn pump(&mut self, now: Time, id: ConnId) {
+        loop {
+            let is_full = !self.has_room();
+            let Some(connection) = self.connections.get_mut(&id) else {
+                return;
+            };
+            if is_full || !connection.has_room(&self.config.limits) {
+                if is_full {
+                    self.waiting.push_back(id);
+                }
+                if !connection.is_paused {
+                    connection.is_paused = true;
+                    self.effects.push_back(NfsEffect::Pause(id));
+                }
+                return;
+            }
+            let origin = Origin::Stream(id, connection.peer);
+            let served = match connection.next_record() {
+                Ok(Some(record)) => self.serve(now, origin, &record),
+                Ok(None) => break,
+                Err(_) => Err(NotACall),
+            };
+            if served.is_err() {
+                return self.close(now, id);
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&id)
+            && connection.is_paused
+        {
+            connection.is_paused = false;
+            self.effects.push_back(NfsEffect::Resume(id));
+        }
+    }
+
+    /// Lets those go on that waited for room: the connection that made it, and
+    /// others in the order in which they began to wait.
+    fn after_room(&mut self, now: Time, id: ConnId) {
+        if self.connections.get(&id).is_some_and(|c| c.is_paused) {
+            self.pump(now, id);
+        }
+        self.wake_waiting(now);
+    }
+
+    fn wake_waiting(&mut self, now: Time) {
+        while self.has_room()
+            && let Some(id) = self.waiting.pop_front()
+        {
+            if self.connections.get(&id).is_some_and(|c| c.is_paused) {
+                self.pump(now, id);
+            }
+        }
+    }
+
+    /// Ends a connection whose bytes make no sense; replies still go out.
+    fn close(&mut self, now: Time, id: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && !connection.outbox.is_empty()
+        {
+            let replies = std::mem::take(&mut connection.outbox);
+            self.effects.push_back(NfsEffect::Send(id, replies));
+        }
+        self.effects.push_back(NfsEffect::Close(id));
+        self.forget(now, id);
+    }
+
+    fn forget(&mut self, now: Time, id: ConnId) {
+        let Some(connection) = self.connections.remove(&id) else {
+            return;
+        };
+        self.bytes -= connection.unsent_bytes;
+        for (call, pending) in &self.calls {
+            let is_its = matches!(pending.origin, Origin::Stream(of, _) if of == id);
+            if is_its && matches!(pending.then, Then::Nfs(Expected::Plain(Procedure::Read))) {
+                self.effects.push_back(NfsEffect::Withdraw(*call));
+            }
+        }
+        self.wake_waiting(now);
+    }
+
+    /// Answers a record, or asks the router.
+    fn serve(&mut self, now: Time, origin: Origin, record: &Bytes) -> Result<(), NotACall> {
+        let mut decoder = Decoder::of_record(record);
+        let header = match CallHeader::decode(&mut decoder) {
+            Ok(header) => header,
+            Err(error) => {
+                let reply = error.reply().ok_or(NotACall)?;
+                self.send(&origin, &reply, &());
+                return Ok(());
+            }
+        };
+        let xid = header.xid;
+        let success = ReplyHeader::success(xid);
+        match self.dispatch(&origin, &header, decoder, record) {
+            Served::Header(reply) => self.send(&origin, &reply, &()),
+            Served::Nfs(reply) => self.send(&origin, &success, &reply),
+            Served::Mount(reply) => self.send(&origin, &success, &reply),
+            Served::Ask {
+                request,
+                export,
+                then,
+                reply_bytes_max,
+            } => {
+                let pending = Pending {
+                    origin,
+                    xid,
+                    bytes: record.len() + reply_bytes_max,
+                    export,
+                    then,
+                };
+                self.count(&pending.origin, pending.bytes);
+                self.ask(now, pending, request);
+            }
+        }
+        Ok(())
+    }
+
+    /// What to do with a call.
+    fn dispatch(
+        &mut self,
+        origin: &Origin,
+        header: &CallHeader<'_>,
+        decoder: Decoder<'_>,
+        record: &Bytes,
+    ) -> Served {
+        let accepted = |status| Served::Header(ReplyHeader::accepted(header.xid, status));
+        let (is_nfs, version) = match header.program {
+            nfs3::PROGRAM => (true, nfs3::VERSION),
+            mount::PROGRAM => (false, mount::VERSION),
+            _ => return accepted(AcceptStatus::ProgramUnavailable),
+        };
+        if header.version != version {
+            return accepted(AcceptStatus::ProgramMismatch {
+                low: version,
+                high: version,
+            });
+        }
+        // NULL is for anybody: clients find out with it who is there.
+        if header.procedure == Procedure::Null.number() {
+            return Served::Nfs(Reply::Null);
+        }
+        let client = origin.client();
+        if !self.config.exports.iter().any(|e| e.admits(client)) {
+            return denied(header.xid, AuthStatus::TooWeak);
+        }
+        let identity = match Identity::of(&header.credential) {
+            Ok(identity) => identity,
+            Err(status) => return denied(header.xid, status),
+        };
+        if is_nfs {
+            self.dispatch_nfs(origin, header, &identity, decoder, record)
+        } else {
+            self.dispatch_mount(client, header, decoder)
+        }
+    }
+
+    fn dispatch_nfs(
+        &mut self,
+        origin: &Origin,
+        header: &CallHeader<'_>,
+        identity: &Identity,
+        mut decoder: Decoder<'_>,
+        record: &Bytes,
+    ) -> Served {
+        let accepted = |status| Served::Header(ReplyHeader::accepted(header.xid, status));
+        let Some(procedure) = Procedure::from_number(header.procedure) else {
+            return accepted(AcceptStatus::ProcedureUnavailable);
+        };
+        let Ok(call) = nfs3::Call::decode(procedure, &mut decoder) else {
+            return accepted(AcceptStatus::GarbageArguments);
+        };
+        let reader = Reader {
+            volume: self.config.volume,
+            keys: &self.config.keys,
+            exports: &self.config.exports,
+            client: origin.client(),
+            io_bytes_max: origin.io_bytes_max(),
+        };
+        let Request {
+            export,
+            operation,
+            expected,
+            reply_bytes_max,
+        } = match reader.read(call) {
+            Ok(request) => request,
+            Err(status) => return Served::Nfs(Reply::failure(procedure, status)),
+        };
+        let callers = match origin {
+            Origin::Stream(id, _) => self.connections.get_mut(id).map(|c| &mut c.callers),
+            Origin::Datagram(_) => None,
+        };
+        let callers = callers.unwrap_or(&mut self.datagram_callers);
+        Served::Ask {
+            request: SiteRequest {
+                caller: callers.caller(export, identity),
+                duplicate: is_once(procedure).then(|| duplicate_key(origin.client(), record)),
+                operation,
+            },
+            export: export.id,
+            then: Then::Nfs(expected),
+            reply_bytes_max,
+        }
+    }
+
+    fn dispatch_mount(
+        &self,
+        client: SocketAddr,
+        header: &CallHeader<'_>,
+        mut decoder: Decoder<'_>,
+    ) -> Served {
+        let accepted = |status| Served::Header(ReplyHeader::accepted(header.xid, status));
+        let Some(procedure) = mount::Procedure::from_number(header.procedure) else {
+            return accepted(AcceptStatus::ProcedureUnavailable);
+        };
+        let Ok(call) = mount::Call::decode(procedure, &mut decoder) else {
+            return accepted(AcceptStatus::GarbageArguments);
+        };
+        match crate::mount::begin(&self.config.exports, client, &call) {
+            Start::Reply(reply) => Served::Mount(reply),
+            Start::Walk(walk, operation) => Served::Ask {
+                export: walk.export,
+                request: walk_request(operation),
+                then: Then::Mount(walk),
+                reply_bytes_max: HEAD_BYTES,
+            },
+        }
+    }
+
+    /// Hands a request to the router.
+    fn ask(&mut self, now: Time, pending: Pending, request: SiteRequest) {
+        self.calls_total += 1;
+        let id = CallId(self.calls_total);
+        self.calls.insert(id, pending);
+        self.effects.push_back(NfsEffect::Router(Call {
+            id,
+            deadline: now + self.config.patience,
+            request,
+        }));
+    }
+
+    fn count(&mut self, origin: &Origin, bytes: usize) {
+        self.bytes += bytes;
+        if let Origin::Stream(id, _) = origin
+            && let Some(connection) = self.connections.get_mut(id)
+        {
+            connection.calls += 1;
+            connection.calls_bytes += bytes;
+        }
+    }
+
+    fn uncount(&mut self, origin: &Origin, bytes: usize) {
+        self.bytes -= bytes;
+        if let Origin::Stream(id, _) = origin
+            && let Some(connection) = self.connections.get_mut(id)
+        {
+            connection.calls -= 1;
+            connection.calls_bytes -= bytes;
+        }
+    }
+
+    /// The router has answered.
+    fn answered(&mut self, now: Time, routed: RoutedReply) {
+        let Some(mut pending) = self.calls.remove(&routed.reply.id) else {
+            return;
+        };
+        let view = View {
+            volume: self.config.volume,
+            keys: &self.config.keys,
+            export: pending.export,
+        };
+        let success = ReplyHeader::success(pending.xid);
+        let origin = pending.origin;
+        match &mut pending.then {
+            Then::Nfs(expected) => {
+                let reply = crate::reply::reply(&view, expected, routed);
+                self.send(&origin, &success, &reply);
+            }
+            Then::Mount(walk) => match walk.next(&view, &routed.reply) {
+                Walked::Reply(reply) => self.send(&origin, &success, &reply),
+                Walked::On(operation) => {
+                    return self.ask(now, pending, walk_request(operation));
+                }
+            },
+        }
+        self.uncount(&origin, pending.bytes);
+        match origin {
+            Origin::Stream(id, _) => self.after_room(now, id),
+            Origin::Datagram(_) => self.wake_waiting(now),
+        }
+    }
+
+    /// Sends a reply to whoever called, if he is still there.
+    fn send(&mut self, origin: &Origin, header: &ReplyHeader<'_>, results: &impl Encode) {
+        match origin {
+            Origin::Datagram(client) => {
+                let pieces = record(RecordWriter::datagram(HEAD_BYTES), header, results);
+                self.effects
+                    .push_back(NfsEffect::SendDatagram(*client, pieces));
+            }
+            Origin::Stream(id, _) => {
+                let Some(connection) = self.connections.get_mut(id) else {
+                    return;
+                };
+                let pieces = record(RecordWriter::stream(HEAD_BYTES), header, results);
+                let bytes: usize = pieces.iter().map(Bytes::len).sum();
+                connection.unsent_bytes += bytes;
+                self.bytes += bytes;
+                if connection.outbox.is_empty() {
+                    self.with_replies.push_back(*id);
+                }
+                connection.outbox.extend(pieces);
+            }
+        }
+    }
+}
+
+/// A record that makes everything behind it on its connection meaningless.
+struct NotACall;
+
+fn denied(xid: u32, status: AuthStatus) -> Served {
+    Served::Header(ReplyHeader::denied(xid, Rejection::Auth(status)))
+}
+
+fn walk_request(operation: SiteOperation) -> SiteRequest {
+    SiteRequest {
+        caller: Caller::root(),
+        duplicate: None,
+        operation,
+    }
+}
+
+fn record(mut writer: RecordWriter, header: &ReplyHeader<'_>, results: &impl Encode) -> Vec<Bytes> {
+    let encoder = writer.encoder();
+    encoder.put(header);
+    encoder.put(results);
+    writer.finish().into_pieces()
+}
+
+/// Names a call by client address without port, and by all bytes of its record:
+/// xid, program, version, procedure, credential with machine name, arguments
+/// (CONSISTENCY 8). A retransmission has the same ones.
+fn duplicate_key(client: SocketAddr, record: &[u8]) -> DuplicateKey {
+    let mut hasher = blake3::Hasher::new();
+    match client.ip().to_canonical() {
+        std::net::IpAddr::V4(address) => hasher.update(&address.octets()),
+        std::net::IpAddr::V6(address) => hasher.update(&address.octets()),
+    };
+    hasher.update(record);
+    let mut key = [0; 16];
+    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    DuplicateKey(key)
+}

@@ -1,0 +1,102 @@
+//! What goes into the door and what comes out of it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_names::{HandleKeys, VolumeId};
+use crossdock_peer::{Call, CallId, SiteRequest};
+use crossdock_router::RoutedReply;
+
+use crate::export::Export;
+
+/// A TCP connection, by a number that the shell never uses twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// What a door is told when it is made.
+#[derive(Clone)]
+pub struct DoorConfig {
+    /// The volume that is served; the file system id that clients see.
+    pub volume: VolumeId,
+    /// What may be mounted by whom.
+    pub exports: Vec<Export>,
+    /// Keys of file handles.
+    pub keys: HandleKeys,
+    /// How long the rest of the system may take for a call; then the client is
+    /// asked to try again.
+    pub patience: Duration,
+    /// Bounds of queues.
+    pub limits: DoorLimits,
+}
+
+/// Bounds of what is kept for clients (DESIGN invariant 9). A connection that
+/// reaches one is not read from until there is room again; a datagram is dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct DoorLimits {
+    /// Connections; further ones are closed at once. Each may hold one record
+    /// that has arrived in part, besides what is counted below.
+    pub connections_max: usize,
+    /// Calls of one connection in progress.
+    pub calls_per_connection_max: usize,
+    /// Bytes of one connection: arguments and expected results of its calls in
+    /// progress, and replies that its client has not taken yet.
+    pub connection_bytes_max: usize,
+    /// All calls in progress.
+    pub calls_max: usize,
+    /// All bytes, counted as for one connection.
+    pub bytes_max: usize,
+}
+
+impl Default for DoorLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            calls_per_connection_max: 256,
+            connection_bytes_max: 32 << 20,
+            calls_max: 4096,
+            bytes_max: 512 << 20,
+        }
+    }
+}
+
+/// What happens to a door.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "passed by value once, and never queued here"
+)]
+pub enum NfsInput {
+    /// A client has connected.
+    Opened(ConnId, SocketAddr),
+    /// Bytes have arrived. After [`NfsEffect::Pause`] what was under way already
+    /// is still taken.
+    Received(ConnId, Bytes),
+    /// That many bytes of earlier [`NfsEffect::Send`]s are gone.
+    Sent(ConnId, usize),
+    /// The connection is over, whoever ended it.
+    Closed(ConnId),
+    /// A datagram has arrived.
+    Datagram(SocketAddr, Bytes),
+    /// The router answers.
+    Reply(RoutedReply),
+}
+
+/// What a door wants done.
+#[derive(Clone, Debug)]
+pub enum NfsEffect {
+    /// Send these pieces in order, behind all earlier ones; tell when they are gone.
+    Send(ConnId, Vec<Bytes>),
+    /// Send one datagram of these pieces.
+    SendDatagram(SocketAddr, Vec<Bytes>),
+    /// Close once everything is sent. Nothing more is expected of it.
+    Close(ConnId),
+    /// Stop reading.
+    Pause(ConnId),
+    /// Read on.
+    Resume(ConnId),
+    /// Ask the router.
+    Router(Call<SiteRequest>),
+    /// Tell the router that nobody waits for this read any more.
+    Withdraw(CallId),
+}
