@@ -45,7 +45,7 @@ pub(crate) const SUITES: [Suite; 11] = [
         kernel::close_to_open,
     ),
     suite("kernel-sqlite", When::Quick, 180, kernel::sqlite),
-    suite("kernel-restart", When::Quick, 70, kernel::restart),
+    suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
     suite("kernel-fsx-long", When::Full, 1800, kernel::fsx_long),
     suite(

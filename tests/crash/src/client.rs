@@ -1,0 +1,214 @@
+//! A raw NFSv3 client: calls over one TCP connection, many outstanding.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Bytes, BytesMut};
+use crossdock_nfs3::{Call, HandleBuffer, Path, Procedure, Reply, mount};
+use crossdock_rpc::{
+    AcceptStatus, AuthSys, CallHeader, Credential, Groups, RecordReader, RecordWriter, ReplyBody,
+    ReplyHeader, Verifier,
+};
+use crossdock_types::Payload;
+use crossdock_xdr::{Decoder, Encode};
+
+/// A server that says nothing for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Read from the socket at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Room for the headers of a call.
+const HEADER_BYTES: usize = 512;
+
+/// A call's number; it stays the same when the call is sent again.
+pub(crate) type Xid = u32;
+
+/// A connection to the server, with the root mounted.
+pub(crate) struct Client {
+    stream: TcpStream,
+    reader: RecordReader,
+    unread: Bytes,
+    xid: Xid,
+    outstanding: BTreeMap<Xid, Procedure>,
+    root: HandleBuffer,
+}
+
+impl Client {
+    /// Connects and mounts `/`.
+    pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut client = Self {
+            stream,
+            reader: RecordReader::default(),
+            unread: Bytes::new(),
+            // From the pid on, so that two programs are two clients to a duplicate cache.
+            xid: std::process::id() << 12,
+            outstanding: BTreeMap::new(),
+            root: HandleBuffer::new(&[]).context("an empty handle")?,
+        };
+        client.root = client.mount()?;
+        Ok(client)
+    }
+
+    /// The root directory.
+    pub(crate) const fn root(&self) -> HandleBuffer {
+        self.root
+    }
+
+    /// Numbers the next calls from `xid` on: after a reconnect, the client goes
+    /// on counting, or new calls would look like old ones sent again.
+    pub(crate) const fn count_from(&mut self, xid: Xid) {
+        self.xid = xid;
+    }
+
+    /// The number that the next call gets.
+    pub(crate) const fn next_xid(&self) -> Xid {
+        self.xid
+    }
+
+    /// Sends `call`; `None` if the connection is gone.
+    pub(crate) fn send(&mut self, call: &Call<'_>) -> Result<Option<Xid>> {
+        let xid = self.xid;
+        self.xid = self.xid.wrapping_add(1);
+        Ok(self.send_again(xid, call)?.then_some(xid))
+    }
+
+    /// Sends a call under the number that it had before; `false` if the connection is gone.
+    pub(crate) fn send_again(&mut self, xid: Xid, call: &Call<'_>) -> Result<bool> {
+        let procedure = call.procedure();
+        self.outstanding.insert(xid, procedure);
+        let number = procedure.number();
+        let record = record(
+            xid,
+            (crossdock_nfs3::PROGRAM, crossdock_nfs3::VERSION, number),
+            call,
+        );
+        self.write(&record)
+    }
+
+    /// The next reply, in whatever order the server answers; `None` once the
+    /// connection is gone.
+    pub(crate) fn receive(&mut self) -> Result<Option<(Xid, Reply)>> {
+        let Some(record) = self.receive_record()? else {
+            return Ok(None);
+        };
+        let mut decoder = Decoder::of_record(&record);
+        let xid = decode_header(&mut decoder)?;
+        let procedure = self.outstanding.remove(&xid);
+        let procedure = procedure.with_context(|| format!("a reply to no call: {xid:#x}"))?;
+        let reply = Reply::decode(procedure, &mut decoder)?;
+        decoder.finish().context("bytes behind the results")?;
+        Ok(Some((xid, reply)))
+    }
+
+    /// Sends `call` and waits for its reply; nothing else is outstanding.
+    pub(crate) fn call(&mut self, call: &Call<'_>) -> Result<Reply> {
+        let xid = self.send(call)?.context("the connection is gone")?;
+        self.receive_only(xid)
+    }
+
+    /// Waits for the reply to `xid`, the only outstanding call.
+    pub(crate) fn receive_only(&mut self, xid: Xid) -> Result<Reply> {
+        let (answered, reply) = self.receive()?.context("the connection is gone")?;
+        ensure!(answered == xid, "a reply to another call");
+        Ok(reply)
+    }
+
+    fn mount(&mut self) -> Result<HandleBuffer> {
+        let call = mount::Call::Mnt(Path(b"/"));
+        let number = call.procedure().number();
+        let sent = self.write(&record(0, (mount::PROGRAM, mount::VERSION, number), &call))?;
+        ensure!(sent, "the connection is gone");
+        let record = self.receive_record()?.context("the connection is gone")?;
+        let mut decoder = Decoder::of_record(&record);
+        decode_header(&mut decoder)?;
+        match mount::Reply::decode(call.procedure(), &mut decoder)? {
+            mount::Reply::Mnt(Ok(mounted)) => Ok(mounted.root),
+            other => bail!("cannot mount: {other:?}"),
+        }
+    }
+
+    fn write(&mut self, record: &Payload) -> Result<bool> {
+        for piece in record.pieces() {
+            match self.stream.write_all(piece) {
+                Ok(()) => {}
+                Err(error) if is_gone(error.kind()) => return Ok(false),
+                Err(error) => return Err(error).context("cannot send"),
+            }
+        }
+        Ok(true)
+    }
+
+    fn receive_record(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(record) = self.reader.next_record(&mut self.unread)? {
+                return Ok(Some(record));
+            }
+            let mut chunk = BytesMut::zeroed(CHUNK_BYTES);
+            let length = match self.stream.read(&mut chunk) {
+                Ok(length) => length,
+                Err(error) if is_gone(error.kind()) => 0,
+                Err(error) => return Err(error).context("no reply"),
+            };
+            if length == 0 {
+                return Ok(None);
+            }
+            chunk.truncate(length);
+            self.unread = chunk.freeze();
+        }
+    }
+}
+
+/// One call as a record.
+fn record(
+    xid: Xid,
+    (program, version, procedure): (u32, u32, u32),
+    arguments: &impl Encode,
+) -> Payload {
+    let mut writer = RecordWriter::stream(HEADER_BYTES);
+    writer.encoder().put(&CallHeader {
+        xid,
+        program,
+        version,
+        procedure,
+        credential: Credential::Sys(AuthSys {
+            stamp: 0,
+            machine_name: b"crash-test",
+            uid: 0,
+            gid: 0,
+            groups: Groups::default(),
+        }),
+        verifier: Verifier::NONE,
+    });
+    writer.encoder().put(arguments);
+    writer.finish()
+}
+
+fn decode_header(decoder: &mut Decoder<'_>) -> Result<Xid> {
+    let header: ReplyHeader<'_> = decoder.get()?;
+    let accepted = matches!(
+        header.body,
+        ReplyBody::Accepted {
+            status: AcceptStatus::Success,
+            ..
+        }
+    );
+    ensure!(accepted, "call refused: {header:?}");
+    Ok(header.xid)
+}
+
+/// What a killed server looks like from here.
+const fn is_gone(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof
+    )
+}

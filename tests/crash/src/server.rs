@@ -1,0 +1,126 @@
+//! The server as a process: started on one data folder, killed, started again.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// A running server.
+pub(crate) struct Server {
+    child: Child,
+    address: SocketAddr,
+    // Kept open: a few lines more may come, and must find a reader.
+    _lines: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Starts `binary` on the data in `folder` and waits until it is ready.
+    pub(crate) fn start(binary: &Path, folder: &Path) -> Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.join("server.log"))?;
+        // If this program is killed itself, the server goes with it.
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(binary)
+            .args(["up", "--nfs", "127.0.0.1:0", "--data"])
+            .arg(folder.join("data"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let stdout = child.stdout.take().context("no output pipe")?;
+        let mut lines = BufReader::new(stdout);
+        let mut line = String::new();
+        while lines.read_line(&mut line)? > 0 {
+            if let Some(address) = line.trim_end().strip_prefix("nfs ") {
+                return Ok(Self {
+                    address: address.parse().context("the server's address")?,
+                    child,
+                    _lines: lines,
+                });
+            }
+            line.clear();
+        }
+        bail!("the server ended before it was ready: {}", child.wait()?);
+    }
+
+    /// Where it serves NFS and MOUNT.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Kills the server with SIGKILL after `delay`, while the caller goes on.
+    /// Dropping the returned guard kills it at once.
+    pub(crate) fn kill_after(&mut self, delay: Duration) -> Result<Killer> {
+        let pid = self.child.id().to_string();
+        let (now, wait) = channel::<()>();
+        let thread = thread::spawn(move || {
+            // Ends early only if the guard is dropped; either way it is time.
+            let _ = wait.recv_timeout(delay);
+            let killed = Command::new("kill").args(["-KILL", &pid]).status();
+            killed.is_ok_and(|status| status.success())
+        });
+        Ok(Killer {
+            now: Some(now),
+            thread: Some(thread),
+        })
+    }
+
+    /// Reaps the killed server.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Stops the server gracefully; it must exit with 0.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        let pid = self.child.id().to_string();
+        let asked = Command::new("kill").args(["-TERM", &pid]).status()?;
+        ensure!(asked.success(), "cannot ask the server to stop");
+        let status = self.child.wait()?;
+        ensure!(status.success(), "the server stopped with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be reaped already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The kill that is under way.
+pub(crate) struct Killer {
+    now: Option<Sender<()>>,
+    thread: Option<JoinHandle<bool>>,
+}
+
+impl Killer {
+    /// Waits until the server has its signal.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let killed = self.thread.take().map(JoinHandle::join);
+        ensure!(matches!(killed, Some(Ok(true))), "the kill failed");
+        Ok(())
+    }
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        self.now = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
