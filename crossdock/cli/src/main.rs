@@ -7,6 +7,7 @@ mod config;
 mod data;
 mod format;
 mod offline;
+mod report;
 mod shell;
 mod up;
 

@@ -1,1 +1,7 @@
-//! A storage node: its store, and the ordering of replicated writes.
+//! A storage node: the object store, and in front of it the rules by which
+//! replicas never differ to a reader (CONSISTENCY 1 and 3).
+
+mod node;
+mod ordering;
+
+pub use node::{Node, NodeEffect, NodeInput, Party};

@@ -1,0 +1,136 @@
+//! The command line: each command is described once, here.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Flags, UsageError};
+use crate::{client, config, offline, up};
+
+#[derive(Parser)]
+#[command(
+    name = "crossdock",
+    version,
+    about = "One pool of storage nodes, used as files by unmodified NFS clients",
+    after_help = "Examples:\n  crossdock up --data /srv/pool --nodes 4\n  \
+                  crossdock status --json\n  crossdock node stop 2"
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start everything in one process: nodes, manager, registry and doors.
+    #[command(after_help = "Examples:\n  crossdock up\n  \
+        crossdock up --data /srv/pool --nodes 8 --size 200G\n  \
+        crossdock up --nfs 127.0.0.1:0 --admin 127.0.0.1:0    (free ports, printed when ready)")]
+    Up(Box<Flags>),
+    /// Show nodes, doors and space of a running system.
+    Status(Remote),
+    /// Look at configuration files.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Read every block of a running system and compare it with its checksum.
+    #[command(after_help = "Example:\n  crossdock scrub --json")]
+    Scrub(Remote),
+    /// Check a stopped node's files and prove them consistent.
+    #[command(after_help = "Example:\n  crossdock fsck --node crossdock-data/node-0")]
+    Fsck(FsckArgs),
+    /// Take a node of a running system down, or bring it back.
+    #[command(subcommand)]
+    Node(NodeCommand),
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Explain what is wrong with a configuration file, or print what it means.
+    #[command(after_help = "Example:\n  crossdock config check crossdock.toml")]
+    Check {
+        /// The TOML file.
+        file: PathBuf,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Subcommand)]
+enum NodeCommand {
+    /// Take a node down; what it holds without a replica is unavailable meanwhile.
+    Stop(NodeArgs),
+    /// Bring a node back.
+    Start(NodeArgs),
+}
+
+#[derive(Args)]
+struct NodeArgs {
+    /// The node's number, as `crossdock status` shows it.
+    number: u32,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Args)]
+struct FsckArgs {
+    /// The node's directory.
+    #[arg(long, value_name = "DIR")]
+    node: PathBuf,
+    /// Also read every block and compare it with its checksum.
+    #[arg(long)]
+    full: bool,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How to reach a running system.
+#[derive(Args)]
+pub(crate) struct Remote {
+    /// Address of the admin API.
+    #[arg(long, default_value = "127.0.0.1:7070", env = "CROSSDOCK_ADMIN")]
+    pub(crate) admin: SocketAddr,
+    /// Print as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Carries out the command line.
+pub(crate) fn run() -> ExitCode {
+    let command_line = CommandLine::parse();
+    let done = match command_line.command {
+        Command::Up(flags) => up::run(&flags),
+        Command::Status(remote) => client::status(&remote),
+        Command::Config(ConfigCommand::Check { file, json }) => config::check(&file, json),
+        Command::Scrub(remote) => client::scrub(&remote),
+        Command::Fsck(args) => offline::fsck(&args.node, args.full, args.json),
+        Command::Node(NodeCommand::Stop(args)) => client::node(&args.remote, args.number, "stop"),
+        Command::Node(NodeCommand::Start(args)) => client::node(&args.remote, args.number, "start"),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("crossdock: {error:#}");
+            let usage = error.downcast_ref::<UsageError>().is_some();
+            ExitCode::from(if usage { 2 } else { 1 })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Goal: the description of the command line is consistent.
+    #[test]
+    fn command_line_is_well_formed() {
+        CommandLine::command().debug_assert();
+    }
+}

@@ -1,0 +1,334 @@
+//! Configuration of `crossdock up`: one TOML file, every key also a flag and an
+//! environment variable. Flags win over the file, the file over defaults.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+/// The flags of `crossdock up`; a key of the file has the flag's name with `_`.
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Flags {
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG")]
+    #[serde(skip)]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory of all data [default: ./crossdock-data].
+    #[arg(long, value_name = "DIR", env = "CROSSDOCK_DATA")]
+    pub(crate) data: Option<PathBuf>,
+    /// Number of storage nodes, fixed when the data directory is made [default: 4].
+    #[arg(long, value_name = "N", env = "CROSSDOCK_NODES")]
+    pub(crate) nodes: Option<u32>,
+    /// Space of all nodes together, like 500M, 20G, 1T [default: 80 % of the file system].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_SIZE")]
+    pub(crate) size: Option<Size>,
+    /// Copies of data on different nodes, fixed when the data directory is made [default: 1].
+    #[arg(long, value_name = "N", env = "CROSSDOCK_REPLICAS")]
+    pub(crate) replicas: Option<u32>,
+    /// Memory for cached blocks, like 512M [default: 25 % of memory].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_CACHE")]
+    pub(crate) cache: Option<Size>,
+    /// NFS and MOUNT door [default: 127.0.0.1:2049].
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_NFS")]
+    pub(crate) nfs: Option<Door>,
+    /// Admin API [default: 127.0.0.1:7070].
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_ADMIN_DOOR")]
+    pub(crate) admin: Option<Door>,
+    /// HTTP door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_HTTP")]
+    pub(crate) http: Option<Door>,
+    /// iSCSI door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_ISCSI")]
+    pub(crate) iscsi: Option<Door>,
+    /// IBP door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_IBP")]
+    pub(crate) ibp: Option<Door>,
+    /// L-Bone door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_LBONE")]
+    pub(crate) lbone: Option<Door>,
+    /// Portmapper door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_PORTMAP")]
+    pub(crate) portmap: Option<Door>,
+    /// Disk sets: not built yet.
+    #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
+    pub(crate) disks: Option<String>,
+    /// How disks and sockets are driven [default: auto].
+    #[arg(long, value_name = "HOW", env = "CROSSDOCK_IO")]
+    pub(crate) io: Option<Io>,
+    /// How log lines look [default: human].
+    #[arg(long, value_name = "FORMAT", env = "CROSSDOCK_LOG_FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+    /// Which log lines are shown, like `info` or `crossdock=debug` [default: info].
+    #[arg(long, value_name = "FILTER", env = "CROSSDOCK_LOG")]
+    pub(crate) log: Option<String>,
+}
+
+/// Where a door listens, or that it does not.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) enum Door {
+    Off,
+    At(SocketAddr),
+}
+
+/// A number of bytes, written with or without K, M, G, T (powers of 1,024).
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Size(pub(crate) u64);
+
+/// How disks and sockets are driven.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Io {
+    /// io_uring, or threads where the kernel has or allows none.
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// A thread pool.
+    Threads,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What `crossdock up` runs with, all defaults filled in.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Settings {
+    pub(crate) data: PathBuf,
+    /// `None`: what the data directory has; 4 for a new one.
+    pub(crate) nodes: Option<u32>,
+    pub(crate) size: Option<u64>,
+    /// `None`: what the data directory has; 1 for a new one.
+    pub(crate) replicas: Option<u32>,
+    pub(crate) cache: Option<u64>,
+    pub(crate) nfs: Door,
+    pub(crate) admin: Door,
+    pub(crate) io: Io,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log: String,
+}
+
+/// The command line or the file asks for something that cannot be: exit code 2.
+#[derive(Debug)]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Nodes of a new all-in-one.
+pub(crate) const NODES_DEFAULT: u32 = 4;
+
+/// Most nodes of an all-in-one.
+const NODES_MAX: u32 = 64;
+
+impl Flags {
+    /// Reads the file, if one is named, and fills in defaults.
+    pub(crate) fn settle(&self) -> anyhow::Result<Settings> {
+        let file = match &self.config {
+            Some(path) => read(path)?,
+            None => Self::default(),
+        };
+        let both = |flag: Option<Door>, key: Option<Door>| flag.or(key);
+        for (name, door) in [
+            ("http", both(self.http, file.http)),
+            ("iscsi", both(self.iscsi, file.iscsi)),
+            ("ibp", both(self.ibp, file.ibp)),
+            ("lbone", both(self.lbone, file.lbone)),
+            ("portmap", both(self.portmap, file.portmap)),
+        ] {
+            if let Some(Door::At(_)) = door {
+                return Err(usage(format!(
+                    "the {name} door is not built in this version; leave --{name} away or say --{name} off"
+                )));
+            }
+        }
+        if self.disks.is_some() || file.disks.is_some() {
+            return Err(usage(
+                "disk sets are not built in this version; leave --disks away: each node keeps its disk as files in the data directory".to_owned(),
+            ));
+        }
+        let settings = Settings {
+            data: self.data.clone().or(file.data).unwrap_or_else(|| PathBuf::from("crossdock-data")),
+            nodes: self.nodes.or(file.nodes),
+            size: self.size.or(file.size).map(|size| size.0),
+            replicas: self.replicas.or(file.replicas),
+            cache: self.cache.or(file.cache).map(|size| size.0),
+            nfs: both(self.nfs, file.nfs).unwrap_or_else(|| loopback(2049)),
+            admin: both(self.admin, file.admin).unwrap_or_else(|| loopback(7070)),
+            io: self.io.or(file.io).unwrap_or(Io::Auto),
+            log_format: self.log_format.or(file.log_format).unwrap_or(LogFormat::Human),
+            log: self.log.clone().or(file.log).unwrap_or_else(|| "info".to_owned()),
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+impl Settings {
+    fn check(&self) -> anyhow::Result<()> {
+        let nodes = self.nodes.unwrap_or(NODES_DEFAULT);
+        if nodes == 0 || nodes > NODES_MAX {
+            return Err(usage(format!("nodes must be 1 to {NODES_MAX}, not {nodes}")));
+        }
+        if let Some(replicas) = self.replicas
+            && (replicas == 0 || (self.nodes.is_some() && replicas > nodes) || replicas > NODES_MAX)
+        {
+            return Err(usage(format!(
+                "replicas must be 1 to the number of nodes ({nodes}), not {replicas}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// `crossdock config check FILE`: what is wrong, with line and column, or what
+/// the file means.
+pub(crate) fn check(path: &Path, json: bool) -> anyhow::Result<()> {
+    let settings = Flags { config: Some(path.to_owned()), ..Flags::default() }.settle()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&settings)?);
+    } else {
+        println!("{} is valid. crossdock up --config {} means:", path.display(), path.display());
+        if let serde_json::Value::Object(keys) = serde_json::to_value(&settings)? {
+            for (key, value) in keys {
+                println!("  {key:<11} {}", if value.is_null() { "(default)".into() } else { value });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> anyhow::Result<Flags> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
+    parse(&text).map_err(|error| usage(format!("{}: {error}", path.display())))
+}
+
+/// The file's keys. Errors come with line, column and the line itself.
+fn parse(text: &str) -> Result<Flags, toml::de::Error> {
+    toml::from_str(text)
+}
+
+fn usage(message: String) -> anyhow::Error {
+    anyhow::Error::new(UsageError(message))
+}
+
+fn loopback(port: u16) -> Door {
+    Door::At(SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+impl std::str::FromStr for Door {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        text.parse()
+            .map(Self::At)
+            .map_err(|_| format!("{text:?} is neither `off` nor an address like 127.0.0.1:2049"))
+    }
+}
+
+impl TryFrom<String> for Door {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Door> for String {
+    fn from(door: Door) -> Self {
+        match door {
+            Door::Off => "off".to_owned(),
+            Door::At(address) => address.to_string(),
+        }
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+            "" | "B" => 0,
+            "K" | "KB" | "KIB" => 10,
+            "M" | "MB" | "MIB" => 20,
+            "G" | "GB" | "GIB" => 30,
+            "T" | "TB" | "TIB" => 40,
+            _ => return Err(format!("{text:?} is no size; write like 500M, 20G or 1T")),
+        };
+        digits
+            .parse::<u64>()
+            .ok()
+            .and_then(|number| number.checked_mul(1 << shift))
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is no size; write like 500M, 20G or 1T"))
+    }
+}
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Size> for String {
+    fn from(size: Size) -> Self {
+        size.0.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a wrong key or value is refused with its line and column.
+    #[test]
+    fn mistakes_are_shown_with_their_place() {
+        let unknown = parse("nodes = 4\nreplica = 2\n").map(|_| ()).map_err(|error| error.to_string());
+        let message = unknown.expect_err("unknown key");
+        assert!(message.contains("line 2, column 1") && message.contains("replica"), "{message}");
+        let wrong = parse("nfs = \"localhost\"\n").map(|_| ()).map_err(|error| error.to_string());
+        let message = wrong.expect_err("no address");
+        assert!(message.contains("line 1") && message.contains("127.0.0.1:2049"), "{message}");
+    }
+
+    /// Goal: doors that are not built are refused, `off` is accepted.
+    #[test]
+    fn doors_not_built_are_refused() {
+        let flags = |door| Flags { http: Some(door), ..Flags::default() };
+        assert!(flags(Door::Off).settle().is_ok());
+        let error = flags(loopback(80)).settle().expect_err("not built");
+        assert!(error.downcast_ref::<UsageError>().is_some(), "exit code 2");
+    }
+
+    /// Goal: flags win over the file, sizes are powers of 1,024.
+    #[test]
+    fn sizes_and_doors_parse() {
+        assert_eq!("20G".parse(), Ok(Size(20 << 30)));
+        assert_eq!("512".parse(), Ok(Size(512)));
+        assert!("12Q".parse::<Size>().is_err() && "".parse::<Size>().is_err());
+        assert_eq!("off".parse(), Ok(Door::Off));
+    }
+}

@@ -1,0 +1,250 @@
+//! The data directory of the all-in-one: what is in it, making and opening it.
+//!
+//! ```text
+//! DIR/registry          the embedded registry; locked while in use
+//! DIR/node-N/journal    ring of 64 MiB, written through when made
+//! DIR/node-N/data       runs, grows as needed
+//! DIR/node-N/index      the index of objects and runs
+//! ```
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use crossdock_disk::{DiskFile, FileBlockingDisk, OpenOptions};
+use crossdock_members::{Embedded, OpenError, State};
+
+use crate::config::{NODES_DEFAULT, Settings};
+use crate::format;
+
+/// Bytes of a node's journal.
+pub(crate) const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// Part of the file system that nodes may fill when no size is given, in percent.
+const FILE_SYSTEM_SHARE_PERCENT: u64 = 80;
+
+/// Room that a new node needs at least, in bytes: journal, index, some data.
+const NODE_BYTES_MIN: u64 = JOURNAL_BYTES + (64 << 20);
+
+/// An opened data directory.
+pub(crate) struct DataDirectory {
+    pub(crate) registry: Embedded,
+    pub(crate) node_directories: Vec<PathBuf>,
+    /// Bytes of data that each node may hold.
+    pub(crate) node_capacity_bytes: u64,
+    /// Whether the nodes lie on more than one device.
+    pub(crate) several_devices: bool,
+}
+
+/// Opens the data directory, or makes a new one.
+///
+/// # Errors
+/// What is wrong and what to do: used by another process, no permission, no
+/// space, made for other settings.
+pub(crate) fn open(settings: &Settings) -> anyhow::Result<DataDirectory> {
+    let directory = &settings.data;
+    fs::create_dir_all(directory).with_context(|| {
+        format!(
+            "cannot make the data directory {}; choose another one with --data, or give this user the right to write there",
+            directory.display()
+        )
+    })?;
+    let path = directory.join("registry");
+    let disk = FileBlockingDisk::open_or_create(&path).map_err(|error| explain(error, directory))?;
+    let registry = match Embedded::open(Box::new(disk)) {
+        Ok(registry) => {
+            check_against(settings, registry.state())?;
+            registry
+        }
+        Err(OpenError::Empty) => {
+            refuse_if_nodes_exist(directory)?;
+            check_room(settings)?;
+            let state = fresh_state(settings)?;
+            let disk =
+                FileBlockingDisk::open_or_create(&path).map_err(|error| explain(error, directory))?;
+            Embedded::create(Box::new(disk), state).context("cannot write the registry")?
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("the registry {} cannot be read", path.display()));
+        }
+    };
+    let count = u64::try_from(registry.state().nodes.len())?;
+    let node_directories = node_directories(directory, count)?;
+    let several_devices = several_devices(&node_directories)?;
+    let capacity_bytes = match settings.size {
+        Some(size) => size,
+        None => file_system(directory)?.total_bytes / 100 * FILE_SYSTEM_SHARE_PERCENT,
+    };
+    Ok(DataDirectory {
+        registry,
+        node_directories,
+        node_capacity_bytes: capacity_bytes / count,
+        several_devices,
+    })
+}
+
+/// Opens or makes journal and data file of the node in `directory`.
+pub(crate) fn open_disks(directory: &Path) -> anyhow::Result<(DiskFile, DiskFile)> {
+    let journal = OpenOptions { length_bytes: JOURNAL_BYTES, prewrite: true };
+    let data = OpenOptions { length_bytes: 0, prewrite: false };
+    let open = |name: &str, options| {
+        DiskFile::open_or_create(&directory.join(name), options)
+            .map_err(|error| explain(error, directory))
+    };
+    Ok((open("journal", journal)?, open("data", data)?))
+}
+
+/// Opens or makes the index file of the node in `directory`.
+pub(crate) fn open_index(directory: &Path) -> anyhow::Result<FileBlockingDisk> {
+    FileBlockingDisk::open_or_create(&directory.join("index"))
+        .map_err(|error| explain(error, directory))
+}
+
+/// A random number from the system.
+pub(crate) fn random_u64() -> anyhow::Result<u64> {
+    Ok(u64::from_le_bytes(random_bytes()?))
+}
+
+fn random_bytes<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .context("cannot read random numbers from /dev/urandom")?;
+    Ok(bytes)
+}
+
+fn fresh_state(settings: &Settings) -> anyhow::Result<State> {
+    let nodes = settings.nodes.unwrap_or(NODES_DEFAULT);
+    let replicas = settings.replicas.unwrap_or(1);
+    let ids = (0..nodes).map(|_| random_u64()).collect::<anyhow::Result<Vec<u64>>>()?;
+    let directories = node_directories(&settings.data, u64::from(nodes))?;
+    let site_replicas = if several_devices(&directories)? { replicas.max(2) } else { replicas };
+    Ok(State::fresh(
+        random_u64()?,
+        random_u64()?,
+        &ids,
+        replicas,
+        site_replicas,
+        random_bytes()?,
+    ))
+}
+
+fn check_against(settings: &Settings, state: &State) -> anyhow::Result<()> {
+    let nodes = u32::try_from(state.nodes.len())?;
+    for (name, wanted, is) in [
+        ("nodes", settings.nodes, nodes),
+        ("replicas", settings.replicas, state.replicas),
+    ] {
+        if let Some(wanted) = wanted
+            && wanted != is
+        {
+            bail!(
+                "the data directory {} was made with {name} = {is}, not {wanted}; leave --{name} away, or choose another directory with --data",
+                settings.data.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A registry that was lost must not be replaced by a new one: the nodes' data
+/// would be unreachable for ever.
+fn refuse_if_nodes_exist(directory: &Path) -> anyhow::Result<()> {
+    if directory.join("node-0").join("index").exists() {
+        bail!(
+            "{0} holds storage nodes but no valid registry; restore {0}/registry from a copy, or move the directory away to begin anew",
+            directory.display()
+        );
+    }
+    Ok(())
+}
+
+fn check_room(settings: &Settings) -> anyhow::Result<()> {
+    let nodes = u64::from(settings.nodes.unwrap_or(NODES_DEFAULT));
+    let needed = nodes * NODE_BYTES_MIN;
+    let available = file_system(&settings.data)?.available_bytes;
+    if available < needed {
+        bail!(
+            "the file system of {} has {} free, {nodes} nodes need at least {}; free some space, use fewer --nodes, or choose another directory with --data",
+            settings.data.display(),
+            format::bytes(available),
+            format::bytes(needed)
+        );
+    }
+    Ok(())
+}
+
+fn node_directories(directory: &Path, count: u64) -> anyhow::Result<Vec<PathBuf>> {
+    (0..count)
+        .map(|number| {
+            let path = directory.join(format!("node-{number}"));
+            fs::create_dir_all(&path)
+                .with_context(|| format!("cannot make the node's directory {}", path.display()))?;
+            Ok(path)
+        })
+        .collect()
+}
+
+fn several_devices(directories: &[PathBuf]) -> anyhow::Result<bool> {
+    let mut devices = Vec::new();
+    for directory in directories {
+        devices.push(fs::metadata(directory)?.dev());
+    }
+    devices.sort_unstable();
+    devices.dedup();
+    Ok(devices.len() > 1)
+}
+
+struct FileSystem {
+    total_bytes: u64,
+    available_bytes: u64,
+}
+
+fn file_system(directory: &Path) -> anyhow::Result<FileSystem> {
+    let stat = rustix::fs::statvfs(directory)
+        .with_context(|| format!("cannot ask the file system of {} for its size", directory.display()))?;
+    Ok(FileSystem {
+        total_bytes: stat.f_blocks * stat.f_frsize,
+        available_bytes: stat.f_bavail * stat.f_frsize,
+    })
+}
+
+fn explain(error: crossdock_disk::OpenError, directory: &Path) -> anyhow::Error {
+    let advice = match &error {
+        crossdock_disk::OpenError::InUse(_) => format!(
+            "another crossdock serves {}; stop it first (SIGTERM), or choose another directory with --data",
+            directory.display()
+        ),
+        crossdock_disk::OpenError::Io { source, .. }
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            "run as a user who owns the data directory, or choose another one with --data".to_owned()
+        }
+        crossdock_disk::OpenError::Io { source, .. }
+            if source.kind() == std::io::ErrorKind::StorageFull =>
+        {
+            "free some space on the file system, or choose another directory with --data".to_owned()
+        }
+        _ => "the data directory is not usable as it is".to_owned(),
+    };
+    anyhow::Error::new(error).context(advice)
+}
+
+/// Bytes of all read caches: as configured, or a quarter of the memory that
+/// this process may use (of the machine or of its cgroup, whichever is less).
+pub(crate) fn cache_bytes(settings: &Settings) -> anyhow::Result<usize> {
+    let quarter = || -> Option<u64> {
+        let machine = fs::read_to_string("/proc/meminfo").ok()?;
+        let total_kib: u64 = machine.lines().next()?.split_whitespace().nth(1)?.parse().ok()?;
+        let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+        let limit = limits
+            .iter()
+            .filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())
+            .min();
+        Some(limit.unwrap_or(u64::MAX).min(total_kib * 1024) / 4)
+    };
+    let bytes = settings.cache.or_else(quarter).unwrap_or(1 << 30);
+    Ok(usize::try_from(bytes)?)
+}

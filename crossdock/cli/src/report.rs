@@ -1,0 +1,86 @@
+//! The host's figures as the admin API tells them.
+
+use std::time::Duration;
+
+use crossdock_admin::{Answer, DoorStatus, NodeStatus, Refusal, ScrubStatus, Status};
+use crossdock_host::{Host, NodeFigures, NodeState};
+
+/// What `GET /v1/status` answers.
+pub(crate) fn status(
+    host: &Host,
+    uptime: Duration,
+    io: &str,
+    doors: &[DoorStatus],
+    connections: usize,
+) -> Answer {
+    let figures = host.status();
+    json(&Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ensemble: format!("{:016x}", figures.ensemble),
+        volume: format!("{:016x}", figures.volume),
+        uptime_seconds: uptime.as_secs(),
+        io: io.to_owned(),
+        replicas: figures.replicas,
+        site_replicas: figures.site_replicas,
+        warnings: warnings(figures.site_replicas, &figures.nodes),
+        doors: doors.to_vec(),
+        nodes: figures.nodes.iter().map(node).collect(),
+        table_epoch: figures.table_epoch,
+        files: figures.files,
+        connections: connections as u64,
+        requests: figures.requests,
+    })
+}
+
+/// What `GET /v1/scrub` answers.
+pub(crate) fn scrub(host: &Host) -> Answer {
+    let progress = host.scrub_progress();
+    let allocated: u64 = host.status().nodes.iter().map(|node| node.store.allocated_bytes).sum();
+    json(&ScrubStatus {
+        running: progress.running,
+        blocks_checked: progress.blocks_checked,
+        blocks_total: allocated / 4096,
+        findings: progress.findings.clone(),
+    })
+}
+
+fn warnings(site_replicas: u32, nodes: &[NodeFigures]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if site_replicas < 2 {
+        warnings.push("not redundant: all nodes on one device".to_owned());
+    }
+    for node in nodes {
+        match &node.state {
+            NodeState::Stopped => warnings.push(format!(
+                "node {0} is stopped: what only it holds is unavailable; crossdock node start {0}",
+                node.number
+            )),
+            NodeState::Failed(reason) => warnings.push(format!("node {} failed: {reason}", node.number)),
+            NodeState::Running if node.store.has_failed => warnings.push(format!(
+                "node {}: its disk failed and takes no writes; check the disk, then stop and start the node",
+                node.number
+            )),
+            NodeState::Running | NodeState::Opening => {}
+        }
+    }
+    warnings
+}
+
+fn node(figures: &NodeFigures) -> NodeStatus {
+    NodeStatus {
+        number: figures.number,
+        id: format!("{:016x}", figures.id),
+        state: figures.state.word().to_owned(),
+        capacity_bytes: figures.store.capacity_bytes,
+        used_bytes: figures.store.allocated_bytes,
+        free_bytes: figures.store.free_bytes,
+        objects: figures.store.objects,
+        journal_used_bytes: figures.store.journal_used_bytes,
+        flushes: figures.store.journal_flushes + figures.store.data_flushes,
+        media_errors: figures.store.media_errors,
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Answer {
+    serde_json::to_value(value).map_err(|error| Refusal::Conflict(error.to_string()))
+}

@@ -1,0 +1,328 @@
+//! The host's queue: every message to every machine goes through here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crossdock_disk::DiskRequest;
+use crossdock_members::{Change, Embedded, OpenError};
+use crossdock_names::{NodeId, RoutingTable, SiteId};
+use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
+use crossdock_peer::{NodeError, NodeReply, WriterId};
+use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
+use crossdock_server::{NodeEffect, NodeInput};
+use crossdock_site::Site;
+use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
+use crossdock_types::{Time, WallTime};
+
+use crate::message::Message;
+use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
+use crate::watch::ScrubProgress;
+
+/// What a host is made from.
+pub struct HostConfig {
+    /// The registry, opened.
+    pub registry: Embedded,
+    /// How stores are set up.
+    pub nodes: NodeSettings,
+    /// A random number of this process: it names the gateway's instance.
+    pub instance: u64,
+}
+
+/// What can happen to a host.
+#[derive(Debug)]
+pub enum HostInput {
+    /// Something happened at the NFS door's sockets.
+    Door(NfsInput),
+    /// A disk or an index of a node answered.
+    Store {
+        /// The node's number.
+        number: u32,
+        /// For which start of its store it was opened.
+        boot: Boot,
+        /// What.
+        input: StoreInput,
+    },
+    /// The time of [`Host::poll_timeout`] has come.
+    Timeout,
+}
+
+/// What a host wants done.
+#[derive(Debug)]
+pub enum HostEffect {
+    /// Something at the NFS door's sockets.
+    Door(NfsEffect),
+    /// A request to a node's disk.
+    Disk {
+        /// The node's number.
+        number: u32,
+        /// Which of its disks.
+        disk: StoreDisk,
+        /// What.
+        request: DiskRequest,
+    },
+    /// A request to a node's index.
+    Index {
+        /// The node's number.
+        number: u32,
+        /// What.
+        request: IndexRequest,
+    },
+    /// A node's store serves, or why it cannot.
+    NodeOpened {
+        /// The node's number.
+        number: u32,
+        /// What came of it.
+        result: Result<(), String>,
+    },
+    /// The host cannot go on, for this reason.
+    Failed(String),
+    /// After [`Host::drain`]: nothing is in memory only.
+    Quiet,
+}
+
+/// All roles of one host.
+pub struct Host {
+    pub(crate) registry: Embedded,
+    pub(crate) settings: NodeSettings,
+    pub(crate) table: Arc<RoutingTable>,
+    pub(crate) nodes: BTreeMap<NodeId, NodeSlot>,
+    pub(crate) sites: BTreeMap<SiteId, Site>,
+    pub(crate) router: Router,
+    pub(crate) door: NfsDoor,
+    pub(crate) queue: VecDeque<Message>,
+    pub(crate) effects: VecDeque<HostEffect>,
+    pub(crate) scrub: ScrubProgress,
+    pub(crate) space_due: Time,
+    pub(crate) is_ready: bool,
+    pub(crate) drain: Drain,
+    pub(crate) requests: u64,
+    instance: u64,
+}
+
+impl Host {
+    /// A host whose nodes are all down; start them with
+    /// [`start_node`](Self::start_node).
+    ///
+    /// # Errors
+    /// If the registry cannot be written: every start raises all epochs first, so
+    /// that nothing of an earlier one counts any more.
+    pub fn new(config: HostConfig) -> Result<Self, OpenError> {
+        let HostConfig { mut registry, nodes: settings, instance } = config;
+        registry.change(Change::RaiseAll)?;
+        let state = registry.state();
+        let table = Arc::new(state.table());
+        let nodes = state
+            .nodes
+            .iter()
+            .map(|record| (NodeId(record.id), NodeSlot::down(record)))
+            .collect();
+        let router = Router::new(RouterConfig::new(WriterId(instance)), Arc::clone(&table));
+        let door = NfsDoor::new(crate::sites::door_config(state));
+        Ok(Self {
+            registry,
+            settings,
+            table,
+            nodes,
+            sites: BTreeMap::new(),
+            router,
+            door,
+            queue: VecDeque::new(),
+            effects: VecDeque::new(),
+            scrub: ScrubProgress::default(),
+            space_due: Time::default(),
+            is_ready: false,
+            drain: Drain::Serving,
+            requests: 0,
+            instance,
+        })
+    }
+
+    /// Takes one input and carries all messages that follow from it.
+    pub fn handle(&mut self, now: Time, wall: WallTime, input: HostInput) {
+        match input {
+            HostInput::Door(input) => self.queue.push_back(Message::ToDoor(input)),
+            HostInput::Store { number, boot, input } => self.take_store(number, boot, input),
+            HostInput::Timeout => self.take_timeout(now),
+        }
+        self.pump(now, wall);
+        self.advance(now, wall);
+    }
+
+    /// The next thing for the shell to do.
+    pub fn poll_effect(&mut self) -> Option<HostEffect> {
+        self.effects.pop_front()
+    }
+
+    /// When the host wants [`HostInput::Timeout`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let nodes = self.nodes.values().filter_map(|slot| slot.node.as_ref()?.poll_timeout());
+        let sites = self.sites.values().filter_map(Site::poll_timeout);
+        nodes
+            .chain(sites)
+            .chain(self.router.poll_timeout())
+            .chain(self.is_ready.then_some(self.space_due))
+            .min()
+    }
+
+    /// Whether requests can be taken.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
+    /// This process's random number.
+    #[must_use]
+    pub const fn instance(&self) -> u64 {
+        self.instance
+    }
+
+    /// Carries messages until none is left.
+    pub(crate) fn pump(&mut self, now: Time, wall: WallTime) {
+        while let Some(message) = self.queue.pop_front() {
+            match message {
+                Message::ToNode(id, input) => self.run_node(now, id, input),
+                Message::ToSite(id, input) => self.run_site(now, wall, id, input),
+                Message::ToRouter(input) => self.run_router(now, input),
+                Message::ToDoor(input) => self.run_door(now, input),
+            }
+        }
+    }
+
+    fn run_node(&mut self, now: Time, id: NodeId, input: NodeInput) {
+        let node = self.nodes.get_mut(&id).and_then(|slot| slot.node.as_mut());
+        let Some(node) = node else {
+            self.refuse(id, input);
+            return;
+        };
+        node.handle(now, input);
+        self.drain_node(id);
+    }
+
+    pub(crate) fn drain_node(&mut self, id: NodeId) {
+        while let Some(effect) = self.nodes.get_mut(&id).and_then(NodeSlot::poll_effect) {
+            self.take_node_effect(id, effect);
+        }
+    }
+
+    /// Answers for a node that is down.
+    fn refuse(&mut self, node: NodeId, input: NodeInput) {
+        if let NodeInput::Call { from, call } = input {
+            let outcome = Err(NodeError::Unavailable { node });
+            let reply = NodeReply { id: call.id, outcome };
+            self.queue.extend(Message::reply(node, from, reply));
+        }
+    }
+
+    fn take_node_effect(&mut self, id: NodeId, effect: NodeEffect) {
+        let Some(number) = self.nodes.get(&id).map(|slot| slot.number) else { return };
+        match effect {
+            NodeEffect::Reply { to, reply } => self.queue.extend(Message::reply(id, to, reply)),
+            NodeEffect::Peer { to, call } => {
+                let from = crossdock_server::Party::Node(id);
+                self.queue.push_back(Message::call(to, from, call));
+            }
+            NodeEffect::Suspect { set, epoch, member } => self.expel(set, epoch, member),
+            NodeEffect::Disk(disk, request) => {
+                self.effects.push_back(HostEffect::Disk { number, disk, request });
+            }
+            NodeEffect::Index(request) => {
+                self.effects.push_back(HostEffect::Index { number, request });
+            }
+            NodeEffect::Opened(result) => {
+                let result = result.map(|_| ()).map_err(|error| error.to_string());
+                self.take_opened(id, number, result);
+            }
+            NodeEffect::Scrubbed(report) => self.take_scrubbed(number, report),
+            NodeEffect::Changes { .. } => {}
+            NodeEffect::Quiet => self.take_quiet(id),
+        }
+    }
+
+    fn run_router(&mut self, now: Time, input: RouterInput) {
+        self.router.handle(now, input);
+        while let Some(effect) = self.router.poll_effect() {
+            self.queue.extend(match effect {
+                RouterEffect::Site(site, call) => Some(Message::request(site, call)),
+                RouterEffect::Node(node, call) => {
+                    Some(Message::call(node, crossdock_server::Party::Router, call))
+                }
+                RouterEffect::CancelNode(node, id) => {
+                    let from = crossdock_server::Party::Router;
+                    Some(Message::ToNode(node, NodeInput::Cancel { from, id }))
+                }
+                RouterEffect::Reply(routed) => Some(Message::ToDoor(NfsInput::Reply(routed))),
+            });
+        }
+    }
+
+    fn run_door(&mut self, now: Time, input: NfsInput) {
+        self.door.handle(now, input);
+        while let Some(effect) = self.door.poll_effect() {
+            match effect {
+                NfsEffect::Router(call) => {
+                    self.requests += 1;
+                    self.queue.push_back(Message::ToRouter(RouterInput::Request(call)));
+                }
+                NfsEffect::Withdraw(id) => {
+                    self.queue.push_back(Message::ToRouter(RouterInput::Withdraw(id)));
+                }
+                effect => self.effects.push_back(HostEffect::Door(effect)),
+            }
+        }
+    }
+
+    fn take_timeout(&mut self, now: Time) {
+        for slot in self.nodes.values() {
+            if slot.node.as_ref().and_then(crossdock_server::Node::poll_timeout).is_some_and(|due| due <= now) {
+                let input = NodeInput::Store(StoreInput::Timeout);
+                self.queue.push_back(Message::ToNode(slot.id, input));
+            }
+        }
+        for (&id, site) in &self.sites {
+            if site.poll_timeout().is_some_and(|due| due <= now) {
+                self.queue.push_back(Message::ToSite(id, crossdock_site::SiteInput::Timeout));
+            }
+        }
+        if self.router.poll_timeout().is_some_and(|due| due <= now) {
+            self.queue.push_back(Message::ToRouter(RouterInput::Timeout));
+        }
+        if self.is_ready && self.space_due <= now {
+            self.tell_space(now);
+        }
+    }
+
+    /// Tells everybody about a new routing table.
+    pub(crate) fn spread_table(&mut self) {
+        self.table = Arc::new(self.registry.state().table());
+        for (&id, slot) in &self.nodes {
+            if slot.node.is_some() {
+                let input = NodeInput::Table(Arc::clone(&self.table));
+                self.queue.push_back(Message::ToNode(id, input));
+            }
+        }
+        for &id in self.sites.keys() {
+            let input = crossdock_site::SiteInput::Table(Arc::clone(&self.table));
+            self.queue.push_back(Message::ToSite(id, input));
+        }
+        let input = RouterInput::Table(Arc::clone(&self.table));
+        self.queue.push_back(Message::ToRouter(input));
+    }
+}
+
+impl NodeSlot {
+    fn poll_effect(&mut self) -> Option<NodeEffect> {
+        self.node.as_mut()?.poll_effect()
+    }
+
+    fn down(record: &crossdock_members::NodeRecord) -> Self {
+        Self {
+            id: NodeId(record.id),
+            number: record.number,
+            state: NodeState::Stopped,
+            boot: Boot(0),
+            node: None,
+            is_quiet: false,
+        }
+    }
+}

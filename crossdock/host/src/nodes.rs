@@ -1,0 +1,343 @@
+//! The nodes of this host: starting, stopping, and what state each is in.
+
+use std::sync::Arc;
+
+use crossdock_members::Change;
+use crossdock_names::{Incarnation, NodeId};
+use crossdock_peer::{NodeError, NodeReply};
+use crossdock_server::{Node, NodeInput};
+use crossdock_store::{ScrubReport, StoreConfig, StoreInput};
+use crossdock_types::{Time, WallTime};
+
+use crate::host::{Host, HostEffect};
+use crate::message::Message;
+use crate::watch::{HostStatus, NodeFigures, ScrubProgress};
+
+/// Blocks that one step of a scrub reads: a step must not hold up clients.
+const SCRUB_STEP_BLOCKS: u64 = 256;
+
+/// Which start of a node's store something belongs to: completions of disks
+/// that were opened for an earlier one are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Boot(pub u64);
+
+/// How the stores of this host are set up.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSettings {
+    /// Bytes of data that a node may hold.
+    pub capacity_bytes: u64,
+    /// Bytes of a new node's journal.
+    pub journal_bytes: u64,
+    /// Bytes of a node's read cache.
+    pub cache_bytes: usize,
+}
+
+/// What a node is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// Its store is being opened.
+    Opening,
+    /// It serves.
+    Running,
+    /// An administrator has stopped it.
+    Stopped,
+    /// Its store cannot be opened, for this reason.
+    Failed(String),
+}
+
+/// A node of this host.
+pub(crate) struct NodeSlot {
+    pub(crate) id: NodeId,
+    pub(crate) number: u32,
+    pub(crate) state: NodeState,
+    pub(crate) boot: Boot,
+    /// `None` while stopped or failed.
+    pub(crate) node: Option<Node>,
+    pub(crate) is_quiet: bool,
+}
+
+impl NodeState {
+    /// One word for `status`.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// How far a graceful stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drain {
+    /// No stop was asked for.
+    Serving,
+    /// Requests in progress are being finished.
+    Finishing,
+    /// Sites write what is in memory only.
+    Sites,
+    /// Nodes do.
+    Nodes,
+    /// All is quiet.
+    Done,
+}
+
+impl Host {
+    /// Numbers of the nodes that are not stopped by an administrator.
+    #[must_use]
+    pub fn nodes_to_start(&self) -> Vec<u32> {
+        let nodes = &self.registry.state().nodes;
+        nodes.iter().filter(|node| !node.stopped).map(|node| node.number).collect()
+    }
+
+    /// Whether node `number` can be started.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn can_start(&self, number: u32) -> Result<(), String> {
+        match self.slot(number)?.state {
+            NodeState::Stopped | NodeState::Failed(_) => Ok(()),
+            NodeState::Running | NodeState::Opening => Err(format!("node {number} is running already")),
+        }
+    }
+
+    /// Starts node `number`, whose disks and index the shell has opened as
+    /// `boot`; `incarnation` is a fresh random number.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn start_node(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        number: u32,
+        boot: Boot,
+        incarnation: u64,
+    ) -> Result<(), String> {
+        self.can_start(number)?;
+        let id = self.slot(number)?.id;
+        if self.is_ready {
+            self.raise_sets_of(id)?;
+            self.change(Change::NodeStopped { number, stopped: false })?;
+        }
+        let boot_number = Incarnation(incarnation);
+        let mut config = StoreConfig::new(id, boot_number, self.settings.capacity_bytes);
+        config.journal_bytes = self.settings.journal_bytes;
+        config.cache_bytes = self.settings.cache_bytes;
+        let node = Node::new(id, boot_number, config, Arc::clone(&self.table));
+        if let Some(slot) = self.nodes.get_mut(&id) {
+            slot.boot = boot;
+            slot.state = NodeState::Opening;
+            slot.node = Some(node);
+        }
+        self.spread_table();
+        self.drain_node(id);
+        self.pump(now, wall);
+        Ok(())
+    }
+
+    /// Stops node `number` at once. Where there are replicas they go on; what
+    /// was unstable on it is lost, and clients learn it from the write verifier.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn stop_node(&mut self, now: Time, wall: WallTime, number: u32) -> Result<(), String> {
+        let slot = self.slot(number)?;
+        let id = slot.id;
+        let Some(node) = &slot.node else {
+            return Err(format!("node {number} is not running"));
+        };
+        let callers: Vec<_> = node.callers().collect();
+        self.change(Change::NodeStopped { number, stopped: true })?;
+        let sets = self.registry.state().sets.clone();
+        for (set, record) in sets {
+            let members: Vec<u64> =
+                record.members.iter().copied().filter(|&member| member != id.0).collect();
+            if !members.is_empty() && members.len() < record.members.len() {
+                self.change(Change::SetMembers { set, expected: record.epoch, members })?;
+            }
+        }
+        if let Some(slot) = self.nodes.get_mut(&id) {
+            slot.state = NodeState::Stopped;
+            slot.node = None;
+        }
+        self.spread_table();
+        for (from, call) in callers {
+            let outcome = Err(NodeError::Unavailable { node: id });
+            self.queue.extend(Message::reply(id, from, NodeReply { id: call, outcome }));
+        }
+        self.pump(now, wall);
+        Ok(())
+    }
+
+    /// Begins a graceful stop: what is in progress is finished and written back;
+    /// [`HostEffect::Quiet`] comes when nothing is in memory only.
+    pub fn drain(&mut self, now: Time, wall: WallTime) {
+        if self.drain == Drain::Serving {
+            self.drain = Drain::Finishing;
+        }
+        self.advance(now, wall);
+    }
+
+    /// Starts a scrub of all running nodes.
+    ///
+    /// # Errors
+    /// One is at work already.
+    pub fn start_scrub(&mut self, now: Time, wall: WallTime) -> Result<(), String> {
+        if self.scrub.running {
+            return Err("a scrub is at work already; crossdock scrub shows it when it ends".to_owned());
+        }
+        let left = self.nodes.values().filter(|slot| slot.state == NodeState::Running);
+        self.scrub = ScrubProgress {
+            running: true,
+            left: left.map(|slot| slot.number).collect(),
+            ..ScrubProgress::default()
+        };
+        self.step_scrub();
+        self.pump(now, wall);
+        Ok(())
+    }
+
+    /// How far the last scrub has come.
+    #[must_use]
+    pub const fn scrub_progress(&self) -> &ScrubProgress {
+        &self.scrub
+    }
+
+    /// The host at a glance.
+    #[must_use]
+    pub fn status(&self) -> HostStatus {
+        let state = self.registry.state();
+        let mut nodes: Vec<NodeFigures> = self
+            .nodes
+            .values()
+            .map(|slot| NodeFigures {
+                number: slot.number,
+                id: slot.id.0,
+                state: slot.state.clone(),
+                store: slot.node.as_ref().map(|node| node.store().status()).unwrap_or_default(),
+            })
+            .collect();
+        nodes.sort_by_key(|node| node.number);
+        HostStatus {
+            ensemble: state.ensemble,
+            volume: state.volume,
+            replicas: state.replicas,
+            site_replicas: state.site_replicas,
+            table_epoch: state.table_epoch,
+            files: self.sites.values().map(|site| site.directory().cells() as u64).sum(),
+            requests: self.requests,
+            nodes,
+        }
+    }
+
+    pub(crate) fn take_store(&mut self, number: u32, boot: Boot, input: StoreInput) {
+        let slot = self.nodes.values().find(|slot| slot.number == number && slot.boot == boot);
+        if let Some(slot) = slot {
+            self.queue.push_back(Message::ToNode(slot.id, NodeInput::Store(input)));
+        }
+    }
+
+    pub(crate) fn take_opened(&mut self, id: NodeId, number: u32, result: Result<(), String>) {
+        if let Some(slot) = self.nodes.get_mut(&id) {
+            slot.state = match &result {
+                Ok(()) => NodeState::Running,
+                Err(reason) => NodeState::Failed(reason.clone()),
+            };
+            if result.is_err() {
+                slot.node = None;
+            }
+        }
+        self.effects.push_back(HostEffect::NodeOpened { number, result });
+    }
+
+    pub(crate) fn take_scrubbed(&mut self, number: u32, report: ScrubReport) {
+        self.scrub.blocks_checked += report.blocks;
+        self.scrub.findings.extend(report.findings.into_iter().map(|finding| {
+            format!(
+                "node {number}, object {}, offset {}: {}",
+                finding.object, finding.offset_bytes, finding.what
+            )
+        }));
+        if report.is_complete {
+            self.scrub.left.retain(|&left| left != number);
+        }
+        self.step_scrub();
+    }
+
+    /// Asks the next node for the next step; a node that is gone is left out.
+    fn step_scrub(&mut self) {
+        while let Some(&number) = self.scrub.left.first() {
+            let slot = self.nodes.values().find(|slot| slot.number == number);
+            if let Some(slot) = slot.filter(|slot| slot.state == NodeState::Running) {
+                let input = StoreInput::Scrub { blocks_max: SCRUB_STEP_BLOCKS };
+                self.queue.push_back(Message::ToNode(slot.id, NodeInput::Store(input)));
+                return;
+            }
+            self.scrub.left.remove(0);
+        }
+        self.scrub.running = false;
+    }
+
+    /// Steps that follow from the state as a whole: opening sites once the nodes
+    /// serve, and the phases of a graceful stop.
+    pub(crate) fn advance(&mut self, now: Time, wall: WallTime) {
+        if !self.is_ready {
+            self.open_sites(now);
+            self.pump(now, wall);
+        }
+        if self.drain == Drain::Finishing && self.router.requests() == 0 {
+            self.drain = Drain::Sites;
+            for site in self.sites.values_mut() {
+                site.settle(now, wall);
+            }
+            let ids: Vec<_> = self.sites.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.drain_site(id));
+            self.pump(now, wall);
+        }
+        if self.drain == Drain::Sites && self.sites.values().all(crossdock_site::Site::is_idle) {
+            self.drain = Drain::Nodes;
+            for slot in self.nodes.values().filter(|slot| slot.node.is_some()) {
+                let input = NodeInput::Store(StoreInput::Drain);
+                self.queue.push_back(Message::ToNode(slot.id, input));
+            }
+            self.pump(now, wall);
+        }
+        if self.drain == Drain::Nodes
+            && self.nodes.values().all(|slot| slot.is_quiet || slot.node.is_none())
+        {
+            self.drain = Drain::Done;
+            self.effects.push_back(HostEffect::Quiet);
+        }
+    }
+
+    pub(crate) fn take_quiet(&mut self, id: NodeId) {
+        if let Some(slot) = self.nodes.get_mut(&id) {
+            slot.is_quiet = true;
+        }
+    }
+
+    /// A primary that restarts gives no version that it may have given before.
+    fn raise_sets_of(&mut self, id: NodeId) -> Result<(), String> {
+        for (set, record) in self.registry.state().sets.clone() {
+            if record.members.first() == Some(&id.0) {
+                let members = record.members;
+                self.change(Change::SetMembers { set, expected: record.epoch, members })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), String> {
+        self.registry.change(change).map_err(|error| format!("cannot write the registry: {error}"))
+    }
+
+    fn slot(&self, number: u32) -> Result<&NodeSlot, String> {
+        self.nodes
+            .values()
+            .find(|slot| slot.number == number)
+            .ok_or_else(|| format!("there is no node {number}; crossdock status lists them"))
+    }
+}

@@ -1,0 +1,155 @@
+//! The sites of this host, and what the registry's state means for the door.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossdock_members::{Change, ExportRecord, Squash, State};
+use crossdock_names::{Epoch, ExportId, FileId, FileRef, NodeId, SetId, SiteId};
+use crossdock_nfs::{DoorConfig, DoorLimits, Export};
+use crossdock_peer::{SpaceUsage, WriterId};
+use crossdock_server::Party;
+use crossdock_site::{Site, SiteConfig, SiteEffect, SiteInput};
+use crossdock_types::{Time, WallTime};
+
+use crate::host::{Host, HostEffect};
+use crate::message::Message;
+use crate::nodes::NodeState;
+
+/// The site that holds the root directory.
+const ROOT_SITE: SiteId = SiteId(0);
+
+/// How often everybody is told about free space.
+const SPACE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a client's call may take before the client is asked to try again.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Files that a byte of capacity lets hope for: df -i shows capacity / 4 KiB.
+const BYTES_PER_FILE: u64 = 4096;
+
+/// Most files of a site: serials have 48 bits.
+const FILES_MAX: u64 = 1 << 48;
+
+impl Host {
+    /// Opens the root's site, once all nodes that shall run do. Other sites are
+    /// opened when they are first asked for.
+    pub(crate) fn open_sites(&mut self, now: Time) {
+        let waiting = self.nodes.values().any(|slot| slot.state == NodeState::Opening);
+        if !waiting && self.sites.is_empty() {
+            self.open_site(now, ROOT_SITE);
+        }
+    }
+
+    fn open_site(&mut self, now: Time, id: SiteId) {
+        let state = self.registry.state();
+        let mut config = SiteConfig::new(id, state.volume_id(), state.site_epoch(id));
+        config.writer = WriterId(self.instance());
+        config.new_volume = !state.opened_sites.contains(&id.0);
+        let site = Site::open(now, config, Arc::clone(&self.table));
+        self.sites.insert(id, site);
+        self.drain_site(id);
+    }
+
+    pub(crate) fn run_site(&mut self, now: Time, wall: WallTime, id: SiteId, input: SiteInput) {
+        if !self.sites.contains_key(&id) {
+            if !matches!(input, SiteInput::Request(_)) || usize::from(id.0) >= crossdock_names::SITES {
+                return;
+            }
+            self.open_site(now, id);
+        }
+        if let Some(site) = self.sites.get_mut(&id) {
+            site.handle(now, wall, input);
+        }
+        self.drain_site(id);
+    }
+
+    pub(crate) fn drain_site(&mut self, id: SiteId) {
+        while let Some(effect) = self.sites.get_mut(&id).and_then(Site::poll_effect) {
+            match effect {
+                SiteEffect::Node(node, call) => {
+                    self.queue.push_back(Message::call(node, Party::Site(id), call));
+                }
+                SiteEffect::Reply(reply) => self.queue.push_back(Message::answer(reply)),
+                SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),
+                SiteEffect::Opened(Err(error)) => {
+                    self.effects.push_back(HostEffect::Failed(format!("site {id}: {error}")));
+                }
+            }
+        }
+    }
+
+    fn take_site_opened(&mut self, id: SiteId) {
+        let known = self.registry.state().opened_sites.contains(&id.0);
+        if !known && let Err(error) = self.registry.change(Change::SiteOpened { site: id.0 }) {
+            self.effects.push_back(HostEffect::Failed(format!("cannot write the registry: {error}")));
+            return;
+        }
+        if id == ROOT_SITE {
+            self.is_ready = true;
+        }
+    }
+
+    /// A member failed to carry out a change: it leaves the set before the
+    /// change is answered. The last member never leaves.
+    pub(crate) fn expel(&mut self, set: SetId, epoch: Epoch, member: NodeId) {
+        let Some(record) = self.registry.state().sets.get(&set.0) else { return };
+        let members: Vec<u64> = record.members.iter().copied().filter(|&id| id != member.0).collect();
+        if members.is_empty() || record.epoch != epoch.0 || members.len() == record.members.len() {
+            return;
+        }
+        let change = Change::SetMembers { set: set.0, expected: epoch.0, members };
+        match self.registry.change(change) {
+            Ok(()) => self.spread_table(),
+            Err(error) => {
+                self.effects.push_back(HostEffect::Failed(format!("cannot write the registry: {error}")));
+            }
+        }
+    }
+
+    /// Tells the sites how much space there is.
+    pub(crate) fn tell_space(&mut self, now: Time) {
+        self.space_due = now + SPACE_INTERVAL;
+        let copies = u64::from(self.registry.state().replicas.max(1));
+        let (total, free) = self
+            .nodes
+            .values()
+            .filter_map(|slot| Some(slot.node.as_ref()?.store().status()))
+            .fold((0, 0), |(total, free), status| {
+                (total + status.capacity_bytes, free + status.free_bytes)
+            });
+        let usage = SpaceUsage {
+            total_bytes: total / copies,
+            free_bytes: free / copies,
+            total_files: (total / BYTES_PER_FILE).min(FILES_MAX),
+            free_files: (free / BYTES_PER_FILE).min(FILES_MAX),
+        };
+        for &id in self.sites.keys() {
+            self.queue.push_back(Message::ToSite(id, SiteInput::Space(usage)));
+        }
+    }
+}
+
+/// What the door is told when the host starts.
+pub(crate) fn door_config(state: &State) -> DoorConfig {
+    DoorConfig {
+        volume: state.volume_id(),
+        exports: state.exports.iter().map(export).collect(),
+        keys: state.handle_keys(),
+        patience: PATIENCE,
+        limits: DoorLimits::default(),
+    }
+}
+
+fn export(record: &ExportRecord) -> Export {
+    let root = FileRef { id: FileId::new(ROOT_SITE, 1), generation: 1 };
+    let mut export = Export::local(ExportId(record.id), record.path.as_bytes(), root);
+    // What was written into the registry had been parsed before.
+    export.networks = record.networks.iter().filter_map(|text| text.parse().ok()).collect();
+    export.read_only = record.read_only;
+    export.squash = match record.squash {
+        Squash::None => crossdock_nfs::Squash::None,
+        Squash::Root { uid, gid } => crossdock_nfs::Squash::Root { uid, gid },
+        Squash::All { uid, gid } => crossdock_nfs::Squash::All { uid, gid },
+    };
+    export
+}

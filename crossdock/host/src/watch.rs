@@ -1,0 +1,52 @@
+//! Figures of a host, for `status` and scrub.
+
+use crossdock_store::StoreStatus;
+
+use crate::NodeState;
+
+/// The host at a glance.
+#[derive(Clone, Debug)]
+pub struct HostStatus {
+    /// The ensemble's id.
+    pub ensemble: u64,
+    /// The volume's id.
+    pub volume: u64,
+    /// Copies of data.
+    pub replicas: u32,
+    /// Copies of site logs.
+    pub site_replicas: u32,
+    /// Epoch of the routing table.
+    pub table_epoch: u64,
+    /// Files and directories.
+    pub files: u64,
+    /// Requests of clients since the start.
+    pub requests: u64,
+    /// The nodes.
+    pub nodes: Vec<NodeFigures>,
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub struct NodeFigures {
+    /// Its place.
+    pub number: u32,
+    /// Its id.
+    pub id: u64,
+    /// What it is doing.
+    pub state: NodeState,
+    /// Its store's figures; zero while it does not run.
+    pub store: StoreStatus,
+}
+
+/// A scrub of all nodes.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubProgress {
+    /// Whether it is at work.
+    pub running: bool,
+    /// Blocks verified so far.
+    pub blocks_checked: u64,
+    /// Bad blocks: node, object, offset, what is wrong.
+    pub findings: Vec<String>,
+    /// Nodes that have still to be scrubbed, by number.
+    pub(crate) left: Vec<u32>,
+}

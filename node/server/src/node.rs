@@ -1,0 +1,405 @@
+//! The node's machine: takes calls, orders what it is primary for, carries them
+//! out on its own store and on the other members, and answers when *all*
+//! members have them.
+//!
+//! Reads of columns are served by the primary only: it alone knows which writes
+//! all members have.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crossdock_disk::DiskRequest;
+use crossdock_names::{
+    Epoch, Incarnation, NodeId, ObjectClass, ObjectId, RoutingTable, SetId, SiteId, Version,
+};
+use crossdock_peer::{
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, WriteContext,
+};
+use crossdock_store::{
+    ChangedRange, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
+    StoreEffect, StoreInput,
+};
+use crossdock_types::Time;
+
+use crate::ordering::Ordering;
+
+/// Who calls a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Party {
+    /// A gateway's router.
+    Router,
+    /// A site.
+    Site(SiteId),
+    /// Another node, as primary.
+    Node(NodeId),
+    /// The host itself (tools, scrub).
+    Host,
+}
+
+/// What can happen to a node.
+#[derive(Debug)]
+pub enum NodeInput {
+    /// A request.
+    Call {
+        /// Who asks.
+        from: Party,
+        /// What.
+        call: Call<NodeRequest>,
+    },
+    /// Nobody waits for that request any more.
+    Cancel {
+        /// Who had asked.
+        from: Party,
+        /// The call's id.
+        id: CallId,
+    },
+    /// Another member's answer to what this node sent as primary.
+    Reply {
+        /// Who answers.
+        from: NodeId,
+        /// What.
+        reply: NodeReply,
+    },
+    /// A routing table.
+    Table(Arc<RoutingTable>),
+    /// For the store.
+    Store(StoreInput),
+}
+
+/// What a node wants done.
+#[derive(Debug)]
+pub enum NodeEffect {
+    /// An answer.
+    Reply {
+        /// To whom.
+        to: Party,
+        /// What.
+        reply: NodeReply,
+    },
+    /// A change in the given order for another member.
+    Peer {
+        /// Which.
+        to: NodeId,
+        /// What.
+        call: Call<NodeRequest>,
+    },
+    /// A member did not carry out a change: it has to leave the set, by
+    /// compare-and-swap, before the change is answered.
+    Suspect {
+        /// The set.
+        set: SetId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The member.
+        member: NodeId,
+    },
+    /// A request to one of the node's disks.
+    Disk(StoreDisk, DiskRequest),
+    /// A request to the node's index.
+    Index(IndexRequest),
+    /// The store is open, or cannot be opened.
+    Opened(Result<OpenReport, OpenError>),
+    /// A step of the scrub ended.
+    Scrubbed(ScrubReport),
+    /// Objects with what changed in them.
+    Changes {
+        /// In the order of the objects.
+        changes: Vec<ChangedRange>,
+        /// Go on after this object, if there is more.
+        more_after: Option<ObjectId>,
+    },
+    /// The store holds nothing in memory only.
+    Quiet,
+}
+
+/// Largest number of calls that a node carries out at once.
+const CALLS_MAX: usize = 16_384;
+
+/// Suggested pause for callers of a node that is full.
+const RETRY_AFTER_MS: u32 = 20;
+
+/// A storage node.
+///
+/// Feed it with [`handle`](Self::handle), carry out all of
+/// [`poll_effect`](Self::poll_effect), call `handle` with
+/// `NodeInput::Store(StoreInput::Timeout)` at [`poll_timeout`](Self::poll_timeout).
+pub struct Node {
+    id: NodeId,
+    boot: Incarnation,
+    store: Store,
+    ordering: Ordering,
+    next_call: u64,
+    /// Calls by the number under which the store and the members know them.
+    pending: BTreeMap<CallId, Pending>,
+    /// Callers' numbers, for cancellation.
+    by_caller: BTreeMap<(Party, CallId), CallId>,
+    effects: VecDeque<NodeEffect>,
+}
+
+struct Pending {
+    from: Party,
+    id: CallId,
+    /// The store's answer, once there.
+    local: Option<Result<NodeAnswer, NodeError>>,
+    /// Members that have not answered yet.
+    waiting: BTreeSet<NodeId>,
+    /// Set for what this node orders.
+    ordered: Option<(SetId, Epoch, Version)>,
+}
+
+impl Node {
+    /// A node that opens its store. `boot` is new for each start.
+    #[must_use]
+    pub fn new(id: NodeId, boot: Incarnation, config: StoreConfig, table: Arc<RoutingTable>) -> Self {
+        let mut node = Self {
+            id,
+            boot,
+            store: Store::new(config),
+            ordering: Ordering::new(id, table),
+            next_call: 0,
+            pending: BTreeMap::new(),
+            by_caller: BTreeMap::new(),
+            effects: VecDeque::new(),
+        };
+        node.drain_store();
+        node
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, now: Time, input: NodeInput) {
+        match input {
+            NodeInput::Call { from, call } => self.handle_call(now, from, call),
+            NodeInput::Cancel { from, id } => {
+                if let Some(&internal) = self.by_caller.get(&(from, id)) {
+                    self.store.handle(now, StoreInput::Cancel(internal));
+                }
+            }
+            NodeInput::Reply { from, reply } => self.handle_member_reply(from, reply),
+            NodeInput::Table(table) => self.handle_table(table),
+            NodeInput::Store(input) => self.store.handle(now, input),
+        }
+        self.drain_store();
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<NodeEffect> {
+        self.effects.pop_front()
+    }
+
+    /// When the store wants a timeout.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.store.poll_timeout()
+    }
+
+    /// The store, for its figures.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn handle_call(&mut self, now: Time, from: Party, call: Call<NodeRequest>) {
+        let Call { id, deadline, request } = call;
+        let refused = if self.pending.len() >= CALLS_MAX {
+            Some(NodeError::Busy { retry_after_ms: RETRY_AFTER_MS })
+        } else {
+            self.start(now, from, id, deadline, request).err()
+        };
+        if let Some(error) = refused {
+            self.effects.push_back(NodeEffect::Reply {
+                to: from,
+                reply: NodeReply { id, outcome: Err(error) },
+            });
+        }
+    }
+
+    fn start(
+        &mut self,
+        now: Time,
+        from: Party,
+        id: CallId,
+        deadline: Time,
+        mut request: NodeRequest,
+    ) -> Result<(), NodeError> {
+        let ordered = self.prepare(from, &mut request)?;
+        self.next_call += 1;
+        let internal = CallId(self.next_call);
+        let waiting: BTreeSet<NodeId> = ordered
+            .iter()
+            .flat_map(|(_, others)| others.iter().copied())
+            .collect();
+        for &member in &waiting {
+            self.effects.push_back(NodeEffect::Peer {
+                to: member,
+                call: Call { id: internal, deadline, request: request.clone() },
+            });
+        }
+        if let NodeRequest::Commit { incarnation, .. } = &mut request
+            && !matches!(from, Party::Site(_))
+        {
+            // The set's epoch has been checked; the store knows only its boot.
+            *incarnation = self.boot;
+        }
+        self.by_caller.insert((from, id), internal);
+        self.pending.insert(
+            internal,
+            Pending {
+                from,
+                id,
+                local: None,
+                waiting,
+                ordered: ordered.map(|(key, _)| key),
+            },
+        );
+        let call = Call { id: internal, deadline, request };
+        self.store.handle(now, StoreInput::Request(call));
+        Ok(())
+    }
+
+    /// Checks the right to ask, and gives a version where this node orders.
+    /// Returns what was ordered and the other members.
+    #[expect(clippy::type_complexity, reason = "the two halves of a pending entry")]
+    fn prepare(
+        &mut self,
+        from: Party,
+        request: &mut NodeRequest,
+    ) -> Result<Option<((SetId, Epoch, Version), Vec<NodeId>)>, NodeError> {
+        if let Some(((object, context), order)) = change_of(request) {
+            return match *order {
+                Order::Given(version) => {
+                    self.ordering.check_given(&object, version)?;
+                    Ok(None)
+                }
+                Order::Primary => {
+                    let turn = self.ordering.give(&object, &context)?;
+                    *order = Order::Given(turn.version);
+                    Ok(Some(((turn.set, turn.set_epoch, turn.version), turn.others)))
+                }
+            };
+        }
+        match request {
+            NodeRequest::Commit { object, incarnation } if from == Party::Router => {
+                let (set, epoch) = self.ordering.primary_of(object)?;
+                if *incarnation != Incarnation(epoch.0) {
+                    return Err(NodeError::Lost { current: Incarnation(epoch.0) });
+                }
+                let others = self.ordering.others(set);
+                Ok(Some(((set, epoch, Version::NONE), others)))
+            }
+            NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
+                if from == Party::Router && object.class == ObjectClass::Column =>
+            {
+                self.ordering.primary_of(object)?;
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn handle_member_reply(&mut self, from: NodeId, reply: NodeReply) {
+        let Some(pending) = self.pending.get_mut(&reply.id) else {
+            return; // Answered before the member left the set.
+        };
+        let Some((set, epoch, _)) = pending.ordered else { return };
+        match reply.outcome {
+            Ok(_) => {
+                pending.waiting.remove(&from);
+            }
+            Err(_) if !self.ordering.is_member(set, from) => {
+                pending.waiting.remove(&from);
+            }
+            // The member stays in `waiting` until it has left the set.
+            Err(_) => self.effects.push_back(NodeEffect::Suspect { set, epoch, member: from }),
+        }
+        self.finish(reply.id);
+    }
+
+    fn handle_table(&mut self, table: Arc<RoutingTable>) {
+        self.ordering.take_table(table);
+        let ids: Vec<CallId> = self.pending.keys().copied().collect();
+        for id in ids {
+            if let Some(pending) = self.pending.get_mut(&id)
+                && let Some((set, ..)) = pending.ordered
+            {
+                let ordering = &self.ordering;
+                pending.waiting.retain(|&member| ordering.is_member(set, member));
+            }
+            self.finish(id);
+        }
+    }
+
+    fn drain_store(&mut self) {
+        while let Some(effect) = self.store.poll_effect() {
+            match effect {
+                StoreEffect::Disk(disk, request) => {
+                    self.effects.push_back(NodeEffect::Disk(disk, request));
+                }
+                StoreEffect::Index(request) => self.effects.push_back(NodeEffect::Index(request)),
+                StoreEffect::Opened(result) => self.effects.push_back(NodeEffect::Opened(result)),
+                StoreEffect::Scrubbed(report) => {
+                    self.effects.push_back(NodeEffect::Scrubbed(report));
+                }
+                StoreEffect::Changes { changes, more_after } => {
+                    self.effects.push_back(NodeEffect::Changes { changes, more_after });
+                }
+                StoreEffect::Quiet => self.effects.push_back(NodeEffect::Quiet),
+                StoreEffect::Reply(reply) => {
+                    if let Some(pending) = self.pending.get_mut(&reply.id) {
+                        pending.local = Some(reply.outcome);
+                        self.finish(reply.id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers the call if its own store and all members have answered.
+    fn finish(&mut self, internal: CallId) {
+        let ready = self
+            .pending
+            .get(&internal)
+            .is_some_and(|pending| pending.local.is_some() && pending.waiting.is_empty());
+        if !ready {
+            return;
+        }
+        let Some(pending) = self.pending.remove(&internal) else { return };
+        self.by_caller.remove(&(pending.from, pending.id));
+        let Some(mut outcome) = pending.local else { return };
+        if let (Some((_, epoch, _)), Ok(NodeAnswer::Written { incarnation, .. })) =
+            (pending.ordered, &mut outcome)
+        {
+            *incarnation = Incarnation(epoch.0);
+        }
+        self.effects.push_back(NodeEffect::Reply {
+            to: pending.from,
+            reply: NodeReply { id: pending.id, outcome },
+        });
+    }
+
+    /// Who waits for an answer: they are told that the node is gone when it is
+    /// dropped.
+    pub fn callers(&self) -> impl Iterator<Item = (Party, CallId)> {
+        self.pending.values().map(|pending| (pending.from, pending.id))
+    }
+
+    /// The node's id.
+    #[must_use]
+    pub const fn id(&self) -> NodeId {
+        self.id
+    }
+}
+
+/// Object, context and order of a request that changes something and is ordered
+/// by a version. (Appends and seals are ordered by their fence.)
+fn change_of(
+    request: &mut NodeRequest,
+) -> Option<((ObjectId, WriteContext), &mut Order)> {
+    match request {
+        NodeRequest::Create { object, context, order, .. }
+        | NodeRequest::Write { object, context, order, .. }
+        | NodeRequest::Truncate { object, context, order, .. }
+        | NodeRequest::Zero { object, context, order, .. }
+        | NodeRequest::Remove { object, context, order } => Some(((*object, *context), order)),
+        _ => None,
+    }
+}
