@@ -79,20 +79,21 @@ impl Backing {
     ) -> Vec<BackingWrite> {
         fragments.sort_by_key(|(block, _)| block.unit);
         let mut writes: Vec<BackingWrite> = Vec::new();
+        let mut first_unit = 0;
         let mut end_unit = None;
         for (block, bytes) in fragments {
             let (object, offset_bytes) = self.place(block.unit);
+            let within = (block.unit - first_unit) as usize * UNIT_BYTES as usize;
             let joined = writes.last_mut().filter(|last| {
                 end_unit == Some(block.unit)
                     && last.object == object
-                    && (offset_bytes - last.offset_bytes) as usize + bytes.len()
-                        <= OBJECT_IO_BYTES_MAX
+                    && within + bytes.len() <= OBJECT_IO_BYTES_MAX
             });
             if let Some(last) = joined {
-                let gap = (offset_bytes - last.offset_bytes) as usize - last.payload.len();
-                last.payload.push_zeros(gap);
+                last.payload.push_zeros(within - last.payload.len());
                 last.payload.push(bytes);
             } else {
+                first_unit = block.unit;
                 writes.push(BackingWrite {
                     object,
                     offset_bytes,
@@ -100,13 +101,12 @@ impl Backing {
                     version,
                 });
             }
-            let slack = (block.units() * UNIT_BYTES) as usize - usize::from(block.stored);
-            let to_block = usize::from(block.stored).next_multiple_of(NODE_BLOCK_BYTES)
-                - usize::from(block.stored);
+            let stored = usize::from(block.stored);
+            let whole_blocks = stored.next_multiple_of(NODE_BLOCK_BYTES);
             if let Some(last) = writes.last_mut()
-                && to_block <= slack
+                && whole_blocks <= (block.units() * UNIT_BYTES) as usize
             {
-                last.payload.push_zeros(to_block);
+                last.payload.push_zeros(whole_blocks - stored);
             }
             end_unit = block.unit.checked_add(block.units());
         }

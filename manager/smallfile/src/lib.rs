@@ -23,6 +23,7 @@
 
 mod backing;
 mod checkpoint;
+mod figures;
 mod machine;
 mod map;
 mod overlay;
@@ -34,9 +35,8 @@ mod tail;
 mod write;
 
 pub use checkpoint::{Checkpoint, CheckpointState};
-pub use machine::{
-    INLINE_BYTES_MAX, MemoryFigures, SmallFiles, SmallFilesConfig, SpaceFigures, Standing,
-};
+pub use figures::{MemoryFigures, SpaceFigures};
+pub use machine::{INLINE_BYTES_MAX, SmallFiles, SmallFilesConfig, Standing};
 pub use plan::{
     BackingRead, BackingWrite, Change, Corrupt, Fetched, FragmentCheck, Plan, ReadPiece, ReadPlan,
     ReadTicket, Sequence, SmallFileError, Write,

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use crossdock_names::{FileId, SiteId, Version};
+use crossdock_names::{SiteId, Version};
 
 use crate::backing::Backing;
 use crate::map::{BLOCK_BYTES, Block, Blocks, Maps};
 use crate::overlay::{END, Overlay};
 use crate::record::{Body, Record};
-use crate::space::{BLOCK_UNITS, Space, UNIT_BYTES};
+use crate::space::{BLOCK_UNITS, Space};
 use crate::{Change, ReadTicket, RecordError, RecordSummary, Sequence};
 
 /// A stable write of up to this many bytes goes into the log record
@@ -65,35 +65,6 @@ pub enum Standing {
 /// fail within the time that a reply waits.
 const VOID_REMEMBERED_MAX: usize = 4096;
 
-/// Where the bytes of the backing objects are:
-/// `backing = allocated + pending + free`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpaceFigures {
-    /// End of the newest backing object, all before it counted whole.
-    pub backing_bytes: u64,
-    /// In fragments of files.
-    pub allocated_bytes: u64,
-    /// Freed, but not to be reused yet.
-    pub pending_bytes: u64,
-    /// Free for new fragments.
-    pub free_bytes: u64,
-}
-
-/// What the small files of a site cost in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryFigures {
-    /// Files that have a map record.
-    pub files: usize,
-    /// Bytes of the map records.
-    pub map_bytes: usize,
-    /// Bytes of pieces that are in the log only (with their overhead).
-    pub inlined_bytes: usize,
-    /// Unstable bytes (with their overhead).
-    pub unstable_bytes: usize,
-    /// Bytes on their way to backing objects.
-    pub in_flight_bytes: usize,
-}
-
 /// The small files of a site; see the crate's page for how a site drives it.
 ///
 /// A file with backing writes under way takes no other durable change until
@@ -126,8 +97,8 @@ pub struct SmallFiles {
     pub(crate) in_flight_bytes: usize,
     /// The change whose backing writes are under way, by file.
     pub(crate) busy: BTreeMap<u64, u64>,
-    pending: VecDeque<PendingFree>,
-    pending_units: u64,
+    pub(crate) pending: VecDeque<PendingFree>,
+    pub(crate) pending_units: u64,
     reads: BTreeSet<u64>,
     next_read: u64,
     /// Changes that became void lately.
@@ -161,12 +132,12 @@ pub(crate) struct FileInFlight {
 
 /// A fragment that was freed, but may still be needed.
 #[derive(Debug)]
-struct PendingFree {
+pub(crate) struct PendingFree {
     freed_by: u64,
     /// Reads below this number may be reading it.
     reads_below: u64,
-    unit: u32,
-    units: u32,
+    pub(crate) unit: u32,
+    pub(crate) units: u32,
 }
 
 impl SmallFiles {
@@ -283,12 +254,19 @@ impl SmallFiles {
         }
     }
 
-    /// What a record is about, for a [`crate::ReplayTail`].
+    /// What a record is about, for a [`crate::ReplayTail`]; to be called once
+    /// for every record of the log, in order, before it is pushed there.
     ///
     /// # Errors
     /// [`RecordError`].
-    pub fn summary(&self, record: &[u8]) -> Result<RecordSummary, RecordError> {
-        Record::decode(record).map(|record| record.summary(self.backing))
+    pub fn summary(&mut self, record: &[u8]) -> Result<RecordSummary, RecordError> {
+        let record = Record::decode(record)?;
+        // Noted here, since it holds even if the tail drops the record as void:
+        // space that was reused because of it is claimed by later records.
+        self.marked_below = self.marked_below.max(record.written_below);
+        self.marked_below_durable = self.marked_below;
+        self.release_pending();
+        Ok(record.summary(self.backing))
     }
 
     /// Applies a record of the log that has come out of the tail; one that the
@@ -307,87 +285,6 @@ impl SmallFiles {
         self.marked_below_durable = self.marked_below;
         self.release_pending();
         Ok(())
-    }
-
-    /// Bytes that a file takes in backing objects and in the log.
-    #[must_use]
-    pub fn used_bytes(&self, file: FileId) -> u64 {
-        let blocks = self.maps.get(file.serial());
-        let units: u64 = blocks
-            .iter()
-            .map(|(_, block)| u64::from(block.units()))
-            .sum();
-        let inlined: usize = self
-            .inlined
-            .of(file.serial())
-            .map(|(_, bytes)| bytes.len())
-            .sum();
-        units * u64::from(UNIT_BYTES) + inlined as u64
-    }
-
-    /// Where the backing bytes are.
-    #[must_use]
-    pub const fn space(&self) -> SpaceFigures {
-        let (end, free) = (self.space.end_units(), self.space.free_units());
-        let unit_bytes = UNIT_BYTES as u64;
-        SpaceFigures {
-            backing_bytes: end * unit_bytes,
-            allocated_bytes: (end - free - self.pending_units) * unit_bytes,
-            pending_bytes: self.pending_units * unit_bytes,
-            free_bytes: free * unit_bytes,
-        }
-    }
-
-    /// What it costs in memory.
-    #[must_use]
-    pub fn memory(&self) -> MemoryFigures {
-        MemoryFigures {
-            files: self.maps.files(),
-            map_bytes: self.maps.memory_bytes(),
-            inlined_bytes: self.inlined.charged_bytes(),
-            unstable_bytes: self.unstable.charged_bytes(),
-            in_flight_bytes: self.in_flight_bytes,
-        }
-    }
-
-    /// Proves that fragments of files, pending and free places tile the
-    /// backing space exactly: for checkers and tests; reads every record.
-    ///
-    /// # Errors
-    /// Says where they overlap or leave a gap.
-    pub fn check_space(&self) -> Result<(), String> {
-        let mut places: Vec<(u64, u64, &str)> = Vec::new();
-        for (_, blocks) in self.maps.iter() {
-            let place = |(_, block): (usize, Block)| {
-                (u64::from(block.unit), u64::from(block.units()), "file")
-            };
-            places.extend(blocks.iter().map(place));
-        }
-        let pending = |free: &PendingFree| (u64::from(free.unit), u64::from(free.units), "pending");
-        places.extend(self.pending.iter().map(pending));
-        places.extend(
-            self.space
-                .free_places()
-                .map(|(unit, units)| (unit, units, "free")),
-        );
-        places.sort_unstable();
-        let mut next = 0;
-        for (unit, units, kind) in places {
-            if unit != next {
-                return Err(format!(
-                    "a {kind} place begins at unit {unit}, the one before ends at {next}"
-                ));
-            }
-            next = unit + units;
-        }
-        if next == self.space.end_units() {
-            Ok(())
-        } else {
-            Err(format!(
-                "places end at unit {next}, the space at {}",
-                self.space.end_units()
-            ))
-        }
     }
 
     /// The bounds in force.

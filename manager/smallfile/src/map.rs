@@ -15,7 +15,9 @@ pub(crate) const BLOCK_BYTES: u32 = 8 << 10;
 pub(crate) const BLOCKS: usize = 8;
 
 /// Map records in a chunk.
-pub(crate) const CHUNK_FILES: u64 = 64;
+pub(crate) const CHUNK_FILES: u64 = RECORDS as u64;
+
+const RECORDS: usize = 64;
 
 /// The fragment of one logical block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,11 +143,11 @@ impl Record {
     }
 }
 
-/// [`CHUNK_FILES`] map records of neighbouring serials.
+/// 64 map records of neighbouring serials.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     files: usize,
-    records: [Record; CHUNK_FILES as usize],
+    records: [Record; RECORDS],
 }
 
 impl Chunk {
@@ -186,7 +188,7 @@ impl Maps {
         let chunk = Arc::make_mut(self.chunks.entry(key).or_insert_with(|| {
             Arc::new(Chunk {
                 files: 0,
-                records: [const { Record::Empty }; CHUNK_FILES as usize],
+                records: [const { Record::Empty }; RECORDS],
             })
         }));
         let place = &mut chunk.records[index_of(serial)];

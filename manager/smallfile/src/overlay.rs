@@ -10,7 +10,9 @@ use crossdock_names::SMALL_FILE_THRESHOLD_BYTES;
 pub(crate) const PIECE_OVERHEAD_BYTES: usize = 128;
 
 /// End of the range that a small-file site holds.
-pub(crate) const END: u32 = SMALL_FILE_THRESHOLD_BYTES as u32;
+pub(crate) const END: u32 = 64 << 10;
+
+const _: () = assert!(END as u64 == SMALL_FILE_THRESHOLD_BYTES);
 
 /// Pieces by file and offset; they never overlap within a file.
 #[derive(Clone, Debug, Default)]

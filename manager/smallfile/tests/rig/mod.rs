@@ -1,5 +1,7 @@
 //! A site, its log and its nodes, all lossy, around [`SmallFiles`].
 
+mod event;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -11,100 +13,26 @@ use crossdock_smallfile::{
 };
 use crossdock_types::Payload;
 
+pub(crate) use event::Event;
+
 const THRESHOLD: usize = 64 << 10;
 const SITE: SiteId = SiteId(3);
 const SERIALS: [u64; 5] = [1, 2, 63, 64, 1 << 40];
 
-/// What happens next.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    Write {
-        file: usize,
-        start: usize,
-        length: usize,
-        stable: bool,
-    },
-    Commit {
-        file: usize,
-    },
-    Truncate {
-        file: usize,
-        size: usize,
-    },
-    Flush {
-        bytes_max: usize,
-    },
-    Mark,
-    LogDurable {
-        records: usize,
-    },
-    BackingDone {
-        which: usize,
-    },
-    BackingFails {
-        which: usize,
-    },
-    Read {
-        file: usize,
-        start: usize,
-        length: usize,
-        slow: bool,
-    },
-    SlowReadsEnd,
-    Checkpoint {
-        bytes_max: usize,
-    },
-    Crash {
-        seed: u16,
-    },
-}
-
-impl Event {
-    pub(crate) fn from_numbers((kind, a, b, c): (u8, u16, u16, u16)) -> Self {
-        let (a, b) = (usize::from(a), usize::from(b));
-        let file = usize::from(c) % SERIALS.len();
-        // Lengths favour small ones, offsets the edges of blocks.
-        let length = [1, 100, 128, 4096, 4097, 8192, 20_000, 65_536][b % 8].min(1 + b);
-        let start = if a % 3 == 0 { a / 8192 * 8192 } else { a };
-        let start = start.min(THRESHOLD - length);
-        match kind % 32 {
-            0..=10 => Self::Write {
-                file,
-                start,
-                length,
-                stable: c >= 1 << 14,
-            },
-            11..=12 => Self::Commit { file },
-            13..=14 => Self::Truncate {
-                file,
-                size: if b % 3 == 0 { 0 } else { a },
-            },
-            15..=16 => Self::Flush { bytes_max: a },
-            17 => Self::Mark,
-            18..=20 => Self::LogDurable { records: 1 + a % 8 },
-            21..=23 => Self::BackingDone { which: a },
-            24 => Self::BackingFails { which: a },
-            25..=27 => Self::Read {
-                file,
-                start,
-                length,
-                slow: c % 2 == 0,
-            },
-            28 => Self::SlowReadsEnd,
-            29..=30 => Self::Checkpoint {
-                bytes_max: 1 + a % 500,
-            },
-            _ => Self::Crash { seed: c },
-        }
-    }
+/// How a change changes the content of a file.
+#[derive(Clone, Debug)]
+enum What {
+    /// These bytes, from an offset.
+    Bytes(usize, Vec<Option<u8>>),
+    /// Nothing from here on.
+    End(usize),
 }
 
 /// What a change does to the model.
 #[derive(Clone, Debug)]
 struct Effect {
     file: usize,
-    /// Bytes from an offset, or the end of the file.
-    what: Result<(usize, Vec<Option<u8>>), usize>,
+    what: What,
     unstable_before: Vec<(usize, u8)>,
 }
 
@@ -229,7 +157,7 @@ impl Rig {
         match self.plan(|files, fetched| files.plan_write(&write, fetched)) {
             Some(Plan::Change(change)) => {
                 let bytes = bytes.into_iter().map(Some).collect();
-                self.accept(change, Some((file, Ok((start, bytes)))));
+                self.accept(change, Some((file, What::Bytes(start, bytes))));
             }
             Some(Plan::Done { after }) => {
                 assert!(!stable && after.is_none(), "a stable write needs a record");
@@ -249,7 +177,7 @@ impl Rig {
         match plan {
             Some(Plan::Change(change)) => {
                 let bytes = self.unstable[file].clone();
-                self.accept(change, Some((file, Ok((0, bytes)))));
+                self.accept(change, Some((file, What::Bytes(0, bytes))));
             }
             Some(Plan::Done { .. }) => assert!(!any, "unstable bytes were forgotten"),
             _ => {}
@@ -259,7 +187,7 @@ impl Rig {
     fn truncate(&mut self, file: usize, size: usize) {
         let id = FileId::new(SITE, SERIALS[file]);
         match self.plan(|files, _| Ok(files.plan_truncate(id, size as u64))) {
-            Some(Plan::Change(change)) => self.accept(change, Some((file, Err(size)))),
+            Some(Plan::Change(change)) => self.accept(change, Some((file, What::End(size)))),
             Some(Plan::Done { .. }) => {
                 assert!(self.visible(file)[size..].iter().all(|&byte| byte == 0));
             }
@@ -293,11 +221,7 @@ impl Rig {
         panic!("planning does not come to an end");
     }
 
-    fn accept(
-        &mut self,
-        change: Change,
-        effect: Option<(usize, Result<(usize, Vec<Option<u8>>), usize>)>,
-    ) {
+    fn accept(&mut self, change: Change, effect: Option<(usize, What)>) {
         self.files.accept(&change);
         for write in &change.writes {
             let within = write.offset_bytes + write.payload.len() as u64;
@@ -308,8 +232,8 @@ impl Rig {
         }
         let effect = effect.map(|(file, what)| {
             let range = match &what {
-                Ok((start, bytes)) => *start..start + bytes.len(),
-                Err(size) => *size..THRESHOLD,
+                What::Bytes(start, bytes) => *start..start + bytes.len(),
+                What::End(size) => *size..THRESHOLD,
             };
             let taken =
                 range.filter_map(|at| self.unstable[file][at].take().map(|byte| (at, byte)));
@@ -577,12 +501,12 @@ impl Rig {
 fn apply(content: &mut [Vec<u8>], effect: &Effect) {
     let content = &mut content[effect.file];
     match &effect.what {
-        Ok((start, bytes)) => {
+        What::Bytes(start, bytes) => {
             for (place, byte) in content[*start..].iter_mut().zip(bytes) {
                 *place = byte.unwrap_or(*place);
             }
         }
-        Err(size) => content[*size..].fill(0),
+        What::End(size) => content[*size..].fill(0),
     }
 }
 
