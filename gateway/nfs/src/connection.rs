@@ -17,6 +17,8 @@ pub(crate) struct Connection {
     pub(crate) callers: CallerCache,
     /// Not read from until there is room.
     pub(crate) is_paused: bool,
+    /// In the door's queue of those that wait for room.
+    pub(crate) is_waiting: bool,
     /// Replies for the next send.
     pub(crate) outbox: Vec<Bytes>,
     /// Bytes of replies that are not gone yet.
@@ -34,6 +36,7 @@ impl Connection {
             peer,
             callers: CallerCache::default(),
             is_paused: false,
+            is_waiting: false,
             outbox: Vec::new(),
             unsent_bytes: 0,
             calls: 0,

@@ -198,7 +198,8 @@ impl NfsDoor {
                 return;
             };
             if is_full || !connection.has_room(&self.config.limits) {
-                if is_full {
+                if is_full && !connection.is_waiting {
+                    connection.is_waiting = true;
                     self.waiting.push_back(id);
                 }
                 if !connection.is_paused {
@@ -225,11 +226,19 @@ impl NfsDoor {
         }
     }
 
-    /// Lets those go on that waited for room: the connection that made it, and
-    /// others in the order in which they began to wait.
+    /// Lets those go on that wait for room, in the order in which they began to
+    /// wait; `id` has just made some.
     fn after_room(&mut self, now: Time, id: ConnId) {
-        if self.connections.get(&id).is_some_and(|c| c.is_paused) {
-            self.pump(now, id);
+        if let Some(connection) = self.connections.get_mut(&id)
+            && connection.is_paused
+            && !connection.is_waiting
+        {
+            if self.waiting.is_empty() {
+                self.pump(now, id);
+            } else {
+                connection.is_waiting = true;
+                self.waiting.push_back(id);
+            }
         }
         self.wake_waiting(now);
     }
@@ -238,7 +247,8 @@ impl NfsDoor {
         while self.has_room()
             && let Some(id) = self.waiting.pop_front()
         {
-            if self.connections.get(&id).is_some_and(|c| c.is_paused) {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.is_waiting = false;
                 self.pump(now, id);
             }
         }
@@ -261,6 +271,9 @@ impl NfsDoor {
             return;
         };
         self.bytes -= connection.unsent_bytes;
+        if connection.is_waiting {
+            self.waiting.retain(|waiting| *waiting != id);
+        }
         for (call, pending) in &self.calls {
             let is_its = matches!(pending.origin, Origin::Stream(of, _) if of == id);
             if is_its && matches!(pending.then, Then::Nfs(Expected::Plain(Procedure::Read))) {

@@ -19,9 +19,18 @@ const IO_BYTES_MULTIPLE: u32 = 4096;
 /// The reply to a call of which `expected` is known.
 pub(crate) fn reply(view: &View<'_>, expected: &Expected, routed: RoutedReply) -> Reply {
     let RoutedReply { reply, verifier } = routed;
-    match &reply.outcome {
-        Err(error) => failure(view, expected, &reply, status(*error)),
-        Ok(_) => success(view, expected, reply, WriteVerifier(verifier)),
+    match reply.outcome {
+        Err(error) => failure(view, expected, &reply, status(error)),
+        // Bulk data moves on without touching its reference counts.
+        Ok(SiteAnswer::Read {
+            payload,
+            end_of_file,
+        }) if expected.procedure() == Procedure::Read => Reply::Read(Ok(reply::Read {
+            attributes: view.after(&reply.subject),
+            is_end: end_of_file,
+            data: payload,
+        })),
+        Ok(ref answer) => success(view, expected, &reply, answer, WriteVerifier(verifier)),
     }
 }
 
@@ -63,15 +72,12 @@ fn failure(view: &View<'_>, expected: &Expected, reply: &SiteReply, status: Stat
 fn success(
     view: &View<'_>,
     expected: &Expected,
-    reply: SiteReply,
+    reply: &SiteReply,
+    answer: &SiteAnswer,
     verifier: WriteVerifier,
 ) -> Reply {
     let subject = &reply.subject;
-    let (procedure, answer) = match &reply.outcome {
-        Ok(answer) => (expected.procedure(), answer),
-        Err(_) => return failure(view, expected, &reply, Status::ServerFault),
-    };
-    match (procedure, answer) {
+    match (expected.procedure(), answer) {
         (Procedure::Getattr, _) => Reply::Getattr(match view.after(subject) {
             Some(attributes) => Ok(attributes),
             None => Err(Status::ServerFault.into()),
@@ -79,8 +85,8 @@ fn success(
         (Procedure::Setattr, _) => Reply::Setattr(Ok(view.wcc(subject))),
         (Procedure::Remove, _) => Reply::Remove(Ok(view.wcc(subject))),
         (Procedure::Rmdir, _) => Reply::Rmdir(Ok(view.wcc(subject))),
-        (Procedure::Rename, _) => Reply::Rename(Ok(renamed(view, expected, &reply))),
-        (Procedure::Link, _) => Reply::Link(Ok(linked(view, &reply))),
+        (Procedure::Rename, _) => Reply::Rename(Ok(renamed(view, expected, reply))),
+        (Procedure::Link, _) => Reply::Link(Ok(linked(view, reply))),
         (Procedure::Commit, _) => Reply::Commit(Ok(reply::Commit {
             file: view.wcc(subject),
             verifier,
@@ -111,17 +117,6 @@ fn success(
                 target: target.clone(),
             }))
         }
-        (
-            Procedure::Read,
-            SiteAnswer::Read {
-                payload,
-                end_of_file,
-            },
-        ) => Reply::Read(Ok(reply::Read {
-            attributes: view.after(subject),
-            is_end: *end_of_file,
-            data: payload.clone(),
-        })),
         (Procedure::Fsstat, SiteAnswer::Space(space)) => Reply::Fsstat(Ok(reply::Fsstat {
             attributes: view.after(subject),
             total_bytes: space.total_bytes,
@@ -132,7 +127,7 @@ fn success(
             available_files: space.free_files,
             invariant_seconds: 0,
         })),
-        _ => by_expected(view, expected, &reply, answer, verifier),
+        _ => by_expected(view, expected, reply, answer, verifier),
     }
 }
 

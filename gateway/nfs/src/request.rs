@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use crossdock_limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use crossdock_names::{FileHandle, FileRef, HandleKeys, Incarnation, VolumeId};
-use crossdock_nfs3::call::{self, CreateHow, Special, StableHow};
+use crossdock_nfs3::call::{self, CreateHow, Special, StableHow, access};
 use crossdock_nfs3::{Call, Handle, Location, Procedure, Status};
 use crossdock_peer::{CreateMode, FileKind, SiteOperation, Stability};
 
@@ -103,6 +103,11 @@ impl<'a> Reader<'a> {
             Call::Access(call::Access { object, wanted }) => {
                 let handle = self.open(object)?;
                 let file = handle.0.file;
+                let wanted = if handle.1.read_only {
+                    wanted & !(access::MODIFY | access::EXTEND | access::DELETE)
+                } else {
+                    wanted
+                };
                 (handle, SiteOperation::Access { file, wanted }, plain)
             }
             Call::Readlink(call::Readlink { symlink }) => {
