@@ -1,1 +1,45 @@
-//! A site: its log, checkpoints and duplicates, hosting the site's state machines.
+//! A site: one log that carries three roles, so that an operation is one
+//! atomic record whatever it touches.
+//!
+//! - **directory** (`manager/directory`): names and attributes;
+//! - **small files** (`manager/smallfile`): bytes below the threshold;
+//! - **coordinator**: intentions to remove, truncate and make the columns of
+//!   larger files, re-driven until every node has answered (Slice 3.3.2).
+//!
+//! [`Site`] is a sans-io machine. The log, the checkpoints and the small
+//! files' backing objects lie in objects on every node of the site's replica
+//! set; the memory here follows from them (CONSISTENCY 2). A reply leaves only
+//! when the log is durable up to everything that it shows.
+//!
+//! | file | what |
+//! |---|---|
+//! | `site.rs` | the machine: inputs, effects, order of work |
+//! | `names.rs`, `content.rs`, `small.rs` | operations on names, on bulk content, on small files |
+//! | `commit.rs` | one operation becomes one record; replies wait for it |
+//! | `record.rs`, `replies.rs` | layout of records and of remembered replies |
+//! | `log.rs`, `calls.rs` | appends to the log objects; node calls with retries |
+//! | `open.rs`, `replay.rs` | opening: seal, make equal, load, replay |
+//! | `checkpoint.rs`, `chunks.rs` | checkpoints without stopping |
+//! | `duplicates.rs`, `intentions.rs` | what must happen once; what must be finished |
+
+mod calls;
+mod checkpoint;
+mod chunks;
+mod commit;
+mod config;
+mod content;
+mod duplicates;
+mod intentions;
+mod log;
+mod names;
+mod open;
+mod record;
+mod replay;
+mod replies;
+mod site;
+mod small;
+mod state;
+
+pub use config::{SiteConfig, SiteLimits};
+pub use open::{OpenError, OpenReport};
+pub use site::{Site, SiteEffect, SiteInput};

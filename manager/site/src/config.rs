@@ -1,0 +1,86 @@
+//! What a site is told when it is opened.
+
+use std::time::Duration;
+
+use crossdock_names::{Epoch, SiteId, VolumeId};
+use crossdock_peer::WriterId;
+use crossdock_smallfile::SmallFilesConfig;
+
+/// Which site, in which incarnation.
+#[derive(Clone, Debug)]
+pub struct SiteConfig {
+    /// The site.
+    pub site: SiteId,
+    /// The volume: log id and hashes follow from it.
+    pub volume: VolumeId,
+    /// The site's epoch, raised in the registry before every opening.
+    pub epoch: Epoch,
+    /// This manager's instance.
+    pub writer: WriterId,
+    /// Whether the site may be without a log: until the first opening of the
+    /// volume has succeeded. Afterwards a missing log is an error.
+    pub new_volume: bool,
+    /// Permission bits of the root directory, if it has to be made.
+    pub root_mode: u32,
+    /// Bounds.
+    pub limits: SiteLimits,
+    /// Bounds of the small files.
+    pub small_files: SmallFilesConfig,
+}
+
+impl SiteConfig {
+    /// The usual configuration of `site`.
+    #[must_use]
+    pub fn new(site: SiteId, volume: VolumeId, epoch: Epoch) -> Self {
+        Self {
+            site,
+            volume,
+            epoch,
+            writer: WriterId(epoch.0),
+            new_volume: false,
+            root_mode: 0o755,
+            limits: SiteLimits::default(),
+            small_files: SmallFilesConfig::new(site),
+        }
+    }
+}
+
+/// Bounds of a site.
+#[derive(Clone, Copy, Debug)]
+pub struct SiteLimits {
+    /// A log object is followed by the next one at this size.
+    pub segment_bytes_max: u64,
+    /// Log bytes since the last checkpoint at which the next one begins.
+    pub checkpoint_log_bytes: u64,
+    /// Bytes of a checkpoint's chunk: what one step of it takes.
+    pub checkpoint_chunk_bytes: usize,
+    /// Replies that are remembered for duplicate requests.
+    pub duplicates_max: usize,
+    /// How long they are remembered at most.
+    pub duplicate_age: Duration,
+    /// Requests that wait for something (opening, log, a truncate of their
+    /// file); beyond it they are answered with "busy".
+    pub waiting_max: usize,
+    /// Replies that wait for the log; beyond it requests are answered with "busy".
+    pub held_max: usize,
+    /// Attribute changes that are not logged yet; beyond it they are logged.
+    pub volatile_max: usize,
+    /// After which time they are logged in any case.
+    pub volatile_patience: Duration,
+}
+
+impl Default for SiteLimits {
+    fn default() -> Self {
+        Self {
+            segment_bytes_max: 64 << 20,
+            checkpoint_log_bytes: 64 << 20,
+            checkpoint_chunk_bytes: 256 << 10,
+            duplicates_max: 65_536,
+            duplicate_age: Duration::from_secs(600),
+            waiting_max: 4096,
+            held_max: 16_384,
+            volatile_max: 1024,
+            volatile_patience: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Bulk content: the right and the layout to reach the columns, what I/O there
+//! did to the attributes, and the driving of intentions.
+
+use crossdock_directory::{Cell, Mutation, SEGMENTS_MAX, Wanted};
+use crossdock_names::{FileId, FileRef, Incarnation, SEGMENT_BYTES};
+use crossdock_peer::{
+    Call, FileLayout, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError, SiteOperation,
+    SiteRequest, Stability,
+};
+use crossdock_types::{Time, WallTime};
+
+use crate::calls::{Answered, Target};
+use crate::commit::{After, Draft};
+use crate::intentions::{Intention, Kind};
+use crate::site::{Purpose, Site};
+
+impl Site {
+    /// The site's epoch as what loses unstable bytes and attributes.
+    pub(crate) const fn incarnation(&self) -> Incarnation {
+        Incarnation(self.config.epoch.0)
+    }
+
+    pub(crate) fn open_content(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        call: &Call<SiteRequest>,
+        file: FileRef,
+        purpose: OpenFor,
+    ) {
+        let shape = self.shape(&call.request.operation, None, false);
+        let checked = self.check_open(call, file, purpose);
+        let (cell, make) = match checked {
+            Ok(checked) => checked,
+            Err(error) => {
+                let newest = self.log_mut().newest();
+                return self.reply_content(call, &shape, Err(error), After::position(newest));
+            }
+        };
+        let opened = Ok(SiteAnswer::Opened {
+            layout: layout_of(&cell, file),
+            incarnation: self.incarnation(),
+        });
+        let Some(make) = make else {
+            return self.reply_content(call, &shape, opened, After::default());
+        };
+        // The columns are in the log before they are on the nodes: whoever
+        // removes the file later knows of them.
+        let id = make.id;
+        let after = self.commit(
+            now,
+            wall,
+            Draft {
+                mutations: vec![Mutation::PutCell(cell)],
+                declare: Some(make),
+                ..Draft::default()
+            },
+        );
+        let reply = shape.reply_with(call.id, &self.state.directory, opened);
+        if let Some(reply) = self.state.intentions.wait(id, reply) {
+            self.reply(reply, after);
+        }
+    }
+
+    pub(crate) fn push_attributes(&mut self, now: Time, wall: WallTime, call: &Call<SiteRequest>) {
+        let SiteOperation::PushAttributes {
+            file,
+            size_at_least_bytes,
+            wrote,
+            read,
+            truncate_generation,
+            stability,
+        } = call.request.operation
+        else {
+            return;
+        };
+        let mut shape = self.shape(&call.request.operation, None, wrote);
+        let old = match self.state.directory.cell(file) {
+            Ok(cell) => cell,
+            Err(error) => {
+                shape.subject_before = None;
+                let newest = self.log_mut().newest();
+                return self.reply_content(call, &shape, Err(error), After::position(newest));
+            }
+        };
+        let mut new = None;
+        if wrote || size_at_least_bytes > 0 {
+            // What was written before a truncate says nothing about the size now.
+            let current = truncate_generation >= old.truncate_generation;
+            let end = if current { size_at_least_bytes } else { 0 };
+            new = Some(old.written(&call.request.caller, end, wall));
+        }
+        if read {
+            new = new.as_ref().unwrap_or(old).read(wall).or(new);
+        }
+        let serial = file.id.serial();
+        if let Some(cell) = new {
+            self.change_volatile(now, cell);
+        }
+        let mut after = After::default();
+        if stability == Stability::Stable {
+            after = self.log_cell(now, wall, serial);
+        }
+        self.reply_content(call, &shape, Ok(SiteAnswer::Done), after);
+    }
+
+    /// Logs a cell whose changes are in memory only, if they are.
+    pub(crate) fn log_cell(&mut self, now: Time, wall: WallTime, serial: u64) -> After {
+        let volatile = self.volatile.contains(&serial);
+        match self.state.directory.cell_of(serial).cloned() {
+            Some(cell) if volatile => self.commit(
+                now,
+                wall,
+                Draft {
+                    mutations: vec![Mutation::PutCell(cell)],
+                    ..Draft::default()
+                },
+            ),
+            _ => self.waits.of(serial),
+        }
+    }
+
+    /// Sends the next parts of an intention.
+    pub(crate) fn drive(&mut self, now: Time, wall: WallTime, id: u64) {
+        let context = self.context();
+        let requests = self.state.intentions.next_requests(id, context);
+        let nothing_to_do = requests.is_empty();
+        for (part, request) in requests {
+            let purpose = Purpose::Part {
+                intention: id,
+                part,
+            };
+            self.send(now, Target::Primary, request, purpose);
+        }
+        if nothing_to_do && self.state.intentions.is_finished(id) {
+            self.finish(now, wall, id);
+        }
+    }
+
+    /// A column's node has answered.
+    pub(crate) fn part_answered(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        id: u64,
+        answered: Answered<Purpose>,
+    ) {
+        match &answered.outcome {
+            // Done; or done before, by us or by what came later.
+            Ok(NodeAnswer::Done { .. })
+            | Err(NodeError::NoObject | NodeError::StaleGeneration { .. }) => {}
+            Err(NodeError::NoSpace) if self.is_making(id) => {
+                self.state.intentions.stop(id);
+                self.failed_makes.insert(id);
+                self.fail_waiting(id, SiteError::NoSpace);
+            }
+            // It has to be done some day: who waits is told, the work goes on.
+            _ => {
+                self.fail_waiting(id, SiteError::Io);
+                self.calls.send_again(now, Target::Primary, answered);
+                return;
+            }
+        }
+        if self.state.intentions.part_done(id) {
+            self.finish(now, wall, id);
+        } else {
+            self.drive(now, wall, id);
+        }
+    }
+
+    /// All parts are answered: logs the end, and lets go who waited.
+    fn finish(&mut self, now: Time, wall: WallTime, id: u64) {
+        let Some(intention) = self.state.intentions.get(id).cloned() else {
+            return;
+        };
+        let replies = self.state.intentions.take_waiting(id);
+        let file = intention.file.id;
+        let mut draft = Draft {
+            done: Some(id),
+            ..Draft::default()
+        };
+        if self.failed_makes.remove(&id) {
+            self.undo_make(&intention, &mut draft);
+        }
+        let after = self.commit(now, wall, draft);
+        if matches!(intention.kind, Kind::Truncate { .. }) {
+            // Were the end not durable, a restart would truncate again: nobody
+            // may write under the new generation before it is.
+            self.waits.touch(file.serial(), after);
+        }
+        for reply in replies {
+            self.reply(reply, After::default());
+        }
+        if let Some(next) = self.state.intentions.next_of(file) {
+            self.drive(now, wall, next);
+        }
+        if !self.state.intentions.is_busy(file) {
+            self.redo
+                .extend(self.blocked.remove(&file).unwrap_or_default());
+        }
+    }
+
+    /// Columns that could not be made for lack of space: the file is as before,
+    /// and those that were made go.
+    fn undo_make(&self, intention: &Intention, draft: &mut Draft) {
+        if let Ok(cell) = self.state.directory.cell(intention.file)
+            && cell.segments == intention.end_segment
+        {
+            let mut cell = cell.clone();
+            cell.segments = intention.first_segment;
+            if cell.segments == 0 {
+                cell.columns = 0;
+            }
+            draft.mutations.push(Mutation::PutCell(cell));
+        }
+        draft.declare = Some(Intention {
+            id: self.state.intentions.next_id(),
+            kind: Kind::Remove,
+            ..intention.clone()
+        });
+    }
+
+    fn is_making(&self, id: u64) -> bool {
+        let intention = self.state.intentions.get(id);
+        intention.is_some_and(|intention| intention.kind == Kind::Make)
+    }
+
+    fn fail_waiting(&mut self, id: u64, error: SiteError) {
+        for mut reply in self.state.intentions.take_waiting(id) {
+            reply.outcome = Err(error);
+            self.reply(reply, After::default());
+        }
+    }
+
+    /// The cell as it is to be, and the columns that have to be made.
+    fn check_open(
+        &self,
+        call: &Call<SiteRequest>,
+        file: FileRef,
+        purpose: OpenFor,
+    ) -> Result<(Cell, Option<Intention>), SiteError> {
+        let mut cell = self.state.directory.cell(file)?.clone();
+        let caller = &call.request.caller;
+        let end_bytes = match purpose {
+            OpenFor::Read => {
+                cell.check_io(caller, Wanted::Read)?;
+                return Ok((cell, None));
+            }
+            OpenFor::Write { end_bytes, .. } => end_bytes,
+        };
+        cell.check_io(caller, Wanted::Write)?;
+        let segments = end_bytes.div_ceil(SEGMENT_BYTES).max(1);
+        let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+        if segments > SEGMENTS_MAX {
+            return Err(SiteError::FileTooBig);
+        }
+        if segments <= cell.segments {
+            return Ok((cell, None));
+        }
+        if cell.columns == 0 {
+            cell.columns = self.table.columns_for(file.id.0, 0).max(1);
+        }
+        let make = Intention {
+            id: self.state.intentions.next_id(),
+            file,
+            first_segment: cell.segments,
+            end_segment: segments,
+            columns: cell.columns,
+            kind: Kind::Make,
+        };
+        cell.segments = segments;
+        Ok((cell, Some(make)))
+    }
+}
+
+const fn layout_of(cell: &Cell, file: FileRef) -> FileLayout {
+    FileLayout {
+        class: cell.layout,
+        class_epoch: cell.layout_epoch,
+        placement: FileId(file.id.0),
+        generation: cell.generation,
+        columns: cell.columns,
+        truncate_generation: cell.truncate_generation,
+    }
+}

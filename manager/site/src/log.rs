@@ -1,0 +1,139 @@
+//! The site's log: frames appended to log objects on every member.
+
+use std::collections::BTreeSet;
+
+use crossdock_log::{ChainPosition, LogId, LogWriter, Position};
+use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SiteId, VolumeId};
+use crossdock_types::Payload;
+
+/// Bytes gathered for the next frame at which requests have to wait: a frame
+/// is one object write, and what is under way may still add to it.
+const GATHERED_BYTES_MAX: usize = 640 << 10;
+
+/// A place in the log where a frame begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogPoint {
+    /// Number of the log object.
+    pub(crate) segment: u32,
+    /// Where in it; at its end, the frame begins the next object.
+    pub(crate) offset_bytes: u64,
+    /// What the frame has to say.
+    pub(crate) chain: ChainPosition,
+}
+
+/// Writes the log, one frame at a time.
+#[derive(Debug)]
+pub(crate) struct SiteLog {
+    site: SiteId,
+    writer: LogWriter,
+    segment: u32,
+    offset_bytes: u64,
+    segment_bytes_max: u64,
+    waiting: BTreeSet<NodeId>,
+    /// Bytes since the newest checkpoint began.
+    pub(crate) bytes_since_checkpoint: u64,
+}
+
+/// A frame on its way.
+#[derive(Debug)]
+pub(crate) struct Append {
+    pub(crate) object: ObjectId,
+    pub(crate) offset_bytes: u64,
+    pub(crate) payload: Payload,
+}
+
+impl SiteLog {
+    /// Goes on after `chain`, in the new object `segment`.
+    pub(crate) fn new(
+        (site, volume): (SiteId, VolumeId),
+        epoch: Epoch,
+        chain: ChainPosition,
+        segment: u32,
+        segment_bytes_max: u64,
+    ) -> Self {
+        Self {
+            site,
+            writer: LogWriter::new(log_id(site, volume), epoch.0, chain),
+            segment,
+            offset_bytes: 0,
+            segment_bytes_max,
+            waiting: BTreeSet::new(),
+            bytes_since_checkpoint: 0,
+        }
+    }
+
+    pub(crate) fn append(&mut self, record: &[u8]) -> Position {
+        self.writer.append(record)
+    }
+
+    /// Whether another operation may append.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.writer.gathered_bytes() < GATHERED_BYTES_MAX
+    }
+
+    /// The next frame, if none is in flight, to be appended on all `members`.
+    pub(crate) fn next_append(&mut self, members: &[NodeId]) -> Option<Append> {
+        if members.is_empty() {
+            return None; // Unavailable until the table names some.
+        }
+        let frame = self.writer.next_frame()?;
+        let length = frame.bytes.len() as u64;
+        if self.offset_bytes > 0 && self.offset_bytes + length > self.segment_bytes_max {
+            self.segment += 1;
+            self.offset_bytes = 0;
+        }
+        let append = Append {
+            object: ObjectId::of_site(ObjectClass::SiteLog, self.site, self.segment),
+            offset_bytes: self.offset_bytes,
+            payload: Payload::from(frame.bytes),
+        };
+        self.offset_bytes += length;
+        self.bytes_since_checkpoint += length;
+        self.waiting = members.iter().copied().collect();
+        Some(append)
+    }
+
+    /// `node` has the frame in flight; the new durable position once all have.
+    pub(crate) fn acknowledged(&mut self, node: NodeId) -> Option<Position> {
+        (self.waiting.remove(&node) && self.waiting.is_empty()).then(|| self.writer.frame_durable())
+    }
+
+    /// Only `members` count from now on; see [`acknowledged`](Self::acknowledged).
+    pub(crate) fn retain_members(&mut self, members: &[NodeId]) -> Option<Position> {
+        let waited = !self.waiting.is_empty();
+        self.waiting.retain(|node| members.contains(node));
+        (waited && self.waiting.is_empty()).then(|| self.writer.frame_durable())
+    }
+
+    pub(crate) const fn durable(&self) -> Position {
+        self.writer.durable()
+    }
+
+    /// The position of the newest record.
+    pub(crate) fn newest(&self) -> Position {
+        let gathering = self.writer.gathering_position();
+        if self.writer.gathered_bytes() > 0 {
+            gathering
+        } else {
+            Position(gathering.0 - 1)
+        }
+    }
+
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.writer.is_idle()
+    }
+
+    /// Where the frame that is being gathered will begin.
+    pub(crate) const fn point(&self) -> LogPoint {
+        LogPoint {
+            segment: self.segment,
+            offset_bytes: self.offset_bytes,
+            chain: self.writer.chain(),
+        }
+    }
+}
+
+/// The log's own number: a frame of another volume or site is never taken.
+pub(crate) const fn log_id(site: SiteId, volume: VolumeId) -> LogId {
+    LogId(volume.0 ^ (site.0 as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}

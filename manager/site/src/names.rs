@@ -1,0 +1,171 @@
+//! Operations on names and attributes.
+
+use crossdock_directory::{Answer, Cell, Plan};
+use crossdock_names::{FileId, FileRef};
+use crossdock_peer::{Call, SiteAnswer, SiteError, SiteOperation, SiteRequest};
+use crossdock_smallfile::Plan as SmallPlan;
+use crossdock_types::{Time, WallTime};
+
+use crate::commit::{After, Draft};
+use crate::intentions::{Intention, Kind};
+use crate::replies::{Shape, found};
+use crate::site::Site;
+
+impl Site {
+    /// Plans, logs, applies, answers.
+    pub(crate) fn names(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
+        let request = &call.request;
+        let planned = self
+            .state
+            .directory
+            .plan(&request.caller, &request.operation, wall);
+        match planned {
+            Err(error) => {
+                // What it saw, and therefore refused, may not be durable yet.
+                let shape = self.shape(&request.operation, None, false);
+                let reply = shape.reply_with(call.id, &self.state.directory, Err(error));
+                let newest = self.log_mut().newest();
+                self.reply(reply, After::position(newest));
+            }
+            Ok(plan) if plan.mutations.is_empty() => self.answer_unchanged(&call, plan.answer),
+            Ok(plan) => self.answer_changed(now, wall, call, plan),
+        }
+    }
+
+    fn answer_unchanged(&mut self, call: &Call<SiteRequest>, answer: Answer) {
+        let operation = &call.request.operation;
+        let mut shown = vec![operation.subject().id.serial()];
+        shown.extend(second_of(operation).map(|file| file.id.serial()));
+        let directory = &self.state.directory;
+        let outcome = match answer {
+            Answer::Done => Ok(SiteAnswer::Done),
+            Answer::Found(file) => {
+                shown.push(file.id.serial());
+                found(directory, file)
+            }
+            Answer::Access(granted) => Ok(SiteAnswer::Access { granted }),
+            Answer::Link(target) => Ok(SiteAnswer::Link { target }),
+            Answer::Directory { entries, end } => {
+                shown.extend(entries.iter().map(|entry| entry.file.serial()));
+                Ok(SiteAnswer::Directory {
+                    entries,
+                    end,
+                    verifier: [0; 8], // Cookies never become invalid.
+                })
+            }
+        };
+        let shape = self.shape(operation, None, false);
+        let reply = shape.reply_with(call.id, directory, outcome);
+        let after = self.after_of(shown);
+        self.reply(reply, after);
+    }
+
+    fn answer_changed(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>, plan: Plan) {
+        let mut draft = Draft::default();
+        if let Some(cell) = &plan.resized {
+            let file = cell.file(self.config.site);
+            if self.state.intentions.is_busy(file.id) {
+                self.block(file.id, call);
+                return;
+            }
+            let kind = Kind::Truncate {
+                size_bytes: cell.size_bytes,
+                truncate_generation: cell.truncate_generation,
+            };
+            draft.declare = self.intention_for(cell, kind);
+        }
+        if let Some(cell) = &plan.freed {
+            draft.declare = self.intention_for(cell, Kind::Remove);
+        }
+        let cut = plan.resized.as_ref().map(|cell| (cell, cell.size_bytes));
+        let gone = plan.freed.as_ref().map(|cell| (cell, 0));
+        if let Some((cell, size)) = cut.or(gone).filter(|(cell, _)| cell.is_regular()) {
+            let file = FileId::new(self.config.site, cell.serial);
+            match self.state.small.plan_truncate(file, size) {
+                SmallPlan::Change(change) => draft.small = Some(change),
+                SmallPlan::Done { .. } => {}
+                SmallPlan::Wait(sequence) => return self.park(sequence, call),
+                SmallPlan::Fetch { ticket, .. } => self.state.small.read_done(ticket),
+            }
+        }
+        let found = match plan.answer {
+            Answer::Found(file) => Some(file),
+            _ => None,
+        };
+        let shape = self.shape(&call.request.operation, found, true);
+        draft.duplicate = call.request.duplicate.map(|key| (key, shape));
+        draft.mutations = plan.mutations;
+        let awaited = draft
+            .declare
+            .as_ref()
+            .filter(|intention| intention.is_awaited())
+            .map(|intention| intention.id);
+        let after = self.commit(now, wall, draft);
+        let reply = shape.reply(call.id, &self.state.directory);
+        match awaited {
+            None => self.reply(reply, after),
+            Some(id) => {
+                if let Some(reply) = self.state.intentions.wait(id, reply) {
+                    self.reply(reply, after);
+                }
+            }
+        }
+    }
+
+    /// What is to be done to the columns of a file, if it has any.
+    pub(crate) fn intention_for(&self, cell: &Cell, kind: Kind) -> Option<Intention> {
+        (cell.columns > 0 && cell.segments > 0).then(|| Intention {
+            id: self.state.intentions.next_id(),
+            file: cell.file(self.config.site),
+            first_segment: 0,
+            end_segment: cell.segments,
+            columns: cell.columns,
+            kind,
+        })
+    }
+
+    /// What a reply to `operation` shows; with the attributes of now as those
+    /// before, if the operation changes something.
+    pub(crate) fn shape(
+        &self,
+        operation: &SiteOperation,
+        found: Option<FileRef>,
+        changes: bool,
+    ) -> Shape {
+        let before = |file: FileRef| {
+            let cell = self.state.directory.cell(file).ok();
+            cell.filter(|_| changes).map(Cell::before)
+        };
+        let subject = *operation.subject();
+        let second = second_of(operation);
+        Shape {
+            subject,
+            subject_before: before(subject),
+            second,
+            second_before: second.and_then(before),
+            found,
+        }
+    }
+
+    /// Answers about content, with the attributes of the file.
+    pub(crate) fn reply_content(
+        &mut self,
+        call: &Call<SiteRequest>,
+        shape: &Shape,
+        outcome: Result<SiteAnswer, SiteError>,
+        after: After,
+    ) {
+        let reply = shape.reply_with(call.id, &self.state.directory, outcome);
+        let after = after.and(self.waits.of(shape.subject.id.serial()));
+        self.reply(reply, after);
+    }
+}
+
+/// The second file that a reply shows.
+const fn second_of(operation: &SiteOperation) -> Option<FileRef> {
+    match operation {
+        SiteOperation::Rename { to_directory, .. } => Some(*to_directory),
+        SiteOperation::Link { file, .. } => Some(*file),
+        _ => None,
+    }
+}

@@ -1,0 +1,407 @@
+//! Reading a checkpoint and replaying the log, the second half of opening.
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use crossdock_log::{ChainPosition, FRAME_HEADER_BYTES, Frame, FrameReader};
+use crossdock_names::{NodeId, ObjectClass, ObjectId};
+use crossdock_peer::{NodeRequest, ReadVersion};
+use crossdock_smallfile::{BackingRead, ReplayTail, Sequence};
+use crossdock_types::{Time, WallTime};
+
+use crate::calls::{Answered, Target};
+use crate::chunks::{Chunk, ChunkReader};
+use crate::log::{LogPoint, log_id};
+use crate::open::{OpenError, OpenStep, Opening, payload_of};
+use crate::record::{Change, Record};
+use crate::site::{Purpose, Site};
+use crate::state::State;
+
+/// A checkpoint that is being read.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    /// Those that are left to try, newest last, with the replica to read.
+    candidates: Vec<(u32, usize)>,
+    number: u32,
+    replica: usize,
+    offset_bytes: u64,
+    reader: ChunkReader,
+}
+
+/// A log that is being replayed.
+#[derive(Debug)]
+pub(crate) struct Replaying {
+    pub(crate) start: LogPoint,
+    pub(crate) reader: FrameReader,
+    pub(crate) records: u64,
+    pub(crate) log_bytes: u64,
+    segment: u32,
+    /// Bytes of the segment that are in the buffer or behind it.
+    offset_bytes: u64,
+    buffer: BytesMut,
+    replica: usize,
+    /// Whether a frame of this segment has been taken.
+    advanced: bool,
+    /// The log object, if any, whose last bytes were no frame of the chain.
+    cut: Option<u32>,
+    /// One after which the chain did not go on.
+    damaged: Option<u32>,
+    tail: ReplayTail<Record>,
+}
+
+/// Backing bytes of the last records that are being compared.
+#[derive(Debug, Default)]
+pub(crate) struct Verifying {
+    outstanding: usize,
+    checks: Vec<(Sequence, Vec<BackingRead>)>,
+    /// Changes whose bytes are not on every member.
+    pub(crate) void: Vec<Sequence>,
+}
+
+impl Opening {
+    /// Goes to the next log object; whether there is one.
+    fn next_segment(&mut self) -> bool {
+        let Some(replaying) = &mut self.replaying else {
+            return false;
+        };
+        replaying.leave_segment();
+        let next = self.segments.range(replaying.segment + 1..).next();
+        let Some((&segment, _)) = next else {
+            return false;
+        };
+        replaying.segment = segment;
+        replaying.offset_bytes = 0;
+        replaying.buffer.clear();
+        replaying.advanced = false;
+        true
+    }
+}
+
+impl Replaying {
+    /// A log object may end in what is no frame of the chain, if the next one
+    /// goes on from before that. If it does not, something is missing.
+    fn leave_segment(&mut self) {
+        let rest = !self.buffer.is_empty();
+        if self.advanced {
+            self.cut = rest.then_some(self.segment);
+        } else if rest {
+            self.damaged = self.damaged.or(self.cut);
+            self.cut = Some(self.segment);
+        }
+    }
+
+    /// The next whole frame in the buffer. What is no frame is the torn tail of
+    /// an owner that died; the next owner's log object goes on from before it.
+    fn next_frame(&mut self) -> Option<Frame> {
+        if self.buffer.len() < FRAME_HEADER_BYTES {
+            return None;
+        }
+        let length = self.reader.length_of(&self.buffer)?;
+        if self.buffer.len() < length {
+            return None;
+        }
+        let bytes = self.buffer.split_to(length).freeze();
+        let frame = self.reader.read(&bytes).ok()?;
+        self.advanced = true;
+        self.log_bytes += length as u64;
+        Some(frame)
+    }
+}
+
+impl Site {
+    pub(crate) fn load_checkpoint(&mut self, now: Time, wall: WallTime) {
+        let replicas = self.members.len();
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
+        let numbers = opening.checkpoints.iter();
+        let candidates: Vec<_> = numbers
+            .flat_map(|&number| (0..replicas).rev().map(move |replica| (number, replica)))
+            .collect();
+        self.try_next_checkpoint(now, wall, candidates);
+    }
+
+    fn try_next_checkpoint(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        mut candidates: Vec<(u32, usize)>,
+    ) {
+        self.state = State::new(&self.config);
+        let Some((number, replica)) = candidates.pop() else {
+            let start = LogPoint {
+                segment: 0,
+                offset_bytes: 0,
+                chain: ChainPosition::start(),
+            };
+            return self.begin_replay(now, wall, start);
+        };
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
+        opening.loading = Some(Loading {
+            candidates,
+            number,
+            replica,
+            offset_bytes: 0,
+            reader: ChunkReader::default(),
+        });
+        let object = ObjectId::of_site(ObjectClass::Checkpoint, self.config.site, number);
+        self.ask_read(now, object, 0, replica, OpenStep::Checkpoint);
+    }
+
+    pub(crate) fn checkpoint_read(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        answered: Answered<Purpose>,
+    ) {
+        let Some(mut loading) = self
+            .opening_mut()
+            .and_then(|opening| opening.loading.take())
+        else {
+            return;
+        };
+        // Absent, cut off or unreadable: it was never finished, or is damaged.
+        let payload = payload_of(&answered.outcome).filter(|payload| !payload.is_empty());
+        let Some(payload) = payload else {
+            return self.try_next_checkpoint(now, wall, loading.candidates);
+        };
+        loading.offset_bytes += payload.len() as u64;
+        loading.reader.push(payload);
+        loop {
+            match loading.reader.next() {
+                Chunk::Unfinished => break,
+                Chunk::Changes(changes) => {
+                    let record = Record {
+                        wall: WallTime(0),
+                        duplicate: None,
+                        changes,
+                    };
+                    if self.state.replay(&record).is_err() {
+                        return self.try_next_checkpoint(now, wall, loading.candidates);
+                    }
+                }
+                Chunk::Trailer(start) => {
+                    self.state.duplicates.loaded();
+                    if let Some(opening) = self.opening_mut() {
+                        opening.report.checkpoint = Some(loading.number);
+                    }
+                    return self.begin_replay(now, wall, start);
+                }
+                Chunk::Damaged => return self.try_next_checkpoint(now, wall, loading.candidates),
+            }
+        }
+        let (number, offset, replica) = (loading.number, loading.offset_bytes, loading.replica);
+        if let Some(opening) = self.opening_mut() {
+            opening.loading = Some(loading);
+        }
+        let object = ObjectId::of_site(ObjectClass::Checkpoint, self.config.site, number);
+        self.ask_read(now, object, offset, replica, OpenStep::Checkpoint);
+    }
+
+    fn begin_replay(&mut self, now: Time, wall: WallTime, start: LogPoint) {
+        let id = log_id(self.config.site, self.config.volume);
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
+        if !opening.segments.contains_key(&start.segment) {
+            return self.opening_failed(OpenError::NoCheckpoint {
+                segment: start.segment,
+            });
+        }
+        opening.replaying = Some(Replaying {
+            start,
+            reader: FrameReader::new(id, start.chain),
+            records: 0,
+            log_bytes: 0,
+            segment: start.segment,
+            offset_bytes: start.offset_bytes,
+            buffer: BytesMut::new(),
+            replica: 0,
+            // What lies before the start has been taken by the checkpoint.
+            advanced: start.offset_bytes > 0,
+            cut: None,
+            damaged: None,
+            tail: ReplayTail::new(),
+        });
+        self.read_log(now, wall);
+    }
+
+    /// Reads on, or goes to the next segment, or ends.
+    fn read_log(&mut self, now: Time, wall: WallTime) {
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
+        loop {
+            let Some(replaying) = &opening.replaying else {
+                return;
+            };
+            let (segment, offset) = (replaying.segment, replaying.offset_bytes);
+            let end = opening.longest(segment).map_or(0, |(_, end)| end);
+            if offset < end {
+                let replica = replaying.replica;
+                let object = self.log_object(segment);
+                return self.ask_read(now, object, offset, replica, OpenStep::Log);
+            }
+            if !opening.next_segment() {
+                break;
+            }
+        }
+        let damaged = opening.replaying.as_ref().and_then(|all| all.damaged);
+        match damaged {
+            Some(segment) => self.opening_failed(OpenError::Damaged { segment }),
+            None => self.verify_tail(now, wall),
+        }
+    }
+
+    pub(crate) fn log_read(&mut self, now: Time, wall: WallTime, answered: Answered<Purpose>) {
+        let replicas = self.members.len();
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
+        let Some(mut replaying) = opening.replaying.take() else {
+            return;
+        };
+        let payload = payload_of(&answered.outcome).filter(|payload| !payload.is_empty());
+        let Some(payload) = payload else {
+            replaying.replica += 1;
+            if replaying.replica >= replicas {
+                let segment = replaying.segment;
+                return self.node_failed(ObjectClass::SiteLog, segment, answered);
+            }
+            opening.replaying = Some(replaying);
+            return self.read_log(now, wall);
+        };
+        for piece in payload.pieces() {
+            replaying.buffer.extend_from_slice(piece);
+        }
+        replaying.offset_bytes += payload.len() as u64;
+        while let Some(frame) = replaying.next_frame() {
+            if let Err(error) = self.replay_frame(&mut replaying, &frame) {
+                return self.opening_failed(error);
+            }
+        }
+        if let Some(opening) = self.opening_mut() {
+            opening.replaying = Some(replaying);
+        }
+        self.read_log(now, wall);
+    }
+
+    fn replay_frame(&mut self, replaying: &mut Replaying, frame: &Frame) -> Result<(), OpenError> {
+        for bytes in frame.records() {
+            let record = Record::decode(&bytes).ok_or(OpenError::UnknownRecord {
+                sequence: frame.sequence,
+            })?;
+            replaying.records += 1;
+            let small = record.changes.iter().find_map(|change| match change {
+                Change::Small(small) => Some(self.state.small.summary(small)),
+                _ => None,
+            });
+            replaying.tail.push(record, small.transpose()?);
+            while let Some(record) = replaying.tail.pop() {
+                self.state.replay(&record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log is read: have the bytes of its last small-file changes arrived
+    /// on every member?
+    fn verify_tail(&mut self, now: Time, wall: WallTime) {
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
+        let Some(replaying) = &opening.replaying else {
+            return;
+        };
+        let checks: Vec<_> = replaying
+            .tail
+            .unverified()
+            .map(|(sequence, reads)| (sequence, reads.to_vec()))
+            .collect();
+        let mut requests = VecDeque::new();
+        for (sequence, reads) in &checks {
+            for (index, read) in reads.iter().enumerate() {
+                let request = NodeRequest::Read {
+                    object: read.object,
+                    offset_bytes: read.offset_bytes,
+                    length_bytes: read.length_bytes.into(),
+                    version: ReadVersion::Current,
+                };
+                requests.push_back((OpenStep::Verify(*sequence, index), request));
+            }
+        }
+        let members: Vec<NodeId> = self.members.clone();
+        if let Some(opening) = self.opening_mut() {
+            opening.verifying = Some(Verifying {
+                outstanding: requests.len() * members.len(),
+                checks,
+                void: Vec::new(),
+            });
+        }
+        if requests.is_empty() {
+            return self.finish_replay(now, wall);
+        }
+        for (step, request) in requests {
+            for &member in &members {
+                self.ask(now, Target::Node(member), request.clone(), step);
+            }
+        }
+    }
+
+    pub(crate) fn verify_read(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        sequence: Sequence,
+        index: usize,
+        answered: Answered<Purpose>,
+    ) {
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
+        let Some(verifying) = &mut opening.verifying else {
+            return;
+        };
+        verifying.outstanding -= 1;
+        let check = verifying.checks.iter().find(|(own, _)| *own == sequence);
+        let there = check
+            .and_then(|(_, reads)| reads.get(index))
+            .zip(payload_of(&answered.outcome))
+            .is_some_and(|(read, payload)| read.verify(payload).is_ok());
+        if !there && !verifying.void.contains(&sequence) {
+            verifying.void.push(sequence);
+        }
+        if verifying.outstanding == 0 {
+            self.finish_replay(now, wall);
+        }
+    }
+
+    fn finish_replay(&mut self, now: Time, wall: WallTime) {
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
+        let (Some(replaying), Some(verifying)) = (&mut opening.replaying, &opening.verifying)
+        else {
+            return;
+        };
+        let mut rest = Vec::new();
+        for (sequence, _) in &verifying.checks {
+            if verifying.void.contains(sequence) {
+                replaying.tail.void(*sequence);
+            } else {
+                replaying.tail.verified(*sequence);
+            }
+        }
+        while let Some(record) = replaying.tail.pop() {
+            rest.push(record);
+        }
+        for record in rest {
+            if let Err(error) = self.state.replay(&record) {
+                return self.opening_failed(error.into());
+            }
+        }
+        self.replayed(now, wall);
+    }
+}

@@ -1,0 +1,572 @@
+//! The machine: what comes in, what goes out, in which order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crossdock_names::{FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
+use crossdock_peer::{
+    Call, NodeError, NodeReply, NodeRequest, SiteAnswer, SiteError, SiteOperation, SiteReply,
+    SiteRequest, SpaceUsage, WriteContext,
+};
+use crossdock_smallfile::Sequence;
+use crossdock_types::{Time, WallTime};
+
+use crate::calls::{Answered, Calls, Target};
+use crate::checkpoint::{CheckpointRun, CheckpointStep};
+use crate::commit::{After, Waits};
+use crate::config::SiteConfig;
+use crate::log::SiteLog;
+use crate::open::{OpenError, OpenReport, OpenStep, Opening};
+use crate::replies::decode_reply;
+use crate::small::SmallWork;
+use crate::state::State;
+
+/// What a site is told.
+#[derive(Debug)]
+pub enum SiteInput {
+    /// A request of a gateway.
+    Request(Call<SiteRequest>),
+    /// A node's answer.
+    Node(NodeId, NodeReply),
+    /// The routing table has changed.
+    Table(Arc<RoutingTable>),
+    /// The space of the volume has changed.
+    Space(SpaceUsage),
+    /// The time that [`Site::poll_timeout`] named has come (or not yet).
+    Timeout,
+}
+
+/// What a site wants done.
+#[derive(Debug)]
+pub enum SiteEffect {
+    /// Send this to that node.
+    Node(NodeId, Call<NodeRequest>),
+    /// Answer a request.
+    Reply(SiteReply),
+    /// Opening has ended; once. Requests that came before are answered now.
+    Opened(Result<OpenReport, OpenError>),
+}
+
+/// One logical site. See the crate's page.
+///
+/// Give it inputs with [`handle`](Self::handle), then take all effects with
+/// [`poll_effect`](Self::poll_effect) and carry them out in order; call it
+/// again at [`poll_timeout`](Self::poll_timeout).
+#[derive(Debug)]
+pub struct Site {
+    pub(crate) config: SiteConfig,
+    pub(crate) table: Arc<RoutingTable>,
+    /// The nodes that hold the site's objects.
+    pub(crate) members: Vec<NodeId>,
+    pub(crate) phase: Phase,
+    pub(crate) state: State,
+    pub(crate) log: Option<SiteLog>,
+    pub(crate) calls: Calls<Purpose>,
+    pub(crate) effects: VecDeque<SiteEffect>,
+    pub(crate) waits: Waits,
+    /// Serials of cells that are newer in memory than in the log.
+    pub(crate) volatile: BTreeSet<u64>,
+    pub(crate) volatile_since: Option<Time>,
+    pub(crate) small: SmallWork,
+    /// Requests that wait for opening or for room in the log.
+    waiting: VecDeque<Call<SiteRequest>>,
+    /// Requests that wait for an intention of their file.
+    pub(crate) blocked: BTreeMap<FileId, Vec<Call<SiteRequest>>>,
+    /// Requests that wait for backing writes.
+    pub(crate) parked: BTreeMap<Sequence, Vec<Call<SiteRequest>>>,
+    /// Requests that need wait no longer.
+    pub(crate) redo: VecDeque<Call<SiteRequest>>,
+    /// Intentions to make columns for which there was no space.
+    pub(crate) failed_makes: BTreeSet<u64>,
+    pub(crate) checkpoint: Option<CheckpointRun>,
+    pub(crate) first_segment: u32,
+    pub(crate) next_checkpoint: u32,
+    pub(crate) checkpoints: Vec<u32>,
+    space: SpaceUsage,
+    version: Version,
+}
+
+/// Where the site is in its life.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Reading what there is.
+    Opening(Box<Opening>),
+    /// What opening itself logged is on its way.
+    Settling(Box<OpenReport>),
+    Serving,
+    /// Opening failed.
+    Failed,
+    /// Somebody with a higher epoch has taken over: nothing is answered any
+    /// more but "moved".
+    Replaced,
+}
+
+/// What a node call was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Opening(u32, OpenStep),
+    Frame,
+    Part {
+        intention: u64,
+        part: u64,
+    },
+    BackingRead {
+        task: u64,
+        index: usize,
+    },
+    BackingMade(ObjectId),
+    BackingWritten(Sequence),
+    Checkpoint(CheckpointStep),
+    /// Something that is not needed any more was removed.
+    Removed,
+}
+
+impl Site {
+    /// Begins to open a site: the effects ask the members of its set.
+    #[must_use]
+    pub fn open(now: Time, config: SiteConfig, table: Arc<RoutingTable>) -> Self {
+        let mut site = Self {
+            members: members_of(&config, &table),
+            phase: Phase::Opening(Box::new(Opening::new(0))),
+            state: State::new(&config),
+            log: None,
+            calls: Calls::new(),
+            effects: VecDeque::new(),
+            waits: Waits::default(),
+            volatile: BTreeSet::new(),
+            volatile_since: None,
+            small: SmallWork::default(),
+            waiting: VecDeque::new(),
+            blocked: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            redo: VecDeque::new(),
+            failed_makes: BTreeSet::new(),
+            checkpoint: None,
+            first_segment: 0,
+            next_checkpoint: 0,
+            checkpoints: Vec::new(),
+            space: SpaceUsage::default(),
+            version: Version::first_of(config.epoch),
+            config,
+            table,
+        };
+        site.begin_opening(now, 0);
+        site
+    }
+
+    /// Takes one input. `now` and `wall` are the two clocks' times.
+    pub fn handle(&mut self, now: Time, wall: WallTime, input: SiteInput) {
+        match input {
+            SiteInput::Request(call) => self.request(now, wall, call),
+            SiteInput::Node(_, reply) => {
+                if let Some(answered) = self.calls.answered(now, reply) {
+                    self.answered(now, wall, answered);
+                }
+            }
+            SiteInput::Table(table) => self.table_changed(now, wall, table),
+            SiteInput::Space(space) => self.space = space,
+            SiteInput::Timeout => {
+                let table = Arc::clone(&self.table);
+                for answered in self.calls.timeout(now, &table) {
+                    self.answered(now, wall, answered);
+                }
+            }
+        }
+        self.pump(now, wall);
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll_effect(&mut self) -> Option<SiteEffect> {
+        if let Some((node, call)) = self.calls.effects.pop_front() {
+            return Some(SiteEffect::Node(node, call));
+        }
+        self.effects.pop_front()
+    }
+
+    /// When to call [`handle`](Self::handle) with [`SiteInput::Timeout`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let volatile = self
+            .volatile_since
+            .map(|since| since + self.config.limits.volatile_patience);
+        [self.calls.next_wake(), volatile]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether requests are being answered.
+    #[must_use]
+    pub const fn is_serving(&self) -> bool {
+        matches!(self.phase, Phase::Serving)
+    }
+
+    /// Whether everything is durable and nothing is under way: a graceful stop
+    /// waits for it.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.is_serving()
+            && self.log.as_ref().is_some_and(SiteLog::is_idle)
+            && self.volatile.is_empty()
+            && self.waits.held() == 0
+            && self.state.intentions.len() == 0
+            && self.checkpoint.is_none()
+    }
+
+    /// The names and attributes, for reports and tests.
+    #[must_use]
+    pub const fn directory(&self) -> &crossdock_directory::Directory {
+        &self.state.directory
+    }
+
+    /// The small files, for reports and tests.
+    #[must_use]
+    pub const fn small_files(&self) -> &crossdock_smallfile::SmallFiles {
+        &self.state.small
+    }
+
+    /// How many intentions are open.
+    #[must_use]
+    pub fn open_intentions(&self) -> usize {
+        self.state.intentions.len()
+    }
+
+    /// Logs what is in memory only; a graceful stop begins with it.
+    pub fn settle(&mut self, now: Time, wall: WallTime) {
+        if self.is_serving() {
+            self.log_volatile(now, wall);
+            self.pump(now, wall);
+        }
+    }
+
+    pub(crate) fn log_mut(&mut self) -> &mut SiteLog {
+        self.log
+            .as_mut()
+            .expect("the log is there once the site serves")
+    }
+
+    /// A version for a write of one of the site's own objects.
+    pub(crate) const fn next_version(&mut self) -> Version {
+        self.version = self.version.next();
+        self.version
+    }
+
+    pub(crate) fn context(&self) -> WriteContext {
+        WriteContext {
+            table_epoch: self.table.epoch,
+            writer: self.config.writer,
+            site_epoch: self.config.epoch,
+            ..WriteContext::default()
+        }
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        now: Time,
+        target: Target,
+        request: NodeRequest,
+        purpose: Purpose,
+    ) {
+        self.calls.send(now, &self.table, target, request, purpose);
+    }
+
+    /// Has a request wait until its file may be touched.
+    pub(crate) fn block(&mut self, file: FileId, call: Call<SiteRequest>) {
+        if self.queued() >= self.config.limits.waiting_max {
+            self.refuse(call.id, SiteError::Busy);
+        } else {
+            self.blocked.entry(file).or_default().push(call);
+        }
+    }
+
+    /// Has a request wait until a change of small files has settled.
+    pub(crate) fn park(&mut self, sequence: Sequence, call: Call<SiteRequest>) {
+        if self.queued() >= self.config.limits.waiting_max {
+            self.refuse(call.id, SiteError::Busy);
+        } else {
+            self.parked.entry(sequence).or_default().push(call);
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.waiting.len()
+            + self.redo.len()
+            + self.blocked.values().map(Vec::len).sum::<usize>()
+            + self.parked.values().map(Vec::len).sum::<usize>()
+    }
+
+    fn request(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
+        match self.phase {
+            Phase::Serving => self.serve(now, wall, call),
+            Phase::Opening(_) | Phase::Settling(_) => self.wait(call),
+            Phase::Failed => self.refuse(call.id, SiteError::Io),
+            Phase::Replaced => self.refuse(call.id, SiteError::Moved),
+        }
+    }
+
+    fn wait(&mut self, call: Call<SiteRequest>) {
+        if self.queued() >= self.config.limits.waiting_max {
+            self.refuse(call.id, SiteError::Busy);
+        } else {
+            self.waiting.push_back(call);
+        }
+    }
+
+    fn serve(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
+        if call.deadline < now || self.waits.held() >= self.config.limits.held_max {
+            return self.refuse(call.id, SiteError::Busy);
+        }
+        if self.answer_duplicate(&call) {
+            return;
+        }
+        if !self.log_mut().has_room() {
+            return self.wait(call);
+        }
+        let operation = &call.request.operation;
+        let file = operation.subject().id;
+        if touches_content(operation) && self.state.intentions.is_busy(file) {
+            return self.block(file, call);
+        }
+        match *operation {
+            SiteOperation::Space { file } => {
+                let shape = self.shape(operation, None, false);
+                let outcome = self.state.directory.cell(file).map(|_| self.space);
+                let outcome = outcome.map(SiteAnswer::Space);
+                self.reply_content(&call, &shape, outcome, After::default());
+            }
+            SiteOperation::Read { .. } => self.read_small(now, wall, call),
+            SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
+                self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
+            }
+            SiteOperation::Open { file, purpose } => {
+                self.open_content(now, wall, &call, file, purpose);
+            }
+            SiteOperation::PushAttributes { .. } => self.push_attributes(now, wall, &call),
+            _ => self.names(now, wall, call),
+        }
+    }
+
+    /// A request that was carried out before gets the same reply (CONSISTENCY 8).
+    fn answer_duplicate(&mut self, call: &Call<SiteRequest>) -> bool {
+        let Some(key) = &call.request.duplicate else {
+            return false;
+        };
+        let Some(remembered) = self.state.duplicates.get(key) else {
+            return false;
+        };
+        let intention = remembered.intention;
+        let Some(reply) = decode_reply(call.id, &remembered.reply) else {
+            return false;
+        };
+        let reply = match intention {
+            Some(id) => self.state.intentions.wait(id, reply),
+            None => Some(reply),
+        };
+        if let Some(reply) = reply {
+            let newest = self.log_mut().newest();
+            self.reply(reply, After::position(newest));
+        }
+        true
+    }
+
+    fn answered(&mut self, now: Time, wall: WallTime, answered: Answered<Purpose>) {
+        if let Err(NodeError::Fenced { .. }) = answered.outcome {
+            return self.replaced();
+        }
+        match answered.purpose {
+            Purpose::Opening(attempt, step) => {
+                self.opening_answered(now, wall, attempt, step, answered)
+            }
+            Purpose::Frame => self.frame_answered(now, wall, answered),
+            Purpose::Part { intention, .. } => {
+                self.part_answered(now, wall, intention, answered);
+            }
+            Purpose::BackingRead { task, index } => {
+                self.backing_read(now, wall, task, index, answered);
+            }
+            Purpose::BackingMade(object) => self.backing_made(now, wall, object, answered),
+            Purpose::BackingWritten(sequence) => {
+                self.backing_written(now, wall, sequence, answered.outcome.err());
+            }
+            Purpose::Checkpoint(step) => self.checkpoint_answered(now, step, answered),
+            Purpose::Removed => {}
+        }
+    }
+
+    fn frame_answered(&mut self, now: Time, wall: WallTime, answered: Answered<Purpose>) {
+        let NodeRequest::Append {
+            offset_bytes,
+            payload,
+            ..
+        } = &answered.request
+        else {
+            return;
+        };
+        let end = offset_bytes + payload.len() as u64;
+        let there = match &answered.outcome {
+            Ok(_) => true,
+            // An earlier sending arrived after all; nobody else can append.
+            Err(NodeError::WrongEnd { size_bytes }) => *size_bytes == end,
+            Err(_) => false,
+        };
+        if !there {
+            let target = Target::Node(answered.node);
+            return self.calls.send_again(now, target, answered);
+        }
+        let durable = self
+            .log
+            .as_mut()
+            .and_then(|log| log.acknowledged(answered.node));
+        if let Some(durable) = durable {
+            self.log_is_durable(now, wall, durable);
+        }
+    }
+
+    fn log_is_durable(&mut self, now: Time, wall: WallTime, durable: crossdock_log::Position) {
+        self.release(durable);
+        if let Phase::Settling(report) = &self.phase
+            && self.log.as_ref().is_some_and(SiteLog::is_idle)
+        {
+            let report = report.as_ref().clone();
+            self.serve_from_now(report);
+        }
+        for id in self.state.intentions.begin(durable) {
+            self.drive(now, wall, id);
+        }
+    }
+
+    pub(crate) fn serve_from_now(&mut self, report: OpenReport) {
+        self.phase = Phase::Serving;
+        self.effects.push_back(SiteEffect::Opened(Ok(report)));
+    }
+
+    /// Everything that can go on without an input.
+    fn pump(&mut self, now: Time, wall: WallTime) {
+        if self.is_serving() {
+            self.admit(now, wall);
+            self.keep_house(now, wall);
+        }
+        let members = std::mem::take(&mut self.members);
+        let append = self.log.as_mut().and_then(|log| log.next_append(&members));
+        if let Some(append) = append {
+            for &member in &members {
+                let request = NodeRequest::Append {
+                    object: append.object,
+                    offset_bytes: append.offset_bytes,
+                    payload: append.payload.clone(),
+                    fence: self.config.epoch,
+                };
+                self.send(now, Target::Node(member), request, Purpose::Frame);
+            }
+        }
+        self.members = members;
+    }
+
+    /// Lets requests in that waited, as far as there is room.
+    fn admit(&mut self, now: Time, wall: WallTime) {
+        let mut redo = std::mem::take(&mut self.redo);
+        while let Some(call) = redo.pop_front() {
+            self.serve(now, wall, call);
+        }
+        let mut left = self.waiting.len();
+        while left > 0 && self.log_mut().has_room() {
+            if let Some(call) = self.waiting.pop_front() {
+                self.serve(now, wall, call);
+            }
+            left -= 1;
+        }
+    }
+
+    fn keep_house(&mut self, now: Time, wall: WallTime) {
+        let limits = self.config.limits;
+        let old = |since: Time| now.since(since) >= limits.volatile_patience;
+        if self.volatile.len() > limits.volatile_max || self.volatile_since.is_some_and(old) {
+            self.log_volatile(now, wall);
+        }
+        self.flush_small(now, wall);
+        self.advance_checkpoint(now, wall);
+    }
+
+    fn table_changed(&mut self, now: Time, wall: WallTime, table: Arc<RoutingTable>) {
+        if table.epoch < self.table.epoch {
+            return;
+        }
+        self.table = table;
+        let record = self.table.site(self.config.site);
+        if record.is_some_and(|record| record.epoch > self.config.epoch) {
+            return self.replaced();
+        }
+        let members = members_of(&self.config, &self.table);
+        let changed = members != self.members;
+        self.members = members;
+        if changed && let Phase::Opening(opening) = &self.phase {
+            let attempt = opening.attempt() + 1;
+            self.begin_opening(now, attempt);
+        } else if changed {
+            let members = self.members.clone();
+            for answered in self.calls.withdraw(|node| members.contains(&node)) {
+                self.answered(now, wall, answered);
+            }
+            let durable = self
+                .log
+                .as_mut()
+                .and_then(|log| log.retain_members(&self.members));
+            if let Some(durable) = durable {
+                self.log_is_durable(now, wall, durable);
+            }
+        }
+        self.calls.retry_now(now, &self.table);
+    }
+
+    /// Another manager has the site now: nothing more is answered.
+    fn replaced(&mut self) {
+        if matches!(self.phase, Phase::Opening(_) | Phase::Settling(_)) {
+            let opened = SiteEffect::Opened(Err(OpenError::Replaced));
+            self.effects.push_back(opened);
+        }
+        self.phase = Phase::Replaced;
+        self.calls = Calls::new();
+        let parked = std::mem::take(&mut self.parked).into_values().flatten();
+        let blocked = std::mem::take(&mut self.blocked).into_values().flatten();
+        let all: Vec<_> = parked
+            .chain(blocked)
+            .chain(self.waiting.drain(..))
+            .chain(self.redo.drain(..))
+            .collect();
+        for call in all {
+            self.refuse(call.id, SiteError::Moved);
+        }
+        // Whether these were carried out the successor knows: sent to it again,
+        // they get their reply.
+        for id in self.waits.take_ids() {
+            self.refuse(id, SiteError::Moved);
+        }
+    }
+
+    pub(crate) fn opening_failed(&mut self, error: OpenError) {
+        self.phase = Phase::Failed;
+        self.effects.push_back(SiteEffect::Opened(Err(error)));
+        for call in std::mem::take(&mut self.waiting) {
+            self.refuse(call.id, SiteError::Io);
+        }
+    }
+}
+
+/// Whether an operation has to wait while the file is truncated, or while its
+/// columns are made.
+const fn touches_content(operation: &SiteOperation) -> bool {
+    match operation {
+        SiteOperation::Read { .. }
+        | SiteOperation::Write { .. }
+        | SiteOperation::Commit { .. }
+        | SiteOperation::Open { .. } => true,
+        SiteOperation::SetAttributes { changes, .. } => changes.size_bytes.is_some(),
+        _ => false,
+    }
+}
+
+fn members_of(config: &SiteConfig, table: &RoutingTable) -> Vec<NodeId> {
+    let log = ObjectId::of_site(ObjectClass::SiteLog, config.site, 0);
+    let set = table.members_of(&log);
+    set.map(|set| set.members.clone()).unwrap_or_default()
+}

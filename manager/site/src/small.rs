@@ -1,0 +1,596 @@
+//! Reads, writes and commits below the threshold: carries out the plans of
+//! the small-file role on the site's log and its backing objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use crossdock_directory::{Mutation, Wanted};
+use crossdock_names::{ObjectId, SMALL_FILE_THRESHOLD_BYTES};
+use crossdock_peer::{
+    Call, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteAnswer, SiteError,
+    SiteOperation, SiteRequest, Stability,
+};
+use crossdock_smallfile::{
+    BackingRead, BackingWrite, Fetched, Plan, ReadPlan, ReadTicket, Sequence, SmallFileError, Write,
+};
+use crossdock_types::{Payload, Time, WallTime};
+
+use crate::calls::{Answered, Target};
+use crate::commit::{After, Draft};
+use crate::site::{Purpose, Site};
+
+/// Node I/O of small files that is under way.
+#[derive(Debug, Default)]
+pub(crate) struct SmallWork {
+    reads: BTreeMap<u64, ReadTask>,
+    next_read: u64,
+    /// Backing objects that were created in this incarnation.
+    made: BTreeSet<ObjectId>,
+    making: BTreeMap<ObjectId, Making>,
+    writes: BTreeMap<Sequence, Writing>,
+    flushing: bool,
+}
+
+/// Reads of backing objects, and what they are for.
+#[derive(Debug)]
+struct ReadTask {
+    job: Job,
+    reads: Vec<BackingRead>,
+    ticket: Option<ReadTicket>,
+    payloads: Vec<Payload>,
+    outstanding: usize,
+    replica: usize,
+    failed: Option<SiteError>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Read(Call<SiteRequest>, ReadPlan, bool),
+    Change(Call<SiteRequest>, Fetched),
+    Flush(Fetched),
+}
+
+#[derive(Debug)]
+struct Making {
+    outstanding: usize,
+    failed: Option<SiteError>,
+    queued: Vec<(Sequence, BackingWrite)>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    outstanding: usize,
+    failed: Option<SiteError>,
+}
+
+/// Inlined bytes that are moved to backing objects in one step.
+const FLUSH_BYTES_MAX: usize = 1 << 20;
+
+impl Site {
+    pub(crate) fn read_small(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
+        match self.plan_read(&call) {
+            Err(error) => {
+                let shape = self.shape(&call.request.operation, None, false);
+                let newest = self.log_mut().newest();
+                self.reply_content(&call, &shape, Err(error), After::position(newest));
+            }
+            Ok((plan, end_of_file)) => {
+                let reads: Vec<_> = plan.reads().cloned().collect();
+                let ticket = plan.ticket;
+                self.start_reads(now, wall, Job::Read(call, plan, end_of_file), reads, ticket);
+            }
+        }
+    }
+
+    /// A write or a commit, with what was fetched for it so far.
+    pub(crate) fn change_small(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        call: Call<SiteRequest>,
+        fetched: &Fetched,
+    ) {
+        let shape = self.shape(&call.request.operation, None, true);
+        let planned = self.plan_change(&call, fetched);
+        let plan = match planned {
+            Ok(plan) => plan,
+            Err(error) => {
+                let shape = self.shape(&call.request.operation, None, false);
+                let newest = self.log_mut().newest();
+                return self.reply_content(&call, &shape, Err(error), After::position(newest));
+            }
+        };
+        let after = match plan {
+            Plan::Fetch { reads, ticket } => {
+                let job = Job::Change(call, fetched.clone());
+                return self.start_reads(now, wall, job, reads, Some(ticket));
+            }
+            Plan::Wait(sequence) => return self.park(sequence, call),
+            Plan::Done { after } => self.log_change(now, wall, &call, None).and_sequence(after),
+            Plan::Change(change) => self.log_change(now, wall, &call, Some(change)),
+        };
+        let answer = match call.request.operation {
+            SiteOperation::Commit { .. } => SiteAnswer::Committed,
+            _ => SiteAnswer::Written {
+                incarnation: self.incarnation(),
+            },
+        };
+        self.reply_content(&call, &shape, Ok(answer), after);
+    }
+
+    /// Moves inlined bytes to backing objects, when there are enough.
+    pub(crate) fn flush_small(&mut self, now: Time, wall: WallTime) {
+        if !self.small.flushing && self.state.small.flush_is_due() && self.log_mut().has_room() {
+            self.plan_flush(now, wall, &Fetched::new());
+        }
+    }
+
+    /// Sends the backing writes of a change to every member.
+    pub(crate) fn write_backing(
+        &mut self,
+        now: Time,
+        sequence: Sequence,
+        writes: Vec<BackingWrite>,
+    ) {
+        if writes.is_empty() {
+            return;
+        }
+        let writing = Writing {
+            outstanding: writes.len() * self.members.len(),
+            failed: None,
+        };
+        self.small.writes.insert(sequence, writing);
+        for write in writes {
+            let object = write.object;
+            if self.small.made.contains(&object) {
+                self.send_write(now, sequence, &write);
+                continue;
+            }
+            let first = !self.small.making.contains_key(&object);
+            let outstanding = self.members.len();
+            let making = self.small.making.entry(object).or_insert_with(|| Making {
+                outstanding,
+                failed: None,
+                queued: Vec::new(),
+            });
+            making.queued.push((sequence, write));
+            if first {
+                self.make_backing(now, object);
+            }
+        }
+    }
+
+    pub(crate) fn backing_made(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        object: ObjectId,
+        answered: Answered<Purpose>,
+    ) {
+        let Some(making) = self.small.making.get_mut(&object) else {
+            return;
+        };
+        making.outstanding -= 1;
+        if let Err(error) = &answered.outcome {
+            making.failed = Some(site_error(error));
+        }
+        if making.outstanding > 0 {
+            return;
+        }
+        let Some(making) = self.small.making.remove(&object) else {
+            return;
+        };
+        if making.failed.is_none() {
+            self.small.made.insert(object);
+        }
+        for (sequence, write) in making.queued {
+            if let Some(error) = making.failed {
+                for _ in 0..self.members.len() {
+                    self.write_answered(now, wall, sequence, Some(error));
+                }
+            } else {
+                self.send_write(now, sequence, &write);
+            }
+        }
+    }
+
+    pub(crate) fn backing_written(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        sequence: Sequence,
+        error: Option<NodeError>,
+    ) {
+        let error = error.map(|error| site_error(&error));
+        self.write_answered(now, wall, sequence, error);
+    }
+
+    pub(crate) fn backing_read(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        task: u64,
+        index: usize,
+        answered: Answered<Purpose>,
+    ) {
+        let Some(reading) = self.small.reads.get_mut(&task) else {
+            return;
+        };
+        reading.outstanding -= 1;
+        match answered.outcome {
+            Ok(NodeAnswer::Read { payload, .. })
+                if reading.reads[index].verify(&payload).is_ok() =>
+            {
+                reading.payloads[index] = payload;
+            }
+            Err(NodeError::Unavailable { .. }) => reading.failed = Some(SiteError::Busy),
+            // Absent, unreadable, or not what the map record says (invariant 7).
+            _ => reading.failed = Some(SiteError::Io),
+        }
+        if reading.outstanding > 0 {
+            return;
+        }
+        if reading.failed.is_some() && reading.replica + 1 < self.members.len() {
+            reading.replica += 1;
+            reading.failed = None;
+            self.send_reads(now, task);
+        } else if let Some(reading) = self.small.reads.remove(&task) {
+            self.reads_done(now, wall, reading);
+        }
+    }
+
+    fn plan_read(&mut self, call: &Call<SiteRequest>) -> Result<(ReadPlan, bool), SiteError> {
+        let SiteOperation::Read {
+            file,
+            offset_bytes,
+            length_bytes,
+        } = call.request.operation
+        else {
+            return Err(SiteError::Invalid);
+        };
+        let cell = self.state.directory.cell(file)?;
+        cell.check_io(&call.request.caller, Wanted::Read)?;
+        let end = offset_bytes.saturating_add(length_bytes);
+        if end > SMALL_FILE_THRESHOLD_BYTES {
+            return Err(SiteError::Invalid);
+        }
+        let end_of_file = end >= cell.size_bytes;
+        let length = end.min(cell.size_bytes).saturating_sub(offset_bytes);
+        if length == 0 {
+            let nothing = ReadPlan {
+                pieces: Vec::new(),
+                after: None,
+                ticket: None,
+            };
+            return Ok((nothing, end_of_file));
+        }
+        let plan = self.state.small.plan_read(file.id, offset_bytes, length);
+        Ok((plan.map_err(|error| refusal(&error))?, end_of_file))
+    }
+
+    fn plan_change(
+        &mut self,
+        call: &Call<SiteRequest>,
+        fetched: &Fetched,
+    ) -> Result<Plan, SiteError> {
+        let version = self.next_version();
+        let planned = match &call.request.operation {
+            SiteOperation::Write {
+                file,
+                offset_bytes,
+                payload,
+                stability,
+            } => {
+                let cell = self.state.directory.cell(*file)?;
+                cell.check_io(&call.request.caller, Wanted::Write)?;
+                if payload.is_empty() {
+                    return Ok(Plan::Done { after: None });
+                }
+                let write = Write {
+                    file: file.id,
+                    offset_bytes: *offset_bytes,
+                    payload: payload.clone(),
+                    stability: *stability,
+                    version,
+                };
+                self.state.small.plan_write(&write, fetched)
+            }
+            SiteOperation::Commit { file, incarnation } => {
+                self.state.directory.cell(*file)?;
+                let current = self.incarnation();
+                if *incarnation != current {
+                    return Err(SiteError::Lost { current });
+                }
+                self.state.small.plan_commit(file.id, version, fetched)
+            }
+            _ => return Err(SiteError::Invalid),
+        };
+        planned.map_err(|error| refusal(&error))
+    }
+
+    /// Logs what a write or commit changes: the small-file record and the cell
+    /// in one record. An unstable write changes the cell in memory only.
+    fn log_change(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        call: &Call<SiteRequest>,
+        small: Option<crossdock_smallfile::Change>,
+    ) -> After {
+        let operation = &call.request.operation;
+        let serial = operation.subject().id.serial();
+        let mut stable = true;
+        if let SiteOperation::Write {
+            file,
+            offset_bytes,
+            payload,
+            stability,
+        } = operation
+        {
+            stable = *stability == Stability::Stable;
+            let end = offset_bytes + payload.len() as u64;
+            if let Ok(cell) = self.state.directory.cell(*file)
+                && !payload.is_empty()
+            {
+                let cell = cell.written(&call.request.caller, end, wall);
+                self.change_volatile(now, cell);
+            }
+        }
+        if small.is_none() {
+            return if stable {
+                self.log_cell(now, wall, serial)
+            } else {
+                After::default()
+            };
+        }
+        let cell = self.state.directory.cell_of(serial).cloned();
+        let draft = Draft {
+            mutations: cell.map(Mutation::PutCell).into_iter().collect(),
+            small,
+            ..Draft::default()
+        };
+        self.commit(now, wall, draft)
+    }
+
+    fn start_reads(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        job: Job,
+        reads: Vec<BackingRead>,
+        ticket: Option<ReadTicket>,
+    ) {
+        let task = self.small.next_read;
+        self.small.next_read += 1;
+        let reading = ReadTask {
+            job,
+            payloads: vec![Payload::new(); reads.len()],
+            reads,
+            ticket,
+            outstanding: 0,
+            replica: 0,
+            failed: None,
+        };
+        if reading.reads.is_empty() {
+            return self.reads_done(now, wall, reading);
+        }
+        self.small.reads.insert(task, reading);
+        self.send_reads(now, task);
+    }
+
+    fn send_reads(&mut self, now: Time, task: u64) {
+        let Some(reading) = self.small.reads.get_mut(&task) else {
+            return;
+        };
+        reading.outstanding = reading.reads.len();
+        let member = self
+            .members
+            .get(reading.replica)
+            .copied()
+            .unwrap_or_default();
+        let requests: Vec<_> = reading
+            .reads
+            .iter()
+            .map(|read| NodeRequest::Read {
+                object: read.object,
+                offset_bytes: read.offset_bytes,
+                length_bytes: read.length_bytes.into(),
+                version: ReadVersion::Current,
+            })
+            .collect();
+        for (index, request) in requests.into_iter().enumerate() {
+            let purpose = Purpose::BackingRead { task, index };
+            self.send(now, Target::Replica(member), request, purpose);
+        }
+    }
+
+    fn reads_done(&mut self, now: Time, wall: WallTime, task: ReadTask) {
+        let ticket = task.ticket;
+        match task.job {
+            Job::Read(call, plan, end_of_file) => {
+                let outcome = match task.failed {
+                    Some(error) => Err(error),
+                    None => plan.assemble(task.payloads).map_err(|_| SiteError::Io),
+                };
+                self.answer_read(now, wall, &call, &plan, outcome, end_of_file);
+            }
+            Job::Change(call, mut fetched) => match task.failed {
+                None => {
+                    add_fetched(&mut fetched, &task.reads, &task.payloads);
+                    self.change_small(now, wall, call, &fetched);
+                }
+                Some(error) => {
+                    let shape = self.shape(&call.request.operation, None, false);
+                    self.reply_content(&call, &shape, Err(error), After::default());
+                }
+            },
+            Job::Flush(mut fetched) => {
+                self.small.flushing = false;
+                if task.failed.is_none() {
+                    add_fetched(&mut fetched, &task.reads, &task.payloads);
+                    self.plan_flush(now, wall, &fetched);
+                }
+            }
+        }
+        if let Some(ticket) = ticket {
+            self.state.small.read_done(ticket);
+        }
+    }
+
+    fn answer_read(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        call: &Call<SiteRequest>,
+        plan: &ReadPlan,
+        outcome: Result<Payload, SiteError>,
+        end_of_file: bool,
+    ) {
+        let file = call.request.operation.subject();
+        let read = self.state.directory.cell(*file).ok();
+        if let Some(cell) = read.and_then(|cell| cell.read(wall)) {
+            self.change_volatile(now, cell);
+        }
+        let shape = self.shape(&call.request.operation, None, false);
+        let outcome = outcome.map(|payload| SiteAnswer::Read {
+            payload,
+            end_of_file,
+        });
+        let after = After::default().and_sequence(plan.after);
+        self.reply_content(call, &shape, outcome, after);
+    }
+
+    fn plan_flush(&mut self, now: Time, wall: WallTime, fetched: &Fetched) {
+        let version = self.next_version();
+        let plan = self
+            .state
+            .small
+            .plan_flush(version, FLUSH_BYTES_MAX, fetched);
+        match plan {
+            Ok(Plan::Change(change)) => {
+                let draft = Draft {
+                    small: Some(change),
+                    ..Draft::default()
+                };
+                self.commit(now, wall, draft);
+            }
+            Ok(Plan::Fetch { reads, ticket }) => {
+                self.small.flushing = true;
+                let job = Job::Flush(fetched.clone());
+                self.start_reads(now, wall, job, reads, Some(ticket));
+            }
+            // Nothing to move now; or freed space is held until a mark.
+            Ok(Plan::Done { .. } | Plan::Wait(_)) | Err(_) => self.mark_small(now, wall),
+        }
+    }
+
+    /// Lets freed backing space be reused.
+    fn mark_small(&mut self, now: Time, wall: WallTime) {
+        if let Some(mark) = self.state.small.plan_mark() {
+            let draft = Draft {
+                small: Some(mark),
+                ..Draft::default()
+            };
+            self.commit(now, wall, draft);
+        }
+    }
+
+    fn make_backing(&mut self, now: Time, object: ObjectId) {
+        for member in self.members.clone() {
+            let request = NodeRequest::Create {
+                object,
+                reservation_bytes: 0,
+                attributes: Bytes::new(),
+                context: self.context(),
+                order: Order::Given(self.next_version()),
+            };
+            self.send(
+                now,
+                Target::Node(member),
+                request,
+                Purpose::BackingMade(object),
+            );
+        }
+    }
+
+    fn send_write(&mut self, now: Time, sequence: Sequence, write: &BackingWrite) {
+        for member in self.members.clone() {
+            let request = NodeRequest::Write {
+                object: write.object,
+                offset_bytes: write.offset_bytes,
+                payload: write.payload.clone(),
+                stability: Stability::Stable,
+                context: self.context(),
+                order: Order::Given(write.version),
+            };
+            let purpose = Purpose::BackingWritten(sequence);
+            self.send(now, Target::Node(member), request, purpose);
+        }
+    }
+
+    fn write_answered(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        sequence: Sequence,
+        error: Option<SiteError>,
+    ) {
+        let Some(writing) = self.small.writes.get_mut(&sequence) else {
+            return;
+        };
+        writing.outstanding = writing.outstanding.saturating_sub(1);
+        writing.failed = writing.failed.or(error);
+        if writing.outstanding > 0 {
+            return;
+        }
+        let failed = writing.failed;
+        self.small.writes.remove(&sequence);
+        match failed {
+            None => {
+                self.state.small.written(sequence);
+                self.release_settled();
+            }
+            Some(error) => self.void_small(now, wall, sequence, error),
+        }
+        let parked = self.parked.remove(&sequence).unwrap_or_default();
+        self.redo.extend(parked);
+    }
+
+    /// Bytes of a change did not reach every member: takes the change back, and
+    /// tells who waited for it.
+    fn void_small(&mut self, now: Time, wall: WallTime, sequence: Sequence, error: SiteError) {
+        let replies = self.waits.take_voided(sequence);
+        let change = self.state.small.plan_void(&[sequence]);
+        let draft = Draft {
+            small: Some(change),
+            ..Draft::default()
+        };
+        let position = self.commit(now, wall, draft).position;
+        for mut reply in replies {
+            reply.outcome = Err(error);
+            self.reply(reply, After::position(position));
+        }
+    }
+}
+
+fn add_fetched(fetched: &mut Fetched, reads: &[BackingRead], payloads: &[Payload]) {
+    for (read, payload) in reads.iter().zip(payloads) {
+        // Verified when it arrived; what does not match is fetched again.
+        let _ = fetched.add(read, payload);
+    }
+}
+
+const fn refusal(error: &SmallFileError) -> SiteError {
+    match error {
+        SmallFileError::BeyondThreshold => SiteError::Invalid,
+        SmallFileError::NoSpace => SiteError::NoSpace,
+        SmallFileError::Busy => SiteError::Busy,
+    }
+}
+
+const fn site_error(error: &NodeError) -> SiteError {
+    match error {
+        NodeError::NoSpace => SiteError::NoSpace,
+        _ => SiteError::Io,
+    }
+}

@@ -1,0 +1,75 @@
+//! Everything that follows from the log.
+
+use crossdock_directory::Directory;
+use crossdock_log::Position;
+use crossdock_peer::CallId;
+use crossdock_smallfile::{RecordError, SmallFiles};
+
+use crate::config::SiteConfig;
+use crate::duplicates::{Duplicates, Remembered};
+use crate::intentions::Intentions;
+use crate::record::{Change, Record};
+use crate::replies::encode_reply;
+
+/// The state of the three roles.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) directory: Directory,
+    pub(crate) small: SmallFiles,
+    pub(crate) duplicates: Duplicates,
+    pub(crate) intentions: Intentions,
+}
+
+impl State {
+    pub(crate) fn new(config: &SiteConfig) -> Self {
+        Self {
+            directory: Directory::new(config.site, config.volume.0),
+            small: SmallFiles::new(config.small_files),
+            duplicates: Duplicates::new(config.limits.duplicates_max, config.limits.duplicate_age),
+            intentions: Intentions::default(),
+        }
+    }
+
+    /// Applies a record, live or on replay, except for its small-file part:
+    /// live that is accepted, on replay it is replayed.
+    pub(crate) fn apply(&mut self, record: &Record, position: Position) {
+        for change in &record.changes {
+            match change {
+                Change::Directory(mutation) => self.directory.apply(mutation),
+                Change::Declare(intention) => {
+                    self.intentions.declare(intention.clone(), position);
+                }
+                Change::Done(id) => self.intentions.close(*id),
+                Change::NextIntention(id) => self.intentions.reserve_ids(*id),
+                Change::Remembered(key, remembered) => {
+                    self.duplicates.load(*key, remembered.clone());
+                }
+                Change::Small(_) | Change::SmallChunk(_) => {}
+            }
+        }
+        if let Some((key, shape)) = &record.duplicate {
+            let reply = shape.reply(CallId(0), &self.directory);
+            if let Some(reply) = encode_reply(&reply) {
+                let remembered = Remembered {
+                    wall: record.wall,
+                    intention: record.awaited_intention(),
+                    reply,
+                };
+                self.duplicates.insert(*key, remembered);
+            }
+        }
+    }
+
+    /// Applies a record of the log or of a checkpoint.
+    pub(crate) fn replay(&mut self, record: &Record) -> Result<(), RecordError> {
+        for change in &record.changes {
+            match change {
+                Change::Small(small) => self.small.replay(small)?,
+                Change::SmallChunk(chunk) => self.small.load(chunk)?,
+                _ => {}
+            }
+        }
+        self.apply(record, Position(0));
+        Ok(())
+    }
+}

@@ -1,0 +1,442 @@
+//! The site on nodes in memory: what is acknowledged survives, what is shown
+//! is durable, what is promised is finished.
+
+mod rig;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_names::{FileRef, Incarnation, NodeId, ObjectClass};
+use crossdock_peer::{
+    AttributeChanges, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, Stability,
+};
+use crossdock_site::SiteLimits;
+
+use rig::{ROOT, Rig, create, file_of, once, plain, remove, write};
+
+fn rig() -> Rig {
+    Rig::new(SiteLimits::default())
+}
+
+fn truncate(file: FileRef, size: u64) -> SiteOperation {
+    SiteOperation::SetAttributes {
+        file,
+        changes: AttributeChanges {
+            size_bytes: Some(size),
+            ..AttributeChanges::default()
+        },
+        guard: None,
+    }
+}
+
+fn open_write(file: FileRef, end: u64) -> SiteOperation {
+    SiteOperation::Open {
+        file,
+        purpose: OpenFor::Write {
+            offset_bytes: 0,
+            end_bytes: end,
+        },
+    }
+}
+
+fn push(file: FileRef, size: u64, generation: u64, stability: Stability) -> SiteOperation {
+    SiteOperation::PushAttributes {
+        file,
+        size_at_least_bytes: size,
+        wrote: true,
+        read: false,
+        truncate_generation: generation,
+        stability,
+    }
+}
+
+/// Goal: files, their names, attributes and small contents are there after the
+/// manager died.
+#[test]
+fn state_survives_a_restart() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    rig.write(file, 0, b"hello", Stability::Stable);
+    rig.write(file, 5, &[7; 30_000], Stability::Stable);
+    let before = rig.attributes(file);
+    for _ in 0..3 {
+        rig.restart();
+        assert!(matches!(&rig.opened, Some(Ok(report)) if !report.fresh));
+        assert_eq!(rig.lookup("a"), Ok(file));
+        let after = rig.attributes(file);
+        assert_eq!((after.size_bytes, after.changed), (30_005, before.changed));
+        let content = rig.read(file);
+        assert_eq!((&content[..5], content.len()), (&b"hello"[..], 30_005));
+        assert!(content[5..].iter().all(|&byte| byte == 7));
+    }
+}
+
+/// Goal: no reply leaves before every member has the record, neither of the
+/// operation nor of somebody who is shown its effect (`seen-then-gone`).
+#[test]
+fn nothing_is_shown_before_it_is_durable() {
+    let mut rig = rig();
+    let made = rig.send(plain(create("a")));
+    let looked = rig.send(plain(SiteOperation::Lookup {
+        directory: ROOT,
+        name: Bytes::from_static(b"a"),
+    }));
+    let again = rig.send(plain(create("a")));
+    assert!(rig.step(), "the first member");
+    assert!(rig.replies.is_empty());
+    rig.run();
+    let file = file_of(&rig.replies[&made]);
+    assert_eq!(file_of(&rig.replies[&looked]), file);
+    assert_eq!(rig.replies[&again].outcome, Err(SiteError::Exists));
+}
+
+/// Goal: what one member has more of the log than the other is given to it,
+/// and an answered operation is on both.
+#[test]
+fn members_are_made_equal() {
+    let mut rig = rig();
+    rig.create("a");
+    rig.send(plain(create("b")));
+    assert!(rig.step_unanswered(), "only one member gets it");
+    rig.restart();
+    let report = rig.opened.clone().expect("opened").expect("well");
+    assert!(report.repaired_bytes > 0);
+    let logs = |node: u64| -> Vec<_> {
+        let objects = &rig.nodes[&NodeId(node)].objects;
+        let logs = objects
+            .iter()
+            .filter(|(id, _)| id.class == ObjectClass::SiteLog);
+        logs.map(|(id, object)| (*id, object.bytes.clone()))
+            .collect()
+    };
+    assert_eq!(logs(1), logs(2));
+    assert!(rig.lookup("b").is_ok(), "the longest tail is chosen");
+}
+
+/// Goal: a request that is sent again gets the first reply: at once, while the
+/// first is under way, and after a restart with and without a checkpoint.
+#[test]
+fn duplicates_get_the_first_reply() {
+    for checkpoint in [false, true] {
+        let mut rig = Rig::new(SiteLimits {
+            checkpoint_log_bytes: if checkpoint { 1 } else { 1 << 20 },
+            ..SiteLimits::default()
+        });
+        let first = rig.send(once(1, create("a")));
+        let during = rig.send(once(1, create("a")));
+        rig.run();
+        let same = |left: &SiteReply, right: &SiteReply| {
+            let right = SiteReply {
+                id: left.id,
+                ..right.clone()
+            };
+            assert_eq!(left, &right);
+        };
+        let original = rig.replies[&first].clone();
+        same(&rig.replies[&during], &original);
+        let gone = rig.send(once(2, remove("a")));
+        rig.run();
+        let removal = rig.replies[&gone].clone();
+        assert_eq!(removal.outcome, Ok(SiteAnswer::Done));
+        rig.create("b"); // Changes the directory's attributes.
+        for _ in 0..2 {
+            rig.restart();
+            let again = rig.send(once(1, create("a")));
+            let gone = rig.send(once(2, remove("a")));
+            rig.run();
+            same(&rig.replies[&again], &original);
+            same(&rig.replies[&gone], &removal);
+            assert_eq!(rig.lookup("a"), Err(SiteError::NotFound));
+        }
+    }
+}
+
+/// Goal: unstable writes are there until a crash, and for ever once committed;
+/// a commit to another incarnation is told.
+#[test]
+fn unstable_writes_are_durable_once_committed() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    rig.write(file, 0, &[1; 20_000], Stability::Unstable);
+    assert_eq!(rig.read(file), vec![1; 20_000]);
+    let commit = |incarnation| SiteOperation::Commit { file, incarnation };
+    let reply = rig.ask(commit(Incarnation(1)));
+    assert_eq!(reply.outcome, Ok(SiteAnswer::Committed));
+    rig.write(file, 20_000, &[2; 10], Stability::Unstable);
+    rig.restart();
+    assert_eq!(rig.read(file), vec![1; 20_000]);
+    let current = Incarnation(2);
+    let reply = rig.ask(commit(Incarnation(1)));
+    assert_eq!(reply.outcome, Err(SiteError::Lost { current }));
+}
+
+/// Goal: the first bulk write makes all columns before it is answered; removal
+/// takes all of them away, also when the manager dies in between.
+#[test]
+fn columns_come_and_go_with_the_file() {
+    let mut rig = rig();
+    let file = rig.create("big");
+    let opened = rig.send(plain(open_write(file, 1 << 20)));
+    rig.run();
+    let Ok(SiteAnswer::Opened { layout, .. }) = &rig.replies[&opened].outcome else {
+        panic!("{:?}", rig.replies[&opened]);
+    };
+    assert_eq!(layout.columns, 3);
+    assert_eq!(rig.columns().len(), 3);
+    assert_eq!(rig.site.open_intentions(), 0);
+
+    let removed = rig.send(plain(remove("big")));
+    for _ in 0..2 {
+        rig.step(); // The record is durable; the nodes were not asked yet.
+    }
+    assert_eq!(rig.replies[&removed].outcome, Ok(SiteAnswer::Done));
+    assert_eq!(rig.columns().len(), 3);
+    rig.restart();
+    assert_eq!(rig.columns(), []);
+    assert_eq!(rig.site.open_intentions(), 0);
+    rig.restart();
+    let report = rig.opened.clone().expect("opened").expect("well");
+    assert_eq!(report.intentions, 0, "the end was logged");
+}
+
+/// Goal: a truncate reaches every column before it is answered, holds up who
+/// wants the content meanwhile, and is re-driven by the next manager.
+#[test]
+fn a_truncate_reaches_every_column() {
+    let mut rig = rig();
+    let file = rig.create("big");
+    rig.ask(open_write(file, 1 << 20));
+    rig.ask(push(file, 1 << 20, 0, Stability::Stable));
+    assert_eq!(rig.attributes(file).size_bytes, 1 << 20);
+    let cut = rig.send(once(9, truncate(file, 100)));
+    for _ in 0..2 {
+        rig.step();
+    }
+    let opened = rig.send(plain(SiteOperation::Open {
+        file,
+        purpose: OpenFor::Read,
+    }));
+    assert!(rig.replies.is_empty(), "{:?}", rig.replies);
+    rig.step();
+    rig.restart();
+    assert!(!rig.replies.contains_key(&opened));
+    for column in rig.columns() {
+        let object = rig
+            .nodes
+            .values()
+            .find_map(|node| node.objects.get(&column));
+        assert_eq!(object.map(|object| object.truncate_generation), Some(1));
+    }
+    let again = rig.send(once(9, truncate(file, 100)));
+    rig.run();
+    assert!(!rig.replies.contains_key(&cut));
+    assert_eq!(rig.replies[&again].outcome, Ok(SiteAnswer::Done));
+    assert_eq!(rig.attributes(file).size_bytes, 100);
+    rig.ask(push(file, 1 << 20, 0, Stability::Stable));
+    let size = rig.attributes(file).size_bytes;
+    assert_eq!(size, 100, "written before the truncate");
+}
+
+/// Goal: after a truncate nobody can write under the new generation before its
+/// end is in the log: a restart would truncate what they wrote.
+#[test]
+fn a_finished_truncate_is_not_repeated_over_new_bytes() {
+    let mut rig = rig();
+    let file = rig.create("big");
+    rig.ask(open_write(file, 1 << 20));
+    let cut = rig.send(plain(truncate(file, 0)));
+    while !rig.replies.contains_key(&cut) {
+        assert!(rig.step());
+    }
+    let opened = rig.send(plain(open_write(file, 1 << 20)));
+    assert!(!rig.replies.contains_key(&opened), "the end is not durable");
+    rig.run();
+    assert!(rig.replies[&opened].outcome.is_ok());
+    rig.restart();
+    let report = rig.opened.clone().expect("opened").expect("well");
+    assert_eq!(report.intentions, 0);
+}
+
+/// Goal: where there is no space for columns the write is refused, nothing is
+/// left behind, and it works once there is space.
+#[test]
+fn columns_without_space_leave_nothing_behind() {
+    let mut rig = rig();
+    let file = rig.create("big");
+    rig.nodes
+        .get_mut(&NodeId(3))
+        .expect("3")
+        .no_space_for_columns = true;
+    let reply = rig.ask(open_write(file, 1 << 20));
+    assert_eq!(reply.outcome, Err(SiteError::NoSpace));
+    assert_eq!(rig.columns(), []);
+    assert_eq!(rig.site.open_intentions(), 0);
+    rig.nodes
+        .get_mut(&NodeId(3))
+        .expect("3")
+        .no_space_for_columns = false;
+    let reply = rig.ask(open_write(file, 1 << 20));
+    assert!(reply.outcome.is_ok());
+    assert_eq!(rig.columns().len(), 3);
+}
+
+/// Goal: a node that is away delays, and is asked again until it answers.
+#[test]
+fn a_node_that_is_away_is_asked_again() {
+    let mut rig = rig();
+    rig.nodes.get_mut(&NodeId(2)).expect("2").down = true;
+    let made = rig.send(plain(create("a")));
+    rig.run();
+    assert!(rig.replies.is_empty());
+    rig.pass(Duration::from_millis(50));
+    assert!(rig.replies.is_empty());
+    rig.nodes.get_mut(&NodeId(2)).expect("2").down = false;
+    rig.pass(Duration::from_secs(2));
+    assert!(rig.replies[&made].outcome.is_ok());
+}
+
+/// Goal: when the table takes a member out, the others are enough.
+#[test]
+fn a_member_that_was_taken_out_does_not_count() {
+    let mut rig = rig();
+    rig.nodes.get_mut(&NodeId(2)).expect("2").down = true;
+    let file = rig.send(plain(create("a")));
+    rig.run();
+    assert!(rig.replies.is_empty());
+    rig.table.epoch.0 += 1;
+    let set = rig.table.sets.get_mut(&crossdock_names::SetId(0));
+    set.expect("set 0").members.pop();
+    let table = std::sync::Arc::new(rig.table.clone());
+    rig.input(crossdock_site::SiteInput::Table(table));
+    rig.run();
+    let file = file_of(&rig.replies[&file]);
+    rig.write(file, 0, &[3; 9000], Stability::Stable);
+    rig.restart();
+    assert_eq!(rig.read(file), vec![3; 9000]);
+}
+
+/// Goal: an old manager whose site was taken over changes nothing and answers
+/// nothing but "moved" (invariant 2).
+#[test]
+fn a_replaced_manager_answers_nothing() {
+    let mut rig = rig();
+    rig.create("a");
+    for node in rig.nodes.values_mut() {
+        for (id, object) in &mut node.objects {
+            if id.class == ObjectClass::SiteLog {
+                object.fence.0 += 1; // Somebody sealed it.
+            }
+        }
+    }
+    let made = rig.send(plain(create("b")));
+    rig.run();
+    assert_eq!(rig.replies[&made].outcome, Err(SiteError::Moved));
+    let asked = rig.send(plain(SiteOperation::GetAttributes { file: ROOT }));
+    assert_eq!(rig.replies[&asked].outcome, Err(SiteError::Moved));
+}
+
+/// Goal: checkpoints are made while the site works; old log objects and
+/// checkpoints go, and restarts begin from the newest.
+#[test]
+fn checkpoints_bound_the_log() {
+    let mut rig = Rig::new(SiteLimits {
+        segment_bytes_max: 4000,
+        checkpoint_log_bytes: 10_000,
+        checkpoint_chunk_bytes: 2000,
+        ..SiteLimits::default()
+    });
+    for number in 0..200 {
+        let file = rig.create(&format!("file {number}"));
+        rig.write(file, 0, &[1; 100], Stability::Stable);
+        if number % 3 == 0 {
+            rig.remove(&format!("file {number}"));
+        }
+    }
+    let kept = |class| {
+        let objects = rig.nodes[&NodeId(1)].objects.keys();
+        objects.filter(move |id| id.class == class).count()
+    };
+    assert_eq!(kept(ObjectClass::Checkpoint), 1);
+    assert!(kept(ObjectClass::SiteLog) < 8);
+    rig.restart();
+    let report = rig.opened.clone().expect("opened").expect("well");
+    assert!(report.checkpoint.is_some());
+    assert!(report.records < 200, "{report:?}");
+    for number in 0..200 {
+        let there = rig.lookup(&format!("file {number}"));
+        assert_eq!(there.is_ok(), number % 3 != 0, "{number}");
+        if let Ok(file) = there {
+            assert_eq!(rig.read(file), vec![1; 100]);
+        }
+    }
+}
+
+/// Goal: a volume that was used and has no log any more is an error, not an
+/// empty volume.
+#[test]
+fn a_lost_log_is_an_error() {
+    let mut rig = rig();
+    rig.create("a");
+    for node in rig.nodes.values_mut() {
+        node.objects.clear();
+    }
+    rig.restart();
+    let error = rig.opened.clone().expect("ended").expect_err("no log");
+    assert_eq!(error, crossdock_site::OpenError::NoLog);
+}
+
+/// Goal: requests during opening wait, and their number is bounded.
+#[test]
+fn requests_wait_for_opening() {
+    let mut rig = Rig::unopened(SiteLimits {
+        waiting_max: 2,
+        ..SiteLimits::default()
+    });
+    let all: Vec<_> = (0..3)
+        .map(|number| rig.send(plain(create(&number.to_string()))))
+        .collect();
+    assert_eq!(rig.replies[&all[2]].outcome, Err(SiteError::Busy));
+    rig.run();
+    assert!(rig.replies[&all[0]].outcome.is_ok());
+    assert!(rig.replies[&all[1]].outcome.is_ok());
+}
+
+/// Goal: attribute changes that nobody committed are logged after a while.
+#[test]
+fn volatile_attributes_are_logged_after_a_while() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    rig.ask(push(file, 70_000, 0, Stability::Unstable));
+    assert_eq!(rig.attributes(file).size_bytes, 70_000);
+    rig.pass(Duration::from_secs(6));
+    rig.restart();
+    assert_eq!(rig.attributes(file).size_bytes, 70_000);
+    rig.ask(push(file, 80_000, 0, Stability::Unstable));
+    rig.restart();
+    assert_eq!(rig.attributes(file).size_bytes, 70_000);
+}
+
+/// Goal: a large small-file write whose bytes did not arrive before a crash
+/// was never acknowledged, and is void.
+#[test]
+fn bytes_that_did_not_arrive_are_void() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    rig.write(file, 0, &[1; 20_000], Stability::Stable);
+    let written = rig.send(plain(write(file, 0, &[2; 20_000], Stability::Stable)));
+    // Only the log's appends are carried out.
+    let (appends, others): (Vec<_>, Vec<_>) = rig
+        .to_nodes
+        .drain(..)
+        .partition(|(_, call)| matches!(call.request, crossdock_peer::NodeRequest::Append { .. }));
+    assert!(!others.is_empty());
+    rig.to_nodes.extend(appends);
+    rig.run();
+    assert!(!rig.replies.contains_key(&written));
+    rig.restart();
+    let report = rig.opened.clone().expect("opened").expect("well");
+    assert_eq!(report.voided, 1);
+    assert_eq!(rig.read(file), vec![1; 20_000]);
+    rig.restart();
+    assert_eq!(rig.read(file), vec![1; 20_000]);
+}
