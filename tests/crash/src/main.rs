@@ -19,6 +19,7 @@ mod witness;
 mod writer;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -41,7 +42,17 @@ struct Options {
     seed: u64,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let options = parse(std::env::args().skip(1))?;
     println!("seed {}, {} rounds", options.seed, options.rounds);
     let mut random = Random::new(options.seed);

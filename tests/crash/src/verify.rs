@@ -284,3 +284,30 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 static ZEROS: [u8; CELL_BYTES] = [0; CELL_BYTES];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a cell passes if it holds its durable version or a later one that
+    /// was sent, and fails if it is older, mixed, or another cell's.
+    #[test]
+    fn only_versions_that_may_be_there_pass() {
+        let mut cell = Cell::default();
+        cell.found(4);
+        cell.maybe = vec![6];
+        let content = |index, version| {
+            let mut bytes = [0; CELL_BYTES];
+            fill(9, index, version, &mut bytes);
+            bytes
+        };
+        assert_eq!(identify(9, 0, &cell, &content(0, 4)).ok(), Some(4));
+        assert_eq!(identify(9, 0, &cell, &content(0, 6)).ok(), Some(6));
+        assert!(identify(9, 0, &cell, &content(0, 3)).is_err());
+        assert!(identify(9, 0, &cell, &content(1, 4)).is_err());
+        assert!(identify(9, 0, &cell, &ZEROS).is_err());
+        let mut mixed = content(0, 4);
+        mixed[256..].copy_from_slice(&content(0, 6)[256..]);
+        assert!(identify(9, 0, &cell, &mixed).is_err());
+    }
+}

@@ -401,3 +401,53 @@ fn push_bounded<T>(list: &mut Vec<T>, item: T) {
     }
     list.push(item);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(durable: Version, maybe: &[Version], answered: Version) -> Cell {
+        Cell {
+            durable,
+            maybe: maybe.to_vec(),
+            answered,
+            busy: false,
+        }
+    }
+
+    /// Goal: once a version is durable nothing older may be read, and what was
+    /// sent later still may.
+    #[test]
+    fn a_durable_version_forbids_all_older_ones() {
+        let mut cell = cell(1, &[2, 3, 5], 3);
+        cell.settle(3);
+        assert_eq!((cell.durable, cell.maybe.as_slice()), (3, [5].as_slice()));
+        cell.settle(2); // A COMMIT that was sent before, answered after.
+        assert_eq!(cell.durable, 3);
+    }
+
+    /// Goal: a COMMIT vouches for answered writes only, not for those on their way.
+    #[test]
+    fn a_commit_covers_what_was_answered() {
+        assert_eq!(cell(1, &[2, 3], 2).committable(), Some(2));
+        assert_eq!(cell(2, &[3], 2).committable(), None);
+        assert_eq!(Cell::default().committable(), None);
+    }
+
+    /// Goal: content of another file, cell or version is never taken for the right one.
+    #[test]
+    fn no_two_cells_or_versions_look_alike() {
+        let content = |file, cell, version| {
+            let mut bytes = [0xAA; CELL_BYTES];
+            fill(file, cell, version, &mut bytes);
+            bytes
+        };
+        let one = content(1, 2, 3);
+        assert_eq!(one, content(1, 2, 3));
+        for other in [content(2, 2, 3), content(1, 3, 3), content(1, 2, 4)] {
+            assert!(one[24..].iter().zip(&other[24..]).any(|(a, b)| a != b));
+            assert_ne!(one, other);
+        }
+        assert_eq!(content(1, 2, 0), [0; CELL_BYTES]);
+    }
+}
