@@ -18,7 +18,7 @@ use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
 use crossdock_store::{Index, IndexReply, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 use tokio::sync::oneshot;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::config::Settings;
 use crate::data::{self, DataDirectory};
@@ -307,6 +307,7 @@ impl Shell {
                     Err(reason) if self.host.is_ready() => error!(node = number, %reason, "node failed"),
                     Err(reason) => self.failure = Some(format!("node {number}: {reason}")),
                 },
+                HostEffect::Warning(what) => warn!("{what}"),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,
             }

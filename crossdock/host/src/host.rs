@@ -14,8 +14,10 @@ use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
+use crate::equalize::Answer;
 use crate::message::Message;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
+use crate::replicas::Replicas;
 use crate::watch::ScrubProgress;
 
 /// What a host is made from.
@@ -74,6 +76,8 @@ pub enum HostEffect {
         /// What came of it.
         result: Result<(), String>,
     },
+    /// Something that an administrator should know.
+    Warning(String),
     /// The host cannot go on, for this reason.
     Failed(String),
     /// After [`Host::drain`]: nothing is in memory only.
@@ -92,6 +96,7 @@ pub struct Host {
     pub(crate) queue: VecDeque<Message>,
     pub(crate) effects: VecDeque<HostEffect>,
     pub(crate) scrub: ScrubProgress,
+    pub(crate) replicas: Replicas,
     pub(crate) space_due: Time,
     pub(crate) is_ready: bool,
     pub(crate) drain: Drain,
@@ -107,7 +112,11 @@ impl Host {
     /// If the registry cannot be written: every start raises all epochs first, so
     /// that nothing of an earlier one counts any more.
     pub fn new(config: HostConfig) -> Result<Self, OpenError> {
-        let HostConfig { mut registry, nodes: settings, instance } = config;
+        let HostConfig {
+            mut registry,
+            nodes: settings,
+            instance,
+        } = config;
         registry.change(Change::RaiseAll)?;
         let state = registry.state();
         let table = Arc::new(state.table());
@@ -129,6 +138,7 @@ impl Host {
             queue: VecDeque::new(),
             effects: VecDeque::new(),
             scrub: ScrubProgress::default(),
+            replicas: Replicas::default(),
             space_due: Time::default(),
             is_ready: false,
             drain: Drain::Serving,
@@ -141,7 +151,11 @@ impl Host {
     pub fn handle(&mut self, now: Time, wall: WallTime, input: HostInput) {
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::ToDoor(input)),
-            HostInput::Store { number, boot, input } => self.take_store(number, boot, input),
+            HostInput::Store {
+                number,
+                boot,
+                input,
+            } => self.take_store(number, boot, input),
             HostInput::Timeout => self.take_timeout(now),
         }
         self.pump(now, wall);
@@ -156,7 +170,10 @@ impl Host {
     /// When the host wants [`HostInput::Timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        let nodes = self.nodes.values().filter_map(|slot| slot.node.as_ref()?.poll_timeout());
+        let nodes = self
+            .nodes
+            .values()
+            .filter_map(|slot| slot.node.as_ref()?.poll_timeout());
         let sites = self.sites.values().filter_map(Site::poll_timeout);
         nodes
             .chain(sites)
@@ -181,10 +198,15 @@ impl Host {
     pub(crate) fn pump(&mut self, now: Time, wall: WallTime) {
         while let Some(message) = self.queue.pop_front() {
             match message {
-                Message::ToNode(id, input) => self.run_node(now, id, input),
+                Message::ToNode(id, input) => {
+                    if let Some(input) = self.hold(id, input) {
+                        self.run_node(now, id, input);
+                    }
+                }
                 Message::ToSite(id, input) => self.run_site(now, wall, id, input),
                 Message::ToRouter(input) => self.run_router(now, input),
                 Message::ToDoor(input) => self.run_door(now, input),
+                Message::ToHost(answer) => self.step_equalize(Some(answer)),
             }
         }
     }
@@ -209,32 +231,51 @@ impl Host {
     fn refuse(&mut self, node: NodeId, input: NodeInput) {
         if let NodeInput::Call { from, call } = input {
             let outcome = Err(NodeError::Unavailable { node });
-            let reply = NodeReply { id: call.id, outcome };
-            self.queue.extend(Message::reply(node, from, reply));
+            let reply = NodeReply {
+                id: call.id,
+                outcome,
+            };
+            self.queue.push_back(Message::reply(node, from, reply));
         }
     }
 
     fn take_node_effect(&mut self, id: NodeId, effect: NodeEffect) {
-        let Some(number) = self.nodes.get(&id).map(|slot| slot.number) else { return };
+        let Some(number) = self.nodes.get(&id).map(|slot| slot.number) else {
+            return;
+        };
         match effect {
-            NodeEffect::Reply { to, reply } => self.queue.extend(Message::reply(id, to, reply)),
+            NodeEffect::Reply { to, reply } => self.queue.push_back(Message::reply(id, to, reply)),
             NodeEffect::Peer { to, call } => {
                 let from = crossdock_server::Party::Node(id);
                 self.queue.push_back(Message::call(to, from, call));
             }
             NodeEffect::Suspect { set, epoch, member } => self.expel(set, epoch, member),
             NodeEffect::Disk(disk, request) => {
-                self.effects.push_back(HostEffect::Disk { number, disk, request });
+                self.effects.push_back(HostEffect::Disk {
+                    number,
+                    disk,
+                    request,
+                });
             }
             NodeEffect::Index(request) => {
-                self.effects.push_back(HostEffect::Index { number, request });
+                self.effects
+                    .push_back(HostEffect::Index { number, request });
             }
             NodeEffect::Opened(result) => {
                 let result = result.map(|_| ()).map_err(|error| error.to_string());
                 self.take_opened(id, number, result);
             }
             NodeEffect::Scrubbed(report) => self.take_scrubbed(number, report),
-            NodeEffect::Changes { .. } => {}
+            NodeEffect::Changes {
+                changes,
+                more_after,
+            } => {
+                let answer = Answer::Changes {
+                    changes,
+                    more_after,
+                };
+                self.queue.push_back(Message::ToHost(answer));
+            }
             NodeEffect::Quiet => self.take_quiet(id),
         }
     }
@@ -262,10 +303,12 @@ impl Host {
             match effect {
                 NfsEffect::Router(call) => {
                     self.requests += 1;
-                    self.queue.push_back(Message::ToRouter(RouterInput::Request(call)));
+                    self.queue
+                        .push_back(Message::ToRouter(RouterInput::Request(call)));
                 }
                 NfsEffect::Withdraw(id) => {
-                    self.queue.push_back(Message::ToRouter(RouterInput::Withdraw(id)));
+                    self.queue
+                        .push_back(Message::ToRouter(RouterInput::Withdraw(id)));
                 }
                 effect => self.effects.push_back(HostEffect::Door(effect)),
             }
@@ -274,18 +317,25 @@ impl Host {
 
     fn take_timeout(&mut self, now: Time) {
         for slot in self.nodes.values() {
-            if slot.node.as_ref().and_then(crossdock_server::Node::poll_timeout).is_some_and(|due| due <= now) {
+            if slot
+                .node
+                .as_ref()
+                .and_then(crossdock_server::Node::poll_timeout)
+                .is_some_and(|due| due <= now)
+            {
                 let input = NodeInput::Store(StoreInput::Timeout);
                 self.queue.push_back(Message::ToNode(slot.id, input));
             }
         }
         for (&id, site) in &self.sites {
             if site.poll_timeout().is_some_and(|due| due <= now) {
-                self.queue.push_back(Message::ToSite(id, crossdock_site::SiteInput::Timeout));
+                self.queue
+                    .push_back(Message::ToSite(id, crossdock_site::SiteInput::Timeout));
             }
         }
         if self.router.poll_timeout().is_some_and(|due| due <= now) {
-            self.queue.push_back(Message::ToRouter(RouterInput::Timeout));
+            self.queue
+                .push_back(Message::ToRouter(RouterInput::Timeout));
         }
         if self.is_ready && self.space_due <= now {
             self.tell_space(now);

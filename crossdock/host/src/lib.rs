@@ -6,9 +6,11 @@
 //! (disks, index threads, sockets). The binary drives it on a data thread, the
 //! simulation under its own clock.
 
+mod equalize;
 mod host;
 mod message;
 mod nodes;
+mod replicas;
 mod sites;
 mod watch;
 

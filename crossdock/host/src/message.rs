@@ -7,6 +7,8 @@ use crossdock_router::RouterInput;
 use crossdock_server::{NodeInput, Party};
 use crossdock_site::SiteInput;
 
+use crate::equalize::Answer;
+
 /// A message on its way to a machine.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -14,6 +16,8 @@ pub(crate) enum Message {
     ToSite(SiteId, SiteInput),
     ToRouter(RouterInput),
     ToDoor(NfsInput),
+    /// To the task that makes replicas equal.
+    ToHost(Answer),
 }
 
 impl Message {
@@ -22,14 +26,14 @@ impl Message {
         Self::ToNode(to, NodeInput::Call { from, call })
     }
 
-    /// A node's answer, to whoever asked; `None` if the host itself did.
-    pub(crate) fn reply(from: NodeId, to: Party, reply: NodeReply) -> Option<Self> {
-        Some(match to {
+    /// A node's answer, to whoever asked.
+    pub(crate) fn reply(from: NodeId, to: Party, reply: NodeReply) -> Self {
+        match to {
             Party::Router => Self::ToRouter(RouterInput::Node(from, reply)),
             Party::Site(site) => Self::ToSite(site, SiteInput::Node(from, reply)),
             Party::Node(node) => Self::ToNode(node, NodeInput::Reply { from, reply }),
-            Party::Host => return None,
-        })
+            Party::Host => Self::ToHost(Answer::Call(reply.outcome)),
+        }
     }
 
     /// A request to a site.

@@ -89,7 +89,11 @@ impl Host {
     #[must_use]
     pub fn nodes_to_start(&self) -> Vec<u32> {
         let nodes = &self.registry.state().nodes;
-        nodes.iter().filter(|node| !node.stopped).map(|node| node.number).collect()
+        nodes
+            .iter()
+            .filter(|node| !node.stopped)
+            .map(|node| node.number)
+            .collect()
     }
 
     /// Whether node `number` can be started.
@@ -99,7 +103,9 @@ impl Host {
     pub fn can_start(&self, number: u32) -> Result<(), String> {
         match self.slot(number)?.state {
             NodeState::Stopped | NodeState::Failed(_) => Ok(()),
-            NodeState::Running | NodeState::Opening => Err(format!("node {number} is running already")),
+            NodeState::Running | NodeState::Opening => {
+                Err(format!("node {number} is running already"))
+            }
         }
     }
 
@@ -120,7 +126,10 @@ impl Host {
         let id = self.slot(number)?.id;
         if self.is_ready {
             self.raise_sets_of(id)?;
-            self.change(Change::NodeStopped { number, stopped: false })?;
+            self.change(Change::NodeStopped {
+                number,
+                stopped: false,
+            })?;
         }
         let boot_number = Incarnation(incarnation);
         let mut config = StoreConfig::new(id, boot_number, self.settings.capacity_bytes);
@@ -150,13 +159,24 @@ impl Host {
             return Err(format!("node {number} is not running"));
         };
         let callers: Vec<_> = node.callers().collect();
-        self.change(Change::NodeStopped { number, stopped: true })?;
+        self.change(Change::NodeStopped {
+            number,
+            stopped: true,
+        })?;
         let sets = self.registry.state().sets.clone();
         for (set, record) in sets {
-            let members: Vec<u64> =
-                record.members.iter().copied().filter(|&member| member != id.0).collect();
+            let members: Vec<u64> = record
+                .members
+                .iter()
+                .copied()
+                .filter(|&member| member != id.0)
+                .collect();
             if !members.is_empty() && members.len() < record.members.len() {
-                self.change(Change::SetMembers { set, expected: record.epoch, members })?;
+                self.change(Change::SetMembers {
+                    set,
+                    expected: record.epoch,
+                    members,
+                })?;
             }
         }
         if let Some(slot) = self.nodes.get_mut(&id) {
@@ -166,7 +186,8 @@ impl Host {
         self.spread_table();
         for (from, call) in callers {
             let outcome = Err(NodeError::Unavailable { node: id });
-            self.queue.extend(Message::reply(id, from, NodeReply { id: call, outcome }));
+            self.queue
+                .push_back(Message::reply(id, from, NodeReply { id: call, outcome }));
         }
         self.pump(now, wall);
         Ok(())
@@ -187,9 +208,14 @@ impl Host {
     /// One is at work already.
     pub fn start_scrub(&mut self, now: Time, wall: WallTime) -> Result<(), String> {
         if self.scrub.running {
-            return Err("a scrub is at work already; crossdock scrub shows it when it ends".to_owned());
+            return Err(
+                "a scrub is at work already; crossdock scrub shows it when it ends".to_owned(),
+            );
         }
-        let left = self.nodes.values().filter(|slot| slot.state == NodeState::Running);
+        let left = self
+            .nodes
+            .values()
+            .filter(|slot| slot.state == NodeState::Running);
         self.scrub = ScrubProgress {
             running: true,
             left: left.map(|slot| slot.number).collect(),
@@ -217,7 +243,11 @@ impl Host {
                 number: slot.number,
                 id: slot.id.0,
                 state: slot.state.clone(),
-                store: slot.node.as_ref().map(|node| node.store().status()).unwrap_or_default(),
+                store: slot
+                    .node
+                    .as_ref()
+                    .map(|node| node.store().status())
+                    .unwrap_or_default(),
             })
             .collect();
         nodes.sort_by_key(|node| node.number);
@@ -227,16 +257,24 @@ impl Host {
             replicas: state.replicas,
             site_replicas: state.site_replicas,
             table_epoch: state.table_epoch,
-            files: self.sites.values().map(|site| site.directory().cells() as u64).sum(),
+            files: self
+                .sites
+                .values()
+                .map(|site| site.directory().memory_use().cells as u64)
+                .sum(),
             requests: self.requests,
             nodes,
         }
     }
 
     pub(crate) fn take_store(&mut self, number: u32, boot: Boot, input: StoreInput) {
-        let slot = self.nodes.values().find(|slot| slot.number == number && slot.boot == boot);
+        let slot = self
+            .nodes
+            .values()
+            .find(|slot| slot.number == number && slot.boot == boot);
         if let Some(slot) = slot {
-            self.queue.push_back(Message::ToNode(slot.id, NodeInput::Store(input)));
+            self.queue
+                .push_back(Message::ToNode(slot.id, NodeInput::Store(input)));
         }
     }
 
@@ -250,17 +288,23 @@ impl Host {
                 slot.node = None;
             }
         }
-        self.effects.push_back(HostEffect::NodeOpened { number, result });
+        if self.is_ready && result.is_ok() {
+            self.plan_return_of(id);
+        }
+        self.effects
+            .push_back(HostEffect::NodeOpened { number, result });
     }
 
     pub(crate) fn take_scrubbed(&mut self, number: u32, report: ScrubReport) {
         self.scrub.blocks_checked += report.blocks;
-        self.scrub.findings.extend(report.findings.into_iter().map(|finding| {
-            format!(
-                "node {number}, object {}, offset {}: {}",
-                finding.object, finding.offset_bytes, finding.what
-            )
-        }));
+        self.scrub
+            .findings
+            .extend(report.findings.into_iter().map(|finding| {
+                format!(
+                    "node {number}, object {}, offset {}: {}",
+                    finding.object, finding.offset_bytes, finding.what
+                )
+            }));
         if report.is_complete {
             self.scrub.left.retain(|&left| left != number);
         }
@@ -272,8 +316,11 @@ impl Host {
         while let Some(&number) = self.scrub.left.first() {
             let slot = self.nodes.values().find(|slot| slot.number == number);
             if let Some(slot) = slot.filter(|slot| slot.state == NodeState::Running) {
-                let input = StoreInput::Scrub { blocks_max: SCRUB_STEP_BLOCKS };
-                self.queue.push_back(Message::ToNode(slot.id, NodeInput::Store(input)));
+                let input = StoreInput::Scrub {
+                    blocks_max: SCRUB_STEP_BLOCKS,
+                };
+                self.queue
+                    .push_back(Message::ToNode(slot.id, NodeInput::Store(input)));
                 return;
             }
             self.scrub.left.remove(0);
@@ -284,10 +331,11 @@ impl Host {
     /// Steps that follow from the state as a whole: opening sites once the nodes
     /// serve, and the phases of a graceful stop.
     pub(crate) fn advance(&mut self, now: Time, wall: WallTime) {
+        self.begin_equalize();
         if !self.is_ready {
             self.open_sites(now);
-            self.pump(now, wall);
         }
+        self.pump(now, wall);
         if self.drain == Drain::Finishing && self.router.requests() == 0 {
             self.drain = Drain::Sites;
             for site in self.sites.values_mut() {
@@ -306,7 +354,10 @@ impl Host {
             self.pump(now, wall);
         }
         if self.drain == Drain::Nodes
-            && self.nodes.values().all(|slot| slot.is_quiet || slot.node.is_none())
+            && self
+                .nodes
+                .values()
+                .all(|slot| slot.is_quiet || slot.node.is_none())
         {
             self.drain = Drain::Done;
             self.effects.push_back(HostEffect::Quiet);
@@ -324,14 +375,20 @@ impl Host {
         for (set, record) in self.registry.state().sets.clone() {
             if record.members.first() == Some(&id.0) {
                 let members = record.members;
-                self.change(Change::SetMembers { set, expected: record.epoch, members })?;
+                self.change(Change::SetMembers {
+                    set,
+                    expected: record.epoch,
+                    members,
+                })?;
             }
         }
         Ok(())
     }
 
     fn change(&mut self, change: Change) -> Result<(), String> {
-        self.registry.change(change).map_err(|error| format!("cannot write the registry: {error}"))
+        self.registry
+            .change(change)
+            .map_err(|error| format!("cannot write the registry: {error}"))
     }
 
     fn slot(&self, number: u32) -> Result<&NodeSlot, String> {

@@ -34,8 +34,16 @@ impl Host {
     /// Opens the root's site, once all nodes that shall run do. Other sites are
     /// opened when they are first asked for.
     pub(crate) fn open_sites(&mut self, now: Time) {
-        let waiting = self.nodes.values().any(|slot| slot.state == NodeState::Opening);
-        if !waiting && self.sites.is_empty() {
+        let waiting = self
+            .nodes
+            .values()
+            .any(|slot| slot.state == NodeState::Opening);
+        if waiting || !self.sites.is_empty() {
+            return;
+        }
+        self.plan_start();
+        self.begin_equalize();
+        if self.replicas.is_idle() {
             self.open_site(now, ROOT_SITE);
         }
     }
@@ -52,7 +60,9 @@ impl Host {
 
     pub(crate) fn run_site(&mut self, now: Time, wall: WallTime, id: SiteId, input: SiteInput) {
         if !self.sites.contains_key(&id) {
-            if !matches!(input, SiteInput::Request(_)) || usize::from(id.0) >= crossdock_names::SITES {
+            if !matches!(input, SiteInput::Request(_))
+                || usize::from(id.0) >= crossdock_names::SITES
+            {
                 return;
             }
             self.open_site(now, id);
@@ -67,12 +77,14 @@ impl Host {
         while let Some(effect) = self.sites.get_mut(&id).and_then(Site::poll_effect) {
             match effect {
                 SiteEffect::Node(node, call) => {
-                    self.queue.push_back(Message::call(node, Party::Site(id), call));
+                    self.queue
+                        .push_back(Message::call(node, Party::Site(id), call));
                 }
                 SiteEffect::Reply(reply) => self.queue.push_back(Message::answer(reply)),
                 SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),
                 SiteEffect::Opened(Err(error)) => {
-                    self.effects.push_back(HostEffect::Failed(format!("site {id}: {error}")));
+                    self.effects
+                        .push_back(HostEffect::Failed(format!("site {id}: {error}")));
                 }
             }
         }
@@ -81,7 +93,9 @@ impl Host {
     fn take_site_opened(&mut self, id: SiteId) {
         let known = self.registry.state().opened_sites.contains(&id.0);
         if !known && let Err(error) = self.registry.change(Change::SiteOpened { site: id.0 }) {
-            self.effects.push_back(HostEffect::Failed(format!("cannot write the registry: {error}")));
+            self.effects.push_back(HostEffect::Failed(format!(
+                "cannot write the registry: {error}"
+            )));
             return;
         }
         if id == ROOT_SITE {
@@ -92,16 +106,29 @@ impl Host {
     /// A member failed to carry out a change: it leaves the set before the
     /// change is answered. The last member never leaves.
     pub(crate) fn expel(&mut self, set: SetId, epoch: Epoch, member: NodeId) {
-        let Some(record) = self.registry.state().sets.get(&set.0) else { return };
-        let members: Vec<u64> = record.members.iter().copied().filter(|&id| id != member.0).collect();
+        let Some(record) = self.registry.state().sets.get(&set.0) else {
+            return;
+        };
+        let members: Vec<u64> = record
+            .members
+            .iter()
+            .copied()
+            .filter(|&id| id != member.0)
+            .collect();
         if members.is_empty() || record.epoch != epoch.0 || members.len() == record.members.len() {
             return;
         }
-        let change = Change::SetMembers { set: set.0, expected: epoch.0, members };
+        let change = Change::SetMembers {
+            set: set.0,
+            expected: epoch.0,
+            members,
+        };
         match self.registry.change(change) {
             Ok(()) => self.spread_table(),
             Err(error) => {
-                self.effects.push_back(HostEffect::Failed(format!("cannot write the registry: {error}")));
+                self.effects.push_back(HostEffect::Failed(format!(
+                    "cannot write the registry: {error}"
+                )));
             }
         }
     }
@@ -124,7 +151,8 @@ impl Host {
             free_files: (free / BYTES_PER_FILE).min(FILES_MAX),
         };
         for &id in self.sites.keys() {
-            self.queue.push_back(Message::ToSite(id, SiteInput::Space(usage)));
+            self.queue
+                .push_back(Message::ToSite(id, SiteInput::Space(usage)));
         }
     }
 }
@@ -141,10 +169,17 @@ pub(crate) fn door_config(state: &State) -> DoorConfig {
 }
 
 fn export(record: &ExportRecord) -> Export {
-    let root = FileRef { id: FileId::new(ROOT_SITE, 1), generation: 1 };
+    let root = FileRef {
+        id: FileId::new(ROOT_SITE, 1),
+        generation: 1,
+    };
     let mut export = Export::local(ExportId(record.id), record.path.as_bytes(), root);
     // What was written into the registry had been parsed before.
-    export.networks = record.networks.iter().filter_map(|text| text.parse().ok()).collect();
+    export.networks = record
+        .networks
+        .iter()
+        .filter_map(|text| text.parse().ok())
+        .collect();
     export.read_only = record.read_only;
     export.squash = match record.squash {
         Squash::None => crossdock_nfs::Squash::None,

@@ -150,7 +150,12 @@ struct Pending {
 impl Node {
     /// A node that opens its store. `boot` is new for each start.
     #[must_use]
-    pub fn new(id: NodeId, boot: Incarnation, config: StoreConfig, table: Arc<RoutingTable>) -> Self {
+    pub fn new(
+        id: NodeId,
+        boot: Incarnation,
+        config: StoreConfig,
+        table: Arc<RoutingTable>,
+    ) -> Self {
         let mut node = Self {
             id,
             boot,
@@ -199,16 +204,25 @@ impl Node {
     }
 
     fn handle_call(&mut self, now: Time, from: Party, call: Call<NodeRequest>) {
-        let Call { id, deadline, request } = call;
+        let Call {
+            id,
+            deadline,
+            request,
+        } = call;
         let refused = if self.pending.len() >= CALLS_MAX {
-            Some(NodeError::Busy { retry_after_ms: RETRY_AFTER_MS })
+            Some(NodeError::Busy {
+                retry_after_ms: RETRY_AFTER_MS,
+            })
         } else {
             self.start(now, from, id, deadline, request).err()
         };
         if let Some(error) = refused {
             self.effects.push_back(NodeEffect::Reply {
                 to: from,
-                reply: NodeReply { id, outcome: Err(error) },
+                reply: NodeReply {
+                    id,
+                    outcome: Err(error),
+                },
             });
         }
     }
@@ -231,7 +245,11 @@ impl Node {
         for &member in &waiting {
             self.effects.push_back(NodeEffect::Peer {
                 to: member,
-                call: Call { id: internal, deadline, request: request.clone() },
+                call: Call {
+                    id: internal,
+                    deadline,
+                    request: request.clone(),
+                },
             });
         }
         if let NodeRequest::Commit { incarnation, .. } = &mut request
@@ -251,7 +269,11 @@ impl Node {
                 ordered: ordered.map(|(key, _)| key),
             },
         );
-        let call = Call { id: internal, deadline, request };
+        let call = Call {
+            id: internal,
+            deadline,
+            request,
+        };
         self.store.handle(now, StoreInput::Request(call));
         Ok(())
     }
@@ -266,6 +288,8 @@ impl Node {
     ) -> Result<Option<((SetId, Epoch, Version), Vec<NodeId>)>, NodeError> {
         if let Some(((object, context), order)) = change_of(request) {
             return match *order {
+                // The host copies between members, with the versions that are there.
+                Order::Given(_) if from == Party::Host => Ok(None),
                 Order::Given(version) => {
                     self.ordering.check_given(&object, version)?;
                     Ok(None)
@@ -273,15 +297,23 @@ impl Node {
                 Order::Primary => {
                     let turn = self.ordering.give(&object, &context)?;
                     *order = Order::Given(turn.version);
-                    Ok(Some(((turn.set, turn.set_epoch, turn.version), turn.others)))
+                    Ok(Some((
+                        (turn.set, turn.set_epoch, turn.version),
+                        turn.others,
+                    )))
                 }
             };
         }
         match request {
-            NodeRequest::Commit { object, incarnation } if from == Party::Router => {
+            NodeRequest::Commit {
+                object,
+                incarnation,
+            } if from == Party::Router => {
                 let (set, epoch) = self.ordering.primary_of(object)?;
                 if *incarnation != Incarnation(epoch.0) {
-                    return Err(NodeError::Lost { current: Incarnation(epoch.0) });
+                    return Err(NodeError::Lost {
+                        current: Incarnation(epoch.0),
+                    });
                 }
                 let others = self.ordering.others(set);
                 Ok(Some(((set, epoch, Version::NONE), others)))
@@ -300,7 +332,9 @@ impl Node {
         let Some(pending) = self.pending.get_mut(&reply.id) else {
             return; // Answered before the member left the set.
         };
-        let Some((set, epoch, _)) = pending.ordered else { return };
+        let Some((set, epoch, _)) = pending.ordered else {
+            return;
+        };
         match reply.outcome {
             Ok(_) => {
                 pending.waiting.remove(&from);
@@ -309,7 +343,11 @@ impl Node {
                 pending.waiting.remove(&from);
             }
             // The member stays in `waiting` until it has left the set.
-            Err(_) => self.effects.push_back(NodeEffect::Suspect { set, epoch, member: from }),
+            Err(_) => self.effects.push_back(NodeEffect::Suspect {
+                set,
+                epoch,
+                member: from,
+            }),
         }
         self.finish(reply.id);
     }
@@ -322,7 +360,9 @@ impl Node {
                 && let Some((set, ..)) = pending.ordered
             {
                 let ordering = &self.ordering;
-                pending.waiting.retain(|&member| ordering.is_member(set, member));
+                pending
+                    .waiting
+                    .retain(|&member| ordering.is_member(set, member));
             }
             self.finish(id);
         }
@@ -339,8 +379,14 @@ impl Node {
                 StoreEffect::Scrubbed(report) => {
                     self.effects.push_back(NodeEffect::Scrubbed(report));
                 }
-                StoreEffect::Changes { changes, more_after } => {
-                    self.effects.push_back(NodeEffect::Changes { changes, more_after });
+                StoreEffect::Changes {
+                    changes,
+                    more_after,
+                } => {
+                    self.effects.push_back(NodeEffect::Changes {
+                        changes,
+                        more_after,
+                    });
                 }
                 StoreEffect::Quiet => self.effects.push_back(NodeEffect::Quiet),
                 StoreEffect::Reply(reply) => {
@@ -362,9 +408,13 @@ impl Node {
         if !ready {
             return;
         }
-        let Some(pending) = self.pending.remove(&internal) else { return };
+        let Some(pending) = self.pending.remove(&internal) else {
+            return;
+        };
         self.by_caller.remove(&(pending.from, pending.id));
-        let Some(mut outcome) = pending.local else { return };
+        let Some(mut outcome) = pending.local else {
+            return;
+        };
         if let (Some((_, epoch, _)), Ok(NodeAnswer::Written { incarnation, .. })) =
             (pending.ordered, &mut outcome)
         {
@@ -372,14 +422,27 @@ impl Node {
         }
         self.effects.push_back(NodeEffect::Reply {
             to: pending.from,
-            reply: NodeReply { id: pending.id, outcome },
+            reply: NodeReply {
+                id: pending.id,
+                outcome,
+            },
         });
+    }
+
+    /// Whether changes of objects of `set` that this node orders are under way.
+    #[must_use]
+    pub fn is_changing(&self, set: SetId) -> bool {
+        self.pending
+            .values()
+            .any(|pending| pending.ordered.is_some_and(|(ordered, ..)| ordered == set))
     }
 
     /// Who waits for an answer: they are told that the node is gone when it is
     /// dropped.
     pub fn callers(&self) -> impl Iterator<Item = (Party, CallId)> {
-        self.pending.values().map(|pending| (pending.from, pending.id))
+        self.pending
+            .values()
+            .map(|pending| (pending.from, pending.id))
     }
 
     /// The node's id.
@@ -391,15 +454,37 @@ impl Node {
 
 /// Object, context and order of a request that changes something and is ordered
 /// by a version. (Appends and seals are ordered by their fence.)
-fn change_of(
-    request: &mut NodeRequest,
-) -> Option<((ObjectId, WriteContext), &mut Order)> {
+fn change_of(request: &mut NodeRequest) -> Option<((ObjectId, WriteContext), &mut Order)> {
     match request {
-        NodeRequest::Create { object, context, order, .. }
-        | NodeRequest::Write { object, context, order, .. }
-        | NodeRequest::Truncate { object, context, order, .. }
-        | NodeRequest::Zero { object, context, order, .. }
-        | NodeRequest::Remove { object, context, order } => Some(((*object, *context), order)),
+        NodeRequest::Create {
+            object,
+            context,
+            order,
+            ..
+        }
+        | NodeRequest::Write {
+            object,
+            context,
+            order,
+            ..
+        }
+        | NodeRequest::Truncate {
+            object,
+            context,
+            order,
+            ..
+        }
+        | NodeRequest::Zero {
+            object,
+            context,
+            order,
+            ..
+        }
+        | NodeRequest::Remove {
+            object,
+            context,
+            order,
+        } => Some(((*object, *context), order)),
         _ => None,
     }
 }

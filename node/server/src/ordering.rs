@@ -30,7 +30,12 @@ pub(crate) struct Turn {
 impl Ordering {
     pub(crate) fn new(node: NodeId, table: Arc<RoutingTable>) -> Self {
         let changed = table.sets.keys().map(|&set| (set, table.epoch)).collect();
-        Self { node, table, changed, given: BTreeMap::new() }
+        Self {
+            node,
+            table,
+            changed,
+            given: BTreeMap::new(),
+        }
     }
 
     /// Takes a newer table. A set whose epoch rose starts its versions anew,
@@ -50,7 +55,9 @@ impl Ordering {
 
     /// Whether `node` still belongs to `set`.
     pub(crate) fn is_member(&self, set: SetId, node: NodeId) -> bool {
-        self.table.set(set).is_some_and(|set| set.members.contains(&node))
+        self.table
+            .set(set)
+            .is_some_and(|set| set.members.contains(&node))
     }
 
     /// The set of an object, if this node is its primary now.
@@ -63,21 +70,42 @@ impl Ordering {
     }
 
     /// Gives the next version for a change of `object`.
-    pub(crate) fn give(&mut self, object: &ObjectId, context: &WriteContext) -> Result<Turn, NodeError> {
+    pub(crate) fn give(
+        &mut self,
+        object: &ObjectId,
+        context: &WriteContext,
+    ) -> Result<Turn, NodeError> {
         let (set, set_epoch) = self.primary_of(object)?;
-        if self.changed.get(&set).is_some_and(|&changed| context.table_epoch < changed) {
+        if self
+            .changed
+            .get(&set)
+            .is_some_and(|&changed| context.table_epoch < changed)
+        {
             return Err(self.stale());
         }
-        let last = self.given.entry(set).or_insert_with(|| Version::first_of(set_epoch));
+        let last = self
+            .given
+            .entry(set)
+            .or_insert_with(|| Version::first_of(set_epoch));
         *last = last.next();
         let version = *last;
-        Ok(Turn { set, set_epoch, version, others: self.others(set) })
+        Ok(Turn {
+            set,
+            set_epoch,
+            version,
+            others: self.others(set),
+        })
     }
 
     /// The members of `set` besides this node.
     pub(crate) fn others(&self, set: SetId) -> Vec<NodeId> {
         self.table.set(set).map_or_else(Vec::new, |record| {
-            record.members.iter().copied().filter(|&member| member != self.node).collect()
+            record
+                .members
+                .iter()
+                .copied()
+                .filter(|&member| member != self.node)
+                .collect()
         })
     }
 
@@ -100,7 +128,9 @@ impl Ordering {
     }
 
     fn stale(&self) -> NodeError {
-        NodeError::StaleTable { current: self.table.epoch }
+        NodeError::StaleTable {
+            current: self.table.epoch,
+        }
     }
 }
 
@@ -118,12 +148,21 @@ mod tests {
             epoch: Epoch(epoch),
             sets: BTreeMap::from([(SetId(0), set)]),
             slots: vec![vec![SetId(0)]; SLOTS],
-            sites: vec![SiteRecord { epoch: Epoch(4), set: SetId(0) }; SITES],
+            sites: vec![
+                SiteRecord {
+                    epoch: Epoch(4),
+                    set: SetId(0)
+                };
+                SITES
+            ],
         })
     }
 
     fn routed_at(epoch: u64) -> WriteContext {
-        WriteContext { table_epoch: Epoch(epoch), ..WriteContext::default() }
+        WriteContext {
+            table_epoch: Epoch(epoch),
+            ..WriteContext::default()
+        }
     }
 
     const OBJECT: ObjectId = ObjectId::column(FileId(7), 1, 0, 0);
@@ -133,11 +172,17 @@ mod tests {
     #[test]
     fn versions_of_a_new_epoch_are_above_all_old_ones() {
         let mut ordering = Ordering::new(NodeId(1), table(1, 1, &[1, 2]));
-        let first = ordering.give(&OBJECT, &routed_at(1)).map(|turn| turn.version);
-        let second = ordering.give(&OBJECT, &routed_at(1)).map(|turn| turn.version);
+        let first = ordering
+            .give(&OBJECT, &routed_at(1))
+            .map(|turn| turn.version);
+        let second = ordering
+            .give(&OBJECT, &routed_at(1))
+            .map(|turn| turn.version);
         assert!(first < second);
         ordering.take_table(table(2, 2, &[1, 2]));
-        let third = ordering.give(&OBJECT, &routed_at(2)).map(|turn| turn.version);
+        let third = ordering
+            .give(&OBJECT, &routed_at(2))
+            .map(|turn| turn.version);
         assert!(second < third && third.is_ok());
     }
 
@@ -151,10 +196,21 @@ mod tests {
         assert_eq!(ordering.give(&OBJECT, &routed_at(1)).err(), stale);
         assert!(!ordering.is_member(SetId(0), NodeId(2)));
         let old = Version::first_of(Epoch(1)).next();
-        assert!(matches!(ordering.check_given(&OBJECT, old), Err(NodeError::Fenced { .. })));
+        assert!(matches!(
+            ordering.check_given(&OBJECT, old),
+            Err(NodeError::Fenced { .. })
+        ));
         let log = ObjectId::of_site(ObjectClass::SmallFiles, crossdock_names::SiteId(0), 0);
-        assert!(ordering.check_given(&log, Version::first_of(Epoch(4)).next()).is_ok());
-        assert!(ordering.check_given(&log, Version::first_of(Epoch(3)).next()).is_err());
+        assert!(
+            ordering
+                .check_given(&log, Version::first_of(Epoch(4)).next())
+                .is_ok()
+        );
+        assert!(
+            ordering
+                .check_given(&log, Version::first_of(Epoch(3)).next())
+                .is_err()
+        );
         let mut other = Ordering::new(NodeId(9), table(1, 1, &[1, 2]));
         assert!(other.give(&OBJECT, &routed_at(1)).is_err());
     }

@@ -30,6 +30,8 @@ pub struct SetRecord {
     /// Who belongs to it when all are well; a member that left comes back when
     /// it has caught up.
     pub home: Vec<u64>,
+    /// What was written under this epoch and later may not be on all of `home`.
+    pub differs_since: u64,
 }
 
 /// A key for handles.
@@ -149,6 +151,13 @@ pub enum Change {
         /// Members in order.
         members: Vec<u64>,
     },
+    /// All of the set's `home` are equal and members, with epoch + 1.
+    SetEqual {
+        /// The set.
+        set: u32,
+        /// Epoch that was seen.
+        expected: u64,
+    },
     /// A new owner of a site: epoch + 1.
     RaiseSite {
         /// The site.
@@ -210,6 +219,7 @@ impl State {
                         epoch: 1,
                         members: home.clone(),
                         home,
+                        differs_since: 1,
                     },
                 );
             }
@@ -263,6 +273,13 @@ impl State {
                 check_epoch("set", set, expected, record.epoch)?;
                 record.epoch += 1;
                 record.members = members;
+            }
+            Change::SetEqual { set, expected } => {
+                let record = self.sets.get_mut(&set).ok_or_else(|| unknown("set", set))?;
+                check_epoch("set", set, expected, record.epoch)?;
+                record.epoch += 1;
+                record.members = record.home.clone();
+                record.differs_since = record.epoch;
             }
             Change::RaiseSite { site, expected } => {
                 let record = self

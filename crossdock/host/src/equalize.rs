@@ -1,0 +1,343 @@
+//! Makes a member of a replica set equal to its primary: after a crash, and when
+//! a node comes back (CONSISTENCY 1: when the set changes, members compare
+//! (version, range) logs).
+//!
+//! What was acknowledged is on all members. What was not may be on some: both
+//! members list what was changed since the epoch from which they may differ,
+//! and every range that is not the same on both is copied from the primary, with
+//! the primary's version. Then objects that only one of them has, and ends of
+//! objects, are made equal. The set takes no changes meanwhile.
+//!
+//! The steps are an `async fn` that the host polls by hand, one question at a
+//! time: no executor, no waker, and the same order in every run.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crossdock_names::{NodeId, ObjectClass, ObjectId, SetId, Version};
+use crossdock_peer::{
+    NodeAnswer, NodeError, NodeRequest, ObjectStat, Order, ReadVersion, Stability, WriteContext,
+};
+use crossdock_store::ChangedRange;
+
+/// Bytes copied per call.
+const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
+
+/// Objects listed per call.
+const LIST_LIMIT: usize = 1024;
+
+/// Which members of which set are to be made equal.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) set: SetId,
+    pub(crate) source: NodeId,
+    pub(crate) target: NodeId,
+    /// Versions from here on may differ.
+    pub(crate) since: Version,
+    /// The objects of the set are those of these classes …
+    pub(crate) classes: &'static [ObjectClass],
+    /// … for which this says yes.
+    pub(crate) table: std::sync::Arc<crossdock_names::RoutingTable>,
+}
+
+/// What a task asks.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// What a node's store has changed.
+    Changes {
+        node: NodeId,
+        since: Version,
+        after: Option<ObjectId>,
+    },
+    /// Anything else of a node.
+    Call {
+        node: NodeId,
+        request: Box<NodeRequest>,
+    },
+}
+
+/// What it is answered.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Changes {
+        changes: Vec<ChangedRange>,
+        more_after: Option<ObjectId>,
+    },
+    Call(Result<NodeAnswer, NodeError>),
+}
+
+/// A pair being made equal.
+pub(crate) struct Equalize {
+    pub(crate) pair: Pair,
+    port: Rc<RefCell<Port>>,
+    steps: Pin<Box<dyn Future<Output = Result<(), String>>>>,
+}
+
+#[derive(Default)]
+struct Port {
+    question: Option<Question>,
+    answer: Option<Answer>,
+}
+
+impl Equalize {
+    pub(crate) fn new(pair: Pair) -> Self {
+        let port = Rc::new(RefCell::new(Port::default()));
+        let asker = Asker {
+            port: Rc::clone(&port),
+            pair: pair.clone(),
+        };
+        Self {
+            pair,
+            port,
+            steps: Box::pin(asker.run()),
+        }
+    }
+
+    /// Goes on with the answer to the last question; the next question, or the
+    /// end.
+    pub(crate) fn step(&mut self, answer: Option<Answer>) -> Poll<Result<(), String>> {
+        self.port.borrow_mut().answer = answer;
+        self.steps
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// What is to be asked now.
+    pub(crate) fn question(&mut self) -> Option<Question> {
+        self.port.borrow_mut().question.take()
+    }
+}
+
+/// The steps' end of the port.
+struct Asker {
+    port: Rc<RefCell<Port>>,
+    pair: Pair,
+}
+
+struct Ask<'a> {
+    port: &'a RefCell<Port>,
+    question: Option<Question>,
+}
+
+impl Future for Ask<'_> {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Answer> {
+        let question = self.question.take();
+        let mut port = self.port.borrow_mut();
+        if question.is_some() {
+            port.question = question;
+        }
+        port.answer.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+type Ranges = BTreeMap<(ObjectId, u64), (u64, Version)>;
+
+impl Asker {
+    async fn run(self) -> Result<(), String> {
+        let (source, target) = (self.pair.source, self.pair.target);
+        let on_source = self.changes(source).await?;
+        let on_target = self.changes(target).await?;
+        for (&(object, offset), &(length, version)) in &on_source {
+            if on_target.get(&(object, offset)) != Some(&(length, version)) {
+                self.copy(object, offset, length).await?;
+            }
+        }
+        for (&(object, offset), &(length, version)) in &on_target {
+            if on_source.get(&(object, offset)) != Some(&(length, version)) {
+                self.copy(object, offset, length).await?;
+            }
+        }
+        for node in [target, source] {
+            for object in self.objects(node).await? {
+                self.mend(object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All ranges of the set's objects that a node has changed.
+    async fn changes(&self, node: NodeId) -> Result<Ranges, String> {
+        let mut ranges = Ranges::new();
+        let mut after = None;
+        loop {
+            let since = self.pair.since;
+            let Answer::Changes {
+                changes,
+                more_after,
+            } = self.ask(Question::Changes { node, since, after }).await
+            else {
+                return Err(format!("node {node} does not tell its changes"));
+            };
+            for range in changes
+                .into_iter()
+                .filter(|range| self.is_ours(&range.object))
+            {
+                ranges.insert(
+                    (range.object, range.offset_bytes),
+                    (range.length_bytes, range.version),
+                );
+            }
+            after = more_after;
+            if after.is_none() {
+                return Ok(ranges);
+            }
+        }
+    }
+
+    /// Ids of the set's objects on a node.
+    async fn objects(&self, node: NodeId) -> Result<Vec<ObjectId>, String> {
+        let mut found = Vec::new();
+        for &class in self.pair.classes {
+            let mut after = None;
+            loop {
+                let list = NodeRequest::List {
+                    class,
+                    placement: None,
+                    after,
+                    limit: LIST_LIMIT,
+                };
+                let NodeAnswer::List { objects, more } = self.call(node, list).await? else {
+                    return Err(format!("node {node} does not list its objects"));
+                };
+                after = objects.last().copied();
+                found.extend(objects.into_iter().filter(|object| self.is_ours(object)));
+                if !more || after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Copies a range with its version; what the source does not have stays for
+    /// [`mend`](Self::mend).
+    async fn copy(&self, object: ObjectId, offset: u64, length: u64) -> Result<(), String> {
+        let Some(stat) = self.stat(self.pair.source, object).await? else {
+            return Ok(());
+        };
+        self.make(object, &stat).await?;
+        let mut at = offset;
+        while at < offset + length {
+            let read = NodeRequest::Read {
+                object,
+                offset_bytes: at,
+                length_bytes: (offset + length - at).min(COPY_BYTES),
+                version: ReadVersion::Current,
+            };
+            let NodeAnswer::Read { payload, version } = self.call(self.pair.source, read).await?
+            else {
+                return Err(format!("object {object} cannot be read"));
+            };
+            if payload.is_empty() {
+                break; // Beyond the source's end: the target is cut there.
+            }
+            let length_read = payload.len() as u64;
+            let write = NodeRequest::Write {
+                object,
+                offset_bytes: at,
+                payload,
+                stability: Stability::Stable,
+                context: context(&stat),
+                order: Order::Given(version),
+            };
+            self.call(self.pair.target, write).await?;
+            at += length_read;
+        }
+        Ok(())
+    }
+
+    /// Makes an object's existence and end on the target those on the source.
+    async fn mend(&self, object: ObjectId) -> Result<(), String> {
+        let target = self.pair.target;
+        let Some(source_stat) = self.stat(self.pair.source, object).await? else {
+            let order = Order::Given(self.pair.since);
+            let remove = NodeRequest::Remove {
+                object,
+                context: WriteContext::default(),
+                order,
+            };
+            self.call(target, remove).await?;
+            return Ok(());
+        };
+        let target_stat = match self.stat(target, object).await? {
+            Some(stat) => stat,
+            None => {
+                self.copy(object, 0, source_stat.size_bytes).await?;
+                ObjectStat {
+                    size_bytes: 0,
+                    truncate_generation: 0,
+                    ..source_stat.clone()
+                }
+            }
+        };
+        if target_stat.size_bytes != source_stat.size_bytes
+            || target_stat.truncate_generation != source_stat.truncate_generation
+        {
+            let truncate = NodeRequest::Truncate {
+                object,
+                size_bytes: source_stat.size_bytes,
+                context: context(&source_stat),
+                order: Order::Given(source_stat.version),
+            };
+            self.call(target, truncate).await?;
+        }
+        Ok(())
+    }
+
+    async fn make(&self, object: ObjectId, stat: &ObjectStat) -> Result<(), String> {
+        let create = NodeRequest::Create {
+            object,
+            reservation_bytes: 0,
+            attributes: stat.attributes.clone(),
+            context: context(stat),
+            order: Order::Given(stat.version),
+        };
+        self.call(self.pair.target, create).await.map(|_| ())
+    }
+
+    async fn stat(&self, node: NodeId, object: ObjectId) -> Result<Option<ObjectStat>, String> {
+        let request = Box::new(NodeRequest::Stat { object });
+        match self.ask(Question::Call { node, request }).await {
+            Answer::Call(Ok(NodeAnswer::Stat(stat))) => Ok(Some(stat)),
+            Answer::Call(Err(NodeError::NoObject)) => Ok(None),
+            other => Err(format!(
+                "node {node} does not tell of object {object}: {other:?}"
+            )),
+        }
+    }
+
+    async fn call(&self, node: NodeId, request: NodeRequest) -> Result<NodeAnswer, String> {
+        match self
+            .ask(Question::Call {
+                node,
+                request: Box::new(request),
+            })
+            .await
+        {
+            Answer::Call(Ok(answer)) => Ok(answer),
+            Answer::Call(Err(error)) => Err(format!("node {node}: {error}")),
+            Answer::Changes { .. } => Err(format!("node {node} answers something else")),
+        }
+    }
+
+    fn ask(&self, question: Question) -> Ask<'_> {
+        Ask {
+            port: &self.port,
+            question: Some(question),
+        }
+    }
+
+    fn is_ours(&self, object: &ObjectId) -> bool {
+        self.pair.classes.contains(&object.class) && self.pair.table.set_of(object) == self.pair.set
+    }
+}
+
+fn context(stat: &ObjectStat) -> WriteContext {
+    WriteContext::default().with_truncate_generation(stat.truncate_generation)
+}
