@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use crossdock_rpc::{
     AcceptStatus, AuthSys, CallHeader, Credential, Groups, RecordReader, RecordWriter, ReplyBody,
     ReplyHeader, Verifier,
@@ -15,8 +15,11 @@ use crossdock_rpc::{
 use crossdock_xdr::{Decoder, Encode};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Bytes read at a time.
-const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes read at a time: enough for many small replies, few enough to stay in
+/// the processor's cache until they are copied.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Pieces of calls that one system call sends.
+const PIECES_SENT_AT_ONCE_MAX: usize = 64;
 
 /// One connection to a server.
 pub(crate) struct Connection {
@@ -25,7 +28,7 @@ pub(crate) struct Connection {
     replies: VecDeque<Bytes>,
     unsent: VecDeque<Bytes>,
     sent: VecDeque<(u32, Instant)>,
-    chunk: BytesMut,
+    chunk: Vec<u8>,
     next_xid: u32,
 }
 
@@ -41,7 +44,7 @@ impl Connection {
             replies: VecDeque::new(),
             unsent: VecDeque::new(),
             sent: VecDeque::new(),
-            chunk: BytesMut::new(),
+            chunk: vec![0; CHUNK_BYTES],
             next_xid: 1,
         })
     }
@@ -82,37 +85,31 @@ impl Connection {
         self.sent.len()
     }
 
-    /// Sends and receives what goes without waiting.
-    pub(crate) fn exchange(&mut self) -> anyhow::Result<()> {
+    /// Sends what goes without waiting.
+    pub(crate) fn send(&mut self) -> anyhow::Result<()> {
         while !self.unsent.is_empty() {
             let slices: Vec<IoSlice<'_>> = self
                 .unsent
                 .iter()
-                .take(64)
+                .take(PIECES_SENT_AT_ONCE_MAX)
                 .map(|piece| IoSlice::new(piece))
                 .collect();
             match self.stream.write_vectored(&slices) {
-                Ok(mut written) => {
-                    while let Some(piece) = self.unsent.front_mut() {
-                        let step = written.min(piece.len());
-                        piece.advance(step);
-                        written -= step;
-                        if !piece.is_empty() {
-                            break;
-                        }
-                        self.unsent.pop_front();
-                    }
-                }
+                Ok(written) => self.advance(written),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
             }
         }
+        Ok(())
+    }
+
+    /// Receives what is there.
+    pub(crate) fn receive(&mut self) -> anyhow::Result<()> {
         loop {
-            self.chunk.resize(CHUNK_BYTES, 0);
             match self.stream.read(&mut self.chunk) {
                 Ok(0) => bail!("the server has closed the connection"),
                 Ok(count) => {
-                    let mut bytes = self.chunk.split_to(count).freeze();
+                    let mut bytes = Bytes::copy_from_slice(&self.chunk[..count]);
                     while let Some(record) = self.reader.next_record(&mut bytes)? {
                         self.replies.push_back(record);
                     }
@@ -126,8 +123,20 @@ impl Connection {
         }
     }
 
-    /// The next reply: its xid, the record, and how long it took.
-    pub(crate) fn next_reply(&mut self) -> anyhow::Result<Option<(u32, Bytes, u64)>> {
+    fn advance(&mut self, mut written: usize) {
+        while let Some(piece) = self.unsent.front_mut() {
+            let step = written.min(piece.len());
+            piece.advance(step);
+            written -= step;
+            if !piece.is_empty() {
+                break;
+            }
+            self.unsent.pop_front();
+        }
+    }
+
+    /// The next reply: the record, and how many microseconds it took.
+    pub(crate) fn next_reply(&mut self) -> anyhow::Result<Option<(Bytes, u64)>> {
         let Some(record) = self.replies.pop_front() else {
             return Ok(None);
         };
@@ -137,7 +146,7 @@ impl Connection {
             .and_then(|place| self.sent.remove(place))
             .context("a reply to nothing")?;
         let took_us = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Ok(Some((xid, record, took_us)))
+        Ok(Some((record, took_us)))
     }
 
     /// One call, waiting for its reply.
@@ -150,11 +159,12 @@ impl Connection {
     ) -> anyhow::Result<Bytes> {
         self.queue(program, version, procedure, call);
         loop {
-            self.exchange()?;
-            if let Some((_, record, _)) = self.next_reply()? {
+            self.send()?;
+            self.receive()?;
+            if let Some((record, _)) = self.next_reply()? {
                 return Ok(record);
             }
-            wait_readable([&*self].into_iter())?;
+            wait_ready([&*self].into_iter())?;
         }
     }
 }
@@ -172,11 +182,11 @@ pub(crate) fn results(record: &Bytes) -> anyhow::Result<Decoder<'_>> {
     }
 }
 
-/// Waits until one of the connections has something to read, or room to write
-/// what is unsent.
-pub(crate) fn wait_readable<'a>(
+/// Waits until some of the connections have something to read, or room to write
+/// what is unsent, and says which.
+pub(crate) fn wait_ready<'a>(
     connections: impl Iterator<Item = &'a Connection>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<bool>> {
     let mut descriptors: Vec<PollFd<'_>> = connections
         .map(|connection| {
             let mut wanted = PollFlags::IN;
@@ -186,8 +196,7 @@ pub(crate) fn wait_readable<'a>(
             PollFd::from_borrowed_fd(connection.stream.as_fd(), wanted)
         })
         .collect();
-    if !descriptors.is_empty() {
-        poll(&mut descriptors, None)?;
-    }
-    Ok(())
+    poll(&mut descriptors, None)?;
+    let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
+    Ok(descriptors.iter().map(is_ready).collect())
 }

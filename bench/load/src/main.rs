@@ -2,22 +2,39 @@
 //! many requests outstanding on each. Prints one JSON line of figures.
 
 mod client;
+mod floor;
+mod usage;
 mod workload;
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use clap::Parser;
-use crossdock_nfs3::{Procedure, mount};
-use serde_json::json;
+use clap::{Args, Parser, Subcommand};
+use crossdock_nfs3::{HandleBuffer, Procedure, mount};
+use serde_json::{Value, json};
 
-use crate::client::{Connection, wait_readable};
+use crate::client::{Connection, wait_ready};
+use crate::usage::Usage;
 use crate::workload::{Kind, Workload};
 
 /// Load on an NFS server.
 #[derive(Parser)]
 struct Flags {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Works on a server and prints what it took.
+    Run(Run),
+    /// A server that answers every call at once: the floor. Prints its address.
+    Floor,
+}
+
+#[derive(Args)]
+struct Run {
     /// NFS server.
     #[arg(long)]
     server: SocketAddr,
@@ -27,6 +44,9 @@ struct Flags {
     /// Path to mount.
     #[arg(long, default_value = "/")]
     path: String,
+    /// Process of the server, to see what it spends.
+    #[arg(long)]
+    server_pid: Option<u32>,
     /// What to do.
     #[arg(long, value_enum)]
     work: Kind,
@@ -36,54 +56,136 @@ struct Flags {
     /// Requests outstanding per connection.
     #[arg(long, default_value_t = 1)]
     outstanding: usize,
-    /// Requests in all per connection.
+    /// Requests in all per connection, at most.
     #[arg(long, default_value_t = 1000)]
     count: usize,
+    /// Seconds after which no more requests are sent.
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
     /// Bytes per read or write.
     #[arg(long, default_value_t = 1 << 20)]
     size: usize,
+    /// Bytes of the file, after which reads and writes begin again at 0.
+    #[arg(long, default_value_t = 256 << 20)]
+    span: usize,
     /// Part of every name, so that runs do not meet.
     #[arg(long, default_value = "load")]
     name: String,
 }
 
 fn main() -> anyhow::Result<()> {
-    let flags = Flags::parse();
-    ensure!(
-        flags.clients > 0 && flags.outstanding > 0 && flags.size <= 1 << 20,
-        "clients and outstanding must be at least 1, size at most 1 MiB"
-    );
-    let mut mounter = Connection::open(flags.mount.unwrap_or(flags.server))?;
-    let root = mounter.mount(&flags.path)?;
-    let mut clients = Vec::new();
-    for number in 0..flags.clients {
-        let connection = Connection::open(flags.server)?;
-        let name = format!("{}-{number}", flags.name);
-        clients.push(Workload::prepare(
-            connection,
-            root,
-            flags.work,
-            &name,
-            flags.count,
-            flags.size,
-        )?);
-    }
-    let started = Instant::now();
-    let mut latencies_us = Vec::with_capacity(flags.clients * flags.count);
-    while clients.iter().any(|client| !client.is_done()) {
-        for client in &mut clients {
-            client.turn(flags.outstanding, &mut latencies_us)?;
+    match Flags::parse().command {
+        Command::Floor => floor::serve(),
+        Command::Run(flags) => {
+            println!("{}", measure(&flags)?);
+            Ok(())
         }
-        let busy = clients
-            .iter()
-            .filter(|client| !client.is_done())
-            .map(Workload::connection);
-        wait_readable(busy)?;
+    }
+}
+
+fn measure(flags: &Run) -> anyhow::Result<Value> {
+    ensure!(
+        flags.clients > 0 && flags.outstanding > 0 && flags.count > 0,
+        "clients, outstanding and count must be at least 1"
+    );
+    ensure!(
+        (1..=1 << 20).contains(&flags.size) && flags.span >= flags.size,
+        "size must be from 1 byte to 1 MiB, span at least size"
+    );
+    let limit = Duration::try_from_secs_f64(flags.seconds)?;
+    let mut clients = prepare(flags, limit)?;
+    let mut latencies_us = Vec::with_capacity(flags.clients * flags.count.min(1 << 20));
+
+    let server = flags.server_pid.map(|id| id.to_string());
+    let usage = |id: &Option<String>| id.as_deref().map(Usage::of).transpose();
+    let (server_before, own_before) = (usage(&server)?, Usage::of("self")?);
+    let started = Instant::now();
+    drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let (server_after, own_after) = (usage(&server)?, Usage::of("self")?);
+
+    for client in &mut clients {
+        client.clean()?;
+    }
+    let mut figures = figures(flags, seconds, latencies_us)?;
+    figures["load_cpu_seconds"] = json!(own_after.since(&own_before).cpu_seconds);
+    if let (Some(before), Some(after)) = (server_before, server_after) {
+        let spent = after.since(&before);
+        figures["server_cpu_seconds"] = json!(spent.cpu_seconds);
+        figures["server_context_switches"] = json!(spent.context_switches);
+    }
+    Ok(figures)
+}
+
+/// Connects all clients and makes what the work needs: a file with content to
+/// read, files to remove.
+fn prepare(flags: &Run, limit: Duration) -> anyhow::Result<Vec<Workload>> {
+    let mut clients = Vec::new();
+    for _ in 0..flags.clients {
+        let connection = Connection::open(flags.server)?;
+        clients.push(Workload::new(connection, flags.size, flags.span)?);
+    }
+    if flags.work != Kind::Null {
+        let root = Connection::open(flags.mount.unwrap_or(flags.server))?.mount(&flags.path)?;
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.settle(&root, &format!("{}-{number}", flags.name))?;
+        }
+    }
+    let first = match flags.work {
+        Kind::Read => Some((Kind::Write, flags.span / flags.size, Duration::MAX)),
+        Kind::Remove => Some((Kind::Create, flags.count, limit)),
+        _ => None,
+    };
+    if let Some((kind, count, limit)) = first {
+        for client in &mut clients {
+            client.begin(kind, count);
+        }
+        drive(&mut clients, 8, limit, &mut Vec::new())?;
     }
     for client in &mut clients {
+        // As many as were made before the limit.
+        let count = match flags.work {
+            Kind::Remove => client.done(),
+            _ => flags.count,
+        };
+        client.begin(flags.work, count);
+    }
+    Ok(clients)
+}
+
+/// Runs all clients until they are done, or nothing more is sent after `limit`.
+fn drive(
+    clients: &mut [Workload],
+    outstanding: usize,
+    limit: Duration,
+    latencies_us: &mut Vec<u64>,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let mut busy: Vec<&mut Workload> = clients.iter_mut().collect();
+    for client in &mut busy {
+        client.fill(outstanding)?;
+    }
+    while !busy.is_empty() {
+        let ready = wait_ready(busy.iter().map(|client| client.connection()))?;
+        let is_late = started.elapsed() >= limit;
+        for (client, is_ready) in busy.iter_mut().zip(ready) {
+            if is_late {
+                client.stop();
+            }
+            if is_ready {
+                client.turn(outstanding, latencies_us)?;
+            }
+        }
+        busy.retain(|client| !client.is_done());
+    }
+    for client in clients {
         client.finish().context("the last request")?;
     }
-    let seconds = started.elapsed().as_secs_f64();
+    Ok(())
+}
+
+fn figures(flags: &Run, seconds: f64, mut latencies_us: Vec<u64>) -> anyhow::Result<Value> {
+    ensure!(!latencies_us.is_empty(), "no request was answered");
     latencies_us.sort_unstable();
     let at = |percent: usize| latencies_us[(latencies_us.len() - 1) * percent / 100];
     let operations = latencies_us.len();
@@ -92,26 +194,25 @@ fn main() -> anyhow::Result<()> {
     } else {
         0
     };
-    println!(
-        "{}",
-        json!({
-            "work": format!("{:?}", flags.work).to_lowercase(),
-            "clients": flags.clients,
-            "outstanding": flags.outstanding,
-            "operations": operations,
-            "seconds": seconds,
-            "operations_per_second": operations as f64 / seconds,
-            "bytes_per_second": bytes as f64 / seconds,
-            "p50_us": at(50),
-            "p99_us": at(99),
-        })
-    );
-    Ok(())
+    Ok(json!({
+        "work": format!("{:?}", flags.work).to_lowercase(),
+        "clients": flags.clients,
+        "outstanding": flags.outstanding,
+        "operations": operations,
+        "bytes": bytes,
+        "seconds": seconds,
+        "operations_per_second": operations as f64 / seconds,
+        "bytes_per_second": bytes as f64 / seconds,
+        "p50_us": at(50),
+        "p90_us": at(90),
+        "p99_us": at(99),
+        "max_us": at(100),
+    }))
 }
 
-/// MOUNT over the client's plumbing.
+/// MOUNT and NFS over the client's plumbing.
 impl Connection {
-    fn mount(&mut self, path: &str) -> anyhow::Result<crossdock_nfs3::HandleBuffer> {
+    fn mount(&mut self, path: &str) -> anyhow::Result<HandleBuffer> {
         let call = mount::Call::Mnt(crossdock_nfs3::Path(path.as_bytes()));
         let record = self.call_and_wait(
             mount::PROGRAM,

@@ -1,9 +1,9 @@
 //! What a client does: one kind of request, over and over.
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
-use crossdock_nfs3::call::{Commit, Create, CreateHow, Getattr, Read, StableHow, Write};
+use crossdock_nfs3::call::{Commit, Create, CreateHow, Getattr, Mkdir, Read, StableHow, Write};
 use crossdock_nfs3::{Call, Handle, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes};
 use crossdock_types::Payload;
 
@@ -36,43 +36,31 @@ impl Kind {
     }
 }
 
-/// One client at work.
+/// Name of the one file that most kinds are about.
+const FILE: &str = "file";
+/// The first bytes of a file, where small synchronous writes go: those that a
+/// server may keep apart from big files.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// One client at work, in a directory of its own.
 pub(crate) struct Workload {
     connection: Connection,
     kind: Kind,
-    root: HandleBuffer,
+    directory: HandleBuffer,
     file: HandleBuffer,
-    name: String,
     count: usize,
     size: usize,
+    span: usize,
     issued: usize,
     done: usize,
     data: Bytes,
 }
 
 impl Workload {
-    /// Makes the file that the work is about.
-    pub(crate) fn prepare(
-        mut connection: Connection,
-        root: HandleBuffer,
-        kind: Kind,
-        name: &str,
-        count: usize,
-        size: usize,
-    ) -> anyhow::Result<Self> {
-        let created = connection.nfs(&Call::Create(Create {
-            location: location(&root, name),
-            how: CreateHow::Unchecked(SetAttributes {
-                mode: Some(0o644),
-                ..SetAttributes::default()
-            }),
-        }))?;
-        let Reply::Create(Ok(created)) = created else {
-            bail!("CREATE {name}: {created:?}")
-        };
-        let Some(file) = created.object else {
-            bail!("CREATE {name}: no handle")
-        };
+    /// A client that does nothing yet, with requests of `size` bytes in a file
+    /// of `span`.
+    pub(crate) fn new(connection: Connection, size: usize, span: usize) -> anyhow::Result<Self> {
+        let nowhere = HandleBuffer::new(&[]).context("no room for no handle")?;
         // Not compressible, and different in every block.
         let data: Vec<u8> = (0..size as u64 / 8 + 1)
             .flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
@@ -80,16 +68,53 @@ impl Workload {
             .collect();
         Ok(Self {
             connection,
-            kind,
-            root,
-            file,
-            name: name.to_owned(),
-            count,
+            kind: Kind::Null,
+            directory: nowhere,
+            file: nowhere,
+            count: 0,
             size,
+            span,
             issued: 0,
             done: 0,
             data: Bytes::from(data),
         })
+    }
+
+    /// Makes the client's directory and the file in it.
+    pub(crate) fn settle(&mut self, root: &HandleBuffer, name: &str) -> anyhow::Result<()> {
+        let made = self.connection.nfs(&Call::Mkdir(Mkdir {
+            location: location(root, name),
+            attributes: mode(0o755),
+        }))?;
+        let Reply::Mkdir(Ok(made)) = made else {
+            bail!("MKDIR {name}: {made:?}")
+        };
+        self.directory = made
+            .object
+            .with_context(|| format!("MKDIR {name}: no handle"))?;
+        let directory = self.directory;
+        let created = self.connection.nfs(&Call::Create(Create {
+            location: location(&directory, FILE),
+            how: CreateHow::Guarded(mode(0o644)),
+        }))?;
+        let Reply::Create(Ok(created)) = created else {
+            bail!("CREATE {FILE}: {created:?}")
+        };
+        self.file = created.object.context("CREATE: no handle")?;
+        Ok(())
+    }
+
+    /// Starts `count` requests of a kind.
+    pub(crate) const fn begin(&mut self, kind: Kind, count: usize) {
+        self.kind = kind;
+        self.count = count;
+        self.issued = 0;
+        self.done = 0;
+    }
+
+    /// No more requests than were sent.
+    pub(crate) const fn stop(&mut self) {
+        self.count = self.issued;
     }
 
     pub(crate) const fn connection(&self) -> &Connection {
@@ -100,24 +125,33 @@ impl Workload {
         self.done == self.count
     }
 
-    /// Keeps `outstanding` requests in flight and takes replies.
+    /// How many requests were answered.
+    pub(crate) const fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Takes the replies that are there and sends as many requests more.
     pub(crate) fn turn(
         &mut self,
         outstanding: usize,
         latencies_us: &mut Vec<u64>,
     ) -> anyhow::Result<()> {
-        if self.is_done() {
-            return Ok(());
-        }
-        self.fill(outstanding);
-        self.connection.exchange()?;
-        while let Some((_, record, took_us)) = self.connection.next_reply()? {
+        self.connection.receive()?;
+        while let Some((record, took_us)) = self.connection.next_reply()? {
             self.check(&record)?;
             latencies_us.push(took_us);
             self.done += 1;
-            self.fill(outstanding);
         }
-        self.connection.exchange()
+        self.fill(outstanding)
+    }
+
+    /// Keeps `outstanding` requests in flight.
+    pub(crate) fn fill(&mut self, outstanding: usize) -> anyhow::Result<()> {
+        while self.issued < self.count && self.connection.outstanding() < outstanding {
+            self.issue();
+            self.issued += 1;
+        }
+        self.connection.send()
     }
 
     /// What belongs to the work but comes once: the COMMIT of a write.
@@ -134,52 +168,39 @@ impl Workload {
         Ok(())
     }
 
-    fn fill(&mut self, outstanding: usize) {
-        while self.issued < self.count && self.connection.outstanding() < outstanding {
-            self.issue();
-            self.issued += 1;
+    /// Removes what holds space.
+    pub(crate) fn clean(&mut self) -> anyhow::Result<()> {
+        if self.kind.is_bulk() {
+            let directory = self.directory;
+            let reply = self
+                .connection
+                .nfs(&Call::Remove(location(&directory, FILE)))?;
+            ensure!(matches!(reply, Reply::Remove(Ok(_))), "REMOVE: {reply:?}");
         }
+        Ok(())
     }
 
     fn issue(&mut self) {
-        let (root, file) = (self.root, self.file);
-        let name = format!("{}-{}", self.name, self.issued);
-        let offset = (self.issued * self.size) as u64;
-        let count_bytes = u32::try_from(self.size).unwrap_or(u32::MAX);
+        let (directory, file) = (self.directory, self.file);
+        let name = self.issued.to_string();
         let call = match self.kind {
             Kind::Null => Call::Null,
             Kind::Getattr => Call::Getattr(Getattr {
                 object: handle(&file),
             }),
-            Kind::Lookup => Call::Lookup(location(&root, &self.name)),
+            Kind::Lookup => Call::Lookup(location(&directory, FILE)),
             Kind::Create => Call::Create(Create {
-                location: location(&root, &name),
-                how: CreateHow::Guarded(SetAttributes {
-                    mode: Some(0o644),
-                    ..SetAttributes::default()
-                }),
+                location: location(&directory, &name),
+                how: CreateHow::Guarded(mode(0o644)),
             }),
-            Kind::Remove => Call::Remove(location(&root, &name)),
+            Kind::Remove => Call::Remove(location(&directory, &name)),
             Kind::Read => Call::Read(Read {
                 file: handle(&file),
-                offset,
-                count_bytes,
+                offset: self.offset(self.span),
+                count_bytes: u32::try_from(self.size).unwrap_or(u32::MAX),
             }),
-            Kind::Write | Kind::Sync => Call::Write(Write {
-                file: handle(&file),
-                offset: if self.kind == Kind::Sync {
-                    offset % (64 << 10)
-                } else {
-                    offset
-                },
-                count_bytes,
-                stable: if self.kind == Kind::Sync {
-                    StableHow::FileSync
-                } else {
-                    StableHow::Unstable
-                },
-                data: Payload::from(self.data.clone()),
-            }),
+            Kind::Write => self.write(&file, self.span, StableHow::Unstable),
+            Kind::Sync => self.write(&file, SMALL_BYTES.max(self.size), StableHow::FileSync),
         };
         let procedure = call.procedure() as u32;
         self.connection.queue(
@@ -188,6 +209,21 @@ impl Workload {
             procedure,
             &call,
         );
+    }
+
+    fn write<'a>(&self, file: &'a HandleBuffer, span: usize, stable: StableHow) -> Call<'a> {
+        Call::Write(Write {
+            file: handle(file),
+            offset: self.offset(span),
+            count_bytes: u32::try_from(self.size).unwrap_or(u32::MAX),
+            stable,
+            data: Payload::from(self.data.clone()),
+        })
+    }
+
+    /// Where the next request of `size` bytes goes in the first `span` bytes.
+    const fn offset(&self, span: usize) -> u64 {
+        ((self.issued % (span / self.size)) * self.size) as u64
     }
 
     fn check(&self, record: &Bytes) -> anyhow::Result<()> {
@@ -218,6 +254,13 @@ impl Workload {
 
 fn handle(buffer: &HandleBuffer) -> Handle<'_> {
     buffer.as_handle()
+}
+
+fn mode(mode: u32) -> SetAttributes {
+    SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    }
 }
 
 fn location<'a>(directory: &'a HandleBuffer, name: &'a str) -> Location<'a> {
