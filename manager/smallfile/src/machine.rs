@@ -266,7 +266,13 @@ impl SmallFiles {
         self.marked_below = self.marked_below.max(record.written_below);
         self.marked_below_durable = self.marked_below;
         self.release_pending();
-        Ok(record.summary(self.backing))
+        let mut summary = record.summary(self.backing);
+        if record.sequence < self.next {
+            // The checkpoint has it, and was published when its bytes were there;
+            // they may have been freed and overwritten since.
+            summary.verify.clear();
+        }
+        Ok(summary)
     }
 
     /// Applies a record of the log that has come out of the tail; one that the

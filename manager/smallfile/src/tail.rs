@@ -13,6 +13,10 @@ use crate::{BackingRead, RecordSummary, Sequence};
 /// [`verified`](Self::verified) or [`void`](Self::void) for each, pops the rest,
 /// and makes the record of [`crate::SmallFiles::plan_void`] for the void ones
 /// durable before it serves anything.
+///
+/// A change is void if a member *has* other bytes, or fewer. A member that
+/// cannot be reached, or whose medium fails, proves nothing: the change may have
+/// been acknowledged.
 #[derive(Debug)]
 pub struct ReplayTail<T> {
     held: VecDeque<Held<T>>,

