@@ -12,11 +12,14 @@ mount -t tmpfs tmpfs "$tree/dev/shm"
 mkdir -p "$tree/opt/rust" "$tree/root/.cargo"
 mount --bind -o ro "$toolchain" "$tree/opt/rust"
 # How this machine reaches its registries: names, certificates, settings.
-cp -L /etc/resolv.conf /etc/hosts "$tree/etc/"
-cp -rL /etc/apt/. "$tree/etc/apt/"
-cp -rL /etc/ssl/certs/. "$tree/etc/ssl/certs/"
+# (Links in the tree point into this machine from here: never write through them.)
+put() { cp -rL --remove-destination "$@"; }
+put /etc/resolv.conf /etc/hosts "$tree/etc/"
+rm -f "$tree/etc/apt/sources.list"
+put /etc/apt/. "$tree/etc/apt/"
+put /etc/ssl/certs/ca-certificates.crt "$tree/etc/ssl/certs/"
 for file in config.toml config; do
-    if [ -f "$cargo_home/$file" ]; then cp -L "$cargo_home/$file" "$tree/root/.cargo/"; fi
+    if [ -f "$cargo_home/$file" ]; then put "$cargo_home/$file" "$tree/root/.cargo/"; fi
 done
 
 inside() {
