@@ -91,6 +91,9 @@ enum PendingKind {
         offset: u64,
         length: u64,
         certain: BTreeSet<CallId>,
+        /// Something in the range was newer than what was asked for.
+        must_be_gone: bool,
+        may_be_gone: bool,
     },
     PinnedRead(PinId),
     Stat {
@@ -404,6 +407,10 @@ impl<'a> Driver<'a> {
                 },
                 other => self.rig.outputs.push_back(other),
             }
+        }
+        if self.memory.flips > 0 && self.rig.status().has_failed {
+            // A bad block may cost the service until the next start, no bytes.
+            return Err(Stop::Crash);
         }
         if step == Step::Idle && self.rig.outputs.is_empty() && self.direct.is_none() {
             return violation("the store is stuck: nothing will ever happen".to_owned());

@@ -148,6 +148,18 @@ impl Object {
         self.ops.iter().filter(certain).map(|op| op.call).collect()
     }
 
+    /// Whether a certain write in the range is newer than `version`, and shows.
+    pub(super) fn is_newer(&self, offset: u64, length: u64, version: Version) -> bool {
+        let is_cut = |op: &Op| matches!(op.change, Change::Truncate { .. });
+        let is_newer = |op: &Op| {
+            let (from, to) = op.change.range();
+            let is_write = matches!(op.change, Change::Write { .. });
+            let meets = from < offset + length && offset < to;
+            is_write && meets && op.version > version && op.certainty != Certainty::Possible
+        };
+        !self.ops.iter().any(is_cut) && self.ops.iter().any(is_newer)
+    }
+
     /// Checks the answer to a read; `certain` are changes that it must show.
     pub(super) fn check_read(
         &self,

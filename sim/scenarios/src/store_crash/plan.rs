@@ -96,7 +96,7 @@ impl Plan {
         objects.push(ObjectId::of_site(ObjectClass::SmallFiles, SiteId(2), 1));
         Self {
             cycles: random.between(2, 5),
-            pipeline: random.between(1, 8) as usize,
+            pipeline: 1 + random.index(8),
             objects,
             weights,
             config: draw_config(random, mutation),
@@ -131,8 +131,8 @@ fn draw_config(random: &mut Random, mutation: Option<Mutation>) -> StoreConfig {
         growth_bytes: random.between(16, 128) * 4 * KIB,
         cache_bytes: [0, 64, 512][random.index(3)] << 10,
         dirty_bytes_max: [256, 1024][random.index(2)] << 10,
-        map_entries_max: random.between(2, 32) as usize,
-        waiting_max: random.between(16, 64) as usize,
+        map_entries_max: 2 + random.index(31),
+        waiting_max: 16 + random.index(49),
         checkpoint_interval: milliseconds(random),
         writeback_delay: milliseconds(random),
         mutation,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_names::{Epoch, ObjectId};
+use crossdock_names::{Epoch, ObjectId, Version};
 use crossdock_peer::{CallId, NodeRequest, Order, ReadVersion, Stability, WriteContext};
 use crossdock_types::{AlignedBuffer, Payload};
 
@@ -201,16 +201,25 @@ impl Driver<'_> {
     fn read(&mut self, id: ObjectId, is_cancelled: bool) {
         let is_small = self.memory.random.coin();
         let (offset, length) = self.draw_range(is_small);
+        let not_after = match self.memory.random.below(6) {
+            0 => Some(self.version),
+            1 => Some(Version::first_of(self.version.epoch())),
+            _ => None,
+        };
+        let newest = self.version;
+        let object = self.object(id);
         let kind = PendingKind::Read {
             offset,
             length,
-            certain: self.object(id).certain_calls(),
+            certain: object.certain_calls(),
+            must_be_gone: not_after.is_some_and(|version| object.is_newer(offset, length, version)),
+            may_be_gone: not_after.is_some_and(|version| version < newest),
         };
         let request = NodeRequest::Read {
             object: id,
             offset_bytes: offset,
             length_bytes: length,
-            version: ReadVersion::Current,
+            version: not_after.map_or(ReadVersion::Current, ReadVersion::NotAfter),
         };
         let call = self.send(id, kind, request);
         if is_cancelled {
@@ -375,8 +384,12 @@ impl Driver<'_> {
     }
 
     fn context(&self, id: ObjectId) -> WriteContext {
-        let generation = self.memory.model[&id].generation_sent;
-        WriteContext::default().with_truncate_generation(generation)
+        let object = &self.memory.model[&id];
+        let context = WriteContext {
+            site_epoch: object.fence_possible,
+            ..WriteContext::default()
+        };
+        context.with_truncate_generation(object.generation_sent)
     }
 
     /// A range within the objects' bounds; half of them near the beginning, so

@@ -44,7 +44,15 @@ impl Driver<'_> {
                 offset,
                 length,
                 certain,
+                must_be_gone,
+                may_be_gone,
             } => match outcome {
+                Err(NodeError::VersionGone) if may_be_gone => Ok(()),
+                Ok(answer) if must_be_gone => violation(format!(
+                    "#{} got {} although there is something newer",
+                    id.0,
+                    brief_outcome(&Ok(answer))
+                )),
                 Ok(NodeAnswer::Read { payload, .. }) => {
                     let bytes = payload.to_bytes();
                     let checked = self
