@@ -4,66 +4,24 @@
 mod support;
 
 use bytes::Bytes;
-use crossdock_names::{ExportId, FileRef, HandleKey, HandleKeys, LayoutClass, VolumeId};
+use crossdock_names::{ExportId, FileRef, HandleKey, HandleKeys, VolumeId};
 use crossdock_nfs::{Export, NfsEffect, NfsInput, Squash};
 use crossdock_nfs3::call::{
     self, Access, Commit, Create, CreateHow, Fsinfo, Fsstat, Getattr, Link, Mkdir, Mknod, Pathconf,
-    Readdir, Readdirplus, Readlink, Rename, Setattr, Special, StableHow, Symlink, Write, access,
+    Readlink, Rename, Setattr, Special, StableHow, Symlink, Write, access,
 };
 use crossdock_nfs3::reply::{self, Created, Failure, Linked, Renamed};
 use crossdock_nfs3::{
-    Call, CookieVerifier, CreateVerifier, DeviceNumber, FileType, HandleBuffer, Location, Name,
-    Path, Reply, SetAttributes, SetTime, Status, Timestamp, WriteVerifier, mount,
+    Call, CreateVerifier, DeviceNumber, FileType, HandleBuffer, Path, Reply, SetAttributes,
+    SetTime, Status, Timestamp, WriteVerifier,
 };
 use crossdock_peer::{
-    AttributeChanges, Caller, CreateMode, Device, DirectoryEntry, FileKind, SiteAnswer, SiteError,
-    SiteOperation, SpaceUsage, Stability, TimeChange, WeakCache,
+    AttributeChanges, Caller, CreateMode, Device, FileKind, SiteAnswer, SiteError, SiteOperation,
+    SpaceUsage, Stability, TimeChange, WeakCache,
 };
-use crossdock_rpc::{Credential, ReplyHeader};
+use crossdock_rpc::Credential;
 use crossdock_types::{Payload, WallTime};
-use crossdock_xdr::Decoder;
 use support::*;
-
-fn bench() -> Bench {
-    Bench::new(config())
-}
-
-fn file_cache() -> WeakCache {
-    cache(FILE, FileKind::Regular)
-}
-
-fn root_cache() -> WeakCache {
-    cache(ROOT, FileKind::Directory)
-}
-
-fn shown_file() -> crossdock_nfs3::Attributes {
-    shown(FILE, FileType::Regular)
-}
-
-fn shown_root() -> crossdock_nfs3::Attributes {
-    shown(ROOT, FileType::Directory)
-}
-
-fn in_root<'a>(root: &'a HandleBuffer, name: &'a [u8]) -> Location<'a> {
-    Location {
-        directory: root.as_handle(),
-        name: Name(name),
-    }
-}
-
-fn found() -> SiteAnswer {
-    SiteAnswer::Found {
-        attributes: attributes(FILE, FileKind::Regular),
-        layout: LayoutClass::STRIPED,
-        placement: FILE.id,
-    }
-}
-
-/// Compares by what is printed: operations have no equality.
-#[track_caller]
-fn assert_asked(operation: &SiteOperation, expected: &SiteOperation) {
-    assert_eq!(format!("{operation:?}"), format!("{expected:?}"));
-}
 
 /// Goal: the caller is who the credential says.
 #[test]
@@ -627,137 +585,6 @@ fn names_are_changed() {
     assert_eq!(reply, Reply::Link(Ok(expected)));
 }
 
-fn entries(count: u64) -> Vec<DirectoryEntry> {
-    let entry = |number: u64| {
-        let file = FileRef {
-            id: crossdock_names::FileId(100 + number),
-            generation: 1,
-        };
-        DirectoryEntry {
-            file: file.id,
-            name: match number {
-                0 => Bytes::from_static(b"."),
-                1 => Bytes::from_static(b".."),
-                _ => Bytes::from(format!("name-{number:03}")),
-            },
-            cookie: number + 3,
-            attributes: Some(attributes(file, FileKind::Regular)),
-        }
-    };
-    (0..count).map(entry).collect()
-}
-
-fn listed(count: u64, end: bool) -> SiteAnswer {
-    SiteAnswer::Directory {
-        entries: entries(count),
-        end,
-        verifier: *b"cookies!",
-    }
-}
-
-/// Goal: replies of READDIR are as large as the client allows and never larger;
-/// what did not fit is not said to be the end.
-#[test]
-fn readdir_fills_the_count_exactly() {
-    let mut bench = bench();
-    let root = handle(ROOT);
-    let readdir = |count_bytes, cookie, verifier| {
-        Call::Readdir(Readdir {
-            directory: root.as_handle(),
-            cookie,
-            verifier: CookieVerifier(verifier),
-            count_bytes,
-        })
-    };
-    for count_bytes in (100..600).step_by(4) {
-        let call = readdir(count_bytes, 0, [0; 8]);
-        let (_, reply) = bench.round(&call, Ok(listed(10, true)), root_cache());
-        let limit = usize::try_from(count_bytes).expect("small");
-        // Attributes, verifier, list end, eof; then the entries.
-        let sizes = [28, 28, 32, 32, 32, 32, 32, 32, 32, 32].iter();
-        let mut room = limit.saturating_sub(88 + 8 + 4 + 4);
-        let fits = sizes.take_while(|size| {
-            let is_in = **size <= room;
-            room = room.saturating_sub(**size);
-            is_in
-        });
-        match (fits.count(), reply) {
-            (0, reply) => assert_eq!(reply.status(), Some(Status::TooSmall)),
-            (fits, Reply::Readdir(Ok(list))) => {
-                assert_eq!(
-                    (list.entries.iter().count(), list.is_end),
-                    (fits, fits == 10)
-                );
-            }
-            (_, other) => panic!("{other:?}"),
-        }
-    }
-    let (request, reply) = bench.round(
-        &readdir(4096, 5, *b"cookies!"),
-        Ok(listed(3, false)),
-        root_cache(),
-    );
-    let SiteOperation::ReadDirectory { cookie: 5, .. } = request.operation else {
-        panic!("{request:?}");
-    };
-    let Reply::Readdir(Ok(list)) = reply else {
-        panic!("{reply:?}");
-    };
-    let names: Vec<_> = list
-        .entries
-        .iter()
-        .map(|e| (e.name.0, e.fileid, e.cookie))
-        .collect();
-    assert_eq!(names[2], (&b"name-002"[..], 102, 5));
-    assert!(!list.is_end);
-    let old = readdir(4096, 5, *b"outdated");
-    let (_, reply) = bench.round(&old, Ok(listed(3, false)), root_cache());
-    assert_eq!(reply.status(), Some(Status::BadCookie));
-}
-
-/// Goal: READDIRPLUS has handles that open, none that lead out of an export,
-/// and obeys both counts.
-#[test]
-fn readdirplus_gives_handles_within_both_counts() {
-    let mut bench = bench();
-    let root = handle(ROOT);
-    let mut list = |directory_count_bytes, count_bytes| {
-        let call = Call::Readdirplus(Readdirplus {
-            directory: root.as_handle(),
-            cookie: 0,
-            verifier: CookieVerifier([0; 8]),
-            directory_count_bytes,
-            count_bytes,
-        });
-        let (request, reply) = bench.round(&call, Ok(listed(10, true)), root_cache());
-        let SiteOperation::ReadDirectory {
-            with_attributes: true,
-            ..
-        } = request.operation
-        else {
-            panic!("{request:?}");
-        };
-        match reply {
-            Reply::Readdirplus(Ok(list)) => list,
-            other => panic!("{other:?}"),
-        }
-    };
-    let all = list(4096, 8192);
-    let entries: Vec<_> = all.entries.iter().collect();
-    assert_eq!((entries.len(), all.is_end), (10, true));
-    assert_eq!((entries[0].object, entries[1].object), (None, None));
-    for entry in &entries[2..] {
-        let handle = keys().open(entry.object.expect("a handle").as_bytes());
-        assert_eq!(handle.expect("ours").file.id.0, entry.fileid);
-        assert_eq!(entry.attributes.expect("attributes").fileid, entry.fileid);
-    }
-    // Names are 24, 24 and 28 bytes each.
-    let few = list(24 + 24 + 28, 8192);
-    assert_eq!((few.entries.iter().count(), few.is_end), (3, false));
-    let tight = list(4096, 600);
-    assert!(tight.entries.iter().count() < 10 && !tight.is_end);
-}
-
 /// Goal: every failure of a site has its own NFS status.
 #[test]
 fn failures_are_mapped() {
@@ -778,129 +605,4 @@ fn failures_are_mapped() {
         let (_, reply) = bench.round(&call, Err(error), WeakCache::default());
         assert_eq!(reply.status(), Some(status));
     }
-}
-
-fn mnt(bench: &mut Bench, path: &[u8]) {
-    let header = header(9, mount::PROGRAM, 3, 1);
-    bench.receive(record(&header, &mount::Call::Mnt(Path(path))));
-}
-
-#[track_caller]
-fn mount_reply(bench: &mut Bench, procedure: mount::Procedure) -> mount::Reply {
-    let bytes = bench.reply();
-    let mut decoder = Decoder::of_record(&bytes);
-    let header: ReplyHeader<'_> = decoder.get().expect("a reply");
-    assert_eq!(header, ReplyHeader::success(9));
-    mount::Reply::decode(procedure, &mut decoder).expect("results")
-}
-
-/// Goal: MNT resolves the path by look-ups below the export and gives the
-/// handle of a directory.
-#[test]
-fn mount_walks_the_path() {
-    let mut bench = bench();
-    mnt(&mut bench, b"/a//b/");
-    let first = bench.asked_one();
-    assert_eq!(first.request.caller, Caller::root());
-    let look_up = |directory, name: &'static [u8]| SiteOperation::Lookup {
-        directory,
-        name: Bytes::from_static(name),
-    };
-    assert_asked(&first.request.operation, &look_up(ROOT, b"a"));
-    let directory = FileRef {
-        id: crossdock_names::FileId(50),
-        generation: 2,
-    };
-    let found = |file: FileRef, kind| SiteAnswer::Found {
-        attributes: attributes(file, kind),
-        layout: LayoutClass::STRIPED,
-        placement: file.id,
-    };
-    bench.answer(
-        first.id,
-        Ok(found(directory, FileKind::Directory)),
-        root_cache(),
-    );
-    let second = bench.asked_one();
-    assert_asked(&second.request.operation, &look_up(directory, b"b"));
-    bench.answer(
-        second.id,
-        Ok(found(FILE, FileKind::Directory)),
-        root_cache(),
-    );
-    let mounted = mount::Mounted {
-        root: handle(FILE),
-        flavors: vec![1],
-    };
-    let reply = mount_reply(&mut bench, mount::Procedure::Mnt);
-    assert_eq!(reply, mount::Reply::Mnt(Ok(mounted)));
-    assert_eq!(bench.door.calls(), 0);
-
-    mnt(&mut bench, b"/");
-    let asked = bench.asked_one();
-    assert_asked(
-        &asked.request.operation,
-        &SiteOperation::GetAttributes { file: ROOT },
-    );
-    bench.answer(asked.id, Ok(SiteAnswer::Done), root_cache());
-    let reply = mount_reply(&mut bench, mount::Procedure::Mnt);
-    assert!(matches!(reply, mount::Reply::Mnt(Ok(m)) if m.root == handle(ROOT)));
-}
-
-/// Goal: paths that cannot be mounted are told apart.
-#[test]
-fn mount_refuses_with_a_reason() {
-    let mut config = config();
-    config.exports[0].path = b"/data".to_vec();
-    let mut private = Export::local(ExportId(2), b"/data/private", ROOT);
-    private.networks = vec!["10.0.0.0/8".parse().expect("a network")];
-    config.exports.push(private);
-    let mut bench = Bench::new(config);
-    let at_once = [
-        (&b"/"[..], mount::Status::NoEnt),
-        (b"/database", mount::Status::NoEnt),
-        (b"/data/private/x", mount::Status::Acces),
-        (b"/data/../x", mount::Status::Inval),
-        (&[b'/'; 5000], mount::Status::NameTooLong),
-    ];
-    for (path, status) in at_once {
-        mnt(&mut bench, path);
-        let reply = mount_reply(&mut bench, mount::Procedure::Mnt);
-        assert_eq!(reply, mount::Reply::Mnt(Err(status)));
-    }
-    let answered = [
-        (Err(SiteError::NotFound), mount::Status::NoEnt),
-        (Err(SiteError::Busy), mount::Status::ServerFault),
-        (Ok(found()), mount::Status::NotDir),
-    ];
-    for (outcome, status) in answered {
-        mnt(&mut bench, b"/data/x");
-        let asked = bench.asked_one();
-        bench.answer(asked.id, outcome, root_cache());
-        let reply = mount_reply(&mut bench, mount::Procedure::Mnt);
-        assert_eq!(reply, mount::Reply::Mnt(Err(status)));
-    }
-}
-
-/// Goal: the other MOUNT procedures answer without state.
-#[test]
-fn mount_lists_exports() {
-    let mut bench = bench();
-    let call = |bench: &mut Bench, procedure: mount::Procedure, call: &mount::Call<'_>| {
-        let header = header(9, mount::PROGRAM, 3, procedure.number());
-        bench.receive(record(&header, call));
-        mount_reply(bench, procedure)
-    };
-    let reply = call(&mut bench, mount::Procedure::Export, &mount::Call::Export);
-    let groups = ["127.0.0.0/8", "::1/128"].map(Bytes::from).to_vec();
-    let path = Bytes::from_static(b"/");
-    let expected = mount::Reply::Export(vec![mount::Export { path, groups }]);
-    assert_eq!(reply, expected);
-    let umnt = mount::Call::Umnt(Path(b"/"));
-    let reply = call(&mut bench, mount::Procedure::Umnt, &umnt);
-    assert_eq!(reply, mount::Reply::Umnt);
-    let reply = call(&mut bench, mount::Procedure::Umntall, &mount::Call::Umntall);
-    assert_eq!(reply, mount::Reply::Umntall);
-    let reply = call(&mut bench, mount::Procedure::Dump, &mount::Call::Dump);
-    assert_eq!(reply, mount::Reply::Dump(vec![]));
 }

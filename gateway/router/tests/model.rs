@@ -9,6 +9,8 @@
 
 mod peers;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use crossdock_names::{Incarnation, SMALL_FILE_THRESHOLD_BYTES, STRIPE_UNIT_BYTES};
 use crossdock_peer::{
@@ -78,7 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// An unstable write that the client may have to send again.
 struct Uncommitted {
     offset: u64,
-    bytes: Vec<u8>,
+    length: usize,
     verifier: [u8; 8],
 }
 
@@ -92,11 +94,12 @@ struct World {
     model: Vec<u8>,
     uncommitted: Vec<Uncommitted>,
     has_crashed: bool, // Since everything was durable.
+    is_stormy: bool,   // Crashes come in the middle of operations, too.
     fill: u8,
 }
 
 impl World {
-    fn new(seed: u64, holders_max: usize) -> Self {
+    fn new(seed: u64, holders_max: usize, is_stormy: bool) -> Self {
         let peers = Peers::new();
         let mut config = RouterConfig::new(WriterId(seed));
         config.unstable_holders_max = holders_max;
@@ -109,6 +112,7 @@ impl World {
             model: Vec::new(),
             uncommitted: Vec::new(),
             has_crashed: false,
+            is_stormy,
             fill: 0,
         }
     }
@@ -143,9 +147,14 @@ impl World {
             duplicate: None,
             operation,
         };
+        // Now and then there is hardly time for a second attempt.
+        let patience_ms = match self.random.below(4) {
+            0 => self.random.below(40) as u64,
+            _ => 2000,
+        };
         let call = Call {
             id: CallId(id),
-            deadline: self.now + std::time::Duration::from_secs(2),
+            deadline: self.now + Duration::from_millis(patience_ms),
             request,
         };
         self.router.handle(self.now, RouterInput::Request(call));
@@ -161,6 +170,9 @@ impl World {
                     RouterEffect::Reply(routed) => replies.push(routed),
                     other => waiting.push(other),
                 }
+            }
+            if self.is_stormy && self.random.below(30) == 0 {
+                self.crash_any();
             }
             if !waiting.is_empty() {
                 let chosen = self.random.below(waiting.len());
@@ -199,7 +211,7 @@ impl World {
             if *stability == Stability::Unstable {
                 self.uncommitted.push(Uncommitted {
                     offset: *offset,
-                    bytes: bytes.clone(),
+                    length: bytes.len(),
                     verifier: routed.verifier,
                 });
             }
@@ -225,7 +237,7 @@ impl World {
 
     /// Commits until everything is promised to be durable.
     fn commit(&mut self) {
-        for _ in 0..20 {
+        for _ in 0..200 {
             let commit = SiteOperation::Commit {
                 file: FILE,
                 incarnation: Incarnation(0),
@@ -239,7 +251,12 @@ impl World {
                 return;
             }
             for write in std::mem::take(&mut self.uncommitted) {
-                self.write_all(&[(write.offset, write.bytes, Stability::Unstable)]);
+                // What the client has there now, which may be newer.
+                let start = usize::try_from(write.offset).expect("small");
+                let range = start.min(self.model.len())..self.model.len();
+                let bytes = self.model[range].iter().take(write.length);
+                let bytes = bytes.copied().collect();
+                self.write_all(&[(write.offset, bytes, Stability::Unstable)]);
             }
         }
         panic!("the verifier never settles");
@@ -285,7 +302,7 @@ impl World {
                 is_stable,
             } => {
                 let bytes = self.bytes(length);
-                let stability = if is_stable && !self.has_crashed {
+                let stability = if is_stable {
                     Stability::Stable
                 } else {
                     Stability::Unstable
@@ -317,17 +334,26 @@ impl World {
             }
             Step::CrashSite => {
                 self.peers.crash_site();
-                self.has_crashed |= !self.uncommitted.is_empty();
+                self.has_crashed = true;
             }
             Step::CrashNode(index) => {
                 self.peers.crash_node(index);
-                self.has_crashed |= !self.uncommitted.is_empty();
+                self.has_crashed = true;
             }
+        }
+    }
+
+    fn crash_any(&mut self) {
+        self.has_crashed = true;
+        match self.random.below(3) {
+            0 => self.peers.crash_site(),
+            node => self.peers.crash_node(node - 1),
         }
     }
 
     /// Everything was committed: after a loss of all the rest it is all there.
     fn finish(mut self) {
+        self.is_stormy = false;
         self.commit();
         self.peers.crash_site();
         self.peers.crash_node(0);
@@ -341,7 +367,7 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 96,
+        cases: 256,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -352,9 +378,10 @@ proptest! {
     fn file_behaves_like_a_vector(
         seed in any::<u64>(),
         holders_max in prop_oneof![Just(2usize), Just(1000)],
+        is_stormy in any::<bool>(),
         steps in prop::collection::vec(step(), 1..25),
     ) {
-        let mut world = World::new(seed, holders_max);
+        let mut world = World::new(seed, holders_max, is_stormy);
         for step in steps {
             world.step(step);
         }

@@ -1,311 +1,16 @@
 //! The router against peers that are played by hand: every test asserts the
 //! complete list of effects.
 
-use std::collections::BTreeMap;
+mod script;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use crossdock_names::{
-    Epoch, FileId, FileRef, Incarnation, LayoutClass, NodeId, ObjectId, ReplicaSet, RoutingTable,
-    SITES, SLOTS, SMALL_FILE_THRESHOLD_BYTES, STRIPE_UNIT_BYTES, SetId, SiteId, SiteRecord,
-    Version,
-};
-use crossdock_peer::{
-    Attributes, Call, CallId, Caller, Device, FileKind, FileLayout, NodeAnswer, NodeError,
-    NodeReply, NodeRequest, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
-    Stability, WeakCache, WriterId,
-};
+use crossdock_names::{Epoch, Incarnation, NodeId, RoutingTable, STRIPE_UNIT_BYTES, SetId};
+use crossdock_peer::{CallId, NodeAnswer, NodeError, SiteAnswer, SiteError, Stability, WriterId};
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
-use crossdock_types::{Payload, Time, WallTime};
 
-const T: u64 = SMALL_FILE_THRESHOLD_BYTES;
-const FILE: FileRef = FileRef {
-    id: FileId(5),
-    generation: 1,
-};
-const DEADLINE: Time = Time::from_secs(30);
-
-fn secs(seconds: u64) -> Time {
-    Time::from_secs(seconds)
-}
-
-/// Two sets of two nodes; columns 0 and 1 of every slot are sets 0 and 1.
-fn table(epoch: u64) -> Arc<RoutingTable> {
-    let set = |first, second| ReplicaSet {
-        epoch: Epoch(1),
-        members: vec![NodeId(first), NodeId(second)],
-    };
-    Arc::new(RoutingTable {
-        epoch: Epoch(epoch),
-        sets: BTreeMap::from([(SetId(0), set(10, 11)), (SetId(1), set(20, 21))]),
-        slots: vec![vec![SetId(0), SetId(1)]; SLOTS],
-        sites: vec![
-            SiteRecord {
-                epoch: Epoch(1),
-                set: SetId(0),
-            };
-            SITES
-        ],
-    })
-}
-
-fn router() -> Router {
-    Router::new(RouterConfig::new(WriterId(77)), table(1))
-}
-
-fn attributes(size_bytes: u64) -> Attributes {
-    Attributes {
-        file: FILE,
-        kind: FileKind::Regular,
-        mode: 0o644,
-        links: 1,
-        uid: 0,
-        gid: 0,
-        size_bytes,
-        used_bytes: size_bytes,
-        device: Device::default(),
-        accessed: WallTime(10),
-        modified: WallTime(5),
-        changed: WallTime(5),
-    }
-}
-
-fn layout() -> FileLayout {
-    FileLayout {
-        class: LayoutClass::STRIPED,
-        class_epoch: 0,
-        placement: FILE.id,
-        generation: 1,
-        columns: 2,
-        truncate_generation: 3,
-    }
-}
-
-fn column(number: u16) -> ObjectId {
-    ObjectId::column(FILE.id, 1, 0, number)
-}
-
-fn ask(router: &mut Router, now: Time, id: u64, operation: SiteOperation) {
-    let request = SiteRequest {
-        caller: Caller::root(),
-        duplicate: None,
-        operation,
-    };
-    let id = CallId(id);
-    let call = Call {
-        id,
-        deadline: DEADLINE,
-        request,
-    };
-    router.handle(now, RouterInput::Request(call));
-}
-
-fn read(offset_bytes: u64, length_bytes: u64) -> SiteOperation {
-    SiteOperation::Read {
-        file: FILE,
-        offset_bytes,
-        length_bytes,
-    }
-}
-
-fn write(offset_bytes: u64, bytes: Vec<u8>, stability: Stability) -> SiteOperation {
-    SiteOperation::Write {
-        file: FILE,
-        offset_bytes,
-        payload: Payload::from(Bytes::from(bytes)),
-        stability,
-    }
-}
-
-fn commit() -> SiteOperation {
-    SiteOperation::Commit {
-        file: FILE,
-        incarnation: Incarnation(0),
-    }
-}
-
-/// An effect in a form that can be compared, ids apart.
-#[derive(Debug, PartialEq)]
-enum Seen {
-    SiteRead(u64, u64),
-    SiteWrite(u64, usize, Stability),
-    SiteCommit(u64),
-    OpenRead,
-    OpenWrite(u64, u64),
-    Push(u64, bool, Stability),
-    Getattr,
-    Read(u64, ObjectId, u64, u64),
-    Write(u64, ObjectId, u64, usize, u64, u64),
-    Commit(u64, ObjectId, u64),
-    Cancel(u64),
-    Reply(u64, Result<SiteAnswer, SiteError>),
-}
-
-/// All effects, and the call ids of those that want an answer.
-fn drain(router: &mut Router) -> (Vec<Seen>, Vec<CallId>) {
-    let (mut seen, mut ids) = (Vec::new(), Vec::new());
-    while let Some(effect) = router.poll_effect() {
-        seen.push(match effect {
-            RouterEffect::Site(site, call) => {
-                assert_eq!((site, call.deadline), (SiteId(0), DEADLINE));
-                ids.push(call.id);
-                see_site(call.request.operation)
-            }
-            RouterEffect::Node(node, call) => {
-                assert_eq!(call.deadline, DEADLINE);
-                ids.push(call.id);
-                see_node(node, call.request)
-            }
-            RouterEffect::CancelNode(node, _) => Seen::Cancel(node.0),
-            RouterEffect::Reply(routed) => Seen::Reply(routed.reply.id.0, routed.reply.outcome),
-        });
-    }
-    (seen, ids)
-}
-
-fn see_site(operation: SiteOperation) -> Seen {
-    match operation {
-        SiteOperation::Read {
-            offset_bytes,
-            length_bytes,
-            ..
-        } => Seen::SiteRead(offset_bytes, length_bytes),
-        SiteOperation::Write {
-            offset_bytes,
-            payload,
-            stability,
-            ..
-        } => Seen::SiteWrite(offset_bytes, payload.len(), stability),
-        SiteOperation::Commit { incarnation, .. } => Seen::SiteCommit(incarnation.0),
-        SiteOperation::Open { purpose, .. } => match purpose {
-            OpenFor::Read => Seen::OpenRead,
-            OpenFor::Write {
-                offset_bytes,
-                end_bytes,
-            } => Seen::OpenWrite(offset_bytes, end_bytes),
-        },
-        SiteOperation::PushAttributes {
-            size_at_least_bytes,
-            wrote,
-            truncate_generation,
-            stability,
-            ..
-        } => {
-            assert_eq!(truncate_generation, 3);
-            Seen::Push(size_at_least_bytes, wrote, stability)
-        }
-        SiteOperation::GetAttributes { .. } => Seen::Getattr,
-        other => panic!("unexpected {other:?}"),
-    }
-}
-
-fn see_node(node: NodeId, request: NodeRequest) -> Seen {
-    match request {
-        NodeRequest::Read {
-            object,
-            offset_bytes,
-            length_bytes,
-            ..
-        } => Seen::Read(node.0, object, offset_bytes, length_bytes),
-        NodeRequest::Write {
-            object,
-            offset_bytes,
-            payload,
-            context,
-            ..
-        } => {
-            assert_eq!(context.writer, WriterId(77));
-            let (epoch, generation) = (context.table_epoch.0, context.truncate_generation);
-            Seen::Write(
-                node.0,
-                object,
-                offset_bytes,
-                payload.len(),
-                epoch,
-                generation,
-            )
-        }
-        NodeRequest::Commit {
-            object,
-            incarnation,
-        } => Seen::Commit(node.0, object, incarnation.0),
-        other => panic!("unexpected {other:?}"),
-    }
-}
-
-fn effects(router: &mut Router) -> Vec<Seen> {
-    drain(router).0
-}
-
-/// Asserts the effects and returns the ids to answer.
-#[track_caller]
-fn expect<const N: usize>(router: &mut Router, expected: Vec<Seen>) -> [CallId; N] {
-    let (seen, ids) = drain(router);
-    assert_eq!(seen, expected);
-    ids.try_into().expect("as many calls as asserted")
-}
-
-fn site(router: &mut Router, id: CallId, outcome: Result<SiteAnswer, SiteError>, size: u64) {
-    let subject = WeakCache {
-        before: None,
-        after: Some(attributes(size)),
-    };
-    let reply = SiteReply {
-        id,
-        outcome,
-        subject,
-        second: WeakCache::default(),
-    };
-    router.handle(secs(1), RouterInput::Site(reply));
-}
-
-fn opened(router: &mut Router, id: CallId, size: u64) {
-    let answer = SiteAnswer::Opened {
-        layout: layout(),
-        incarnation: Incarnation(1),
-    };
-    site(router, id, Ok(answer), size);
-}
-
-fn node(router: &mut Router, id: CallId, outcome: Result<NodeAnswer, NodeError>) {
-    node_at(router, secs(1), id, outcome);
-}
-
-fn node_at(router: &mut Router, now: Time, id: CallId, outcome: Result<NodeAnswer, NodeError>) {
-    router.handle(now, RouterInput::Node(NodeId(0), NodeReply { id, outcome }));
-}
-
-fn bytes_read(bytes: Vec<u8>) -> Result<NodeAnswer, NodeError> {
-    Ok(NodeAnswer::Read {
-        payload: Payload::from(Bytes::from(bytes)),
-        version: Version::NONE,
-    })
-}
-
-fn written(incarnation: u64) -> Result<NodeAnswer, NodeError> {
-    Ok(NodeAnswer::Written {
-        version: Version::NONE,
-        incarnation: Incarnation(incarnation),
-    })
-}
-
-fn site_read(bytes: Vec<u8>, end_of_file: bool) -> SiteAnswer {
-    SiteAnswer::Read {
-        payload: Payload::from(Bytes::from(bytes)),
-        end_of_file,
-    }
-}
-
-fn site_written(incarnation: u64) -> SiteAnswer {
-    SiteAnswer::Written {
-        incarnation: Incarnation(incarnation),
-    }
-}
-
-fn len(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("small")
-}
+use script::*;
 
 /// Goal: a file that ends below the threshold costs one message, however much
 /// the client asks for.
@@ -387,17 +92,6 @@ fn stable_write_pushes_before_it_is_answered() {
     assert_eq!(effects(&mut router), expected);
 }
 
-/// Writes one unstable byte into column 0 under the node's `incarnation`.
-fn write_unstable(router: &mut Router, id: u64, incarnation: u64) {
-    ask(router, secs(1), id, write(T, vec![1], Stability::Unstable));
-    let [open] = expect(router, vec![Seen::OpenWrite(T, T + 1)]);
-    opened(router, open, 0);
-    let [column_write] = expect(router, vec![Seen::Write(10, column(0), T, 1, 1, 3)]);
-    node(router, column_write, written(incarnation));
-    let [push] = expect(router, vec![Seen::Push(T + 1, true, Stability::Unstable)]);
-    site(router, push, Ok(SiteAnswer::Done), T + 1);
-}
-
 /// Goal: COMMIT goes to every holder under the incarnation that took the
 /// bytes, and a holder that was replaced changes the verifier before the reply
 /// (CONSISTENCY 6, history `quick-restart`).
@@ -453,6 +147,27 @@ fn unstable_holders_are_bounded() {
     site(&mut router, site_commit, Ok(SiteAnswer::Committed), T + 1);
     assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(site_written(1)))]);
     assert_eq!(router.verifier(), before);
+}
+
+/// Goal: what is over the bound and cannot be committed is given up, and the
+/// verifier says so: state never grows, and nothing is promised.
+#[test]
+fn holders_that_cannot_be_committed_are_given_up() {
+    let mut config = RouterConfig::new(WriterId(77));
+    config.unstable_holders_max = 1;
+    let mut router = Router::new(config, table(1));
+    let before = router.verifier();
+    write_unstable(&mut router, 1, 8);
+    let commits = vec![Seen::Commit(10, column(0), 8), Seen::SiteCommit(1)];
+    let [column_commit, site_commit] = expect(&mut router, commits);
+    site(&mut router, site_commit, Ok(SiteAnswer::Committed), T + 1);
+    let media = NodeError::Media {
+        node: NodeId(10),
+        what: String::from("write error"),
+    };
+    node(&mut router, column_commit, Err(media));
+    assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(site_written(1)))]);
+    assert_ne!(router.verifier(), before);
 }
 
 /// Goal: a truncate under the write makes all of it be done again, in the new

@@ -13,10 +13,12 @@ use crossdock_names::{
     ExportId, FileHandle, FileId, FileRef, HandleKey, HandleKeys, LayoutClass, VolumeId,
 };
 use crossdock_nfs::{ConnId, DoorConfig, DoorLimits, Export, NfsDoor, NfsEffect, NfsInput};
-use crossdock_nfs3::{self as nfs3, Handle, HandleBuffer, Procedure, Reply};
+use crossdock_nfs3::{
+    self as nfs3, FileType, Handle, HandleBuffer, Location, Name, Procedure, Reply,
+};
 use crossdock_peer::{
-    Attributes, BeforeAttributes, Call, CallId, Device, FileKind, SiteAnswer, SiteError, SiteReply,
-    SiteRequest, WeakCache,
+    Attributes, BeforeAttributes, Call, CallId, Device, FileKind, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, SiteRequest, WeakCache,
 };
 use crossdock_router::RoutedReply;
 use crossdock_rpc::{
@@ -355,4 +357,45 @@ pub(crate) fn join(parts: &[Bytes]) -> Bytes {
         whole.extend_from_slice(part);
     }
     whole.freeze()
+}
+
+pub(crate) fn bench() -> Bench {
+    Bench::new(config())
+}
+
+pub(crate) fn file_cache() -> WeakCache {
+    cache(FILE, FileKind::Regular)
+}
+
+pub(crate) fn root_cache() -> WeakCache {
+    cache(ROOT, FileKind::Directory)
+}
+
+pub(crate) fn shown_file() -> crossdock_nfs3::Attributes {
+    shown(FILE, FileType::Regular)
+}
+
+pub(crate) fn shown_root() -> crossdock_nfs3::Attributes {
+    shown(ROOT, FileType::Directory)
+}
+
+pub(crate) fn in_root<'a>(root: &'a HandleBuffer, name: &'a [u8]) -> Location<'a> {
+    Location {
+        directory: root.as_handle(),
+        name: Name(name),
+    }
+}
+
+pub(crate) fn found() -> SiteAnswer {
+    SiteAnswer::Found {
+        attributes: attributes(FILE, FileKind::Regular),
+        layout: LayoutClass::STRIPED,
+        placement: FILE.id,
+    }
+}
+
+/// Compares by what is printed: operations have no equality.
+#[track_caller]
+pub(crate) fn assert_asked(operation: &SiteOperation, expected: &SiteOperation) {
+    assert_eq!(format!("{operation:?}"), format!("{expected:?}"));
 }
