@@ -9,16 +9,17 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::paths::Paths;
-use crate::process::run;
+use crate::process::{output, run};
 use crate::rig::guest;
 
 /// Debian packages whose programs the suites call.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "busybox-static",
     "ca-certificates",
     "iproute2",
     "kmod",
     "libnfs-utils",
+    "netbase",
     "nfs-common",
     "sqlite3",
     "util-linux",
@@ -30,6 +31,7 @@ const GUEST_PACKAGE: &str = "user-mode-linux";
 
 /// Tools that cargo installs: crate and version.
 const FSX: (&str, &str) = ("fsx", "0.3.2");
+const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 
 /// Installs all that the suites need.
@@ -46,6 +48,46 @@ pub(crate) fn for_suites(paths: &Paths, with_peer: bool) -> Result<()> {
     fs::create_dir_all(&copy)?;
     fs::copy(fsx, copy.join("fsx"))?;
     Ok(())
+}
+
+/// Installs the peer of benchmarks, and what its rig calls.
+pub(crate) fn peer() -> Result<()> {
+    debian(&PEER_PACKAGES)?;
+    debian(&["e2fsprogs", "iproute2", "util-linux"])
+}
+
+/// Installs what fuzzing needs: a nightly compiler and cargo-fuzz.
+pub(crate) fn fuzzer() -> Result<()> {
+    let installed = output(Command::new("rustup").args(["toolchain", "list"]))?;
+    if !installed.lines().any(|line| line.starts_with("nightly")) {
+        let mut rustup = Command::new("rustup");
+        rustup.args(["toolchain", "install", "nightly", "--profile=minimal"]);
+        run(&mut rustup)?;
+    }
+    let is_there = fuzzer_command().arg("--version").output();
+    if !is_there.is_ok_and(|output| output.status.success()) {
+        cargo_tool(CARGO_FUZZ)?;
+    }
+    Ok(())
+}
+
+/// The command line of cargo-fuzz, with a nightly compiler.
+pub(crate) fn fuzzer_command() -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo", "fuzz"]);
+    // Where `fuzzer` installs it, and behind that what is on the machine.
+    if let (Ok(cache), Some(path)) = (cache(), std::env::var_os("PATH")) {
+        let mut folders = vec![cache.join("tools/bin")];
+        folders.extend(std::env::split_paths(&path));
+        if let Ok(path) = std::env::join_paths(folders) {
+            command.env("PATH", path);
+        }
+    }
+    // A build of its own, for another compiler.
+    command
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_TARGET_DIR");
+    command
 }
 
 /// Installs what the policy check needs and returns its path.

@@ -2,7 +2,9 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+mod bench;
 mod fresh;
+mod fuzz;
 mod install;
 mod paths;
 mod policy;
@@ -28,9 +30,13 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
     --fresh                     runs the README's two commands in a bare Debian tree instead
     --server crossdock|ganesha  which server the suites test (a peer shows faults of the rigs)
 cargo xtask policy              checks the licences and sources of all dependencies
-cargo xtask bench NAME          not built yet
-cargo xtask fuzz [TARGET]       not built yet
-cargo xtask sim [NAME]          not built yet";
+cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, store);
+                                writes bench/results/NAME.json and docs/benchmarks.md
+    --full                      long runs
+    --server ganesha            nfs: a peer in our place, to see the noise; writes nothing
+cargo xtask gen benchmarks      writes docs/benchmarks.md from bench/results
+cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler)
+cargo xtask sim NAME [--seeds N] [--seed S]   runs a simulated scenario on many seeds";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -49,16 +55,18 @@ fn main() -> ExitCode {
 fn dispatch(words: &[&str]) -> Result<bool> {
     let paths = Paths::find()?;
     match words {
-        ["up", arguments @ ..] => up(&paths, arguments),
+        ["up", ..] => build_and_become(&paths, "crossdock", words),
         ["test", arguments @ ..] => test::run(&paths, arguments),
         ["policy"] => policy::check(&paths).map(|()| true),
-        // What test calls through sudo, and what rigs call inside a namespace.
+        ["bench", arguments @ ..] => bench::run(&paths, arguments),
+        ["gen", "benchmarks"] | ["gen"] => bench::generate(&paths).map(|()| true),
+        ["fuzz", targets @ ..] => fuzz::run(&paths, targets),
+        // What test and bench call through sudo, and what rigs call inside a namespace.
         ["suites", server, names @ ..] => test::run_suites(&paths, server, names),
+        ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),
         ["portmap-stub"] => rig::portmap::serve().map(|()| true),
-        [command @ ("bench" | "fuzz" | "sim"), ..] => {
-            Err(Usage(format!("`{command}` is not built yet")).into())
-        }
+        ["sim", arguments @ ..] => build_and_become(&paths, "crossdock-sim", arguments),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(true)
@@ -68,16 +76,13 @@ fn dispatch(words: &[&str]) -> Result<bool> {
     }
 }
 
-/// Builds the server and becomes it.
-fn up(paths: &Paths, arguments: &[&str]) -> Result<bool> {
+/// Builds one of our programs and becomes it.
+fn build_and_become(paths: &Paths, name: &str, arguments: &[&str]) -> Result<bool> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--release", "--bin", "crossdock"]);
+    cargo.args(["build", "--release", "--bin", name]);
     run(cargo.current_dir(&paths.root))?;
-    let error = Command::new(paths.release_binary())
-        .arg("up")
-        .args(arguments)
-        .exec();
-    Err(error.into())
+    let program = paths.target.join("release").join(name);
+    Err(Command::new(program).args(arguments).exec().into())
 }
 
 /// The command line was wrong; nothing was done.

@@ -43,7 +43,7 @@ pub(crate) fn write(paths: &Paths, count: Count, outcomes: &[Outcome]) -> Result
 }
 
 /// Processors, memory and kernel of this machine.
-fn machine() -> Result<String> {
+pub(crate) fn machine() -> Result<String> {
     let cpus = std::thread::available_parallelism()?;
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
     let model = value(&cpuinfo, "model name").unwrap_or("unknown processor");

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::paths::Paths;
 use crate::rig::server::Kind;
 use crate::suite::{self, Outcome, SUITES, Suite, When};
-use crate::{Usage, fresh, install, process, report};
+use crate::{Usage, fresh, fuzz, install, process, report};
 
 /// What the command line asked for.
 #[derive(Default)]
@@ -58,7 +58,10 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     } else {
         options.names
     };
-    let outcomes = suites_as_root(paths, server, &chosen)?;
+    let mut outcomes = suites_as_root(paths, server, &chosen)?;
+    if options.full && everything {
+        outcomes.extend(fuzz::run_all(paths)?);
+    }
 
     println!("\nsuites:");
     for outcome in &outcomes {

@@ -75,6 +75,11 @@ impl<'network> Server<'network> {
         Ok(server)
     }
 
+    /// The server's process, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(Running::pid)
+    }
+
     /// Port of NFS.
     pub(crate) fn port(&self) -> u16 {
         ganesha::NFS_PORT

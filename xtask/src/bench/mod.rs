@@ -1,0 +1,89 @@
+//! `cargo xtask bench NAME [ROW…]`: Crossdock beside its peers, in alternation,
+//! on this machine. Results are kept in bench/results and shown in
+//! docs/benchmarks.md.
+
+mod document;
+mod figures;
+mod nfs;
+mod page;
+mod store;
+
+use anyhow::Result;
+
+use crate::Usage;
+use crate::paths::Paths;
+use crate::rig::server::Kind;
+
+pub(crate) use nfs::run_as_root as run_nfs_as_root;
+pub(crate) use page::generate;
+
+/// What can be measured.
+const NAMES: &str = "nfs store";
+
+/// What the command line asked for.
+#[derive(Clone, Debug)]
+struct Options {
+    /// These rows; all if empty.
+    rows: Vec<String>,
+    /// Long runs.
+    full: bool,
+    /// What stands in the place of Crossdock.
+    server: Kind,
+}
+
+/// Measures; `false` if a row could not be measured.
+pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
+    let [name, words @ ..] = words else {
+        return Err(Usage(format!("bench: which? {NAMES}")).into());
+    };
+    let measured = match *name {
+        "nfs" => nfs::run(paths, &parse(words, &nfs::row_names())?)?,
+        "store" => store::run(paths, words)?,
+        other => return Err(Usage(format!("no such benchmark: {other}\n{NAMES}")).into()),
+    };
+    generate(paths)?;
+    Ok(measured)
+}
+
+/// Reads rows of `known` and flags.
+fn parse(words: &[&str], known: &[&str]) -> Result<Options> {
+    let mut options = Options {
+        rows: Vec::new(),
+        full: false,
+        server: Kind::Crossdock,
+    };
+    let mut words = words.iter();
+    while let Some(&word) = words.next() {
+        match word {
+            "--full" => options.full = true,
+            "--server" => {
+                options.server = match words.next() {
+                    Some(&"crossdock") => Kind::Crossdock,
+                    Some(&"ganesha") => Kind::Ganesha,
+                    _ => return Err(Usage("--server: crossdock or ganesha?".to_owned()).into()),
+                }
+            }
+            row if known.contains(&row) => options.rows.push(row.to_owned()),
+            other => {
+                let known = known.join(" ");
+                return Err(Usage(format!("no such row: {other}\nrows: {known}")).into());
+            }
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a misspelt row is wrong usage, not a run of nothing.
+    #[test]
+    fn unknown_rows_are_refused() {
+        let known = ["read", "write"];
+        let options = parse(&["write", "--full"], &known).unwrap();
+        assert!(options.full && options.rows == ["write"]);
+        assert!(parse(&["wirte"], &known).is_err_and(|error| error.is::<Usage>()));
+        assert!(parse(&["--server", "samba"], &known).is_err_and(|error| error.is::<Usage>()));
+    }
+}
