@@ -266,11 +266,11 @@ impl Shell {
     }
 
     fn take_woken(&mut self) {
-        while let Some((number, boot, reply)) = self.index_replies.try_recv() {
+        while let Some((number, boot, reply)) = self.index_replies.try_receive() {
             let input = StoreInput::Index(reply);
             self.give(HostInput::Store { number, boot, input });
         }
-        while let Some(order) = self.orders.try_recv() {
+        while let Some(order) = self.orders.try_receive() {
             match order {
                 Order::Stop => self.stop(),
                 Order::Admin(command, reply) => {

@@ -92,12 +92,7 @@ impl Host {
         let Some(&source) = record.members.first() else {
             return;
         };
-        let is_running = |id: NodeId| {
-            self.nodes
-                .get(&id)
-                .is_some_and(|slot| slot.state == NodeState::Running)
-        };
-        if !is_running(NodeId(source)) || !is_running(target) {
+        if !self.is_running(NodeId(source)) || !self.is_running(target) {
             return;
         }
         let classes = match (set.0 < SITE_SETS, is_member) {
@@ -169,10 +164,23 @@ impl Host {
         let expected = record.epoch;
         let change = match result {
             Ok(()) if more => None,
-            Ok(()) => Some(Change::SetEqual {
-                set: pair.set.0,
-                expected,
-            }),
+            Ok(()) if record.home.iter().all(|&home| self.is_running(NodeId(home))) => {
+                Some(Change::SetEqual {
+                    set: pair.set.0,
+                    expected,
+                })
+            }
+            // Others of its home are still away.
+            Ok(()) => {
+                let joined =
+                    |home: &&u64| record.members.contains(home) || **home == pair.target.0;
+                let members = record.home.iter().filter(joined).copied().collect();
+                Some(Change::SetMembers {
+                    set: pair.set.0,
+                    expected,
+                    members,
+                })
+            }
             Err(reason) => {
                 self.effects.push_back(HostEffect::Warning(format!(
                     "node {} stays out of replica set {}: {reason}",
