@@ -5,10 +5,28 @@
 //! gives disk requests, index requests and replies. [`Index`] is the part that
 //! may block, on a thread of its own.
 
+mod apply;
+mod backend;
 mod cache;
+mod checkpoint;
 mod index;
 mod interface;
+mod journal;
+mod list;
+mod object;
+mod opening;
+mod operations;
+mod overlay;
+mod pins;
+mod read;
+mod record;
+mod runs;
+mod scrub;
+mod settle;
+mod space;
 mod store;
+mod waiting;
+mod write;
 
 pub use index::{Index, IndexError, IndexReply, IndexRequest};
 pub use interface::{

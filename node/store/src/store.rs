@@ -1,29 +1,199 @@
-//! The store machine.
+//! The store machine: its state, and what each input sets in motion.
+//!
+//! Everything that changes becomes a [`Record`], which is appended to the
+//! journal and applied to memory in the same step; who waits for it is answered
+//! when its position is durable. So memory is always what replay would make of
+//! all records so far, plus what is unstable.
+//!
+//! [`Record`]: crate::record::Record
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crossdock_types::Time;
+use crossdock_disk::{
+    DiskCompletion, DiskError, DiskOperation, DiskOutput, DiskRequest, DiskToken,
+};
+use crossdock_log::Position;
+use crossdock_names::ObjectId;
+use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, PinId};
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Time};
 
-use crate::interface::{StoreConfig, StoreEffect, StoreInput, StoreStatus};
+use crate::cache::Cache;
+use crate::checkpoint::Checkpoint;
+use crate::index::{IndexAnswer, IndexCall, IndexReply, IndexRequest, RingPoint};
+use crate::interface::{Mutation, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus};
+use crate::journal::{Journal, RING_OFFSET, RingReplay};
+use crate::list::ListWait;
+use crate::object::{Entry, Object};
+use crate::opening::Opening;
+use crate::pins::{Holds, Pin};
+use crate::read::ReadWait;
+use crate::runs::{DiskRange, Window};
+use crate::scrub::Scrub;
+use crate::settle::Settling;
+use crate::space::Space;
+use crate::waiting::Waiting;
+use crate::write::{CommitWait, Flight};
+
+/// Asked of whoever is told "busy".
+pub(crate) const RETRY_AFTER_MS: u32 = 20;
+
+pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// The object store of one node.
+///
+/// Feed it [`StoreInput`]s, carry out its [`StoreEffect`]s in order, call back
+/// at [`poll_timeout`](Self::poll_timeout). It opens by itself; requests before
+/// [`StoreEffect::Opened`] are answered "busy".
 pub struct Store {
-    config: StoreConfig,
-    effects: VecDeque<StoreEffect>,
+    pub(crate) config: StoreConfig,
+    pub(crate) now: Time,
+    pub(crate) phase: Phase,
+    pub(crate) effects: VecDeque<StoreEffect>,
+    pub(crate) operations: BTreeMap<u64, DiskUse>,
+    pub(crate) next_token: u64,
+    pub(crate) store: u64,
+
+    pub(crate) journal: Journal,
+    pub(crate) unanswered: BTreeMap<Position, Vec<NodeReply>>,
+    pub(crate) checkpoint: Checkpoint,
+
+    pub(crate) objects: BTreeMap<ObjectId, Entry>,
+    pub(crate) windows: BTreeMap<(u64, u64), Window>,
+    pub(crate) tick: u64,
+    pub(crate) space: Space,
+    pub(crate) is_growing: bool,
+    pub(crate) totals: Totals,
+    pub(crate) dead: BTreeSet<u64>,
+
+    pub(crate) flights: BTreeMap<u64, Flight>,
+    pub(crate) commits: BTreeMap<u64, CommitWait>,
+    pub(crate) flushing: Option<Vec<u64>>,
+    /// Objects with an overlay.
+    pub(crate) overlaid: BTreeSet<ObjectId>,
+    pub(crate) settling: Settling,
+
+    pub(crate) cache: Cache,
+    pub(crate) reads: BTreeMap<u64, ReadWait>,
+    pub(crate) holds: Holds,
+    pub(crate) pins: BTreeMap<PinId, Pin>,
+    pub(crate) next_pin: u64,
+    pub(crate) lists: VecDeque<ListWait>,
+    pub(crate) scrub: Scrub,
+    pub(crate) waiting: Waiting,
+    pub(crate) counters: Counters,
+}
+
+/// How far the store has got.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Opening(Box<Opening>),
+    Open,
+    /// A disk lost writes or the index is gone: nothing is changed any more.
+    Failed(String),
+}
+
+/// Sums over all objects.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) objects: u64,
+    pub(crate) reserved: u64,
+    pub(crate) next_serial: u64,
+    pub(crate) next_stamp: u64,
+    pub(crate) volatile_bytes: u64,
+    pub(crate) flight_bytes: u64,
+    pub(crate) promised_blocks: u64,
+    pub(crate) dirty_entries: usize,
+}
+
+/// Counted since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) journal_flushes: u64,
+    pub(crate) data_flushes: u64,
+    pub(crate) checkpoints: u64,
+    pub(crate) media_errors: u64,
+    pub(crate) miss_blocks: u64,
+}
+
+/// What a disk request is for.
+#[derive(Debug)]
+pub(crate) enum DiskUse {
+    Opening,
+    JournalWrite(Position),
+    JournalFlush,
+    DataWrite {
+        flight: u64,
+    },
+    DataFlush,
+    DataRead {
+        read: u64,
+        range: DiskRange,
+        checksums: Vec<u32>,
+    },
+    Grow(u64),
 }
 
 impl Store {
     /// A store that begins to open; [`StoreEffect::Opened`] tells the outcome.
     #[must_use]
-    pub const fn new(config: StoreConfig) -> Self {
-        Self {
-            config,
+    pub fn new(config: StoreConfig) -> Self {
+        let blocks = |bytes: u64| bytes / BLOCK;
+        let start = RingReplay::new(RingPoint {
+            offset: 0,
+            chain: crossdock_log::ChainPosition::start(),
+        });
+        let mut store = Self {
+            now: Time::default(),
+            phase: Phase::Opening(Box::default()),
             effects: VecDeque::new(),
-        }
+            operations: BTreeMap::new(),
+            next_token: 1,
+            store: 0,
+            journal: Journal::new(0, config.journal_bytes.saturating_sub(RING_OFFSET), &start),
+            unanswered: BTreeMap::new(),
+            checkpoint: Checkpoint::default(),
+            objects: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            tick: 0,
+            space: Space::new(blocks(config.capacity_bytes), blocks(config.growth_bytes)),
+            is_growing: false,
+            totals: Totals::default(),
+            dead: BTreeSet::new(),
+            flights: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            flushing: None,
+            overlaid: BTreeSet::new(),
+            settling: Settling::default(),
+            cache: Cache::new(config.cache_bytes),
+            reads: BTreeMap::new(),
+            holds: Holds::default(),
+            pins: BTreeMap::new(),
+            next_pin: 1,
+            lists: VecDeque::new(),
+            scrub: Scrub::default(),
+            waiting: Waiting::default(),
+            counters: Counters::default(),
+            config,
+        };
+        store.begin_opening();
+        store
     }
 
     /// Takes one input at the time `now`.
-    pub fn handle(&mut self, _now: Time, _input: StoreInput) {}
+    pub fn handle(&mut self, now: Time, input: StoreInput) {
+        self.now = self.now.max(now);
+        match input {
+            StoreInput::Request(call) => self.handle_request(call),
+            StoreInput::Cancel(call) => self.waiting.cancel(call),
+            StoreInput::Disk(disk, completion) => self.handle_disk(disk, completion),
+            StoreInput::Index(reply) => self.handle_index(reply),
+            StoreInput::Timeout => self.handle_timeout(),
+            StoreInput::Scrub { blocks_max } => self.begin_scrub(blocks_max),
+            StoreInput::ListChanges { since, after } => self.begin_changes(since, after),
+            StoreInput::Drain => self.checkpoint.is_draining = true,
+        }
+        self.pump();
+    }
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<StoreEffect> {
@@ -32,16 +202,303 @@ impl Store {
 
     /// When [`StoreInput::Timeout`] is wanted.
     #[must_use]
-    pub const fn poll_timeout(&self) -> Option<Time> {
-        None
+    pub fn poll_timeout(&self) -> Option<Time> {
+        if !matches!(self.phase, Phase::Open) {
+            return None;
+        }
+        let pins = self.pins.values().map(|pin| pin.expires).min();
+        let writeback = (self.totals.volatile_bytes > 0 || !self.flights.is_empty())
+            .then(|| self.checkpoint.last_writeback + self.config.writeback_delay);
+        let checkpoint = self
+            .has_unsaved_changes()
+            .then(|| self.checkpoint.last_durable + self.config.checkpoint_interval);
+        let waiting = self.waiting.next_deadline();
+        [pins, writeback, checkpoint, waiting]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Numbers for `status` and metrics.
     #[must_use]
     pub fn status(&self) -> StoreStatus {
+        let free = self.space.free().saturating_sub(
+            self.reserve_blocks() + self.totals.promised_blocks + self.totals.reserved,
+        );
         StoreStatus {
-            capacity_bytes: self.config.capacity_bytes,
-            ..StoreStatus::default()
+            capacity_bytes: self.space.capacity() * BLOCK,
+            allocated_bytes: self.space.committed() * BLOCK,
+            free_bytes: free * BLOCK,
+            reserved_bytes: self.totals.reserved * BLOCK,
+            objects: self.totals.objects,
+            journal_bytes: self.journal.ring_bytes(),
+            journal_used_bytes: self.journal.used_bytes(),
+            dirty_bytes: self.dirty_bytes(),
+            frames: self.journal.frames_written,
+            journal_flushes: self.counters.journal_flushes,
+            data_flushes: self.counters.data_flushes,
+            checkpoints: self.counters.checkpoints,
+            media_errors: self.counters.media_errors,
+            cache_hit_blocks: self.cache.stats().hit_blocks,
+            cache_miss_blocks: self.counters.miss_blocks,
+            has_failed: matches!(self.phase, Phase::Failed(_)),
         }
+    }
+
+    fn handle_request(&mut self, call: Call<NodeRequest>) {
+        match &self.phase {
+            Phase::Opening(_) => self.refuse(call.id, busy()),
+            Phase::Failed(_) | Phase::Open => self.begin(call),
+        }
+    }
+
+    fn handle_disk(&mut self, disk: StoreDisk, completion: DiskCompletion) {
+        let Some(operation) = self.operations.remove(&completion.token.0) else {
+            return; // Not ours: the shell mixed something up; nothing depends on it.
+        };
+        match (operation, completion.result) {
+            (DiskUse::Opening, result) => self.opening_disk(disk, result),
+            (
+                DiskUse::DataRead {
+                    read,
+                    range,
+                    checksums,
+                },
+                result,
+            ) => {
+                self.read_ended(read, range, &checksums, result);
+            }
+            (DiskUse::Grow(blocks), result) => self.grow_ended(blocks, result),
+            (operation, Err(error)) => self.fail(&format!("{disk:?} disk, {operation:?}: {error}")),
+            (DiskUse::JournalWrite(position), Ok(_)) => self.frame_written(position),
+            (DiskUse::JournalFlush, Ok(_)) => self.frame_flushed(),
+            (DiskUse::DataWrite { flight }, Ok(_)) => self.flight_written(flight),
+            (DiskUse::DataFlush, Ok(_)) => self.data_flushed(),
+        }
+    }
+
+    fn handle_index(&mut self, reply: IndexReply) {
+        match reply.0 {
+            Err(what) => self.fail_index(&what),
+            Ok(IndexAnswer::Started { meta, free, dead }) => self.index_started(meta, free, dead),
+            Ok(IndexAnswer::Loaded(loaded)) => self.index_loaded(*loaded),
+            Ok(IndexAnswer::Applied { number }) => self.batch_applied(number),
+            Ok(IndexAnswer::List(objects)) => self.list_answered(objects),
+            Ok(IndexAnswer::NextWindows { serial, windows }) => self.reap_found(serial, &windows),
+            Ok(IndexAnswer::NextObject(object)) => self.scrub_found(object),
+            Ok(IndexAnswer::Changes {
+                changes,
+                more_after,
+            }) => {
+                self.changes_answered(changes, more_after);
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self) {
+        self.expire_pins();
+        self.expire_waiting();
+        self.write_back_old();
+    }
+
+    /// Whatever can go on, goes on.
+    fn pump(&mut self) {
+        if !matches!(self.phase, Phase::Open) {
+            return;
+        }
+        self.release_freed();
+        self.retry_waiting();
+        self.reap();
+        self.settle();
+        self.flush_data();
+        self.advance_checkpoint();
+        self.write_frame();
+        self.evict_maps();
+    }
+
+    /// Sends the next frame, once the one before is durable.
+    fn write_frame(&mut self) {
+        let Some(frame) = self.journal.next_frame() else {
+            return;
+        };
+        // Memory is now exactly what the records up to this frame make it.
+        self.collect_batch();
+        let write = DiskOperation::Write {
+            offset_bytes: frame.offset_bytes,
+            pieces: vec![frame.padded],
+        };
+        self.submit(
+            StoreDisk::Journal,
+            DiskUse::JournalWrite(frame.position),
+            write,
+        );
+    }
+
+    fn frame_written(&mut self, position: Position) {
+        if self.config.has(Mutation::ReplyBeforeFlush) {
+            self.answer_up_to(position);
+        }
+        if self.config.has(Mutation::NoFlush) {
+            self.frame_flushed();
+            return;
+        }
+        self.counters.journal_flushes += 1;
+        self.submit(
+            StoreDisk::Journal,
+            DiskUse::JournalFlush,
+            DiskOperation::Flush,
+        );
+    }
+
+    fn frame_flushed(&mut self) {
+        let durable = self.journal.frame_durable();
+        self.answer_up_to(durable);
+        self.send_batch(durable);
+    }
+
+    fn answer_up_to(&mut self, durable: Position) {
+        while let Some(entry) = self.unanswered.first_entry()
+            && *entry.key() <= durable
+        {
+            let replies = entry.remove();
+            self.effects
+                .extend(replies.into_iter().map(StoreEffect::Reply));
+        }
+    }
+
+    fn grow_ended(&mut self, blocks: u64, result: Result<DiskOutput, DiskError>) {
+        self.is_growing = false;
+        match result {
+            Ok(_) => {
+                self.space.set_grown(blocks);
+                self.record(crate::record::Record::Grown { blocks });
+                self.space.growth_worked();
+            }
+            // The file system is full: what the disk has is all there is.
+            Err(_) => self.space.cannot_grow(),
+        }
+    }
+
+    /// The disk is to have this many blocks.
+    pub(crate) fn grow(&mut self, blocks: u64) {
+        if std::mem::replace(&mut self.is_growing, true) {
+            return;
+        }
+        let length_bytes = blocks * BLOCK;
+        let grow = DiskOperation::Grow { length_bytes };
+        self.submit(StoreDisk::Data, DiskUse::Grow(blocks), grow);
+    }
+
+    pub(crate) fn submit(&mut self, disk: StoreDisk, purpose: DiskUse, operation: DiskOperation) {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.operations.insert(token, purpose);
+        let token = DiskToken(token);
+        let request = DiskRequest { token, operation };
+        self.effects.push_back(StoreEffect::Disk(disk, request));
+    }
+
+    pub(crate) fn submit_read(&mut self, range: DiskRange, purpose: DiskUse) {
+        #[expect(clippy::cast_possible_truncation, reason = "bounded by a request")]
+        let buffer = AlignedBuffer::zeroed((range.blocks * BLOCK) as usize);
+        let offset_bytes = range.block * BLOCK;
+        let read = DiskOperation::Read {
+            offset_bytes,
+            buffer,
+        };
+        self.submit(StoreDisk::Data, purpose, read);
+    }
+
+    pub(crate) fn ask_index(&mut self, call: IndexCall) {
+        self.effects
+            .push_back(StoreEffect::Index(IndexRequest(call)));
+    }
+
+    /// Answers when `position` is durable.
+    pub(crate) fn reply_at(&mut self, position: Position, id: CallId, answer: NodeAnswer) {
+        let outcome = Ok(answer);
+        let reply = NodeReply { id, outcome };
+        if position <= self.journal.durable() {
+            self.effects.push_back(StoreEffect::Reply(reply));
+        } else {
+            self.unanswered.entry(position).or_default().push(reply);
+        }
+    }
+
+    pub(crate) fn reply(&mut self, id: CallId, answer: NodeAnswer) {
+        let outcome = Ok(answer);
+        self.effects
+            .push_back(StoreEffect::Reply(NodeReply { id, outcome }));
+    }
+
+    pub(crate) fn refuse(&mut self, id: CallId, error: NodeError) {
+        let outcome = Err(error);
+        self.effects
+            .push_back(StoreEffect::Reply(NodeReply { id, outcome }));
+    }
+
+    pub(crate) fn media(&self, what: impl Into<String>) -> NodeError {
+        NodeError::Media {
+            node: self.config.node,
+            what: what.into(),
+        }
+    }
+
+    /// Nothing can be made durable any more: everybody who waits is told, and
+    /// only reads go on.
+    pub(crate) fn fail(&mut self, what: &str) {
+        if matches!(self.phase, Phase::Opening(_)) {
+            self.opening_failed(crate::OpenError::Disk {
+                what: what.to_owned(),
+            });
+            return;
+        }
+        if matches!(self.phase, Phase::Failed(_)) {
+            return;
+        }
+        self.phase = Phase::Failed(what.to_owned());
+        let error = self.media(what);
+        let mut waiting: Vec<CallId> = Vec::new();
+        for (_, replies) in std::mem::take(&mut self.unanswered) {
+            waiting.extend(replies.iter().map(|reply| reply.id));
+        }
+        for (_, flight) in std::mem::take(&mut self.flights) {
+            waiting.extend(flight.reply.map(|(id, _)| id));
+        }
+        waiting.extend(
+            std::mem::take(&mut self.commits)
+                .into_values()
+                .map(|wait| wait.call),
+        );
+        waiting.extend(self.lists.drain(..).map(|list| list.call()));
+        waiting.extend(self.waiting.take_all());
+        for id in waiting {
+            self.refuse(id, error.clone());
+        }
+    }
+
+    pub(crate) fn object(&self, id: &ObjectId) -> Option<&Object> {
+        self.objects.get(id)?.object.as_deref()
+    }
+
+    pub(crate) fn object_mut(&mut self, id: &ObjectId) -> Option<&mut Object> {
+        self.objects.get_mut(id)?.object.as_deref_mut()
+    }
+
+    pub(crate) const fn dirty_bytes(&self) -> u64 {
+        self.totals.volatile_bytes + self.totals.flight_bytes
+    }
+
+    /// Blocks that only the store's own work may take: what is merged needs a
+    /// place before the old one is free.
+    pub(crate) const fn reserve_blocks(&self) -> u64 {
+        let share = self.space.capacity() / 64;
+        if share > 2048 { 2048 } else { share }
+    }
+}
+
+pub(crate) const fn busy() -> NodeError {
+    NodeError::Busy {
+        retry_after_ms: RETRY_AFTER_MS,
     }
 }

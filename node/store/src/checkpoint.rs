@@ -1,0 +1,263 @@
+//! Brings the index up to date with the journal, and lets the journal's tail
+//! advance; drops from memory what the index has.
+//!
+//! A batch is collected right when a frame has been handed out: memory is then
+//! exactly what the records up to that frame make it. It goes to the index when
+//! that frame is durable, so the index is never ahead of the journal.
+
+use crossdock_log::Position;
+use crossdock_types::Time;
+
+use crate::index::{Batch, IndexCall, Meta, RingPoint};
+use crate::interface::{Mutation, StoreEffect};
+use crate::runs::run_key;
+use crate::store::{Phase, Store};
+
+/// Changes of heads and runs in memory that make a batch worth while, as a
+/// share of the entries that may be kept: one in this many.
+const DIRTY_SHARE: usize = 4;
+
+/// Changes of space that make a batch worth while.
+const DELTAS_MAX: usize = 1 << 16;
+
+/// State of batches.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoint {
+    /// A durable one is needed.
+    pub(crate) is_wanted: bool,
+    pub(crate) last_durable: Time,
+    pub(crate) last_writeback: Time,
+    /// Memory is short: unstable bytes go to the disk now.
+    pub(crate) must_write_back: bool,
+    pub(crate) is_draining: bool,
+    is_quiet: bool,
+    /// Serials that died or are reaped since the last batch.
+    pub(crate) dead: Vec<(u64, bool)>,
+    /// Number of the last batch that was collected.
+    collected: u64,
+    /// Number of the last batch that the index has.
+    applied: u64,
+    flying: Option<Flying>,
+    /// What replay begins with, as of the last durable commit.
+    pub(crate) saved: u64,
+}
+
+/// The one batch that is on its way.
+#[derive(Debug)]
+struct Flying {
+    position: Position,
+    tail: RingPoint,
+    is_durable: bool,
+    /// `None`: it was sent.
+    batch: Option<Box<Batch>>,
+}
+
+impl Checkpoint {
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.flying.is_some() || self.is_wanted
+    }
+}
+
+impl Store {
+    /// Whether the index's last durable commit lacks something.
+    pub(crate) fn has_unsaved_changes(&self) -> bool {
+        self.journal.last().0 > self.checkpoint.saved
+    }
+
+    /// Decides whether a batch is due.
+    pub(crate) fn advance_checkpoint(&mut self) {
+        if self.checkpoint.must_write_back || self.checkpoint.is_draining {
+            self.write_back(true);
+        }
+        let is_old = self.now >= self.checkpoint.last_durable + self.config.checkpoint_interval;
+        let is_full = self.journal.used_bytes() > self.journal.ring_bytes() / 2;
+        if (is_old || is_full) && !self.is_settling() && self.has_unsaved_changes() {
+            self.checkpoint.is_wanted = true;
+        }
+        self.drain();
+        // Without a frame to wait for, what is durable is what memory has.
+        if self.journal.is_idle() {
+            self.collect_batch();
+            self.send_batch(self.journal.durable());
+        }
+    }
+
+    fn is_batch_due(&self) -> bool {
+        self.checkpoint.is_wanted
+            || self.totals.dirty_entries > self.config.map_entries_max / DIRTY_SHARE
+            || self.space.deltas() > DELTAS_MAX
+    }
+
+    /// Nothing may have been recorded since the last frame was handed out.
+    pub(crate) fn collect_batch(&mut self) {
+        if self.checkpoint.flying.is_some() || !self.is_batch_due() {
+            return;
+        }
+        self.checkpoint.collected += 1;
+        let number = self.checkpoint.collected;
+        let end = self.journal.end();
+        let position = Position(end.chain.next_sequence - 1);
+        let low = self.overlay_low();
+        let tail = if low <= position {
+            self.journal.point_of(low)
+        } else {
+            end
+        };
+        let is_durable = std::mem::take(&mut self.checkpoint.is_wanted);
+        let mut batch = Box::new(Batch {
+            number,
+            space: self.space.take_deltas(),
+            dead: std::mem::take(&mut self.checkpoint.dead),
+            meta: self.meta(tail, position),
+            is_durable,
+            ..Batch::default()
+        });
+        self.collect_entries(&mut batch);
+        let batch = Some(batch);
+        self.checkpoint.flying = Some(Flying {
+            position,
+            tail,
+            is_durable,
+            batch,
+        });
+        if self.config.has(Mutation::IndexAheadOfJournal) {
+            self.send_batch(position);
+        }
+    }
+
+    fn collect_entries(&mut self, batch: &mut Batch) {
+        for (id, entry) in &mut self.objects {
+            if std::mem::take(&mut entry.is_dirty) {
+                entry.batch = batch.number;
+                let head = entry.object.as_ref().map(|object| object.head.encode());
+                batch.objects.push((*id, head));
+            }
+        }
+        for ((serial, _), window) in &mut self.windows {
+            if window.is_dirty() {
+                window.batch = batch.number;
+                window.take_changes(|first, run| {
+                    let run = run.map(crate::runs::Run::encode);
+                    batch.runs.push((run_key(*serial, first), run));
+                });
+            }
+        }
+        self.totals.dirty_entries = 0;
+    }
+
+    fn meta(&self, tail: RingPoint, position: Position) -> Meta {
+        Meta {
+            store: self.store,
+            tail,
+            complete: position.0,
+            next_serial: self.totals.next_serial,
+            next_stamp: self.totals.next_stamp,
+            objects: self.totals.objects,
+            committed: self.space.committed(),
+            reserved: self.totals.reserved,
+            grown: self.space.grown(),
+        }
+    }
+
+    /// The batch goes to the index once the journal has what it contains.
+    pub(crate) fn send_batch(&mut self, durable: Position) {
+        if let Some(flying) = &mut self.checkpoint.flying
+            && flying.position <= durable
+            && let Some(batch) = flying.batch.take()
+        {
+            self.ask_index(IndexCall::Apply(batch));
+        }
+    }
+
+    pub(crate) fn batch_applied(&mut self, number: u64) {
+        if matches!(self.phase, Phase::Opening(_)) {
+            self.index_made();
+            return;
+        }
+        self.checkpoint.applied = number;
+        let Some(flying) = self.checkpoint.flying.take() else {
+            return;
+        };
+        if flying.is_durable {
+            self.counters.checkpoints += 1;
+            self.checkpoint.saved = flying.position.0;
+            self.checkpoint.last_durable = self.now;
+            self.journal.trim(&flying.tail);
+        }
+    }
+
+    /// The index cannot be trusted any more.
+    pub(crate) fn fail_index(&mut self, what: &str) {
+        self.fail(&format!("index: {what}"));
+    }
+
+    /// Everything written back, settled, reaped and in the index?
+    fn drain(&mut self) {
+        if !self.checkpoint.is_draining || self.checkpoint.is_quiet {
+            return;
+        }
+        let is_clean = self.flights.is_empty()
+            && self.overlaid.is_empty()
+            && self.dead.is_empty()
+            && self.journal.is_idle()
+            && self.checkpoint.flying.is_none();
+        if is_clean && self.has_unsaved_changes() {
+            self.checkpoint.is_wanted = true;
+        } else if is_clean {
+            self.checkpoint.is_quiet = true;
+            self.effects.push_back(StoreEffect::Quiet);
+        }
+    }
+
+    /// Keeps heads and windows in memory within their bound: the least recently
+    /// used go, if the index has them and nothing is under way with them.
+    pub(crate) fn evict_maps(&mut self) {
+        let entries = self.objects.len() + self.windows.len();
+        if entries <= self.config.map_entries_max {
+            return;
+        }
+        let applied = self.checkpoint.applied;
+        let mut uses = Vec::new();
+        for entry in self.objects.values() {
+            let is_busy = entry
+                .object
+                .as_deref()
+                .is_some_and(crate::object::Object::is_busy);
+            if !entry.is_dirty && entry.batch <= applied && !is_busy {
+                uses.push(entry.used);
+            }
+        }
+        let busy_serials: std::collections::BTreeSet<u64> = (self.objects.values())
+            .filter_map(|entry| entry.object.as_deref())
+            .filter(|object| object.is_busy())
+            .map(|object| object.head.serial)
+            .collect();
+        for ((serial, _), window) in &self.windows {
+            if !window.is_dirty() && window.batch <= applied && !busy_serials.contains(serial) {
+                uses.push(window.used);
+            }
+        }
+        if uses.is_empty() {
+            // All dirty: the index has to take some first.
+            self.totals.dirty_entries = usize::MAX / 2;
+            return;
+        }
+        // Down to three quarters at once, so that the search is rare.
+        let surplus = (entries - self.config.map_entries_max / 4 * 3).min(uses.len());
+        let (_, bound, _) = uses.select_nth_unstable(surplus - 1);
+        let bound = *bound;
+        self.objects.retain(|_, entry| {
+            let is_busy = entry
+                .object
+                .as_deref()
+                .is_some_and(crate::object::Object::is_busy);
+            entry.used > bound || entry.is_dirty || entry.batch > applied || is_busy
+        });
+        self.windows.retain(|(serial, _), window| {
+            window.used > bound
+                || window.is_dirty()
+                || window.batch > applied
+                || busy_serials.contains(serial)
+        });
+    }
+}

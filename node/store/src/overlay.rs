@@ -1,0 +1,321 @@
+//! The overlay of an object: bytes that are newer than its runs.
+//!
+//! Pieces never overlap. Each has a stamp; where two would meet, the higher
+//! stamp wins, whichever came first. A piece remembers the oldest journal
+//! position that is needed while it is not durable itself ("low"): the tail of
+//! the journal stops there.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use crossdock_log::Position;
+use crossdock_names::Version;
+use crossdock_types::BLOCK_BYTES;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// No position of the journal is needed.
+pub(crate) const NO_LOW: Position = Position(u64::MAX);
+
+/// Where the bytes of a piece are, besides in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PieceState {
+    /// Nowhere.
+    Volatile,
+    /// In a bulk write that is not recorded yet.
+    Flying,
+    /// In the journal.
+    Journalled,
+}
+
+/// Bytes, or zeros, of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// `None` = zeros.
+    pub(crate) bytes: Option<Bytes>,
+    pub(crate) length: u64,
+    pub(crate) stamp: u64,
+    pub(crate) version: Version,
+    pub(crate) state: PieceState,
+    pub(crate) low: Position,
+}
+
+impl Piece {
+    pub(crate) fn data(bytes: Bytes, stamp: u64, version: Version, state: PieceState) -> Self {
+        Self {
+            length: bytes.len() as u64,
+            bytes: Some(bytes),
+            stamp,
+            version,
+            state,
+            low: NO_LOW,
+        }
+    }
+
+    pub(crate) const fn zeros(length: u64, stamp: u64, version: Version) -> Self {
+        Self {
+            bytes: None,
+            length,
+            stamp,
+            version,
+            state: PieceState::Journalled,
+            low: NO_LOW,
+        }
+    }
+
+    pub(crate) const fn at(mut self, low: Position) -> Self {
+        self.low = low;
+        self
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "within the piece's bytes")]
+    pub(crate) fn part(&self, from: u64, to: u64) -> Self {
+        Self {
+            bytes: self
+                .bytes
+                .as_ref()
+                .map(|bytes| bytes.slice(from as usize..to as usize)),
+            length: to - from,
+            ..*self
+        }
+    }
+}
+
+/// The pieces of an object, by offset.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    pieces: BTreeMap<u64, Piece>,
+    /// Blocks that are covered in part, and by how many pieces.
+    touched: BTreeMap<u64, u32>,
+    /// Blocks that a piece covers whole.
+    covered_blocks: u64,
+    volatile_bytes: u64,
+}
+
+impl Overlay {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Bytes that are in memory only.
+    pub(crate) const fn volatile_bytes(&self) -> u64 {
+        self.volatile_bytes
+    }
+
+    /// Blocks that will be needed for what has none yet.
+    pub(crate) fn promised_blocks(&self) -> u64 {
+        self.touched.len() as u64 + self.covered_blocks
+    }
+
+    /// Whether a piece lies in the block.
+    pub(crate) fn touches(&self, block: u64) -> bool {
+        self.range(block * BLOCK, (block + 1) * BLOCK)
+            .next()
+            .is_some()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Piece)> {
+        self.pieces.iter().map(|(offset, piece)| (*offset, piece))
+    }
+
+    /// The parts of pieces within `from..to`, in order.
+    pub(crate) fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, Piece)> {
+        self.overlapping(from, to).map(move |(offset, piece)| {
+            let start = offset.max(from);
+            let end = (offset + piece.length).min(to);
+            (start, piece.part(start - offset, end - offset))
+        })
+    }
+
+    /// The pieces that meet `from..to`, whole, in order.
+    pub(crate) fn overlapping(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Piece)> {
+        let before = self
+            .pieces
+            .range(..from)
+            .next_back()
+            .filter(|(offset, piece)| *offset + piece.length > from);
+        let start = before.map_or(from, |(offset, _)| *offset);
+        self.pieces
+            .range(start..to.max(start))
+            .map(|(offset, piece)| (*offset, piece))
+    }
+
+    /// Puts a piece over what has no higher stamp.
+    pub(crate) fn insert(&mut self, offset: u64, mut piece: Piece) {
+        let end = offset + piece.length;
+        let mut kept = Vec::new();
+        let overlapping: Vec<u64> = self.overlapping(offset, end).map(|(at, _)| at).collect();
+        for at in overlapping {
+            let Some(old) = self.pieces.get(&at) else {
+                continue;
+            };
+            let old_end = at + old.length;
+            if old.stamp > piece.stamp {
+                kept.push((at.max(offset), old_end.min(end)));
+                continue;
+            }
+            if piece.state != PieceState::Journalled {
+                piece.low = piece.low.min(old.low);
+            }
+            self.clip(at, offset, end);
+        }
+        let mut start = offset;
+        for (from, to) in kept {
+            if start < from {
+                self.put(start, piece.part(start - offset, from - offset));
+            }
+            start = to;
+        }
+        if start < end {
+            self.put(start, piece.part(start - offset, end - offset));
+        }
+    }
+
+    /// Drops what lies in `from..to` and has no higher stamp than `stamp`.
+    pub(crate) fn remove(&mut self, from: u64, to: u64, stamp: u64) {
+        let overlapping: Vec<u64> = self
+            .overlapping(from, to)
+            .filter(|(_, piece)| piece.stamp <= stamp)
+            .map(|(at, _)| at)
+            .collect();
+        for at in overlapping {
+            self.clip(at, from, to);
+        }
+    }
+
+    /// The oldest journal position that is needed, if any.
+    pub(crate) fn low(&self) -> Position {
+        let lows = self.pieces.values().map(|piece| piece.low);
+        lows.min().unwrap_or(NO_LOW)
+    }
+
+    /// Takes `from..to` out of the piece at `at`.
+    fn clip(&mut self, at: u64, from: u64, to: u64) {
+        let Some(old) = self.take(at) else {
+            return;
+        };
+        let end = at + old.length;
+        if at < from {
+            self.put(at, old.part(0, from - at));
+        }
+        if to < end {
+            self.put(to, old.part(to - at, old.length));
+        }
+    }
+
+    fn put(&mut self, offset: u64, piece: Piece) {
+        self.account(offset, &piece, true);
+        self.pieces.insert(offset, piece);
+    }
+
+    fn take(&mut self, offset: u64) -> Option<Piece> {
+        let piece = self.pieces.remove(&offset)?;
+        self.account(offset, &piece, false);
+        Some(piece)
+    }
+
+    fn account(&mut self, offset: u64, piece: &Piece, is_added: bool) {
+        if piece.state == PieceState::Flying {
+            return; // Its blocks are allocated, its bytes are the flight's.
+        }
+        let end = offset + piece.length;
+        let change = |number: &mut u64, by: u64| {
+            *number = if is_added { *number + by } else { *number - by };
+        };
+        if piece.state == PieceState::Volatile {
+            change(&mut self.volatile_bytes, piece.length);
+        }
+        let first_whole = offset.div_ceil(BLOCK);
+        let end_whole = end / BLOCK;
+        if first_whole < end_whole {
+            change(&mut self.covered_blocks, end_whole - first_whole);
+        }
+        let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
+        for block in [Some(first), (last != first).then_some(last)] {
+            let is_partial = |block: &u64| *block < first_whole || *block >= end_whole;
+            let Some(block) = block.filter(is_partial) else {
+                continue;
+            };
+            if is_added {
+                *self.touched.entry(block).or_insert(0) += 1;
+            } else if let Some(count) = self.touched.get_mut(&block) {
+                *count -= 1;
+                if *count == 0 {
+                    self.touched.remove(&block);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LENGTH: usize = 3 * BLOCK_BYTES;
+
+    fn piece(length: u64, stamp: u64, state: PieceState) -> Piece {
+        #[expect(clippy::cast_possible_truncation, reason = "a test")]
+        let bytes = Bytes::from(vec![stamp as u8; length as usize]);
+        Piece::data(bytes, stamp, Version(stamp), state)
+    }
+
+    proptest! {
+        /// Goal: the highest stamp shows at every byte, whatever the order of
+        /// insertion, and the sums are those of the pieces.
+        #[test]
+        fn the_highest_stamp_shows(
+            steps in prop::collection::vec((0..LENGTH, 1..LENGTH, 1u64..200, 0..3u8, any::<bool>()), 1..40),
+        ) {
+            let mut overlay = Overlay::default();
+            let mut model = vec![0u64; LENGTH];
+            for (from, length, stamp, state, is_removal) in steps {
+                let to = (from + length).min(LENGTH);
+                if is_removal {
+                    overlay.remove(from as u64, to as u64, stamp);
+                    model[from..to].iter_mut().filter(|old| **old <= stamp).for_each(|old| *old = 0);
+                    continue;
+                }
+                let state = [PieceState::Volatile, PieceState::Flying, PieceState::Journalled][usize::from(state)];
+                overlay.insert(from as u64, piece((to - from) as u64, stamp, state));
+                model[from..to].iter_mut().filter(|old| **old <= stamp).for_each(|old| *old = stamp);
+            }
+            let mut seen = vec![0u64; LENGTH];
+            let mut blocks = std::collections::BTreeSet::new();
+            let mut volatile = 0;
+            for (offset, piece) in overlay.iter() {
+                let start = usize::try_from(offset).expect("small");
+                for byte in start..start + usize::try_from(piece.length).expect("small") {
+                    prop_assert_eq!(seen[byte], 0);
+                    seen[byte] = piece.stamp;
+                    if piece.state != PieceState::Flying {
+                        blocks.insert(byte / BLOCK_BYTES);
+                    }
+                }
+                if piece.state == PieceState::Volatile {
+                    volatile += piece.length;
+                }
+            }
+            prop_assert_eq!(seen, model);
+            prop_assert_eq!(overlay.volatile_bytes(), volatile);
+            prop_assert_eq!(overlay.promised_blocks(), blocks.len() as u64);
+        }
+    }
+
+    /// Goal: while newer bytes are only in memory, the record of the older ones
+    /// that they cover stays needed.
+    #[test]
+    fn unrecorded_bytes_keep_the_record_beneath() {
+        let mut overlay = Overlay::default();
+        let journalled = |stamp| piece(100, stamp, PieceState::Journalled);
+        overlay.insert(0, journalled(1).at(Position(5)));
+        overlay.insert(0, piece(100, 2, PieceState::Volatile));
+        assert_eq!(overlay.low(), Position(5));
+        overlay.insert(0, journalled(3).at(Position(9)));
+        assert_eq!(overlay.low(), Position(9), "it has a record of its own");
+        overlay.remove(0, 100, 3);
+        assert_eq!(overlay.low(), NO_LOW);
+    }
+}

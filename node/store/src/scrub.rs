@@ -1,0 +1,118 @@
+//! The scrub: reads every block and checks it, step by step.
+
+use crossdock_names::{ObjectId, Version};
+
+use crate::index::IndexCall;
+use crate::interface::{ScrubFinding, ScrubReport, StoreEffect};
+use crate::read::Reader;
+use crate::store::{BLOCK, Store};
+use crate::waiting::Hold;
+
+/// Blocks that are verified with one read.
+const STEP_BLOCKS: u64 = 256;
+
+/// Where the scrub is.
+#[derive(Debug, Default)]
+pub(crate) struct Scrub {
+    object: Option<ObjectId>,
+    /// The object before; the next is searched after it.
+    last: Option<ObjectId>,
+    next_block: u64,
+    /// Blocks that this step may still verify.
+    budget: u64,
+    report: ScrubReport,
+    is_running: bool,
+    pub(crate) changes_since: Version,
+}
+
+impl Store {
+    pub(crate) fn begin_scrub(&mut self, blocks_max: u64) {
+        if !std::mem::replace(&mut self.scrub.is_running, true) {
+            self.scrub.budget = blocks_max;
+            self.scrub.report = ScrubReport::default();
+            self.scrub_on();
+        }
+    }
+
+    pub(crate) fn scrub_found(&mut self, object: Option<ObjectId>) {
+        self.scrub.next_block = 0;
+        self.scrub.object = object;
+        if object.is_none() {
+            self.scrub.last = None;
+            self.scrub.report.is_complete = true;
+            self.end_scrub();
+        } else {
+            self.scrub_on();
+        }
+    }
+
+    fn scrub_on(&mut self) {
+        loop {
+            if self.scrub.budget == 0 {
+                self.end_scrub();
+                return;
+            }
+            let Some(id) = self.scrub.object else {
+                self.ask_index(IndexCall::NextObject(self.scrub.last));
+                return;
+            };
+            match self.scrub_step(&id) {
+                Ok(true) => return, // Goes on when the read ends.
+                Ok(false) => {}
+                Err(Hold::Load(wanted)) => {
+                    // The next step finds it in memory.
+                    self.load(*wanted);
+                    self.end_scrub();
+                    return;
+                }
+                Err(Hold::Room | Hold::Refuse(_)) => self.next_scrub_object(id),
+            }
+        }
+    }
+
+    fn next_scrub_object(&mut self, id: ObjectId) {
+        self.scrub.last = Some(id);
+        self.scrub.object = None;
+    }
+
+    /// True if a read was started.
+    fn scrub_step(&mut self, id: &ObjectId) -> Result<bool, Hold> {
+        self.need_existing(id)?;
+        let from = self.scrub.next_block;
+        let mapped_end = self.object(id).map_or(0, |object| object.head.mapped_end);
+        if from >= mapped_end {
+            self.next_scrub_object(*id);
+            return Ok(false);
+        }
+        let to = mapped_end.min(from + STEP_BLOCKS.min(self.scrub.budget));
+        self.need_blocks(id, from, to)?;
+        let Some(object) = self.object(id) else {
+            return Ok(false);
+        };
+        let plan = self.plan(object, from * BLOCK, to * BLOCK);
+        self.scrub.next_block = to;
+        let blocks = plan.blocks().len() as u64;
+        self.scrub.report.blocks += blocks;
+        self.scrub.budget = self.scrub.budget.saturating_sub(blocks.max(1));
+        self.start_read(Reader::Scrub, plan);
+        Ok(true)
+    }
+
+    pub(crate) fn scrub_read(&mut self, error: Option<String>) {
+        if let (Some(what), Some(object)) = (error, self.scrub.object) {
+            let block = self.scrub.next_block.saturating_sub(1) / STEP_BLOCKS * STEP_BLOCKS;
+            self.scrub.report.findings.push(ScrubFinding {
+                object,
+                offset_bytes: block * BLOCK,
+                what,
+            });
+        }
+        self.scrub_on();
+    }
+
+    fn end_scrub(&mut self) {
+        self.scrub.is_running = false;
+        let report = std::mem::take(&mut self.scrub.report);
+        self.effects.push_back(StoreEffect::Scrubbed(report));
+    }
+}

@@ -1,0 +1,343 @@
+//! Requests that cannot go on yet: they wait for the index, per object, or for
+//! room, all in the order in which they came.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crossdock_names::ObjectId;
+use crossdock_peer::{Call, CallId, NodeError, NodeRequest};
+use crossdock_types::Time;
+
+use crate::index::{IndexCall, Loaded, Wanted};
+use crate::object::{Entry, Object};
+use crate::runs::{WINDOW_BLOCKS, Window};
+use crate::store::{Phase, Store, busy};
+
+/// Why something cannot be done now. Nothing was changed.
+#[derive(Debug)]
+pub(crate) enum Hold {
+    /// The index has to be asked first.
+    Load(Box<Wanted>),
+    /// Memory, journal or disk have to get free first.
+    Room,
+    /// Never.
+    Refuse(NodeError),
+}
+
+impl Hold {
+    pub(crate) fn group(group: u32) -> Self {
+        Self::Load(Box::new(Wanted {
+            groups: vec![group],
+            ..Wanted::default()
+        }))
+    }
+}
+
+/// The queues.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    parked: BTreeMap<ObjectId, Parked>,
+    stalled: VecDeque<Call<NodeRequest>>,
+    count: usize,
+    loads: u64,
+    loading_objects: BTreeSet<ObjectId>,
+    loading_windows: BTreeSet<(u64, u64)>,
+}
+
+#[derive(Debug)]
+struct Parked {
+    /// They go on when this load has been answered.
+    token: u64,
+    calls: VecDeque<Call<NodeRequest>>,
+}
+
+impl Waiting {
+    /// Forgets a call that did not begin.
+    pub(crate) fn cancel(&mut self, id: CallId) {
+        let before = self.count;
+        self.stalled.retain(|call| call.id != id);
+        for parked in self.parked.values_mut() {
+            parked.calls.retain(|call| call.id != id);
+        }
+        self.recount();
+        debug_assert!(self.count <= before);
+    }
+
+    pub(crate) fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let parked = self.parked.values().flat_map(|parked| &parked.calls);
+        let calls = parked.chain(&self.stalled);
+        let deadline = calls.map(|call| call.deadline).min()?;
+        (deadline < Time(u64::MAX)).then_some(deadline)
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<CallId> {
+        let parked = std::mem::take(&mut self.parked);
+        let parked = parked.into_values().flat_map(|parked| parked.calls);
+        let calls = parked.chain(std::mem::take(&mut self.stalled));
+        self.count = 0;
+        calls.map(|call| call.id).collect()
+    }
+
+    fn take_expired(&mut self, now: Time) -> Vec<CallId> {
+        let mut expired = Vec::new();
+        let mut check = |call: &Call<NodeRequest>| {
+            let is_late = call.deadline <= now;
+            if is_late {
+                expired.push(call.id);
+            }
+            !is_late
+        };
+        self.stalled.retain(&mut check);
+        for parked in self.parked.values_mut() {
+            parked.calls.retain(&mut check);
+        }
+        self.recount();
+        expired
+    }
+
+    fn recount(&mut self) {
+        let parked: usize = self.parked.values().map(|parked| parked.calls.len()).sum();
+        self.count = parked + self.stalled.len();
+    }
+}
+
+impl Store {
+    /// A request arrives: it is tried, unless it would overtake another.
+    pub(crate) fn begin(&mut self, call: Call<NodeRequest>) {
+        if call.deadline <= self.now {
+            self.refuse(call.id, busy());
+            return;
+        }
+        let is_full = self.waiting.count >= self.config.waiting_max;
+        if let Some(parked) = call
+            .request
+            .object()
+            .and_then(|id| self.waiting.parked.get_mut(id))
+        {
+            if is_full {
+                self.refuse(call.id, busy());
+            } else {
+                parked.calls.push_back(call);
+                self.waiting.count += 1;
+            }
+        } else if is_change(&call.request) && self.waiting.has_stalled() {
+            if is_full {
+                self.refuse(call.id, busy());
+            } else {
+                self.waiting.stalled.push_back(call);
+                self.waiting.count += 1;
+            }
+        } else {
+            self.attempt(call);
+        }
+    }
+
+    /// False if it was stalled again.
+    fn attempt(&mut self, call: Call<NodeRequest>) -> bool {
+        if let Phase::Failed(what) = &self.phase
+            && is_change(&call.request)
+        {
+            let error = self.media(what.clone());
+            self.refuse(call.id, error);
+            return true;
+        }
+        match self.dispatch(&call) {
+            Ok(()) => true,
+            Err(Hold::Refuse(error)) => {
+                self.refuse(call.id, error);
+                true
+            }
+            Err(Hold::Room) => {
+                self.waiting.stalled.push_back(call);
+                self.waiting.count += 1;
+                false
+            }
+            Err(Hold::Load(wanted)) => {
+                let token = self.load(*wanted);
+                let Some(object) = call.request.object().copied() else {
+                    self.refuse(call.id, busy());
+                    return true;
+                };
+                let parked = self.waiting.parked.entry(object).or_insert_with(|| Parked {
+                    token,
+                    calls: VecDeque::new(),
+                });
+                parked.token = token;
+                parked.calls.push_back(call);
+                self.waiting.count += 1;
+                true
+            }
+        }
+    }
+
+    /// Stalled requests go on in order until one has to wait again.
+    pub(crate) fn retry_waiting(&mut self) {
+        for _ in 0..self.waiting.stalled.len() {
+            let Some(call) = self.waiting.stalled.pop_front() else {
+                return;
+            };
+            self.waiting.count -= 1;
+            if let Some(parked) = call
+                .request
+                .object()
+                .and_then(|id| self.waiting.parked.get_mut(id))
+            {
+                parked.calls.push_back(call);
+                self.waiting.count += 1;
+            } else if !self.attempt(call) {
+                // It is at the back now, and was the first.
+                if let Some(call) = self.waiting.stalled.pop_back() {
+                    self.waiting.stalled.push_front(call);
+                }
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn expire_waiting(&mut self) {
+        for id in self.waiting.take_expired(self.now) {
+            self.refuse(id, busy());
+        }
+    }
+
+    /// Asks the index for what is not on its way yet; after the answer to the
+    /// returned load all of it is there.
+    pub(crate) fn load(&mut self, mut wanted: Wanted) -> u64 {
+        let waiting = &mut self.waiting;
+        wanted
+            .objects
+            .retain(|id| waiting.loading_objects.insert(*id));
+        wanted
+            .windows
+            .retain(|key| waiting.loading_windows.insert(*key));
+        wanted
+            .groups
+            .retain(|group| self.space.begin_loading(*group));
+        if wanted.objects.is_empty() && wanted.windows.is_empty() && wanted.groups.is_empty() {
+            return waiting.loads;
+        }
+        waiting.loads += 1;
+        wanted.token = waiting.loads;
+        self.ask_index(IndexCall::Load(Box::new(wanted)));
+        self.waiting.loads
+    }
+
+    pub(crate) fn index_loaded(&mut self, loaded: Loaded) {
+        for (id, head) in loaded.objects {
+            self.waiting.loading_objects.remove(&id);
+            self.tick += 1;
+            let used = self.tick;
+            self.objects.entry(id).or_insert_with(|| Entry {
+                object: head.map(|head| Box::new(Object::of(head))),
+                is_dirty: false,
+                batch: 0,
+                used,
+            });
+        }
+        for (key, runs) in loaded.windows {
+            self.waiting.loading_windows.remove(&key);
+            self.tick += 1;
+            let used = self.tick;
+            self.windows
+                .entry(key)
+                .or_insert_with(|| Window::loaded(runs, used));
+        }
+        for (group, bitmap) in loaded.groups {
+            self.space.loaded(group, &bitmap);
+        }
+        if matches!(self.phase, Phase::Opening(_)) {
+            self.go_on_replaying();
+            return;
+        }
+        self.wake_parked(loaded.token);
+    }
+
+    fn wake_parked(&mut self, token: u64) {
+        let is_awake = |parked: &Parked| parked.token <= token;
+        let awake: Vec<ObjectId> = (self.waiting.parked.iter())
+            .filter(|(_, parked)| is_awake(parked))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in awake {
+            let Some(mut parked) = self.waiting.parked.remove(&id) else {
+                continue;
+            };
+            self.waiting.count -= parked.calls.len();
+            while let Some(call) = parked.calls.pop_front() {
+                self.attempt(call);
+                if let Some(again) = self.waiting.parked.get_mut(&id) {
+                    // The others wait behind it as before.
+                    self.waiting.count += parked.calls.len();
+                    again.calls.append(&mut parked.calls);
+                }
+            }
+        }
+    }
+
+    /// The object is known, or known not to be there.
+    pub(crate) fn need_object(&mut self, id: &ObjectId) -> Result<(), Hold> {
+        self.tick += 1;
+        if let Some(entry) = self.objects.get_mut(id) {
+            entry.used = self.tick;
+            return Ok(());
+        }
+        Err(Hold::Load(Box::new(Wanted {
+            objects: vec![*id],
+            ..Wanted::default()
+        })))
+    }
+
+    /// The object is there.
+    pub(crate) fn need_existing(&mut self, id: &ObjectId) -> Result<(), Hold> {
+        self.need_object(id)?;
+        match self.object(id) {
+            Some(_) => Ok(()),
+            None => Err(Hold::Refuse(NodeError::NoObject)),
+        }
+    }
+
+    /// The runs of blocks `from..to` of an object that is there are known.
+    pub(crate) fn need_blocks(&mut self, id: &ObjectId, from: u64, to: u64) -> Result<(), Hold> {
+        let Some(object) = self.object(id) else {
+            return Ok(());
+        };
+        let (serial, mapped_end) = (object.head.serial, object.head.mapped_end);
+        let missing = self.missing_windows(serial, from, to.min(mapped_end));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Hold::Load(Box::new(Wanted {
+            windows: missing,
+            ..Wanted::default()
+        })))
+    }
+
+    /// Which windows of blocks `from..to` are not in memory.
+    pub(crate) fn missing_windows(&mut self, serial: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let mut missing = Vec::new();
+        if from < to {
+            self.tick += 1;
+            for number in from / WINDOW_BLOCKS..=(to - 1) / WINDOW_BLOCKS {
+                match self.windows.get_mut(&(serial, number)) {
+                    Some(window) => window.used = self.tick,
+                    None => missing.push((serial, number)),
+                }
+            }
+        }
+        missing
+    }
+}
+
+const fn is_change(request: &NodeRequest) -> bool {
+    !matches!(
+        request,
+        NodeRequest::Read { .. }
+            | NodeRequest::Stat { .. }
+            | NodeRequest::List { .. }
+            | NodeRequest::Pin { .. }
+            | NodeRequest::Unpin { .. }
+    )
+}

@@ -1,0 +1,362 @@
+//! What each operation promises, one at a time.
+
+mod rig;
+
+use crossdock_names::{Epoch, NodeId, ObjectClass, Version};
+use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, ReadVersion};
+use crossdock_sim::random::Random;
+use crossdock_store::OpenError;
+use rig::*;
+
+fn done(version: u64) -> Result<NodeAnswer, NodeError> {
+    Ok(NodeAnswer::Done {
+        version: Version(version),
+    })
+}
+
+/// Goal: what was written in every way is read back, at once, after everything
+/// has settled, and after a restart.
+#[test]
+fn all_kinds_of_writes_are_read_back() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert_eq!(rig.call(create(id, 1)), done(1));
+    let mut model = vec![0u8; 400_000];
+    let writes: [(usize, usize, bool); 8] = [
+        (0, 262_144, true),
+        (100, 50, true),
+        (4096, 4096, true),
+        (300_000, 100_000, false),
+        (5000, 20_000, false),
+        (123, 131_072, true),
+        (200_000, 70_001, false),
+        (399_999, 1, true),
+    ];
+    for (number, (offset, length, is_stable)) in writes.into_iter().enumerate() {
+        let fill = u8::try_from(number + 1).expect("few");
+        model[offset..offset + length].fill(fill);
+        let request = write(
+            id,
+            offset as u64,
+            vec![fill; length],
+            is_stable,
+            number as u64 + 2,
+        );
+        assert!(rig.call(request).is_ok());
+        assert_eq!(
+            rig.read(id, 0, 1 << 20).expect("readable"),
+            model[..rig_size(&mut rig)]
+        );
+    }
+    rig.settle();
+    assert_eq!(rig.read(id, 0, 1 << 20), Ok(model.clone()));
+    assert_eq!(
+        rig.read(id, 130_000, 1000),
+        Ok(model[130_000..131_000].to_vec())
+    );
+    let boot = rig.config.boot;
+    assert_eq!(rig.call(commit(id, boot)), Ok(NodeAnswer::Committed));
+    let mut rig = rig.crash(&mut Random::new(3));
+    assert_eq!(rig.read(id, 0, 1 << 20), Ok(model.clone()));
+    assert_eq!(
+        rig.call(commit(id, boot)),
+        Err(NodeError::Lost {
+            current: rig.config.boot
+        })
+    );
+    rig.wait(100);
+    assert_eq!(rig.read(id, 0, 1 << 20), Ok(model));
+}
+
+fn rig_size(rig: &mut Rig) -> usize {
+    match rig.call(NodeRequest::Stat { object: object(1) }) {
+        Ok(NodeAnswer::Stat(stat)) => usize::try_from(stat.size_bytes).expect("small"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Goal: a cut inside a block leaves zeros behind it, for ever.
+#[test]
+fn what_was_cut_off_never_comes_back() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![7; 10_000], true, 2)).is_ok());
+    assert!(rig.call(truncate(id, 5000, 3)).is_ok());
+    assert!(rig.call(truncate(id, 9000, 4)).is_ok());
+    let mut model = vec![7; 5000];
+    model.resize(9000, 0);
+    assert_eq!(rig.read(id, 0, 10_000), Ok(model.clone()));
+    let mut rig = rig.crash(&mut Random::new(1));
+    assert_eq!(rig.read(id, 0, 10_000), Ok(model.clone()));
+    rig.store
+        .handle(rig.now, crossdock_store::StoreInput::Drain);
+    rig.settle();
+    let mut rig = rig.crash(&mut Random::new(1));
+    assert_eq!(rig.read(id, 0, 10_000), Ok(model));
+}
+
+/// Goal: late writes from before a truncate are refused.
+#[test]
+fn writes_with_an_old_generation_are_refused() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    let request = NodeRequest::Truncate {
+        object: id,
+        size_bytes: 0,
+        context: context().with_truncate_generation(5),
+        order: given(2),
+    };
+    assert_eq!(rig.call(request), done(2));
+    let late = rig.call(write(id, 0, vec![1; 10], true, 3));
+    assert_eq!(late, Err(NodeError::StaleGeneration { current: 5 }));
+}
+
+/// Goal: appends are in order and fenced, and a seal tells the end.
+#[test]
+fn a_log_object_has_one_owner() {
+    let mut rig = Rig::new();
+    let id = object(9);
+    let end = |size_bytes| Ok(NodeAnswer::End { size_bytes });
+    assert_eq!(rig.call(append(id, 0, vec![1; 100], 3)), end(100));
+    assert_eq!(
+        rig.call(append(id, 0, vec![1; 100], 3)),
+        Err(NodeError::WrongEnd { size_bytes: 100 })
+    );
+    assert_eq!(rig.call(append(id, 100, vec![2; 200_000], 3)), end(200_100));
+    let seal = |fence| NodeRequest::Seal {
+        object: id,
+        fence: Epoch(fence),
+    };
+    assert_eq!(rig.call(seal(4)), end(200_100));
+    assert_eq!(
+        rig.call(append(id, 200_100, vec![1], 3)),
+        Err(NodeError::Fenced { seen: Epoch(4) })
+    );
+    let mut rig = rig.crash(&mut Random::new(5));
+    assert_eq!(rig.call(seal(3)), Err(NodeError::Fenced { seen: Epoch(4) }));
+    assert_eq!(rig.call(append(id, 200_100, vec![3; 5], 4)), end(200_105));
+    let mut model = vec![1; 100];
+    model.resize(200_100, 2);
+    model.resize(200_105, 3);
+    assert_eq!(rig.read(id, 0, 1 << 20), Ok(model));
+}
+
+/// Goal: a removed object is gone, removing it again is no error, and its space
+/// can be used again.
+#[test]
+fn removed_objects_give_their_space_back() {
+    let mut rig = Rig::new();
+    for round in 0..20u64 {
+        let id = object(round % 2);
+        assert!(rig.call(create(id, round * 100 + 1)).is_ok());
+        for piece in 0..20u64 {
+            let bytes = vec![u8::try_from(round).expect("small"); 1 << 20];
+            let outcome = rig.call(write(id, piece << 20, bytes, true, round * 100 + 2 + piece));
+            assert!(outcome.is_ok(), "{outcome:?} {:?}", rig.store.status());
+        }
+        assert!(rig.call(remove(id, round * 100 + 99)).is_ok());
+        assert!(rig.call(remove(id, round * 100 + 99)).is_ok());
+        assert_eq!(rig.read(id, 0, 1), Err(NodeError::NoObject));
+    }
+    rig.wait(30);
+    let status = rig.store.status();
+    assert_eq!((status.allocated_bytes, status.objects), (0, 0));
+}
+
+/// Goal: a full disk says so and changes nothing; overwriting and removing
+/// still work.
+#[test]
+fn a_full_disk_refuses_new_data_only() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    let mut written = 0;
+    let error = loop {
+        match rig.call(write(
+            id,
+            written << 20,
+            vec![1; 1 << 20],
+            true,
+            written + 2,
+        )) {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, NodeError::NoSpace);
+    assert!(written >= 60, "{written} MiB of 64");
+    for block in 0..200u64 {
+        let outcome = rig.call(write(id, block * 8000, vec![2; 3000], true, 1000 + block));
+        assert!(outcome.is_ok(), "{outcome:?}");
+    }
+    assert!(
+        rig.call(write(id, 1 << 20, vec![3; 1 << 20], true, 2000))
+            .is_ok()
+    );
+    rig.wait(20);
+    assert_eq!(rig.read(id, 8000, 3000), Ok(vec![2; 3000]));
+    assert_eq!(rig.read(id, 1 << 20, 60_000), Ok(vec![3; 60_000]));
+    assert!(rig.call(remove(id, 3000)).is_ok());
+    assert!(rig.call(create(id, 3001)).is_ok());
+    assert!(rig.call(write(id, 0, vec![1; 1 << 20], true, 3002)).is_ok());
+}
+
+/// Goal: what is reserved for one object is refused to others.
+#[test]
+fn reservations_are_kept() {
+    let mut rig = Rig::new();
+    let reserved = NodeRequest::Create {
+        object: object(1),
+        reservation_bytes: 40 << 20,
+        attributes: bytes::Bytes::new(),
+        context: context(),
+        order: given(1),
+    };
+    assert!(rig.call(reserved).is_ok());
+    assert!(rig.call(create(object(2), 2)).is_ok());
+    let mut fill = |rig: &mut Rig, id, first: u64| {
+        let mut written = 0;
+        while rig
+            .call(write(
+                id,
+                written << 20,
+                vec![1; 1 << 20],
+                true,
+                first + written,
+            ))
+            .is_ok()
+        {
+            written += 1;
+        }
+        written
+    };
+    let other = fill(&mut rig, object(2), 10);
+    assert!((20..=24).contains(&other), "{other}");
+    let own = fill(&mut rig, object(1), 100);
+    assert!(own >= 40, "{own}");
+}
+
+/// Goal: a pin keeps showing the old bytes, until it is given back.
+#[test]
+fn a_pin_holds_what_was_there() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![1; 200_000], true, 2)).is_ok());
+    let pin = NodeRequest::Pin {
+        object: id,
+        offset_bytes: 0,
+        length_bytes: 200_000,
+        version: None,
+        lease_ms: 60_000,
+    };
+    let Ok(NodeAnswer::Pinned { pin, version, .. }) = rig.call(pin) else {
+        panic!("no pin");
+    };
+    assert_eq!(version, Version(2));
+    for round in 0..10u64 {
+        assert!(
+            rig.call(write(id, 0, vec![9; 200_000], true, 10 + round))
+                .is_ok()
+        );
+        assert!(
+            rig.call(write(id, 500, vec![8; 100], true, 30 + round))
+                .is_ok()
+        );
+    }
+    rig.wait(20);
+    let read = NodeRequest::Read {
+        object: id,
+        offset_bytes: 1000,
+        length_bytes: 150_000,
+        version: ReadVersion::Pinned(pin),
+    };
+    match rig.call(read.clone()) {
+        Ok(NodeAnswer::Read { payload: bytes, .. }) => assert_eq!(bytes, payload(vec![1; 150_000])),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(
+        rig.call(NodeRequest::Unpin { pin }),
+        Ok(NodeAnswer::Unpinned)
+    );
+    assert_eq!(rig.call(read), Err(NodeError::UnknownPin));
+}
+
+/// Goal: lists are in order, complete at once, and come in pages.
+#[test]
+fn lists_know_the_newest_objects() {
+    let mut rig = Rig::new();
+    for number in 0..10 {
+        assert!(rig.call(create(object(number), 1)).is_ok());
+        if number == 5 {
+            rig.wait(10);
+        }
+    }
+    assert!(rig.call(remove(object(3), 2)).is_ok());
+    assert!(rig.call(remove(object(8), 2)).is_ok());
+    let list = |after, limit| NodeRequest::List {
+        class: ObjectClass::Column,
+        placement: None,
+        after,
+        limit,
+    };
+    let expected = |numbers: &[u64], more| {
+        let objects = numbers.iter().map(|number| object(*number)).collect();
+        Ok(NodeAnswer::List { objects, more })
+    };
+    assert_eq!(rig.call(list(None, 5)), expected(&[0, 1, 2, 4, 5], true));
+    assert_eq!(
+        rig.call(list(Some(object(5)), 5)),
+        expected(&[6, 7, 9], false)
+    );
+    let mut rig = rig.crash(&mut Random::new(5));
+    assert_eq!(
+        rig.call(list(None, 100)),
+        expected(&[0, 1, 2, 4, 5, 6, 7, 9], false)
+    );
+}
+
+/// Goal: a store of another node is refused, and so is one whose files do not
+/// belong together.
+#[test]
+fn foreign_stores_are_refused() {
+    let rig = Rig::new();
+    let mut foreign = rig.config.clone();
+    foreign.node = NodeId(0xdef);
+    let Rig { disks, .. } = rig;
+    let rig = Rig::open(disks, foreign);
+    let refused = OpenError::ForeignNode {
+        found: NODE,
+        wanted: NodeId(0xdef),
+    };
+    assert_eq!(rig.opened, Some(Err(refused)));
+    let Rig {
+        mut disks, config, ..
+    } = rig;
+    disks.index = Disks::new(77).index;
+    let rig = Rig::open(disks, rig::config(3));
+    assert!(
+        matches!(rig.opened, Some(Err(OpenError::Damaged { .. }))),
+        "{:?}",
+        config.node
+    );
+}
+
+/// Goal: a flipped bit is an error, never data.
+#[test]
+fn damaged_blocks_are_not_passed_on() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![1; 1 << 20], true, 2)).is_ok());
+    rig.settle();
+    assert!(rig.disks.data.flip_bit().is_some());
+    let mut rig = rig.reopen();
+    assert!(matches!(
+        rig.read(id, 0, 1 << 20),
+        Err(NodeError::Media { .. })
+    ));
+    assert_eq!(rig.store.status().media_errors, 1);
+}
