@@ -156,18 +156,19 @@ impl Site {
         if !payload.is_empty() {
             return Some(run.writer.changes(&payload));
         }
-        let newest = self.log_mut().newest();
-        if let Stage::Draining(position) = run.stage {
-            let durable = self.log_mut().durable() >= position;
-            let settled = self.state.small.checkpoint_state(&run.small) == CheckpointState::Ready;
-            if !durable || !settled {
-                return None;
-            }
-            run.stage = Stage::Trailer;
-            return Some(run.writer.trailer(&run.start));
+        if !matches!(run.stage, Stage::Draining(_)) {
+            run.stage = Stage::Draining(self.log_mut().newest());
         }
-        run.stage = Stage::Draining(newest);
-        None
+        let Stage::Draining(position) = run.stage else {
+            return None;
+        };
+        let durable = self.log_mut().durable() >= position;
+        let settled = self.state.small.checkpoint_state(&run.small) == CheckpointState::Ready;
+        if !durable || !settled {
+            return None;
+        }
+        run.stage = Stage::Trailer;
+        Some(run.writer.trailer(&run.start))
     }
 
     /// The next piece of the state; at the end of a part goes to the next.

@@ -1,7 +1,7 @@
 //! One operation becomes one log record; replies wait until everything that
 //! they show is durable (CONSISTENCY 2, `seen-then-gone`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crossdock_directory::{Cell, Mutation};
 use crossdock_log::Position;
@@ -60,6 +60,8 @@ pub(crate) struct Waits {
     /// By serial: the newest record that touched the file.
     unsettled: BTreeMap<u64, After>,
     unsettled_order: VecDeque<(Position, u64)>,
+    /// Serials whose record is durable, but not the bytes beside it.
+    unsettled_bytes: BTreeSet<u64>,
     /// The numbers of small-file changes in records, in order.
     small_changes: VecDeque<(Position, Sequence)>,
     held: BTreeMap<(Position, u64), (SiteReply, Option<Sequence>)>,
@@ -201,20 +203,17 @@ impl Site {
                 None => self.effects.push_back(SiteEffect::Reply(reply)),
             }
         }
-        self.release_settled();
         while let Some(&(position, serial)) = self.waits.unsettled_order.front() {
             if position > durable {
                 break;
             }
             self.waits.unsettled_order.pop_front();
-            let settled = self.waits.unsettled.get(&serial).is_some_and(|after| {
-                let sequence = after.sequence;
-                after.position <= durable && sequence.is_none_or(|own| self.is_settled(own))
-            });
-            if settled {
-                self.waits.unsettled.remove(&serial);
+            let known = self.waits.unsettled.get(&serial);
+            if known.is_some_and(|after| after.position <= durable) {
+                self.waits.unsettled_bytes.insert(serial);
             }
         }
+        self.release_settled();
     }
 
     /// Bytes of small files have become durable: sends what waited for them.
@@ -242,6 +241,22 @@ impl Site {
                 .range(rest)
                 .next()
                 .map(|(k, _)| *k);
+        }
+        let durable = self.log_mut().durable();
+        let settled: Vec<u64> = self
+            .waits
+            .unsettled_bytes
+            .iter()
+            .copied()
+            .filter(|&serial| {
+                let after = self.waits.of(serial);
+                let bytes = after.sequence.is_none_or(|own| self.is_settled(own));
+                after.position <= durable && bytes
+            })
+            .collect();
+        for serial in settled {
+            self.waits.unsettled_bytes.remove(&serial);
+            self.waits.unsettled.remove(&serial);
         }
     }
 

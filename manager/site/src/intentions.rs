@@ -224,6 +224,14 @@ impl Intentions {
             .unwrap_or_default()
     }
 
+    /// Takes all replies that wait.
+    pub(crate) fn take_all_waiting(&mut self) -> Vec<SiteReply> {
+        let waiting = self.open.values_mut();
+        waiting
+            .flat_map(|progress| std::mem::take(&mut progress.waiting))
+            .collect()
+    }
+
     /// Which intentions may begin now that the log is durable up to there.
     pub(crate) fn begin(&mut self, durable: Position) -> Vec<u64> {
         let mut begun = Vec::new();

@@ -3,8 +3,9 @@
 //! 1. List the log objects and checkpoints on every member.
 //! 2. Seal all log objects, and the next one, on every member: whoever held
 //!    the site before can append no more.
-//! 3. Make the members equal: what one member has more is appended to the others.
-//! 4. Load the newest valid checkpoint; replay the log from where it says.
+//! 3. Load the newest valid checkpoint.
+//! 4. From where it says make the members equal (what one has more of the log
+//!    is appended to the others), and replay.
 //! 5. Go on in a new log object: every epoch begins its own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -277,8 +278,16 @@ impl Site {
         if opening.outstanding > 0 {
             return;
         }
+        self.load_checkpoint(now, wall);
+    }
+
+    /// Gives every member what it lacks of the log from `first_segment` on.
+    pub(crate) fn make_equal(&mut self, now: Time, wall: WallTime, first_segment: u32) {
+        let Some(opening) = self.opening_mut() else {
+            return;
+        };
         let mut copies = VecDeque::new();
-        for (&segment, ends) in &opening.segments {
+        for (&segment, ends) in opening.segments.range(first_segment..) {
             let Some((from, end)) = opening.longest(segment) else {
                 continue;
             };
@@ -300,7 +309,7 @@ impl Site {
             return;
         };
         let Some(copy) = opening.copies.front() else {
-            return self.load_checkpoint(now, wall);
+            return self.read_log(now, wall);
         };
         let (segment, from, at) = (copy.segment, copy.from, copy.at);
         let length_bytes = (copy.end - at).min(OBJECT_IO_BYTES_MAX as u64);
@@ -385,19 +394,15 @@ impl Site {
         if report.fresh && !self.config.new_volume {
             return self.opening_failed(OpenError::NoLog);
         }
-        self.first_segment = replaying.start.segment;
+        // What is old stays until the next checkpoint: the one that was loaded
+        // may be whole on one member only.
+        self.first_segment = segments.first().copied().unwrap_or(0);
         self.next_checkpoint = checkpoints.last().map_or(0, |last| last + 1);
-        self.checkpoints = report.checkpoint.into_iter().collect();
-        let first = self.first_segment;
-        for &old in segments.iter().filter(|&&old| old < first) {
-            self.remove_object(now, ObjectClass::SiteLog, old);
+        if self.first_segment < replaying.start.segment || checkpoints.len() > 1 {
+            let due = self.config.limits.checkpoint_log_bytes;
+            self.log_mut().bytes_since_checkpoint = due;
         }
-        for &old in checkpoints
-            .iter()
-            .filter(|&&old| Some(old) != report.checkpoint)
-        {
-            self.remove_object(now, ObjectClass::Checkpoint, old);
-        }
+        self.checkpoints = checkpoints;
         self.first_records(now, wall, report.fresh, &voided);
         report.intentions = self.state.intentions.len();
         report.files = self.state.directory.memory_use().cells;

@@ -225,11 +225,11 @@ impl Site {
             damaged: None,
             tail: ReplayTail::new(),
         });
-        self.read_log(now, wall);
+        self.make_equal(now, wall, start.segment);
     }
 
     /// Reads on, or goes to the next segment, or ends.
-    fn read_log(&mut self, now: Time, wall: WallTime) {
+    pub(crate) fn read_log(&mut self, now: Time, wall: WallTime) {
         let Some(opening) = self.opening_mut() else {
             return;
         };

@@ -538,7 +538,12 @@ impl Site {
         }
         // Whether these were carried out the successor knows: sent to it again,
         // they get their reply.
-        for id in self.waits.take_ids() {
+        let driven = self.state.intentions.take_all_waiting();
+        let held = self.waits.take_ids();
+        for id in held
+            .into_iter()
+            .chain(driven.into_iter().map(|reply| reply.id))
+        {
             self.refuse(id, SiteError::Moved);
         }
     }

@@ -95,6 +95,9 @@ impl Site {
         let plan = match planned {
             Ok(plan) => plan,
             Err(error) => {
+                if error == SiteError::Busy {
+                    self.mark_small(now, wall); // Freed space may be all it takes.
+                }
                 let shape = self.shape(&call.request.operation, None, false);
                 let newest = self.log_mut().newest();
                 return self.reply_content(&call, &shape, Err(error), After::position(newest));

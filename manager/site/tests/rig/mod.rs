@@ -307,6 +307,15 @@ impl Rig {
 
     /// The manager dies and another one takes over; messages on their way are lost.
     pub(crate) fn restart(&mut self) {
+        self.begin_restart();
+        self.run();
+        if matches!(self.opened, Some(Ok(_))) {
+            self.old = true;
+        }
+    }
+
+    /// The same, until the first messages are on their way.
+    pub(crate) fn begin_restart(&mut self) {
         self.to_nodes.clear();
         self.replies.clear();
         self.opened = None;
@@ -317,10 +326,7 @@ impl Rig {
         self.table.epoch = Epoch(self.table.epoch.0 + 1);
         let config = config(&self.table, self.limits, !self.old);
         self.site = Site::open(self.now, config, Arc::new(self.table.clone()));
-        self.run();
-        if matches!(self.opened, Some(Ok(_))) {
-            self.old = true;
-        }
+        self.collect();
     }
 
     /// Sends, runs, and returns the reply.
