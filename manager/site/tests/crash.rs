@@ -268,6 +268,7 @@ fn small_limits() -> SiteLimits {
 /// then the manager dies. Returns whether it lived.
 fn run_until(seed: u64, steps: &[Step], deaths: usize) -> bool {
     let mut client = Client::new(small_limits());
+    client.rig.shuffle = seed; // 0 keeps the order.
     let mut model = Files::new();
     let mut budget = deaths;
     for (number, step) in steps.iter().enumerate() {
@@ -405,6 +406,7 @@ fn what_survives_is_a_prefix() {
         let names: Vec<u64> = (0..30).map(|_| random.below(6)).collect();
         for deaths in 0..40 {
             let mut rig = Rig::new(small_limits());
+            rig.shuffle = seed;
             let mut states = vec![Vec::new()];
             let mut calls = Vec::new();
             for name in &names {

@@ -193,6 +193,8 @@ pub(crate) struct Rig {
     pub(crate) opened: Option<Result<OpenReport, OpenError>>,
     /// Whether the volume has been opened before.
     pub(crate) old: bool,
+    /// Not 0: messages arrive in an order of this seed's.
+    pub(crate) shuffle: u64,
     next_call: u64,
 }
 
@@ -224,6 +226,7 @@ impl Rig {
             replies: BTreeMap::new(),
             opened: None,
             old: false,
+            shuffle: 0,
             next_call: 1,
         }
     }
@@ -265,7 +268,7 @@ impl Rig {
 
     /// Carries out the next message to a node; whether there was one.
     pub(crate) fn step(&mut self) -> bool {
-        let Some((node, call)) = self.to_nodes.pop_front() else {
+        let Some((node, call)) = self.next_message() else {
             return false;
         };
         let outcome = self
@@ -281,9 +284,21 @@ impl Rig {
         true
     }
 
+    fn next_message(&mut self) -> Option<(NodeId, Call<NodeRequest>)> {
+        if self.shuffle == 0 || self.to_nodes.is_empty() {
+            return self.to_nodes.pop_front();
+        }
+        self.shuffle = self
+            .shuffle
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        let at = usize::try_from(self.shuffle >> 33).expect("31 bits") % self.to_nodes.len();
+        self.to_nodes.remove(at)
+    }
+
     /// Carries out a message without telling the site: it dies meanwhile.
     pub(crate) fn step_unanswered(&mut self) -> bool {
-        let Some((node, call)) = self.to_nodes.pop_front() else {
+        let Some((node, call)) = self.next_message() else {
             return false;
         };
         let node_state = self.nodes.get_mut(&node).expect("a known node");
