@@ -37,8 +37,8 @@ pub const AUTH_SYS_GROUPS_MAX: usize = 16;
 /// Opaque attributes of an object, in bytes.
 pub const OBJECT_ATTRIBUTES_BYTES_MAX: usize = 512;
 
-/// Largest file, in bytes (offsets stay below 2^63, RFC 1813 clients use signed ones).
-pub const FILE_BYTES_MAX: u64 = (1 << 63) - 1;
+/// Largest file, in bytes: 1,024 segments of 64 GiB.
+pub const FILE_BYTES_MAX: u64 = 1 << 46;
 
 /// Largest single object read or write between parts, in bytes.
 pub const OBJECT_IO_BYTES_MAX: usize = 1 << 20;

@@ -63,7 +63,8 @@ impl WriteWork {
         let mut work = Self {
             caller,
             file,
-            start: offset,
+            // A write of nothing asks for permission only: the site's, anywhere.
+            start: if payload.is_empty() { 0 } else { offset },
             payload,
             stability,
             unstable_holders_max,
@@ -72,7 +73,7 @@ impl WriteWork {
             restarts: 0,
             phase: Phase::Writing,
         };
-        let step = if work.payload.is_empty() || work.has_tail() {
+        let step = if work.has_tail() {
             work.open()
         } else {
             work.write()
@@ -128,17 +129,11 @@ impl WriteWork {
 
     fn open(&mut self) -> Step {
         self.phase = Phase::Opening;
-        // A write of nothing asks for permission only.
-        let (offset_bytes, end_bytes) = if self.payload.is_empty() {
-            (0, 0)
-        } else {
-            (self.boundary(), self.end())
-        };
         Step::Parts(vec![self.site(SiteOperation::Open {
             file: self.file,
             purpose: OpenFor::Write {
-                offset_bytes,
-                end_bytes,
+                offset_bytes: self.boundary(),
+                end_bytes: self.end(),
             },
         })])
     }
@@ -151,12 +146,6 @@ impl WriteWork {
         else {
             return Step::Reply(refused(reply));
         };
-        if self.payload.is_empty() {
-            let written = SiteAnswer::Written {
-                incarnation: *incarnation,
-            };
-            return Step::Reply(Answer::new(Ok(written), reply.subject));
-        }
         if layout.columns == 0 {
             return Step::Reply(Answer::new(Err(SiteError::Io), reply.subject));
         }
@@ -169,7 +158,7 @@ impl WriteWork {
         self.phase = Phase::Writing;
         let mut parts = Vec::new();
         let boundary = self.boundary();
-        if self.start < boundary {
+        if self.start < boundary || self.payload.is_empty() {
             parts.push(self.site(SiteOperation::Write {
                 file: self.file,
                 offset_bytes: self.start,

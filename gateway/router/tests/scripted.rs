@@ -331,7 +331,7 @@ fn too_many_requests_are_refused() {
 #[test]
 fn write_beyond_the_largest_file_is_refused() {
     let mut router = router();
-    for (id, offset) in [(1, u64::MAX), (2, (1 << 63) - 1)] {
+    for (id, offset) in [(1, u64::MAX), (2, 1 << 46)] {
         ask(
             &mut router,
             secs(0),
@@ -341,4 +341,20 @@ fn write_beyond_the_largest_file_is_refused() {
         let expected = [Seen::Reply(id, Err(SiteError::FileTooBig))];
         assert_eq!(effects(&mut router), expected);
     }
+}
+
+/// Goal: a write of nothing asks the site for permission and makes no columns,
+/// wherever it is.
+#[test]
+fn write_of_nothing_is_the_sites() {
+    let mut router = router();
+    ask(
+        &mut router,
+        secs(0),
+        1,
+        write(T + 9, vec![], Stability::Stable),
+    );
+    let [head] = expect(&mut router, vec![Seen::SiteWrite(0, 0, Stability::Stable)]);
+    site(&mut router, head, Ok(site_written(1)), 0);
+    assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(site_written(1)))]);
 }

@@ -250,9 +250,11 @@ impl Peers {
                 ..
             } => {
                 let end = offset_bytes + payload.len() as u64;
-                assert!(!payload.is_empty() && end <= threshold);
-                self.small.write(offset_bytes, &payload, stability);
-                self.grow(end, stability);
+                assert!(end <= threshold);
+                if !payload.is_empty() {
+                    self.small.write(offset_bytes, &payload, stability);
+                    self.grow(end, stability);
+                }
                 SiteAnswer::Written { incarnation }
             }
             SiteOperation::Commit {
