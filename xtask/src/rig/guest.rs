@@ -119,9 +119,12 @@ fn boot(paths: &Paths, network: &Network, job: &Job<'_>) -> Result<Command> {
     fs::set_permissions(&init, Permissions::from_mode(0o755))?;
     let script = write_job(paths, job)?;
 
-    // fd 3 is the guest's console; only a shell can open it without unsafe code.
-    let mut command = network.program("sh");
-    command.args(["-c", "console=$1; shift; exec \"$@\" 3>\"$console\"", "sh"]);
+    // A process namespace of its own: the guest's helpers end with it, also when
+    // xtask is killed. In it, fd 3 is the guest's console; only a shell can open
+    // it without unsafe code.
+    let mut command = network.program("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--", "sh", "-c"]);
+    command.args(["console=$1; shift; \"$@\" 3>\"$console\"; exit $?", "sh"]);
     command.arg(console(job));
     command.arg(folder.join("linux"));
     command.args([MEMORY, "root=/dev/root", "rootfstype=hostfs"]);

@@ -45,11 +45,7 @@ pub(super) fn fsx_long(stage: &Stage<'_>) -> Result<()> {
 }
 
 pub(super) fn close_to_open(stage: &Stage<'_>) -> Result<()> {
-    script(
-        stage,
-        "close-to-open.sh",
-        vec![("ROUNDS", "100".to_owned())],
-    )
+    script(stage, "close-to-open.sh", vec![("ROUNDS", "60".to_owned())])
 }
 
 pub(super) fn sqlite(stage: &Stage<'_>) -> Result<()> {

@@ -41,7 +41,7 @@ pub(crate) const SUITES: [Suite; 11] = [
     suite(
         "kernel-close-to-open",
         When::Quick,
-        180,
+        240,
         kernel::close_to_open,
     ),
     suite("kernel-sqlite", When::Quick, 180, kernel::sqlite),
