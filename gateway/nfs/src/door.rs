@@ -1,7 +1,7 @@
 //! The machine: connections and datagrams, calls in progress, back-pressure.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
@@ -33,6 +33,8 @@ pub struct NfsDoor {
     config: DoorConfig,
     connections: BTreeMap<ConnId, Connection>,
     calls: BTreeMap<CallId, Pending>,
+    /// WRITEs in progress by client and xid.
+    writes: BTreeMap<(IpAddr, u32), CallId>,
     calls_total: u64,
     bytes: usize, // Of calls in progress and of replies not gone yet.
     datagram_callers: CallerCache,
@@ -75,6 +77,8 @@ struct Pending {
     bytes: usize, // Counted until the reply is there.
     export: ExportId,
     then: Then,
+    /// Of a WRITE: to recognise its retransmission.
+    record: Option<Bytes>,
 }
 
 /// What the answer is for.
@@ -108,6 +112,7 @@ impl NfsDoor {
             config,
             connections: BTreeMap::new(),
             calls: BTreeMap::new(),
+            writes: BTreeMap::new(),
             calls_total: 0,
             bytes: 0,
             datagram_callers: CallerCache::default(),
@@ -169,6 +174,12 @@ impl NfsDoor {
     #[must_use]
     pub fn calls(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Bytes of calls in progress, and of replies that are not gone yet.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Connections.
@@ -306,18 +317,49 @@ impl NfsDoor {
                 then,
                 reply_bytes_max,
             } => {
+                let is_write = matches!(then, Then::Nfs(Expected::Write { .. }));
                 let pending = Pending {
                     origin,
                     xid,
                     bytes: record.len() + reply_bytes_max,
                     export,
                     then,
+                    record: is_write.then(|| record.clone()),
                 };
-                self.count(&pending.origin, pending.bytes);
-                self.ask(now, pending, request);
+                if !self.take_over(&pending) {
+                    self.count(&pending.origin, pending.bytes);
+                    self.ask(now, pending, request);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether `again` is a WRITE that is in progress already: sent again over a
+    /// new connection, or as another datagram. It then gets the reply of the
+    /// first one. Were both carried out, the first, if it had to wait for a
+    /// holder, could land after the next write of the client and undo it
+    /// (CONSISTENCY 3, history `late-write`).
+    fn take_over(&mut self, again: &Pending) -> bool {
+        if again.record.is_none() {
+            return false; // Harmless, or recognised by the site.
+        }
+        let Some(id) = self.writes.get(&again.write_key()).copied() else {
+            return false;
+        };
+        let Some(first) = self.calls.get_mut(&id) else {
+            return false;
+        };
+        if first.record != again.record {
+            return false;
+        }
+        let (bytes, old) = (
+            first.bytes,
+            std::mem::replace(&mut first.origin, again.origin),
+        );
+        self.uncount(&old, bytes);
+        self.count(&again.origin, bytes);
+        true
     }
 
     /// What to do with a call.
@@ -435,6 +477,9 @@ impl NfsDoor {
     fn ask(&mut self, now: Time, pending: Pending, request: SiteRequest) {
         self.calls_total += 1;
         let id = CallId(self.calls_total);
+        if pending.record.is_some() {
+            self.writes.entry(pending.write_key()).or_insert(id);
+        }
         self.calls.insert(id, pending);
         self.effects.push_back(NfsEffect::Router(Call {
             id,
@@ -465,9 +510,13 @@ impl NfsDoor {
 
     /// The router has answered.
     fn answered(&mut self, now: Time, routed: RoutedReply) {
-        let Some(mut pending) = self.calls.remove(&routed.reply.id) else {
+        let id = routed.reply.id;
+        let Some(mut pending) = self.calls.remove(&id) else {
             return;
         };
+        if pending.record.is_some() && self.writes.get(&pending.write_key()) == Some(&id) {
+            self.writes.remove(&pending.write_key());
+        }
         let view = View {
             volume: self.config.volume,
             keys: &self.config.keys,
@@ -516,6 +565,12 @@ impl NfsDoor {
                 connection.outbox.extend(pieces);
             }
         }
+    }
+}
+
+impl Pending {
+    fn write_key(&self) -> (IpAddr, u32) {
+        (self.origin.client().ip().to_canonical(), self.xid)
     }
 }
 

@@ -5,7 +5,7 @@ mod support;
 use bytes::Bytes;
 use crossdock_names::FileRef;
 use crossdock_nfs::{ConnId, DoorLimits, NfsEffect, NfsInput};
-use crossdock_nfs3::call::{Getattr, Read};
+use crossdock_nfs3::call::{Getattr, Read, StableHow, Write};
 use crossdock_nfs3::{self as nfs3, FileType, Location, Name, Procedure, Reply, Status, mount};
 use crossdock_peer::{FileKind, SiteAnswer, SiteOperation};
 use crossdock_rpc::{AcceptStatus, AuthStatus, Credential, Rejection, ReplyHeader};
@@ -307,6 +307,46 @@ fn closed_connection_withdraws_its_reads() {
     }
     assert_eq!((bench.door.calls(), bench.effects.len()), (0, 0));
     assert!(bench.replies().is_empty());
+}
+
+/// Goal: a WRITE that is sent again while it is in progress is not carried out
+/// twice; its reply goes where it was sent from last (history `late-write`).
+#[test]
+fn write_sent_again_takes_the_reply_over() {
+    let mut bench = Bench::new(config());
+    let handle = handle(FILE);
+    let write = |data: &'static [u8]| {
+        let call = nfs3::Call::Write(Write {
+            file: handle.as_handle(),
+            offset: 0,
+            count_bytes: 4,
+            stable: StableHow::FileSync,
+            data: Payload::from(Bytes::from_static(data)),
+        });
+        nfs(7, &call)
+    };
+    let other = ConnId(2);
+    bench.input(NfsInput::Opened(other, address("127.0.0.1:5")));
+    bench.receive(write(b"data"));
+    let first = bench.asked_one();
+    bench.input(NfsInput::Closed(CONN));
+    bench.input(NfsInput::Received(other, write(b"data")));
+    assert!(bench.asked().is_empty());
+    // The same xid with other bytes is another write.
+    bench.input(NfsInput::Received(other, write(b"DATA")));
+    let second = bench.asked_one();
+    for id in [first.id, second.id] {
+        let incarnation = crossdock_names::Incarnation(1);
+        let written = SiteAnswer::Written { incarnation };
+        bench.answer(id, Ok(written), cache(FILE, FileKind::Regular));
+    }
+    let is_reply = |effect: &NfsEffect| matches!(effect, NfsEffect::Send(ConnId(2), _));
+    assert_eq!(bench.effects.iter().filter(|e| is_reply(e)).count(), 2);
+    assert_eq!((bench.effects.len(), bench.door.calls()), (2, 0));
+    bench.effects.clear();
+    // Done: sent once more, it is carried out once more.
+    bench.input(NfsInput::Received(other, write(b"data")));
+    bench.asked_one();
 }
 
 /// Goal: datagrams have the same procedures with smaller I/O; nonsense is dropped.
