@@ -403,9 +403,14 @@ fn a_death_during_opening_loses_nothing() {
 fn what_survives_is_a_prefix() {
     for seed in 0..10 {
         let mut random = Random(1000 + seed);
-        let names: Vec<u64> = (0..30).map(|_| random.below(6)).collect();
-        for deaths in 0..40 {
-            let mut rig = Rig::new(small_limits());
+        let names: Vec<u64> = (0..60).map(|_| random.below(6)).collect();
+        for deaths in (0..60).step_by(3) {
+            // Checkpoints all the time, of states that are far ahead of the log.
+            let mut rig = Rig::new(SiteLimits {
+                checkpoint_log_bytes: 300,
+                checkpoint_chunk_bytes: 400,
+                ..small_limits()
+            });
             rig.shuffle = seed;
             let mut states = vec![Vec::new()];
             let mut calls = Vec::new();
@@ -424,7 +429,7 @@ fn what_survives_is_a_prefix() {
                 };
                 states.push(next);
                 calls.push(rig.send(plain(operation)));
-                if random.below(3) == 0 {
+                if random.below(2) == 0 {
                     rig.step();
                 }
             }

@@ -199,6 +199,26 @@ fn columns_come_and_go_with_the_file() {
     assert_eq!(report.intentions, 0, "the end was logged");
 }
 
+/// Goal: columns are not touched before the intention is durable.
+#[test]
+fn an_intention_is_durable_before_it_is_driven() {
+    let mut rig = rig();
+    let file = rig.create("big");
+    rig.ask(open_write(file, 1 << 20));
+    let made = rig.send(plain(create("other")));
+    rig.send(plain(remove("big"))); // Gathered behind the frame in flight.
+    while !rig.replies.contains_key(&made) {
+        assert!(rig.step());
+    }
+    let to_columns = rig.to_nodes.iter().filter(|(_, call)| {
+        let object = call.request.object();
+        object.is_some_and(|object| object.class == ObjectClass::Column)
+    });
+    assert_eq!(to_columns.count(), 0);
+    rig.run();
+    assert_eq!(rig.columns(), []);
+}
+
 /// Goal: a truncate reaches every column before it is answered, holds up who
 /// wants the content meanwhile, and is re-driven by the next manager.
 #[test]
@@ -368,6 +388,43 @@ fn checkpoints_bound_the_log() {
         if let Ok(file) = there {
             assert_eq!(rig.read(file), vec![1; 100]);
         }
+    }
+}
+
+/// Goal: a checkpoint that shows what the log does not have yet is not valid:
+/// the log's appends are late, everything else arrives, and the manager dies.
+#[test]
+fn a_checkpoint_is_never_ahead_of_the_log() {
+    let mut rig = Rig::new(SiteLimits {
+        checkpoint_log_bytes: 1,
+        ..SiteLimits::default()
+    });
+    rig.create("old");
+    for name in ["a", "b", "c"] {
+        rig.send(plain(create(name)));
+    }
+    rig.send(plain(remove("old")));
+    loop {
+        let late = |call: &crossdock_peer::Call<crossdock_peer::NodeRequest>| {
+            matches!(call.request, crossdock_peer::NodeRequest::Append { .. })
+        };
+        let (appends, others): (Vec<_>, Vec<_>) =
+            rig.to_nodes.drain(..).partition(|(_, call)| late(call));
+        let arrived = others.len();
+        rig.to_nodes.extend(others);
+        for _ in 0..arrived {
+            rig.step();
+        }
+        rig.to_nodes.extend(appends);
+        if arrived == 0 {
+            break;
+        }
+    }
+    assert!(!rig.to_nodes.is_empty(), "the appends");
+    rig.restart();
+    assert!(rig.lookup("old").is_ok());
+    for name in ["a", "b", "c"] {
+        assert_eq!(rig.lookup(name), Err(SiteError::NotFound));
     }
 }
 
