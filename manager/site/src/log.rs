@@ -8,7 +8,10 @@ use crossdock_types::Payload;
 
 /// Bytes gathered for the next frame at which requests have to wait: a frame
 /// is one object write, and what is under way may still add to it.
-const GATHERED_BYTES_MAX: usize = 640 << 10;
+const GATHERED_BYTES_MAX: usize = 512 << 10;
+
+/// The same for a flush of small files, whose record names thousands of them.
+const GATHERED_BYTES_FLUSH_MAX: usize = 64 << 10;
 
 /// A place in the log where a frame begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,12 +33,14 @@ pub(crate) struct SiteLog {
     offset_bytes: u64,
     segment_bytes_max: u64,
     waiting: BTreeSet<NodeId>,
+    /// The frame that they wait for.
+    in_flight: Option<Append>,
     /// Bytes since the newest checkpoint began.
     pub(crate) bytes_since_checkpoint: u64,
 }
 
 /// A frame on its way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Append {
     pub(crate) object: ObjectId,
     pub(crate) offset_bytes: u64,
@@ -58,6 +63,7 @@ impl SiteLog {
             offset_bytes: 0,
             segment_bytes_max,
             waiting: BTreeSet::new(),
+            in_flight: None,
             bytes_since_checkpoint: 0,
         }
     }
@@ -69,6 +75,11 @@ impl SiteLog {
     /// Whether another operation may append.
     pub(crate) const fn has_room(&self) -> bool {
         self.writer.gathered_bytes() < GATHERED_BYTES_MAX
+    }
+
+    /// Whether a flush of small files may append.
+    pub(crate) const fn has_room_for_flush(&self) -> bool {
+        self.writer.gathered_bytes() < GATHERED_BYTES_FLUSH_MAX
     }
 
     /// The next frame, if none is in flight, to be appended on all `members`.
@@ -90,7 +101,14 @@ impl SiteLog {
         self.offset_bytes += length;
         self.bytes_since_checkpoint += length;
         self.waiting = members.iter().copied().collect();
+        self.in_flight = Some(append.clone());
         Some(append)
+    }
+
+    /// The frame in flight, as long as `node` has not acknowledged it.
+    pub(crate) fn awaited_of(&self, node: NodeId) -> Option<&Append> {
+        let append = self.in_flight.as_ref();
+        append.filter(|_| self.waiting.contains(&node))
     }
 
     /// `node` has the frame in flight; the new durable position once all have.

@@ -88,6 +88,10 @@ pub enum OpenError {
     Replaced,
 }
 
+/// Log objects at which opening begins a checkpoint, however short they are:
+/// every restart adds one.
+const SEGMENTS_MAX: usize = 16;
+
 /// How far opening has got.
 #[derive(Debug)]
 pub(crate) struct Opening {
@@ -344,10 +348,20 @@ impl Site {
     }
 
     fn copy_appended(&mut self, now: Time, wall: WallTime, answered: Answered<Purpose>) {
-        let (Ok(NodeAnswer::End { size_bytes: size })
-        | Err(NodeError::WrongEnd { size_bytes: size })) = answered.outcome
-        else {
-            return self.node_failed(ObjectClass::SiteLog, 0, answered);
+        let size = match answered.outcome {
+            Ok(NodeAnswer::End { size_bytes }) => size_bytes,
+            // An earlier sending has arrived: sealing again tells when, and
+            // how much of it, is durable.
+            Err(NodeError::WrongEnd { .. }) => {
+                let Some(&object) = answered.request.object() else {
+                    return;
+                };
+                let fence = self.config.epoch;
+                let request = NodeRequest::Seal { object, fence };
+                let target = Target::Node(answered.node);
+                return self.ask(now, target, request, OpenStep::CopyAppend);
+            }
+            _ => return self.node_failed(ObjectClass::SiteLog, 0, answered),
         };
         let Some(opening) = self.opening_mut() else {
             return;
@@ -398,7 +412,8 @@ impl Site {
         // may be whole on one member only.
         self.first_segment = segments.first().copied().unwrap_or(0);
         self.next_checkpoint = checkpoints.last().map_or(0, |last| last + 1);
-        if self.first_segment < replaying.start.segment || checkpoints.len() > 1 {
+        let is_cluttered = segments.len() > SEGMENTS_MAX || checkpoints.len() > 1;
+        if self.first_segment < replaying.start.segment || is_cluttered {
             let due = self.config.limits.checkpoint_log_bytes;
             self.log_mut().bytes_since_checkpoint = due;
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crossdock_names::{FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
 use crossdock_peer::{
-    Call, NodeError, NodeReply, NodeRequest, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest, SpaceUsage, WriteContext,
+    Call, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteAnswer, SiteError, SiteOperation,
+    SiteReply, SiteRequest, SpaceUsage, WriteContext,
 };
 use crossdock_smallfile::Sequence;
 use crossdock_types::{Time, WallTime};
@@ -15,7 +15,7 @@ use crate::calls::{Answered, Calls, Target};
 use crate::checkpoint::{CheckpointRun, CheckpointStep};
 use crate::commit::{After, Waits};
 use crate::config::SiteConfig;
-use crate::log::SiteLog;
+use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
 use crate::replies::decode_reply;
 use crate::small::SmallWork;
@@ -393,33 +393,43 @@ impl Site {
         }
     }
 
+    /// A member has answered an append, or the question whether it has one.
     fn frame_answered(&mut self, now: Time, wall: WallTime, answered: Answered<Purpose>) {
-        let NodeRequest::Append {
-            offset_bytes,
-            payload,
-            ..
-        } = &answered.request
-        else {
+        let node = answered.node;
+        let append = self.log.as_ref().and_then(|log| log.awaited_of(node));
+        let Some(append) = append.cloned() else {
             return;
         };
-        let end = offset_bytes + payload.len() as u64;
-        let there = match &answered.outcome {
-            Ok(_) => true,
-            // An earlier sending arrived after all; nobody else can append.
-            Err(NodeError::WrongEnd { size_bytes }) => *size_bytes == end,
-            Err(_) => false,
+        let end = append.offset_bytes + append.payload.len() as u64;
+        let fence = self.config.epoch;
+        match answered.outcome {
+            Ok(NodeAnswer::End { size_bytes }) if size_bytes == end => {
+                let durable = self.log.as_mut().and_then(|log| log.acknowledged(node));
+                if let Some(durable) = durable {
+                    self.log_is_durable(now, wall, durable);
+                }
+            }
+            // An earlier sending has arrived after all; nobody else can append.
+            // It may not be durable yet: sealing again is answered when it is.
+            Err(NodeError::WrongEnd { size_bytes }) if size_bytes == end => {
+                let object = append.object;
+                let request = NodeRequest::Seal { object, fence };
+                self.send(now, Target::Node(node), request, Purpose::Frame);
+            }
+            // The node has lost what it had not made durable.
+            Ok(_) => self.send_frame(now, node, &append),
+            Err(_) => self.calls.send_again(now, Target::Node(node), answered),
+        }
+    }
+
+    fn send_frame(&mut self, now: Time, member: NodeId, append: &Append) {
+        let request = NodeRequest::Append {
+            object: append.object,
+            offset_bytes: append.offset_bytes,
+            payload: append.payload.clone(),
+            fence: self.config.epoch,
         };
-        if !there {
-            let target = Target::Node(answered.node);
-            return self.calls.send_again(now, target, answered);
-        }
-        let durable = self
-            .log
-            .as_mut()
-            .and_then(|log| log.acknowledged(answered.node));
-        if let Some(durable) = durable {
-            self.log_is_durable(now, wall, durable);
-        }
+        self.send(now, Target::Node(member), request, Purpose::Frame);
     }
 
     fn log_is_durable(&mut self, now: Time, wall: WallTime, durable: crossdock_log::Position) {
@@ -450,13 +460,7 @@ impl Site {
         let append = self.log.as_mut().and_then(|log| log.next_append(&members));
         if let Some(append) = append {
             for &member in &members {
-                let request = NodeRequest::Append {
-                    object: append.object,
-                    offset_bytes: append.offset_bytes,
-                    payload: append.payload.clone(),
-                    fence: self.config.epoch,
-                };
-                self.send(now, Target::Node(member), request, Purpose::Frame);
+                self.send_frame(now, member, &append);
             }
         }
         self.members = members;
@@ -504,13 +508,11 @@ impl Site {
             self.begin_opening(now, attempt);
         } else if changed {
             let members = self.members.clone();
+            let log = self.log.as_mut();
+            let durable = log.and_then(|log| log.retain_members(&members));
             for answered in self.calls.withdraw(|node| members.contains(&node)) {
                 self.answered(now, wall, answered);
             }
-            let durable = self
-                .log
-                .as_mut()
-                .and_then(|log| log.retain_members(&self.members));
             if let Some(durable) = durable {
                 self.log_is_durable(now, wall, durable);
             }

@@ -64,7 +64,7 @@ struct Writing {
 }
 
 /// Inlined bytes that are moved to backing objects in one step.
-const FLUSH_BYTES_MAX: usize = 1 << 20;
+const FLUSH_BYTES_MAX: usize = 256 << 10;
 
 impl Site {
     pub(crate) fn read_small(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
@@ -123,7 +123,8 @@ impl Site {
 
     /// Moves inlined bytes to backing objects, when there are enough.
     pub(crate) fn flush_small(&mut self, now: Time, wall: WallTime) {
-        if !self.small.flushing && self.state.small.flush_is_due() && self.log_mut().has_room() {
+        let due = !self.small.flushing && self.state.small.flush_is_due();
+        if due && self.log_mut().has_room_for_flush() {
             self.plan_flush(now, wall, &Fetched::new());
         }
     }

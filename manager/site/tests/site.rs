@@ -315,6 +315,49 @@ fn a_node_that_is_away_is_asked_again() {
     assert!(rig.replies[&made].outcome.is_ok());
 }
 
+/// Goal: an append whose first sending was slow is acknowledged when the node
+/// says that it is durable, and no sooner; one that the node lost is sent again.
+#[test]
+fn a_slow_append_is_not_taken_for_durable() {
+    for lost in [false, true] {
+        let mut rig = rig();
+        let made = rig.send(plain(create("a")));
+        assert!(rig.step(), "one member");
+        let slow = rig.to_nodes[0].clone();
+        assert!(rig.step_unanswered(), "visible at the other one");
+        rig.now = rig.now + Duration::from_secs(11);
+        rig.input(crossdock_site::SiteInput::Timeout);
+        assert!(rig.step(), "the end is not where it was");
+        assert!(rig.replies.is_empty());
+        let asked = rig.to_nodes.front().map(|(_, call)| &call.request);
+        assert!(
+            matches!(asked, Some(crossdock_peer::NodeRequest::Seal { .. })),
+            "{asked:?}"
+        );
+        if lost
+            && let crossdock_peer::NodeRequest::Append {
+                object,
+                offset_bytes,
+                ..
+            } = slow.1.request
+        {
+            let node = rig.nodes.get_mut(&slow.0).expect("a node");
+            let end = usize::try_from(offset_bytes).expect("small");
+            node.objects
+                .get_mut(&object)
+                .expect("a log")
+                .bytes
+                .truncate(end);
+        }
+        rig.run();
+        assert!(rig.replies[&made].outcome.is_ok());
+        rig.restart();
+        let report = rig.opened.clone().expect("opened").expect("well");
+        assert_eq!(report.repaired_bytes, 0);
+        assert!(rig.lookup("a").is_ok());
+    }
+}
+
 /// Goal: when the table takes a member out, the others are enough.
 #[test]
 fn a_member_that_was_taken_out_does_not_count() {
@@ -496,4 +539,37 @@ fn bytes_that_did_not_arrive_are_void() {
     assert_eq!(rig.read(file), vec![1; 20_000]);
     rig.restart();
     assert_eq!(rig.read(file), vec![1; 20_000]);
+}
+
+/// Goal: a site that is restarted again and again does not pile up log objects.
+#[test]
+fn restarts_do_not_pile_up_log_objects() {
+    let mut rig = rig();
+    rig.create("a");
+    for _ in 0..60 {
+        rig.restart();
+        let objects = rig.nodes[&NodeId(2)].objects.keys();
+        let logs = objects.filter(|id| id.class == ObjectClass::SiteLog);
+        assert!(logs.count() <= 18);
+    }
+    assert!(rig.lookup("a").is_ok());
+}
+
+/// Goal: many inlined files are moved to backing objects, and are what they were.
+#[test]
+fn inlined_bytes_are_moved_to_backing_objects() {
+    let mut rig = rig();
+    let mut files = Vec::new();
+    for number in 0..6000u32 {
+        let file = rig.create(&number.to_string());
+        let byte = u8::try_from(number % 251).expect("a byte");
+        rig.write(file, 0, &[byte; 4000], Stability::Stable);
+        files.push((file, byte));
+    }
+    let memory = rig.site.small_files().memory();
+    assert!(memory.inlined_bytes <= 17 << 20, "{memory:?}");
+    rig.restart();
+    for (file, byte) in files {
+        assert_eq!(rig.read(file), vec![byte; 4000]);
+    }
 }
