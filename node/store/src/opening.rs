@@ -486,8 +486,8 @@ impl Store {
             Record::Marker { block, .. } => (*block, block + 1),
             _ => return None,
         };
-        debug_assert!(WINDOW_BLOCKS > 0);
-        Some((head.serial, from, to.min(head.mapped_end)))
+        let mapped_end = head.mapped_end.next_multiple_of(WINDOW_BLOCKS);
+        Some((head.serial, from, to.min(mapped_end)))
     }
 
     /// A growth that was not flushed may be lost; what is mapped was flushed.

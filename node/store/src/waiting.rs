@@ -304,7 +304,9 @@ impl Store {
         let Some(object) = self.object(id) else {
             return Ok(());
         };
-        let (serial, mapped_end) = (object.head.serial, object.head.mapped_end);
+        // A window that is mapped in part is needed whole.
+        let mapped_end = object.head.mapped_end.next_multiple_of(WINDOW_BLOCKS);
+        let serial = object.head.serial;
         let missing = self.missing_windows(serial, from, to.min(mapped_end));
         if missing.is_empty() {
             return Ok(());

@@ -192,7 +192,7 @@ fn a_full_disk_refuses_new_data_only() {
         assert!(outcome.is_ok(), "{outcome:?}");
     }
     assert!(
-        rig.call(write(id, 1 << 20, vec![3; 1 << 20], true, 2000))
+        rig.call(write(id, 1 << 20, vec![3; 60_000], true, 2000))
             .is_ok()
     );
     rig.wait(20);
