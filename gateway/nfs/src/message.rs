@@ -40,7 +40,9 @@ pub struct DoorLimits {
     /// Calls of one connection in progress.
     pub calls_per_connection_max: usize,
     /// Bytes of one connection: arguments and expected results of its calls in
-    /// progress, and replies that its client has not taken yet.
+    /// progress, and replies that its client has not taken yet. A call begins
+    /// below it, so one call (1 MiB and its headers) can come on top: the shell
+    /// must be able to queue that much for sending.
     pub connection_bytes_max: usize,
     /// All calls in progress.
     pub calls_max: usize,
@@ -53,7 +55,7 @@ impl Default for DoorLimits {
         Self {
             connections_max: 1024,
             calls_per_connection_max: 256,
-            connection_bytes_max: 32 << 20,
+            connection_bytes_max: 6 << 20, // The loop of io/net queues 8 MiB.
             calls_max: 4096,
             bytes_max: 512 << 20,
         }
