@@ -33,8 +33,7 @@ impl Site {
         let (cell, make) = match checked {
             Ok(checked) => checked,
             Err(error) => {
-                let newest = self.log_mut().newest();
-                return self.reply_content(call, &shape, Err(error), After::position(newest));
+                return self.reply_content(call, &shape, Err(error), After::default());
             }
         };
         let opened = Ok(SiteAnswer::Opened {
@@ -79,8 +78,7 @@ impl Site {
             Ok(cell) => cell,
             Err(error) => {
                 shape.subject_before = None;
-                let newest = self.log_mut().newest();
-                return self.reply_content(call, &shape, Err(error), After::position(newest));
+                return self.reply_content(call, &shape, Err(error), After::default());
             }
         };
         let mut new = None;

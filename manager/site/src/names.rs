@@ -21,11 +21,15 @@ impl Site {
             .plan(&request.caller, &request.operation, wall);
         match planned {
             Err(error) => {
-                // What it saw, and therefore refused, may not be durable yet.
                 let shape = self.shape(&request.operation, None, false);
                 let reply = shape.reply_with(call.id, &self.state.directory, Err(error));
-                let newest = self.log_mut().newest();
-                self.reply(reply, After::position(newest));
+                // What it saw, and therefore refused, may not be durable yet.
+                let after = if only_looks(&request.operation) {
+                    self.waits.of(shape.subject.id.serial())
+                } else {
+                    After::position(self.log_mut().newest())
+                };
+                self.reply(reply, after);
             }
             Ok(plan) if plan.mutations.is_empty() => self.answer_unchanged(&call, plan.answer),
             Ok(plan) => self.answer_changed(now, wall, call, plan),
@@ -168,4 +172,17 @@ const fn second_of(operation: &SiteOperation) -> Option<FileRef> {
         SiteOperation::Link { file, .. } => Some(*file),
         _ => None,
     }
+}
+
+/// Whether an operation sees nothing but its subject and what is in it: every
+/// change of a directory's entries touches the directory.
+const fn only_looks(operation: &SiteOperation) -> bool {
+    matches!(
+        operation,
+        SiteOperation::GetAttributes { .. }
+            | SiteOperation::Lookup { .. }
+            | SiteOperation::Access { .. }
+            | SiteOperation::ReadLink { .. }
+            | SiteOperation::ReadDirectory { .. }
+    )
 }

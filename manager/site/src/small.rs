@@ -71,8 +71,7 @@ impl Site {
         match self.plan_read(&call) {
             Err(error) => {
                 let shape = self.shape(&call.request.operation, None, false);
-                let newest = self.log_mut().newest();
-                self.reply_content(&call, &shape, Err(error), After::position(newest));
+                self.reply_content(&call, &shape, Err(error), After::default());
             }
             Ok((plan, end_of_file)) => {
                 let reads: Vec<_> = plan.reads().cloned().collect();
@@ -99,8 +98,7 @@ impl Site {
                     self.mark_small(now, wall); // Freed space may be all it takes.
                 }
                 let shape = self.shape(&call.request.operation, None, false);
-                let newest = self.log_mut().newest();
-                return self.reply_content(&call, &shape, Err(error), After::position(newest));
+                return self.reply_content(&call, &shape, Err(error), After::default());
             }
         };
         let after = match plan {
