@@ -13,9 +13,7 @@ pub(super) struct Sample {
     pub(super) switches: f64,
     /// Part of the time that the load generator was busy.
     pub(super) load_busy: f64,
-    /// Half of the requests were answered within so many microseconds.
-    pub(super) p50_us: f64,
-    /// All but one in a hundred were.
+    /// All but one in a hundred requests were answered within so many microseconds.
     pub(super) p99_us: f64,
 }
 
@@ -28,20 +26,13 @@ pub(super) enum Figure {
     Cpu,
     /// Context switches: less is better.
     Switches,
-    /// Median latency: less is better.
-    Latency,
-    /// 99th percentile of latency: less is better.
+    /// 99th percentile of latency: less is better. The median says no more than
+    /// the rate does, because the number of outstanding requests is fixed.
     Tail,
 }
 
 impl Figure {
-    pub(super) const ALL: [Self; 5] = [
-        Self::Rate,
-        Self::Cpu,
-        Self::Switches,
-        Self::Latency,
-        Self::Tail,
-    ];
+    pub(super) const ALL: [Self; 4] = [Self::Rate, Self::Cpu, Self::Switches, Self::Tail];
 
     /// What is put behind the row's name.
     pub(super) const fn suffix(self) -> &'static str {
@@ -49,7 +40,6 @@ impl Figure {
             Self::Rate => "",
             Self::Cpu => "-cpu",
             Self::Switches => "-switches",
-            Self::Latency => "-p50",
             Self::Tail => "-p99",
         }
     }
@@ -62,7 +52,7 @@ impl Figure {
             (Self::Cpu, false) => "CPU µs/op",
             (Self::Switches, true) => "switches/MB",
             (Self::Switches, false) => "switches/op",
-            (Self::Latency | Self::Tail, _) => "µs",
+            (Self::Tail, _) => "µs",
         }
     }
 
@@ -73,7 +63,6 @@ impl Figure {
             Self::Cpu if is_bulk => sample.cpu_seconds * 1e3,
             Self::Cpu => sample.cpu_seconds * 1e6,
             Self::Switches => sample.switches,
-            Self::Latency => sample.p50_us,
             Self::Tail => sample.p99_us,
         }
     }
@@ -155,7 +144,6 @@ mod tests {
             cpu_seconds,
             switches: 0.0,
             load_busy: 0.5,
-            p50_us: 10.0,
             p99_us: 20.0,
         }
     }

@@ -417,7 +417,6 @@ fn sample(row: &Row, figures: &Value) -> Result<Sample> {
         cpu_seconds: number("server_cpu_seconds")? / amount,
         switches: number("server_context_switches")? / amount,
         load_busy: number("load_cpu_seconds")? / seconds,
-        p50_us: number("p50_us")?,
         p99_us: number("p99_us")?,
     })
 }
