@@ -24,6 +24,8 @@ pub struct Directory {
     pub(crate) listings: Slab<Listing>,
     listings_by_serial: HashTable<u32>,
     pub(crate) links: BTreeMap<u64, Box<[u8]>>,
+    /// Bytes on the heap of long names and of link texts.
+    text_bytes: usize,
 }
 
 /// What the state costs.
@@ -36,6 +38,9 @@ pub struct MemoryUse {
     /// Bytes held by records and indexes, free room included.
     pub bytes: usize,
 }
+
+/// What a link text costs beside its bytes, about.
+const LINK_OVERHEAD_BYTES: usize = 32;
 
 /// Serial of the root directory, at site 0.
 const ROOT_SERIAL: u64 = 1;
@@ -55,6 +60,7 @@ impl Directory {
             listings: Slab::new(),
             listings_by_serial: HashTable::new(),
             links: BTreeMap::new(),
+            text_bytes: 0,
         }
     }
 
@@ -137,7 +143,9 @@ impl Directory {
                 listing.next_cookie = listing.next_cookie.max(*next_cookie);
             }
             Mutation::PutLink { serial, target } => {
-                self.links.insert(*serial, target.as_ref().into());
+                self.text_bytes += target.len() + LINK_OVERHEAD_BYTES;
+                let old = self.links.insert(*serial, target.as_ref().into());
+                self.forget_text(old.as_deref());
             }
             Mutation::NextSerial { serial } => self.next_serial = self.next_serial.max(*serial),
         }
@@ -146,27 +154,17 @@ impl Directory {
     /// What the state costs in memory.
     #[must_use]
     pub fn memory_use(&self) -> MemoryUse {
-        // A table of capacity c holds buckets for 8/7 of it, one control byte each.
         let table = |table: &HashTable<u32>| table.allocation_size();
         // A full B-tree leaf has 11 places; ascending inserts leave 6 of them filled.
         let ordered = self.entries.len() * (11 * 12 + 16) / 6;
-        let mut bytes = self.cells.capacity_bytes()
+        let bytes = self.cells.capacity_bytes()
             + self.entries.capacity_bytes()
             + self.listings.capacity_bytes()
             + table(&self.cells_by_serial)
             + table(&self.entries_by_name)
             + table(&self.listings_by_serial)
-            + ordered;
-        let mut at = 0;
-        while let Some((index, entry)) = self.entries.next_from(at) {
-            bytes += entry.name.heap_bytes();
-            at = index + 1;
-        }
-        bytes += self
-            .links
-            .values()
-            .map(|text| text.len() + 32)
-            .sum::<usize>();
+            + ordered
+            + self.text_bytes;
         MemoryUse {
             cells: self.cells.len(),
             entries: self.entries.len(),
@@ -216,7 +214,8 @@ impl Directory {
             let (index, _) = found.remove();
             self.cells.remove(index);
         }
-        self.links.remove(&serial);
+        let text = self.links.remove(&serial);
+        self.forget_text(text.as_deref());
         let listings = &self.listings;
         if let Ok(found) = self
             .listings_by_serial
@@ -236,12 +235,14 @@ impl Directory {
 
     fn put_entry(&mut self, parent: u64, name: &[u8], child: FileRef, cookie: u64) {
         self.remove_entry(parent, name);
+        let packed = Name::new(name);
+        self.text_bytes += packed.heap_bytes();
         let index = self.entries.insert(Entry {
             parent,
             child: child.id.0,
             generation: child.generation,
             cookie,
-            name: Name::new(name),
+            name: packed,
         });
         let (entries, seed) = (&self.entries, self.seed);
         self.entries_by_name
@@ -274,7 +275,13 @@ impl Directory {
             entry.parent == parent && entry.name.as_bytes() == name
         });
         let (index, _) = found.ok()?.remove();
-        Some(self.entries.remove(index))
+        let entry = self.entries.remove(index);
+        self.text_bytes -= entry.name.heap_bytes();
+        Some(entry)
+    }
+
+    fn forget_text(&mut self, text: Option<&[u8]>) {
+        self.text_bytes -= text.map_or(0, |text| text.len() + LINK_OVERHEAD_BYTES);
     }
 
     fn listing_or_new(&mut self, serial: u64) -> u32 {
