@@ -204,7 +204,35 @@ impl Pair {
         self.files.get(number).copied().unwrap_or(stale)
     }
 
+    /// Mostly a living directory, sometimes any file, or one that never was.
+    fn pick(&self, number: usize) -> usize {
+        let living = |(number, file): (usize, &File)| {
+            (file.links > 0 && file.children.is_some()).then_some(number)
+        };
+        let directories: Vec<usize> = self
+            .model
+            .files
+            .iter()
+            .enumerate()
+            .filter_map(living)
+            .collect();
+        if number < 34 {
+            directories[number % directories.len()]
+        } else {
+            number % (self.model.files.len() + 1)
+        }
+    }
+
     fn step(&mut self, step: &Step) {
+        let step = &match *step {
+            Step::Create(d, n) => Step::Create(self.pick(d), n),
+            Step::MakeDirectory(d, n) => Step::MakeDirectory(self.pick(d), n),
+            Step::Link(f, d, n) => Step::Link(f % (self.model.files.len() + 1), self.pick(d), n),
+            Step::Remove(d, n) => Step::Remove(self.pick(d), n),
+            Step::RemoveDirectory(d, n) => Step::RemoveDirectory(self.pick(d), n),
+            Step::Rename(d, n, e, m) => Step::Rename(self.pick(d), n, self.pick(e), m),
+            Step::Lookup(d, n) => Step::Lookup(self.pick(d), n),
+        };
         let text = |number: &u8| format!("name {number}");
         let (expected, operation) = match step {
             Step::Create(d, n) => (
