@@ -20,6 +20,10 @@ const DIRTY_SHARE: usize = 4;
 /// Changes of space that make a batch worth while.
 const DELTAS_MAX: usize = 1 << 16;
 
+/// Entries above the bound that requests under way may keep, beside as many
+/// again as the bound.
+const PARKED_SLACK: usize = 1024;
+
 /// State of batches.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoint {
@@ -165,6 +169,7 @@ impl Store {
             && flying.position <= durable
             && let Some(batch) = flying.batch.take()
         {
+            self.space.deltas_sent();
             self.ask_index(IndexCall::Apply(batch));
         }
     }
@@ -213,7 +218,9 @@ impl Store {
     /// used go, if the index has them and nothing is under way with them.
     pub(crate) fn evict_maps(&mut self) {
         let entries = self.objects.len() + self.windows.len();
-        if entries <= self.config.map_entries_max {
+        let max = self.config.map_entries_max;
+        // What was just loaded for a request must not go before it is served.
+        if entries <= max || (self.waiting.has_parked() && entries <= 2 * max + PARKED_SLACK) {
             return;
         }
         let applied = self.checkpoint.applied;

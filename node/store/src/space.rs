@@ -71,6 +71,8 @@ pub(crate) struct Space {
     /// The last attempt to grow failed.
     is_stuck: bool,
     deltas: Vec<SpaceDelta>,
+    /// In a batch that waits for the journal: the index does not have them yet.
+    collected: Vec<SpaceDelta>,
     /// Changes of groups that are being loaded, to be made on top.
     loading: BTreeMap<u32, Vec<SpaceDelta>>,
 }
@@ -213,7 +215,14 @@ impl Space {
 
     /// What the index has to be told.
     pub(crate) fn take_deltas(&mut self) -> Vec<SpaceDelta> {
-        std::mem::take(&mut self.deltas)
+        self.collected = std::mem::take(&mut self.deltas);
+        self.collected.clone()
+    }
+
+    /// The batch with what was taken went to the index: a load that is asked
+    /// for from now on sees it.
+    pub(crate) fn deltas_sent(&mut self) {
+        self.collected.clear();
     }
 
     pub(crate) const fn deltas(&self) -> usize {
@@ -225,7 +234,8 @@ impl Space {
         if self.groups.contains_key(&group) || self.loading.contains_key(&group) {
             return false;
         }
-        let unsent = parts(&self.deltas, group);
+        let mut unsent = parts(&self.collected, group);
+        unsent.extend(parts(&self.deltas, group));
         self.loading.insert(group, unsent);
         true
     }

@@ -62,6 +62,11 @@ impl Waiting {
         debug_assert!(self.count <= before);
     }
 
+    /// Something was asked of the index for a request that is not done.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty() || !self.loading_windows.is_empty()
+    }
+
     pub(crate) fn has_stalled(&self) -> bool {
         !self.stalled.is_empty()
     }

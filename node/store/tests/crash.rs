@@ -287,14 +287,18 @@ fn one_step(
             return;
         }
         89..=94 => {
-            let found = rig
-                .read(id, 0, 1 << 20)
-                .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             collect(rig, models);
             if models[&number].steps.iter().any(|step| !step.is_answered) {
                 return; // A read may overtake a write that waits for room.
             }
+            let found = rig
+                .read(id, 0, 1 << 20)
+                .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            collect(rig, models);
             let expected = models[&number].current();
+            if found != expected {
+                println!("{:?}\n{:?}", runs(&found), runs(&expected));
+            }
             assert!(
                 found == expected,
                 "seed {seed}: object {number} reads otherwise than written: {:?}",
