@@ -30,7 +30,7 @@ use plan::Plan;
 use rig::{Disks, Rig};
 
 /// Requests of a start, at most.
-const ACTIONS_MAX: u64 = 120;
+const ACTIONS_MAX: u64 = 100;
 
 /// What a run is to be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,6 +71,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         calls: 0,
         flips: 0,
         epoch: 0,
+        is_drained: false,
         old: None,
     };
     let mut run = Run {
@@ -114,7 +115,7 @@ impl Run {
                 0 => End::Orderly,
                 // Early enough to meet the opening.
                 1 | 2 => End::Crash(self.random.below(60)),
-                _ => End::Crash(self.random.between(20, 1500)),
+                _ => End::Crash(self.random.between(20, 450)),
             };
             disks = self.start(disks, memory, end)?;
         }
@@ -140,8 +141,8 @@ impl Run {
         let config = self.plan.config(&mut self.random);
         let boot = config.boot;
         let budget = match end {
-            End::Crash(events) => events,
-            End::Orderly => u64::MAX,
+            End::Crash(events) => Some(events),
+            End::Orderly => None,
         };
         let actions = self.random.below(ACTIONS_MAX);
         let rig = Rig::start(disks, config, self.now, self.random.fork())?;

@@ -18,6 +18,9 @@ mod replies;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Far more events than any start needs.
+const EVENTS_MAX: u64 = 100_000;
+
 /// Why a start ends early.
 pub(super) enum Stop {
     /// Its time has come.
@@ -37,6 +40,8 @@ pub(super) struct Memory {
     /// Bits that were flipped so far.
     pub(super) flips: u64,
     pub(super) epoch: u64,
+    /// The start before ended in order.
+    pub(super) is_drained: bool,
     /// Of the start before: must be unknown now.
     pub(super) old: Option<(Incarnation, Option<PinId>)>,
 }
@@ -49,12 +54,22 @@ pub(super) struct Driver<'a> {
     version: Version,
     pending: BTreeMap<CallId, Pending>,
     pins: Vec<Pin>,
-    /// Events until the crash.
-    budget: u64,
+    /// Events until the crash, if there is to be one.
+    budget: Option<u64>,
+    events: u64,
     /// Reads that nobody waits for any more; answers may still come.
     cancelled: BTreeSet<CallId>,
     /// The outcome that [`Driver::call`] waits for.
     direct: Option<Result<NodeAnswer, NodeError>>,
+}
+
+/// What a look at everything does to the model.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Knowledge {
+    /// Right after opening: what is there now is known, and durable.
+    Settled,
+    /// While unstable writes may be lost yet.
+    Same,
 }
 
 struct Pending {
@@ -120,7 +135,7 @@ impl<'a> Driver<'a> {
         memory: &'a mut Memory,
         rig: Rig,
         boot: Incarnation,
-        budget: u64,
+        budget: Option<u64>,
     ) -> Self {
         memory.epoch += 1;
         let version = Version::first_of(Epoch(memory.epoch));
@@ -133,6 +148,7 @@ impl<'a> Driver<'a> {
             pending: BTreeMap::new(),
             pins: Vec::new(),
             budget,
+            events: 0,
             cancelled: BTreeSet::new(),
             direct: None,
         }
@@ -140,8 +156,12 @@ impl<'a> Driver<'a> {
 
     /// Opens, checks what is there, works until the crash or for `actions`.
     pub(super) fn live(&mut self, actions: u64) -> Outcome<()> {
+        let was_drained = std::mem::take(&mut self.memory.is_drained);
         self.open()?;
-        self.verify()?;
+        let allocated = self.verify(Knowledge::Settled)?;
+        if was_drained {
+            self.check_space(allocated)?;
+        }
         self.check_old_names()?;
         for _ in 0..actions {
             while self.pending.len() >= self.plan.pipeline {
@@ -163,7 +183,7 @@ impl<'a> Driver<'a> {
             self.call(pin.object, NodeRequest::Unpin { pin: pin.id })?
                 .ok();
         }
-        let allocated = self.verify()?;
+        self.verify(Knowledge::Same)?;
         self.memory
             .history
             .note(self.rig.now, || "drain".to_owned());
@@ -174,10 +194,15 @@ impl<'a> Driver<'a> {
                 break;
             }
         }
-        self.check_space(allocated)
+        for object in self.memory.model.values_mut() {
+            object.make_durable();
+        }
+        self.memory.is_drained = true;
+        Ok(())
     }
 
-    /// No space leaks: what is allocated is what objects have.
+    /// No space leaks: what is allocated is what objects have, and nothing waits
+    /// to be freed after an orderly end.
     fn check_space(&self, allocated: u64) -> Outcome<()> {
         let found = self.rig.status().allocated_bytes;
         if found != allocated {
@@ -214,9 +239,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Reads everything and compares it with the model; what was uncertain is
-    /// known afterwards. Gives the bytes that the objects say they take.
-    fn verify(&mut self) -> Outcome<u64> {
+    /// Reads everything and compares it with the model. Gives the bytes that the
+    /// objects say they take.
+    fn verify(&mut self, knowledge: Knowledge) -> Outcome<u64> {
         let listed = self.list_all()?;
         let ids: Vec<ObjectId> = self.memory.model.keys().copied().collect();
         if let Some(stranger) = listed.iter().find(|id| !ids.contains(id)) {
@@ -224,7 +249,7 @@ impl<'a> Driver<'a> {
         }
         let mut allocated = 0;
         for id in ids {
-            allocated += self.verify_object(id, listed.contains(&id))?;
+            allocated += self.verify_object(id, listed.contains(&id), knowledge)?;
         }
         Ok(allocated)
     }
@@ -258,7 +283,12 @@ impl<'a> Driver<'a> {
         Ok(listed)
     }
 
-    fn verify_object(&mut self, id: ObjectId, is_listed: bool) -> Outcome<u64> {
+    fn verify_object(
+        &mut self,
+        id: ObjectId,
+        is_listed: bool,
+        knowledge: Knowledge,
+    ) -> Outcome<u64> {
         let presence = self.object(id).presence;
         match (presence, is_listed) {
             (Presence::Absent, true) => return violation(format!("{id} came back")),
@@ -282,8 +312,12 @@ impl<'a> Driver<'a> {
                 return Ok(stat.allocated_bytes);
             }
         };
-        let settled = self.object(id).settle(&stat, &observed);
-        settled.map_err(|what| Stop::Violation(format!("{id}: {what}")))?;
+        let object = self.object(id);
+        let checked = object.check_all(&stat, &observed);
+        if checked.is_ok() && knowledge == Knowledge::Settled {
+            object.settle(&stat, &observed);
+        }
+        checked.map_err(|what| Stop::Violation(format!("{id}: {what}")))?;
         Ok(stat.allocated_bytes)
     }
 
@@ -390,10 +424,15 @@ impl<'a> Driver<'a> {
 
     /// Lets one thing happen and takes the replies to what is pending.
     fn step(&mut self, wake: Option<Time>) -> Outcome<Step> {
-        if self.budget == 0 {
-            return Err(Stop::Crash);
+        match &mut self.budget {
+            Some(0) => return Err(Stop::Crash),
+            Some(events) => *events -= 1,
+            None => {}
         }
-        self.budget -= 1;
+        self.events += 1;
+        if self.events > EVENTS_MAX {
+            return violation("the store is busy without an end".to_owned());
+        }
         let step = self.rig.step(wake);
         for output in std::mem::take(&mut self.rig.outputs) {
             match output {

@@ -179,8 +179,8 @@ impl Object {
         self.check_bytes(offset, observed, certain)
     }
 
-    /// Checks what was found after a crash, and takes it for known.
-    pub(super) fn settle(&mut self, stat: &ObjectStat, observed: &[u8]) -> Result<(), String> {
+    /// Checks stat and content together.
+    pub(super) fn check_all(&self, stat: &ObjectStat, observed: &[u8]) -> Result<(), String> {
         let certain = self.certain_calls();
         self.check_stat(stat, &certain)?;
         if observed.len() as u64 != stat.size_bytes {
@@ -190,7 +190,11 @@ impl Object {
                 observed.len()
             ));
         }
-        self.check_bytes(0, observed, &certain)?;
+        self.check_bytes(0, observed, &certain)
+    }
+
+    /// Takes what was found after opening for known.
+    pub(super) fn settle(&mut self, stat: &ObjectStat, observed: &[u8]) {
         self.presence = Presence::Present;
         self.base = observed.to_vec();
         self.base_version = stat.version;
@@ -199,7 +203,15 @@ impl Object {
         self.fence = stat.fence;
         self.fence_possible = stat.fence;
         self.ops.clear();
-        Ok(())
+    }
+
+    /// An orderly end keeps everything that was answered.
+    pub(super) fn make_durable(&mut self) {
+        for op in &mut self.ops {
+            if op.certainty == Certainty::Seen {
+                op.certainty = Certainty::Durable;
+            }
+        }
     }
 
     /// Checks the answer to a stat.
@@ -217,7 +229,8 @@ impl Object {
         }
         let certain_ops = self.ops.iter().filter(|op| certain.contains(&op.call));
         let oldest = certain_ops.map(|op| op.version).max();
-        if stat.version < oldest.unwrap_or(self.base_version) {
+        // The store itself gives versions to what is appended.
+        if !self.is_log && stat.version < oldest.unwrap_or(self.base_version) {
             return Err(format!("version {} is older than {oldest:?}", stat.version));
         }
         let generations = (self.generation, self.generation_sent);

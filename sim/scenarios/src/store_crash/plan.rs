@@ -95,7 +95,7 @@ impl Plan {
         objects.extend([log(1), log(2)]);
         objects.push(ObjectId::of_site(ObjectClass::SmallFiles, SiteId(2), 1));
         Self {
-            cycles: random.between(2, 5),
+            cycles: random.between(3, 7),
             pipeline: 1 + random.index(8),
             objects,
             weights,
@@ -124,17 +124,25 @@ impl Plan {
 }
 
 fn draw_config(random: &mut Random, mutation: Option<Mutation>) -> StoreConfig {
-    let capacity_bytes = random.between(256, 1024) * 4 * KIB;
-    let milliseconds = |random: &mut Random| Duration::from_millis(random.between(1, 30));
+    // Little space is used again at once.
+    let blocks = match random.coin() {
+        true => random.between(64, 256),
+        false => random.between(256, 1024),
+    };
+    let capacity_bytes = blocks * 4 * KIB;
+    let interval = |random: &mut Random| match random.coin() {
+        true => Duration::from_micros(random.between(100, 2000)),
+        false => Duration::from_millis(random.between(1, 30)),
+    };
     StoreConfig {
-        journal_bytes: random.between(64, 256) * 4 * KIB,
+        journal_bytes: random.between(66, 256) * 4 * KIB,
         growth_bytes: random.between(16, 128) * 4 * KIB,
         cache_bytes: [0, 64, 512][random.index(3)] << 10,
         dirty_bytes_max: [256, 1024][random.index(2)] << 10,
-        map_entries_max: 2 + random.index(31),
+        map_entries_max: 8 + random.index(31),
         waiting_max: 16 + random.index(49),
-        checkpoint_interval: milliseconds(random),
-        writeback_delay: milliseconds(random),
+        checkpoint_interval: interval(random),
+        writeback_delay: interval(random),
         mutation,
         ..StoreConfig::new(NODE, Incarnation(0), capacity_bytes)
     }

@@ -50,7 +50,8 @@ pub(super) struct Rig {
     pub(super) now: Time,
     random: Random,
     pub(super) outputs: VecDeque<Output>,
-    calls: u64,
+    /// When the timer last fired.
+    fired: Option<Time>,
 }
 
 impl Rig {
@@ -72,12 +73,11 @@ impl Rig {
             now,
             random,
             outputs: VecDeque::new(),
-            calls: 0,
+            fired: None,
         })
     }
 
     pub(super) fn request(&mut self, id: CallId, request: NodeRequest) {
-        self.calls += 1;
         let call = Call {
             id,
             deadline: self.now + Duration::from_secs(3600),
@@ -103,13 +103,19 @@ impl Rig {
     }
 
     /// Carries out effects, then lets the one next thing happen that is due
-    /// before `wake`.
+    /// before `wake`, unless there are outputs to be looked at.
     pub(super) fn step(&mut self, wake: Option<Time>) -> Step {
         self.carry_out();
+        if !self.outputs.is_empty() {
+            return Step::Done; // Answered at once: no time passes.
+        }
         let index = self.index_queue.front().map(|&(due, _)| due);
         let journal = self.disks.journal.next_completion_at();
         let data = self.disks.data.next_completion_at();
-        let timer = self.store.poll_timeout();
+        // A timer that stays due is served once at a time.
+        let fired = self.fired;
+        let timer = self.store.poll_timeout().map(|due| due.max(self.now));
+        let timer = timer.filter(|&due| fired != Some(due));
         let Some(next) = [index, journal, data, timer, wake]
             .into_iter()
             .flatten()
@@ -120,7 +126,8 @@ impl Rig {
         self.now = self.now.max(next);
         self.disks.journal.advance(self.now);
         self.disks.data.advance(self.now);
-        let is_due = |due: Option<Time>| due.is_some_and(|due| due <= next);
+        let now = self.now;
+        let is_due = |due: Option<Time>| due.is_some_and(|due| due <= now);
         let input = if is_due(journal) {
             let completion = self.disks.journal.poll();
             completion.map(|completion| StoreInput::Disk(StoreDisk::Journal, completion))
@@ -131,6 +138,7 @@ impl Rig {
             let request = self.index_queue.pop_front();
             request.map(|(_, request)| StoreInput::Index(self.index.handle(request)))
         } else if is_due(timer) {
+            self.fired = Some(now);
             Some(StoreInput::Timeout)
         } else {
             return Step::Woken;

@@ -42,6 +42,9 @@ fn finds(mutation: Mutation) {
     let failure = report.failure;
     let failure = failure.unwrap_or_else(|| panic!("{mutation:?} was not found"));
     println!("{mutation:?}: seed {}: {}", failure.seed, failure.what);
+    // It was the fault that was found, and nothing else.
+    let sound = super::run(failure.seed, Options::default());
+    assert_eq!(sound.violation, None, "seed {}", failure.seed);
 }
 
 /// Goal: an answer before the flush is found.
