@@ -365,6 +365,7 @@ impl Store {
         self.check_context(id, context, true)?;
         self.need_blocks(id, offset / BLOCK, (offset + length).div_ceil(BLOCK))?;
         self.need_journal(SMALL_RECORDS_BYTES)?;
+        self.record_size(id, version);
         let stamp = self.next_stamp();
         let position = self.record(Record::Zero {
             object: *id,
@@ -375,6 +376,26 @@ impl Store {
         });
         self.reply_at(position, call, NodeAnswer::Done { version });
         Ok(())
+    }
+
+    /// Unrecorded bytes that reach the end may be about to be dropped: the end
+    /// stays.
+    fn record_size(&mut self, id: &ObjectId, version: Version) {
+        let Some(object) = self.object(id) else {
+            return;
+        };
+        let size = object.visible_size;
+        if size > object.head.size {
+            let stamp = self.next_stamp();
+            self.record(Record::Inline {
+                object: *id,
+                stamp,
+                version,
+                offset: size,
+                checksum: 0,
+                bytes: Bytes::new(),
+            });
+        }
     }
 
     /// Works on a full disk: it needs a record and nothing else.

@@ -577,45 +577,80 @@ impl Store {
 
     /// Sends the bytes of an object that are only in memory on their way:
     /// whole blocks of long stretches to new runs, others into the journal.
+    ///
+    /// What covers a part of something older is recorded before it: else a crash
+    /// in between would show the older write with a hole, in one block.
     pub(crate) fn promote(&mut self, id: &ObjectId) -> Result<(), Hold> {
-        loop {
-            let Some(object) = self.object(id) else {
-                return Ok(());
-            };
-            let stretch = first_volatile_stretch(object.overlay.iter(), BULK_BYTES_MAX);
-            if stretch.is_empty() {
-                return Ok(());
-            }
-            self.promote_stretch(id, stretch)?;
+        let Some(object) = self.object(id).filter(|o| o.overlay.volatile_bytes() > 0) else {
+            return Ok(());
+        };
+        for stretch in volatile_stretches(object.overlay.iter(), BULK_BYTES_MAX) {
+            self.promote_stretch(id, &stretch)?;
         }
-    }
-
-    fn promote_stretch(&mut self, id: &ObjectId, stretch: Vec<(u64, Piece)>) -> Result<(), Hold> {
-        let offset = stretch[0].0;
-        let length: u64 = stretch.iter().map(|(_, piece)| piece.length).sum();
-        let end = offset + length;
-        self.need_blocks(id, offset / BLOCK, end.div_ceil(BLOCK))?;
-        let whole = (offset.div_ceil(BLOCK), end / BLOCK);
-        let whole_bytes = whole.1.saturating_sub(whole.0) * BLOCK;
-        if whole_bytes < self.inline_max() {
-            let (at, piece) = &stretch[0];
+        let Some(object) = self.object(id) else {
+            return Ok(());
+        };
+        let pieces = object.overlay.iter();
+        let is_volatile = |(_, piece): &(u64, &Piece)| piece.state == PieceState::Volatile;
+        let volatile = pieces
+            .filter(is_volatile)
+            .map(|(at, piece)| (at, piece.clone()));
+        let mut volatile: Vec<(u64, Piece)> = volatile.collect();
+        volatile.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.stamp));
+        for (at, piece) in volatile {
+            self.need_no_flight_above(id, at, &piece)?;
             // Beyond the bound for requests: volatile bytes have their room.
-            if self.journal.gathered_bytes() + piece.length > self.journal.frame_bytes_max() {
+            let gathered = self.journal.gathered_bytes();
+            if gathered > 0 && gathered + piece.length > self.journal.frame_bytes_max() {
                 return Err(Hold::Room);
             }
             let bytes = piece.bytes.clone().unwrap_or_default();
-            self.record_inline(*id, piece.stamp, piece.version, *at, bytes);
+            self.record_inline(*id, piece.stamp, piece.version, at, bytes);
+        }
+        Ok(())
+    }
+
+    fn need_no_flight_above(&mut self, id: &ObjectId, at: u64, piece: &Piece) -> Result<(), Hold> {
+        let from = at / BLOCK * BLOCK;
+        let to = (at + piece.length).next_multiple_of(BLOCK);
+        let numbers: Vec<u64> = self
+            .object(id)
+            .map_or_else(Vec::new, |object| object.flights.iter().copied().collect());
+        let mut is_covered = false;
+        for number in numbers {
+            if let Some(flight) = self.flights.get_mut(&number)
+                && !flight.is_settling
+                && flight.stamp > piece.stamp
+                && flight.meets(from, to)
+            {
+                flight.is_urgent = true;
+                is_covered = true;
+            }
+        }
+        if is_covered { Err(Hold::Room) } else { Ok(()) }
+    }
+
+    /// A stretch that is long enough goes to new runs.
+    fn promote_stretch(&mut self, id: &ObjectId, stretch: &[(u64, Piece)]) -> Result<(), Hold> {
+        let Some(offset) = stretch.first().map(|(offset, _)| *offset) else {
+            return Ok(());
+        };
+        let length: u64 = stretch.iter().map(|(_, piece)| piece.length).sum();
+        let end = offset + length;
+        let whole = (offset.div_ceil(BLOCK), end / BLOCK);
+        let whole_bytes = whole.1.saturating_sub(whole.0) * BLOCK;
+        if whole_bytes < self.inline_max() {
             return Ok(());
         }
+        self.need_blocks(id, offset / BLOCK, end.div_ceil(BLOCK))?;
         let extents = self.place(whole.1 - whole.0)?;
         let mut payload = Payload::new();
         let (mut stamp, mut version) = (0, Version::NONE);
-        for (_, piece) in &stretch {
+        for (_, piece) in stretch {
             payload.push(piece.bytes.clone().unwrap_or_default());
             stamp = stamp.max(piece.stamp);
             version = version.max(piece.version);
         }
-        self.change_overlay(id, |object| object.overlay.remove(offset, end, stamp));
         let write = NewWrite {
             object: *id,
             offset,
@@ -625,7 +660,7 @@ impl Store {
             inline_max: 0,
             reply: (CallId(0), NodeAnswer::Committed),
         };
-        self.promote_bulk(&write, stamp, whole, extents, &stretch);
+        self.promote_bulk(&write, stamp, whole, extents, stretch);
         Ok(())
     }
 
@@ -698,16 +733,17 @@ impl Store {
             })
             .copied()
             .collect();
+        let mut is_done = true;
         for id in volatile {
             match self.promote(&id) {
                 Ok(()) | Err(Hold::Refuse(_)) => {}
                 Err(Hold::Load(wanted)) => {
                     self.load(*wanted);
                 }
-                Err(Hold::Room) => return,
+                Err(Hold::Room) => is_done = false,
             }
         }
-        self.checkpoint.must_write_back = false;
+        self.checkpoint.must_write_back &= !is_done;
     }
 }
 
@@ -774,30 +810,28 @@ fn own_copy(payload: &Payload) -> Bytes {
     Bytes::from(bytes)
 }
 
-/// The first volatile pieces that lie one after the other.
-fn first_volatile_stretch<'a>(
+/// Volatile pieces that lie one after the other, in groups of up to `bytes_max`.
+fn volatile_stretches<'a>(
     pieces: impl Iterator<Item = (u64, &'a Piece)>,
     bytes_max: u64,
-) -> Vec<(u64, Piece)> {
-    let mut stretch: Vec<(u64, Piece)> = Vec::new();
-    let mut length = 0;
-    for (at, piece) in pieces {
-        if piece.state != PieceState::Volatile {
-            if !stretch.is_empty() {
-                break;
+) -> Vec<Vec<(u64, Piece)>> {
+    let mut stretches: Vec<Vec<(u64, Piece)>> = Vec::new();
+    let (mut next, mut length) = (None, 0);
+    for (at, piece) in pieces.filter(|(_, piece)| piece.state == PieceState::Volatile) {
+        let item = (at, piece.clone());
+        match stretches.last_mut() {
+            Some(last) if next == Some(at) && length + piece.length <= bytes_max => {
+                length += piece.length;
+                last.push(item);
             }
-            continue;
+            _ => {
+                length = piece.length;
+                stretches.push(vec![item]);
+            }
         }
-        let is_next = stretch
-            .last()
-            .is_none_or(|(from, last)| from + last.length == at);
-        if !is_next || (length > 0 && length + piece.length > bytes_max) {
-            break;
-        }
-        length += piece.length;
-        stretch.push((at, piece.clone()));
+        next = Some(at + piece.length);
     }
-    stretch
+    stretches
 }
 
 /// `ranges` without `from..to`.

@@ -196,13 +196,7 @@ fn run(seed: u64) {
             one_step(&mut rig, &mut random, &mut models, version, seed);
         }
         collect(&mut rig, &mut models);
-        if std::env::var("TRACE").is_ok() {
-            println!("CRASH {:?}", rig.store.status());
-        }
         rig = rig.crash(&mut random);
-        if std::env::var("TRACE").is_ok() {
-            println!("OPENED {:?}", rig.opened);
-        }
         for (number, model) in &mut models {
             let found = rig
                 .read(object(*number), 0, 1 << 20)
@@ -273,9 +267,6 @@ fn one_step(
                 Ok(NodeAnswer::Committed) if last > 0 => {
                     let model = models.get_mut(&number).expect("there");
                     let last = model.steps.len().min(last);
-                    if std::env::var("TRACE").is_ok() {
-                        println!("committed {number}");
-                    }
                     if last > 0 {
                         model.mark(last - 1);
                         model.acknowledged(CallId(0));
@@ -296,9 +287,6 @@ fn one_step(
                 .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             collect(rig, models);
             let expected = models[&number].current();
-            if found != expected {
-                println!("{:?}\n{:?}", runs(&found), runs(&expected));
-            }
             assert!(
                 found == expected,
                 "seed {seed}: object {number} reads otherwise than written: {:?}",
@@ -322,24 +310,6 @@ fn one_step(
         }
     };
     let call = rig.send(request);
-    if std::env::var("TRACE").is_ok() {
-        let what = match &change {
-            Change::Write {
-                offset,
-                bytes,
-                is_stable,
-            } => format!(
-                "write {}..{} b{} o{} stable {is_stable} fill {}",
-                offset,
-                offset + bytes.len(),
-                offset / BLOCK,
-                offset % BLOCK,
-                bytes[0]
-            ),
-            other => format!("{other:?}"),
-        };
-        println!("v{version} object {number} {call:?}: {what}");
-    }
     let model = models.get_mut(&number).expect("there");
     model.steps.push(Step {
         call,
