@@ -93,11 +93,9 @@ impl Store {
                 offset,
                 bytes,
                 ..
-            } => {
-                if !bytes.is_empty() {
-                    let piece = Piece::data(bytes, stamp, version, PieceState::Journalled);
-                    object.overlay.insert(offset, piece.at(position));
-                }
+            } if !bytes.is_empty() => {
+                let piece = Piece::data(bytes, stamp, version, PieceState::Journalled);
+                object.overlay.insert(offset, piece.at(position));
             }
             Record::Map {
                 stamp,

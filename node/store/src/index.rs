@@ -14,6 +14,7 @@
 //! | `free` | group (4 bytes) | how many of its blocks are free (4 bytes) |
 //! | `dead` | serial (8 bytes) | nothing: the runs of this serial are to be freed |
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crossdock_disk::{BlockingDisk, DiskError};
@@ -265,11 +266,14 @@ pub(crate) enum IndexAnswer {
     },
 }
 
+/// (serial, window) and its runs by their first block.
+pub(crate) type LoadedWindow = ((u64, u64), Vec<(u64, Run)>);
+
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) token: u64,
     pub(crate) objects: Vec<(ObjectId, Option<Head>)>,
-    pub(crate) windows: Vec<((u64, u64), Vec<(u64, Run)>)>,
+    pub(crate) windows: Vec<LoadedWindow>,
     pub(crate) groups: Vec<(u32, Vec<u8>)>,
 }
 
@@ -598,17 +602,18 @@ fn apply_space(
             let Some(range) = within(delta.range, group) else {
                 continue;
             };
-            if !bitmaps.contains_key(&group) {
-                let stored = space.get(group)?;
-                let bitmap = stored.map_or_else(
-                    || Bitmap::from_bytes(&[0; BITMAP_BYTES]),
-                    |stored| Bitmap::from_bytes(stored.value()),
-                );
-                bitmaps.insert(group, bitmap);
-            }
-            if let Some(bitmap) = bitmaps.get_mut(&group) {
-                bitmap.set(range, delta.is_taken);
-            }
+            let bitmap = match bitmaps.entry(group) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let stored = space.get(group)?;
+                    let empty = || Bitmap::from_bytes(&[0; BITMAP_BYTES]);
+                    let found = |stored: redb::AccessGuard<'_, &'static [u8]>| {
+                        Bitmap::from_bytes(stored.value())
+                    };
+                    entry.insert(stored.map_or_else(empty, found))
+                }
+            };
+            bitmap.set(range, delta.is_taken);
         }
     }
     for (group, bitmap) in bitmaps {

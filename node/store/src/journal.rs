@@ -278,13 +278,6 @@ impl Journal {
         }
     }
 
-    /// Sequence of the oldest frame that is kept.
-    pub(crate) fn tail(&self) -> Position {
-        self.frames
-            .front()
-            .map_or(NOTHING, |frame| Position(frame.point.chain.next_sequence))
-    }
-
     /// Frames before `point` are not needed any more.
     pub(crate) fn trim(&mut self, point: &RingPoint) {
         while let Some(frame) = self.frames.front()
@@ -295,9 +288,6 @@ impl Journal {
         }
     }
 }
-
-/// No frame is kept.
-pub(crate) const NOTHING: Position = Position(u64::MAX);
 
 /// What replay has found: the frames, and where the chain ends.
 #[derive(Clone, Debug, Default)]

@@ -9,6 +9,7 @@ mod apply;
 mod backend;
 mod cache;
 mod checkpoint;
+mod fsck;
 mod index;
 mod interface;
 mod journal;
@@ -28,6 +29,7 @@ mod store;
 mod waiting;
 mod write;
 
+pub use fsck::{FsckReport, fsck};
 pub use index::{Index, IndexError, IndexReply, IndexRequest};
 pub use interface::{
     ChangedRange, Mutation, OpenError, OpenReport, ScrubFinding, ScrubReport, StoreConfig,

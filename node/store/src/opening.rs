@@ -35,12 +35,15 @@ const ZERO_BYTES: u64 = 1 << 20;
 pub(crate) struct Opening {
     step: Step,
     first_blocks: Option<Result<Bytes, DiskError>>,
-    index: Option<(Option<Meta>, Vec<(u32, u32)>, Vec<u64>)>,
+    index: Option<IndexStart>,
     superblock: Option<Superblock>,
     meta: Meta,
     replay: Replay,
     report: OpenReport,
 }
+
+/// Meta record, free blocks of groups, dead run maps.
+type IndexStart = (Option<Meta>, Vec<(u32, u32)>, Vec<u64>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {

@@ -287,9 +287,10 @@ mod tests {
             let mut volatile = 0;
             for (offset, piece) in overlay.iter() {
                 let start = usize::try_from(offset).expect("small");
-                for byte in start..start + usize::try_from(piece.length).expect("small") {
-                    prop_assert_eq!(seen[byte], 0);
-                    seen[byte] = piece.stamp;
+                let length = usize::try_from(piece.length).expect("small");
+                for (byte, seen) in seen.iter_mut().enumerate().skip(start).take(length) {
+                    prop_assert_eq!(*seen, 0);
+                    *seen = piece.stamp;
                     if piece.state != PieceState::Flying {
                         blocks.insert(byte / BLOCK_BYTES);
                     }

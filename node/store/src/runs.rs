@@ -67,13 +67,6 @@ impl Run {
         self.checksums.len() as u64
     }
 
-    pub(crate) const fn range(&self) -> DiskRange {
-        DiskRange {
-            block: self.disk,
-            blocks: self.blocks(),
-        }
-    }
-
     /// Blocks `from..to`, counted from the run's first.
     #[expect(clippy::cast_possible_truncation, reason = "at most 256 blocks")]
     pub(crate) fn part(&self, from: u64, to: u64) -> Self {

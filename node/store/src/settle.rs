@@ -212,7 +212,6 @@ impl Store {
             is_poisoned: false,
             reply: None,
             commits: Vec::new(),
-            since: self.now,
         };
         self.settling.flights += 1;
         self.flights.insert(number, flight);

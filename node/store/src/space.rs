@@ -16,7 +16,9 @@ use crate::runs::DiskRange;
 pub(crate) const GROUP_BLOCKS: u64 = 32_768;
 
 /// Bytes of a group's bitmap; bit i % 8 of byte i / 8 is block i, 1 = taken.
-pub(crate) const BITMAP_BYTES: usize = GROUP_BLOCKS as usize / 8;
+pub(crate) const BITMAP_BYTES: usize = 4096;
+
+const _: () = assert!(BITMAP_BYTES as u64 * 8 == GROUP_BLOCKS);
 
 /// A change of committed blocks, for the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -513,10 +515,6 @@ impl Bitmap {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "below the words of a group"
-)]
 const fn index(at: u64) -> usize {
     (at / 64) as usize
 }
@@ -534,7 +532,7 @@ mod tests {
         assert_eq!(space.allocate(1), Err(AllocationError::Grow(capacity)));
         space.set_grown(capacity);
         for group in 0..=group_of(capacity - 1) {
-            assert_eq!(space.begin_loading(group), true);
+            assert!(space.begin_loading(group));
             space.loaded(group, &[]);
         }
         space

@@ -16,7 +16,7 @@ use crossdock_disk::DiskOperation;
 use crossdock_log::Position;
 use crossdock_names::{ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError};
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload, Time, is_aligned};
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload, is_aligned};
 
 use crate::interface::{Mutation, StoreDisk};
 use crate::overlay::{Piece, PieceState};
@@ -62,7 +62,6 @@ pub(crate) struct Flight {
     pub(crate) is_poisoned: bool,
     pub(crate) reply: Option<(CallId, NodeAnswer)>,
     pub(crate) commits: Vec<u64>,
-    pub(crate) since: Time,
 }
 
 /// How far a flight has got.
@@ -340,7 +339,6 @@ impl Store {
             is_poisoned: false,
             reply: is_stable.then(|| reply.clone()),
             commits: Vec::new(),
-            since: self.now,
         };
         self.change_overlay(&id, |object| {
             let mut at = whole.0 * BLOCK;
@@ -691,7 +689,6 @@ impl Store {
             is_poisoned: false,
             reply: None,
             commits: Vec::new(),
-            since: self.now,
         };
         self.change_overlay(&write.object, |object| {
             for (at, piece) in stretch {

@@ -216,7 +216,7 @@ fn reservations_are_kept() {
     };
     assert!(rig.call(reserved).is_ok());
     assert!(rig.call(create(object(2), 2)).is_ok());
-    let mut fill = |rig: &mut Rig, id, first: u64| {
+    let fill = |rig: &mut Rig, id, first: u64| {
         let mut written = 0;
         while rig
             .call(write(

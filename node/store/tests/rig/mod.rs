@@ -8,7 +8,7 @@
 )]
 
 use bytes::Bytes;
-use crossdock_disk::Disk;
+use crossdock_disk::{BlockingDisk, Disk};
 use crossdock_names::{Epoch, FileId, Incarnation, NodeId, ObjectId, Version};
 use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, ReadVersion, Stability,
@@ -17,7 +17,7 @@ use crossdock_peer::{
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
 use crossdock_store::{
-    Index, OpenError, OpenReport, Store, StoreConfig, StoreDisk, StoreEffect, StoreInput,
+    Index, OpenError, OpenReport, Store, StoreConfig, StoreDisk, StoreEffect, StoreInput, fsck,
 };
 use crossdock_types::{Payload, Time};
 
@@ -99,7 +99,28 @@ impl Rig {
     /// Loses power and opens again.
     pub fn crash(mut self, random: &mut Random) -> Self {
         self.disks.crash(random);
+        self.check();
         self.reopen()
+    }
+
+    /// The offline check of copies of the disks as they are.
+    pub fn check(&self) {
+        let copy = |disk: &SimDisk| {
+            let length = disk.length_bytes();
+            let copy = SimBlockingDisk::new(0, length, SimDiskOptions::default());
+            let mut block = vec![0; BLOCK];
+            for at in (0..length).step_by(BLOCK) {
+                disk.peek(at, &mut block);
+                if block.iter().any(|byte| *byte != 0) {
+                    copy.write_at(&block, at).expect("within the copy");
+                }
+            }
+            copy
+        };
+        let (journal, data) = (copy(&self.disks.journal), copy(&self.disks.data));
+        let index = Box::new(self.disks.index.crashed(&mut Random::new(0)));
+        let report = fsck(&journal, &data, index, true).expect("readable");
+        assert_eq!(report.findings, Vec::<String>::new(), "{report:?}");
     }
 
     /// Opens again on the same disks; what was in flight is dropped.
