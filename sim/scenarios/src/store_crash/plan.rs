@@ -76,19 +76,27 @@ impl Plan {
     pub(super) fn draw(random: &mut Random, mutation: Option<Mutation>) -> Self {
         // Bits flip on the data disk.
         let flips = random.one_in(4);
+        // Bulk writes on a disk that is nearly full: what is freed is used again
+        // at once.
+        let is_tight = random.one_in(4);
         // Each seed leaves some kinds out and favours others, so that rare
         // mixtures come too.
         let weights = KINDS
             .into_iter()
             .map(|(kind, weight)| match (kind, random.below(4)) {
                 (Kind::Create, _) => (kind, weight),
+                (Kind::Write | Kind::StableWrite, _) if is_tight => (kind, weight * 8),
+                (Kind::Pause, _) if is_tight => (kind, 0),
                 (Kind::FlipBit, _) if !flips => (kind, 0),
                 (_, 0) => (kind, 0),
                 (_, 1) => (kind, weight * 4),
                 _ => (kind, weight),
             })
             .collect();
-        let columns = random.between(1, 4);
+        let columns = match is_tight {
+            true => 1,
+            false => random.between(1, 4),
+        };
         let column = |number| ObjectId::column(FileId::new(SiteId(1), number), 1, 0, 0);
         let log = |number| ObjectId::of_site(ObjectClass::SiteLog, SiteId(2), number);
         let mut objects: Vec<ObjectId> = (1..=columns).map(column).collect();
@@ -99,7 +107,7 @@ impl Plan {
             pipeline: 1 + random.index(8),
             objects,
             weights,
-            config: draw_config(random, mutation),
+            config: draw_config(random, is_tight, mutation),
         }
     }
 
@@ -123,11 +131,10 @@ impl Plan {
     }
 }
 
-fn draw_config(random: &mut Random, mutation: Option<Mutation>) -> StoreConfig {
-    // Little space is used again at once.
-    let blocks = match random.coin() {
-        true => random.between(64, 256),
-        false => random.between(256, 1024),
+fn draw_config(random: &mut Random, is_tight: bool, mutation: Option<Mutation>) -> StoreConfig {
+    let blocks = match is_tight {
+        true => random.between(90, 140),
+        false => random.between(64, 1024),
     };
     let capacity_bytes = blocks * 4 * KIB;
     let interval = |random: &mut Random| match random.coin() {

@@ -36,10 +36,14 @@ impl Driver<'_> {
         let object = &self.memory.model[&id];
         let is_alone = !self.pending.values().any(|pending| pending.object == id);
         let is_present = object.presence == Presence::Present;
+        let is_absent = object.presence == Presence::Absent;
         let is_sound = is_present && !object.is_damaged;
         let is_writable = is_sound && !self.is_locked(id) && !object.is_log;
         match kind {
             Kind::Create if is_alone && !object.is_log => self.create(id),
+            Kind::Write | Kind::StableWrite if is_absent && is_alone && !object.is_log => {
+                self.create(id);
+            }
             Kind::Write | Kind::SmallWrite if is_writable => {
                 self.write(id, kind == Kind::SmallWrite, Stability::Unstable);
             }
