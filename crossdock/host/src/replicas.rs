@@ -111,7 +111,9 @@ impl Host {
     }
 
     fn is_running(&self, id: NodeId) -> bool {
-        self.nodes.get(&id).is_some_and(|slot| slot.state == NodeState::Running)
+        self.nodes
+            .get(&id)
+            .is_some_and(|slot| slot.state == NodeState::Running)
     }
 
     /// Begins with the next pair once no change of its set is under way.
@@ -164,7 +166,12 @@ impl Host {
         let expected = record.epoch;
         let change = match result {
             Ok(()) if more => None,
-            Ok(()) if record.home.iter().all(|&home| self.is_running(NodeId(home))) => {
+            Ok(())
+                if record
+                    .home
+                    .iter()
+                    .all(|&home| self.is_running(NodeId(home))) =>
+            {
                 Some(Change::SetEqual {
                     set: pair.set.0,
                     expected,
@@ -172,8 +179,7 @@ impl Host {
             }
             // Others of its home are still away.
             Ok(()) => {
-                let joined =
-                    |home: &&u64| record.members.contains(home) || **home == pair.target.0;
+                let joined = |home: &&u64| record.members.contains(home) || **home == pair.target.0;
                 let members = record.home.iter().filter(joined).copied().collect();
                 Some(Change::SetMembers {
                     set: pair.set.0,

@@ -58,16 +58,20 @@ pub trait Control: Send + Sync + 'static {
 /// If the thread or its runtime cannot be started.
 pub fn serve(listener: TcpListener, control: Arc<dyn Control>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    thread::Builder::new().name("control".to_owned()).spawn(move || {
-        let served = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            axum::serve(listener, router(control)).await
-        });
-        if let Err(error) = served {
-            tracing::error!(%error, "the admin API has ended");
-        }
-    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(move || {
+            let served = runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                axum::serve(listener, router(control)).await
+            });
+            if let Err(error) = served {
+                tracing::error!(%error, "the admin API has ended");
+            }
+        })?;
     Ok(())
 }
 
@@ -76,14 +80,21 @@ type Shared = State<Arc<dyn Control>>;
 fn router(control: Arc<dyn Control>) -> Router {
     Router::new()
         .route("/health", get(|| async { Json(json!({"status": "ok"})) }))
-        .route("/v1/status", get(|control: Shared| ask(control, Command::Status)))
+        .route(
+            "/v1/status",
+            get(|control: Shared| ask(control, Command::Status)),
+        )
         .route(
             "/v1/nodes/{number}/stop",
-            post(|control: Shared, Path(number): Path<u32>| ask(control, Command::NodeStop(number))),
+            post(|control: Shared, Path(number): Path<u32>| {
+                ask(control, Command::NodeStop(number))
+            }),
         )
         .route(
             "/v1/nodes/{number}/start",
-            post(|control: Shared, Path(number): Path<u32>| ask(control, Command::NodeStart(number))),
+            post(|control: Shared, Path(number): Path<u32>| {
+                ask(control, Command::NodeStart(number))
+            }),
         )
         .route(
             "/v1/scrub",
