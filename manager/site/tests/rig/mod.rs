@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_names::{
-    Epoch, FileId, FileRef, Incarnation, NodeId, ObjectId, ReplicaSet, RoutingTable, SITES, SLOTS,
-    SetId, SiteId, SiteRecord, Version, VolumeId,
+    Epoch, FileId, FileRef, Incarnation, NodeId, ObjectClass, ObjectId, ReplicaSet, RoutingTable,
+    SITES, SLOTS, SetId, SiteId, SiteRecord, Version, VolumeId,
 };
 use crossdock_peer::{
     Attributes, Call, CallId, Caller, CreateMode, DuplicateKey, NodeAnswer, NodeError, NodeReply,
@@ -37,6 +37,10 @@ pub(crate) struct Node {
     pub(crate) objects: BTreeMap<ObjectId, Object>,
     pub(crate) down: bool,
     pub(crate) no_space_for_columns: bool,
+    /// Backing objects of small files cannot be read.
+    pub(crate) unreadable_small_files: bool,
+    /// Backing objects of small files cannot be written.
+    pub(crate) no_space_for_small_files: bool,
 }
 
 impl Node {
@@ -49,8 +53,7 @@ impl Node {
         });
         match request {
             NodeRequest::Create { object, .. } => {
-                if self.no_space_for_columns && object.class == crossdock_names::ObjectClass::Column
-                {
+                if self.no_space_for_columns && object.class == ObjectClass::Column {
                     return Err(NodeError::NoSpace);
                 }
                 self.objects.entry(object).or_default();
@@ -108,12 +111,28 @@ impl Node {
                 let more = all.next().is_some();
                 Ok(NodeAnswer::List { objects, more })
             }
-            other => self.content(other),
+            other => self.content(id, other),
         }
     }
 
-    fn content(&mut self, request: NodeRequest) -> Result<NodeAnswer, NodeError> {
+    fn content(&mut self, id: NodeId, request: NodeRequest) -> Result<NodeAnswer, NodeError> {
         let object = *request.object().expect("about an object");
+        let is_small = object.class == ObjectClass::SmallFiles;
+        if let NodeRequest::Read { .. } = request
+            && is_small
+            && self.unreadable_small_files
+        {
+            return Err(NodeError::Media {
+                node: id,
+                what: "the medium fails".to_owned(),
+            });
+        }
+        if let NodeRequest::Write { .. } = request
+            && is_small
+            && self.no_space_for_small_files
+        {
+            return Err(NodeError::NoSpace);
+        }
         let known = self.objects.get_mut(&object).ok_or(NodeError::NoObject)?;
         match request {
             NodeRequest::Read {
@@ -410,7 +429,7 @@ impl Rig {
     /// Columns that are on any node.
     pub(crate) fn columns(&self) -> Vec<ObjectId> {
         let all = self.nodes.values().flat_map(|node| node.objects.keys());
-        all.filter(|object| object.class == crossdock_names::ObjectClass::Column)
+        all.filter(|object| object.class == ObjectClass::Column)
             .copied()
             .collect()
     }
