@@ -31,7 +31,9 @@ all threads of the server's process, not those of the kernel's own threads (whic
 write back what a server leaves in the page cache: this favours nfs-ganesha).
 *Plain* is a directory of ext4 as it is: what nfs-ganesha has created or removed
 may be lost in a crash. *Durable* is the same directory with `chattr +S +D`, so
-that a reply means what it means with Crossdock. *Floor* answers every call
+that a reply means what it means with Crossdock. Both have `chattr +T`: its
+directories lie far from inodes that were freed a moment ago, which ext4 is slow
+to pass by. *Floor* answers every call
 unseen: what load generator and loopback can do at most.
 † The load generator was busy for more than 90 % of the time.
 ";
