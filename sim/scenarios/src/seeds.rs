@@ -46,10 +46,6 @@ pub fn run_store(
     let next = AtomicU64::new(first);
     let end = AtomicU64::new(first.saturating_add(count));
     let report = Mutex::new(Report::default());
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "patience is the caller's, in real time"
-    )]
     let begun = Instant::now();
     let work = || {
         let is_late = || patience.is_some_and(|patience| begun.elapsed() >= patience);

@@ -89,7 +89,6 @@ fn run_one(seed: u64, mutation: Option<Mutation>) -> ExitCode {
 }
 
 fn run_many(first: u64, count: u64, mutation: Option<Mutation>) -> ExitCode {
-    #[expect(clippy::disallowed_methods, reason = "tells a person how long it took")]
     let begun = Instant::now();
     let options = Options {
         mutation,
