@@ -245,8 +245,13 @@ impl Store {
             }
         }
         if uses.is_empty() {
-            // All dirty: the index has to take some first.
-            self.totals.dirty_entries = usize::MAX / 2;
+            // If something is dirty the index has to take it first. If all are
+            // in use, as many as there are have to stay.
+            let is_dirty = self.objects.values().any(|entry| entry.is_dirty)
+                || self.windows.values().any(crate::runs::Window::is_dirty);
+            if is_dirty {
+                self.totals.dirty_entries = usize::MAX / 2;
+            }
             return;
         }
         // Down to three quarters at once, so that the search is rare.

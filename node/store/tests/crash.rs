@@ -343,7 +343,7 @@ fn acknowledged_bytes_survive_crashes() {
     let seeds = std::env::var("SEEDS")
         .ok()
         .and_then(|seeds| seeds.parse().ok())
-        .unwrap_or(60);
+        .unwrap_or(150);
     match from {
         Some(seed) => run(seed),
         None => (0..seeds).for_each(run),
