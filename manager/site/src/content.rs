@@ -36,6 +36,9 @@ impl Site {
                 return self.reply_content(call, &shape, Err(error), After::default());
             }
         };
+        if purpose != OpenFor::Read && self.is_untidy(file) {
+            return self.tidy(now, wall, file, call.clone());
+        }
         let opened = Ok(SiteAnswer::Opened {
             layout: layout_of(&cell, file),
             incarnation: self.incarnation(),
@@ -100,6 +103,50 @@ impl Site {
             after = self.log_cell(now, wall, serial);
         }
         self.reply_content(call, &shape, Ok(SiteAnswer::Done), after);
+    }
+
+    /// Whether the columns may hold bytes beyond the file's end: what an earlier
+    /// epoch's writers had sent, and had not been told to be there, when the site
+    /// or they died. The first truncate generation of an epoch lies above all of
+    /// earlier ones, so the generation tells who has been tidied.
+    pub(crate) fn is_untidy(&self, file: FileRef) -> bool {
+        let cell = self.state.directory.cell(file);
+        cell.is_ok_and(|cell| {
+            cell.segments > 0 && cell.truncate_generation < self.generation_base()
+        })
+    }
+
+    /// Cuts the columns at the file's end before anything can extend it
+    /// (CONSISTENCY 5, history `resurrected-bytes`); then takes up `call` again.
+    /// Late writes of the earlier epoch are refused from then on.
+    pub(crate) fn tidy(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        file: FileRef,
+        call: Call<SiteRequest>,
+    ) {
+        let Ok(cell) = self.state.directory.cell(file) else {
+            return;
+        };
+        let mut cell = cell.clone();
+        cell.truncate_generation = self.generation_base();
+        let kind = Kind::Truncate {
+            size_bytes: cell.size_bytes,
+            truncate_generation: cell.truncate_generation,
+        };
+        let draft = Draft {
+            declare: self.intention_for(&cell, kind),
+            mutations: vec![Mutation::PutCell(cell)],
+            ..Draft::default()
+        };
+        self.commit(now, wall, draft);
+        self.block(file.id, call);
+    }
+
+    /// The lowest truncate generation that this epoch gives.
+    const fn generation_base(&self) -> u64 {
+        self.config.epoch.0 << 32
     }
 
     /// Logs a cell whose changes are in memory only, if they are.
@@ -257,6 +304,7 @@ impl Site {
         }
         if cell.columns == 0 {
             cell.columns = self.table.columns_for(file.id.0, 0).max(1);
+            cell.truncate_generation = cell.truncate_generation.max(self.generation_base());
         }
         let make = Intention {
             id: self.state.intentions.next_id(),

@@ -72,6 +72,14 @@ impl Site {
                 self.block(file.id, call);
                 return;
             }
+            let grows = self
+                .state
+                .directory
+                .cell(file)
+                .is_ok_and(|old| cell.size_bytes > old.size_bytes);
+            if grows && self.is_untidy(file) {
+                return self.tidy(now, wall, file, call);
+            }
             let kind = Kind::Truncate {
                 size_bytes: cell.size_bytes,
                 truncate_generation: cell.truncate_generation,

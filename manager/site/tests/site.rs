@@ -39,6 +39,14 @@ fn open_write(file: FileRef, end: u64) -> SiteOperation {
     }
 }
 
+fn generation(rig: &Rig, file: FileRef) -> u64 {
+    rig.site
+        .directory()
+        .cell(file)
+        .expect("it is there")
+        .truncate_generation
+}
+
 fn push(file: FileRef, size: u64, generation: u64, stability: Stability) -> SiteOperation {
     SiteOperation::PushAttributes {
         file,
@@ -226,7 +234,8 @@ fn a_truncate_reaches_every_column() {
     let mut rig = rig();
     let file = rig.create("big");
     rig.ask(open_write(file, 1 << 20));
-    rig.ask(push(file, 1 << 20, 0, Stability::Stable));
+    let written = generation(&rig, file);
+    rig.ask(push(file, 1 << 20, written, Stability::Stable));
     assert_eq!(rig.attributes(file).size_bytes, 1 << 20);
     let cut = rig.send(once(9, truncate(file, 100)));
     for _ in 0..2 {
@@ -245,16 +254,48 @@ fn a_truncate_reaches_every_column() {
             .nodes
             .values()
             .find_map(|node| node.objects.get(&column));
-        assert_eq!(object.map(|object| object.truncate_generation), Some(1));
+        assert_eq!(
+            object.map(|object| object.truncate_generation),
+            Some(written + 1)
+        );
     }
     let again = rig.send(once(9, truncate(file, 100)));
     rig.run();
     assert!(!rig.replies.contains_key(&cut));
     assert_eq!(rig.replies[&again].outcome, Ok(SiteAnswer::Done));
     assert_eq!(rig.attributes(file).size_bytes, 100);
-    rig.ask(push(file, 1 << 20, 0, Stability::Stable));
+    rig.ask(push(file, 1 << 20, written, Stability::Stable));
     let size = rig.attributes(file).size_bytes;
     assert_eq!(size, 100, "written before the truncate");
+}
+
+/// History `resurrected-bytes`: a write beyond the end reaches its column and is
+/// never answered; the site dies; a later write extends the file. Goal: what
+/// lies between is zeros: the columns are cut at the end before anything can
+/// extend the file in a new epoch, and only once.
+#[test]
+fn bytes_beyond_the_end_do_not_outlive_an_epoch() {
+    let mut rig = rig();
+    let file = rig.create("big");
+    rig.ask(open_write(file, 1 << 20));
+    let old = generation(&rig, file);
+    rig.ask(push(file, 1 << 20, old, Stability::Stable));
+    rig.restart();
+    assert!(rig.ask(open_write(file, 2 << 20)).outcome.is_ok());
+    let new = generation(&rig, file);
+    assert!(new > old);
+    for column in rig.columns() {
+        for node in rig.nodes.values() {
+            let object = node.objects.get(&column);
+            assert!(object.is_none_or(|object| object.truncate_generation == new));
+        }
+    }
+    assert_eq!(rig.attributes(file).size_bytes, 1 << 20);
+    assert!(rig.ask(open_write(file, 2 << 20)).outcome.is_ok());
+    assert_eq!(generation(&rig, file), new, "tidied once");
+    rig.restart();
+    assert!(rig.ask(truncate(file, 3 << 20)).outcome.is_ok());
+    assert!(generation(&rig, file) > new + 1, "tidied, then extended");
 }
 
 /// Goal: after a truncate nobody can write under the new generation before its
