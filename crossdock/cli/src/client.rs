@@ -8,32 +8,49 @@ use anyhow::{Context, bail};
 use crossdock_admin::{ScrubStatus, Status};
 use serde_json::Value;
 
-use crate::commands::Remote;
+use crate::commands::{Remote, Verdict};
 use crate::format;
+
+/// How often a scrub at work is asked how far it is.
+const SCRUB_INTERVAL: Duration = Duration::from_millis(200);
 
 /// `crossdock status`.
 pub(crate) fn status(remote: &Remote) -> anyhow::Result<()> {
     let value = call(remote, "GET", "/v1/status")?;
     if remote.json {
-        println!("{}", serde_json::to_string_pretty(&value)?);
-        return Ok(());
+        return format::print_json(&value);
     }
-    let status: Status = serde_json::from_value(value).context("the answer is of another version")?;
-    println!(
-        "ensemble {}  volume {}  version {}  up {} s  I/O by {}",
+    let status: Status =
+        serde_json::from_value(value).context("the answer is of another version")?;
+    Ok(format::print(&describe(&status))?)
+}
+
+fn describe(status: &Status) -> String {
+    let mut text = format!(
+        "ensemble {}  volume {}  version {}  up {} s  I/O by {}\n",
         status.ensemble, status.volume, status.version, status.uptime_seconds, status.io
     );
-    println!(
-        "copies: data {}, site logs {}   files {}   connections {}   requests {}",
+    text += &format!(
+        "copies: data {}, site logs {}   files {}   connections {}   requests {}\n",
         status.replicas, status.site_replicas, status.files, status.connections, status.requests
     );
     for warning in &status.warnings {
-        println!("warning: {warning}");
+        text += &format!("warning: {warning}\n");
     }
-    println!();
-    let mut rows = vec![["node", "state", "used", "free", "capacity", "objects", "journal", "bad blocks"]
+    let mut rows = vec![
+        [
+            "node",
+            "state",
+            "used",
+            "free",
+            "capacity",
+            "objects",
+            "journal",
+            "bad blocks",
+        ]
         .map(str::to_owned)
-        .to_vec()];
+        .to_vec(),
+    ];
     rows.extend(status.nodes.iter().map(|node| {
         vec![
             node.number.to_string(),
@@ -46,54 +63,70 @@ pub(crate) fn status(remote: &Remote) -> anyhow::Result<()> {
             node.media_errors.to_string(),
         ]
     }));
-    print!("{}", format::table(&rows));
-    println!();
+    text += &format!("\n{}\n", format::table(&rows));
     let mut rows = vec![vec!["door".to_owned(), "address".to_owned()]];
-    rows.extend(status.doors.iter().map(|door| vec![door.name.clone(), door.address.clone()]));
-    print!("{}", format::table(&rows));
-    Ok(())
+    rows.extend(
+        status
+            .doors
+            .iter()
+            .map(|door| vec![door.name.clone(), door.address.clone()]),
+    );
+    text + &format::table(&rows)
 }
 
 /// `crossdock node stop|start N`.
 pub(crate) fn node(remote: &Remote, number: u32, verb: &str) -> anyhow::Result<()> {
     let value = call(remote, "POST", &format!("/v1/nodes/{number}/{verb}"))?;
     if remote.json {
-        println!("{}", serde_json::to_string_pretty(&value)?);
-    } else {
-        let done = if verb == "stop" { "stopped" } else { "started" };
-        println!("node {number} {done}");
+        return format::print_json(&value);
     }
-    Ok(())
+    let done = if verb == "stop" { "stopped" } else { "started" };
+    Ok(format::print(&format!("node {number} {done}\n"))?)
 }
 
 /// `crossdock scrub`: starts one and shows how it gets on.
-pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<()> {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process is asked: there is no event here to wait for"
+)]
+pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
     call(remote, "POST", "/v1/scrub")?;
-    let terminal = std::io::stderr().is_terminal();
+    let mut terminal = Some(std::io::stderr()).filter(IsTerminal::is_terminal);
     let status = loop {
         let status: ScrubStatus = serde_json::from_value(call(remote, "GET", "/v1/scrub")?)?;
-        if terminal {
-            eprint!("\rchecked {} of {} blocks ", status.blocks_checked, status.blocks_total);
-            std::io::stderr().flush()?;
+        if let Some(terminal) = &mut terminal {
+            write!(
+                terminal,
+                "\rchecked {} of {} blocks ",
+                status.blocks_checked, status.blocks_total
+            )?;
         }
         if !status.running {
             break status;
         }
-        thread::sleep(Duration::from_millis(200));
+        thread::sleep(SCRUB_INTERVAL);
     };
-    if terminal {
-        eprintln!();
+    if let Some(terminal) = &mut terminal {
+        writeln!(terminal)?;
     }
     if remote.json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        format::print_json(&status)?;
     } else {
-        println!("{} blocks checked, {} bad", status.blocks_checked, status.findings.len());
-        status.findings.iter().for_each(|finding| println!("  {finding}"));
+        let findings: String = status
+            .findings
+            .iter()
+            .map(|finding| format!("  {finding}\n"))
+            .collect();
+        let (checked, bad) = (status.blocks_checked, status.findings.len());
+        format::print(&format!(
+            "{checked} blocks checked, {bad} places bad\n{findings}"
+        ))?;
     }
-    if !status.findings.is_empty() {
-        bail!("{} bad blocks found", status.findings.len());
-    }
-    Ok(())
+    Ok(if status.findings.is_empty() {
+        Verdict::Good
+    } else {
+        Verdict::Bad
+    })
 }
 
 fn call(remote: &Remote, method: &str, path: &str) -> anyhow::Result<Value> {
@@ -103,14 +136,21 @@ fn call(remote: &Remote, method: &str, path: &str) -> anyhow::Result<Value> {
         .timeout_global(Some(Duration::from_secs(60)))
         .build()
         .into();
-    let sent = if method == "GET" { agent.get(&url).call() } else { agent.post(&url).send_empty() };
+    let sent = if method == "GET" {
+        agent.get(&url).call()
+    } else {
+        agent.post(&url).send_empty()
+    };
     let mut response = sent.with_context(|| {
         format!(
             "no running system answers at {}; start one with `crossdock up`, or name its admin address with --admin",
             remote.admin
         )
     })?;
-    let value: Value = response.body_mut().read_json().context("the answer is no JSON")?;
+    let value: Value = response
+        .body_mut()
+        .read_json()
+        .context("the answer is no JSON")?;
     if !response.status().is_success() {
         bail!("{}", value["error"].as_str().unwrap_or("refused"));
     }

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Flags, UsageError};
-use crate::{client, config, offline, up};
+use crate::{client, config, format, offline, up};
 
 #[derive(Parser)]
 #[command(
@@ -102,23 +103,62 @@ pub(crate) struct Remote {
 
 /// Carries out the command line.
 pub(crate) fn run() -> ExitCode {
-    let command_line = CommandLine::parse();
-    let done = match command_line.command {
-        Command::Up(flags) => up::run(&flags),
-        Command::Status(remote) => client::status(&remote),
-        Command::Config(ConfigCommand::Check { file, json }) => config::check(&file, json),
-        Command::Scrub(remote) => client::scrub(&remote),
-        Command::Fsck(args) => offline::fsck(&args.node, args.full, args.json),
-        Command::Node(NodeCommand::Stop(args)) => client::node(&args.remote, args.number, "stop"),
-        Command::Node(NodeCommand::Start(args)) => client::node(&args.remote, args.number, "start"),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    let command = CommandLine::parse().command;
+    let prints_json = command.prints_json();
+    match command.carry_out() {
+        Ok(Verdict::Good) => ExitCode::SUCCESS,
+        Ok(Verdict::Bad) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("crossdock: {error:#}");
-            let usage = error.downcast_ref::<UsageError>().is_some();
-            ExitCode::from(if usage { 2 } else { 1 })
+            // Whoever read our output may be gone; the exit code still says it.
+            let _ = writeln!(std::io::stderr(), "crossdock: {error:#}");
+            let usage = error.downcast_ref::<UsageError>();
+            if prints_json {
+                let mut value = serde_json::json!({"error": format!("{error:#}")});
+                if let Some((line, column)) = usage.and_then(|usage| usage.place) {
+                    value["line"] = line.into();
+                    value["column"] = column.into();
+                }
+                let _ = format::print_json(&value);
+            }
+            ExitCode::from(if usage.is_some() { 2 } else { 1 })
         }
+    }
+}
+
+/// What a command that was carried out found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing to complain about: exit code 0.
+    Good,
+    /// Damage, which it has printed: exit code 1.
+    Bad,
+}
+
+impl Command {
+    /// Whether what it prints is for programs.
+    fn prints_json(&self) -> bool {
+        match self {
+            Self::Up(_) => false,
+            Self::Status(remote) | Self::Scrub(remote) => remote.json,
+            Self::Config(ConfigCommand::Check { json, .. }) => *json,
+            Self::Fsck(args) => args.json,
+            Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
+        }
+    }
+
+    fn carry_out(self) -> anyhow::Result<Verdict> {
+        match self {
+            Self::Up(flags) => up::run(&flags)?,
+            Self::Status(remote) => client::status(&remote)?,
+            Self::Config(ConfigCommand::Check { file, json }) => config::check(&file, json)?,
+            Self::Scrub(remote) => return client::scrub(&remote),
+            Self::Fsck(args) => return offline::fsck(&args.node, args.full, args.json),
+            Self::Node(NodeCommand::Stop(args)) => client::node(&args.remote, args.number, "stop")?,
+            Self::Node(NodeCommand::Start(args)) => {
+                client::node(&args.remote, args.number, "start")?
+            }
+        }
+        Ok(Verdict::Good)
     }
 }
 

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+use crate::format;
 
 /// The flags of `crossdock up`; a key of the file has the flag's name with `_`.
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
@@ -121,11 +124,15 @@ pub(crate) struct Settings {
 
 /// The command line or the file asks for something that cannot be: exit code 2.
 #[derive(Debug)]
-pub(crate) struct UsageError(pub(crate) String);
+pub(crate) struct UsageError {
+    what: String,
+    /// Line and column of the file, counted from 1.
+    pub(crate) place: Option<(usize, usize)>,
+}
 
 impl fmt::Display for UsageError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+        formatter.write_str(&self.what)
     }
 }
 
@@ -164,7 +171,11 @@ impl Flags {
             ));
         }
         let settings = Settings {
-            data: self.data.clone().or(file.data).unwrap_or_else(|| PathBuf::from("crossdock-data")),
+            data: self
+                .data
+                .clone()
+                .or(file.data)
+                .unwrap_or_else(|| PathBuf::from("crossdock-data")),
             nodes: self.nodes.or(file.nodes),
             size: self.size.or(file.size).map(|size| size.0),
             replicas: self.replicas.or(file.replicas),
@@ -172,8 +183,15 @@ impl Flags {
             nfs: both(self.nfs, file.nfs).unwrap_or_else(|| loopback(2049)),
             admin: both(self.admin, file.admin).unwrap_or_else(|| loopback(7070)),
             io: self.io.or(file.io).unwrap_or(Io::Auto),
-            log_format: self.log_format.or(file.log_format).unwrap_or(LogFormat::Human),
-            log: self.log.clone().or(file.log).unwrap_or_else(|| "info".to_owned()),
+            log_format: self
+                .log_format
+                .or(file.log_format)
+                .unwrap_or(LogFormat::Human),
+            log: self
+                .log
+                .clone()
+                .or(file.log)
+                .unwrap_or_else(|| "info".to_owned()),
         };
         settings.check()?;
         Ok(settings)
@@ -184,13 +202,21 @@ impl Settings {
     fn check(&self) -> anyhow::Result<()> {
         let nodes = self.nodes.unwrap_or(NODES_DEFAULT);
         if nodes == 0 || nodes > NODES_MAX {
-            return Err(usage(format!("nodes must be 1 to {NODES_MAX}, not {nodes}")));
+            return Err(usage(format!(
+                "nodes must be 1 to {NODES_MAX}, not {nodes}"
+            )));
         }
         if let Some(replicas) = self.replicas
             && (replicas == 0 || (self.nodes.is_some() && replicas > nodes) || replicas > NODES_MAX)
         {
             return Err(usage(format!(
                 "replicas must be 1 to the number of nodes ({nodes}), not {replicas}"
+            )));
+        }
+        if let Err(error) = EnvFilter::try_new(&self.log) {
+            return Err(usage(format!(
+                "the log filter {:?} is not valid ({error}); try `info` or `crossdock=debug`",
+                self.log
             )));
         }
         Ok(())
@@ -200,24 +226,39 @@ impl Settings {
 /// `crossdock config check FILE`: what is wrong, with line and column, or what
 /// the file means.
 pub(crate) fn check(path: &Path, json: bool) -> anyhow::Result<()> {
-    let settings = Flags { config: Some(path.to_owned()), ..Flags::default() }.settle()?;
+    let settings = Flags {
+        config: Some(path.to_owned()),
+        ..Flags::default()
+    }
+    .settle()?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&settings)?);
-    } else {
-        println!("{} is valid. crossdock up --config {} means:", path.display(), path.display());
-        if let serde_json::Value::Object(keys) = serde_json::to_value(&settings)? {
-            for (key, value) in keys {
-                println!("  {key:<11} {}", if value.is_null() { "(default)".into() } else { value });
-            }
+        return format::print_json(&settings);
+    }
+    let mut text = format!(
+        "{0} is valid. crossdock up --config {0} means:\n",
+        path.display()
+    );
+    if let serde_json::Value::Object(keys) = serde_json::to_value(&settings)? {
+        for (key, value) in keys {
+            let value = if value.is_null() {
+                "(default)".to_owned()
+            } else {
+                value.to_string()
+            };
+            text += &format!("  {key:<11} {value}\n");
         }
     }
-    Ok(())
+    Ok(format::print(&text)?)
 }
 
 fn read(path: &Path) -> anyhow::Result<Flags> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
-    parse(&text).map_err(|error| usage(format!("{}: {error}", path.display())))
+    parse(&text).map_err(|error| {
+        let what = format!("{}: {}", path.display(), error.to_string().trim_end());
+        let place = error.span().map(|span| place_of(&text, span.start));
+        anyhow::Error::new(UsageError { what, place })
+    })
 }
 
 /// The file's keys. Errors come with line, column and the line itself.
@@ -225,8 +266,18 @@ fn parse(text: &str) -> Result<Flags, toml::de::Error> {
     toml::from_str(text)
 }
 
-fn usage(message: String) -> anyhow::Error {
-    anyhow::Error::new(UsageError(message))
+/// Line and column of a byte, counted from 1 in characters.
+fn place_of(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+fn usage(what: String) -> anyhow::Error {
+    anyhow::Error::new(UsageError { what, place: None })
 }
 
 fn loopback(port: u16) -> Door {
@@ -306,18 +357,38 @@ mod tests {
     /// Goal: a wrong key or value is refused with its line and column.
     #[test]
     fn mistakes_are_shown_with_their_place() {
-        let unknown = parse("nodes = 4\nreplica = 2\n").map(|_| ()).map_err(|error| error.to_string());
+        let unknown = parse("nodes = 4\nreplica = 2\n")
+            .map(|_| ())
+            .map_err(|error| error.to_string());
         let message = unknown.expect_err("unknown key");
-        assert!(message.contains("line 2, column 1") && message.contains("replica"), "{message}");
-        let wrong = parse("nfs = \"localhost\"\n").map(|_| ()).map_err(|error| error.to_string());
+        assert!(
+            message.contains("line 2, column 1") && message.contains("replica"),
+            "{message}"
+        );
+        let wrong = parse("nfs = \"localhost\"\n")
+            .map(|_| ())
+            .map_err(|error| error.to_string());
         let message = wrong.expect_err("no address");
-        assert!(message.contains("line 1") && message.contains("127.0.0.1:2049"), "{message}");
+        assert!(
+            message.contains("line 1") && message.contains("127.0.0.1:2049"),
+            "{message}"
+        );
+    }
+
+    /// Goal: programs get line and column as numbers, of characters and from 1.
+    #[test]
+    fn places_are_counted_from_one() {
+        assert_eq!(place_of("a = 1\nbc = 2\n", 6), (2, 1));
+        assert_eq!(place_of("a = \"\u{e4}\" x", 8), (1, 8));
     }
 
     /// Goal: doors that are not built are refused, `off` is accepted.
     #[test]
     fn doors_not_built_are_refused() {
-        let flags = |door| Flags { http: Some(door), ..Flags::default() };
+        let flags = |door| Flags {
+            http: Some(door),
+            ..Flags::default()
+        };
         assert!(flags(Door::Off).settle().is_ok());
         let error = flags(loopback(80)).settle().expect_err("not built");
         assert!(error.downcast_ref::<UsageError>().is_some(), "exit code 2");

@@ -35,7 +35,7 @@ pub(crate) struct DataDirectory {
     /// Bytes of data that each node may hold.
     pub(crate) node_capacity_bytes: u64,
     /// Whether the nodes lie on more than one device.
-    pub(crate) several_devices: bool,
+    pub(crate) has_several_devices: bool,
 }
 
 /// Opens the data directory, or makes a new one.
@@ -52,7 +52,8 @@ pub(crate) fn open(settings: &Settings) -> anyhow::Result<DataDirectory> {
         )
     })?;
     let path = directory.join("registry");
-    let disk = FileBlockingDisk::open_or_create(&path).map_err(|error| explain(error, directory))?;
+    let disk =
+        FileBlockingDisk::open_or_create(&path).map_err(|error| explain(error, directory))?;
     let registry = match Embedded::open(Box::new(disk)) {
         Ok(registry) => {
             check_against(settings, registry.state())?;
@@ -62,17 +63,18 @@ pub(crate) fn open(settings: &Settings) -> anyhow::Result<DataDirectory> {
             refuse_if_nodes_exist(directory)?;
             check_room(settings)?;
             let state = fresh_state(settings)?;
-            let disk =
-                FileBlockingDisk::open_or_create(&path).map_err(|error| explain(error, directory))?;
+            let disk = FileBlockingDisk::open_or_create(&path)
+                .map_err(|error| explain(error, directory))?;
             Embedded::create(Box::new(disk), state).context("cannot write the registry")?
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("the registry {} cannot be read", path.display()));
+            return Err(error)
+                .with_context(|| format!("the registry {} cannot be read", path.display()));
         }
     };
     let count = u64::try_from(registry.state().nodes.len())?;
     let node_directories = node_directories(directory, count)?;
-    let several_devices = several_devices(&node_directories)?;
+    let has_several_devices = several_devices(&node_directories)?;
     let capacity_bytes = match settings.size {
         Some(size) => size,
         None => file_system(directory)?.total_bytes / 100 * FILE_SYSTEM_SHARE_PERCENT,
@@ -81,14 +83,20 @@ pub(crate) fn open(settings: &Settings) -> anyhow::Result<DataDirectory> {
         registry,
         node_directories,
         node_capacity_bytes: capacity_bytes / count,
-        several_devices,
+        has_several_devices,
     })
 }
 
 /// Opens or makes journal and data file of the node in `directory`.
 pub(crate) fn open_disks(directory: &Path) -> anyhow::Result<(DiskFile, DiskFile)> {
-    let journal = OpenOptions { length_bytes: JOURNAL_BYTES, prewrite: true };
-    let data = OpenOptions { length_bytes: 0, prewrite: false };
+    let journal = OpenOptions {
+        length_bytes: JOURNAL_BYTES,
+        prewrite: true,
+    };
+    let data = OpenOptions {
+        length_bytes: 0,
+        prewrite: false,
+    };
     let open = |name: &str, options| {
         DiskFile::open_or_create(&directory.join(name), options)
             .map_err(|error| explain(error, directory))
@@ -118,9 +126,15 @@ fn random_bytes<const N: usize>() -> anyhow::Result<[u8; N]> {
 fn fresh_state(settings: &Settings) -> anyhow::Result<State> {
     let nodes = settings.nodes.unwrap_or(NODES_DEFAULT);
     let replicas = settings.replicas.unwrap_or(1);
-    let ids = (0..nodes).map(|_| random_u64()).collect::<anyhow::Result<Vec<u64>>>()?;
+    let ids = (0..nodes)
+        .map(|_| random_u64())
+        .collect::<anyhow::Result<Vec<u64>>>()?;
     let directories = node_directories(&settings.data, u64::from(nodes))?;
-    let site_replicas = if several_devices(&directories)? { replicas.max(2) } else { replicas };
+    let site_replicas = if several_devices(&directories)? {
+        replicas.max(2)
+    } else {
+        replicas
+    };
     Ok(State::fresh(
         random_u64()?,
         random_u64()?,
@@ -203,8 +217,12 @@ struct FileSystem {
 }
 
 fn file_system(directory: &Path) -> anyhow::Result<FileSystem> {
-    let stat = rustix::fs::statvfs(directory)
-        .with_context(|| format!("cannot ask the file system of {} for its size", directory.display()))?;
+    let stat = rustix::fs::statvfs(directory).with_context(|| {
+        format!(
+            "cannot ask the file system of {} for its size",
+            directory.display()
+        )
+    })?;
     Ok(FileSystem {
         total_bytes: stat.f_blocks * stat.f_frsize,
         available_bytes: stat.f_bavail * stat.f_frsize,
@@ -220,7 +238,8 @@ fn explain(error: crossdock_disk::OpenError, directory: &Path) -> anyhow::Error 
         crossdock_disk::OpenError::Io { source, .. }
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
-            "run as a user who owns the data directory, or choose another one with --data".to_owned()
+            "run as a user who owns the data directory, or choose another one with --data"
+                .to_owned()
         }
         crossdock_disk::OpenError::Io { source, .. }
             if source.kind() == std::io::ErrorKind::StorageFull =>
@@ -229,7 +248,8 @@ fn explain(error: crossdock_disk::OpenError, directory: &Path) -> anyhow::Error 
         }
         _ => "the data directory is not usable as it is".to_owned(),
     };
-    anyhow::Error::new(error).context(advice)
+    // Its text has the cause in it already.
+    anyhow::anyhow!("{error}").context(advice)
 }
 
 /// Bytes of all read caches: as configured, or a quarter of the memory that
@@ -237,8 +257,17 @@ fn explain(error: crossdock_disk::OpenError, directory: &Path) -> anyhow::Error 
 pub(crate) fn cache_bytes(settings: &Settings) -> anyhow::Result<usize> {
     let quarter = || -> Option<u64> {
         let machine = fs::read_to_string("/proc/meminfo").ok()?;
-        let total_kib: u64 = machine.lines().next()?.split_whitespace().nth(1)?.parse().ok()?;
-        let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+        let total_kib: u64 = machine
+            .lines()
+            .next()?
+            .split_whitespace()
+            .nth(1)?
+            .parse()
+            .ok()?;
+        let limits = [
+            "/sys/fs/cgroup/memory.max",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        ];
         let limit = limits
             .iter()
             .filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())

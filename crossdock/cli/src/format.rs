@@ -1,4 +1,26 @@
-//! Numbers for people.
+//! What is printed: numbers for people, JSON for programs.
+
+use std::io::{self, ErrorKind, Write};
+
+use serde::Serialize;
+
+/// Prints to standard output. A reader that has seen enough and left, like
+/// `head`, is no error.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
+
+/// Prints `value` as indented JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    Ok(print(&format!(
+        "{}\n",
+        serde_json::to_string_pretty(value)?
+    ))?)
+}
 
 /// Bytes with a binary unit: `1.5 GiB`.
 pub(crate) fn bytes(number: u64) -> String {
@@ -9,13 +31,22 @@ pub(crate) fn bytes(number: u64) -> String {
         scaled /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{number} B") } else { format!("{scaled:.1} {}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{number} B")
+    } else {
+        format!("{scaled:.1} {}", UNITS[unit])
+    }
 }
 
 /// Columns that line up: the first row is the head.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {
@@ -37,8 +68,14 @@ mod tests {
     /// Goal: columns line up whatever they hold.
     #[test]
     fn tables_line_up() {
-        let rows = [vec!["a".to_owned(), "bb".to_owned()], vec!["ccc".to_owned(), "d".to_owned()]];
+        let rows = [
+            vec!["a".to_owned(), "bb".to_owned()],
+            vec!["ccc".to_owned(), "d".to_owned()],
+        ];
         assert_eq!(table(&rows), "a    bb\nccc  d\n");
-        assert_eq!((bytes(1023), bytes(1536 << 20)), ("1023 B".to_owned(), "1.5 GiB".to_owned()));
+        assert_eq!(
+            (bytes(1023), bytes(1536 << 20)),
+            ("1023 B".to_owned(), "1.5 GiB".to_owned())
+        );
     }
 }

@@ -5,12 +5,21 @@ use std::time::Duration;
 use crossdock_admin::{Answer, DoorStatus, NodeStatus, Refusal, ScrubStatus, Status};
 use crossdock_host::{Host, NodeFigures, NodeState};
 
+/// What the host itself does not know about where it runs.
+pub(crate) struct Surroundings {
+    /// How disks and sockets are driven.
+    pub(crate) io: &'static str,
+    /// The doors that answer.
+    pub(crate) doors: Vec<DoorStatus>,
+    /// Whether the nodes lie on more than one device.
+    pub(crate) has_several_devices: bool,
+}
+
 /// What `GET /v1/status` answers.
 pub(crate) fn status(
     host: &Host,
+    surroundings: &Surroundings,
     uptime: Duration,
-    io: &str,
-    doors: &[DoorStatus],
     connections: usize,
 ) -> Answer {
     let figures = host.status();
@@ -19,11 +28,11 @@ pub(crate) fn status(
         ensemble: format!("{:016x}", figures.ensemble),
         volume: format!("{:016x}", figures.volume),
         uptime_seconds: uptime.as_secs(),
-        io: io.to_owned(),
+        io: surroundings.io.to_owned(),
         replicas: figures.replicas,
         site_replicas: figures.site_replicas,
-        warnings: warnings(figures.site_replicas, &figures.nodes),
-        doors: doors.to_vec(),
+        warnings: warnings(surroundings, figures.site_replicas, &figures.nodes),
+        doors: surroundings.doors.clone(),
         nodes: figures.nodes.iter().map(node).collect(),
         table_epoch: figures.table_epoch,
         files: figures.files,
@@ -35,7 +44,12 @@ pub(crate) fn status(
 /// What `GET /v1/scrub` answers.
 pub(crate) fn scrub(host: &Host) -> Answer {
     let progress = host.scrub_progress();
-    let allocated: u64 = host.status().nodes.iter().map(|node| node.store.allocated_bytes).sum();
+    let allocated: u64 = host
+        .status()
+        .nodes
+        .iter()
+        .map(|node| node.store.allocated_bytes)
+        .sum();
     json(&ScrubStatus {
         running: progress.running,
         blocks_checked: progress.blocks_checked,
@@ -44,10 +58,12 @@ pub(crate) fn scrub(host: &Host) -> Answer {
     })
 }
 
-fn warnings(site_replicas: u32, nodes: &[NodeFigures]) -> Vec<String> {
+fn warnings(surroundings: &Surroundings, site_replicas: u32, nodes: &[NodeFigures]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if site_replicas < 2 {
+    if !surroundings.has_several_devices {
         warnings.push("not redundant: all nodes on one device".to_owned());
+    } else if site_replicas < 2 {
+        warnings.push("not redundant: one copy of the site logs".to_owned());
     }
     for node in nodes {
         match &node.state {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use crossdock_admin::{Answer, Command, Control, DoorStatus, Refusal};
+use crossdock_admin::{Answer, Command, Control, Refusal};
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, NodeSettings};
 use crossdock_net::{
     ConnectionId, DiskId, Driver, Event, ListenerId, Receiver, Sender, SocketId, now,
@@ -22,7 +22,7 @@ use tracing::{error, info, warn};
 
 use crate::config::Settings;
 use crate::data::{self, DataDirectory};
-use crate::report;
+use crate::report::{self, Surroundings};
 
 /// Answers of index threads that wait for the data thread.
 const INDEX_REPLIES_MAX: usize = 4096;
@@ -60,7 +60,6 @@ impl Control for RemoteControl {
 pub(crate) struct Shell {
     host: Host,
     driver: Driver,
-    settings: Settings,
     node_directories: Vec<std::path::PathBuf>,
     nodes: BTreeMap<u32, NodeShell>,
     disks: BTreeMap<DiskId, (u32, StoreDisk)>,
@@ -77,8 +76,9 @@ pub(crate) struct Shell {
     started: Time,
     stop_by: Option<Time>,
     is_quiet: bool,
-    io: &'static str,
-    doors: Vec<DoorStatus>,
+    surroundings: Surroundings,
+    /// The CPUs of all threads but this one, once it has one of its own.
+    other_cpus: Vec<usize>,
     failure: Option<String>,
 }
 
@@ -103,8 +103,7 @@ impl Shell {
         driver: Driver,
         nfs: Option<(ListenerId, SocketId)>,
         orders: Receiver<Order>,
-        io: &'static str,
-        doors: Vec<DoorStatus>,
+        surroundings: Surroundings,
     ) -> anyhow::Result<Self> {
         let count = directory.node_directories.len();
         let host = Host::new(HostConfig {
@@ -117,11 +116,11 @@ impl Shell {
             instance: data::random_u64()?,
         })
         .context("cannot write the registry")?;
-        let (index_sender, index_replies) = crossdock_net::channel(INDEX_REPLIES_MAX, driver.waker());
+        let (index_sender, index_replies) =
+            crossdock_net::channel(INDEX_REPLIES_MAX, driver.waker());
         let mut shell = Self {
             host,
             driver,
-            settings: settings.clone(),
             node_directories: directory.node_directories,
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
@@ -137,8 +136,8 @@ impl Shell {
             started: now(),
             stop_by: None,
             is_quiet: false,
-            io,
-            doors,
+            surroundings,
+            other_cpus: Vec::new(),
             failure: None,
         };
         for (number, directory) in (0..).zip(shell.node_directories.clone()) {
@@ -159,6 +158,22 @@ impl Shell {
             self.turn()?;
         }
         Ok(())
+    }
+
+    /// Gives this thread a CPU of its own, the last one: caches stay warm, and
+    /// interrupts mostly go to the first. Threads that were started before may
+    /// run on all of them.
+    pub(crate) fn pin(&mut self) {
+        let pinned = crossdock_net::allowed_cpus().and_then(|cpus| {
+            if let [_, .., last] = cpus[..] {
+                crossdock_net::pin_thread(last)?;
+                self.other_cpus = cpus;
+            }
+            Ok(())
+        });
+        if let Err(error) = pinned {
+            warn!(%error, "the data thread has no CPU of its own");
+        }
     }
 
     /// Turns the loop until a stop was ordered and everything is quiet.
@@ -185,8 +200,13 @@ impl Shell {
         if self.is_quiet {
             return Ok(());
         }
-        let until = [self.host.poll_timeout(), self.stop_by].into_iter().flatten().min();
-        self.driver.wait(until).context("the event loop has failed")?;
+        let until = [self.host.poll_timeout(), self.stop_by]
+            .into_iter()
+            .flatten()
+            .min();
+        self.driver
+            .wait(until)
+            .context("the event loop has failed")?;
         while let Some(event) = self.driver.next_event() {
             self.take_event(event);
         }
@@ -203,7 +223,9 @@ impl Shell {
 
     fn take_event(&mut self, event: Event) {
         match event {
-            Event::Accepted { connection, peer, .. } => {
+            Event::Accepted {
+                connection, peer, ..
+            } => {
                 self.connections_total += 1;
                 let name = ConnId(self.connections_total);
                 self.connections.insert(name, connection);
@@ -212,8 +234,11 @@ impl Shell {
             }
             Event::Received { connection, bytes } => self.take_received(connection, bytes),
             Event::Filled { .. } | Event::Timeout => {}
-            // The peer has sent its last request; replies may still go out.
-            Event::PeerDone { connection } => self.driver.close(connection),
+            Event::PeerDone { connection } => {
+                if let Some(&name) = self.names.get(&connection) {
+                    self.give(HostInput::Door(NfsInput::PeerDone(name)));
+                }
+            }
             Event::Writable { .. } => {} // See `tell_sent`.
             Event::Closed { connection, .. } => {
                 if let Some(name) = self.names.remove(&connection) {
@@ -234,7 +259,11 @@ impl Shell {
                     if node.index.is_some() {
                         let boot = node.boot;
                         let input = StoreInput::Disk(disk, completion);
-                        self.give(HostInput::Store { number, boot, input });
+                        self.give(HostInput::Store {
+                            number,
+                            boot,
+                            input,
+                        });
                     }
                 }
             }
@@ -247,7 +276,10 @@ impl Shell {
     fn tell_sent(&mut self) {
         let mut gone = Vec::new();
         for (&name, unsent_bytes) in &mut self.unsent {
-            let queued = self.connections.get(&name).map_or(0, |&id| self.driver.queued_bytes(id));
+            let queued = self
+                .connections
+                .get(&name)
+                .map_or(0, |&id| self.driver.queued_bytes(id));
             if queued < *unsent_bytes {
                 gone.push((name, *unsent_bytes - queued));
                 *unsent_bytes = queued;
@@ -268,7 +300,11 @@ impl Shell {
     fn take_woken(&mut self) {
         while let Some((number, boot, reply)) = self.index_replies.try_receive() {
             let input = StoreInput::Index(reply);
-            self.give(HostInput::Store { number, boot, input });
+            self.give(HostInput::Store {
+                number,
+                boot,
+                input,
+            });
         }
         while let Some(order) = self.orders.try_receive() {
             match order {
@@ -286,7 +322,11 @@ impl Shell {
         while let Some(effect) = self.host.poll_effect() {
             match effect {
                 HostEffect::Door(effect) => self.take_door_effect(effect),
-                HostEffect::Disk { number, disk, request } => {
+                HostEffect::Disk {
+                    number,
+                    disk,
+                    request,
+                } => {
                     if let Some(node) = self.nodes.get_mut(&number) {
                         node.in_flight += 1;
                         let id = match disk {
@@ -297,15 +337,19 @@ impl Shell {
                     }
                 }
                 HostEffect::Index { number, request } => {
-                    if let Some(index) = self.nodes.get(&number).and_then(|node| node.index.as_ref()) {
+                    if let Some(index) =
+                        self.nodes.get(&number).and_then(|node| node.index.as_ref())
+                    {
                         // The thread ends only after its sender is gone from here.
                         let _ = index.send(request);
                     }
                 }
                 HostEffect::NodeOpened { number, result } => match result {
                     Ok(()) => info!(node = number, "node serves"),
-                    Err(reason) if self.host.is_ready() => error!(node = number, %reason, "node failed"),
-                    Err(reason) => self.failure = Some(format!("node {number}: {reason}")),
+                    Err(reason) if self.host.is_ready() => {
+                        error!(node = number, %reason, "node failed")
+                    }
+                    Err(reason) => self.failure = Some(self.describe_failure(number, &reason)),
                 },
                 HostEffect::Warning(what) => warn!("{what}"),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
@@ -340,6 +384,16 @@ impl Shell {
         }
     }
 
+    fn describe_failure(&self, number: u32, reason: &str) -> String {
+        let directory = usize::try_from(number)
+            .ok()
+            .and_then(|number| self.node_directories.get(number));
+        let directory = directory
+            .map(|directory| directory.display().to_string())
+            .unwrap_or_default();
+        format!("node {number} in {directory} cannot be opened: {reason}")
+    }
+
     fn on_connection(&mut self, name: &ConnId, act: fn(&mut Driver, ConnectionId)) {
         if let Some(&connection) = self.connections.get(name) {
             act(&mut self.driver, connection);
@@ -369,15 +423,19 @@ impl Shell {
         match command {
             Command::Status => {
                 let uptime = now().since(self.started);
-                report::status(&self.host, uptime, self.io, &self.doors, self.names.len())
+                report::status(&self.host, &self.surroundings, uptime, self.names.len())
             }
             Command::ScrubStatus => report::scrub(&self.host),
             Command::ScrubStart => {
-                self.host.start_scrub(now(), wall_time()).map_err(Refusal::Conflict)?;
+                self.host
+                    .start_scrub(now(), wall_time())
+                    .map_err(Refusal::Conflict)?;
                 report::scrub(&self.host)
             }
             Command::NodeStop(number) => {
-                self.host.stop_node(now(), wall_time(), number).map_err(Refusal::Conflict)?;
+                self.host
+                    .stop_node(now(), wall_time(), number)
+                    .map_err(Refusal::Conflict)?;
                 if let Some(node) = self.nodes.get_mut(&number) {
                     node.index = None;
                     info!(node = number, "node stopped");
@@ -397,8 +455,14 @@ impl Shell {
     /// Opens a node's files.
     fn add_node(&mut self, number: u32, directory: &std::path::Path) -> anyhow::Result<()> {
         let (journal, data) = data::open_disks(directory)?;
-        let journal = self.driver.add_disk(journal).context("cannot serve the journal")?;
-        let data = self.driver.add_disk(data).context("cannot serve the data file")?;
+        let journal = self
+            .driver
+            .add_disk(journal)
+            .context("cannot serve the journal")?;
+        let data = self
+            .driver
+            .add_disk(data)
+            .context("cannot serve the data file")?;
         self.disks.insert(journal, (number, StoreDisk::Journal));
         self.disks.insert(data, (number, StoreDisk::Data));
         let node = NodeShell {
@@ -423,7 +487,9 @@ impl Shell {
             .filter(|(_, node)| node.starts && node.in_flight == 0)
             .map(|(&number, _)| number)
             .collect();
-        ready.into_iter().try_for_each(|number| self.start_node(number))
+        ready
+            .into_iter()
+            .try_for_each(|number| self.start_node(number))
     }
 
     fn start_node(&mut self, number: u32) -> anyhow::Result<()> {
@@ -446,7 +512,9 @@ impl Shell {
             node.index_thread = Some(thread);
         }
         let incarnation = data::random_u64()?;
-        self.host.start_node(now(), wall_time(), number, boot, incarnation).map_err(anyhow::Error::msg)
+        self.host
+            .start_node(now(), wall_time(), number, boot, incarnation)
+            .map_err(anyhow::Error::msg)
     }
 
     /// The index of a node on a thread of its own: redb is never on the path of
@@ -457,21 +525,31 @@ impl Shell {
         boot: Boot,
         disk: crossdock_disk::FileBlockingDisk,
     ) -> anyhow::Result<(mpsc::Sender<IndexRequest>, thread::JoinHandle<()>)> {
-        let mut index = Index::open(Box::new(disk)).with_context(|| format!("the index of node {number}"))?;
+        let mut index =
+            Index::open(Box::new(disk)).with_context(|| format!("the index of node {number}"))?;
         let (requests, received) = mpsc::channel();
         let replies = self.index_sender.clone();
-        let thread = thread::Builder::new().name(format!("index-{number}")).spawn(move || {
-            while let Ok(request) = received.recv() {
-                if replies.send((number, boot, index.handle(request))).is_err() {
-                    return;
+        let cpus = self.other_cpus.clone();
+        let thread = thread::Builder::new()
+            .name(format!("index-{number}"))
+            .spawn(move || {
+                if !cpus.is_empty() {
+                    // Without it the index shares our CPU: slower, not wrong.
+                    let _ = crossdock_net::allow_cpus(&cpus);
                 }
-            }
-        })?;
+                while let Ok(request) = received.recv() {
+                    if replies.send((number, boot, index.handle(request))).is_err() {
+                        return;
+                    }
+                }
+            })?;
         Ok((requests, thread))
     }
 }
 
 fn wall_time() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     WallTime(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }

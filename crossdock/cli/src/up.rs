@@ -1,40 +1,57 @@
 //! `crossdock up`: everything in one process.
 
-use std::io::Write;
+use std::io::{ErrorKind, IsTerminal};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use crossdock_admin::DoorStatus;
 use crossdock_net::{Driver, KernelChoice, Options, Started};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::config::{Door, Flags, Io, LogFormat, Settings};
 use crate::data;
+use crate::format;
+use crate::report::Surroundings;
 use crate::shell::{Order, RemoteControl, Shell};
 
 /// Commands of other threads that wait for the data thread.
 const ORDERS_MAX: usize = 64;
 
+/// Open files that are enough for all clients and disks.
+const DESCRIPTORS_WANTED: u64 = 16_384;
+
 /// Runs until SIGINT or SIGTERM.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let settings = flags.settle()?;
     start_logging(&settings)?;
+    raise_descriptor_limit();
     let directory = data::open(&settings)?;
-    let Started { mut driver, fallback } = start_driver(&settings)?;
+    let Started {
+        mut driver,
+        fallback,
+    } = start_driver(&settings)?;
     if let Some(reason) = &fallback {
         warn!(%reason, "io_uring is not available: disks are driven by a thread pool, which is slower");
     }
-    let io = if fallback.is_some() || settings.io == Io::Threads { "threads" } else { "io_uring" };
+    let io = if fallback.is_some() || settings.io == Io::Threads {
+        "threads"
+    } else {
+        "io_uring"
+    };
     let mut doors = Vec::new();
     let mut nfs = None;
     if let Door::At(address) = settings.nfs {
-        let (listener, address) = driver.listen(address).map_err(|error| port_advice(error, "nfs", address))?;
-        let (socket, _) =
-            driver.bind_datagram(address).map_err(|error| port_advice(error, "nfs", address))?;
+        let (listener, address) = driver
+            .listen(address)
+            .map_err(|error| port_advice(error, "nfs", address))?;
+        let (socket, _) = driver
+            .bind_datagram(address)
+            .map_err(|error| port_advice(error, "nfs", address))?;
         nfs = Some((listener, socket));
         doors.push(door("nfs", address));
     }
@@ -42,19 +59,26 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let orders = Arc::new(orders);
     let mut admin = None;
     if let Door::At(address) = settings.admin {
-        let listener = std::net::TcpListener::bind(address).with_context(|| {
-            format!("cannot listen on {address}; choose another address with --admin, or --admin off")
+        let listener = std::net::TcpListener::bind(address).map_err(|source| {
+            let error = crossdock_net::NetError::Listen { address, source };
+            port_advice(error, "admin", address)
         })?;
         doors.push(door("admin", listener.local_addr()?));
         admin = Some(listener);
     }
     stop_on_signals(Arc::clone(&orders))?;
-    let mut shell = Shell::start(&settings, directory, driver, nfs, received, io, doors.clone())?;
+    let surroundings = Surroundings {
+        io,
+        doors: doors.clone(),
+        has_several_devices: directory.has_several_devices,
+    };
+    let mut shell = Shell::start(&settings, directory, driver, nfs, received, surroundings)?;
     shell.run_until_ready()?;
     if let Some(listener) = admin {
         crossdock_admin::serve(listener, Arc::new(RemoteControl::new(orders)))
             .context("cannot start the admin API")?;
     }
+    shell.pin();
     announce(&doors)?;
     info!(data = %settings.data.display(), io, "ready");
     shell.run()
@@ -63,17 +87,18 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 /// The contract with scripts: one line when every door answers, then one line
 /// per door.
 fn announce(doors: &[DoorStatus]) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "crossdock ready")?;
-    for door in doors {
-        writeln!(out, "{} {}", door.name, door.address)?;
-    }
-    out.flush()?;
-    Ok(())
+    let lines: String = doors
+        .iter()
+        .map(|door| format!("{} {}\n", door.name, door.address))
+        .collect();
+    Ok(format::print(&format!("crossdock ready\n{lines}"))?)
 }
 
 fn door(name: &str, address: SocketAddr) -> DoorStatus {
-    DoorStatus { name: name.to_owned(), address: address.to_string() }
+    DoorStatus {
+        name: name.to_owned(),
+        address: address.to_string(),
+    }
 }
 
 fn start_driver(settings: &Settings) -> anyhow::Result<Started> {
@@ -82,15 +107,30 @@ fn start_driver(settings: &Settings) -> anyhow::Result<Started> {
         Io::Uring => KernelChoice::Ring,
         Io::Threads => KernelChoice::Epoll,
     };
-    let options = Options { kernel, ..Options::default() };
+    let options = Options {
+        kernel,
+        ..Options::default()
+    };
     Driver::start(options).context(
         "cannot start the event loop; with --io uring the kernel must allow io_uring, --io auto falls back to threads",
     )
 }
 
 fn port_advice(error: crossdock_net::NetError, door: &str, address: SocketAddr) -> anyhow::Error {
-    anyhow::Error::new(error).context(format!(
-        "the {door} door cannot use {address}; if another server has the port, stop it or choose another address with --{door} (port 0 picks a free one); ports below 1024 need root"
+    let crossdock_net::NetError::Listen { source, .. } = error else {
+        return anyhow::Error::new(error).context(format!("the {door} door at {address}"));
+    };
+    let advice = match source.kind() {
+        ErrorKind::AddrInUse => format!(
+            "another program has the port: stop it, or choose another address with --{door} (port 0 picks a free one)"
+        ),
+        ErrorKind::PermissionDenied => {
+            format!("ports below 1024 need root: choose another one with --{door}")
+        }
+        _ => format!("choose another address with --{door}"),
+    };
+    anyhow::Error::new(source).context(format!(
+        "the {door} door cannot listen on {address}; {advice}"
     ))
 }
 
@@ -98,23 +138,51 @@ fn port_advice(error: crossdock_net::NetError, door: &str, address: SocketAddr) 
 /// ends it at once.
 fn stop_on_signals(orders: Arc<crossdock_net::Sender<Order>>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for (count, _) in signals.forever().enumerate() {
-            if count > 0 || orders.try_send(Order::Stop).is_err() {
-                std::process::exit(1);
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for (count, _) in signals.forever().enumerate() {
+                if count > 0 || orders.try_send(Order::Stop).is_err() {
+                    std::process::exit(1);
+                }
             }
-        }
-    })?;
+        })?;
     Ok(())
 }
 
+/// Each client takes a descriptor; the usual soft limit of 1,024 is less than
+/// the door serves.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit
+        .maximum
+        .unwrap_or(DESCRIPTORS_WANTED)
+        .min(DESCRIPTORS_WANTED);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum,
+        };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            warn!(%error, "cannot raise the limit of open files; with many clients, raise it (ulimit -n)");
+        }
+    }
+}
+
 fn start_logging(settings: &Settings) -> anyhow::Result<()> {
-    let Ok(filter) = tracing_subscriber::EnvFilter::try_new(&settings.log) else {
-        bail!("the log filter {:?} is not valid; try `info` or `crossdock=debug`", settings.log);
-    };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter = tracing_subscriber::EnvFilter::try_new(&settings.log).context("the log filter")?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // A reader of the log that went away must not end the server.
+        .log_internal_errors(false);
     match settings.log_format {
-        LogFormat::Human => builder.with_target(false).init(),
+        LogFormat::Human => {
+            builder
+                .with_target(false)
+                .with_ansi(std::io::stderr().is_terminal())
+                .init();
+        }
         LogFormat::Json => builder.json().init(),
     }
     Ok(())

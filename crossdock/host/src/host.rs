@@ -101,6 +101,7 @@ pub struct Host {
     pub(crate) is_ready: bool,
     pub(crate) drain: Drain,
     pub(crate) requests: u64,
+    pub(crate) tool_replies: VecDeque<NodeReply>,
     instance: u64,
 }
 
@@ -143,6 +144,7 @@ impl Host {
             is_ready: false,
             drain: Drain::Serving,
             requests: 0,
+            tool_replies: VecDeque::new(),
             instance,
         })
     }
@@ -150,7 +152,7 @@ impl Host {
     /// Takes one input and carries all messages that follow from it.
     pub fn handle(&mut self, now: Time, wall: WallTime, input: HostInput) {
         match input {
-            HostInput::Door(input) => self.queue.push_back(Message::ToDoor(input)),
+            HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
             HostInput::Store {
                 number,
                 boot,
@@ -198,15 +200,15 @@ impl Host {
     pub(crate) fn pump(&mut self, now: Time, wall: WallTime) {
         while let Some(message) = self.queue.pop_front() {
             match message {
-                Message::ToNode(id, input) => {
+                Message::Node(id, input) => {
                     if let Some(input) = self.hold(id, input) {
                         self.run_node(now, id, input);
                     }
                 }
-                Message::ToSite(id, input) => self.run_site(now, wall, id, input),
-                Message::ToRouter(input) => self.run_router(now, input),
-                Message::ToDoor(input) => self.run_door(now, input),
-                Message::ToHost(answer) => self.step_equalize(Some(answer)),
+                Message::Site(id, input) => self.run_site(now, wall, id, input),
+                Message::Router(input) => self.run_router(now, input),
+                Message::Door(input) => self.run_door(now, input),
+                Message::Host(answer) => self.step_equalize(Some(answer)),
             }
         }
     }
@@ -274,7 +276,7 @@ impl Host {
                     changes,
                     more_after,
                 };
-                self.queue.push_back(Message::ToHost(answer));
+                self.queue.push_back(Message::Host(answer));
             }
             NodeEffect::Quiet => self.take_quiet(id),
         }
@@ -290,9 +292,9 @@ impl Host {
                 }
                 RouterEffect::CancelNode(node, id) => {
                     let from = crossdock_server::Party::Router;
-                    Some(Message::ToNode(node, NodeInput::Cancel { from, id }))
+                    Some(Message::Node(node, NodeInput::Cancel { from, id }))
                 }
-                RouterEffect::Reply(routed) => Some(Message::ToDoor(NfsInput::Reply(routed))),
+                RouterEffect::Reply(routed) => Some(Message::Door(NfsInput::Reply(routed))),
             });
         }
     }
@@ -304,11 +306,11 @@ impl Host {
                 NfsEffect::Router(call) => {
                     self.requests += 1;
                     self.queue
-                        .push_back(Message::ToRouter(RouterInput::Request(call)));
+                        .push_back(Message::Router(RouterInput::Request(call)));
                 }
                 NfsEffect::Withdraw(id) => {
                     self.queue
-                        .push_back(Message::ToRouter(RouterInput::Withdraw(id)));
+                        .push_back(Message::Router(RouterInput::Withdraw(id)));
                 }
                 effect => self.effects.push_back(HostEffect::Door(effect)),
             }
@@ -324,18 +326,17 @@ impl Host {
                 .is_some_and(|due| due <= now)
             {
                 let input = NodeInput::Store(StoreInput::Timeout);
-                self.queue.push_back(Message::ToNode(slot.id, input));
+                self.queue.push_back(Message::Node(slot.id, input));
             }
         }
         for (&id, site) in &self.sites {
             if site.poll_timeout().is_some_and(|due| due <= now) {
                 self.queue
-                    .push_back(Message::ToSite(id, crossdock_site::SiteInput::Timeout));
+                    .push_back(Message::Site(id, crossdock_site::SiteInput::Timeout));
             }
         }
         if self.router.poll_timeout().is_some_and(|due| due <= now) {
-            self.queue
-                .push_back(Message::ToRouter(RouterInput::Timeout));
+            self.queue.push_back(Message::Router(RouterInput::Timeout));
         }
         if self.is_ready && self.space_due <= now {
             self.tell_space(now);
@@ -348,15 +349,15 @@ impl Host {
         for (&id, slot) in &self.nodes {
             if slot.node.is_some() {
                 let input = NodeInput::Table(Arc::clone(&self.table));
-                self.queue.push_back(Message::ToNode(id, input));
+                self.queue.push_back(Message::Node(id, input));
             }
         }
         for &id in self.sites.keys() {
             let input = crossdock_site::SiteInput::Table(Arc::clone(&self.table));
-            self.queue.push_back(Message::ToSite(id, input));
+            self.queue.push_back(Message::Site(id, input));
         }
         let input = RouterInput::Table(Arc::clone(&self.table));
-        self.queue.push_back(Message::ToRouter(input));
+        self.queue.push_back(Message::Router(input));
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crossdock_members::Change;
 use crossdock_names::{Incarnation, NodeId};
-use crossdock_peer::{NodeError, NodeReply};
-use crossdock_server::{Node, NodeInput};
+use crossdock_peer::{Call, NodeError, NodeReply, NodeRequest};
+use crossdock_server::{Node, NodeInput, Party};
 use crossdock_store::{ScrubReport, StoreConfig, StoreInput};
 use crossdock_types::{Time, WallTime};
 
@@ -267,6 +267,30 @@ impl Host {
         }
     }
 
+    /// Asks node `number` past all ordering, for tools that look at what each
+    /// node holds by itself; [`tool_reply`](Self::tool_reply) has the answer
+    /// under `id`, which is not 0.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn ask_node(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        number: u32,
+        call: Call<NodeRequest>,
+    ) -> Result<(), String> {
+        let id = self.slot(number)?.id;
+        self.queue.push_back(Message::call(id, Party::Host, call));
+        self.pump(now, wall);
+        Ok(())
+    }
+
+    /// The next answer to a tool.
+    pub fn tool_reply(&mut self) -> Option<NodeReply> {
+        self.tool_replies.pop_front()
+    }
+
     pub(crate) fn take_store(&mut self, number: u32, boot: Boot, input: StoreInput) {
         let slot = self
             .nodes
@@ -274,7 +298,7 @@ impl Host {
             .find(|slot| slot.number == number && slot.boot == boot);
         if let Some(slot) = slot {
             self.queue
-                .push_back(Message::ToNode(slot.id, NodeInput::Store(input)));
+                .push_back(Message::Node(slot.id, NodeInput::Store(input)));
         }
     }
 
@@ -320,7 +344,7 @@ impl Host {
                     blocks_max: SCRUB_STEP_BLOCKS,
                 };
                 self.queue
-                    .push_back(Message::ToNode(slot.id, NodeInput::Store(input)));
+                    .push_back(Message::Node(slot.id, NodeInput::Store(input)));
                 return;
             }
             self.scrub.left.remove(0);
@@ -349,7 +373,7 @@ impl Host {
             self.drain = Drain::Nodes;
             for slot in self.nodes.values().filter(|slot| slot.node.is_some()) {
                 let input = NodeInput::Store(StoreInput::Drain);
-                self.queue.push_back(Message::ToNode(slot.id, input));
+                self.queue.push_back(Message::Node(slot.id, input));
             }
             self.pump(now, wall);
         }

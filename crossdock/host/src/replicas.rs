@@ -7,14 +7,14 @@ use std::task::Poll;
 
 use crossdock_members::{Change, SetRecord};
 use crossdock_names::{Epoch, NodeId, ObjectClass, SetId, Version};
-use crossdock_peer::{Call, CallId};
+use crossdock_peer::Call;
 use crossdock_server::{NodeInput, Party};
 use crossdock_store::StoreInput;
 use crossdock_types::Time;
 
 use crate::equalize::{Answer, Equalize, Pair, Question};
 use crate::host::{Host, HostEffect};
-use crate::message::Message;
+use crate::message::{EQUALIZE_CALL, Message};
 use crate::nodes::NodeState;
 
 /// What the primary of a data set orders.
@@ -54,7 +54,7 @@ impl Replicas {
             .current
             .as_ref()
             .map(|current| &current.pair)
-            .or(self.planned.front());
+            .or_else(|| self.planned.front());
         pair.map(|pair| pair.set)
     }
 }
@@ -213,7 +213,7 @@ impl Host {
             let held = std::mem::take(&mut self.replicas.held);
             self.queue.extend(
                 held.into_iter()
-                    .map(|(node, input)| Message::ToNode(node, input)),
+                    .map(|(node, input)| Message::Node(node, input)),
             );
         }
     }
@@ -243,13 +243,13 @@ impl Host {
 
 fn message(question: Question) -> Message {
     match question {
-        Question::Changes { node, since, after } => Message::ToNode(
+        Question::Changes { node, since, after } => Message::Node(
             node,
             NodeInput::Store(StoreInput::ListChanges { since, after }),
         ),
         Question::Call { node, request } => {
             let call = Call {
-                id: CallId(0),
+                id: EQUALIZE_CALL,
                 deadline: Time(u64::MAX),
                 request: *request,
             };

@@ -152,7 +152,7 @@ impl Host {
         };
         for &id in self.sites.keys() {
             self.queue
-                .push_back(Message::ToSite(id, SiteInput::Space(usage)));
+                .push_back(Message::Site(id, SiteInput::Space(usage)));
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Connection {
     pub(crate) is_paused: bool,
     /// In the door's queue of those that wait for room.
     pub(crate) is_waiting: bool,
+    /// Its client sends no more calls; it ends when all have their replies.
+    pub(crate) is_peer_done: bool,
     /// Replies for the next send.
     pub(crate) outbox: Vec<Bytes>,
     /// Bytes of replies that are not gone yet.
@@ -37,6 +39,7 @@ impl Connection {
             callers: CallerCache::default(),
             is_paused: false,
             is_waiting: false,
+            is_peer_done: false,
             outbox: Vec::new(),
             unsent_bytes: 0,
             calls: 0,

@@ -143,6 +143,12 @@ impl NfsDoor {
                     self.after_room(now, id);
                 }
             }
+            NfsInput::PeerDone(id) => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.is_peer_done = true;
+                    self.close_if_done(now, id);
+                }
+            }
             NfsInput::Closed(id) => self.forget(now, id),
             NfsInput::Datagram(client, datagram) => {
                 // A full door drops it: the client sends it again.
@@ -235,6 +241,7 @@ impl NfsDoor {
             connection.is_paused = false;
             self.effects.push_back(NfsEffect::Resume(id));
         }
+        self.close_if_done(now, id);
     }
 
     /// Lets those go on that wait for room, in the order in which they began to
@@ -265,7 +272,18 @@ impl NfsDoor {
         }
     }
 
-    /// Ends a connection whose bytes make no sense; replies still go out.
+    /// Ends a connection whose client has sent its last call, once every call
+    /// has its reply.
+    fn close_if_done(&mut self, now: Time, id: ConnId) {
+        let is_done = |connection: &Connection| {
+            connection.is_peer_done && connection.calls == 0 && !connection.is_paused
+        };
+        if self.connections.get(&id).is_some_and(is_done) {
+            self.close(now, id);
+        }
+    }
+
+    /// Ends a connection; replies still go out.
     fn close(&mut self, now: Time, id: ConnId) {
         if let Some(connection) = self.connections.get_mut(&id)
             && !connection.outbox.is_empty()
@@ -326,7 +344,7 @@ impl NfsDoor {
                     then,
                     record: is_write.then(|| record.clone()),
                 };
-                if !self.take_over(&pending) {
+                if !self.take_over(now, &pending) {
                     self.count(&pending.origin, pending.bytes);
                     self.ask(now, pending, request);
                 }
@@ -340,7 +358,7 @@ impl NfsDoor {
     /// first one. Were both carried out, the first, if it had to wait for a
     /// holder, could land after the next write of the client and undo it
     /// (CONSISTENCY 3, history `late-write`).
-    fn take_over(&mut self, again: &Pending) -> bool {
+    fn take_over(&mut self, now: Time, again: &Pending) -> bool {
         if again.record.is_none() {
             return false; // Harmless, or recognised by the site.
         }
@@ -359,6 +377,9 @@ impl NfsDoor {
         );
         self.uncount(&old, bytes);
         self.count(&again.origin, bytes);
+        if let Origin::Stream(id, _) = old {
+            self.close_if_done(now, id);
+        }
         true
     }
 
@@ -538,7 +559,10 @@ impl NfsDoor {
         }
         self.uncount(&origin, pending.bytes);
         match origin {
-            Origin::Stream(id, _) => self.after_room(now, id),
+            Origin::Stream(id, _) => {
+                self.after_room(now, id);
+                self.close_if_done(now, id);
+            }
             Origin::Datagram(_) => self.wake_waiting(now),
         }
     }

@@ -76,6 +76,9 @@ pub enum NfsInput {
     Received(ConnId, Bytes),
     /// That many bytes of earlier [`NfsEffect::Send`]s are gone.
     Sent(ConnId, usize),
+    /// The client sends no more calls, but can still read: the door closes the
+    /// connection behind the last reply.
+    PeerDone(ConnId),
     /// The connection is over, whoever ended it.
     Closed(ConnId),
     /// A datagram has arrived.

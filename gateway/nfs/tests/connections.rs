@@ -123,6 +123,30 @@ fn strangers_are_refused() {
     assert!(bench.asked().is_empty());
 }
 
+/// Goal: a client that has sent its last call still gets every reply, and then
+/// the end of the connection; one that owes nothing is closed at once.
+#[test]
+fn half_closed_client_gets_its_replies() {
+    let mut bench = Bench::new(config());
+    bench.receive(join(&[null(1), getattr(2, FILE), read(3, 100)]));
+    assert_eq!(bare(&bench.reply()), ReplyHeader::success(1));
+    let calls = bench.asked();
+    bench.input(NfsInput::PeerDone(CONN));
+    assert!(bench.effects.is_empty(), "two calls are in progress");
+    for (call, is_last) in calls.iter().zip([false, true]) {
+        let refused = Err(crossdock_peer::SiteError::Io);
+        bench.answer(call.id, refused, file_cache());
+        assert_eq!(bench.replies().len(), 1);
+        let is_closed = matches!(bench.effects[..], [NfsEffect::Close(CONN)]);
+        assert_eq!(is_closed, is_last);
+    }
+    assert_eq!(bench.door.connections(), 0);
+
+    let mut bench = Bench::new(config());
+    bench.input(NfsInput::PeerDone(CONN));
+    assert!(matches!(bench.effects[..], [NfsEffect::Close(CONN)]));
+}
+
 /// Goal: what is not RPC ends the connection; earlier replies still go out first.
 #[test]
 fn nonsense_ends_the_connection() {

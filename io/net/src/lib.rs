@@ -33,5 +33,5 @@ pub use event::{
     CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,
     SendError, SocketId, Unsent,
 };
-pub use system::{allowed_cpus, now, pin_thread};
+pub use system::{allow_cpus, allowed_cpus, now, pin_thread};
 pub use wake::{Receiver, Refused, Sender, Waker, channel};

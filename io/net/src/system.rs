@@ -46,12 +46,21 @@ pub fn allowed_cpus() -> Result<Vec<usize>, NetError> {
 /// # Errors
 /// [`NetError::System`], also if the CPU is not among the [`allowed_cpus`].
 pub fn pin_thread(cpu: usize) -> Result<(), NetError> {
-    if cpu >= CpuSet::MAX_CPU {
+    allow_cpus(&[cpu])
+}
+
+/// Lets the calling thread, and the threads that it will start, run on `cpus`:
+/// how a thread gets away from the CPU to which the one that started it is pinned.
+///
+/// # Errors
+/// [`NetError::System`], also if none of them may be used.
+pub fn allow_cpus(cpus: &[usize]) -> Result<(), NetError> {
+    if cpus.iter().any(|&cpu| cpu >= CpuSet::MAX_CPU) {
         let source = io::ErrorKind::InvalidInput.into();
         return Err(NetError::system("pin a thread to that CPU")(source));
     }
     let mut set = CpuSet::new();
-    set.set(cpu);
+    cpus.iter().for_each(|&cpu| set.set(cpu));
     sched_setaffinity(None, &set)
         .map_err(io::Error::from)
         .map_err(NetError::system("pin a thread"))
@@ -145,6 +154,11 @@ mod tests {
             pin_thread(last).expect("to pin");
             assert_eq!(allowed_cpus().expect("a list"), [last]);
             assert!(pin_thread(usize::MAX).is_err());
+            let free = std::thread::spawn(move || {
+                allow_cpus(&cpus).expect("to be free again");
+                assert_eq!(allowed_cpus().expect("a list"), cpus);
+            });
+            free.join().expect("no panic");
         })
         .join()
         .expect("no panic");
