@@ -156,7 +156,7 @@ impl Site {
         }
         self.state.apply(&record, position);
         if let Some(small) = small {
-            self.accept_small(now, position, small);
+            self.accept_small(now, position, small, cells_in(&record));
         }
         after
     }
@@ -324,11 +324,26 @@ impl Site {
         }
     }
 
-    fn accept_small(&mut self, now: Time, position: Position, change: SmallChange) {
+    fn accept_small(
+        &mut self,
+        now: Time,
+        position: Position,
+        change: SmallChange,
+        cells: Vec<u64>,
+    ) {
         self.waits
             .small_changes
             .push_back((position, change.sequence));
         self.state.small.accept(&change);
-        self.write_backing(now, change.sequence, change.writes);
+        self.write_backing(now, change.sequence, change.writes, cells);
     }
+}
+
+/// Serials of the cells that a record sets.
+fn cells_in(record: &Record) -> Vec<u64> {
+    let cell = |change: &Change| match change {
+        Change::Directory(Mutation::PutCell(cell)) => Some(cell.serial),
+        _ => None,
+    };
+    record.changes.iter().filter_map(cell).collect()
 }

@@ -61,6 +61,9 @@ struct Making {
 struct Writing {
     outstanding: usize,
     failed: Option<SiteError>,
+    /// Serials of the cells in the record: replay drops them with it if the
+    /// change becomes void.
+    cells: Vec<u64>,
 }
 
 /// Inlined bytes that are moved to backing objects in one step.
@@ -127,12 +130,14 @@ impl Site {
         }
     }
 
-    /// Sends the backing writes of a change to every member.
+    /// Sends the backing writes of a change to every member; `cells` are the
+    /// serials of the cells that its record sets.
     pub(crate) fn write_backing(
         &mut self,
         now: Time,
         sequence: Sequence,
         writes: Vec<BackingWrite>,
+        cells: Vec<u64>,
     ) {
         if writes.is_empty() {
             return;
@@ -140,6 +145,7 @@ impl Site {
         let writing = Writing {
             outstanding: writes.len() * self.members.len(),
             failed: None,
+            cells,
         };
         self.small.writes.insert(sequence, writing);
         for write in writes {
@@ -545,14 +551,15 @@ impl Site {
         if writing.outstanding > 0 {
             return;
         }
-        let failed = writing.failed;
-        self.small.writes.remove(&sequence);
-        match failed {
+        let Some(writing) = self.small.writes.remove(&sequence) else {
+            return;
+        };
+        match writing.failed {
             None => {
                 self.state.small.written(sequence);
                 self.release_settled();
             }
-            Some(error) => self.void_small(now, wall, sequence, error),
+            Some(error) => self.void_small(now, wall, sequence, &writing.cells, error),
         }
         let parked = self.parked.remove(&sequence).unwrap_or_default();
         self.redo.extend(parked);
@@ -560,10 +567,25 @@ impl Site {
 
     /// Bytes of a change did not reach every member: takes the change back, and
     /// tells who waited for it.
-    fn void_small(&mut self, now: Time, wall: WallTime, sequence: Sequence, error: SiteError) {
+    ///
+    /// The attributes stay as they are in memory: others may have seen them, or
+    /// added to them since (a size that grew shows zeros). Replay drops the
+    /// change's record with the cells in it, so they are logged here again.
+    fn void_small(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        sequence: Sequence,
+        cells: &[u64],
+        error: SiteError,
+    ) {
         let replies = self.waits.take_voided(sequence);
         let change = self.state.small.plan_void(&[sequence]);
+        let cells = cells
+            .iter()
+            .filter_map(|&serial| self.state.directory.cell_of(serial).cloned());
         let draft = Draft {
+            mutations: cells.map(Mutation::PutCell).collect(),
             small: Some(change),
             ..Draft::default()
         };

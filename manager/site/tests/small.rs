@@ -4,7 +4,7 @@
 mod rig;
 
 use crossdock_names::NodeId;
-use crossdock_peer::Stability;
+use crossdock_peer::{SiteError, Stability};
 use crossdock_site::SiteLimits;
 
 use rig::{Node, Rig, plain, write};
@@ -57,4 +57,24 @@ fn a_replica_without_the_bytes_voids_the_write() {
     assert_eq!(report.voided, 1);
     node(&mut rig, 1).unreadable_small_files = false;
     assert_eq!(rig.read(file), vec![1; 20_000]);
+}
+
+/// Goal: a write that a node refuses is taken back, and the attributes are the
+/// same before and after a restart. (Memory once kept the size that the write
+/// had given, which replay dropped with the write.)
+#[test]
+fn a_write_that_was_taken_back_leaves_the_same_attributes_after_a_restart() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    rig.write(file, 0, &[1; 5000], Stability::Stable);
+    node(&mut rig, 2).no_space_for_small_files = true;
+    let reply = rig.ask(write(file, 2000, &[2; 20_000], Stability::Stable));
+    assert_eq!(reply.outcome, Err(SiteError::NoSpace));
+    let before = rig.attributes(file);
+    let content = rig.read(file);
+    assert_eq!(content[..5000], [1; 5000]);
+    assert!(content[5000..].iter().all(|&byte| byte == 0));
+    rig.restart();
+    assert_eq!(rig.attributes(file), before);
+    assert_eq!(rig.read(file), content);
 }
