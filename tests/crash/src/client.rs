@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -23,10 +23,10 @@ const CHUNK_BYTES: usize = 256 * 1024;
 const HEADER_BYTES: usize = 512;
 
 /// A call's number; it stays the same when the call is sent again.
-pub(crate) type Xid = u32;
+pub type Xid = u32;
 
 /// A connection to the server, with the root mounted.
-pub(crate) struct Client {
+pub struct Client {
     stream: TcpStream,
     reader: RecordReader,
     unread: Bytes,
@@ -37,7 +37,10 @@ pub(crate) struct Client {
 
 impl Client {
     /// Connects and mounts `/`.
-    pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The connection or the mount fails.
+    pub fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -56,30 +59,38 @@ impl Client {
     }
 
     /// The root directory.
-    pub(crate) const fn root(&self) -> HandleBuffer {
+    #[must_use]
+    pub const fn root(&self) -> HandleBuffer {
         self.root
     }
 
     /// Numbers the next calls from `xid` on: after a reconnect, the client goes
     /// on counting, or new calls would look like old ones sent again.
-    pub(crate) const fn count_from(&mut self, xid: Xid) {
+    pub const fn count_from(&mut self, xid: Xid) {
         self.xid = xid;
     }
 
     /// The number that the next call gets.
-    pub(crate) const fn next_xid(&self) -> Xid {
+    #[must_use]
+    pub const fn next_xid(&self) -> Xid {
         self.xid
     }
 
     /// Sends `call`; `None` if the connection is gone.
-    pub(crate) fn send(&mut self, call: &Call<'_>) -> Result<Option<Xid>> {
+    ///
+    /// # Errors
+    /// The connection fails in another way than by its end.
+    pub fn send(&mut self, call: &Call<'_>) -> Result<Option<Xid>> {
         let xid = self.xid;
         self.xid = self.xid.wrapping_add(1);
         Ok(self.send_again(xid, call)?.then_some(xid))
     }
 
     /// Sends a call under the number that it had before; `false` if the connection is gone.
-    pub(crate) fn send_again(&mut self, xid: Xid, call: &Call<'_>) -> Result<bool> {
+    ///
+    /// # Errors
+    /// The connection fails in another way than by its end.
+    pub fn send_again(&mut self, xid: Xid, call: &Call<'_>) -> Result<bool> {
         let procedure = call.procedure();
         self.outstanding.insert(xid, procedure);
         let number = procedure.number();
@@ -93,7 +104,10 @@ impl Client {
 
     /// The next reply, in whatever order the server answers; `None` once the
     /// connection is gone.
-    pub(crate) fn receive(&mut self) -> Result<Option<(Xid, Reply)>> {
+    ///
+    /// # Errors
+    /// The server is silent for too long, or what it says is no reply.
+    pub fn receive(&mut self) -> Result<Option<(Xid, Reply)>> {
         let Some(record) = self.receive_record()? else {
             return Ok(None);
         };
@@ -107,16 +121,30 @@ impl Client {
     }
 
     /// Sends `call` and waits for its reply; nothing else is outstanding.
-    pub(crate) fn call(&mut self, call: &Call<'_>) -> Result<Reply> {
+    ///
+    /// # Errors
+    /// Those of sending and receiving, or the connection is gone.
+    pub fn call(&mut self, call: &Call<'_>) -> Result<Reply> {
         let xid = self.send(call)?.context("the connection is gone")?;
         self.receive_only(xid)
     }
 
     /// Waits for the reply to `xid`, the only outstanding call.
-    pub(crate) fn receive_only(&mut self, xid: Xid) -> Result<Reply> {
+    ///
+    /// # Errors
+    /// Those of [`receive`](Self::receive), the end of the connection, or another reply.
+    pub fn receive_only(&mut self, xid: Xid) -> Result<Reply> {
         let (answered, reply) = self.receive()?.context("the connection is gone")?;
         ensure!(answered == xid, "a reply to another call");
         Ok(reply)
+    }
+
+    /// Tells the server that no more calls come; replies still do.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn finish_sending(&self) -> Result<()> {
+        Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
     fn mount(&mut self) -> Result<HandleBuffer> {

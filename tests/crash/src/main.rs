@@ -11,7 +11,6 @@
 //! Prints the seed; `--seed` repeats the same calls (not the same timing: the
 //! server is a real process).
 
-mod client;
 mod random;
 mod server;
 mod verify;
@@ -24,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use client::Client;
+use crossdock_tests_crash::client::Client;
 use random::Random;
 use server::Server;
 use witness::Witness;

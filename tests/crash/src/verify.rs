@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use crossdock_nfs3::call::{self, Call};
 use crossdock_nfs3::{CookieVerifier, HandleBuffer, Location, Name, Reply, SetAttributes, Status};
 
-use crate::client::Client;
 use crate::random::Random;
 use crate::witness::{CELL_BYTES, Cell, FileNumber, Operation, Place, Witness, fill};
 use crate::writer::{location, send};
+use crossdock_tests_crash::client::Client;
 
 /// Directories that the names are in.
 const DIRECTORIES: usize = 3;

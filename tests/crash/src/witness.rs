@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crossdock_nfs3::call::StableHow;
 use crossdock_nfs3::{HandleBuffer, Reply, Status, WriteVerifier, reply};
 
-use crate::client::Xid;
 use crate::random::mix;
+use crossdock_tests_crash::client::Xid;
 
 /// Bytes of a cell: the smallest piece that is written.
 pub(crate) const CELL_BYTES: usize = 512;
