@@ -65,7 +65,8 @@ pub struct SiteLimits {
     pub held_max: usize,
     /// Attribute changes that are not logged yet; beyond it they are logged.
     pub volatile_max: usize,
-    /// After which time they are logged in any case.
+    /// After which time they are logged in any case; also how long freed space
+    /// of small files waits for a record that lets it be reused.
     pub volatile_patience: Duration,
 }
 

@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `site.rs` | the machine: inputs, effects, order of work |
 //! | `names.rs`, `content.rs`, `small.rs` | operations on names, on bulk content, on small files |
+//! | `small_space.rs` | moves inlined bytes, lets freed space be reused |
 //! | `commit.rs` | one operation becomes one record; replies wait for it |
 //! | `record.rs`, `replies.rs` | layout of records and of remembered replies |
 //! | `log.rs`, `calls.rs` | appends to the log objects; node calls with retries |
@@ -38,6 +39,7 @@ mod replay;
 mod replies;
 mod site;
 mod small;
+mod small_space;
 mod state;
 
 pub use config::{SiteConfig, SiteLimits};

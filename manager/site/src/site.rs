@@ -186,13 +186,10 @@ impl Site {
     /// When to call [`handle`](Self::handle) with [`SiteInput::Timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        let volatile = self
-            .volatile_since
-            .map(|since| since + self.config.limits.volatile_patience);
-        [self.calls.next_wake(), volatile]
-            .into_iter()
-            .flatten()
-            .min()
+        let patience = self.config.limits.volatile_patience;
+        let waits = self.volatile_since.into_iter().chain(self.small.mark_since);
+        let due = waits.map(|since| since + patience);
+        due.chain(self.calls.next_wake()).min()
     }
 
     /// Whether requests are being answered.
@@ -488,6 +485,7 @@ impl Site {
             self.log_volatile(now, wall);
         }
         self.flush_small(now, wall);
+        self.mark_small_when_idle(now, wall);
         self.advance_checkpoint(now, wall);
     }
 

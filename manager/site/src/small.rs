@@ -28,7 +28,9 @@ pub(crate) struct SmallWork {
     made: BTreeSet<ObjectId>,
     making: BTreeMap<ObjectId, Making>,
     writes: BTreeMap<Sequence, Writing>,
-    flushing: bool,
+    pub(crate) flushing: bool,
+    /// Since when a mark would let freed space be reused.
+    pub(crate) mark_since: Option<Time>,
 }
 
 /// Reads of backing objects, and what they are for.
@@ -44,7 +46,7 @@ struct ReadTask {
 }
 
 #[derive(Debug)]
-enum Job {
+pub(crate) enum Job {
     Read(Call<SiteRequest>, ReadPlan, bool),
     Change(Call<SiteRequest>, Fetched),
     Flush(Fetched),
@@ -65,9 +67,6 @@ struct Writing {
     /// change becomes void.
     cells: Vec<u64>,
 }
-
-/// Inlined bytes that are moved to backing objects in one step.
-const FLUSH_BYTES_MAX: usize = 256 << 10;
 
 impl Site {
     pub(crate) fn read_small(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
@@ -120,14 +119,6 @@ impl Site {
             },
         };
         self.reply_content(&call, &shape, Ok(answer), after);
-    }
-
-    /// Moves inlined bytes to backing objects, when there are enough.
-    pub(crate) fn flush_small(&mut self, now: Time, wall: WallTime) {
-        let due = !self.small.flushing && self.state.small.flush_is_due();
-        if due && self.log_mut().has_room_for_flush() {
-            self.plan_flush(now, wall, &Fetched::new());
-        }
     }
 
     /// Sends the backing writes of a change to every member; `cells` are the
@@ -360,7 +351,7 @@ impl Site {
         self.commit(now, wall, draft)
     }
 
-    fn start_reads(
+    pub(crate) fn start_reads(
         &mut self,
         now: Time,
         wall: WallTime,
@@ -466,41 +457,6 @@ impl Site {
         });
         let after = After::default().and_sequence(plan.after);
         self.reply_content(call, &shape, outcome, after);
-    }
-
-    fn plan_flush(&mut self, now: Time, wall: WallTime, fetched: &Fetched) {
-        let version = self.next_version();
-        let plan = self
-            .state
-            .small
-            .plan_flush(version, FLUSH_BYTES_MAX, fetched);
-        match plan {
-            Ok(Plan::Change(change)) => {
-                let draft = Draft {
-                    small: Some(change),
-                    ..Draft::default()
-                };
-                self.commit(now, wall, draft);
-            }
-            Ok(Plan::Fetch { reads, ticket }) => {
-                self.small.flushing = true;
-                let job = Job::Flush(fetched.clone());
-                self.start_reads(now, wall, job, reads, Some(ticket));
-            }
-            // Nothing to move now; or freed space is held until a mark.
-            Ok(Plan::Done { .. } | Plan::Wait(_)) | Err(_) => self.mark_small(now, wall),
-        }
-    }
-
-    /// Lets freed backing space be reused.
-    fn mark_small(&mut self, now: Time, wall: WallTime) {
-        if let Some(mark) = self.state.small.plan_mark() {
-            let draft = Draft {
-                small: Some(mark),
-                ..Draft::default()
-            };
-            self.commit(now, wall, draft);
-        }
     }
 
     fn make_backing(&mut self, now: Time, object: ObjectId) {

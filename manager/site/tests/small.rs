@@ -3,9 +3,12 @@
 
 mod rig;
 
-use crossdock_names::NodeId;
+use std::time::Duration;
+
+use crossdock_names::{NodeId, SiteId};
 use crossdock_peer::{SiteError, Stability};
 use crossdock_site::SiteLimits;
+use crossdock_smallfile::SmallFilesConfig;
 
 use rig::{Node, Rig, plain, write};
 
@@ -77,4 +80,50 @@ fn a_write_that_was_taken_back_leaves_the_same_attributes_after_a_restart() {
     rig.restart();
     assert_eq!(rig.attributes(file), before);
     assert_eq!(rig.read(file), content);
+}
+
+/// A site whose backing space takes two files of 64 KiB, and is full.
+fn full_rig() -> Rig {
+    let mut rig = Rig::with_small_files(SmallFilesConfig {
+        object_bytes_max: 128 << 10,
+        backing_bytes_max: 128 << 10,
+        ..SmallFilesConfig::new(SiteId(0))
+    });
+    for name in ["a", "b"] {
+        let file = rig.create(name);
+        rig.write(file, 0, &[1; 64 << 10], Stability::Stable);
+    }
+    rig
+}
+
+/// Goal: where space was freed and nothing else happens, it can be used after
+/// a while.
+#[test]
+fn freed_space_comes_back_to_an_idle_site() {
+    let mut rig = full_rig();
+    assert_eq!(rig.remove("a").outcome.err(), None);
+    let file = rig.create("c");
+    assert_eq!(rig.site.small_files().space().free_bytes, 0);
+    let wake = rig.site.poll_timeout().expect("it wants to be woken");
+    assert!(wake <= rig.now + Duration::from_secs(5));
+    rig.pass(Duration::from_secs(6));
+    assert_eq!(rig.site.small_files().space().free_bytes, 64 << 10);
+    rig.write(file, 0, &[3; 64 << 10], Stability::Stable);
+    rig.restart();
+    assert_eq!(rig.read(file), [3; 64 << 10]);
+}
+
+/// Goal: a write that finds no space but what was just freed is told to try
+/// again, and finds it then.
+#[test]
+fn a_write_that_waits_for_freed_space_finds_it() {
+    let mut rig = full_rig();
+    assert_eq!(rig.remove("a").outcome.err(), None);
+    let file = rig.create("c");
+    let again = write(file, 0, &[3; 64 << 10], Stability::Stable);
+    let reply = rig.ask(again.clone());
+    assert_eq!(reply.outcome, Err(SiteError::Busy));
+    assert!(rig.ask(again).outcome.is_ok());
+    let reply = rig.ask(write(file, 0, &[4; 64 << 10], Stability::Stable));
+    assert_eq!(reply.outcome, Err(SiteError::NoSpace));
 }

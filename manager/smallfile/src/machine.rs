@@ -293,6 +293,19 @@ impl SmallFiles {
         Ok(())
     }
 
+    /// Whether a record appended now would let more be reused than those
+    /// appended so far will: a site that is idle then logs
+    /// [`plan_mark`](Self::plan_mark).
+    #[must_use]
+    pub fn mark_helps(&self) -> bool {
+        // In the order in which they were freed.
+        let marked = self
+            .pending
+            .partition_point(|free| free.freed_by < self.marked_below);
+        let next = self.pending.get(marked);
+        next.is_some_and(|free| free.freed_by < self.written_below())
+    }
+
     /// The bounds in force.
     #[must_use]
     pub const fn config(&self) -> &SmallFilesConfig {
@@ -321,17 +334,6 @@ impl SmallFiles {
 
     pub(crate) fn has_pending_space(&self) -> bool {
         !self.pending.is_empty()
-    }
-
-    /// Whether a record appended now would let more be reused than those
-    /// appended so far will.
-    pub(crate) fn mark_helps(&self) -> bool {
-        let below = self.written_below();
-        let freed_by = self.pending.iter().map(|free| free.freed_by);
-        self.marked_below < below
-            && freed_by
-                .into_iter()
-                .any(|by| (self.marked_below..below).contains(&by))
     }
 
     /// The one way in which durable state changes. `live` is the change that

@@ -16,6 +16,7 @@ use crossdock_peer::{
     Stability,
 };
 use crossdock_site::{OpenError, OpenReport, Site, SiteConfig, SiteEffect, SiteInput, SiteLimits};
+use crossdock_smallfile::SmallFilesConfig;
 use crossdock_types::{Payload, Time, WallTime};
 
 pub(crate) const ROOT: FileRef = FileRef {
@@ -207,6 +208,8 @@ pub(crate) struct Rig {
     pub(crate) now: Time,
     pub(crate) wall: WallTime,
     pub(crate) limits: SiteLimits,
+    /// Bounds of the small files from the next opening on.
+    pub(crate) small_files: SmallFilesConfig,
     pub(crate) to_nodes: VecDeque<(NodeId, Call<NodeRequest>)>,
     pub(crate) replies: BTreeMap<CallId, SiteReply>,
     pub(crate) opened: Option<Result<OpenReport, OpenError>>,
@@ -228,11 +231,23 @@ impl Rig {
     }
 
     pub(crate) fn unopened(limits: SiteLimits) -> Self {
+        Self::begin(limits, SmallFilesConfig::new(SiteId(0)))
+    }
+
+    /// A new volume whose site is open, with other bounds of small files.
+    pub(crate) fn with_small_files(small_files: SmallFilesConfig) -> Self {
+        let mut rig = Self::begin(SiteLimits::default(), small_files);
+        rig.run();
+        rig.old = true;
+        rig
+    }
+
+    fn begin(limits: SiteLimits, small_files: SmallFilesConfig) -> Self {
         let nodes: BTreeMap<NodeId, Node> = (1..=3)
             .map(|number| (NodeId(number), Node::default()))
             .collect();
         let table = table();
-        let config = config(&table, limits, true);
+        let config = config(&table, limits, small_files, true);
         let now = Time::from_secs(1);
         Self {
             site: Site::open(now, config, Arc::new(table.clone())),
@@ -241,6 +256,7 @@ impl Rig {
             now,
             wall: WallTime::from_parts(1_800_000_000, 0),
             limits,
+            small_files,
             to_nodes: VecDeque::new(),
             replies: BTreeMap::new(),
             opened: None,
@@ -358,7 +374,7 @@ impl Rig {
         let site = &mut self.table.sites[0];
         site.epoch = Epoch(site.epoch.0 + 1);
         self.table.epoch = Epoch(self.table.epoch.0 + 1);
-        let config = config(&self.table, self.limits, !self.old);
+        let config = config(&self.table, self.limits, self.small_files, !self.old);
         self.site = Site::open(self.now, config, Arc::new(self.table.clone()));
         self.collect();
     }
@@ -522,11 +538,17 @@ fn table() -> RoutingTable {
     }
 }
 
-fn config(table: &RoutingTable, limits: SiteLimits, new_volume: bool) -> SiteConfig {
+fn config(
+    table: &RoutingTable,
+    limits: SiteLimits,
+    small_files: SmallFilesConfig,
+    new_volume: bool,
+) -> SiteConfig {
     let site = SiteId(0);
     let epoch = table.site(site).expect("a site").epoch;
     SiteConfig {
         limits,
+        small_files,
         new_volume,
         ..SiteConfig::new(site, VolumeId(0xfeed), epoch)
     }
