@@ -238,20 +238,25 @@ impl Store {
         // An append that goes to new runs is recorded when it is on the disk;
         // one behind it must not be recorded before.
         self.need_landed(id)?;
+        let length = payload.len() as u64;
+        // One device write and one flush, also for large ones.
+        let mut inline_max = self.journal.frame_bytes_max() / 4;
         if self.object(id).is_none() {
-            self.need_journal(SMALL_RECORDS_BYTES)?;
-            let version = Version::first_of(fence);
-            self.record_create(id, 0, Bytes::new(), version);
+            // Everything that can refuse the bytes comes before the object is made.
+            inline_max *= 2;
+            self.need_memory(length)?;
+            self.need_space(id, length.div_ceil(BLOCK) + 1)?;
+            self.need_journal(length + 2 * SMALL_RECORDS_BYTES)?;
+            self.record_create(id, 0, Bytes::new(), Version::first_of(fence));
         }
-        let size_bytes = offset + payload.len() as u64;
+        let size_bytes = offset + length;
         self.write(NewWrite {
             object: *id,
             offset,
             payload: payload.clone(),
             version: version.next().max(Version::first_of(fence).next()),
             is_stable: true,
-            // One device write and one flush, also for large ones.
-            inline_max: self.journal.frame_bytes_max() / 4,
+            inline_max,
             reply: (call, NodeAnswer::End { size_bytes }),
         })?;
         self.raise_fence(id, fence);

@@ -26,6 +26,10 @@ const FLIGHTS_MAX: usize = 16;
 /// Objects that are looked at in one step.
 const OBJECTS_PER_STEP: usize = 64;
 
+/// How often a step looks for what it can start: halving 256 blocks to one
+/// takes 8.
+const ROUNDS_PER_STEP: usize = 16;
+
 /// Windows whose runs are freed in one step.
 const REAP_WINDOWS: usize = 16;
 
@@ -80,7 +84,21 @@ impl Store {
             self.settling.target = Some(self.journal.last());
             self.settling.queue = self.overlaid.iter().copied().collect();
         }
-        self.place_merged();
+        // What needs no read is merged at once; nobody would call again for it.
+        for _ in 0..ROUNDS_PER_STEP {
+            self.settle_some();
+            if !self.place_merged() {
+                break;
+            }
+        }
+        if self.settling.queue.is_empty() {
+            self.settling.target = None;
+            self.settling.is_wanted = false;
+            self.checkpoint.is_wanted = true;
+        }
+    }
+
+    fn settle_some(&mut self) {
         for _ in 0..OBJECTS_PER_STEP.min(self.settling.queue.len()) {
             if self.settling.flights >= FLIGHTS_MAX {
                 return;
@@ -96,11 +114,6 @@ impl Store {
                     self.settling.queue.push_back(id);
                 }
             }
-        }
-        if self.settling.queue.is_empty() {
-            self.settling.target = None;
-            self.settling.is_wanted = false;
-            self.checkpoint.is_wanted = true;
         }
     }
 
@@ -239,8 +252,10 @@ impl Store {
         flight.stage = Stage::Placing(buffer.freeze());
     }
 
-    /// Finds places for flights that are merged.
-    fn place_merged(&mut self) {
+    /// Finds places for flights that are merged. True if some are on their way,
+    /// or were given up to be tried in smaller parts.
+    fn place_merged(&mut self) -> bool {
+        let mut is_moving = false;
         let is_merged = |flight: &Flight| matches!(flight.stage, Stage::Placing(_));
         let merged: Vec<u64> = (self.flights.iter())
             .filter(|(_, flight)| is_merged(flight))
@@ -270,6 +285,7 @@ impl Store {
                     }
                     self.settling.flights += 1;
                     self.launch(flight, vec![data]);
+                    is_moving = true;
                 }
                 Err(Hold::Load(wanted)) => {
                     self.load(*wanted);
@@ -279,9 +295,11 @@ impl Store {
                     // Less at a time finds its place in what is reserved.
                     self.settling.blocks_max = (self.settling.blocks_max / 2).max(1);
                     self.take_flight(number);
+                    is_moving = true;
                 }
             }
         }
+        is_moving
     }
 
     fn take_flight(&mut self, number: u64) -> Option<Flight> {

@@ -209,7 +209,8 @@ impl Store {
             .count() as u64
     }
 
-    fn need_memory(&mut self, length: u64) -> Result<(), Hold> {
+    /// Room for so many bytes in memory.
+    pub(crate) fn need_memory(&mut self, length: u64) -> Result<(), Hold> {
         let dirty = self.dirty_bytes();
         let limit = self.config.dirty_bytes_max as u64;
         let is_full = dirty > 0 && dirty + length > limit;
