@@ -369,7 +369,7 @@ impl Host {
             ids.into_iter().for_each(|id| self.drain_site(id));
             self.pump(now, wall);
         }
-        if self.drain == Drain::Sites && self.sites.values().all(crossdock_site::Site::is_idle) {
+        if self.drain == Drain::Sites && self.sites.values().all(crossdock_site::Site::is_settled) {
             self.drain = Drain::Nodes;
             for slot in self.nodes.values().filter(|slot| slot.node.is_some()) {
                 let input = NodeInput::Store(StoreInput::Drain);

@@ -167,7 +167,7 @@ impl Site {
         let logged = durable.is_some_and(|durable| after.position <= durable);
         match after
             .sequence
-            .filter(|&sequence| !self.is_settled(sequence))
+            .filter(|&sequence| !self.has_settled(sequence))
         {
             None if logged => self.effects.push_back(SiteEffect::Reply(reply)),
             unsettled => {
@@ -221,7 +221,7 @@ impl Site {
         let mut next = self.waits.held_for_bytes.keys().next().copied();
         while let Some((sequence, _)) = next {
             let all = (sequence, 0)..=(sequence, u64::MAX);
-            if self.is_settled(sequence) {
+            if self.has_settled(sequence) {
                 let keys: Vec<_> = self
                     .waits
                     .held_for_bytes
@@ -250,7 +250,7 @@ impl Site {
             .copied()
             .filter(|&serial| {
                 let after = self.waits.of(serial);
-                let bytes = after.sequence.is_none_or(|own| self.is_settled(own));
+                let bytes = after.sequence.is_none_or(|own| self.has_settled(own));
                 after.position <= durable && bytes
             })
             .collect();
@@ -309,7 +309,7 @@ impl Site {
         self.effects.push_back(SiteEffect::Reply(reply));
     }
 
-    fn is_settled(&self, sequence: Sequence) -> bool {
+    fn has_settled(&self, sequence: Sequence) -> bool {
         // What was taken back is not shown any more; who waited was told.
         self.state.small.standing(sequence) != Standing::Pending
     }

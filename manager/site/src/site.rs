@@ -198,16 +198,24 @@ impl Site {
         matches!(self.phase, Phase::Serving)
     }
 
-    /// Whether everything is durable and nothing is under way: a graceful stop
-    /// waits for it.
+    /// Whether everything is durable and nothing is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.is_serving()
-            && self.log.as_ref().is_some_and(SiteLog::is_idle)
-            && self.volatile.is_empty()
-            && self.waits.held() == 0
-            && self.state.intentions.len() == 0
-            && self.checkpoint.is_none()
+        self.is_serving() && self.is_settled() && self.state.intentions.len() == 0
+    }
+
+    /// Whether everything is durable: a graceful stop waits for it, after
+    /// [`settle`](Self::settle). Open intentions do not count: they are in the
+    /// log, the next opening drives them on, and a node that one of them needs
+    /// may be away for long. A site that does not serve has nothing to settle.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.is_serving()
+            || self.log.as_ref().is_some_and(SiteLog::is_idle)
+                && self.volatile.is_empty()
+                && self.waits.held() == 0
+                && !self.small.is_writing()
+                && self.checkpoint.is_none()
     }
 
     /// The names and attributes, for reports and tests.

@@ -68,6 +68,13 @@ struct Writing {
     cells: Vec<u64>,
 }
 
+impl SmallWork {
+    /// Whether bytes are on their way to backing objects.
+    pub(crate) fn is_writing(&self) -> bool {
+        !self.writes.is_empty()
+    }
+}
+
 impl Site {
     pub(crate) fn read_small(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
         match self.plan_read(&call) {

@@ -614,3 +614,29 @@ fn inlined_bytes_are_moved_to_backing_objects() {
         assert_eq!(rig.read(file), vec![byte; 4000]);
     }
 }
+
+/// Goal: a graceful stop waits for the log, not for a node that is away: what
+/// it still has to do is in the log, and done after the next opening.
+#[test]
+fn a_node_that_is_away_does_not_hold_up_a_stop() {
+    let mut rig = rig();
+    let file = rig.create("big");
+    rig.ask(open_write(file, 1 << 20));
+    rig.nodes.get_mut(&NodeId(3)).expect("3").down = true;
+    assert_eq!(rig.remove("big").outcome, Ok(SiteAnswer::Done));
+    let other = rig.create("other");
+    rig.ask(push(other, 70_000, 0, Stability::Unstable));
+    assert!(!rig.site.is_settled(), "the attributes are in memory only");
+    rig.site.settle(rig.now, rig.wall);
+    rig.collect();
+    assert!(!rig.site.is_settled(), "they are on their way to the log");
+    rig.run();
+    assert!(rig.site.is_settled());
+    assert!(!rig.site.is_idle(), "a column is left");
+    assert_eq!(rig.columns().len(), 1);
+    rig.nodes.get_mut(&NodeId(3)).expect("3").down = false;
+    rig.restart();
+    assert_eq!(rig.attributes(other).size_bytes, 70_000);
+    assert_eq!(rig.columns(), []);
+    assert!(rig.site.is_idle());
+}
