@@ -272,6 +272,12 @@ impl Store {
             };
             self.waiting.count -= parked.calls.len();
             while let Some(call) = parked.calls.pop_front() {
+                // The one before may wait for room now: this one stays behind it.
+                if is_change(&call.request) && self.waiting.has_stalled() {
+                    self.waiting.stalled.push_back(call);
+                    self.waiting.count += 1;
+                    continue;
+                }
                 self.attempt(call);
                 if let Some(again) = self.waiting.parked.get_mut(&id) {
                     // The others wait behind it as before.
