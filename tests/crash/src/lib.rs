@@ -1,0 +1,3 @@
+//! What other test programs share with the kill -9 loop: its NFS client.
+
+pub mod client;
