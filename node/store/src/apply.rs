@@ -117,7 +117,10 @@ impl Store {
             } => {
                 let end = offset.saturating_add(length);
                 object.overlay.remove(offset, end, stamp);
-                let [head, tail] = partial_blocks(offset, end.min(size));
+                // Up to the end of the last block: what lies behind the object's
+                // end in it stays zeros.
+                let last = size.next_multiple_of(BLOCK);
+                let [head, tail] = partial_blocks(offset, end.min(last));
                 for (from, to) in [head, tail].into_iter().flatten() {
                     let zeros = Piece::zeros(to - from, stamp, version);
                     object.overlay.insert(from, zeros.at(position));
