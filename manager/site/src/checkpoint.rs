@@ -6,6 +6,12 @@
 //! again, in order. The trailer, which alone makes a checkpoint valid, is
 //! written only when the log is durable beyond everything that a chunk may
 //! show, and the small files' backing writes are.
+//!
+//! The start is the beginning of a frame. Records that were being gathered for
+//! it lie behind the start and are in the chunks nevertheless: the small files
+//! know them by their number and leave them out, unverified (their bytes were
+//! there before the trailer was); everything else is set to the same value
+//! again.
 
 use std::collections::BTreeSet;
 

@@ -5,12 +5,12 @@ mod rig;
 
 use std::time::Duration;
 
-use crossdock_names::{NodeId, SiteId};
+use crossdock_names::{NodeId, ObjectClass, SiteId};
 use crossdock_peer::{SiteError, Stability};
 use crossdock_site::SiteLimits;
 use crossdock_smallfile::SmallFilesConfig;
 
-use rig::{Node, Rig, plain, write};
+use rig::{Node, Rig, create, plain, write};
 
 fn rig() -> Rig {
     Rig::new(SiteLimits::default())
@@ -126,4 +126,38 @@ fn a_write_that_waits_for_freed_space_finds_it() {
     assert!(rig.ask(again).outcome.is_ok());
     let reply = rig.ask(write(file, 0, &[4; 64 << 10], Stability::Stable));
     assert_eq!(reply.outcome, Err(SiteError::NoSpace));
+}
+
+/// Goal: replay begins at a frame whose records the checkpoint may contain
+/// already; what it contains is neither verified nor applied again to space.
+#[test]
+fn what_a_checkpoint_covers_is_replayed_without_asking_for_its_bytes() {
+    let mut rig = Rig::new(SiteLimits {
+        checkpoint_log_bytes: 500, // Reached by the long name only.
+        ..SiteLimits::default()
+    });
+    let file = rig.create("a");
+    // Its frame is under way: the write is gathered for the next one, where
+    // the checkpoint that begins now has its start.
+    rig.send(plain(create(&"b".repeat(255))));
+    let written = rig.send(plain(write(file, 0, &[1; 20_000], Stability::Stable)));
+    rig.run();
+    assert!(rig.replies[&written].outcome.is_ok());
+    rig.begin_restart();
+    loop {
+        let asked = rig.to_nodes.iter().any(|(_, call)| {
+            let object = call.request.object();
+            object.is_some_and(|object| object.class == ObjectClass::SmallFiles)
+        });
+        assert!(!asked, "for bytes that had arrived");
+        if !rig.step() {
+            break;
+        }
+    }
+    let report = rig.opened.clone().expect("opened").expect("well");
+    assert!(report.checkpoint.is_some());
+    assert!(report.records > 0, "the write is behind the start");
+    assert_eq!(report.voided, 0);
+    rig.site.small_files().check_space().expect("exact");
+    assert_eq!(rig.read(file), [1; 20_000]);
 }
