@@ -209,6 +209,7 @@ impl Host {
                 Message::Router(input) => self.run_router(now, input),
                 Message::Door(input) => self.run_door(now, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
+                Message::Tool(reply) => self.tool_replies.push_back(reply),
             }
         }
     }

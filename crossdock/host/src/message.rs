@@ -21,6 +21,8 @@ pub(crate) enum Message {
     Door(NfsInput),
     /// To the task that makes replicas equal.
     Host(Answer),
+    /// To the tool that asked a node.
+    Tool(NodeReply),
 }
 
 impl Message {
@@ -35,6 +37,7 @@ impl Message {
             Party::Router => Self::Router(RouterInput::Node(from, reply)),
             Party::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
             Party::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),
+            Party::Host if reply.id != EQUALIZE_CALL => Self::Tool(reply),
             Party::Host => Self::Host(Answer::Call(reply.outcome)),
         }
     }
