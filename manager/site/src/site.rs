@@ -188,7 +188,10 @@ impl Site {
     pub fn poll_timeout(&self) -> Option<Time> {
         let patience = self.config.limits.volatile_patience;
         let waits = self.volatile_since.into_iter().chain(self.small.mark_since);
-        let due = waits.map(|since| since + patience);
+        // One that does not serve (any more) would never act on them.
+        let due = waits
+            .filter(|_| self.is_serving())
+            .map(|since| since + patience);
         due.chain(self.calls.next_wake()).min()
     }
 

@@ -424,7 +424,8 @@ fn a_member_that_was_taken_out_does_not_count() {
 #[test]
 fn a_replaced_manager_answers_nothing() {
     let mut rig = rig();
-    rig.create("a");
+    let file = rig.create("a");
+    rig.ask(push(file, 70_000, 0, Stability::Unstable));
     for node in rig.nodes.values_mut() {
         for (id, object) in &mut node.objects {
             if id.class == ObjectClass::SiteLog {
@@ -437,6 +438,8 @@ fn a_replaced_manager_answers_nothing() {
     assert_eq!(rig.replies[&made].outcome, Err(SiteError::Moved));
     let asked = rig.send(plain(SiteOperation::GetAttributes { file: ROOT }));
     assert_eq!(rig.replies[&asked].outcome, Err(SiteError::Moved));
+    assert_eq!(rig.site.poll_timeout(), None, "nothing is left to do");
+    assert!(rig.site.is_settled());
 }
 
 /// Goal: checkpoints are made while the site works; old log objects and
