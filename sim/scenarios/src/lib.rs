@@ -1,4 +1,5 @@
 //! Scenarios: seeded histories that try to break the invariants.
 
+pub mod host_crash;
 pub mod seeds;
 pub mod store_crash;

@@ -5,11 +5,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::store_crash::{self, Options};
+use crate::host_crash::{self, Shape};
+use crate::store_crash::{self, Options, Outcome};
 
 /// A seed that found something.
 #[derive(Debug)]
 pub struct Failure {
+    /// Of which scenario.
+    pub scenario: &'static str,
     /// Which.
     pub seed: u64,
     /// What it found.
@@ -31,9 +34,16 @@ pub struct Report {
     pub failure: Option<Failure>,
 }
 
-/// Runs `count` seeds from `first` on, or as many as can be begun in
-/// `patience`; ends early after a failure. With `twice`, each seed runs a
-/// second time and has to do the same.
+/// A scenario: its name, and how a seed of it runs, with or without history.
+struct Scenario<R> {
+    name: &'static str,
+    run: R,
+    twice: bool,
+}
+
+/// Runs `count` seeds of the store's crash tests from `first` on, or as many as
+/// can be begun in `patience`; ends early after a failure. With `twice`, each
+/// seed runs a second time and has to do the same.
 #[must_use]
 pub fn run_store(
     first: u64,
@@ -41,6 +51,25 @@ pub fn run_store(
     patience: Option<Duration>,
     twice: bool,
     options: Options,
+) -> Report {
+    let run = |seed, history| store_crash::run(seed, Options { history, ..options });
+    let name = "store";
+    run_all(first, count, patience, &Scenario { name, run, twice })
+}
+
+/// Likewise for whole hosts, each seed twice.
+#[must_use]
+pub fn run_hosts(first: u64, count: u64, patience: Option<Duration>) -> Report {
+    let run = |seed, history| host_crash::run(seed, Shape::of_seed(seed), history);
+    let (name, twice) = ("host", true);
+    run_all(first, count, patience, &Scenario { name, run, twice })
+}
+
+fn run_all<R: Fn(u64, bool) -> Outcome + Sync>(
+    first: u64,
+    count: u64,
+    patience: Option<Duration>,
+    scenario: &Scenario<R>,
 ) -> Report {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(first);
@@ -54,11 +83,10 @@ pub fn run_store(
             if seed >= end.load(Ordering::Relaxed) {
                 break;
             }
-            let failure = check(seed, twice, options, &report);
-            if let Some(what) = failure {
+            if let Some(what) = scenario.check(seed, &report) {
                 end.fetch_min(seed, Ordering::Relaxed);
                 if let Ok(mut report) = report.lock() {
-                    report.take_failure(seed, what);
+                    report.take_failure(scenario.name, seed, what);
                 }
             }
         }
@@ -70,41 +98,47 @@ pub fn run_store(
     });
     let mut report = report.into_inner().unwrap_or_default();
     if let Some(failure) = &mut report.failure {
-        let with_history = Options {
-            history: true,
-            ..options
-        };
-        failure.history = store_crash::run(failure.seed, with_history).history;
+        failure.history = scenario.try_run(failure.seed, true).map_or_else(
+            || vec!["no history: it panicked".to_owned()],
+            |outcome| outcome.history,
+        );
     }
     report
 }
 
-fn check(seed: u64, twice: bool, options: Options, report: &Mutex<Report>) -> Option<String> {
-    let run = || store_crash::run(seed, options);
-    let Ok(outcome) = std::panic::catch_unwind(run) else {
-        return Some("the store panicked".to_owned());
-    };
-    if let Ok(mut report) = report.lock() {
-        report.seeds += 1;
-        report.crashes += outcome.crashes;
-        report.calls += outcome.calls;
+impl<R: Fn(u64, bool) -> Outcome + Sync> Scenario<R> {
+    /// The outcome of a seed; nothing if it panicked.
+    fn try_run(&self, seed: u64, history: bool) -> Option<Outcome> {
+        let run = std::panic::AssertUnwindSafe(|| (self.run)(seed, history));
+        std::panic::catch_unwind(run).ok()
     }
-    if twice {
-        let again = store_crash::run(seed, options);
-        if (again.trace_hash, &again.violation) != (outcome.trace_hash, &outcome.violation) {
-            return Some(format!(
-                "two runs differ: {:x} {:?}, {:x} {:?}",
-                outcome.trace_hash, outcome.violation, again.trace_hash, again.violation
-            ));
+
+    fn check(&self, seed: u64, report: &Mutex<Report>) -> Option<String> {
+        let Some(outcome) = self.try_run(seed, false) else {
+            return Some("it panicked".to_owned());
+        };
+        if let Ok(mut report) = report.lock() {
+            report.seeds += 1;
+            report.crashes += outcome.crashes;
+            report.calls += outcome.calls;
         }
+        if self.twice {
+            let again = self.try_run(seed, false);
+            let again = again.map(|again| (again.trace_hash, again.violation));
+            let expected = (outcome.trace_hash, outcome.violation.clone());
+            if again.as_ref() != Some(&expected) {
+                return Some(format!("two runs differ: {expected:x?}, {again:x?}"));
+            }
+        }
+        outcome.violation
     }
-    outcome.violation
 }
 
 impl Report {
-    fn take_failure(&mut self, seed: u64, what: String) {
+    fn take_failure(&mut self, scenario: &'static str, seed: u64, what: String) {
         if self.failure.as_ref().is_none_or(|known| seed < known.seed) {
             self.failure = Some(Failure {
+                scenario,
                 seed,
                 what,
                 history: Vec::new(),
@@ -119,10 +153,10 @@ impl fmt::Display for Failure {
             writeln!(formatter, "{line}")?;
         }
         writeln!(formatter, "seed {}: {}", self.seed, self.what)?;
-        let seed = self.seed;
+        let (scenario, seed) = (self.scenario, self.seed);
         write!(
             formatter,
-            "replay: cargo run -p crossdock-scenarios --bin crossdock-sim -- store --seed {seed}"
+            "replay: cargo run -p crossdock-scenarios --bin crossdock-sim -- {scenario} --seed {seed}"
         )
     }
 }

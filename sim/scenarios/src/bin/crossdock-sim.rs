@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crossdock_scenarios::host_crash::{self, Shape};
 use crossdock_scenarios::seeds;
 use crossdock_scenarios::store_crash::{self, Options};
 use crossdock_store::Mutation;
@@ -15,10 +16,13 @@ crossdock-sim store [--seeds N] [--seed S] [--mutation NAME]
     --seeds N        how many seeds (10000)
     --seed S         the first of them (0); alone: run this one and print its history
     --mutation NAME  build a fault in: reply-before-flush, no-flush, no-checksum-check,
-                     index-ahead-of-journal, freed-run-reused-early";
+                     index-ahead-of-journal, freed-run-reused-early
+crossdock-sim host [--seeds N] [--seed S]
+    the same for a whole host, with clients over NFS";
 
 #[derive(Default)]
 struct Arguments {
+    is_host: bool,
     seeds: Option<u64>,
     seed: Option<u64>,
     mutation: Option<Mutation>,
@@ -31,6 +35,10 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     match (arguments.seeds, arguments.seed) {
+        (None, Some(seed)) if arguments.is_host => run_one_host(seed),
+        (seeds, seed) if arguments.is_host => {
+            run_many_hosts(seed.unwrap_or(0), seeds.unwrap_or(1000))
+        }
         (None, Some(seed)) => run_one(seed, arguments.mutation),
         (seeds, seed) => run_many(
             seed.unwrap_or(0),
@@ -42,10 +50,13 @@ fn main() -> ExitCode {
 
 fn parse(words: &[String]) -> Option<Arguments> {
     let (name, mut rest) = words.split_first()?;
-    if name != "store" {
+    let mut arguments = Arguments {
+        is_host: name == "host",
+        ..Arguments::default()
+    };
+    if name != "store" && !arguments.is_host {
         return None;
     }
-    let mut arguments = Arguments::default();
     while let [flag, value, others @ ..] = rest {
         match flag.as_str() {
             "--seeds" => arguments.seeds = Some(value.parse().ok()?),
@@ -83,6 +94,36 @@ fn run_one(seed: u64, mutation: Option<Mutation>) -> ExitCode {
         None => ExitCode::SUCCESS,
         Some(what) => {
             println!("seed {seed}: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_one_host(seed: u64) -> ExitCode {
+    let outcome = host_crash::run(seed, Shape::of_seed(seed), true);
+    for line in &outcome.history {
+        println!("{line}");
+    }
+    println!("seed {seed}: trace {:016x}", outcome.trace_hash);
+    match outcome.violation {
+        None => ExitCode::SUCCESS,
+        Some(what) => {
+            println!("seed {seed}: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_many_hosts(first: u64, count: u64) -> ExitCode {
+    let report = seeds::run_hosts(first, count, None);
+    println!(
+        "host: {} seeds from {first}, each twice, {} crashes, {} requests",
+        report.seeds, report.crashes, report.calls
+    );
+    match report.failure {
+        None => ExitCode::SUCCESS,
+        Some(failure) => {
+            println!("{failure}");
             ExitCode::FAILURE
         }
     }

@@ -1,0 +1,549 @@
+//! The clients of one start: they send, wait, send again, and hold the replies
+//! against the model.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_nfs::ConnId;
+use crossdock_nfs3::{Call, Procedure, Reply, Status, WriteVerifier};
+use crossdock_sim::random::Random;
+use crossdock_types::Time;
+
+use super::acts::{Act, Circumstances, Next};
+use super::flushes::Moment;
+use super::model::{CELLS_MAX, Model, NameKey};
+use super::rig::{Rig, Step};
+use super::{Shape, wire};
+
+/// Clients, each with an address and a connection of its own.
+pub(super) const CLIENTS: usize = 3;
+
+/// Names of a directory.
+const NAMES: u64 = 5;
+
+/// Requests on their way at a time, at most.
+const PIPELINE_MAX: u64 = 12;
+
+/// No request takes longer than this in simulated time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client that is told to try again waits so long.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// Acknowledged requests that a client may send again as if the reply were lost.
+const REMEMBERED_MAX: usize = 4;
+
+/// Why a start ends early.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// Power fails.
+    Crash,
+    /// Something that must not be.
+    Violation(String),
+}
+
+impl From<String> for Stop {
+    fn from(what: String) -> Self {
+        Self::Violation(what)
+    }
+}
+
+/// What outlives a start.
+pub(super) struct Memory {
+    pub(super) model: Model,
+    pub(super) random: Random,
+    pub(super) next_xid: u32,
+    pub(super) next_connection: u64,
+    /// Requests that a crash caught.
+    pub(super) caught: Vec<Pending>,
+    /// Acknowledged requests with their replies.
+    pub(super) answered: VecDeque<(usize, Bytes, Bytes)>,
+    /// Verifiers of this start, and of earlier ones.
+    pub(super) verifier: Option<WriteVerifier>,
+    pub(super) old_verifiers: Vec<WriteVerifier>,
+    pub(super) calls: u64,
+    pub(super) history: Option<Vec<String>>,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) client: usize,
+    pub(super) act: Act,
+    pub(super) procedure: Procedure,
+    pub(super) record: Bytes,
+    sent: Option<Moment>,
+    sent_at: Time,
+    is_disturbed: bool,
+}
+
+pub(super) struct Driver<'a> {
+    pub(super) shape: Shape,
+    pub(super) memory: &'a mut Memory,
+    pub(super) rig: Rig,
+    /// Events until power fails.
+    budget: Option<u64>,
+    connections: Vec<ConnId>,
+    pending: BTreeMap<u32, Pending>,
+    again: Vec<(Time, Pending)>,
+    /// The node that an administrator plays with, and whether it is stopped.
+    node: (u32, bool),
+    /// Until then not all nodes are members of their sets.
+    uneven_until: Option<Time>,
+}
+
+impl Memory {
+    pub(super) fn note(&mut self, now: Time, line: impl FnOnce() -> String) {
+        if let Some(history) = &mut self.history {
+            history.push(format!("{:>9} µs  {}", now.0 / 1000, line()));
+        }
+    }
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(shape: Shape, memory: &'a mut Memory, rig: Rig, budget: Option<u64>) -> Self {
+        let number = u32::try_from(memory.random.below(u64::from(shape.nodes))).unwrap_or(0);
+        Self {
+            shape,
+            memory,
+            rig,
+            budget,
+            connections: Vec::new(),
+            pending: BTreeMap::new(),
+            again: Vec::new(),
+            node: (number, false),
+            uneven_until: None,
+        }
+    }
+
+    /// Waits until the host serves, and connects.
+    pub(super) fn open(&mut self) -> Result<(), Stop> {
+        let status = self.rig.status();
+        let stopped = status
+            .nodes
+            .iter()
+            .find(|node| node.state.word() == "stopped");
+        if let Some(node) = stopped {
+            self.node = (node.number, true);
+            self.uneven_until = Some(Time(u64::MAX));
+        }
+        let deadline = self.rig.now + PATIENCE;
+        while !self.rig.is_ready() {
+            self.step(Some(deadline))?;
+            if self.rig.now >= deadline {
+                return Err(Stop::Violation("the host does not become ready".to_owned()));
+            }
+        }
+        for client in 0..CLIENTS {
+            self.memory.next_connection += 1;
+            let connection = ConnId(self.memory.next_connection);
+            self.rig.connect(connection, client);
+            self.connections.push(connection);
+        }
+        self.memory
+            .old_verifiers
+            .extend(self.memory.verifier.take());
+        Ok(())
+    }
+
+    /// Sends up to `actions` requests and waits for all replies.
+    pub(super) fn work(&mut self, actions: u64) -> Result<(), Stop> {
+        let pipeline = self.memory.random.between(1, PIPELINE_MAX);
+        let mut left = actions;
+        let mut next_at = self.rig.now;
+        loop {
+            self.take_replies()?;
+            let is_idle = self.pending.is_empty() && self.again.is_empty();
+            if left == 0 && is_idle {
+                return Ok(());
+            }
+            let has_room = left > 0 && (self.pending.len() as u64) < pipeline;
+            if has_room && self.rig.now >= next_at {
+                left -= 1;
+                self.act()?;
+                let pause_micros_max = match self.memory.random.below(40) {
+                    0 => 3_000_000,
+                    1..4 => 50_000,
+                    _ => 400,
+                };
+                let pause = self.memory.random.below(pause_micros_max);
+                next_at = self.rig.now + Duration::from_micros(pause);
+            }
+            self.send_again();
+            let again = self.again.iter().map(|(due, _)| *due).min();
+            let has_room = left > 0 && (self.pending.len() as u64) < pipeline;
+            let wake = again.into_iter().chain(has_room.then_some(next_at)).min();
+            let limit = self.rig.now + PATIENCE;
+            self.step(Some(wake.map_or(limit, |wake| wake.min(limit))))?;
+            self.check_patience()?;
+        }
+    }
+
+    /// Lets time pass, without new requests.
+    pub(super) fn settle(&mut self, pause: Duration) -> Result<(), Stop> {
+        let until = self.rig.now + pause;
+        while self.rig.now < until {
+            self.step(Some(until))?;
+            self.take_replies()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn step(&mut self, wake: Option<Time>) -> Result<Step, Stop> {
+        if self.budget.is_some_and(|budget| self.rig.events >= budget) {
+            return Err(Stop::Crash);
+        }
+        let step = self.rig.step(wake)?;
+        while let Some(warning) = self.rig.warnings.pop_front() {
+            self.memory
+                .note(self.rig.now, || format!("warning: {warning}"));
+            // No disk fails here, so nothing may stay unequal.
+            if self.node_is_still() {
+                return Err(Stop::Violation(format!("warning: {warning}")));
+            }
+        }
+        Ok(step)
+    }
+
+    fn node_is_still(&self) -> bool {
+        self.uneven_until.is_none()
+    }
+
+    fn check_patience(&self) -> Result<(), Stop> {
+        let late = |pending: &&Pending| self.rig.now.since(pending.sent_at) >= PATIENCE;
+        match self.pending.values().find(late) {
+            None => Ok(()),
+            Some(pending) => Err(Stop::Violation(format!(
+                "{:?} is not answered within {} s",
+                pending.act,
+                PATIENCE.as_secs()
+            ))),
+        }
+    }
+
+    fn act(&mut self) -> Result<(), Stop> {
+        if self.shape.stops_nodes && self.memory.random.one_in(25) {
+            return self.stop_or_start();
+        }
+        // Not every draw can be done now; what cannot is left out.
+        for _ in 0..8 {
+            if let Some(act) = self.draw() {
+                let client = self.memory.random.index(CLIENTS);
+                self.issue(client, act);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the node, or starts it again.
+    pub(super) fn stop_or_start(&mut self) -> Result<(), Stop> {
+        let (number, is_stopped) = self.node;
+        let now = self.rig.now;
+        if is_stopped {
+            self.memory.note(now, || format!("start node {number}"));
+            self.rig.start_node(number)?;
+            self.uneven_until = Some(now + Duration::from_secs(10));
+        } else {
+            let nodes = self.rig.status().nodes;
+            if nodes.iter().any(|node| node.state.word() != "running") {
+                return Ok(()); // It has not come back completely.
+            }
+            self.memory.note(now, || format!("stop node {number}"));
+            self.rig.stop_node(number)?;
+            self.uneven_until = Some(Time(u64::MAX));
+        }
+        self.node = (number, !is_stopped);
+        self.memory.model.loses();
+        for pending in self.pending.values_mut() {
+            pending.is_disturbed = true;
+        }
+        Ok(())
+    }
+
+    /// Has all nodes running, and gives them time to become equal.
+    pub(super) fn bring_nodes_back(&mut self) -> Result<(), Stop> {
+        if self.node.1 {
+            self.stop_or_start()?;
+        }
+        self.settle(Duration::from_secs(10))
+    }
+
+    fn issue(&mut self, client: usize, act: Act) {
+        self.memory.next_xid += 1;
+        let xid = self.memory.next_xid;
+        let record = act.encode(xid, &self.memory.model);
+        let procedure = act.procedure(&self.memory.model);
+        act.lock(&mut self.memory.model);
+        let pending = Pending {
+            client,
+            act,
+            procedure,
+            record,
+            sent: Some(self.rig.watch.now()),
+            sent_at: self.rig.now,
+            is_disturbed: false,
+        };
+        self.send(xid, pending);
+    }
+
+    fn send(&mut self, xid: u32, pending: Pending) {
+        self.memory.calls += 1;
+        let (now, client) = (self.rig.now, pending.client);
+        self.memory.note(now, || {
+            format!("client {client}, #{xid}: {:?}", pending.act)
+        });
+        self.rig
+            .send(self.connections[client], pending.record.clone());
+        self.pending.insert(xid, pending);
+    }
+
+    fn send_again(&mut self) {
+        let now = self.rig.now;
+        let (due, later) = std::mem::take(&mut self.again)
+            .into_iter()
+            .partition(|(due, _)| *due <= now);
+        self.again = later;
+        for (_, mut pending) in due {
+            self.memory.next_xid += 1;
+            let xid = self.memory.next_xid;
+            pending.record = pending.act.encode(xid, &self.memory.model);
+            pending.sent_at = now;
+            self.send(xid, pending);
+        }
+    }
+
+    /// Sends a request of an earlier start again, byte for byte.
+    pub(super) fn resend(&mut self, mut pending: Pending) -> Result<(), Stop> {
+        pending.sent = None;
+        pending.sent_at = self.rig.now;
+        let xid = wire::xid(&pending.record.slice(4..))?;
+        self.send(xid, pending);
+        self.work(0)
+    }
+
+    pub(super) fn take_replies(&mut self) -> Result<(), Stop> {
+        while let Some((connection, record)) = self.rig.replies.pop_front() {
+            let xid = wire::xid(&record)?;
+            let pending = self.pending.remove(&xid);
+            let pending = pending.filter(|it| self.connections[it.client] == connection);
+            let Some(pending) = pending else {
+                return Err(Stop::Violation(format!(
+                    "a reply to #{xid}, which nobody asked"
+                )));
+            };
+            self.take_reply(xid, pending, record)?;
+        }
+        Ok(())
+    }
+
+    fn take_reply(&mut self, xid: u32, pending: Pending, record: Bytes) -> Result<(), Stop> {
+        let reply = wire::decode(pending.procedure, &record)?;
+        let now = self.rig.now;
+        let status = reply.status();
+        self.memory.note(now, || match status {
+            None => format!("#{xid} is done"),
+            Some(status) => format!("#{xid}: {status}"),
+        });
+        self.check_verifier(&reply)?;
+        pending.act.unlock(&mut self.memory.model);
+        if self.uneven_until.is_some_and(|until| now >= until) {
+            self.uneven_until = None;
+        }
+        let circumstances = Circumstances {
+            watch: &self.rig.watch,
+            sent: pending.sent,
+            is_disturbed: pending.is_disturbed,
+            copies: match self.uneven_until {
+                None if !pending.is_disturbed => self.shape.replicas as usize,
+                _ => 1,
+            },
+        };
+        let next = pending
+            .act
+            .replied(&mut self.memory.model, &reply, &circumstances)
+            .map_err(|what| Stop::Violation(format!("#{xid} {:?}: {what}", pending.act)))?;
+        match next {
+            Next::Again => {
+                pending.act.lock(&mut self.memory.model);
+                self.again.push((now + AGAIN_AFTER, pending));
+            }
+            Next::Done if pending.act.is_once() => {
+                let answered = &mut self.memory.answered;
+                answered.push_back((pending.client, pending.record, record));
+                if answered.len() > REMEMBERED_MAX {
+                    answered.pop_front();
+                }
+            }
+            Next::Done => {}
+        }
+        Ok(())
+    }
+
+    /// A verifier of an earlier start must not come back.
+    fn check_verifier(&mut self, reply: &Reply) -> Result<(), Stop> {
+        let verifier = match reply {
+            Reply::Write(Ok(done)) => done.verifier,
+            Reply::Commit(Ok(done)) => done.verifier,
+            _ => return Ok(()),
+        };
+        if self.memory.old_verifiers.contains(&verifier) {
+            return Err(Stop::Violation(
+                "an old write verifier came back".to_owned(),
+            ));
+        }
+        self.memory.verifier = Some(verifier);
+        Ok(())
+    }
+
+    /// Sends a record and waits for its reply.
+    pub(super) fn exchange(&mut self, client: usize, record: Bytes) -> Result<Bytes, Stop> {
+        let xid = wire::xid(&record.slice(4..))?;
+        self.memory.calls += 1;
+        self.rig.send(self.connections[client], record);
+        let deadline = self.rig.now + PATIENCE;
+        loop {
+            while let Some((_, reply)) = self.rig.replies.pop_front() {
+                if wire::xid(&reply)? == xid {
+                    return Ok(reply);
+                }
+            }
+            if self.rig.now >= deadline {
+                return Err(Stop::Violation(format!("#{xid} is not answered")));
+            }
+            self.step(Some(deadline))?;
+        }
+    }
+
+    /// Calls, and calls again for as long as it is told to try later.
+    pub(super) fn call(&mut self, call: &Call<'_>) -> Result<Reply, Stop> {
+        for _ in 0..500 {
+            self.memory.next_xid += 1;
+            let record = wire::encode(self.memory.next_xid, call);
+            let record = self.exchange(0, record)?;
+            let reply = wire::decode(call.procedure(), &record)?;
+            self.check_verifier(&reply)?;
+            if reply.status() != Some(Status::Jukebox) {
+                return Ok(reply);
+            }
+            self.settle(AGAIN_AFTER)?;
+        }
+        Err(Stop::Violation(format!(
+            "{:?} is told to try later for ever",
+            call.procedure()
+        )))
+    }
+
+    /// The start is over: what is on its way stays for the next one.
+    pub(super) fn leave(&mut self) {
+        let pending = std::mem::take(&mut self.pending).into_values();
+        let again = std::mem::take(&mut self.again).into_iter();
+        let caught = pending.chain(again.map(|(_, pending)| pending));
+        self.memory.caught.extend(caught);
+    }
+
+    fn draw(&mut self) -> Option<Act> {
+        let Memory { model, random, .. } = &mut *self.memory;
+        match random.below(20) {
+            0..3 => {
+                let name = draw_name(model, random);
+                let is_free = !model.names.contains_key(&name) && !model.locked.contains(&name);
+                let is_directory = random.one_in(6);
+                is_free.then_some(Act::Create { name, is_directory })
+            }
+            3 => {
+                let name = draw_name(model, random);
+                is_idle(model, name).then_some(Act::Remove { name })
+            }
+            4 => draw_rename(model, random),
+            kind => draw_on_file(model, random, kind),
+        }
+    }
+}
+
+fn draw_name(model: &Model, random: &mut Random) -> NameKey {
+    let number = u8::try_from(random.below(NAMES)).unwrap_or(0);
+    (random.index(model.directories.len()), number)
+}
+
+/// Whether the name is there and nothing is under way about what it names.
+fn is_idle(model: &Model, name: NameKey) -> bool {
+    let file = model
+        .names
+        .get(&name)
+        .and_then(|file| model.files.get(file));
+    !model.locked.contains(&name) && file.is_some_and(super::model::File::can_lock)
+}
+
+fn draw_rename(model: &Model, random: &mut Random) -> Option<Act> {
+    let source = draw_name(model, random);
+    let target = draw_name(model, random);
+    let kind = |name| Some(model.files.get(model.names.get(&name)?)?.is_directory);
+    let can_replace = match model.names.contains_key(&target) {
+        true => is_idle(model, target) && kind(source) == kind(target),
+        false => !model.locked.contains(&target),
+    };
+    (source != target && is_idle(model, source) && can_replace)
+        .then_some(Act::Rename { source, target })
+}
+
+fn draw_on_file(model: &mut Model, random: &mut Random, kind: u64) -> Option<Act> {
+    let files: Vec<usize> = model
+        .files
+        .iter()
+        .filter(|(_, file)| !file.is_directory && !file.is_locked)
+        .map(|(&number, _)| number)
+        .collect();
+    let file = *random.pick(&files)?;
+    let state = &model.files[&file];
+    match kind {
+        5..13 => {
+            let cells = draw_cells(random, kind < 9);
+            let is_stable = random.one_in(3);
+            state.can_use(&cells, true).then(|| Act::Write {
+                file,
+                cells,
+                tag: model.tag(),
+                is_stable,
+            })
+        }
+        13 => {
+            let cells = match random.below(3) {
+                0 => 0,
+                1 => random.index(100),
+                _ => random.index(CELLS_MAX),
+            };
+            state.can_lock().then_some(Act::Truncate { file, cells })
+        }
+        14..17 => {
+            let is_small = random.coin();
+            let cells = draw_cells(random, is_small);
+            let size_low = state.sizes().0;
+            state.can_use(&cells, false).then_some(Act::Read {
+                file,
+                cells,
+                size_low,
+            })
+        }
+        _ => {
+            let unstable = state.unstable();
+            Some(Act::Commit { file, unstable })
+        }
+    }
+}
+
+/// Some cells: near the beginning, around the threshold, or anywhere.
+fn draw_cells(random: &mut Random, is_small: bool) -> std::ops::Range<usize> {
+    let length = match is_small {
+        true => 1 + random.index(6),
+        false => 1 + random.index(320),
+    };
+    let start_max = match random.below(3) {
+        0 => 10,
+        1 => 80,
+        _ => CELLS_MAX,
+    };
+    let start = random.index(start_max).min(CELLS_MAX - length);
+    start..start + length
+}

@@ -1,0 +1,542 @@
+//! One start of a host: the machines of production, their disks, and the wires
+//! to the clients, in simulated time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_disk::{Disk, DiskRequest};
+use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, NodeSettings};
+use crossdock_members::{Embedded, State};
+use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
+use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
+use crossdock_rpc::RecordReader;
+use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
+use crossdock_sim::random::Random;
+use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
+use crossdock_types::{Time, WallTime};
+
+use super::flushes::Watch;
+use super::wire;
+
+/// The index thread takes up to this for a request.
+const INDEX_DELAY_MAX: Duration = Duration::from_micros(500);
+
+/// Bytes take up to this from one end of a wire to the other.
+const WIRE_DELAY_MAX: Duration = Duration::from_micros(300);
+
+/// What the clocks on walls show when simulated time begins, in seconds.
+const WALL_START_SECONDS: i64 = 1_800_000_000;
+
+const SETTINGS: NodeSettings = NodeSettings {
+    capacity_bytes: 256 << 20,
+    journal_bytes: 2 << 20,
+    cache_bytes: 1 << 20,
+};
+
+/// What outlives a start.
+pub(super) struct Disks {
+    registry: SimBlockingDisk,
+    nodes: Vec<NodeDisks>,
+}
+
+struct NodeDisks {
+    journal: SimDisk,
+    data: SimDisk,
+    index: SimBlockingDisk,
+}
+
+/// What a node has outside its machine.
+struct NodeShell {
+    disks: NodeDisks,
+    boot: Boot,
+    index: Option<Index>,
+    index_queue: VecDeque<(Time, IndexRequest)>,
+    /// Whether it starts as soon as nothing is in flight.
+    starts: bool,
+}
+
+/// One connection. What is on its way arrives in order.
+struct Wire {
+    to_server: VecDeque<(Time, Bytes)>,
+    to_client: VecDeque<(Time, Bytes)>,
+    reader: RecordReader,
+}
+
+/// How far a step got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Something happened.
+    Done,
+    /// Nothing is due before the given time, which has come.
+    Woken,
+    /// Nothing will ever happen.
+    Idle,
+}
+
+pub(super) struct Rig {
+    host: Host,
+    registry: SimBlockingDisk,
+    nodes: Vec<NodeShell>,
+    wires: BTreeMap<ConnId, Wire>,
+    pub(super) now: Time,
+    random: Random,
+    /// When the timer last fired.
+    fired: Option<Time>,
+    boots: u64,
+    /// Everything that happened so far, for [`Disks::trace_hash`].
+    pub(super) trace_hash: u64,
+    pub(super) events: u64,
+    pub(super) watch: Watch,
+    /// Replies that have arrived at clients.
+    pub(super) replies: VecDeque<(ConnId, Bytes)>,
+    pub(super) warnings: VecDeque<String>,
+    pub(super) is_quiet: bool,
+    failure: Option<String>,
+}
+
+impl Disks {
+    /// The disks of a host that was just set up with this `state`.
+    pub(super) fn fresh(state: State, random: &mut Random) -> Result<Self, String> {
+        let options = SimDiskOptions::default();
+        let registry = SimBlockingDisk::new(random.next_u64(), 0, options);
+        let nodes = state.nodes.iter().map(|_| NodeDisks {
+            journal: SimDisk::new(random.next_u64(), 0, options),
+            data: SimDisk::new(random.next_u64(), 0, options),
+            index: SimBlockingDisk::new(random.next_u64(), 0, options),
+        });
+        let nodes = nodes.collect();
+        Embedded::create(Box::new(registry.clone()), state)
+            .map_err(|error| format!("no registry can be made: {error}"))?;
+        Ok(Self { registry, nodes })
+    }
+
+    /// Two runs that did the same agree in it.
+    pub(super) fn trace_hash(&self) -> u64 {
+        let disks = self.nodes.iter();
+        let hashes = disks.flat_map(|disks| [disks.journal.trace_hash(), disks.data.trace_hash()]);
+        hashes.fold(0, mix)
+    }
+}
+
+impl Rig {
+    /// Opens the registry and starts all nodes that nobody has stopped.
+    pub(super) fn start(disks: Disks, now: Time, mut random: Random) -> Result<Self, String> {
+        let registry = Embedded::open(Box::new(disks.registry.clone()))
+            .map_err(|error| format!("the registry does not open: {error}"))?;
+        let host = Host::new(HostConfig {
+            registry,
+            nodes: SETTINGS,
+            instance: random.next_u64(),
+        })
+        .map_err(|error| format!("the host does not start: {error}"))?;
+        let nodes = disks.nodes.into_iter().map(|mut disks| {
+            disks.journal.advance(now);
+            disks.data.advance(now);
+            NodeShell {
+                disks,
+                boot: Boot(0),
+                index: None,
+                index_queue: VecDeque::new(),
+                starts: false,
+            }
+        });
+        let mut rig = Self {
+            host,
+            registry: disks.registry,
+            nodes: nodes.collect(),
+            wires: BTreeMap::new(),
+            now,
+            random,
+            fired: None,
+            boots: 0,
+            trace_hash: 0,
+            events: 0,
+            watch: Watch::default(),
+            replies: VecDeque::new(),
+            warnings: VecDeque::new(),
+            is_quiet: false,
+            failure: None,
+        };
+        for number in rig.host.nodes_to_start() {
+            rig.start_now(number)?;
+        }
+        Ok(rig)
+    }
+
+    pub(super) const fn is_ready(&self) -> bool {
+        self.host.is_ready()
+    }
+
+    pub(super) fn status(&self) -> crossdock_host::HostStatus {
+        self.host.status()
+    }
+
+    pub(super) fn connect(&mut self, connection: ConnId, client: usize) {
+        let wire = Wire {
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            reader: RecordReader::default(),
+        };
+        self.wires.insert(connection, wire);
+        let from = wire::address(client, connection.0);
+        self.give(HostInput::Door(NfsInput::Opened(connection, from)));
+    }
+
+    /// Sends a record, in one piece or in two.
+    pub(super) fn send(&mut self, connection: ConnId, mut record: Bytes) {
+        if self.random.one_in(4) && record.len() > 1 {
+            let at = 1 + self.random.index(record.len() - 1);
+            let first = record.split_to(at);
+            self.put_on_wire(connection, first);
+        }
+        self.put_on_wire(connection, record);
+    }
+
+    fn put_on_wire(&mut self, connection: ConnId, bytes: Bytes) {
+        let due = self.now + self.delay(WIRE_DELAY_MAX);
+        if let Some(wire) = self.wires.get_mut(&connection) {
+            let due = wire.to_server.back().map_or(due, |last| last.0.max(due));
+            wire.to_server.push_back((due, bytes));
+        }
+    }
+
+    /// An administrator stops a node; what its index thread has been handed is
+    /// still carried out.
+    pub(super) fn stop_node(&mut self, number: u32) -> Result<(), String> {
+        let wall = self.wall();
+        self.host.stop_node(self.now, wall, number)?;
+        self.carry_out();
+        if let Some(node) = self.nodes.get_mut(number as usize) {
+            if let Some(mut index) = node.index.take() {
+                for (_, request) in node.index_queue.drain(..) {
+                    index.handle(request);
+                }
+            }
+            node.index_queue.clear();
+        }
+        Ok(())
+    }
+
+    /// An administrator starts a node again.
+    pub(super) fn start_node(&mut self, number: u32) -> Result<(), String> {
+        self.host.can_start(number)?;
+        if let Some(node) = self.nodes.get_mut(number as usize) {
+            node.starts = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn drain(&mut self) {
+        let wall = self.wall();
+        self.host.drain(self.now, wall);
+    }
+
+    /// Asks a node past all ordering.
+    pub(super) fn ask_node(&mut self, number: u32, request: NodeRequest) -> Result<(), String> {
+        let call = Call {
+            id: CallId(1),
+            deadline: self.now + Duration::from_secs(3600),
+            request,
+        };
+        let wall = self.wall();
+        self.host.ask_node(self.now, wall, number, call)
+    }
+
+    pub(super) fn node_answer(&mut self) -> Option<Result<NodeAnswer, NodeError>> {
+        self.host.tool_reply().map(|reply| reply.outcome)
+    }
+
+    /// Carries out effects, then lets the one next thing happen that is due
+    /// before `wake`, unless there are replies to be looked at.
+    pub(super) fn step(&mut self, wake: Option<Time>) -> Result<Step, String> {
+        self.start_idle_nodes()?;
+        self.carry_out();
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if !self.replies.is_empty() {
+            return Ok(Step::Done);
+        }
+        let Some((due, source)) = self.next_event(wake) else {
+            return Ok(Step::Idle);
+        };
+        self.now = self.now.max(due);
+        for node in &mut self.nodes {
+            node.disks.journal.advance(self.now);
+            node.disks.data.advance(self.now);
+        }
+        if source == Source::Wake {
+            return Ok(Step::Woken);
+        }
+        self.events += 1;
+        self.trace_hash = mix(self.trace_hash, self.now.0);
+        self.take(source);
+        self.carry_out();
+        Ok(Step::Done)
+    }
+
+    fn next_event(&self, wake: Option<Time>) -> Option<(Time, Source)> {
+        let nodes = (0..).zip(&self.nodes).flat_map(|(number, node)| {
+            let journal = node.disks.journal.next_completion_at();
+            let data = node.disks.data.next_completion_at();
+            let index = node.index_queue.front().map(|&(due, _)| due);
+            [
+                journal.map(|due| (due, Source::Disk(number, StoreDisk::Journal))),
+                data.map(|due| (due, Source::Disk(number, StoreDisk::Data))),
+                index.map(|due| (due, Source::Index(number))),
+            ]
+        });
+        let wires = self.wires.iter().flat_map(|(&name, wire)| {
+            let there = wire.to_server.front();
+            let back = wire.to_client.front();
+            [
+                there.map(|&(due, _)| (due, Source::ToServer(name))),
+                back.map(|&(due, _)| (due, Source::ToClient(name))),
+            ]
+        });
+        // A timer that stays due is served once at a time.
+        let timer = self.host.poll_timeout().map(|due| due.max(self.now));
+        let timer = timer.filter(|&due| self.fired != Some(due));
+        nodes
+            .chain(wires)
+            .chain([timer.map(|due| (due, Source::Timer))])
+            .chain([wake.map(|due| (due, Source::Wake))])
+            .flatten()
+            .min_by_key(|&(due, _)| due)
+    }
+
+    fn take(&mut self, source: Source) {
+        match source {
+            Source::Disk(number, disk) => self.take_disk(number, disk),
+            Source::Index(number) => self.take_index(number),
+            Source::ToServer(name) => {
+                let wire = self.wires.get_mut(&name);
+                if let Some((_, bytes)) = wire.and_then(|wire| wire.to_server.pop_front()) {
+                    self.give(HostInput::Door(NfsInput::Received(name, bytes)));
+                }
+            }
+            Source::ToClient(name) => self.take_reply(name),
+            Source::Timer => {
+                self.fired = Some(self.now);
+                self.give(HostInput::Timeout);
+            }
+            Source::Wake => {}
+        }
+    }
+
+    fn take_disk(&mut self, number: u32, disk: StoreDisk) {
+        let Some(node) = self.nodes.get_mut(number as usize) else {
+            return;
+        };
+        let device = match disk {
+            StoreDisk::Journal => &mut node.disks.journal,
+            StoreDisk::Data => &mut node.disks.data,
+        };
+        if let Some(completion) = device.poll() {
+            self.watch.completed(number, disk, completion.token);
+            let boot = node.boot;
+            // Of an earlier boot: nobody waits for it any more.
+            if node.index.is_some() {
+                let input = StoreInput::Disk(disk, completion);
+                self.give(HostInput::Store {
+                    number,
+                    boot,
+                    input,
+                });
+            }
+        }
+    }
+
+    fn take_index(&mut self, number: u32) {
+        let Some(node) = self.nodes.get_mut(number as usize) else {
+            return;
+        };
+        let request = node.index_queue.pop_front();
+        if let (Some((_, request)), Some(index)) = (request, &mut node.index) {
+            let boot = node.boot;
+            let input = StoreInput::Index(index.handle(request));
+            self.give(HostInput::Store {
+                number,
+                boot,
+                input,
+            });
+        }
+    }
+
+    fn take_reply(&mut self, name: ConnId) {
+        let Some(wire) = self.wires.get_mut(&name) else {
+            return;
+        };
+        let Some((_, mut bytes)) = wire.to_client.pop_front() else {
+            return;
+        };
+        let length = bytes.len();
+        loop {
+            match wire.reader.next_record(&mut bytes) {
+                Ok(Some(record)) => {
+                    self.trace_hash = record
+                        .iter()
+                        .fold(self.trace_hash, |hash, &byte| mix(hash, u64::from(byte)));
+                    self.replies.push_back((name, record));
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.failure = Some(format!("a client cannot read its replies: {error}"));
+                    return;
+                }
+            }
+        }
+        self.give(HostInput::Door(NfsInput::Sent(name, length)));
+    }
+
+    fn give(&mut self, input: HostInput) {
+        let wall = self.wall();
+        self.host.handle(self.now, wall, input);
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.host.poll_effect() {
+            match effect {
+                HostEffect::Door(effect) => self.take_door(effect),
+                HostEffect::Disk {
+                    number,
+                    disk,
+                    request,
+                } => self.submit(number, disk, request),
+                HostEffect::Index { number, request } => {
+                    let due = self.now + self.delay(INDEX_DELAY_MAX);
+                    if let Some(node) = self.nodes.get_mut(number as usize)
+                        && node.index.is_some()
+                    {
+                        let due = node.index_queue.back().map_or(due, |last| last.0.max(due));
+                        node.index_queue.push_back((due, request));
+                    }
+                }
+                HostEffect::NodeOpened { number, result } => {
+                    if let Err(reason) = result {
+                        self.failure = Some(format!("node {number} does not open: {reason}"));
+                    }
+                }
+                HostEffect::Warning(what) => self.warnings.push_back(what),
+                HostEffect::Failed(reason) => self.failure = Some(reason),
+                HostEffect::Quiet => self.is_quiet = true,
+            }
+        }
+    }
+
+    fn submit(&mut self, number: u32, disk: StoreDisk, request: DiskRequest) {
+        if self.host.is_ready() {
+            self.watch.submitted(number, disk, &request);
+        }
+        if let Some(node) = self.nodes.get_mut(number as usize) {
+            match disk {
+                StoreDisk::Journal => node.disks.journal.submit(request),
+                StoreDisk::Data => node.disks.data.submit(request),
+            }
+        }
+    }
+
+    fn take_door(&mut self, effect: NfsEffect) {
+        match effect {
+            NfsEffect::Send(name, pieces) => {
+                let due = self.now + self.delay(WIRE_DELAY_MAX);
+                if let Some(wire) = self.wires.get_mut(&name) {
+                    let due = wire.to_client.back().map_or(due, |last| last.0.max(due));
+                    wire.to_client.push_back((due, pieces.concat().into()));
+                }
+            }
+            NfsEffect::Close(name) => {
+                self.failure = Some(format!("the door closes connection {}", name.0));
+            }
+            // Clients here have few calls in flight, and no datagrams.
+            NfsEffect::SendDatagram(..)
+            | NfsEffect::Pause(_)
+            | NfsEffect::Resume(_)
+            | NfsEffect::Router(_)
+            | NfsEffect::Withdraw(_) => {}
+        }
+    }
+
+    /// Starts the nodes that wait for it, once nothing of an earlier boot can
+    /// land later.
+    fn start_idle_nodes(&mut self) -> Result<(), String> {
+        for number in 0..u32::try_from(self.nodes.len()).unwrap_or(0) {
+            let node = &mut self.nodes[number as usize];
+            let in_flight = node.disks.journal.in_flight() + node.disks.data.in_flight();
+            if node.starts && in_flight == 0 {
+                node.starts = false;
+                self.start_now(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start_now(&mut self, number: u32) -> Result<(), String> {
+        self.boots += 1;
+        let boot = Boot(self.boots);
+        if let Some(node) = self.nodes.get_mut(number as usize) {
+            let index = Index::open(Box::new(node.disks.index.clone()))
+                .map_err(|error| format!("the index of node {number} does not open: {error}"))?;
+            node.index = Some(index);
+            node.boot = boot;
+        }
+        let incarnation = self.random.next_u64();
+        let wall = self.wall();
+        self.host
+            .start_node(self.now, wall, number, boot, incarnation)
+    }
+
+    fn delay(&mut self, delay_max: Duration) -> Duration {
+        let nanos_max = u64::try_from(delay_max.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.random.between(0, nanos_max))
+    }
+
+    fn wall(&self) -> WallTime {
+        let nanos = i64::try_from(self.now.0).unwrap_or(i64::MAX);
+        WallTime(WALL_START_SECONDS * 1_000_000_000 + nanos)
+    }
+
+    /// Power fails now, or the process is killed. The indexes may still write
+    /// while they are dropped, but to disks that nobody sees any more.
+    pub(super) fn crash(mut self) -> Disks {
+        let random = &mut self.random;
+        let registry = self.registry.crashed(random);
+        let nodes = self.nodes.iter().map(|node| NodeDisks {
+            journal: node.disks.journal.crashed(random),
+            data: node.disks.data.crashed(random),
+            index: node.disks.index.crashed(random),
+        });
+        let nodes = nodes.collect();
+        Disks { registry, nodes }
+    }
+
+    /// An orderly end, after a drain: the indexes close their files.
+    pub(super) fn close(self) -> Disks {
+        drop(self.host);
+        let nodes = self.nodes.into_iter().map(|node| {
+            drop(node.index);
+            node.disks
+        });
+        Disks {
+            registry: self.registry,
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Disk(u32, StoreDisk),
+    Index(u32),
+    ToServer(ConnId),
+    ToClient(ConnId),
+    Timer,
+    Wake,
+}
+
+/// One step of FNV-1a over a whole word.
+pub(super) const fn mix(hash: u64, word: u64) -> u64 {
+    (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+}
