@@ -161,3 +161,47 @@ fn what_a_checkpoint_covers_is_replayed_without_asking_for_its_bytes() {
     rig.site.small_files().check_space().expect("exact");
     assert_eq!(rig.read(file), [1; 20_000]);
 }
+
+/// Goal: a large small-file write whose bytes did not arrive before a crash
+/// was never acknowledged, and is void.
+#[test]
+fn bytes_that_did_not_arrive_are_void() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    rig.write(file, 0, &[1; 20_000], Stability::Stable);
+    let written = rig.send(plain(write(file, 0, &[2; 20_000], Stability::Stable)));
+    // Only the log's appends are carried out.
+    let (appends, others): (Vec<_>, Vec<_>) = rig
+        .to_nodes
+        .drain(..)
+        .partition(|(_, call)| matches!(call.request, crossdock_peer::NodeRequest::Append { .. }));
+    assert!(!others.is_empty());
+    rig.to_nodes.extend(appends);
+    rig.run();
+    assert!(!rig.replies.contains_key(&written));
+    rig.restart();
+    let report = rig.opened.clone().expect("opened").expect("well");
+    assert_eq!(report.voided, 1);
+    assert_eq!(rig.read(file), vec![1; 20_000]);
+    rig.restart();
+    assert_eq!(rig.read(file), vec![1; 20_000]);
+}
+
+/// Goal: many inlined files are moved to backing objects, and are what they were.
+#[test]
+fn inlined_bytes_are_moved_to_backing_objects() {
+    let mut rig = rig();
+    let mut files = Vec::new();
+    for number in 0..6000u32 {
+        let file = rig.create(&number.to_string());
+        let byte = u8::try_from(number % 251).expect("a byte");
+        rig.write(file, 0, &[byte; 4000], Stability::Stable);
+        files.push((file, byte));
+    }
+    let memory = rig.site.small_files().memory();
+    assert!(memory.inlined_bytes <= 17 << 20, "{memory:?}");
+    rig.restart();
+    for (file, byte) in files {
+        assert_eq!(rig.read(file), vec![byte; 4000]);
+    }
+}
