@@ -22,7 +22,7 @@ use crate::store::{BLOCK, DiskUse, Phase, Store};
 /// The least that works: frames of 32 KiB.
 const RING_BYTES_MIN: u64 = 256 << 10;
 
-const CAPACITY_BLOCKS_MIN: u64 = 16;
+const CAPACITY_BLOCKS_MIN: u64 = 32;
 
 /// Bytes that are read at a time while replaying.
 const READ_BYTES: u64 = 1 << 20;
@@ -83,7 +83,7 @@ impl Store {
             return;
         }
         if self.space.capacity() < CAPACITY_BLOCKS_MIN {
-            self.opening_failed(OpenError::Config("the data disk needs at least 64 KiB"));
+            self.opening_failed(OpenError::Config("the data disk needs at least 128 KiB"));
             return;
         }
         self.ask_index(IndexCall::Start);

@@ -492,8 +492,11 @@ impl Store {
     /// Blocks that only the store's own work may take: what is merged needs a
     /// place before the old one is free.
     pub(crate) const fn reserve_blocks(&self) -> u64 {
-        let share = self.space.capacity() / 64;
-        if share > 2048 { 2048 } else { share }
+        match self.space.capacity() / 64 {
+            share @ 8..=2048 => share,
+            0..8 => 8,
+            _ => 2048,
+        }
     }
 }
 
