@@ -12,7 +12,7 @@ use crossdock_peer::{
 };
 use crossdock_site::SiteLimits;
 
-use rig::{ROOT, Rig, create, file_of, once, plain, remove, write};
+use rig::{ROOT, Rig, create, file_of, once, plain, remove};
 
 fn rig() -> Rig {
     Rig::new(SiteLimits::default())
