@@ -243,7 +243,7 @@ impl Asker {
                 offset_bytes: at,
                 payload,
                 stability: Stability::Stable,
-                context: context(&stat),
+                context: self.context(&object, &stat),
                 order: Order::Given(version),
             };
             self.call(self.pair.target, write).await?;
@@ -259,7 +259,7 @@ impl Asker {
             let order = Order::Given(self.pair.since);
             let remove = NodeRequest::Remove {
                 object,
-                context: WriteContext::default(),
+                context: self.fences(&object),
                 order,
             };
             self.call(target, remove).await?;
@@ -282,7 +282,7 @@ impl Asker {
             let truncate = NodeRequest::Truncate {
                 object,
                 size_bytes: source_stat.size_bytes,
-                context: context(&source_stat),
+                context: self.context(&object, &source_stat),
                 order: Order::Given(source_stat.version),
             };
             self.call(target, truncate).await?;
@@ -295,7 +295,7 @@ impl Asker {
             object,
             reservation_bytes: 0,
             attributes: stat.attributes.clone(),
-            context: context(stat),
+            context: self.context(&object, stat),
             order: Order::Given(stat.version),
         };
         self.call(self.pair.target, create).await.map(|_| ())
@@ -333,11 +333,26 @@ impl Asker {
         }
     }
 
+    /// As the primary has it; the target may have seen an older generation.
+    fn context(&self, object: &ObjectId, stat: &ObjectStat) -> WriteContext {
+        self.fences(object)
+            .with_truncate_generation(stat.truncate_generation)
+    }
+
+    /// A site's objects refuse whoever does not know the site's epoch.
+    fn fences(&self, object: &ObjectId) -> WriteContext {
+        let site = usize::try_from(object.placement).unwrap_or(usize::MAX);
+        let site_epoch = match object.class {
+            ObjectClass::Column => None,
+            _ => self.pair.table.sites.get(site).map(|site| site.epoch),
+        };
+        WriteContext {
+            site_epoch: site_epoch.unwrap_or_default(),
+            ..WriteContext::default()
+        }
+    }
+
     fn is_ours(&self, object: &ObjectId) -> bool {
         self.pair.classes.contains(&object.class) && self.pair.table.set_of(object) == self.pair.set
     }
-}
-
-fn context(stat: &ObjectStat) -> WriteContext {
-    WriteContext::default().with_truncate_generation(stat.truncate_generation)
 }
