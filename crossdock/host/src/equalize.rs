@@ -60,6 +60,15 @@ pub(crate) enum Question {
     },
 }
 
+impl Question {
+    /// Who is asked.
+    pub(crate) const fn node(&self) -> NodeId {
+        match self {
+            Self::Changes { node, .. } | Self::Call { node, .. } => *node,
+        }
+    }
+}
+
 /// What it is answered.
 #[derive(Debug)]
 pub(crate) enum Answer {

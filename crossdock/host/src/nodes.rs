@@ -10,7 +10,7 @@ use crossdock_store::{ScrubReport, StoreConfig, StoreInput};
 use crossdock_types::{Time, WallTime};
 
 use crate::host::{Host, HostEffect};
-use crate::message::Message;
+use crate::message::{EQUALIZE_CALL, Message};
 use crate::watch::{HostStatus, NodeFigures, ScrubProgress};
 
 /// Blocks that one step of a scrub reads: a step must not hold up clients.
@@ -184,6 +184,11 @@ impl Host {
             slot.node = None;
         }
         self.spread_table();
+        self.forget_pairs_of(id);
+        // The task that makes replicas equal has been told.
+        let callers = callers
+            .into_iter()
+            .filter(|&(from, call)| !matches!(from, Party::Host) || call != EQUALIZE_CALL);
         for (from, call) in callers {
             let outcome = Err(NodeError::Unavailable { node: id });
             self.queue

@@ -39,6 +39,10 @@ pub(crate) struct Replicas {
     planned: VecDeque<Pair>,
     current: Option<Equalize>,
     held: VecDeque<(NodeId, NodeInput)>,
+    /// Which node has been asked and has not answered.
+    asked: Option<NodeId>,
+    /// The answer is of no use any more: its pair was given up.
+    is_stale: bool,
     is_start_planned: bool,
 }
 
@@ -100,14 +104,36 @@ impl Host {
             (false, true) => SITE_OBJECTS,
             (false, false) => ALL_SITE_OBJECTS,
         };
+        // Versions of columns begin with the set's epoch. Those of a site's objects
+        // begin with the site's, of which the set's record says nothing.
+        let since = match set.0 < SITE_SETS {
+            true => Version::first_of(Epoch(record.differs_since)),
+            false => Version::NONE,
+        };
         self.replicas.planned.push_back(Pair {
             set,
             source: NodeId(source),
             target,
-            since: Version::first_of(Epoch(record.differs_since)),
+            since,
             classes,
             table: Arc::clone(&self.table),
         });
+    }
+
+    /// Nothing is made equal to or from a node that has stopped.
+    pub(crate) fn forget_pairs_of(&mut self, node: NodeId) {
+        let names = |pair: &Pair| pair.source == node || pair.target == node;
+        self.replicas.planned.retain(|pair| !names(pair));
+        // It will not answer.
+        if self.replicas.asked == Some(node) {
+            self.replicas.asked = None;
+            self.replicas.is_stale = false;
+        }
+        let current = self.replicas.current.as_ref();
+        if current.is_some_and(|current| names(&current.pair)) {
+            self.replicas.is_stale = self.replicas.asked.is_some();
+            self.finish_equalize(Err(format!("node {node} was stopped")));
+        }
     }
 
     fn is_running(&self, id: NodeId) -> bool {
@@ -118,7 +144,7 @@ impl Host {
 
     /// Begins with the next pair once no change of its set is under way.
     pub(crate) fn begin_equalize(&mut self) {
-        if self.replicas.current.is_some() {
+        if self.replicas.current.is_some() || self.replicas.is_stale {
             return;
         }
         let Some(pair) = self.replicas.planned.front() else {
@@ -139,13 +165,19 @@ impl Host {
     }
 
     pub(crate) fn step_equalize(&mut self, answer: Option<Answer>) {
+        self.replicas.asked = None;
+        if std::mem::take(&mut self.replicas.is_stale) {
+            return;
+        }
         let Some(current) = &mut self.replicas.current else {
             return;
         };
         match current.step(answer) {
             Poll::Pending => {
-                let message = current.question().map(message);
-                self.queue.extend(message);
+                if let Some(question) = current.question() {
+                    self.replicas.asked = Some(question.node());
+                    self.queue.push_back(message(question));
+                }
             }
             Poll::Ready(result) => self.finish_equalize(result),
         }

@@ -1,6 +1,7 @@
 //! Figures of a host, for `status` and scrub.
 
 use crossdock_store::StoreStatus;
+use crossdock_types::Time;
 
 use crate::NodeState;
 
@@ -49,4 +50,9 @@ pub struct ScrubProgress {
     pub findings: Vec<String>,
     /// Nodes that have still to be scrubbed, by number.
     pub(crate) left: Vec<u32>,
+    /// The next step is to be asked for: never from within the answer to the
+    /// one before, as a node that waits for its index answers at once.
+    pub(crate) is_step_wanted: bool,
+    /// When.
+    pub(crate) step_due: Option<Time>,
 }

@@ -78,6 +78,7 @@ pub fn run(seed: u64, shape: Shape, history: bool) -> Outcome {
         next_xid: 1000,
         next_connection: 0,
         caught: Vec::new(),
+        caught_names: Vec::new(),
         answered: VecDeque::new(),
         verifier: None,
         old_verifiers: Vec::new(),

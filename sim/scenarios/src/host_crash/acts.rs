@@ -338,8 +338,11 @@ impl Act {
                 let file = file_of(model, *file)?;
                 for &(cell, tag, verifier) in unstable {
                     if verifier == done.verifier {
+                        // What is written over meanwhile need not become durable.
+                        let is_newest = file.is_newest(cell, tag);
                         file.committed(cell, tag);
-                        check_copies(at, cell_mark(tag, cell), 0, has_whole_mark(cell))?;
+                        let is_checkable = is_newest && has_whole_mark(cell);
+                        check_copies(at, cell_mark(tag, cell), 0, is_checkable)?;
                     }
                 }
                 return Ok(Next::Done);

@@ -22,14 +22,32 @@ const OBJECT_READ_BYTES: u64 = 512 << 10;
 const BLOCK_BYTES: u64 = 4096;
 
 impl Driver<'_> {
-    /// After a start: requests that were caught are sent again or looked up,
-    /// lost replies come again, and everything is as the model says.
+    /// After a start: what was caught about names is sent again or looked up,
+    /// everything is as the model says, and then the data that was caught is
+    /// sent again, and lost replies come again.
     pub(super) fn verify_start(&mut self) -> Result<(), Stop> {
-        while let Some(pending) = self.memory.caught.pop() {
+        let caught = std::mem::take(&mut self.memory.caught);
+        let (names, data) = caught
+            .into_iter()
+            .partition(|pending: &Pending| !pending.act.names().is_empty());
+        self.memory.caught = data;
+        for pending in &self.memory.caught {
+            pending.act.may_have_happened(&mut self.memory.model);
+        }
+        self.memory.caught_names.extend::<Vec<Pending>>(names);
+        while let Some(pending) = self.memory.caught_names.pop() {
             if self.memory.random.coin() {
                 self.resend(pending)?;
             } else {
                 self.look_up(pending)?;
+            }
+        }
+        self.verify_all()?;
+        while let Some(pending) = self.memory.caught.pop() {
+            if self.memory.random.coin() {
+                self.resend(pending)?;
+            } else {
+                pending.act.unlock(&mut self.memory.model);
             }
         }
         for (client, record, reply) in self.memory.answered.clone() {
@@ -40,7 +58,7 @@ impl Driver<'_> {
                 )));
             }
         }
-        self.verify_all()
+        Ok(())
     }
 
     /// Compares all names and all content with the model.
@@ -76,13 +94,12 @@ impl Driver<'_> {
             match self.lookup(name) {
                 Ok(handle) => found.push(handle),
                 Err(stop) => {
-                    self.memory.caught.push(pending);
+                    self.memory.caught_names.push(pending);
                     return Err(stop);
                 }
             }
         }
         act.unlock(&mut self.memory.model);
-        act.may_have_happened(&mut self.memory.model);
         let model = &mut self.memory.model;
         match (&act, found.as_slice()) {
             (Act::Create { name, is_directory }, &[Some(handle)]) => {

@@ -55,8 +55,9 @@ pub(super) struct Memory {
     pub(super) random: Random,
     pub(super) next_xid: u32,
     pub(super) next_connection: u64,
-    /// Requests that a crash caught.
+    /// Requests that a crash caught: those about data, and those about names.
     pub(super) caught: Vec<Pending>,
+    pub(super) caught_names: Vec<Pending>,
     /// Acknowledged requests with their replies.
     pub(super) answered: VecDeque<(usize, Bytes, Bytes)>,
     /// Verifiers of this start, and of earlier ones.
@@ -89,8 +90,9 @@ pub(super) struct Driver<'a> {
     again: Vec<(Time, Pending)>,
     /// The node that an administrator plays with, and whether it is stopped.
     node: (u32, bool),
-    /// Until then not all nodes are members of their sets.
-    uneven_until: Option<Time>,
+    /// A node was away in this start: the sets of sites take it back at the
+    /// next one only.
+    is_uneven: bool,
 }
 
 impl Memory {
@@ -113,7 +115,7 @@ impl<'a> Driver<'a> {
             pending: BTreeMap::new(),
             again: Vec::new(),
             node: (number, false),
-            uneven_until: None,
+            is_uneven: false,
         }
     }
 
@@ -126,7 +128,7 @@ impl<'a> Driver<'a> {
             .find(|node| node.state.word() == "stopped");
         if let Some(node) = stopped {
             self.node = (node.number, true);
-            self.uneven_until = Some(Time(u64::MAX));
+            self.is_uneven = true;
         }
         let deadline = self.rig.now + PATIENCE;
         while !self.rig.is_ready() {
@@ -199,15 +201,11 @@ impl<'a> Driver<'a> {
             self.memory
                 .note(self.rig.now, || format!("warning: {warning}"));
             // No disk fails here, so nothing may stay unequal.
-            if self.node_is_still() {
+            if !self.is_uneven {
                 return Err(Stop::Violation(format!("warning: {warning}")));
             }
         }
         Ok(step)
-    }
-
-    fn node_is_still(&self) -> bool {
-        self.uneven_until.is_none()
     }
 
     fn check_patience(&self) -> Result<(), Stop> {
@@ -244,7 +242,6 @@ impl<'a> Driver<'a> {
         if is_stopped {
             self.memory.note(now, || format!("start node {number}"));
             self.rig.start_node(number)?;
-            self.uneven_until = Some(now + Duration::from_secs(10));
         } else {
             let nodes = self.rig.status().nodes;
             if nodes.iter().any(|node| node.state.word() != "running") {
@@ -252,7 +249,7 @@ impl<'a> Driver<'a> {
             }
             self.memory.note(now, || format!("stop node {number}"));
             self.rig.stop_node(number)?;
-            self.uneven_until = Some(Time(u64::MAX));
+            self.is_uneven = true;
         }
         self.node = (number, !is_stopped);
         self.memory.model.loses();
@@ -348,16 +345,13 @@ impl<'a> Driver<'a> {
         });
         self.check_verifier(&reply)?;
         pending.act.unlock(&mut self.memory.model);
-        if self.uneven_until.is_some_and(|until| now >= until) {
-            self.uneven_until = None;
-        }
         let circumstances = Circumstances {
             watch: &self.rig.watch,
             sent: pending.sent,
             is_disturbed: pending.is_disturbed,
-            copies: match self.uneven_until {
-                None if !pending.is_disturbed => self.shape.replicas as usize,
-                _ => 1,
+            copies: match self.is_uneven {
+                false => self.shape.replicas as usize,
+                true => 1,
             },
         };
         let next = pending

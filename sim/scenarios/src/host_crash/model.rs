@@ -249,6 +249,13 @@ impl File {
             .collect()
     }
 
+    /// Whether nothing was written over it, or is just being written.
+    pub(super) fn is_newest(&self, cell: usize, tag: Tag) -> bool {
+        let is_written = |(cells, writes): &(Range<usize>, bool)| *writes && cells.contains(&cell);
+        let newest = self.cells[cell].unstable().map(|(newest, _)| newest);
+        newest == Some(tag) && !self.busy.iter().any(is_written)
+    }
+
     pub(super) fn committed(&mut self, cell: usize, tag: Tag) {
         self.cells[cell].committed(tag);
         let end_bytes = (cell as u64 + 1) * CELL_BYTES;
