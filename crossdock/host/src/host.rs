@@ -181,6 +181,7 @@ impl Host {
             .chain(sites)
             .chain(self.router.poll_timeout())
             .chain(self.is_ready.then_some(self.space_due))
+            .chain(self.scrub.step_due)
             .min()
     }
 
@@ -341,6 +342,9 @@ impl Host {
         }
         if self.is_ready && self.space_due <= now {
             self.tell_space(now);
+        }
+        if self.scrub.step_due.is_some_and(|due| due <= now) {
+            self.step_scrub();
         }
     }
 

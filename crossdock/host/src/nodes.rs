@@ -1,6 +1,7 @@
 //! The nodes of this host: starting, stopping, and what state each is in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossdock_members::Change;
 use crossdock_names::{Incarnation, NodeId};
@@ -15,6 +16,12 @@ use crate::watch::{HostStatus, NodeFigures, ScrubProgress};
 
 /// Blocks that one step of a scrub reads: a step must not hold up clients.
 const SCRUB_STEP_BLOCKS: u64 = 256;
+
+/// Rest between two steps.
+const SCRUB_REST: Duration = Duration::from_millis(1);
+
+/// Findings of a scrub that are kept.
+const FINDINGS_MAX: usize = 1000;
 
 /// Which start of a node's store something belongs to: completions of disks
 /// that were opened for an earlier one are dropped.
@@ -184,6 +191,8 @@ impl Host {
             slot.node = None;
         }
         self.spread_table();
+        // Its step of a scrub has no answer now.
+        self.scrub.is_step_wanted |= self.scrub.left.first() == Some(&number);
         self.forget_pairs_of(id);
         // The task that makes replicas equal has been told.
         let callers = callers
@@ -326,22 +335,23 @@ impl Host {
 
     pub(crate) fn take_scrubbed(&mut self, number: u32, report: ScrubReport) {
         self.scrub.blocks_checked += report.blocks;
-        self.scrub
-            .findings
-            .extend(report.findings.into_iter().map(|finding| {
-                format!(
-                    "node {number}, object {}, offset {}: {}",
-                    finding.object, finding.offset_bytes, finding.what
-                )
-            }));
+        let room = FINDINGS_MAX.saturating_sub(self.scrub.findings.len());
+        let findings = report.findings.into_iter().take(room).map(|finding| {
+            format!(
+                "node {number}, object {}, offset {}: {}",
+                finding.object, finding.offset_bytes, finding.what
+            )
+        });
+        self.scrub.findings.extend(findings);
         if report.is_complete {
             self.scrub.left.retain(|&left| left != number);
         }
-        self.step_scrub();
+        self.scrub.is_step_wanted = true;
     }
 
     /// Asks the next node for the next step; a node that is gone is left out.
-    fn step_scrub(&mut self) {
+    pub(crate) fn step_scrub(&mut self) {
+        self.scrub.step_due = None;
         while let Some(&number) = self.scrub.left.first() {
             let slot = self.nodes.values().find(|slot| slot.number == number);
             if let Some(slot) = slot.filter(|slot| slot.state == NodeState::Running) {
@@ -360,6 +370,9 @@ impl Host {
     /// Steps that follow from the state as a whole: opening sites once the nodes
     /// serve, and the phases of a graceful stop.
     pub(crate) fn advance(&mut self, now: Time, wall: WallTime) {
+        if std::mem::take(&mut self.scrub.is_step_wanted) {
+            self.scrub.step_due = Some(now + SCRUB_REST);
+        }
         self.begin_equalize();
         if !self.is_ready {
             self.open_sites(now);
