@@ -65,6 +65,9 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["suites", server, names @ ..] => test::run_suites(&paths, server, names),
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),
+        ["without-io-uring", program, arguments @ ..] => {
+            rig::seccomp::become_without_io_uring(program, arguments)
+        }
         ["portmap-stub"] => rig::portmap::serve().map(|()| true),
         ["sim", arguments @ ..] => build_and_become(&paths, "crossdock-sim", arguments),
         ["help" | "--help" | "-h"] => {

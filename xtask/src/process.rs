@@ -130,6 +130,20 @@ impl Running {
         Ok((running, Lines { receiver }))
     }
 
+    /// Starts `command` and hands its standard output on, line by line, which
+    /// also goes to `log`; standard error goes where `command` says.
+    pub(crate) fn start_with_output_lines(
+        mut command: Command,
+        mut log: File,
+    ) -> Result<(Self, Lines)> {
+        writeln!(log, "$ {}", describe(&command))?;
+        command.stdout(Stdio::piped());
+        let (running, stdout) = Self::start_piped(command)?;
+        let (sender, receiver) = sync_channel(LINES_WAITING_MAX);
+        forward_lines(stdout, log, Some(sender));
+        Ok((running, Lines { receiver }))
+    }
+
     /// The program's standard input, if it was asked for as a pipe.
     pub(crate) fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()

@@ -5,5 +5,6 @@ pub(crate) mod ganesha;
 pub(crate) mod guest;
 pub(crate) mod network;
 pub(crate) mod portmap;
+pub(crate) mod seccomp;
 pub(crate) mod server;
 pub(crate) mod tree;

@@ -1,6 +1,7 @@
 //! The real-client suites: one table, run one by one, each with a time limit,
 //! a log of its own and a PASS or FAIL line.
 
+mod cli;
 mod crash;
 mod kernel;
 mod libnfs;
@@ -33,7 +34,8 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 11] = [
+pub(crate) const SUITES: [Suite; 12] = [
+    suite("cli", When::Quick, 120, cli::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 300, kernel::tree),

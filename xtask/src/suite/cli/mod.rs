@@ -1,0 +1,49 @@
+//! What a user of the command line meets: errors with a next step, exit codes,
+//! JSON, a graceful stop, nodes that go and come, damage that is found, and a
+//! machine without io_uring.
+
+mod damage;
+mod job;
+mod program;
+mod refusals;
+mod service;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Stage;
+use crate::rig::server::Kind;
+
+/// One check, on data that those before it have left.
+type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
+
+/// In the order in which they run.
+const CHECKS: [Check; 12] = [
+    ("wrong usage", refusals::wrong_usage),
+    ("configuration", refusals::configuration),
+    ("no room", refusals::no_room),
+    ("other user's data", refusals::other_user),
+    ("service", service::serve),
+    ("nodes", service::nodes),
+    ("half-closed client", service::half_closed_client),
+    ("taken ports and data", refusals::taken),
+    ("other settings", refusals::other_settings),
+    ("unknown format", refusals::unknown_format),
+    ("without io_uring", service::without_io_uring),
+    ("damage", damage::flipped_bit),
+];
+
+pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
+    ensure!(
+        stage.server == Kind::Crossdock,
+        "this suite tests Crossdock's own command line"
+    );
+    for (name, check) in CHECKS {
+        check(stage).context(name)?;
+    }
+    Ok(())
+}
+
+/// The data directory that most checks share.
+fn pool(stage: &Stage<'_>) -> std::path::PathBuf {
+    stage.folder.join("pool")
+}

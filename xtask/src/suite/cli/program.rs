@@ -1,0 +1,153 @@
+//! The binary as a user runs it: to its end, or as a server.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::process::{Running, open_log, program};
+use crate::rig::server::READY_PATIENCE;
+use crate::suite::Stage;
+
+/// How long a command may take that is to end by itself.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How a command ended and what it printed.
+pub(super) struct Finished {
+    pub(super) code: i32,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+impl Finished {
+    /// Checks the exit code, and that the message has all of `words`.
+    pub(super) fn expect(&self, code: i32, words: &[&str]) -> Result<()> {
+        let missing: Vec<_> = words
+            .iter()
+            .filter(|word| !self.stderr.contains(**word))
+            .collect();
+        ensure!(
+            self.code == code && missing.is_empty(),
+            "exit code {} instead of {code}, or without {missing:?}: {}{}",
+            self.code,
+            self.stdout,
+            self.stderr
+        );
+        Ok(())
+    }
+
+    /// Checks the exit code and returns what was printed as JSON.
+    pub(super) fn json(&self, code: i32) -> Result<Value> {
+        self.expect(code, &[])?;
+        serde_json::from_str(&self.stdout)
+            .with_context(|| format!("this is no JSON: {}", self.stdout))
+    }
+}
+
+/// A command line of the binary under test.
+pub(super) fn crossdock(stage: &Stage<'_>, arguments: &[&str]) -> Command {
+    let mut command = program(stage.paths.release_binary());
+    command.args(arguments);
+    command
+}
+
+/// Runs the binary with `arguments` to its end.
+pub(super) fn finish(stage: &Stage<'_>, arguments: &[&str]) -> Result<Finished> {
+    finish_command(stage, crossdock(stage, arguments))
+}
+
+/// Runs `command` to its end.
+pub(super) fn finish_command(stage: &Stage<'_>, mut command: Command) -> Result<Finished> {
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| stage.folder.join(name));
+    command
+        .stdin(Stdio::null())
+        .stdout(File::create(&stdout)?)
+        .stderr(File::create(&stderr)?);
+    let mut running = Running::start(command)?;
+    let status = running.wait(Instant::now() + PATIENCE)?;
+    let finished = Finished {
+        code: status
+            .code()
+            .with_context(|| format!("{}: {status}", running.name()))?,
+        stdout: fs::read_to_string(stdout)?,
+        stderr: fs::read_to_string(stderr)?,
+    };
+    // All that was said, for whoever reads the log of a failed suite.
+    writeln!(
+        open_log(&stage.log)?,
+        "$ {}\n{}{}exit code {}",
+        running.name(),
+        finished.stdout,
+        finished.stderr,
+        finished.code
+    )?;
+    Ok(finished)
+}
+
+/// `crossdock up`, ready.
+pub(super) struct Up {
+    running: Running,
+    /// Where it serves NFS.
+    pub(super) nfs: SocketAddr,
+    /// Where it is administered.
+    pub(super) admin: String,
+    log: PathBuf,
+}
+
+impl Up {
+    /// Starts `command` with free ports and JSON logs, and waits until it serves.
+    pub(super) fn start(stage: &Stage<'_>, mut command: Command) -> Result<Self> {
+        let log = stage.folder.join("server.json");
+        command
+            .args(["--nfs", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .args(["--log-format", "json", "--log", "debug"])
+            .stdin(Stdio::null())
+            .stderr(File::create(&log)?);
+        let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
+        let deadline = Instant::now() + READY_PATIENCE;
+        let address = |name: &str| -> Result<String> {
+            while let Some(line) = lines.next(deadline)? {
+                if let Some(address) = line.strip_prefix(name) {
+                    return Ok(address.trim().to_owned());
+                }
+            }
+            bail!("the server ended: {}", fs::read_to_string(&log)?)
+        };
+        let (nfs, admin) = (address("nfs ")?.parse()?, address("admin ")?);
+        lines.ignore();
+        Ok(Self {
+            running,
+            nfs,
+            admin,
+            log,
+        })
+    }
+
+    /// Runs a command that talks to this server, with `--json`.
+    pub(super) fn ask(&self, stage: &Stage<'_>, words: &[&str]) -> Result<Finished> {
+        let mut command = crossdock(stage, words);
+        command.args(["--json", "--admin", &self.admin]);
+        finish_command(stage, command)
+    }
+
+    /// Stops it by SIGTERM; it must exit with 0. Returns its log, of which
+    /// every line is JSON.
+    pub(super) fn stop(mut self) -> Result<Vec<Value>> {
+        let status = self.running.terminate(PATIENCE)?;
+        let text = fs::read_to_string(&self.log)?;
+        ensure!(status.success(), "the server stopped with {status}: {text}");
+        text.lines()
+            .map(|line| serde_json::from_str(line).with_context(|| format!("no JSON: {line}")))
+            .collect()
+    }
+}
+
+/// `path` for a command line.
+pub(super) fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path is not UTF-8")
+}
