@@ -12,7 +12,7 @@
 //! time: no executor, no waker, and the same order in every run.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -145,22 +145,17 @@ impl Future for Ask<'_> {
     }
 }
 
-type Ranges = BTreeMap<(ObjectId, u64), (u64, Version)>;
+/// Object, offset, length, version. Ranges may overlap: what is told of memory
+/// and what is told of the disk need not be cut alike.
+type Ranges = BTreeSet<(ObjectId, u64, u64, Version)>;
 
 impl Asker {
     async fn run(self) -> Result<(), String> {
         let (source, target) = (self.pair.source, self.pair.target);
         let on_source = self.changes(source).await?;
         let on_target = self.changes(target).await?;
-        for (&(object, offset), &(length, version)) in &on_source {
-            if on_target.get(&(object, offset)) != Some(&(length, version)) {
-                self.copy(object, offset, length).await?;
-            }
-        }
-        for (&(object, offset), &(length, version)) in &on_target {
-            if on_source.get(&(object, offset)) != Some(&(length, version)) {
-                self.copy(object, offset, length).await?;
-            }
+        for &(object, offset, length, _) in on_source.symmetric_difference(&on_target) {
+            self.copy(object, offset, length).await?;
         }
         for node in [target, source] {
             for object in self.objects(node).await? {
@@ -187,10 +182,12 @@ impl Asker {
                 .into_iter()
                 .filter(|range| self.is_ours(&range.object))
             {
-                ranges.insert(
-                    (range.object, range.offset_bytes),
-                    (range.length_bytes, range.version),
-                );
+                ranges.insert((
+                    range.object,
+                    range.offset_bytes,
+                    range.length_bytes,
+                    range.version,
+                ));
             }
             after = more_after;
             if after.is_none() {
