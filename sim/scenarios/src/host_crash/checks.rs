@@ -191,27 +191,34 @@ impl Driver<'_> {
 
     /// Every column is on as many nodes as it should be, and the same on all.
     pub(super) fn verify_replicas(&mut self) -> Result<(), Stop> {
-        let mut copies: BTreeMap<ObjectId, Vec<(u32, ObjectStat, u64)>> = BTreeMap::new();
+        let mut copies: BTreeMap<ObjectId, Vec<(u32, ObjectStat, Vec<u8>)>> = BTreeMap::new();
         for number in 0..self.shape.nodes {
             for object in self.list(number, ObjectClass::Column)? {
                 let stat = self.stat(number, object)?;
-                let hash = self.hash(number, object, stat.size_bytes)?;
-                copies.entry(object).or_default().push((number, stat, hash));
+                let bytes = self.content(number, object, stat.size_bytes)?;
+                copies
+                    .entry(object)
+                    .or_default()
+                    .push((number, stat, bytes));
             }
         }
         for (object, copies) in copies {
-            let first = &copies[0];
-            let same = |copy: &&(u32, ObjectStat, u64)| {
-                copy.1.size_bytes == first.1.size_bytes
-                    && copy.1.truncate_generation == first.1.truncate_generation
-                    && copy.2 == first.2
-            };
-            if copies.len() != self.shape.replicas as usize
-                || !copies.iter().all(|copy| same(&copy))
-            {
-                return Err(Stop::Violation(format!(
-                    "replicas of {object} differ: {copies:?}"
-                )));
+            let (_, first, bytes) = &copies[0];
+            if copies.len() != self.shape.replicas as usize {
+                let nodes: Vec<u32> = copies.iter().map(|copy| copy.0).collect();
+                return Err(Stop::Violation(format!("{object} is on nodes {nodes:?}")));
+            }
+            for (number, stat, other) in &copies[1..] {
+                let differing = bytes.iter().zip(other).position(|(a, b)| a != b);
+                if differing.is_some()
+                    || stat.size_bytes != first.size_bytes
+                    || stat.truncate_generation != first.truncate_generation
+                {
+                    return Err(Stop::Violation(format!(
+                        "replicas of {object} differ at {differing:?}: node {} {first:?}, node {number} {stat:?}",
+                        copies[0].0
+                    )));
+                }
             }
         }
         Ok(())
@@ -300,10 +307,10 @@ impl Driver<'_> {
         }
     }
 
-    fn hash(&mut self, number: u32, object: ObjectId, size_bytes: u64) -> Result<u64, Stop> {
-        let mut hash = 0;
-        let mut at = 0;
-        while at < size_bytes {
+    fn content(&mut self, number: u32, object: ObjectId, size_bytes: u64) -> Result<Vec<u8>, Stop> {
+        let mut content = Vec::new();
+        while (content.len() as u64) < size_bytes {
+            let at = content.len() as u64;
             let request = NodeRequest::Read {
                 object,
                 offset_bytes: at,
@@ -312,16 +319,12 @@ impl Driver<'_> {
             };
             match self.ask(number, request)? {
                 Ok(NodeAnswer::Read { payload, .. }) if !payload.is_empty() => {
-                    at += payload.len() as u64;
-                    let bytes = payload.to_bytes();
-                    hash = bytes
-                        .iter()
-                        .fold(hash, |hash, &byte| super::rig::mix(hash, u64::from(byte)));
+                    content.extend_from_slice(&payload.to_bytes());
                 }
                 other => return Err(Stop::Violation(format!("Read: {other:?}"))),
             }
         }
-        Ok(hash)
+        Ok(content)
     }
 
     fn ask(

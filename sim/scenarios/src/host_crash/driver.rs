@@ -433,8 +433,13 @@ impl<'a> Driver<'a> {
     pub(super) fn leave(&mut self) {
         let pending = std::mem::take(&mut self.pending).into_values();
         let again = std::mem::take(&mut self.again).into_iter();
-        let caught = pending.chain(again.map(|(_, pending)| pending));
-        self.memory.caught.extend(caught);
+        for pending in pending.chain(again.map(|(_, pending)| pending)) {
+            match pending.act {
+                // What it was to show is not known any more.
+                Act::Read { .. } => pending.act.unlock(&mut self.memory.model),
+                _ => self.memory.caught.push(pending),
+            }
+        }
     }
 
     fn draw(&mut self) -> Option<Act> {

@@ -310,7 +310,8 @@ impl File {
         }
         if adopt {
             for (number, tags) in shown {
-                let is_whole = number as u64 * CELL_BYTES >= offset;
+                let start = number as u64 * CELL_BYTES;
+                let is_whole = start >= offset && start + CELL_BYTES <= end;
                 let is_one = tags.iter().all(|tag| *tag == tags[0]);
                 if is_whole && is_one {
                     self.cells[number].is(tags[0]);
