@@ -455,6 +455,12 @@ impl Shell {
     /// Opens a node's files.
     fn add_node(&mut self, number: u32, directory: &std::path::Path) -> anyhow::Result<()> {
         let (journal, data) = data::open_disks(directory)?;
+        if !data.is_direct() {
+            warn!(
+                directory = %directory.display(),
+                "this file system has no direct I/O: disks work through the page cache, which costs memory and speed"
+            );
+        }
         let journal = self
             .driver
             .add_disk(journal)

@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crossdock_names::{NodeId, ObjectClass, ObjectId, SetId, Version};
+use crossdock_names::{Incarnation, NodeId, ObjectClass, ObjectId, SetId, Version};
 use crossdock_peer::{
     NodeAnswer, NodeError, NodeRequest, ObjectStat, Order, ReadVersion, Stability, WriteContext,
 };
@@ -38,6 +38,8 @@ pub(crate) struct Pair {
     pub(crate) target: NodeId,
     /// Versions from here on may differ.
     pub(crate) since: Version,
+    /// Whether the source has been serving, hence may hold unstable bytes.
+    pub(crate) is_serving: bool,
     /// The objects of the set are those of these classes …
     pub(crate) classes: &'static [ObjectClass],
     /// … for which this says yes.
@@ -154,12 +156,33 @@ impl Asker {
         let (source, target) = (self.pair.source, self.pair.target);
         let on_source = self.changes(source).await?;
         let on_target = self.changes(target).await?;
+        if self.pair.is_serving {
+            self.commit(&on_source).await?;
+        }
         for &(object, offset, length, _) in on_source.symmetric_difference(&on_target) {
             self.copy(object, offset, length).await?;
         }
         for node in [target, source] {
             for object in self.objects(node).await? {
                 self.mend(object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the source's unstable bytes durable: once the set counts as equal,
+    /// a crash that took them from the source alone would not be noticed.
+    async fn commit(&self, ranges: &Ranges) -> Result<(), String> {
+        let node = self.pair.source;
+        let objects: BTreeSet<ObjectId> = ranges.iter().map(|range| range.0).collect();
+        for object in objects {
+            let request = Box::new(NodeRequest::Commit {
+                object,
+                incarnation: Incarnation::default(), // The node puts its own.
+            });
+            match self.ask(Question::Call { node, request }).await {
+                Answer::Call(Ok(_) | Err(NodeError::NoObject)) => {}
+                other => return Err(format!("object {object} is not committed: {other:?}")),
             }
         }
         Ok(())

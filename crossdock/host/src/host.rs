@@ -266,7 +266,12 @@ impl Host {
                     .push_back(HostEffect::Index { number, request });
             }
             NodeEffect::Opened(result) => {
-                let result = result.map(|_| ()).map_err(|error| error.to_string());
+                let result = result.map(|_| ()).map_err(|error| match error {
+                    crossdock_store::OpenError::Damaged { .. } => {
+                        format!("{error}; crossdock fsck --node DIR tells more")
+                    }
+                    error => error.to_string(),
+                });
                 self.take_opened(id, number, result);
             }
             NodeEffect::Scrubbed(report) => self.take_scrubbed(number, report),

@@ -115,6 +115,7 @@ impl Host {
             source: NodeId(source),
             target,
             since,
+            is_serving: self.is_ready,
             classes,
             table: Arc::clone(&self.table),
         });

@@ -105,7 +105,13 @@ pub(super) fn no_room(stage: &Stage<'_>) -> Result<()> {
     fill(&mounted.0.join("filler"))?;
     let up = Up::start(stage, crossdock(stage, &arguments))?;
     job::verify(&up, "before")?;
+    // Killed: what it cannot write back stays in the journal.
     drop(up);
+    fs::remove_file(mounted.0.join("filler"))?;
+    let up = Up::start(stage, crossdock(stage, &arguments))?;
+    job::verify(&up, "before")?;
+    job::write(&up, "after")?;
+    up.stop()?;
     Ok(())
 }
 
@@ -190,20 +196,14 @@ pub(super) fn other_settings(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A store that a newer version wrote is not touched.
+/// A store that a newer version wrote, or that is damaged, is not touched.
 pub(super) fn unknown_format(stage: &Stage<'_>) -> Result<()> {
     // Both copies of the superblock: magic, then the version.
     const VERSIONS_AT: [u64; 2] = [4, 4096 + 4];
+    /// What the checksum covers as well.
+    const STORES_AT: [u64; 2] = [16, 4096 + 16];
     let journal = pool(stage).join("node-1/journal");
     let file = OpenOptions::new().read(true).write(true).open(journal)?;
-    let mut version = [0];
-    file.read_exact_at(&mut version, VERSIONS_AT[0])?;
-    let write = |version: u8| {
-        VERSIONS_AT
-            .iter()
-            .try_for_each(|&at| file.write_all_at(&[version], at))
-    };
-    write(99)?;
     let data = pool(stage);
     let arguments = [
         "up",
@@ -214,8 +214,34 @@ pub(super) fn unknown_format(stage: &Stage<'_>) -> Result<()> {
         "--admin",
         "off",
     ];
-    finish(stage, &arguments)?.expect(1, &["node-1", "format version 99", "use the version"])?;
-    write(version[0])?;
+    let node = pool(stage).join("node-1");
+    let fsck = ["fsck", "--node", text(&node)?];
+    let cases: [(_, &[&str]); 2] = [
+        (
+            VERSIONS_AT,
+            &["node-1", "format version 99", "use the version"],
+        ),
+        (STORES_AT, &["node-1", "damaged", "crossdock fsck"]),
+    ];
+    for (places, words) in cases {
+        let mut right = [0];
+        file.read_exact_at(&mut right, places[0])?;
+        let write = |byte: u8| {
+            places
+                .iter()
+                .try_for_each(|&at| file.write_all_at(&[byte], at))
+        };
+        // Anything else than what is there.
+        write(if right[0] == 99 { 98 } else { 99 })?;
+        finish(stage, &arguments)?.expect(1, words)?;
+        let report = finish(stage, &fsck)?;
+        ensure!(
+            report.code == 1 && report.stdout.contains("superblock"),
+            "{}",
+            report.stdout
+        );
+        write(right[0])?;
+    }
     let up = service::start(stage)?;
     job::verify(&up, "first")?;
     up.stop()?;
