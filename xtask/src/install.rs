@@ -13,12 +13,13 @@ use crate::process::{output, run};
 use crate::rig::guest;
 
 /// Debian packages whose programs the suites call.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
     "busybox-static",
     "ca-certificates",
     "iproute2",
     "kmod",
     "libnfs-utils",
+    "mount",
     "netbase",
     "nfs-common",
     "sqlite3",
