@@ -72,6 +72,37 @@ impl Shape {
 #[must_use]
 pub fn run(seed: u64, shape: Shape, history: bool) -> Outcome {
     let mut random = Random::new(seed);
+    let (mut memory, disks) = match new_host(shape, &mut random, history) {
+        Ok(made) => made,
+        Err(what) => {
+            return Outcome {
+                violation: Some(what),
+                trace_hash: 0,
+                crashes: 0,
+                calls: 0,
+                history: Vec::new(),
+            };
+        }
+    };
+    let mut run = Run {
+        shape,
+        random,
+        now: Time::default(),
+        crashes: 0,
+        trace_hash: 0,
+    };
+    let violation = run.cycles(&mut memory, disks).err();
+    Outcome {
+        violation,
+        trace_hash: run.trace_hash,
+        crashes: run.crashes,
+        calls: memory.calls,
+        history: memory.history.unwrap_or_default(),
+    }
+}
+
+/// A host that was just set up, and clients that know its root.
+fn new_host(shape: Shape, random: &mut Random, history: bool) -> Result<(Memory, Disks), String> {
     let mut memory = Memory {
         model: Model::default(),
         random: random.fork(),
@@ -85,21 +116,20 @@ pub fn run(seed: u64, shape: Shape, history: bool) -> Outcome {
         calls: 0,
         history: history.then(Vec::new),
     };
-    let mut run = Run {
-        shape,
-        random,
-        now: Time::default(),
-        crashes: 0,
-        trace_hash: 0,
-    };
-    let violation = run.cycles(&mut memory).err();
-    Outcome {
-        violation,
-        trace_hash: run.trace_hash,
-        crashes: run.crashes,
-        calls: memory.calls,
-        history: memory.history.unwrap_or_default(),
-    }
+    let mut key = [0; 32];
+    random.fill(&mut key);
+    let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
+    let (ensemble, volume) = (random.next_u64(), random.next_u64());
+    let state = State::fresh(
+        ensemble,
+        volume,
+        &nodes,
+        shape.replicas,
+        shape.replicas,
+        key,
+    );
+    memory.model.directories.push(root_of(&state)?);
+    Ok((memory, Disks::fresh(state, random)?))
 }
 
 struct Run {
@@ -122,10 +152,7 @@ enum Task {
 }
 
 impl Run {
-    fn cycles(&mut self, memory: &mut Memory) -> Result<(), String> {
-        let state = self.fresh_state();
-        memory.model.directories.push(root_of(&state)?);
-        let mut disks = Disks::fresh(state, &mut self.random)?;
+    fn cycles(&mut self, memory: &mut Memory, mut disks: Disks) -> Result<(), String> {
         disks = self.start(disks, memory, Task::SetUp)?;
         for _ in 0..self.random.between(2, 5) {
             let budget = match self.random.below(6) {
@@ -140,22 +167,6 @@ impl Run {
         disks = self.start(disks, memory, Task::CleanUp)?;
         self.trace_hash = mix(self.trace_hash, disks.trace_hash());
         Ok(())
-    }
-
-    fn fresh_state(&mut self) -> State {
-        let mut key = [0; 32];
-        self.random.fill(&mut key);
-        let nodes: Vec<u64> = (0..self.shape.nodes)
-            .map(|_| self.random.next_u64())
-            .collect();
-        State::fresh(
-            self.random.next_u64(),
-            self.random.next_u64(),
-            &nodes,
-            self.shape.replicas,
-            self.shape.replicas,
-            key,
-        )
     }
 
     fn start(&mut self, disks: Disks, memory: &mut Memory, task: Task) -> Result<Disks, String> {
@@ -259,5 +270,7 @@ fn root_of(state: &State) -> Result<HandleBuffer, String> {
     HandleBuffer::new(&handle).ok_or_else(|| "the root's handle is too long".to_owned())
 }
 
+#[cfg(test)]
+mod histories;
 #[cfg(test)]
 mod tests;

@@ -287,7 +287,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    fn list(&mut self, number: u32, class: ObjectClass) -> Result<Vec<ObjectId>, Stop> {
+    pub(super) fn list(&mut self, number: u32, class: ObjectClass) -> Result<Vec<ObjectId>, Stop> {
         let request = NodeRequest::List {
             class,
             placement: None,
@@ -300,7 +300,7 @@ impl Driver<'_> {
         }
     }
 
-    fn stat(&mut self, number: u32, object: ObjectId) -> Result<ObjectStat, Stop> {
+    pub(super) fn stat(&mut self, number: u32, object: ObjectId) -> Result<ObjectStat, Stop> {
         match self.ask(number, NodeRequest::Stat { object })? {
             Ok(NodeAnswer::Stat(stat)) => Ok(stat),
             other => Err(Stop::Violation(format!("Stat: {other:?}"))),
@@ -327,7 +327,7 @@ impl Driver<'_> {
         Ok(content)
     }
 
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         number: u32,
         request: NodeRequest,

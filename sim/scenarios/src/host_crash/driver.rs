@@ -410,6 +410,33 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// Sends two records at once, from two clients, and waits for both replies.
+    #[cfg(test)]
+    pub(super) fn exchange_both(
+        &mut self,
+        first: Bytes,
+        second: Bytes,
+    ) -> Result<[Bytes; 2], Stop> {
+        let xids = [
+            wire::xid(&first.slice(4..))?,
+            wire::xid(&second.slice(4..))?,
+        ];
+        self.rig.send(self.connections[0], first);
+        self.rig.send(self.connections[1], second);
+        let deadline = self.rig.now + PATIENCE;
+        let mut replies = BTreeMap::new();
+        while self.rig.now < deadline {
+            while let Some((_, reply)) = self.rig.replies.pop_front() {
+                replies.insert(wire::xid(&reply)?, reply);
+            }
+            if let (Some(first), Some(second)) = (replies.get(&xids[0]), replies.get(&xids[1])) {
+                return Ok([first.clone(), second.clone()]);
+            }
+            self.step(Some(deadline))?;
+        }
+        Err(Stop::Violation("two requests are not answered".to_owned()))
+    }
+
     /// Calls, and calls again for as long as it is told to try later.
     pub(super) fn call(&mut self, call: &Call<'_>) -> Result<Reply, Stop> {
         for _ in 0..500 {
