@@ -6,7 +6,8 @@
 //! also while it opens, or in order. Held against it: what was acknowledged
 //! stable is there; of the rest each 4 KiB block is old or new, never mixed and
 //! never another object's; a flipped bit is an error and never other bytes; pins
-//! and unstable writes of an earlier start are refused; no space leaks.
+//! and unstable writes of an earlier start are refused; no space leaks. After
+//! each start the offline check has to find the three disks consistent.
 //!
 //! [`Store`]: crossdock_store::Store
 //! [`Index`]: crossdock_store::Index
@@ -72,6 +73,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         flips: 0,
         epoch: 0,
         is_drained: false,
+        is_made: false,
         old: None,
     };
     let mut run = Run {
@@ -161,6 +163,10 @@ impl Run {
             }
             Err(Stop::Violation(what)) => return Err(what),
         };
+        if memory.is_made {
+            // A flipped bit is no news.
+            disks.check(memory.flips == 0)?;
+        }
         let hashes = [disks.journal.trace_hash(), disks.data.trace_hash()];
         for word in [self.now.0, hashes[0], hashes[1]] {
             self.trace_hash = (self.trace_hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);

@@ -42,6 +42,8 @@ pub(super) struct Memory {
     pub(super) epoch: u64,
     /// The start before ended in order.
     pub(super) is_drained: bool,
+    /// A start has opened the store: it is made.
+    pub(super) is_made: bool,
     /// Of the start before: must be unknown now.
     pub(super) old: Option<(Incarnation, Option<PinId>)>,
 }
@@ -224,6 +226,7 @@ impl<'a> Driver<'a> {
             self.step(None)?;
             match self.rig.outputs.pop_front() {
                 Some(Output::Opened(Ok(report))) => {
+                    self.memory.is_made = true;
                     let now = self.rig.now;
                     self.memory
                         .history

@@ -68,6 +68,8 @@ pub(super) struct Object {
     pub(super) fence_possible: Epoch,
     /// In order of issue.
     pub(super) ops: Vec<Op>,
+    /// Appends behind one that was refused: they do not fit any more.
+    orphans: BTreeSet<CallId>,
     /// A block of it was found to be bad: contents are not checked any more,
     /// except that what is shown must not be foreign.
     pub(super) is_damaged: bool,
@@ -88,6 +90,7 @@ impl Object {
             fence: Epoch(0),
             fence_possible: Epoch(0),
             ops: Vec::new(),
+            orphans: BTreeSet::new(),
             is_damaged: false,
         }
     }
@@ -116,8 +119,19 @@ impl Object {
         }
     }
 
+    /// Nothing was changed by that call.
     pub(super) fn forget(&mut self, call: CallId) {
+        let is_append = |op: &&Op| matches!(op.change, Change::Append { .. });
+        let behind = self.ops.iter().skip_while(|op| op.call != call).skip(1);
+        let behind: Vec<CallId> = behind.filter(is_append).map(|op| op.call).collect();
+        self.orphans.extend(behind);
+        self.orphans.remove(&call);
         self.ops.retain(|op| op.call != call);
+    }
+
+    /// Whether an append was to go behind one that was refused.
+    pub(super) fn is_orphan(&self, call: CallId) -> bool {
+        self.orphans.contains(&call)
     }
 
     /// Merges certain changes into the known content. Not while a read is on
@@ -203,6 +217,7 @@ impl Object {
         self.fence = stat.fence;
         self.fence_possible = stat.fence;
         self.ops.clear();
+        self.orphans.clear();
     }
 
     /// An orderly end keeps everything that was answered.

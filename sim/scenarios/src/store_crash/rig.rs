@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crossdock_disk::Disk;
+use crossdock_disk::{BlockingDisk, Disk, DiskError};
 use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk};
 use crossdock_sim::random::Random;
 use crossdock_store::{
     Index, IndexRequest, OpenError, OpenReport, Store, StoreConfig, StoreDisk, StoreEffect,
-    StoreInput, StoreStatus,
+    StoreInput, StoreStatus, fsck,
 };
 use crossdock_types::Time;
 
@@ -21,6 +21,47 @@ pub(super) struct Disks {
     pub(super) journal: SimDisk,
     pub(super) data: SimDisk,
     pub(super) index: SimBlockingDisk,
+}
+
+impl Disks {
+    /// The offline check of the disks as they are.
+    pub(super) fn check(&self, verifies_blocks: bool) -> Result<(), String> {
+        let (journal, data) = (Image(&self.journal), Image(&self.data));
+        // It opens the database for itself.
+        let index = Box::new(self.index.crashed(&mut Random::new(0)));
+        let report = fsck(&journal, &data, index, verifies_blocks)
+            .map_err(|error| format!("the offline check fails: {error}"))?;
+        match report.findings.first() {
+            Some(finding) => Err(format!("the offline check: {finding}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A disk that nobody uses, to be read.
+struct Image<'a>(&'a SimDisk);
+
+impl BlockingDisk for Image<'_> {
+    fn length_bytes(&self) -> Result<u64, DiskError> {
+        Ok(self.0.length_bytes())
+    }
+
+    fn read_at(&self, target: &mut [u8], offset_bytes: u64) -> Result<(), DiskError> {
+        self.0.peek(offset_bytes, target);
+        Ok(())
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> Result<(), DiskError> {
+        Err(DiskError::NoSpace)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn set_length(&self, _: u64) -> Result<(), DiskError> {
+        Err(DiskError::NoSpace)
+    }
 }
 
 /// What came out of the store.

@@ -122,6 +122,9 @@ impl Driver<'_> {
     ) -> Outcome<()> {
         match outcome {
             Ok(answer) => {
+                if self.object(object).is_orphan(id) {
+                    return violation(format!("#{} was appended behind a gap", id.0));
+                }
                 if let NodeAnswer::Written { incarnation, .. } = answer
                     && incarnation != self.boot
                 {
@@ -137,7 +140,9 @@ impl Driver<'_> {
             Err(error) => {
                 let sent = self.object(object).generation_sent;
                 let is_stale = matches!(error, NodeError::StaleGeneration { .. });
-                if !(is_stale && generation < sent) {
+                let is_orphan = self.object(object).is_orphan(id);
+                let is_behind = is_orphan && matches!(error, NodeError::WrongEnd { .. });
+                if !(is_stale && generation < sent || is_behind) {
                     self.refused(object, Err(error))?;
                 }
                 // Nothing was changed.
