@@ -247,7 +247,7 @@ impl Asker {
     /// Copies a range with its version; what the source does not have stays for
     /// [`mend`](Self::mend).
     async fn copy(&self, object: ObjectId, offset: u64, length: u64) -> Result<(), String> {
-        let Some(stat) = self.stat(self.pair.source, object).await? else {
+        let Some((stat, _)) = self.stats(object).await? else {
             return Ok(());
         };
         self.make(object, &stat).await?;
@@ -284,7 +284,7 @@ impl Asker {
     /// Makes an object's existence and end on the target those on the source.
     async fn mend(&self, object: ObjectId) -> Result<(), String> {
         let target = self.pair.target;
-        let Some(source_stat) = self.stat(self.pair.source, object).await? else {
+        let Some((source_stat, target_stat)) = self.stats(object).await? else {
             let order = Order::Given(self.pair.since);
             let remove = NodeRequest::Remove {
                 object,
@@ -294,29 +294,51 @@ impl Asker {
             self.call(target, remove).await?;
             return Ok(());
         };
-        let target_stat = match self.stat(target, object).await? {
-            Some(stat) => stat,
-            None => {
-                self.copy(object, 0, source_stat.size_bytes).await?;
-                ObjectStat {
-                    size_bytes: 0,
-                    truncate_generation: 0,
-                    ..source_stat.clone()
-                }
-            }
-        };
-        if target_stat.size_bytes != source_stat.size_bytes
-            || target_stat.truncate_generation != source_stat.truncate_generation
-        {
+        let size_bytes = source_stat.size_bytes;
+        let (known_bytes, generation) = target_stat
+            .as_ref()
+            .map_or((0, 0), |stat| (stat.size_bytes, stat.truncate_generation));
+        // What a truncate has cut from the target alone is nobody's change.
+        if target_stat.is_none() || known_bytes < size_bytes {
+            self.copy(object, known_bytes, size_bytes.saturating_sub(known_bytes))
+                .await?;
+        }
+        if known_bytes != size_bytes || generation != source_stat.truncate_generation {
             let truncate = NodeRequest::Truncate {
                 object,
-                size_bytes: source_stat.size_bytes,
+                size_bytes,
                 context: self.context(&object, &source_stat),
                 order: Order::Given(source_stat.version),
             };
             self.call(target, truncate).await?;
         }
         Ok(())
+    }
+
+    /// What source and target know of an object; nothing if the source has none.
+    /// A truncate that came to the target only has its generation raised on the
+    /// source too, as the target will take nothing older. (Its intention has it
+    /// done again everywhere.)
+    async fn stats(
+        &self,
+        object: ObjectId,
+    ) -> Result<Option<(ObjectStat, Option<ObjectStat>)>, String> {
+        let Some(mut source) = self.stat(self.pair.source, object).await? else {
+            return Ok(None);
+        };
+        let target = self.stat(self.pair.target, object).await?;
+        let seen = target.as_ref().map_or(0, |stat| stat.truncate_generation);
+        if seen > source.truncate_generation {
+            source.truncate_generation = seen;
+            let raise = NodeRequest::Truncate {
+                object,
+                size_bytes: source.size_bytes,
+                context: self.context(&object, &source),
+                order: Order::Given(source.version),
+            };
+            self.call(self.pair.source, raise).await?;
+        }
+        Ok(Some((source, target)))
     }
 
     async fn make(&self, object: ObjectId, stat: &ObjectStat) -> Result<(), String> {
