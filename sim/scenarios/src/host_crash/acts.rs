@@ -12,7 +12,8 @@ use crossdock_types::Payload;
 
 use super::flushes::{Mark, Moment, Watch};
 use super::model::{
-    CELL_BYTES, File, Model, NameKey, Tag, cell_mark, fill, has_whole_mark, name_mark, name_of,
+    CELL, CELL_BYTES, File, Model, NameKey, Tag, cell_mark, fill, has_whole_mark, name_mark,
+    name_of,
 };
 use super::wire;
 
@@ -448,8 +449,8 @@ pub(super) fn write<'a>(
     tag: Tag,
     is_stable: bool,
 ) -> Call<'a> {
-    let mut data = vec![0; bytes_of(cells) as usize];
-    for (number, part) in cells.clone().zip(data.chunks_mut(CELL_BYTES as usize)) {
+    let mut data = vec![0; cells.len() * CELL];
+    for (number, part) in cells.clone().zip(data.chunks_mut(CELL)) {
         fill(tag, number, part);
     }
     Call::Write(call::Write {

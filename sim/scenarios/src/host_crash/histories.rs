@@ -16,7 +16,7 @@ use crossdock_types::Time;
 
 use super::acts::write;
 use super::driver::{Driver, Memory, Stop};
-use super::model::{CELL_BYTES, CELLS_MAX, fill};
+use super::model::{CELL, CELL_BYTES, CELLS_MAX, fill};
 use super::rig::{Disks, Rig};
 use super::{Shape, wire};
 
@@ -148,8 +148,8 @@ fn truncate(file: &HandleBuffer, size_bytes: u64) -> Call<'_> {
 }
 
 fn content(cells: &Range<usize>, tag: u32) -> Vec<u8> {
-    let mut bytes = vec![0; cells.len() * CELL_BYTES as usize];
-    for (cell, part) in cells.clone().zip(bytes.chunks_mut(CELL_BYTES as usize)) {
+    let mut bytes = vec![0; cells.len() * CELL];
+    for (cell, part) in cells.clone().zip(bytes.chunks_mut(CELL)) {
         fill(tag, cell, part);
     }
     bytes

@@ -13,7 +13,10 @@ use crossdock_nfs3::{HandleBuffer, WriteVerifier};
 use super::flushes::{MARK_BYTES, Mark, bytes_of};
 
 /// Bytes of a cell.
-pub(super) const CELL_BYTES: u64 = 1000;
+pub(super) const CELL_BYTES: u64 = CELL as u64;
+
+/// The same, as a length in memory.
+pub(super) const CELL: usize = 1000;
 
 /// Cells of the largest file: beyond the threshold and three stripe units.
 pub(super) const CELLS_MAX: usize = 900;
@@ -279,25 +282,25 @@ impl File {
     /// Checks bytes that were read from `offset`; with `adopt`, what shows is
     /// certain from now on.
     pub(super) fn check(&mut self, offset: u64, data: &[u8], adopt: bool) -> Result<(), String> {
-        let mut expected = vec![0; CELL_BYTES as usize];
+        let mut expected = vec![0; CELL];
         let end = offset + data.len() as u64;
         let mut at = offset;
         let mut shown: BTreeMap<usize, Vec<Tag>> = BTreeMap::new();
         while at < end {
             // A piece lies in one cell and one block.
-            let number = (at / CELL_BYTES) as usize;
+            let number = index(at / CELL_BYTES);
             let cell_start = number as u64 * CELL_BYTES;
             let piece_end = (cell_start + CELL_BYTES)
                 .min((at / BLOCK_BYTES + 1) * BLOCK_BYTES)
                 .min(end);
-            let found = &data[(at - offset) as usize..(piece_end - offset) as usize];
+            let found = &data[index(at - offset)..index(piece_end - offset)];
             let Some(cell) = self.cells.get(number) else {
                 return Err(format!("there are bytes at {at}"));
             };
             let options = cell.options();
             let is_it = |tag: &&Tag| {
                 fill(**tag, number, &mut expected);
-                expected[(at - cell_start) as usize..(piece_end - cell_start) as usize] == *found
+                expected[index(at - cell_start)..index(piece_end - cell_start)] == *found
             };
             let tag = options.iter().find(is_it).copied().ok_or_else(|| {
                 format!(
@@ -320,6 +323,10 @@ impl File {
         }
         Ok(())
     }
+}
+
+fn index(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 impl Model {
