@@ -39,6 +39,9 @@ pub(crate) const RETRY_AFTER_MS: u32 = 20;
 
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// 256 MiB.
+const METADATA_RESERVE_BLOCKS_MAX: u64 = (256 << 20) / BLOCK;
+
 /// The object store of one node.
 ///
 /// Feed it [`StoreInput`]s, carry out its [`StoreEffect`]s in order, call back
@@ -223,7 +226,10 @@ impl Store {
     #[must_use]
     pub fn status(&self) -> StoreStatus {
         let free = self.space.free().saturating_sub(
-            self.reserve_blocks() + self.totals.promised_blocks + self.totals.reserved,
+            self.reserve_blocks()
+                + self.metadata_reserve_blocks()
+                + self.totals.promised_blocks
+                + self.totals.reserved,
         );
         StoreStatus {
             capacity_bytes: self.space.capacity() * BLOCK,
@@ -497,6 +503,12 @@ impl Store {
             0..8 => 8,
             _ => 2048,
         }
+    }
+
+    /// Blocks beside those that only logs and checkpoints of sites may take: a
+    /// site whose disk is full must still be able to log that something goes.
+    pub(crate) fn metadata_reserve_blocks(&self) -> u64 {
+        (self.space.capacity() / 64).min(METADATA_RESERVE_BLOCKS_MAX)
     }
 }
 

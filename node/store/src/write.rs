@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crossdock_checksum::crc32c;
 use crossdock_disk::DiskOperation;
 use crossdock_log::Position;
-use crossdock_names::{ObjectId, Version};
+use crossdock_names::{ObjectClass, ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError};
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload, is_aligned};
 
@@ -246,7 +246,13 @@ impl Store {
             .object(id)
             .map_or(0, |object| object.head.outstanding_blocks());
         let free = self.space.free();
-        let taken = self.reserve_blocks() + self.totals.reserved - own;
+        let kept = match id.class {
+            ObjectClass::SiteLog | ObjectClass::Checkpoint => 0,
+            // What is its own stays its own, whatever logs have taken.
+            _ if blocks <= own => 0,
+            ObjectClass::Column | ObjectClass::SmallFiles => self.metadata_reserve_blocks(),
+        };
+        let taken = self.reserve_blocks() + kept + self.totals.reserved - own;
         if free >= taken + self.totals.promised_blocks + blocks {
             return Ok(());
         }

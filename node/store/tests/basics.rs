@@ -2,7 +2,7 @@
 
 mod rig;
 
-use crossdock_names::{Epoch, NodeId, ObjectClass, Version};
+use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SiteId, Version};
 use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, ReadVersion};
 use crossdock_sim::random::Random;
 use crossdock_store::OpenError;
@@ -201,6 +201,92 @@ fn a_full_disk_refuses_new_data_only() {
     assert!(rig.call(remove(id, 3000)).is_ok());
     assert!(rig.call(create(id, 3001)).is_ok());
     assert!(rig.call(write(id, 0, vec![1; 1 << 20], true, 3002)).is_ok());
+}
+
+/// Goal: on a node that data has filled, a site can still log that something
+/// is removed and write a checkpoint; then there is room again.
+#[test]
+fn a_full_disk_has_room_for_logs() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    let (mut end, mut length, mut version) = (0, 1 << 20, 2);
+    while length >= BLOCK {
+        match rig.call(write(id, end, vec![1; length], true, version)) {
+            Ok(_) => end += length as u64,
+            Err(NodeError::NoSpace) => length /= 2,
+            Err(error) => panic!("{error}"),
+        }
+        version += 1;
+    }
+    assert_eq!(rig.store.status().free_bytes, 0);
+    let small = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(1), 1);
+    assert!(rig.call(create(small, 1)).is_ok());
+    let refused = rig.call(write(small, 0, vec![1; BLOCK], true, 2));
+    assert_eq!(refused, Err(NodeError::NoSpace));
+
+    let log = ObjectId::of_site(ObjectClass::SiteLog, SiteId(1), 1);
+    for at in 0..40u64 {
+        let appended = rig.call(append(log, at * 10_000, vec![2; 10_000], 1));
+        assert!(appended.is_ok(), "{appended:?}");
+    }
+    let checkpoint = ObjectId::of_site(ObjectClass::Checkpoint, SiteId(1), 1);
+    assert!(rig.call(create(checkpoint, 1)).is_ok());
+    let written = rig.call(write(checkpoint, 0, vec![3; 200_000], true, 2));
+    assert!(written.is_ok(), "{written:?}");
+    assert!(rig.call(remove(id, version)).is_ok());
+    rig.wait(30);
+    let free = rig.store.status().free_bytes;
+    assert!(free > 60 << 20, "{free}");
+    assert!(rig.call(write(small, 0, vec![1; BLOCK], true, 3)).is_ok());
+    let mut rig = rig.crash(&mut Random::new(1));
+    assert_eq!(rig.read(log, 390_000, 10_000), Ok(vec![2; 10_000]));
+    assert_eq!(rig.read(checkpoint, 190_000, 20_000), Ok(vec![3; 10_000]));
+}
+
+/// Goal: what is reserved for one object is kept for it, also when logs take
+/// what is set aside for them.
+#[test]
+fn logs_take_nothing_from_reservations() {
+    let mut rig = Rig::new();
+    let reserved = NodeRequest::Create {
+        object: object(1),
+        reservation_bytes: 8 << 20,
+        attributes: bytes::Bytes::new(),
+        context: context(),
+        order: given(1),
+    };
+    assert!(rig.call(reserved).is_ok());
+    assert!(rig.call(create(object(2), 1)).is_ok());
+    let mut version = 2;
+    while rig
+        .call(write(
+            object(2),
+            version << 20,
+            vec![1; 1 << 20],
+            true,
+            version,
+        ))
+        .is_ok()
+    {
+        version += 1;
+    }
+    let log = ObjectId::of_site(ObjectClass::SiteLog, SiteId(1), 1);
+    let mut end = 0;
+    while rig.call(append(log, end, vec![2; 100_000], 1)).is_ok() {
+        end += 100_000;
+    }
+    assert!(end >= 900_000, "{end} bytes of log");
+    for piece in 0..8 {
+        let written = rig.call(write(
+            object(1),
+            piece << 20,
+            vec![3; 1 << 20],
+            true,
+            piece + 2,
+        ));
+        assert!(written.is_ok(), "{written:?}");
+    }
 }
 
 /// Goal: what is reserved for one object is refused to others.
