@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crossdock_disk::{DiskFile, FileBlockingDisk, OpenOptions};
@@ -27,6 +28,12 @@ const FILE_SYSTEM_SHARE_PERCENT: u64 = 80;
 
 /// Room that a new node needs at least, in bytes: journal, index, some data.
 const NODE_BYTES_MIN: u64 = JOURNAL_BYTES + (64 << 20);
+
+/// How long the kernel may take to end the requests of a killed process.
+const LEFTOVER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Pause between two looks.
+const LEFTOVER_PAUSE: Duration = Duration::from_millis(5);
 
 /// An opened data directory.
 pub(crate) struct DataDirectory {
@@ -98,10 +105,29 @@ pub(crate) fn open_disks(directory: &Path) -> anyhow::Result<(DiskFile, DiskFile
         prewrite: false,
     };
     let open = |name: &str, options| {
-        DiskFile::open_or_create(&directory.join(name), options)
-            .map_err(|error| explain(error, directory))
+        open_when_free(&directory.join(name), options).map_err(|error| explain(error, directory))
     };
     Ok((open("journal", journal)?, open("data", data)?))
+}
+
+/// Opens a disk, waiting for what a killed process has left in the kernel: a
+/// ring keeps its files, and their locks, until its last request has ended, and
+/// such a request may still write. (A process that lives holds the registry,
+/// which has been opened before.)
+fn open_when_free(
+    path: &Path,
+    options: OpenOptions,
+) -> Result<DiskFile, crossdock_disk::OpenError> {
+    let deadline = Instant::now() + LEFTOVER_PATIENCE;
+    loop {
+        match DiskFile::open_or_create(path, options) {
+            Err(crossdock_disk::OpenError::InUse(_)) if Instant::now() < deadline => {
+                // Nothing tells when the kernel has let go of the lock.
+                std::thread::park_timeout(LEFTOVER_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Opens or makes the index file of the node in `directory`.
