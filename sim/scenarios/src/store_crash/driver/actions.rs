@@ -217,7 +217,8 @@ impl Driver<'_> {
             length,
             certain: object.certain_calls(),
             must_be_gone: not_after.is_some_and(|version| object.is_newer(offset, length, version)),
-            may_be_gone: not_after.is_some_and(|version| version < newest),
+            // The store gives versions to appends, of the fence's epoch.
+            may_be_gone: not_after.is_some_and(|version| object.is_log || version < newest),
         };
         let request = NodeRequest::Read {
             object: id,
