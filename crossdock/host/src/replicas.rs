@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crossdock_members::{Change, SetRecord};
+use crossdock_members::{Change, SITE_SETS, SetRecord};
 use crossdock_names::{Epoch, NodeId, ObjectClass, SetId, Version};
 use crossdock_peer::Call;
 use crossdock_server::{NodeInput, Party};
@@ -29,9 +29,6 @@ const ALL_SITE_OBJECTS: &[ObjectClass] = &[
     ObjectClass::Checkpoint,
     ObjectClass::SmallFiles,
 ];
-
-/// Ids of the sets that hold site objects begin here (registry/members).
-const SITE_SETS: u32 = 1000;
 
 /// Pairs to be made equal, the one under way, and the calls that wait for it.
 #[derive(Default)]

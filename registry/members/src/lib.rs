@@ -10,4 +10,6 @@ mod embedded;
 mod state;
 
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
-pub use state::{Change, Conflict, ExportRecord, KeyRecord, NodeRecord, SetRecord, Squash, State};
+pub use state::{
+    Change, Conflict, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord, Squash, State,
+};

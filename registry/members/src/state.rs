@@ -377,7 +377,7 @@ impl State {
 }
 
 /// Ids of the sets that hold site objects begin here.
-const SITE_SETS: u32 = 1000;
+pub const SITE_SETS: u32 = 1000;
 
 fn unknown(what: &str, number: u32) -> Conflict {
     Conflict::Unknown {
