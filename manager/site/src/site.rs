@@ -116,6 +116,8 @@ pub(crate) enum Purpose {
     },
     BackingMade(ObjectId),
     BackingWritten(Sequence),
+    /// Free backing space went back to the node.
+    HoleMade,
     Checkpoint(CheckpointStep),
     /// Something that is not needed any more was removed.
     Removed,
@@ -187,7 +189,10 @@ impl Site {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let patience = self.config.limits.volatile_patience;
-        let waits = self.volatile_since.into_iter().chain(self.small.mark_since);
+        let waits = self.volatile_since.into_iter();
+        let waits = waits.chain(self.small.mark_since);
+        let idle = self.small.returning.is_none();
+        let waits = waits.chain(self.small.return_since.filter(|_| idle));
         // One that does not serve (any more) would never act on them.
         let due = waits
             .filter(|_| self.is_serving())
@@ -396,6 +401,7 @@ impl Site {
             Purpose::BackingWritten(sequence) => {
                 self.backing_written(now, wall, sequence, answered.outcome.err());
             }
+            Purpose::HoleMade => self.hole_made(now, &answered.outcome),
             Purpose::Checkpoint(step) => self.checkpoint_answered(now, step, answered),
             Purpose::Removed => {}
         }
@@ -497,6 +503,7 @@ impl Site {
         }
         self.flush_small(now, wall);
         self.mark_small_when_idle(now, wall);
+        self.return_space_when_idle(now);
         self.advance_checkpoint(now, wall);
     }
 

@@ -18,6 +18,7 @@ use crossdock_types::{Payload, Time, WallTime};
 use crate::calls::{Answered, Target};
 use crate::commit::{After, Draft};
 use crate::site::{Purpose, Site};
+use crate::small_space::Returning;
 
 /// Node I/O of small files that is under way.
 #[derive(Debug, Default)]
@@ -31,6 +32,10 @@ pub(crate) struct SmallWork {
     pub(crate) flushing: bool,
     /// Since when a mark would let freed space be reused.
     pub(crate) mark_since: Option<Time>,
+    /// Since when there is free space that could go back to the nodes, and what
+    /// is on its way.
+    pub(crate) return_since: Option<Time>,
+    pub(crate) returning: Option<Returning>,
 }
 
 /// Reads of backing objects, and what they are for.
@@ -61,6 +66,8 @@ struct Making {
 
 #[derive(Debug)]
 struct Writing {
+    /// Backing writes that wait for their object, and calls under way. The
+    /// members may change between the two.
     outstanding: usize,
     failed: Option<SiteError>,
     /// Serials of the cells in the record: replay drops them with it if the
@@ -141,7 +148,7 @@ impl Site {
             return;
         }
         let writing = Writing {
-            outstanding: writes.len() * self.members.len(),
+            outstanding: writes.len(),
             failed: None,
             cells,
         };
@@ -150,17 +157,15 @@ impl Site {
             let object = write.object;
             if self.small.made.contains(&object) {
                 self.send_write(now, sequence, &write);
-                continue;
-            }
-            let first = !self.small.making.contains_key(&object);
-            let outstanding = self.members.len();
-            let making = self.small.making.entry(object).or_insert_with(|| Making {
-                outstanding,
-                failed: None,
-                queued: Vec::new(),
-            });
-            making.queued.push((sequence, write));
-            if first {
+            } else if let Some(making) = self.small.making.get_mut(&object) {
+                making.queued.push((sequence, write));
+            } else {
+                let making = Making {
+                    outstanding: self.members.len(),
+                    failed: None,
+                    queued: vec![(sequence, write)],
+                };
+                self.small.making.insert(object, making);
                 self.make_backing(now, object);
             }
         }
@@ -190,12 +195,9 @@ impl Site {
             self.small.made.insert(object);
         }
         for (sequence, write) in making.queued {
-            if let Some(error) = making.failed {
-                for _ in 0..self.members.len() {
-                    self.write_answered(now, wall, sequence, Some(error));
-                }
-            } else {
-                self.send_write(now, sequence, &write);
+            match making.failed {
+                Some(error) => self.write_answered(now, wall, sequence, Some(error)),
+                None => self.send_write(now, sequence, &write),
             }
         }
     }
@@ -484,7 +486,12 @@ impl Site {
         }
     }
 
+    /// Sends one of a change's backing writes to all members of now.
     fn send_write(&mut self, now: Time, sequence: Sequence, write: &BackingWrite) {
+        if let Some(writing) = self.small.writes.get_mut(&sequence) {
+            writing.outstanding += self.members.len();
+            writing.outstanding -= 1; // It waits no longer to be sent.
+        }
         for member in self.members.clone() {
             let request = NodeRequest::Write {
                 object: write.object,

@@ -1,15 +1,25 @@
 //! Room for small files: inlined bytes move to backing objects, and freed
-//! backing space is reused.
+//! backing space is reused, or given back to the nodes.
 
-use crossdock_smallfile::{Fetched, Plan};
+use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, Order};
+use crossdock_smallfile::{BackingHole, Fetched, Plan};
 use crossdock_types::{Time, WallTime};
 
+use crate::calls::Target;
 use crate::commit::Draft;
-use crate::site::Site;
+use crate::site::{Purpose, Site};
 use crate::small::Job;
 
 /// Inlined bytes that are moved to backing objects in one step.
 const FLUSH_BYTES_MAX: usize = 256 << 10;
+
+/// Free space on its way back to the nodes.
+#[derive(Debug)]
+pub(crate) struct Returning {
+    hole: BackingHole,
+    outstanding: usize,
+    is_given_back: bool,
+}
 
 impl Site {
     /// Moves inlined bytes to backing objects, when there are enough.
@@ -43,6 +53,65 @@ impl Site {
                 ..Draft::default()
             };
             self.commit(now, wall, draft);
+        }
+    }
+
+    /// Gives free space back to the nodes that has been there for a while, piece
+    /// by piece: members make a hole of it before it is free again.
+    pub(crate) fn return_space_when_idle(&mut self, now: Time) {
+        if self.small.returning.is_some() {
+            return;
+        }
+        if !self.state.small.return_helps() || self.members.is_empty() {
+            self.small.return_since = None;
+            return;
+        }
+        let since = *self.small.return_since.get_or_insert(now);
+        if now.since(since) >= self.config.limits.volatile_patience
+            && let Some(hole) = self.state.small.begin_return()
+        {
+            self.small.returning = Some(Returning {
+                hole,
+                outstanding: self.members.len(),
+                is_given_back: true,
+            });
+            self.send_hole(now, &hole);
+        }
+    }
+
+    fn send_hole(&mut self, now: Time, hole: &BackingHole) {
+        for member in self.members.clone() {
+            let request = NodeRequest::Zero {
+                object: hole.object,
+                offset_bytes: hole.offset_bytes,
+                length_bytes: hole.length_bytes,
+                context: self.context(),
+                order: Order::Given(self.next_version()),
+            };
+            self.send(now, Target::Node(member), request, Purpose::HoleMade);
+        }
+    }
+
+    /// A member has made a hole of free space, or cannot.
+    pub(crate) fn hole_made(&mut self, now: Time, outcome: &Result<NodeAnswer, NodeError>) {
+        let Some(mut returning) = self.small.returning.take() else {
+            return;
+        };
+        returning.outstanding -= 1;
+        // Where there is no such object there are no bytes either.
+        returning.is_given_back &= matches!(outcome, Ok(_) | Err(NodeError::NoObject));
+        if returning.outstanding > 0 {
+            self.small.returning = Some(returning);
+            return;
+        }
+        let Returning {
+            hole,
+            is_given_back,
+            ..
+        } = returning;
+        self.state.small.end_return(&hole, is_given_back);
+        if !is_given_back {
+            self.small.return_since = Some(now); // Not at once again.
         }
     }
 

@@ -4,11 +4,13 @@
 mod rig;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_names::{FileRef, NodeId, ObjectClass};
+use crossdock_names::{FileRef, NodeId, ObjectClass, SiteId};
 use crossdock_peer::{AttributeChanges, OpenFor, SiteAnswer, SiteError, SiteOperation, Stability};
 use crossdock_site::SiteLimits;
+use crossdock_smallfile::SmallFilesConfig;
 
 use rig::{ROOT, Rig, create, once, plain, remove, write};
 
@@ -117,8 +119,13 @@ struct Client {
 
 impl Client {
     fn new(limits: SiteLimits) -> Self {
+        // Every free block goes back to the nodes.
+        let small_files = SmallFilesConfig {
+            return_bytes_min: 0,
+            ..SmallFilesConfig::new(SiteId(0))
+        };
         Self {
-            rig: Rig::new(limits),
+            rig: Rig::with(limits, small_files),
             files: BTreeMap::new(),
         }
     }
@@ -267,7 +274,15 @@ fn small_limits() -> SiteLimits {
 /// Runs the steps one after the other until `deaths` messages were carried out;
 /// then the manager dies. Returns whether it lived.
 fn run_until(seed: u64, steps: &[Step], deaths: usize) -> bool {
-    let mut client = Client::new(small_limits());
+    let mut client = Client::new(SiteLimits {
+        // Freed space is reused, or goes back, at once.
+        volatile_patience: if seed.is_multiple_of(2) {
+            Duration::ZERO
+        } else {
+            SiteLimits::default().volatile_patience
+        },
+        ..small_limits()
+    });
     client.rig.shuffle = seed; // 0 keeps the order.
     let mut model = Files::new();
     let mut budget = deaths;

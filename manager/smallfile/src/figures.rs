@@ -16,7 +16,7 @@ pub struct SpaceFigures {
     pub backing_bytes: u64,
     /// In fragments of files.
     pub allocated_bytes: u64,
-    /// Freed, but not to be reused yet.
+    /// Freed, but not to be reused yet, or on its way back to the nodes.
     pub pending_bytes: u64,
     /// Free for new fragments.
     pub free_bytes: u64,
@@ -58,11 +58,12 @@ impl SmallFiles {
     #[must_use]
     pub const fn space(&self) -> SpaceFigures {
         let (end, free) = (self.space.end_units(), self.space.free_units());
+        let pending = self.pending_units + self.space.returning_units();
         let unit_bytes = UNIT_BYTES as u64;
         SpaceFigures {
             backing_bytes: end * unit_bytes,
-            allocated_bytes: (end - free - self.pending_units) * unit_bytes,
-            pending_bytes: self.pending_units * unit_bytes,
+            allocated_bytes: (end - free - pending) * unit_bytes,
+            pending_bytes: pending * unit_bytes,
             free_bytes: free * unit_bytes,
         }
     }
@@ -99,6 +100,8 @@ impl SmallFiles {
                 .free_places()
                 .map(|(unit, units)| (unit, units, "free")),
         );
+        let returning = self.space.returning_places();
+        places.extend(returning.map(|(unit, units)| (unit, units, "returning")));
         places.sort_unstable();
         let mut next = 0;
         for (unit, units, kind) in places {

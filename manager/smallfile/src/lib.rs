@@ -16,7 +16,10 @@
 //!    ([`SmallFiles::standing`]);
 //! 4. after a restart loads the checkpoint, pushes the log's records through a
 //!    [`ReplayTail`], which holds back what has to be verified first, and gives
-//!    what comes out to [`SmallFiles::replay`].
+//!    what comes out to [`SmallFiles::replay`];
+//! 5. now and then gives free space back to the nodes: makes a hole of what
+//!    [`SmallFiles::begin_return`] names, on every member, and tells
+//!    [`SmallFiles::end_return`].
 //!
 //! Memory runs ahead of the log, so a reply that shows the state of a file
 //! waits until the sequence named by the plan (`after`) has settled.
@@ -30,6 +33,7 @@ mod overlay;
 mod plan;
 mod read;
 mod record;
+mod runs;
 mod space;
 mod tail;
 mod write;
@@ -38,8 +42,8 @@ pub use checkpoint::{Checkpoint, CheckpointState};
 pub use figures::{MemoryFigures, SpaceFigures};
 pub use machine::{INLINE_BYTES_MAX, SmallFiles, SmallFilesConfig, Standing};
 pub use plan::{
-    BackingRead, BackingWrite, Change, Corrupt, Fetched, FragmentCheck, Plan, ReadPiece, ReadPlan,
-    ReadTicket, Sequence, SmallFileError, Write,
+    BackingHole, BackingRead, BackingWrite, Change, Corrupt, Fetched, FragmentCheck, Plan,
+    ReadPiece, ReadPlan, ReadTicket, Sequence, SmallFileError, Write,
 };
 pub use record::{RecordError, RecordSummary};
 pub use tail::ReplayTail;

@@ -10,7 +10,7 @@ use crate::map::{BLOCK_BYTES, Block, Blocks, Maps};
 use crate::overlay::{END, Overlay};
 use crate::record::{Body, Record};
 use crate::space::{BLOCK_UNITS, Space};
-use crate::{Change, ReadTicket, RecordError, RecordSummary, Sequence};
+use crate::{BackingHole, Change, ReadTicket, RecordError, RecordSummary, Sequence};
 
 /// A stable write of up to this many bytes goes into the log record
 /// (CONSISTENCY 10).
@@ -33,7 +33,13 @@ pub struct SmallFilesConfig {
     pub unstable_bytes_max: usize,
     /// Bytes on their way to backing objects; beyond it writes are refused as busy.
     pub in_flight_bytes_max: usize,
+    /// Free space is given back to the nodes in runs of at least so many bytes
+    /// (whole blocks of 8 KiB): smaller ones are soon taken again.
+    pub return_bytes_min: u64,
 }
+
+/// Most that is given back in one step: a node looks at every run of it.
+const RETURN_BYTES_MAX: u64 = 16 << 20;
 
 impl SmallFilesConfig {
     /// The usual bounds for `site`.
@@ -46,6 +52,7 @@ impl SmallFilesConfig {
             inlined_bytes_max: 32 << 20,
             unstable_bytes_max: 64 << 20,
             in_flight_bytes_max: 64 << 20,
+            return_bytes_min: 64 << 10,
         }
     }
 }
@@ -306,6 +313,40 @@ impl SmallFiles {
         next.is_some_and(|free| free.freed_by < self.written_below())
     }
 
+    /// Whether there is free space that is worth giving back to the nodes.
+    #[must_use]
+    pub fn return_helps(&self) -> bool {
+        self.space.has_held(self.return_blocks_min())
+    }
+
+    /// Free space to be given back: it is not free until
+    /// [`end_return`](Self::end_return).
+    ///
+    /// No replay needs its bytes, for the reason for which they could be
+    /// overwritten now: a durable record says that the changes that wrote them,
+    /// and those that freed them, are not verified any more. The hole itself
+    /// needs no record. After a restart nodes may differ in free space, of which
+    /// nobody reads a byte; all of it is given back again.
+    pub fn begin_return(&mut self) -> Option<BackingHole> {
+        let block_bytes = u64::from(BLOCK_BYTES);
+        let blocks_max = u32::try_from(RETURN_BYTES_MAX / block_bytes).unwrap_or(u32::MAX);
+        let blocks_min = self.return_blocks_min();
+        let (start_block, count) = self.space.begin_return(blocks_min, blocks_max)?;
+        let (object, offset_bytes) = self.backing.place(start_block * BLOCK_UNITS);
+        Some(BackingHole {
+            object,
+            offset_bytes,
+            length_bytes: u64::from(count) * block_bytes,
+            start_block,
+        })
+    }
+
+    /// All members have answered, and may be written to again there.
+    /// `is_given_back`: it is a hole on all of them; else it is tried again.
+    pub fn end_return(&mut self, hole: &BackingHole, is_given_back: bool) {
+        self.space.end_return(hole.start_block, is_given_back);
+    }
+
     /// The bounds in force.
     #[must_use]
     pub const fn config(&self) -> &SmallFilesConfig {
@@ -332,8 +373,14 @@ impl SmallFiles {
         ticket
     }
 
+    /// Whether space will become free by itself.
     pub(crate) fn has_pending_space(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending.is_empty() || self.space.returning_units() > 0
+    }
+
+    fn return_blocks_min(&self) -> u32 {
+        let blocks = self.config.return_bytes_min / u64::from(BLOCK_BYTES);
+        u32::try_from(blocks.max(1)).unwrap_or(u32::MAX)
     }
 
     /// The one way in which durable state changes. `live` is the change that

@@ -116,6 +116,19 @@ pub struct BackingWrite {
     pub version: Version,
 }
 
+/// Free space to be made a hole of, on every member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingHole {
+    /// The backing object.
+    pub object: ObjectId,
+    /// First byte, of a block of the node.
+    pub offset_bytes: u64,
+    /// How many, in whole blocks of the node.
+    pub length_bytes: u64,
+    /// Names it in [`crate::SmallFiles::end_return`].
+    pub(crate) start_block: u32,
+}
+
 /// A piece of what a read returns.
 #[derive(Clone, Debug)]
 pub enum ReadPiece {

@@ -4,8 +4,14 @@
 //! All objects together are one line of 128-byte units. Fragments are aligned
 //! to their size (a buddy system), so one below 4 KiB never straddles a block
 //! of the node. A run of whole 8 KiB blocks never crosses into the next object.
+//!
+//! Nodes still hold what was in a free place. Free runs that may be more than
+//! holes there are known, so that they can be given back; one that is on its
+//! way back is not free until the nodes have answered.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use crate::runs::Runs;
 
 /// Smallest fragment, and the unit of addresses.
 pub(crate) const UNIT_BYTES: u32 = 128;
@@ -24,10 +30,13 @@ pub(crate) struct Space {
     end_block: u32,
     /// Free fragments below a block, by the logarithm of their units.
     fragments: [BTreeSet<u32>; ORDERS as usize],
-    /// Free runs of whole blocks: first block → how many.
-    runs: BTreeMap<u32, u32>,
-    /// The same runs as (how many, first block): the best fit comes first.
-    runs_by_size: BTreeSet<(u32, u32)>,
+    /// Free runs of whole blocks.
+    runs: Runs,
+    /// Those of them that nodes may still hold bytes of.
+    held: Runs,
+    /// On their way back to the nodes: first block → how many.
+    returning: BTreeMap<u32, u32>,
+    returning_units: u64,
     free_units: u64,
 }
 
@@ -38,8 +47,10 @@ impl Space {
             blocks_max,
             end_block: 0,
             fragments: [const { BTreeSet::new() }; ORDERS as usize],
-            runs: BTreeMap::new(),
-            runs_by_size: BTreeSet::new(),
+            runs: Runs::new(blocks_per_object),
+            held: Runs::new(blocks_per_object),
+            returning: BTreeMap::new(),
+            returning_units: 0,
             free_units: 0,
         }
     }
@@ -101,7 +112,46 @@ impl Space {
             unit &= !(1 << order);
             order += 1;
         }
-        self.insert_run(unit / BLOCK_UNITS, 1);
+        self.add_free(unit / BLOCK_UNITS, 1);
+    }
+
+    /// Whether there is a free run of `blocks_min` at least that nodes may hold
+    /// bytes of.
+    pub(crate) fn has_held(&self, blocks_min: u32) -> bool {
+        self.held.largest() >= blocks_min
+    }
+
+    /// Takes the largest such run, or `blocks_max` of it, out of the free space
+    /// until [`end_return`](Self::end_return): first block and how many.
+    pub(crate) fn begin_return(&mut self, blocks_min: u32, blocks_max: u32) -> Option<(u32, u32)> {
+        let (start, count) = self.held.find_largest(blocks_min)?;
+        let count = count.min(blocks_max);
+        self.held.take(start, count);
+        self.runs.take(start, count);
+        let units = u64::from(count) * u64::from(BLOCK_UNITS);
+        self.free_units -= units;
+        self.returning_units += units;
+        self.returning.insert(start, count);
+        Some((start, count))
+    }
+
+    /// The nodes have answered: the run is free again. If not all have given it
+    /// back, it is tried again.
+    pub(crate) fn end_return(&mut self, start: u32, is_given_back: bool) {
+        let Some(count) = self.returning.remove(&start) else {
+            return;
+        };
+        let units = u64::from(count) * u64::from(BLOCK_UNITS);
+        self.free_units += units;
+        self.returning_units -= units;
+        self.runs.insert(start, count);
+        if !is_given_back {
+            self.held.insert(start, count);
+        }
+    }
+
+    pub(crate) const fn returning_units(&self) -> u64 {
+        self.returning_units
     }
 
     pub(crate) const fn end_units(&self) -> u64 {
@@ -125,13 +175,24 @@ impl Space {
             .zip(&self.fragments)
             .flat_map(|(order, set)| set.iter().map(move |&unit| (u64::from(unit), 1 << order)));
         let block_units = u64::from(BLOCK_UNITS);
-        let runs = self.runs.iter().map(move |(&start, &count)| {
+        let runs = self.runs.iter().map(move |(start, count)| {
             (
                 u64::from(start) * block_units,
                 u64::from(count) * block_units,
             )
         });
         fragments.chain(runs)
+    }
+
+    /// Every place that is on its way back, likewise.
+    pub(crate) fn returning_places(&self) -> impl Iterator<Item = (u64, u64)> {
+        let block_units = u64::from(BLOCK_UNITS);
+        self.returning.iter().map(move |(&start, &count)| {
+            (
+                u64::from(start) * block_units,
+                u64::from(count) * block_units,
+            )
+        })
     }
 
     fn find_fragment(&self, units: u32) -> Option<u32> {
@@ -176,15 +237,15 @@ impl Space {
     /// The smallest free run of at least `count` blocks, else one that begins
     /// or lies at the end.
     fn find_blocks(&self, count: u32) -> Option<u32> {
-        if let Some(&(_, start)) = self.runs_by_size.range((count, 0)..).next() {
+        if let Some(start) = self.runs.find_best(count) {
             return Some(start);
         }
         if count > self.blocks_per_object {
             return None;
         }
-        let last = self.runs.last_key_value();
-        let tail = last.filter(|&(&start, &free)| start + free == self.end_block);
-        let mut start = tail.map_or(self.end_block, |(&start, _)| start);
+        let last = self.runs.last();
+        let tail = last.filter(|&(start, free)| start + free == self.end_block);
+        let mut start = tail.map_or(self.end_block, |(start, _)| start);
         let boundary = start.next_multiple_of(self.blocks_per_object);
         if start < boundary && start + count > boundary {
             start = boundary;
@@ -210,45 +271,18 @@ impl Space {
     }
 
     fn take_blocks(&mut self, block: u32, count: u32) -> bool {
-        let Some((&start, &free)) = self.runs.range(..=block).next_back() else {
-            return false;
-        };
-        if block + count > start + free {
-            return false;
+        let is_free = self.runs.take(block, count);
+        if is_free {
+            self.held.cut(block, count);
         }
-        self.runs.remove(&start);
-        self.runs_by_size.remove(&(free, start));
-        for (start, count) in [
-            (start, block - start),
-            (block + count, start + free - block - count),
-        ] {
-            if count > 0 {
-                self.runs.insert(start, count);
-                self.runs_by_size.insert((count, start));
-            }
-        }
-        true
+        is_free
     }
 
-    fn insert_run(&mut self, start: u32, count: u32) {
-        let (mut start, mut count) = (start, count);
-        if !start.is_multiple_of(self.blocks_per_object)
-            && let Some((&left, &free)) = self.runs.range(..start).next_back()
-            && left + free == start
-        {
-            self.runs.remove(&left);
-            self.runs_by_size.remove(&(free, left));
-            (start, count) = (left, count + free);
-        }
-        let right = start + count;
-        if !right.is_multiple_of(self.blocks_per_object)
-            && let Some(free) = self.runs.remove(&right)
-        {
-            self.runs_by_size.remove(&(free, right));
-            count += free;
-        }
+    /// Adds a free run; nodes may hold bytes of it. (They may also of one that
+    /// the end has just grown by: of a change that became void with a crash.)
+    fn add_free(&mut self, start: u32, count: u32) {
         self.runs.insert(start, count);
-        self.runs_by_size.insert((count, start));
+        self.held.insert(start, count);
     }
 
     /// Moves the end towards `end_block`, at most to the end of this object.
@@ -258,7 +292,7 @@ impl Space {
         let (start, count) = (self.end_block, end - self.end_block);
         self.end_block = end;
         self.free_units += u64::from(count) * u64::from(BLOCK_UNITS);
-        self.insert_run(start, count);
+        self.add_free(start, count);
     }
 }
 
@@ -335,5 +369,36 @@ mod tests {
         assert_eq!(space.find(&[1]), None);
         assert!(!space.claim(0, 64), "it is taken");
         assert!(!space.claim(8 * 64, 64), "it is beyond the limit");
+    }
+
+    /// Goal: only what is free is given back, once; what is on its way is not
+    /// given out, and what was written since is given back again.
+    #[test]
+    fn runs_are_given_back_once() {
+        let mut space = Space::new(8, 16);
+        assert!(take(&mut space, &[64; 8]).is_some());
+        for block in [0, 2, 3, 4, 6] {
+            space.release(block * 64, 64);
+        }
+        assert_eq!(space.begin_return(4, 8), None);
+        assert_eq!(space.begin_return(2, 8), Some((2, 3)));
+        assert_eq!(space.begin_return(2, 8), None);
+        assert_eq!(
+            take(&mut space, &[64; 2]),
+            Some(vec![512, 576]),
+            "at the end"
+        );
+        space.end_return(2, false);
+        assert_eq!(space.begin_return(2, 2), Some((2, 2)), "a part of it");
+        space.end_return(2, true);
+        assert!(space.has_held(1) && !space.has_held(2));
+        assert_eq!(take(&mut space, &[64; 3]), Some(vec![128, 192, 256]));
+        for block in [2, 3, 4] {
+            space.release(block * 64, 64);
+        }
+        assert_eq!(space.begin_return(3, 8), Some((2, 3)));
+        space.end_return(2, true);
+        assert_eq!(space.begin_return(1, 8), Some((6, 1)));
+        assert_eq!(space.returning_units(), 64);
     }
 }

@@ -187,6 +187,21 @@ impl Node {
                     version: Version::NONE,
                 })
             }
+            NodeRequest::Zero {
+                offset_bytes,
+                length_bytes,
+                ..
+            } => {
+                let size = known.bytes.len();
+                let start = usize::try_from(offset_bytes).unwrap().min(size);
+                let end = start
+                    .saturating_add(usize::try_from(length_bytes).unwrap())
+                    .min(size);
+                known.bytes[start..end].fill(0);
+                Ok(NodeAnswer::Done {
+                    version: Version::NONE,
+                })
+            }
             NodeRequest::Stat { .. } => Ok(NodeAnswer::Stat(ObjectStat {
                 size_bytes: known.bytes.len() as u64,
                 allocated_bytes: known.bytes.len() as u64,
@@ -236,7 +251,12 @@ impl Rig {
 
     /// A new volume whose site is open, with other bounds of small files.
     pub(crate) fn with_small_files(small_files: SmallFilesConfig) -> Self {
-        let mut rig = Self::begin(SiteLimits::default(), small_files);
+        Self::with(SiteLimits::default(), small_files)
+    }
+
+    /// The same with both.
+    pub(crate) fn with(limits: SiteLimits, small_files: SmallFilesConfig) -> Self {
+        let mut rig = Self::begin(limits, small_files);
         rig.run();
         rig.old = true;
         rig
@@ -362,6 +382,16 @@ impl Rig {
         if matches!(self.opened, Some(Ok(_))) {
             self.old = true;
         }
+    }
+
+    /// A node stops and leaves the site's set; what was on its way to it is lost.
+    pub(crate) fn leave(&mut self, node: NodeId) {
+        self.to_nodes.retain(|(to, _)| *to != node);
+        self.table.epoch = Epoch(self.table.epoch.0 + 1);
+        if let Some(set) = self.table.sets.get_mut(&SetId(0)) {
+            set.members.retain(|member| *member != node);
+        }
+        self.input(SiteInput::Table(Arc::new(self.table.clone())));
     }
 
     /// The same, until the first messages are on their way.
