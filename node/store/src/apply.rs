@@ -102,6 +102,12 @@ impl Store {
                 first_block,
                 checksums,
                 ..
+            }
+            | Record::Marker {
+                stamp,
+                first_block,
+                checksums,
+                ..
             } => {
                 let end = first_block + checksums.len() as u64;
                 object
@@ -402,12 +408,12 @@ impl Store {
         window
     }
 
-    fn apply_marker(&mut self, record: Record, _position: Position) {
+    fn apply_marker(&mut self, record: Record, position: Position) {
         let Record::Marker {
             object: id,
             version,
-            block,
-            checksum,
+            first_block,
+            ref checksums,
             ..
         } = record
         else {
@@ -416,8 +422,11 @@ impl Store {
         let Some(serial) = self.object(&id).map(|object| object.head.serial) else {
             return;
         };
-        self.window(serial, block / WINDOW_BLOCKS)
-            .set_checksum(block, checksum, version);
+        for (block, checksum) in (first_block..).zip(checksums) {
+            self.window(serial, block / WINDOW_BLOCKS)
+                .set_checksum(block, *checksum, version);
+        }
+        self.apply_bytes(record, position);
         self.change_head(&id, version, |_| {});
     }
 

@@ -278,18 +278,66 @@ impl Content {
     }
 }
 
-/// What records change that the index does not know yet: the old blocks may
-/// have been given to others.
+/// What the index's checksums need not describe: blocks that records change
+/// which the index does not know yet, as the old ones may have been given to
+/// others; and blocks whose whole content is in the journal, as they may have
+/// been torn while they were written over in place.
 #[derive(Default)]
 struct Pending {
     blocks: BTreeSet<(ObjectId, u64)>,
     objects: BTreeSet<ObjectId>,
+    /// Bytes of blocks that the journal holds in part, as (from, to) in a block.
+    parts: BTreeMap<(ObjectId, u64), Vec<(u64, u64)>>,
 }
 
 impl Pending {
+    /// Any record that a start would replay.
+    fn add_bytes(&mut self, record: &Record) {
+        let Record::Inline {
+            object,
+            offset,
+            bytes,
+            ..
+        } = record
+        else {
+            return;
+        };
+        let (mut at, end) = (*offset, offset + bytes.len() as u64);
+        while at < end {
+            let block = at / BLOCK;
+            let to = end.min((block + 1) * BLOCK);
+            let parts = self.parts.entry((*object, block)).or_default();
+            parts.push((at % BLOCK, to - block * BLOCK));
+            at = to;
+        }
+    }
+
+    /// All bytes of the block are in the journal.
+    fn covers(&self, object: &ObjectId, block: u64) -> bool {
+        let Some(parts) = self.parts.get(&(*object, block)) else {
+            return false;
+        };
+        let mut parts = parts.clone();
+        parts.sort_unstable();
+        let reach = parts
+            .iter()
+            .fold(0, |reach, (from, to)| match *from <= reach {
+                true => reach.max(*to),
+                false => reach,
+            });
+        reach >= BLOCK
+    }
+
+    /// A record that the index does not know.
     fn add(&mut self, record: &Record) {
         match record {
             Record::Map {
+                object,
+                first_block,
+                checksums,
+                ..
+            }
+            | Record::Marker {
                 object,
                 first_block,
                 checksums,
@@ -301,8 +349,7 @@ impl Pending {
             }
             Record::Zero { object, .. }
             | Record::Truncate { object, .. }
-            | Record::Remove { object, .. }
-            | Record::Marker { object, .. } => {
+            | Record::Remove { object, .. } => {
                 self.objects.insert(*object);
             }
             _ => {}
@@ -310,7 +357,9 @@ impl Pending {
     }
 
     fn has(&self, object: &ObjectId, block: u64) -> bool {
-        self.objects.contains(object) || self.blocks.contains(&(*object, block))
+        self.objects.contains(object)
+            || self.blocks.contains(&(*object, block))
+            || self.covers(object, block)
     }
 }
 
@@ -344,6 +393,7 @@ fn check_journal(
                 report.find(format!("frame {last} has an unknown record"));
                 continue;
             };
+            pending.add_bytes(&record);
             if last > meta.complete {
                 pending.add(&record);
             }

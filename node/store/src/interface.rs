@@ -86,6 +86,8 @@ pub enum Mutation {
     IndexAheadOfJournal,
     /// A freed run is reused before the record that frees it is durable.
     FreedRunReusedEarly,
+    /// Blocks are written over in place before the journal has their content.
+    InPlaceBeforeJournal,
 }
 
 /// Which of a node's disks (the index has the third, see [`crate::Index`]).

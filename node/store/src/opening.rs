@@ -478,6 +478,11 @@ impl Store {
                 first_block,
                 checksums,
                 ..
+            }
+            | Record::Marker {
+                first_block,
+                checksums,
+                ..
             } => (*first_block, first_block + checksums.len() as u64),
             Record::Zero { offset, length, .. } => (
                 offset / BLOCK,
@@ -486,7 +491,6 @@ impl Store {
             Record::Truncate { size, serial, .. } if *serial == head.serial => {
                 (size / BLOCK, u64::MAX)
             }
-            Record::Marker { block, .. } => (*block, block + 1),
             _ => return None,
         };
         let mapped_end = head.mapped_end.next_multiple_of(WINDOW_BLOCKS);

@@ -100,7 +100,7 @@ impl Plan {
     }
 
     /// Puts together what was found; `pieces` are (first block, content).
-    fn assemble(&self, pieces: &[(u64, Bytes)]) -> Payload {
+    pub(crate) fn assemble(&self, pieces: &[(u64, Bytes)]) -> Payload {
         let mut payload = Payload::new();
         for segment in &self.segments {
             match segment {

@@ -79,8 +79,8 @@ pub(crate) enum Record {
         object: ObjectId,
         stamp: u64,
         version: Version,
-        block: u64,
-        checksum: u32,
+        first_block: u64,
+        checksums: Vec<u32>,
     },
     Reap {
         serial: u64,
@@ -154,9 +154,7 @@ impl Record {
                 for number in [*stamp, version.0, *first_block, *disk, *end_bytes] {
                     put_varint(head, number);
                 }
-                for checksum in checksums {
-                    head.extend_from_slice(&checksum.to_le_bytes());
-                }
+                put_checksums(head, checksums);
             }
             Self::Inline {
                 object,
@@ -210,14 +208,14 @@ impl Record {
                 object,
                 stamp,
                 version,
-                block,
-                checksum,
+                first_block,
+                checksums,
             } => {
                 put_object(head, 8, object);
-                for number in [*stamp, version.0, *block] {
+                for number in [*stamp, version.0, *first_block] {
                     put_varint(head, number);
                 }
-                head.extend_from_slice(&checksum.to_le_bytes());
+                put_checksums(head, checksums);
             }
             Self::Reap {
                 serial,
@@ -311,8 +309,8 @@ impl Record {
                 object,
                 stamp: get_varint(&mut at)?,
                 version: Version(get_varint(&mut at)?),
-                block: get_varint(&mut at)?,
-                checksum: u32::from_le_bytes(get_array(&mut at)?),
+                first_block: get_varint(&mut at)?,
+                checksums: get_checksums(at)?,
             },
             _ => return None,
         })
@@ -348,6 +346,10 @@ fn get_array<const N: usize>(at: &mut &[u8]) -> Option<[u8; N]> {
     let (array, rest) = at.split_first_chunk::<N>()?;
     *at = rest;
     Some(*array)
+}
+
+fn put_checksums(head: &mut Vec<u8>, checksums: &[u32]) {
+    head.extend(checksums.iter().flat_map(|sum| sum.to_le_bytes()));
 }
 
 fn get_checksums(at: &[u8]) -> Option<Vec<u32>> {
@@ -389,13 +391,13 @@ mod tests {
             let bytes = Bytes::from(bytes);
             for record in [
                 Record::Create { object, serial: stamp, incarnation: number, reserved_blocks: 5, version, attributes: bytes.clone() },
-                Record::Map { object, stamp, version, first_block: 1, disk: number, end_bytes: 4, checksums },
+                Record::Map { object, stamp, version, first_block: 1, disk: number, end_bytes: 4, checksums: checksums.clone() },
                 Record::Inline { object, stamp, version, offset: number, checksum: 77, bytes },
                 Record::Zero { object, stamp, version, offset: number, length: stamp },
                 Record::Truncate { object, stamp, version, size: 8, generation: number, serial: 3 },
                 Record::Remove { object, version },
                 Record::Fence { object, fence: Epoch(number) },
-                Record::Marker { object, stamp, version, block: 3, checksum: 9 },
+                Record::Marker { object, stamp, version, first_block: 3, checksums: checksums.clone() },
                 Record::Reap { serial: stamp, first_block: 1, end_block: number, is_last: true },
                 Record::Grown { blocks: number },
             ] {

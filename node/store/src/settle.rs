@@ -1,9 +1,11 @@
-//! Moves what the journal holds to runs, so that its tail can advance; and
-//! frees the runs of what was removed. Both in the background, in small steps.
+//! Moves what the journal holds to runs, so that its tail can advance, in the
+//! background and in small steps.
 //!
-//! Bytes of the overlay are merged with the blocks beneath them and written as
-//! a flight of the store's own, to new blocks; the record that maps them makes
-//! the records of the bytes superfluous.
+//! Blocks that the journal holds whole are written over in place: if that tears
+//! one, replay shows the journal's bytes. Other bytes of the overlay are merged
+//! with the blocks beneath them and written to new blocks. Both are flights of
+//! the store's own; the record that marks or maps the blocks makes the records of
+//! the bytes superfluous.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,14 +13,13 @@ use crossdock_log::Position;
 use crossdock_names::{ObjectId, Version};
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload};
 
-use crate::index::{IndexCall, Wanted};
+use crate::flight::{Flight, Stage, block_checksums};
+use crate::interface::Mutation;
 use crate::overlay::PieceState;
 use crate::read::Reader;
-use crate::record::Record;
-use crate::runs::{RUN_BLOCKS_MAX, WINDOW_BLOCKS};
+use crate::runs::{DiskRange, RUN_BLOCKS_MAX, WINDOW_BLOCKS};
 use crate::store::{BLOCK, Store};
 use crate::waiting::Hold;
-use crate::write::{Flight, Stage, block_checksums};
 
 /// Flights of settling at a time.
 const FLIGHTS_MAX: usize = 16;
@@ -29,9 +30,6 @@ const OBJECTS_PER_STEP: usize = 64;
 /// How often a step looks for what it can start: halving 256 blocks to one
 /// takes 8.
 const ROUNDS_PER_STEP: usize = 16;
-
-/// Windows whose runs are freed in one step.
-const REAP_WINDOWS: usize = 16;
 
 /// How far settling and reaping have got.
 #[derive(Debug)]
@@ -44,11 +42,6 @@ pub(crate) struct Settling {
     flights: usize,
     /// Most blocks at a time: less when the disk is nearly full.
     blocks_max: u64,
-    /// The serial whose runs are being freed, and the window to go on from.
-    reaping: Option<(u64, u64)>,
-    is_reap_asked: bool,
-    /// Windows to be freed next, and whether there are none after them.
-    reap_windows: VecDeque<u64>,
 }
 
 impl Default for Settling {
@@ -59,9 +52,36 @@ impl Default for Settling {
             queue: VecDeque::new(),
             flights: 0,
             blocks_max: RUN_BLOCKS_MAX,
-            reaping: None,
-            is_reap_asked: false,
-            reap_windows: VecDeque::new(),
+        }
+    }
+}
+
+/// What becomes of a block that is settled.
+#[derive(Debug)]
+enum Way {
+    /// Its records are not durable yet.
+    Later,
+    /// It goes to a new block.
+    Elsewhere,
+    /// It is written over, here.
+    InPlace(Vec<DiskRange>),
+}
+
+impl Way {
+    /// Takes the next block along if it goes the same way.
+    fn goes_on(&mut self, next: &Self) -> bool {
+        match (self, next) {
+            (Self::Later, Self::Later) | (Self::Elsewhere, Self::Elsewhere) => true,
+            (Self::InPlace(extents), Self::InPlace(more)) => {
+                for range in more {
+                    match extents.last_mut() {
+                        Some(last) if last.end() == range.block => last.blocks += range.blocks,
+                        _ => extents.push(*range),
+                    }
+                }
+                true
+            }
+            _ => false,
         }
     }
 }
@@ -141,7 +161,7 @@ impl Store {
                 break;
             }
             self.need_blocks(id, from, to)?;
-            self.settle_blocks(id, from, to);
+            self.settle_stretch(id, from, to);
         }
         Ok(self.object(id).is_none_or(|o| o.overlay.low() > target))
     }
@@ -186,6 +206,91 @@ impl Store {
         stretches
     }
 
+    /// Each part of a stretch goes its way.
+    fn settle_stretch(&mut self, id: &ObjectId, from: u64, to: u64) {
+        let mut parts: Vec<(u64, u64, Way)> = Vec::new();
+        for block in from..to {
+            let way = self.way_of(id, block);
+            if let Some((_, end, last)) = parts.last_mut()
+                && last.goes_on(&way)
+            {
+                *end = block + 1;
+            } else {
+                parts.push((block, block + 1, way));
+            }
+        }
+        for (from, to, way) in parts {
+            if self.settling.flights >= FLIGHTS_MAX {
+                return;
+            }
+            match way {
+                Way::Later => {}
+                Way::Elsewhere => self.settle_blocks(id, from, to),
+                Way::InPlace(extents) => self.settle_in_place(id, (from, to), extents),
+            }
+        }
+    }
+
+    /// A block is written over where it lies if the journal holds all of it: a
+    /// write that tears it does no harm then. Nobody may be reading or holding
+    /// the old content.
+    fn way_of(&self, id: &ObjectId, block: u64) -> Way {
+        let Some(object) = self.object(id) else {
+            return Way::Later;
+        };
+        let window = self
+            .windows
+            .get(&(object.head.serial, block / WINDOW_BLOCKS));
+        let Some((first, run)) = window.and_then(|window| window.find(block)) else {
+            return Way::Elsewhere;
+        };
+        let disk = DiskRange {
+            block: run.disk + (block - first),
+            blocks: 1,
+        };
+        let (start, end) = (block * BLOCK, (block + 1) * BLOCK);
+        let (mut covered, mut newest) = (0, Position(0));
+        for (_, piece) in object.overlay.range(start, end) {
+            if piece.bytes.is_some() {
+                covered += piece.length;
+            }
+            newest = newest.max(piece.low);
+        }
+        if covered < BLOCK || run.references > 1 || self.holds.meets(disk) {
+            return Way::Elsewhere;
+        }
+        if newest > self.journal.durable() && !self.config.has(Mutation::InPlaceBeforeJournal) {
+            return Way::Later;
+        }
+        Way::InPlace(vec![disk])
+    }
+
+    fn settle_in_place(&mut self, id: &ObjectId, blocks: (u64, u64), extents: Vec<DiskRange>) {
+        let Some(object) = self.object(id) else {
+            return;
+        };
+        let (start, end) = (blocks.0 * BLOCK, blocks.1 * BLOCK);
+        let pieces = object.overlay.overlapping(start, end);
+        let stamp = pieces.map(|(_, piece)| piece.stamp).max().unwrap_or(0);
+        let plan = self.plan(object, start, end);
+        let content = plan.assemble(&[]);
+        let mut buffer = AlignedBuffer::zeroed(content.len());
+        content.copy_to_slice(&mut buffer[..content.len()]);
+        let data = vec![buffer.freeze()];
+        for extent in &extents {
+            self.holds.add(*extent);
+        }
+        let flight = Flight {
+            checksums: block_checksums(&data),
+            held_bytes: content.len() as u64,
+            is_settling: true,
+            is_in_place: true,
+            ..Flight::new(*id, (stamp, plan.version), blocks, extents)
+        };
+        self.settling.flights += 1;
+        self.launch(flight, data);
+    }
+
     /// Reads what is needed to merge the blocks.
     fn settle_blocks(&mut self, id: &ObjectId, from: u64, to: u64) {
         let Some(object) = self.object(id) else {
@@ -209,22 +314,14 @@ impl Store {
         let number = self.next_token;
         self.next_token += 1;
         let flight = Flight {
-            object: *id,
-            stamp,
-            version: version.max(plan.version),
-            first_block: from,
-            extents: Vec::new(),
-            checksums: Vec::new(),
-            live: vec![(from, to)],
-            edges: Vec::new(),
-            end_bytes: 0,
-            held_bytes: 0,
             stage: Stage::Merging,
-            is_urgent: true,
             is_settling: true,
-            is_poisoned: false,
-            reply: None,
-            commits: Vec::new(),
+            ..Flight::new(
+                *id,
+                (stamp, version.max(plan.version)),
+                (from, to),
+                Vec::new(),
+            )
         };
         self.settling.flights += 1;
         self.flights.insert(number, flight);
@@ -313,87 +410,5 @@ impl Store {
 
     pub(crate) const fn settle_landed(&mut self) {
         self.settling.flights -= 1;
-    }
-
-    /// Frees the runs of removed objects: windows in memory at once, the others
-    /// as the index finds them.
-    pub(crate) fn reap(&mut self) {
-        loop {
-            let Some((serial, from)) = self.settling.reaping else {
-                let Some(serial) = self.dead.first().copied() else {
-                    return;
-                };
-                self.settling.reaping = Some((serial, 0));
-                continue;
-            };
-            if self.settling.is_reap_asked || !self.has_reap_room() {
-                return;
-            }
-            let Some(number) = self.settling.reap_windows.pop_front() else {
-                self.settling.is_reap_asked = true;
-                self.ask_index(IndexCall::NextWindows {
-                    serial,
-                    window: from,
-                    limit: REAP_WINDOWS,
-                });
-                return;
-            };
-            if !self.windows.contains_key(&(serial, number)) {
-                self.settling.reap_windows.push_front(number);
-                let windows = vec![(serial, number)];
-                self.load(Wanted {
-                    windows,
-                    ..Wanted::default()
-                });
-                return;
-            }
-            self.reap_window(serial, number, false);
-            self.settling.reaping = Some((serial, number + 1));
-        }
-    }
-
-    fn has_reap_room(&self) -> bool {
-        let is_full = self.journal.used_bytes() > self.journal.ring_bytes() / 8 * 7;
-        !is_full && self.journal.gathered_bytes() < self.journal.frame_bytes_max()
-    }
-
-    fn reap_window(&mut self, serial: u64, number: u64, is_last: bool) {
-        self.record(Record::Reap {
-            serial,
-            first_block: number * WINDOW_BLOCKS,
-            end_block: (number + 1) * WINDOW_BLOCKS,
-            is_last,
-        });
-    }
-
-    /// The index told which windows have runs. What is in memory may be newer.
-    pub(crate) fn reap_found(&mut self, serial: u64, found: &[u64]) {
-        self.settling.is_reap_asked = false;
-        let Some((_, from)) = self.settling.reaping.filter(|(s, _)| *s == serial) else {
-            return;
-        };
-        let is_end = found.len() < REAP_WINDOWS;
-        let last = if is_end {
-            u64::MAX
-        } else {
-            found[found.len() - 1]
-        };
-        let cached = self.windows.range((serial, from)..=(serial, last));
-        let with_runs = cached.filter(|(_, window)| window.runs().next().is_some());
-        let mut windows: BTreeSet<u64> = with_runs.map(|((_, number), _)| *number).collect();
-        // A window in memory without runs was reaped, and the index is behind.
-        let unknown = found
-            .iter()
-            .filter(|n| !self.windows.contains_key(&(serial, **n)));
-        windows.extend(unknown);
-        self.settling.reap_windows = windows.into_iter().collect();
-        if self.settling.reap_windows.is_empty() {
-            if is_end {
-                self.reap_window(serial, 0, true);
-                self.settling.reaping = None;
-            } else {
-                self.settling.reaping = Some((serial, last + 1));
-            }
-        }
     }
 }

@@ -19,6 +19,8 @@ use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Time};
 
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
+use crate::commit::CommitWait;
+use crate::flight::Flight;
 use crate::index::{IndexAnswer, IndexCall, IndexReply, IndexRequest, RingPoint};
 use crate::interface::{Mutation, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus};
 use crate::journal::{Journal, RING_OFFSET, RingReplay};
@@ -27,12 +29,12 @@ use crate::object::{Entry, Object};
 use crate::opening::Opening;
 use crate::pins::{Holds, Pin};
 use crate::read::ReadWait;
+use crate::reap::Reaping;
 use crate::runs::{DiskRange, Window};
 use crate::scrub::Scrub;
 use crate::settle::Settling;
 use crate::space::Space;
 use crate::waiting::Waiting;
-use crate::write::{CommitWait, Flight};
 
 /// Asked of whoever is told "busy".
 pub(crate) const RETRY_AFTER_MS: u32 = 20;
@@ -74,6 +76,7 @@ pub struct Store {
     /// Objects with an overlay.
     pub(crate) overlaid: BTreeSet<ObjectId>,
     pub(crate) settling: Settling,
+    pub(crate) reaping: Reaping,
 
     pub(crate) cache: Cache,
     pub(crate) reads: BTreeMap<u64, ReadWait>,
@@ -167,6 +170,7 @@ impl Store {
             flushing: None,
             overlaid: BTreeSet::new(),
             settling: Settling::default(),
+            reaping: Reaping::default(),
             cache: Cache::new(config.cache_bytes),
             reads: BTreeMap::new(),
             holds: Holds::default(),

@@ -76,6 +76,7 @@ fn mutation(name: &str) -> Option<Mutation> {
         "no-checksum-check" => Mutation::NoChecksumCheck,
         "index-ahead-of-journal" => Mutation::IndexAheadOfJournal,
         "freed-run-reused-early" => Mutation::FreedRunReusedEarly,
+        "in-place-before-journal" => Mutation::InPlaceBeforeJournal,
         _ => return None,
     })
 }

@@ -1,0 +1,248 @@
+//! Unstable bytes become durable: at a commit, when they are old, or when memory
+//! is short.
+
+use std::collections::BTreeSet;
+
+use crossdock_names::{ObjectId, Version};
+use crossdock_peer::{CallId, NodeAnswer};
+use crossdock_types::Payload;
+
+use crate::flight::{Flight, block_checksums};
+use crate::overlay::{Piece, PieceState};
+use crate::runs::DiskRange;
+use crate::store::{BLOCK, Store};
+use crate::waiting::Hold;
+use crate::write::{NewWrite, cut_payload};
+
+/// Most bytes of one flight that memory is written back with.
+const BULK_BYTES_MAX: u64 = 1 << 20;
+
+/// A commit that waits for flights.
+#[derive(Debug)]
+pub(crate) struct CommitWait {
+    pub(crate) call: CallId,
+    flights: usize,
+}
+
+impl Store {
+    /// Makes all unstable bytes of an object durable; answers the call then.
+    pub(crate) fn commit(&mut self, call: CallId, id: &ObjectId) -> Result<(), Hold> {
+        self.promote(id)?;
+        let Some(object) = self.object(id) else {
+            return Ok(());
+        };
+        let last = object.last_position;
+        let numbers: Vec<u64> = object.flights.iter().copied().collect();
+        let commit = self.next_token;
+        self.next_token += 1;
+        let mut flights = 0;
+        for number in numbers {
+            if let Some(flight) = self.flights.get_mut(&number).filter(|f| !f.is_settling) {
+                flight.is_urgent = true;
+                flight.commits.push(commit);
+                flights += 1;
+            }
+        }
+        if flights == 0 {
+            self.reply_at(last, call, NodeAnswer::Committed);
+        } else {
+            self.commits.insert(commit, CommitWait { call, flights });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn commit_advanced(&mut self, commit: u64) {
+        let Some(wait) = self.commits.get_mut(&commit) else {
+            return;
+        };
+        wait.flights -= 1;
+        if wait.flights == 0
+            && let Some(wait) = self.commits.remove(&commit)
+        {
+            self.reply_at(self.journal.last(), wait.call, NodeAnswer::Committed);
+        }
+    }
+
+    /// Sends the bytes of an object that are only in memory on their way:
+    /// whole blocks of long stretches to new runs, others into the journal.
+    ///
+    /// What covers a part of something older is recorded before it: else a crash
+    /// in between would show the older write with a hole, in one block.
+    pub(crate) fn promote(&mut self, id: &ObjectId) -> Result<(), Hold> {
+        let Some(object) = self.object(id).filter(|o| o.overlay.volatile_bytes() > 0) else {
+            return Ok(());
+        };
+        for stretch in volatile_stretches(object.overlay.iter(), BULK_BYTES_MAX) {
+            self.promote_stretch(id, &stretch)?;
+        }
+        let Some(object) = self.object(id) else {
+            return Ok(());
+        };
+        let pieces = object.overlay.iter();
+        let is_volatile = |(_, piece): &(u64, &Piece)| piece.state == PieceState::Volatile;
+        let volatile = pieces
+            .filter(is_volatile)
+            .map(|(at, piece)| (at, piece.clone()));
+        let mut volatile: Vec<(u64, Piece)> = volatile.collect();
+        volatile.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.stamp));
+        for (at, piece) in volatile {
+            self.need_no_flight_above(id, at, &piece)?;
+            // Beyond the bound for requests: volatile bytes have their room.
+            let gathered = self.journal.gathered_bytes();
+            if gathered > 0 && gathered + piece.length > self.journal.frame_bytes_max() {
+                return Err(Hold::Room);
+            }
+            let bytes = piece.bytes.clone().unwrap_or_default();
+            self.record_inline(*id, piece.stamp, piece.version, at, bytes);
+        }
+        Ok(())
+    }
+
+    fn need_no_flight_above(&mut self, id: &ObjectId, at: u64, piece: &Piece) -> Result<(), Hold> {
+        let from = at / BLOCK * BLOCK;
+        let to = (at + piece.length).next_multiple_of(BLOCK);
+        let numbers: Vec<u64> = self
+            .object(id)
+            .map_or_else(Vec::new, |object| object.flights.iter().copied().collect());
+        let mut is_covered = false;
+        for number in numbers {
+            if let Some(flight) = self.flights.get_mut(&number)
+                && !flight.is_settling
+                && flight.stamp > piece.stamp
+                && flight.meets(from, to)
+            {
+                flight.is_urgent = true;
+                is_covered = true;
+            }
+        }
+        if is_covered { Err(Hold::Room) } else { Ok(()) }
+    }
+
+    /// A stretch that is long enough goes to new runs.
+    fn promote_stretch(&mut self, id: &ObjectId, stretch: &[(u64, Piece)]) -> Result<(), Hold> {
+        let Some(offset) = stretch.first().map(|(offset, _)| *offset) else {
+            return Ok(());
+        };
+        let length: u64 = stretch.iter().map(|(_, piece)| piece.length).sum();
+        let end = offset + length;
+        let whole = (offset.div_ceil(BLOCK), end / BLOCK);
+        let whole_bytes = whole.1.saturating_sub(whole.0) * BLOCK;
+        if whole_bytes < self.inline_max() {
+            return Ok(());
+        }
+        self.need_blocks(id, offset / BLOCK, end.div_ceil(BLOCK))?;
+        let extents = match self.place(whole.1 - whole.0) {
+            Ok(extents) => extents,
+            // Not so much space is free; the journal has room for what is volatile.
+            Err(Hold::Room) if !self.is_growing => return Ok(()),
+            Err(hold) => return Err(hold),
+        };
+        let mut payload = Payload::new();
+        let (mut stamp, mut version) = (0, Version::NONE);
+        for (_, piece) in stretch {
+            payload.push(piece.bytes.clone().unwrap_or_default());
+            stamp = stamp.max(piece.stamp);
+            version = version.max(piece.version);
+        }
+        let write = NewWrite {
+            object: *id,
+            offset,
+            payload,
+            version,
+            is_stable: false,
+            inline_max: 0,
+            reply: (CallId(0), NodeAnswer::Committed),
+        };
+        self.promote_bulk(&write, stamp, whole, extents, stretch);
+        Ok(())
+    }
+
+    fn promote_bulk(
+        &mut self,
+        write: &NewWrite,
+        stamp: u64,
+        whole: (u64, u64),
+        extents: Vec<DiskRange>,
+        stretch: &[(u64, Piece)],
+    ) {
+        let (data, edges) = cut_payload(write, whole);
+        let length = write.payload.len() as u64;
+        let flight = Flight {
+            checksums: block_checksums(&data),
+            edges,
+            end_bytes: write.offset + length,
+            held_bytes: length,
+            ..Flight::new(write.object, (stamp, write.version), whole, extents)
+        };
+        self.change_overlay(&write.object, |object| {
+            for (at, piece) in stretch {
+                let flying = Piece {
+                    state: PieceState::Flying,
+                    stamp,
+                    ..piece.clone()
+                };
+                object.overlay.insert(*at, flying);
+            }
+        });
+        self.launch(flight, data);
+    }
+
+    /// At intervals, and when memory is short: unstable bytes become durable
+    /// without being asked for.
+    pub(crate) fn write_back_old(&mut self) {
+        let delay = self.config.writeback_delay;
+        let is_due = self.now >= self.checkpoint.last_writeback + delay;
+        if is_due || self.checkpoint.must_write_back || self.checkpoint.is_draining {
+            self.checkpoint.last_writeback = self.now;
+            self.write_back(true);
+        }
+    }
+
+    pub(crate) fn write_back(&mut self, is_all: bool) {
+        for flight in self.flights.values_mut() {
+            flight.is_urgent |= is_all;
+        }
+        let volatile: BTreeSet<ObjectId> = (self.overlaid.iter())
+            .filter(|id| {
+                self.object(id)
+                    .is_some_and(|o| o.overlay.volatile_bytes() > 0)
+            })
+            .copied()
+            .collect();
+        let mut is_done = true;
+        for id in volatile {
+            match self.promote(&id) {
+                Ok(()) | Err(Hold::Refuse(_)) => {}
+                Err(Hold::Load(wanted)) => {
+                    self.load(*wanted);
+                }
+                Err(Hold::Room) => is_done = false,
+            }
+        }
+        self.checkpoint.must_write_back &= !is_done;
+    }
+}
+
+/// Volatile pieces that lie one after the other, in groups of up to `bytes_max`.
+fn volatile_stretches<'a>(
+    pieces: impl Iterator<Item = (u64, &'a Piece)>,
+    bytes_max: u64,
+) -> Vec<Vec<(u64, Piece)>> {
+    let mut stretches: Vec<Vec<(u64, Piece)>> = Vec::new();
+    let (mut next, mut length) = (None, 0);
+    for (at, piece) in pieces.filter(|(_, piece)| piece.state == PieceState::Volatile) {
+        let item = (at, piece.clone());
+        match stretches.last_mut() {
+            Some(last) if next == Some(at) && length + piece.length <= bytes_max => {
+                length += piece.length;
+                last.push(item);
+            }
+            _ => {
+                length = piece.length;
+                stretches.push(vec![item]);
+            }
+        }
+        next = Some(at + piece.length);
+    }
+    stretches
+}
