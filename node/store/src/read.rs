@@ -137,6 +137,14 @@ fn take_bytes(pieces: &[(u64, Bytes)], mut at: u64, length: u64, payload: &mut P
     }
 }
 
+/// Contiguous blocks as a range, and their checksums.
+fn unread(stretch: &[(u64, u32)]) -> (DiskRange, Vec<u32>) {
+    let block = stretch.first().map_or(0, |(block, _)| *block);
+    let blocks = stretch.len() as u64;
+    let checksums = stretch.iter().map(|(_, checksum)| *checksum).collect();
+    (DiskRange { block, blocks }, checksums)
+}
+
 /// Who wants the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
@@ -218,7 +226,11 @@ impl Store {
                 .count();
             let (stretch, after) = rest.split_at(length);
             rest = after;
-            self.look_up(stretch, &mut pieces, &mut missing);
+            if reader == Reader::Scrub {
+                missing.push(unread(stretch)); // The disk is asked, whatever memory has.
+            } else {
+                self.look_up(stretch, &mut pieces, &mut missing);
+            }
         }
         let number = self.next_token;
         self.next_token += 1;
@@ -265,8 +277,7 @@ impl Store {
             let blocks = self.cache.missing(block, wanted).max(1);
             #[expect(clippy::cast_possible_truncation, reason = "within the stretch")]
             let end = at + blocks as usize;
-            let checksums = stretch[at..end].iter().map(|(_, c)| *c).collect();
-            missing.push((DiskRange { block, blocks }, checksums));
+            missing.push(unread(&stretch[at..end]));
             at = end;
         }
     }

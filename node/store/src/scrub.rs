@@ -1,4 +1,6 @@
-//! The scrub: reads every block and checks it, step by step.
+//! The scrub: reads every block from the disk and checks it, step by step.
+
+use std::ops::Bound;
 
 use crossdock_names::{ObjectId, Version};
 
@@ -34,7 +36,12 @@ impl Store {
         }
     }
 
+    /// The index gave its next object; memory may know one before it.
     pub(crate) fn scrub_found(&mut self, object: Option<ObjectId>) {
+        let after = self.scrub.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut known = self.objects.range((after, Bound::Unbounded));
+        let known = known.find(|(_, entry)| entry.object.is_some());
+        let object = object.into_iter().chain(known.map(|(id, _)| *id)).min();
         self.scrub.next_block = 0;
         self.scrub.object = object;
         if object.is_none() {

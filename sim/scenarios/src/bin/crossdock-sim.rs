@@ -16,7 +16,8 @@ crossdock-sim store [--seeds N] [--seed S] [--mutation NAME]
     --seeds N        how many seeds (10000)
     --seed S         the first of them (0); alone: run this one and print its history
     --mutation NAME  build a fault in: reply-before-flush, no-flush, no-checksum-check,
-                     index-ahead-of-journal, freed-run-reused-early
+                     index-ahead-of-journal, freed-run-reused-early,
+                     in-place-before-journal
 crossdock-sim host [--seeds N] [--seed S]
     the same for a whole host, with clients over NFS";
 

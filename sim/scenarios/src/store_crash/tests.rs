@@ -77,3 +77,9 @@ fn an_index_ahead_of_the_journal_is_found() {
 fn a_run_reused_too_early_is_found() {
     finds(Mutation::FreedRunReusedEarly);
 }
+
+/// Goal: a block that is written over before its new content is safe is found.
+#[test]
+fn a_block_written_over_too_early_is_found() {
+    finds(Mutation::InPlaceBeforeJournal);
+}
