@@ -71,6 +71,12 @@ struct Run {
     /// Part of every name, so that runs do not meet.
     #[arg(long, default_value = "load")]
     name: String,
+    /// Leave the files there at the end.
+    #[arg(long)]
+    keep: bool,
+    /// Use the files that a run of the same name has kept.
+    #[arg(long)]
+    again: bool,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -104,8 +110,10 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     let seconds = started.elapsed().as_secs_f64();
     let (server_after, own_after) = (usage(&server)?, Usage::of("self")?);
 
-    for client in &mut clients {
-        client.clean()?;
+    if !flags.keep {
+        for client in &mut clients {
+            client.clean()?;
+        }
     }
     let mut figures = figures(flags, seconds, latencies_us)?;
     figures["load_cpu_seconds"] = json!(own_after.since(&own_before).cpu_seconds);
@@ -128,7 +136,11 @@ fn prepare(flags: &Run, limit: Duration) -> anyhow::Result<Vec<Workload>> {
     if flags.work != Kind::Null {
         let root = Connection::open(flags.mount.unwrap_or(flags.server))?.mount(&flags.path)?;
         for (number, client) in clients.iter_mut().enumerate() {
-            client.settle(&root, &format!("{}-{number}", flags.name))?;
+            let name = format!("{}-{number}", flags.name);
+            match flags.again {
+                true => client.find(&root, &name)?,
+                false => client.settle(&root, &name)?,
+            }
         }
     }
     let first = match flags.work {

@@ -26,13 +26,16 @@ pub(crate) enum Kind {
     Write,
     /// The file that `write` made.
     Read,
+    /// Every second stretch of `size` bytes of one file, beyond its first
+    /// 64 KiB, UNSTABLE, then COMMIT: each becomes a run of its own.
+    Scatter,
     /// Small files: FILE_SYNC writes of `size` bytes over the first 64 KiB.
     Sync,
 }
 
 impl Kind {
     pub(crate) const fn is_bulk(self) -> bool {
-        matches!(self, Self::Write | Self::Read | Self::Sync)
+        matches!(self, Self::Write | Self::Read | Self::Scatter | Self::Sync)
     }
 }
 
@@ -78,6 +81,24 @@ impl Workload {
             done: 0,
             data: Bytes::from(data),
         })
+    }
+
+    /// Finds the directory and the file of an earlier run of that name.
+    pub(crate) fn find(&mut self, root: &HandleBuffer, name: &str) -> anyhow::Result<()> {
+        self.directory = self.look_up(root, name)?;
+        let directory = self.directory;
+        self.file = self.look_up(&directory, FILE)?;
+        Ok(())
+    }
+
+    fn look_up(&mut self, directory: &HandleBuffer, name: &str) -> anyhow::Result<HandleBuffer> {
+        let found = self
+            .connection
+            .nfs(&Call::Lookup(location(directory, name)))?;
+        match found {
+            Reply::Lookup(Ok(found)) => Ok(found.object),
+            other => bail!("LOOKUP {name}: {other:?}"),
+        }
     }
 
     /// Makes the client's directory and the file in it.
@@ -156,7 +177,7 @@ impl Workload {
 
     /// What belongs to the work but comes once: the COMMIT of a write.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
-        if self.kind == Kind::Write {
+        if matches!(self.kind, Kind::Write | Kind::Scatter) {
             let file = self.file;
             let reply = self.connection.nfs(&Call::Commit(Commit {
                 file: handle(&file),
@@ -199,8 +220,15 @@ impl Workload {
                 offset: self.offset(self.span),
                 count_bytes: u32::try_from(self.size).unwrap_or(u32::MAX),
             }),
-            Kind::Write => self.write(&file, self.span, StableHow::Unstable),
-            Kind::Sync => self.write(&file, SMALL_BYTES.max(self.size), StableHow::FileSync),
+            Kind::Write => self.write(&file, self.offset(self.span), StableHow::Unstable),
+            Kind::Scatter => {
+                let offset = SMALL_BYTES as u64 + 2 * self.offset(self.span / 2);
+                self.write(&file, offset, StableHow::Unstable)
+            }
+            Kind::Sync => {
+                let offset = self.offset(SMALL_BYTES.max(self.size));
+                self.write(&file, offset, StableHow::FileSync)
+            }
         };
         let procedure = call.procedure() as u32;
         self.connection.queue(
@@ -211,10 +239,10 @@ impl Workload {
         );
     }
 
-    fn write<'a>(&self, file: &'a HandleBuffer, span: usize, stable: StableHow) -> Call<'a> {
+    fn write<'a>(&self, file: &'a HandleBuffer, offset: u64, stable: StableHow) -> Call<'a> {
         Call::Write(Write {
             file: handle(file),
-            offset: self.offset(span),
+            offset,
             count_bytes: u32::try_from(self.size).unwrap_or(u32::MAX),
             stable,
             data: Payload::from(self.data.clone()),
@@ -234,7 +262,7 @@ impl Workload {
             Kind::Create => Procedure::Create,
             Kind::Remove => Procedure::Remove,
             Kind::Read => Procedure::Read,
-            Kind::Write | Kind::Sync => Procedure::Write,
+            Kind::Write | Kind::Scatter | Kind::Sync => Procedure::Write,
         };
         let mut decoder = results(record)?;
         let reply = Reply::decode(procedure, &mut decoder)?;

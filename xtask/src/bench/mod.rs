@@ -6,6 +6,7 @@ mod document;
 mod figures;
 mod nfs;
 mod page;
+mod restart;
 mod store;
 
 use anyhow::Result;
@@ -18,7 +19,7 @@ pub(crate) use nfs::run_as_root as run_nfs_as_root;
 pub(crate) use page::generate;
 
 /// What can be measured.
-const NAMES: &str = "nfs store";
+const NAMES: &str = "nfs store restart";
 
 /// What the command line asked for.
 #[derive(Clone, Debug)]
@@ -39,6 +40,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     let measured = match *name {
         "nfs" => nfs::run(paths, &parse(words, &nfs::row_names())?)?,
         "store" => store::run(paths, words)?,
+        "restart" => restart::run(paths, &parse(words, &[])?)?,
         other => return Err(Usage(format!("no such benchmark: {other}\n{NAMES}")).into()),
     };
     generate(paths)?;
