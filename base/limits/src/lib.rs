@@ -18,6 +18,14 @@ pub const RPC_RECORD_BYTES_MAX: usize = NFS_TCP_IO_BYTES_MAX + 4096;
 /// a count stops a peer that sends nothing else.
 pub const RPC_FRAGMENTS_EMPTY_MAX: u32 = 16;
 
+/// How long an NFS connection may be without a call, in seconds. A client that
+/// comes back after it connects again.
+pub const NFS_CONNECTION_IDLE_SECONDS_MAX: u64 = 6 * 3600;
+
+/// How long an NFS client may keep a call that it has begun to send, or take no
+/// byte of the replies that lie ready for it, in seconds.
+pub const NFS_CONNECTION_STALLED_SECONDS_MAX: u64 = 300;
+
 /// Longest file name that is decoded, in bytes: long enough for the server to
 /// see a name that it must refuse with NFS3ERR_NAMETOOLONG.
 pub const NAME_DECODE_BYTES_MAX: usize = 4096;

@@ -377,6 +377,7 @@ impl Shell {
                 }
             }
             NfsEffect::Close(name) => self.on_connection(&name, Driver::close),
+            NfsEffect::Abort(name) => self.on_connection(&name, Driver::abort),
             NfsEffect::Pause(name) => self.on_connection(&name, Driver::pause_receive),
             NfsEffect::Resume(name) => self.on_connection(&name, Driver::resume_receive),
             // The host has passed them to the router.

@@ -180,6 +180,7 @@ impl Host {
         nodes
             .chain(sites)
             .chain(self.router.poll_timeout())
+            .chain(self.door.poll_timeout())
             .chain(self.is_ready.then_some(self.space_due))
             .chain(self.scrub.step_due)
             .min()
@@ -344,6 +345,9 @@ impl Host {
         }
         if self.router.poll_timeout().is_some_and(|due| due <= now) {
             self.queue.push_back(Message::Router(RouterInput::Timeout));
+        }
+        if self.door.poll_timeout().is_some_and(|due| due <= now) {
+            self.queue.push_back(Message::Door(NfsInput::Timeout));
         }
         if self.is_ready && self.space_due <= now {
             self.tell_space(now);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use crossdock_rpc::{RecordError, RecordReader};
+use crossdock_types::Time;
 
 use crate::identity::CallerCache;
 use crate::message::DoorLimits;
@@ -30,10 +31,16 @@ pub(crate) struct Connection {
     pub(crate) calls_bytes: usize,
     reader: RecordReader,
     inbox: VecDeque<Bytes>,
+    /// When there was last anything to do.
+    active: Time,
+    /// Since when a part of a record is here.
+    record_since: Option<Time>,
+    /// Since when its client has taken no reply.
+    unsent_since: Option<Time>,
 }
 
 impl Connection {
-    pub(crate) fn new(peer: SocketAddr) -> Self {
+    pub(crate) fn new(now: Time, peer: SocketAddr) -> Self {
         Self {
             peer,
             callers: CallerCache::default(),
@@ -46,6 +53,9 @@ impl Connection {
             calls_bytes: 0,
             reader: RecordReader::default(),
             inbox: VecDeque::new(),
+            active: now,
+            record_since: None,
+            unsent_since: None,
         }
     }
 
@@ -63,10 +73,36 @@ impl Connection {
     pub(crate) fn next_record(&mut self) -> Result<Option<Bytes>, RecordError> {
         while let Some(chunk) = self.inbox.front_mut() {
             if let Some(record) = self.reader.next_record(chunk)? {
+                self.record_since = None;
                 return Ok(Some(record));
             }
             self.inbox.pop_front();
         }
         Ok(None)
+    }
+
+    /// The client has taken some of its replies.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.unsent_bytes -= bytes;
+        self.unsent_since = None;
+    }
+
+    /// Notes since when it waits for its client; to be called after anything has
+    /// happened to it.
+    pub(crate) fn note(&mut self, now: Time) {
+        self.active = now;
+        let is_partial = !self.is_paused && !self.reader.is_between_records();
+        self.record_since = is_partial.then(|| self.record_since.unwrap_or(now));
+        let is_unsent = self.unsent_bytes > 0;
+        self.unsent_since = is_unsent.then(|| self.unsent_since.unwrap_or(now));
+    }
+
+    /// When it has waited for its client for too long.
+    pub(crate) fn deadline(&self, limits: &DoorLimits) -> Option<Time> {
+        let stalled = self.record_since.into_iter().chain(self.unsent_since);
+        let stalled = stalled.min().map(|since| since + limits.stalled_patience);
+        // It is the door that has to do something about its calls.
+        let is_idle = self.calls == 0;
+        stalled.or_else(|| is_idle.then(|| self.active + limits.idle_patience))
     }
 }

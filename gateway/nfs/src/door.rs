@@ -23,29 +23,35 @@ use crate::request::{Expected, Reader, Request, is_once};
 /// Serves NFS and MOUNT to any number of clients.
 ///
 /// [`handle`](Self::handle) takes what happened; then
-/// [`poll_effect`](Self::poll_effect) until it is empty, in order. It waits for
-/// nothing but the router, which answers each call by its deadline.
+/// [`poll_effect`](Self::poll_effect) until it is empty, in order; then wait no
+/// longer than [`poll_timeout`](Self::poll_timeout). It waits for the router,
+/// which answers each call by its deadline, and for clients as long as its
+/// limits say.
 ///
 /// A connection is paused while it, or the door, holds as much as its limits
 /// allow, and read again when replies have gone out. When a connection ends its
 /// reads are withdrawn; what changes something goes on.
 pub struct NfsDoor {
-    config: DoorConfig,
-    connections: BTreeMap<ConnId, Connection>,
-    calls: BTreeMap<CallId, Pending>,
+    pub(crate) config: DoorConfig,
+    pub(crate) connections: BTreeMap<ConnId, Connection>,
+    /// Closed, but not all is sent yet: since when.
+    pub(crate) closing: BTreeMap<ConnId, Time>,
+    /// No connection has waited too long before this time.
+    pub(crate) wake: Option<Time>,
+    pub(crate) calls: BTreeMap<CallId, Pending>,
     /// WRITEs in progress by client and xid.
     writes: BTreeMap<(IpAddr, u32), CallId>,
     calls_total: u64,
-    bytes: usize, // Of calls in progress and of replies not gone yet.
+    pub(crate) bytes: usize, // Of calls in progress and of replies not gone yet.
     datagram_callers: CallerCache,
-    effects: VecDeque<NfsEffect>,
+    pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
-    waiting: VecDeque<ConnId>,      // Paused because the door is full.
+    pub(crate) waiting: VecDeque<ConnId>, // Paused because the door is full.
 }
 
 /// Where a call came from.
 #[derive(Clone, Copy, Debug)]
-enum Origin {
+pub(crate) enum Origin {
     Stream(ConnId, SocketAddr),
     Datagram(SocketAddr),
 }
@@ -71,19 +77,19 @@ impl Origin {
 
 /// A call in progress.
 #[derive(Debug)]
-struct Pending {
-    origin: Origin,
+pub(crate) struct Pending {
+    pub(crate) origin: Origin,
     xid: u32,
     bytes: usize, // Counted until the reply is there.
     export: ExportId,
-    then: Then,
+    pub(crate) then: Then,
     /// Of a WRITE: to recognise its retransmission.
     record: Option<Bytes>,
 }
 
 /// What the answer is for.
 #[derive(Debug)]
-enum Then {
+pub(crate) enum Then {
     Nfs(Expected),
     Mount(Walk),
 }
@@ -111,6 +117,8 @@ impl NfsDoor {
         Self {
             config,
             connections: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            wake: None,
             calls: BTreeMap::new(),
             writes: BTreeMap::new(),
             calls_total: 0,
@@ -125,7 +133,7 @@ impl NfsDoor {
     /// Takes what happened.
     pub fn handle(&mut self, now: Time, input: NfsInput) {
         match input {
-            NfsInput::Opened(id, peer) => self.open(id, peer),
+            NfsInput::Opened(id, peer) => self.open(now, id, peer),
             NfsInput::Received(id, chunk) => {
                 // Unknown: it was closed while the bytes were under way.
                 if let Some(connection) = self.connections.get_mut(&id) {
@@ -138,9 +146,10 @@ impl NfsDoor {
             NfsInput::Sent(id, bytes) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     let bytes = bytes.min(connection.unsent_bytes);
-                    connection.unsent_bytes -= bytes;
+                    connection.sent(bytes);
                     self.bytes -= bytes;
                     self.after_room(now, id);
+                    self.watch(now, id);
                 }
             }
             NfsInput::PeerDone(id) => {
@@ -149,7 +158,10 @@ impl NfsDoor {
                     self.close_if_done(now, id);
                 }
             }
-            NfsInput::Closed(id) => self.forget(now, id),
+            NfsInput::Closed(id) => {
+                self.closing.remove(&id);
+                self.forget(now, id);
+            }
             NfsInput::Datagram(client, datagram) => {
                 // A full door drops it: the client sends it again.
                 if self.has_room() {
@@ -157,6 +169,7 @@ impl NfsDoor {
                 }
             }
             NfsInput::Reply(routed) => self.answered(now, routed),
+            NfsInput::Timeout => self.end_stalled(now),
         }
     }
 
@@ -174,6 +187,12 @@ impl NfsDoor {
             }
         }
         None
+    }
+
+    /// When to call [`handle`](Self::handle) with [`NfsInput::Timeout`].
+    #[must_use]
+    pub const fn poll_timeout(&self) -> Option<Time> {
+        self.wake
     }
 
     /// Calls in progress.
@@ -199,12 +218,14 @@ impl NfsDoor {
         self.calls.len() < limits.calls_max && self.bytes < limits.bytes_max
     }
 
-    fn open(&mut self, id: ConnId, peer: SocketAddr) {
-        if self.connections.len() >= self.config.limits.connections_max {
+    fn open(&mut self, now: Time, id: ConnId, peer: SocketAddr) {
+        let all = self.connections.len() + self.closing.len();
+        if all >= self.config.limits.connections_max {
             self.effects.push_back(NfsEffect::Close(id));
             return;
         }
-        self.connections.insert(id, Connection::new(peer));
+        self.connections.insert(id, Connection::new(now, peer));
+        self.watch(now, id);
     }
 
     /// Serves what has arrived while there is room.
@@ -223,7 +244,7 @@ impl NfsDoor {
                     connection.is_paused = true;
                     self.effects.push_back(NfsEffect::Pause(id));
                 }
-                return;
+                return self.watch(now, id);
             }
             let origin = Origin::Stream(id, connection.peer);
             let served = match connection.next_record() {
@@ -241,6 +262,7 @@ impl NfsDoor {
             connection.is_paused = false;
             self.effects.push_back(NfsEffect::Resume(id));
         }
+        self.watch(now, id);
         self.close_if_done(now, id);
     }
 
@@ -261,7 +283,7 @@ impl NfsDoor {
         self.wake_waiting(now);
     }
 
-    fn wake_waiting(&mut self, now: Time) {
+    pub(crate) fn wake_waiting(&mut self, now: Time) {
         while self.has_room()
             && let Some(id) = self.waiting.pop_front()
         {
@@ -270,46 +292,6 @@ impl NfsDoor {
                 self.pump(now, id);
             }
         }
-    }
-
-    /// Ends a connection whose client has sent its last call, once every call
-    /// has its reply.
-    fn close_if_done(&mut self, now: Time, id: ConnId) {
-        let is_done = |connection: &Connection| {
-            connection.is_peer_done && connection.calls == 0 && !connection.is_paused
-        };
-        if self.connections.get(&id).is_some_and(is_done) {
-            self.close(now, id);
-        }
-    }
-
-    /// Ends a connection; replies still go out.
-    fn close(&mut self, now: Time, id: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&id)
-            && !connection.outbox.is_empty()
-        {
-            let replies = std::mem::take(&mut connection.outbox);
-            self.effects.push_back(NfsEffect::Send(id, replies));
-        }
-        self.effects.push_back(NfsEffect::Close(id));
-        self.forget(now, id);
-    }
-
-    fn forget(&mut self, now: Time, id: ConnId) {
-        let Some(connection) = self.connections.remove(&id) else {
-            return;
-        };
-        self.bytes -= connection.unsent_bytes;
-        if connection.is_waiting {
-            self.waiting.retain(|waiting| *waiting != id);
-        }
-        for (call, pending) in &self.calls {
-            let is_its = matches!(pending.origin, Origin::Stream(of, _) if of == id);
-            if is_its && matches!(pending.then, Then::Nfs(Expected::Plain(Procedure::Read))) {
-                self.effects.push_back(NfsEffect::Withdraw(*call));
-            }
-        }
-        self.wake_waiting(now);
     }
 
     /// Answers a record, or asks the router.
@@ -560,6 +542,7 @@ impl NfsDoor {
         self.uncount(&origin, pending.bytes);
         match origin {
             Origin::Stream(id, _) => {
+                self.watch(now, id);
                 self.after_room(now, id);
                 self.close_if_done(now, id);
             }

@@ -13,6 +13,7 @@
 mod connection;
 mod convert;
 mod door;
+mod ending;
 mod export;
 mod identity;
 mod listing;

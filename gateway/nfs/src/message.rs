@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossdock_limits::{NFS_CONNECTION_IDLE_SECONDS_MAX, NFS_CONNECTION_STALLED_SECONDS_MAX};
 use crossdock_names::{HandleKeys, VolumeId};
 use crossdock_peer::{Call, CallId, SiteRequest};
 use crossdock_router::RoutedReply;
@@ -48,6 +49,11 @@ pub struct DoorLimits {
     pub calls_max: usize,
     /// All bytes, counted as for one connection.
     pub bytes_max: usize,
+    /// A connection without any call ends after this time.
+    pub idle_patience: Duration,
+    /// So does one whose client does not finish a record within this time, or
+    /// takes none of its replies for so long.
+    pub stalled_patience: Duration,
 }
 
 impl Default for DoorLimits {
@@ -58,6 +64,8 @@ impl Default for DoorLimits {
             connection_bytes_max: 6 << 20, // The loop of io/net queues 8 MiB.
             calls_max: 4096,
             bytes_max: 512 << 20,
+            idle_patience: Duration::from_secs(NFS_CONNECTION_IDLE_SECONDS_MAX),
+            stalled_patience: Duration::from_secs(NFS_CONNECTION_STALLED_SECONDS_MAX),
         }
     }
 }
@@ -85,6 +93,9 @@ pub enum NfsInput {
     Datagram(SocketAddr, Bytes),
     /// The router answers.
     Reply(RoutedReply),
+    /// The time of [`NfsDoor::poll_timeout`](crate::NfsDoor::poll_timeout) has
+    /// come (or not yet).
+    Timeout,
 }
 
 /// What a door wants done.
@@ -94,8 +105,11 @@ pub enum NfsEffect {
     Send(ConnId, Vec<Bytes>),
     /// Send one datagram of these pieces.
     SendDatagram(SocketAddr, Vec<Bytes>),
-    /// Close once everything is sent. Nothing more is expected of it.
+    /// Close once everything is sent, and tell when it is over. Nothing more is
+    /// expected of it.
     Close(ConnId),
+    /// Close at once: its client does not take what is sent.
+    Abort(ConnId),
     /// Stop reading.
     Pause(ConnId),
     /// Read on.

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use crossdock_names::FileRef;
 use crossdock_nfs::{ConnId, DoorLimits, NfsEffect, NfsInput};
@@ -265,6 +267,109 @@ fn slow_reader_is_paused_until_its_replies_are_gone() {
     assert!(bench.effects.is_empty());
     bench.input(NfsInput::Sent(CONN, bytes - 50_000));
     assert!(matches!(bench.effects[..], [NfsEffect::Resume(CONN)]));
+}
+
+/// Goal: a connection without calls ends after the idle time, counted from its
+/// last call; one whose call is in progress does not.
+#[test]
+fn idle_connections_end_after_hours() {
+    let idle = config().limits.idle_patience;
+    let mut bench = Bench::new(config());
+    assert!(bench.wait(NOW + idle / 2).is_empty());
+    let last = NOW + idle / 2;
+    bench.input_at(last, NfsInput::Received(CONN, null(1)));
+    let sent = bench.reply().len() + 4;
+    bench.input_at(last, NfsInput::Sent(CONN, sent));
+    let before = idle - Duration::from_secs(1);
+    assert!(bench.wait(last + before).is_empty());
+    assert!(matches!(
+        bench.wait(last + idle)[..],
+        [NfsEffect::Close(CONN)]
+    ));
+    bench.input_at(last + idle, NfsInput::Closed(CONN));
+    assert!(bench.wait(last + idle * 2).is_empty());
+    assert_eq!(bench.door.poll_timeout(), None);
+
+    let mut bench = Bench::new(config());
+    bench.receive(getattr(1, FILE));
+    bench.asked_one();
+    assert!(bench.wait(NOW + idle * 3).is_empty());
+}
+
+/// Goal: a client that begins a record and does not finish it loses its
+/// connection after minutes, however slowly it goes on; whole records begin
+/// anew.
+#[test]
+fn half_a_record_ends_the_connection() {
+    let stalled = config().limits.stalled_patience;
+    let mut bench = Bench::new(config());
+    let bytes = getattr(1, FILE);
+    bench.receive(join(&[null(1), bytes.slice(..1)]));
+    assert_eq!(bare(&bench.reply()), ReplyHeader::success(1));
+    bench.input(NfsInput::Sent(CONN, 28));
+    let half = NOW + stalled / 2;
+    bench.input_at(half, NfsInput::Received(CONN, bytes.slice(1..20)));
+    let whole = NOW + (stalled - Duration::from_secs(1));
+    let more = join(&[bytes.slice(20..), bytes.slice(..50)]);
+    bench.input_at(whole, NfsInput::Received(CONN, more));
+    bench.asked_one();
+    let late = whole + stalled;
+    bench.input_at(late, NfsInput::Received(CONN, bytes.slice(50..60)));
+    assert!(matches!(bench.wait(late)[..], [NfsEffect::Close(CONN)]));
+}
+
+/// Goal: a client that takes none of its replies is cut off after minutes, also
+/// if the door has closed its end; one that takes some is not.
+#[test]
+fn unread_replies_end_the_connection() {
+    let stalled = config().limits.stalled_patience;
+    let mut bench = Bench::new(config());
+    bench.receive(join(&[null(1), null(2)]));
+    let half = NOW + stalled / 2;
+    bench.input_at(half, NfsInput::Sent(CONN, 1));
+    assert!(bench.wait(NOW + stalled).is_empty());
+    assert!(matches!(
+        bench.wait(half + stalled)[..],
+        [NfsEffect::Abort(CONN)]
+    ));
+    assert_eq!((bench.door.connections(), bench.door.held_bytes()), (0, 0));
+
+    let mut bench = Bench::new(config());
+    bench.receive(null(1));
+    bench.input(NfsInput::PeerDone(CONN));
+    assert!(matches!(bench.effects[..], [NfsEffect::Close(CONN)]));
+    bench.effects.clear();
+    assert!(matches!(
+        bench.wait(NOW + stalled)[..],
+        [NfsEffect::Abort(CONN)]
+    ));
+    assert_eq!(bench.door.poll_timeout(), None);
+}
+
+/// Goal: a paused connection is not read from, so what lies there in part is not
+/// its client's fault.
+#[test]
+fn a_paused_connection_is_not_stalled() {
+    let mut config = config();
+    config.limits.calls_per_connection_max = 1;
+    let stalled = config.limits.stalled_patience;
+    let mut bench = Bench::new(config);
+    let bytes = getattr(1, ROOT);
+    bench.receive(join(&[bytes.clone(), bytes.slice(..20)]));
+    let NfsEffect::Router(call) = bench.effects.remove(0) else {
+        panic!("no call");
+    };
+    assert!(matches!(bench.effects[..], [NfsEffect::Pause(CONN)]));
+    bench.effects.clear();
+    let late = NOW + stalled * 2;
+    assert!(bench.wait(late).is_empty());
+    let root = cache(ROOT, FileKind::Directory);
+    bench.answer(call.id, Ok(SiteAnswer::Done), root);
+    assert!(matches!(bench.effects[..], [NfsEffect::Resume(CONN)]));
+    bench.effects.clear();
+    bench.input_at(late, NfsInput::Sent(CONN, 1));
+    let ended = bench.wait(late + stalled);
+    assert_eq!(ended.len(), 1, "now it is");
 }
 
 /// Goal: at the bound of the whole door all connections wait their turn, and

@@ -120,6 +120,15 @@ impl RecordReader {
         }
     }
 
+    /// Whether nothing has arrived of the next record.
+    #[must_use]
+    pub fn is_between_records(&self) -> bool {
+        self.mark_bytes == 0
+            && self.fragments_empty == 0
+            && self.gathered.is_empty()
+            && !self.is_lent
+    }
+
     /// Hands out the buffer of the current record, so that the rest of a big
     /// WRITE is received right behind its beginning. `None` unless a fragment
     /// has begun and is not complete.

@@ -198,6 +198,7 @@ pub(crate) fn nfs(xid: u32, call: &nfs3::Call<'_>) -> Bytes {
 /// A door with one connection of a local client.
 pub(crate) struct Bench {
     pub(crate) door: NfsDoor,
+    now: Time,
     reader: RecordReader,
     /// Replies that were sent and not looked at.
     replies: Vec<Bytes>,
@@ -216,6 +217,7 @@ impl Bench {
     pub(crate) fn from(config: DoorConfig, client: &str) -> Self {
         let mut bench = Self {
             door: NfsDoor::new(config),
+            now: NOW,
             reader: RecordReader::default(),
             replies: Vec::new(),
             effects: Vec::new(),
@@ -227,8 +229,24 @@ impl Bench {
     }
 
     pub(crate) fn input(&mut self, input: NfsInput) {
-        self.door.handle(NOW, input);
+        self.door.handle(self.now, input);
         self.drain();
+    }
+
+    pub(crate) fn input_at(&mut self, now: Time, input: NfsInput) {
+        self.now = now;
+        self.input(input);
+    }
+
+    /// What the door does when it has waited until `until`, being woken whenever
+    /// it wants to be.
+    pub(crate) fn wait(&mut self, until: Time) -> Vec<NfsEffect> {
+        while let Some(wake) = self.door.poll_timeout().filter(|&wake| wake <= until) {
+            self.input_at(wake, NfsInput::Timeout);
+            assert_ne!(self.door.poll_timeout(), Some(wake), "it turns in circles");
+        }
+        self.now = until;
+        std::mem::take(&mut self.effects)
     }
 
     pub(crate) fn receive(&mut self, bytes: Bytes) {

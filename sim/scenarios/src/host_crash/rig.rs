@@ -446,7 +446,7 @@ impl Rig {
                     wire.to_client.push_back((due, pieces.concat().into()));
                 }
             }
-            NfsEffect::Close(name) => {
+            NfsEffect::Close(name) | NfsEffect::Abort(name) => {
                 self.failure = Some(format!("the door closes connection {}", name.0));
             }
             // Clients here have few calls in flight, and no datagrams.
