@@ -42,6 +42,9 @@ pub const PATH_BYTES_MAX: usize = 4095;
 /// Supplementary groups in AUTH_SYS (RFC 5531, appendix A).
 pub const AUTH_SYS_GROUPS_MAX: usize = 16;
 
+/// Most hard links of a file, and most directories in a directory.
+pub const LINKS_MAX: u32 = i32::MAX as u32;
+
 /// Opaque attributes of an object, in bytes.
 pub const OBJECT_ATTRIBUTES_BYTES_MAX: usize = 512;
 

@@ -7,6 +7,7 @@
 mod call;
 mod node;
 mod site;
+mod squash;
 
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
 pub use node::{
@@ -17,3 +18,4 @@ pub use site::{
     DuplicateKey, FileKind, FileLayout, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,
     SiteRequest, SpaceUsage, TimeChange, WeakCache,
 };
+pub use squash::Squash;

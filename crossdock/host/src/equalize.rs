@@ -159,8 +159,16 @@ impl Asker {
         if self.pair.is_serving {
             self.commit(&on_source).await?;
         }
+        let mut begun = None;
+        let mut is_whole = false;
         for &(object, offset, length, _) in on_source.symmetric_difference(&on_target) {
-            self.copy(object, offset, length).await?;
+            if begun != Some(object) {
+                begun = Some(object);
+                is_whole = self.copy_truncated(object).await?;
+            }
+            if !is_whole {
+                self.copy(object, offset, length).await?;
+            }
         }
         for node in [target, source] {
             for object in self.objects(node).await? {
@@ -242,6 +250,21 @@ impl Asker {
             }
         }
         Ok(found)
+    }
+
+    /// Copies all of an object that the source has truncated and the target has
+    /// not; whether it has. What was cut is told as a range up to the end that
+    /// was written back last: unstable bytes may lie far behind it, and between
+    /// them what the target still has.
+    async fn copy_truncated(&self, object: ObjectId) -> Result<bool, String> {
+        let Some((source, Some(target))) = self.stats(object).await? else {
+            return Ok(false);
+        };
+        let is_truncated = target.truncate_generation < source.truncate_generation;
+        if is_truncated {
+            self.copy(object, 0, source.size_bytes).await?;
+        }
+        Ok(is_truncated)
     }
 
     /// Copies a range with its version; what the source does not have stays for

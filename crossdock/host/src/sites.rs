@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_members::{Change, ExportRecord, Squash, State};
+use crossdock_members::{Change, ExportRecord, State};
 use crossdock_names::{Epoch, ExportId, FileId, FileRef, NodeId, SetId, SiteId};
 use crossdock_nfs::{DoorConfig, DoorLimits, Export};
 use crossdock_peer::{SpaceUsage, WriterId};
@@ -181,10 +181,6 @@ fn export(record: &ExportRecord) -> Export {
         .filter_map(|text| text.parse().ok())
         .collect();
     export.read_only = record.read_only;
-    export.squash = match record.squash {
-        Squash::None => crossdock_nfs::Squash::None,
-        Squash::Root { uid, gid } => crossdock_nfs::Squash::Root { uid, gid },
-        Squash::All { uid, gid } => crossdock_nfs::Squash::All { uid, gid },
-    };
+    export.squash = record.squash;
     export
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use crossdock_names::{ExportId, FileRef};
-use crossdock_peer::Caller;
+use crossdock_peer::Squash;
 use thiserror::Error;
 
 /// Ports below this can only be bound by the super user of a client.
@@ -67,55 +67,6 @@ impl Export {
 pub(crate) fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|name| !name.is_empty() && *name != b".")
-}
-
-/// Whose rights are replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Squash {
-    /// Nobody's.
-    None,
-    /// User and group 0 become these.
-    Root {
-        /// User.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-    /// Everybody becomes these, without further groups.
-    All {
-        /// User.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-}
-
-impl Squash {
-    /// The caller who says that he is this.
-    #[must_use]
-    pub fn caller(&self, uid: u32, gid: u32, groups: &[u32]) -> Caller {
-        let or = |id: u32, other: u32| if id == 0 { other } else { id };
-        match *self {
-            Self::None => Caller {
-                uid,
-                gid,
-                groups: groups.into(),
-            },
-            Self::Root {
-                uid: nobody,
-                gid: nogroup,
-            } => Caller {
-                uid: or(uid, nobody),
-                gid: or(gid, nogroup),
-                groups: groups.iter().map(|group| or(*group, nogroup)).collect(),
-            },
-            Self::All { uid, gid } => Caller {
-                uid,
-                gid,
-                groups: [].into(),
-            },
-        }
-    }
 }
 
 /// Addresses that begin with the same bits, written `10.1.0.0/16` or `::1`.
@@ -249,20 +200,6 @@ mod tests {
             error("1.2.3.4/33"),
             NetworkError::Prefix(String::from("33"))
         );
-    }
-
-    /// Goal: squashing replaces the super user, or everybody, and their groups.
-    #[test]
-    fn squash_replaces_rights() {
-        let (uid, gid) = (65534, 65534);
-        let root = Squash::Root { uid, gid }.caller(0, 5, &[0, 7]);
-        assert_eq!(
-            (root.uid, root.gid, &root.groups[..]),
-            (uid, 5, &[gid, 7][..])
-        );
-        let all = Squash::All { uid, gid }.caller(1, 5, &[0, 7]);
-        assert_eq!((all.uid, all.gid, &all.groups[..]), (uid, gid, &[][..]));
-        assert_eq!(Squash::None.caller(0, 0, &[]), Caller::root());
     }
 
     /// Goal: a path belongs to an export by whole names.

@@ -23,5 +23,5 @@ mod reply;
 mod request;
 
 pub use door::NfsDoor;
-pub use export::{Export, Network, NetworkError, Squash};
+pub use export::{Export, Network, NetworkError};
 pub use message::{ConnId, DoorConfig, DoorLimits, NfsEffect, NfsInput};

@@ -1,6 +1,6 @@
 //! From answers of sites to replies of NFS.
 
-use crossdock_limits::{FILE_BYTES_MAX, NAME_BYTES_MAX};
+use crossdock_limits::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX};
 use crossdock_nfs3::reply::{self, Created, Linked, Renamed, properties};
 use crossdock_nfs3::{Failure, Outcome, Procedure, Reply, Status, Timestamp, WriteVerifier};
 use crossdock_peer::{Attributes, SiteAnswer, SiteReply, WeakCache};
@@ -9,8 +9,6 @@ use crossdock_router::RoutedReply;
 use crate::convert::{View, status};
 use crate::request::Expected;
 
-/// Most hard links of a file that sites allow.
-const LINKS_MAX: u32 = i32::MAX as u32;
 /// Best size of a READDIR.
 const READDIR_BYTES_PREFERRED: u32 = 64 << 10;
 /// READs and WRITEs are best multiples of a block.

@@ -5,7 +5,7 @@ mod support;
 
 use bytes::Bytes;
 use crossdock_names::{ExportId, FileRef, HandleKey, HandleKeys, VolumeId};
-use crossdock_nfs::{Export, NfsEffect, NfsInput, Squash};
+use crossdock_nfs::{Export, NfsEffect, NfsInput};
 use crossdock_nfs3::call::{
     self, Access, Commit, Create, CreateHow, Fsinfo, Fsstat, Getattr, Link, Mkdir, Mknod, Pathconf,
     Readlink, Rename, Setattr, Special, StableHow, Symlink, Write, access,
@@ -17,7 +17,7 @@ use crossdock_nfs3::{
 };
 use crossdock_peer::{
     AttributeChanges, Caller, CreateMode, Device, FileKind, SiteAnswer, SiteError, SiteOperation,
-    SpaceUsage, Stability, TimeChange, WeakCache,
+    SpaceUsage, Squash, Stability, TimeChange, WeakCache,
 };
 use crossdock_rpc::Credential;
 use crossdock_types::{Payload, WallTime};

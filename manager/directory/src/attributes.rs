@@ -1,5 +1,6 @@
 //! Changing attributes: by request, and by reads and writes of content.
 
+use crossdock_limits::FILE_BYTES_MAX;
 use crossdock_names::{FileRef, SEGMENT_BYTES};
 use crossdock_peer::{AttributeChanges, Caller, SiteError, TimeChange};
 use crossdock_types::WallTime;
@@ -14,8 +15,7 @@ use crate::state::Directory;
 /// written one, so this bounds what one write at a far offset costs.
 pub const SEGMENTS_MAX: u32 = 1024;
 
-/// Largest size of a file.
-pub const FILE_SIZE_BYTES_MAX: u64 = SEGMENTS_MAX as u64 * SEGMENT_BYTES;
+const _: () = assert!(FILE_BYTES_MAX == SEGMENTS_MAX as u64 * SEGMENT_BYTES);
 
 /// A read moves atime only if it is not after mtime, or this old.
 const ACCESS_TIME_NANOS: i64 = 24 * 3600 * 1_000_000_000;
@@ -89,7 +89,7 @@ pub(crate) const fn allocated_bytes(size_bytes: u64) -> u64 {
 
 fn resize(cell: &mut Cell, caller: &Caller, size: u64, wall: WallTime) -> Result<(), SiteError> {
     cell.check_io(caller, Wanted::Write)?;
-    if size > FILE_SIZE_BYTES_MAX {
+    if size > FILE_BYTES_MAX {
         return Err(SiteError::FileTooBig);
     }
     if size < cell.size_bytes {

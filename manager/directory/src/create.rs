@@ -1,19 +1,19 @@
 //! Making files, directories, links and special files.
 
 use bytes::Bytes;
-use crossdock_limits::PATH_BYTES_MAX;
+use crossdock_limits::{FILE_BYTES_MAX, LINKS_MAX, PATH_BYTES_MAX};
 use crossdock_names::FileRef;
 use crossdock_peer::{
     AttributeChanges, Caller, CreateMode, Device, FileKind, SiteError, TimeChange,
 };
 use crossdock_types::WallTime;
 
-use crate::attributes::{FILE_SIZE_BYTES_MAX, allocated_bytes};
+use crate::attributes::allocated_bytes;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::names::FIRST_COOKIE;
 use crate::permission::{SET_GROUP, is_member};
-use crate::plan::{Answer, LINKS_MAX, Plan, is_dot};
+use crate::plan::{Answer, Plan, is_dot};
 use crate::state::Directory;
 
 /// Size that directories show.
@@ -38,7 +38,7 @@ impl Directory {
         let parent = self.parent_for_new(caller, directory, name)?;
         let mut cell = self.new_cell(caller, parent, FileKind::Regular, &changes, wall);
         if let Some(size) = changes.size_bytes {
-            if size > FILE_SIZE_BYTES_MAX {
+            if size > FILE_BYTES_MAX {
                 return Err(SiteError::FileTooBig);
             }
             cell.size_bytes = size;

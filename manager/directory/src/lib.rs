@@ -22,10 +22,10 @@ mod scan;
 mod slab;
 mod state;
 
-pub use attributes::{FILE_SIZE_BYTES_MAX, SEGMENTS_MAX};
+pub use attributes::SEGMENTS_MAX;
 pub use cell::Cell;
 pub use mutation::Mutation;
 pub use permission::Wanted;
-pub use plan::{Answer, LINKS_MAX, Plan};
+pub use plan::{Answer, Plan};
 pub use scan::Scan;
 pub use state::{Directory, MemoryUse};

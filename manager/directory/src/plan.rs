@@ -12,9 +12,6 @@ use crate::names::{Entry, cookie, cookies_are_used_up};
 use crate::permission::Wanted;
 use crate::state::Directory;
 
-/// Most hard links of a file, and most directories in a directory.
-pub const LINKS_MAX: u32 = i32::MAX as u32;
-
 /// What an operation answers; attributes are read after the changes are applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {

@@ -1,6 +1,7 @@
 //! Renaming, atomically, over whatever had the name.
 
 use bytes::Bytes;
+use crossdock_limits::LINKS_MAX;
 use crossdock_names::FileRef;
 use crossdock_peer::{Caller, SiteError};
 use crossdock_types::WallTime;
@@ -8,7 +9,7 @@ use crossdock_types::WallTime;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::permission::Wanted;
-use crate::plan::{Answer, LINKS_MAX, Plan, is_dot};
+use crate::plan::{Answer, Plan, is_dot};
 use crate::remove::{remove_entry, unlink};
 use crate::state::Directory;
 

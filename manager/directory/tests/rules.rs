@@ -3,7 +3,8 @@
 mod tree;
 
 use bytes::Bytes;
-use crossdock_directory::{Answer, Cell, LINKS_MAX, Mutation, Wanted};
+use crossdock_directory::{Answer, Cell, Mutation, Wanted};
+use crossdock_limits::LINKS_MAX;
 use crossdock_names::FileRef;
 use crossdock_peer::{
     AttributeChanges, Caller, CreateMode, Device, FileKind, SiteError, SiteOperation, TimeChange,

@@ -11,5 +11,5 @@ mod state;
 
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use state::{
-    Change, Conflict, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord, Squash, State,
+    Change, Conflict, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord, State,
 };

@@ -6,6 +6,7 @@ use crossdock_names::{
     Epoch, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS, SetId, SiteId,
     SiteRecord, VolumeId,
 };
+use crossdock_peer::Squash;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -48,27 +49,6 @@ impl std::fmt::Debug for KeyRecord {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "KeyRecord({})", self.id)
     }
-}
-
-/// Which callers become somebody else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Squash {
-    /// Nobody.
-    None,
-    /// User 0 becomes this one.
-    Root {
-        /// User.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-    /// Everybody becomes this one.
-    All {
-        /// User.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
 }
 
 /// An export of the volume.
