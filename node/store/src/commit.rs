@@ -72,18 +72,15 @@ impl Store {
         let Some(object) = self.object(id).filter(|o| o.overlay.volatile_bytes() > 0) else {
             return Ok(());
         };
-        for stretch in volatile_stretches(object.overlay.iter(), BULK_BYTES_MAX) {
+        for stretch in stretches(object.overlay.volatile(), BULK_BYTES_MAX) {
             self.promote_stretch(id, &stretch)?;
         }
         let Some(object) = self.object(id) else {
             return Ok(());
         };
-        let pieces = object.overlay.iter();
-        let is_volatile = |(_, piece): &(u64, &Piece)| piece.state == PieceState::Volatile;
-        let volatile = pieces
-            .filter(is_volatile)
-            .map(|(at, piece)| (at, piece.clone()));
-        let mut volatile: Vec<(u64, Piece)> = volatile.collect();
+        let volatile = object.overlay.volatile();
+        let mut volatile: Vec<(u64, Piece)> =
+            volatile.map(|(at, piece)| (at, piece.clone())).collect();
         volatile.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.stamp));
         for (at, piece) in volatile {
             self.need_no_flight_above(id, at, &piece)?;
@@ -223,14 +220,14 @@ impl Store {
     }
 }
 
-/// Volatile pieces that lie one after the other, in groups of up to `bytes_max`.
-fn volatile_stretches<'a>(
+/// Pieces that lie one after the other, in groups of up to `bytes_max`.
+fn stretches<'a>(
     pieces: impl Iterator<Item = (u64, &'a Piece)>,
     bytes_max: u64,
 ) -> Vec<Vec<(u64, Piece)>> {
     let mut stretches: Vec<Vec<(u64, Piece)>> = Vec::new();
     let (mut next, mut length) = (None, 0);
-    for (at, piece) in pieces.filter(|(_, piece)| piece.state == PieceState::Volatile) {
+    for (at, piece) in pieces {
         let item = (at, piece.clone());
         match stretches.last_mut() {
             Some(last) if next == Some(at) && length + piece.length <= bytes_max => {

@@ -25,6 +25,8 @@ pub(crate) struct Flight {
     pub(crate) stamp: u64,
     pub(crate) version: Version,
     pub(crate) first_block: u64,
+    /// How many there are.
+    pub(crate) blocks: u64,
     /// Where the blocks go, in order.
     pub(crate) extents: Vec<DiskRange>,
     pub(crate) checksums: Vec<u32>,
@@ -77,6 +79,7 @@ impl Flight {
             stamp,
             version,
             first_block: from,
+            blocks: to - from,
             live: vec![(from, to)],
             extents,
             checksums: Vec::new(),
@@ -194,7 +197,7 @@ impl Store {
     fn land(&mut self, number: u64, mut flight: Flight) {
         self.totals.flight_bytes -= flight.held_bytes;
         if flight.is_settling {
-            self.settle_landed();
+            self.settling.remove(&flight);
         }
         let id = flight.object;
         let is_there = self

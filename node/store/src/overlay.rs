@@ -5,7 +5,7 @@
 //! position that is needed while it is not durable itself ("low"): the tail of
 //! the journal stops there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use crossdock_log::Position;
@@ -89,7 +89,11 @@ pub(crate) struct Overlay {
     touched: BTreeMap<u64, u32>,
     /// Blocks that a piece covers whole.
     covered_blocks: u64,
+    /// Offsets of the pieces that are in memory only.
+    volatile: BTreeSet<u64>,
     volatile_bytes: u64,
+    /// How many pieces need each position of the journal.
+    lows: BTreeMap<Position, u32>,
 }
 
 impl Overlay {
@@ -116,6 +120,12 @@ impl Overlay {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Piece)> {
         self.pieces.iter().map(|(offset, piece)| (*offset, piece))
+    }
+
+    /// The pieces that are in memory only, in order.
+    pub(crate) fn volatile(&self) -> impl Iterator<Item = (u64, &Piece)> {
+        let piece = |offset: &u64| Some((*offset, self.pieces.get(offset)?));
+        self.volatile.iter().filter_map(piece)
     }
 
     /// The parts of pieces within `from..to`, in order.
@@ -152,6 +162,7 @@ impl Overlay {
             let old_end = at + old.length;
             if old.stamp > piece.stamp {
                 kept.push((at.max(offset), old_end.min(end)));
+                self.need(at, piece.low);
                 continue;
             }
             if piece.state != PieceState::Journalled {
@@ -185,8 +196,21 @@ impl Overlay {
 
     /// The oldest journal position that is needed, if any.
     pub(crate) fn low(&self) -> Position {
-        let lows = self.pieces.values().map(|piece| piece.low);
-        lows.min().unwrap_or(NO_LOW)
+        let low = self.lows.first_key_value();
+        low.map_or(NO_LOW, |(position, _)| *position)
+    }
+
+    /// A record was hidden by the piece at `at` before it came: it stays needed
+    /// until that piece has one of its own.
+    fn need(&mut self, at: u64, low: Position) {
+        let is_recorded = |piece: &Piece| piece.state == PieceState::Journalled;
+        if self.pieces.get(&at).is_none_or(is_recorded) {
+            return;
+        }
+        if let Some(mut piece) = self.take(at) {
+            piece.low = piece.low.min(low);
+            self.put(at, piece);
+        }
     }
 
     /// Takes `from..to` out of the piece at `at`.
@@ -205,12 +229,25 @@ impl Overlay {
 
     fn put(&mut self, offset: u64, piece: Piece) {
         self.account(offset, &piece, true);
+        if piece.state == PieceState::Volatile {
+            self.volatile.insert(offset);
+        }
+        if piece.low != NO_LOW {
+            *self.lows.entry(piece.low).or_insert(0) += 1;
+        }
         self.pieces.insert(offset, piece);
     }
 
     fn take(&mut self, offset: u64) -> Option<Piece> {
         let piece = self.pieces.remove(&offset)?;
         self.account(offset, &piece, false);
+        self.volatile.remove(&offset);
+        if let Some(count) = self.lows.get_mut(&piece.low) {
+            *count -= 1;
+            if *count == 0 {
+                self.lows.remove(&piece.low);
+            }
+        }
         Some(piece)
     }
 
@@ -279,7 +316,9 @@ mod tests {
                     continue;
                 }
                 let state = [PieceState::Volatile, PieceState::Flying, PieceState::Journalled][usize::from(state)];
-                overlay.insert(from as u64, piece((to - from) as u64, stamp, state));
+                let piece = piece((to - from) as u64, stamp, state);
+                let low = if state == PieceState::Journalled { Position(stamp) } else { NO_LOW };
+                overlay.insert(from as u64, piece.at(low));
                 model[from..to].iter_mut().filter(|old| **old <= stamp).for_each(|old| *old = stamp);
             }
             let mut seen = vec![0u64; LENGTH];
@@ -300,6 +339,11 @@ mod tests {
                 }
             }
             prop_assert_eq!(seen, model);
+            let is_volatile = |(_, piece): &(u64, &Piece)| piece.state == PieceState::Volatile;
+            let offsets = |pieces: Vec<(u64, &Piece)>| -> Vec<u64> { pieces.iter().map(|(at, _)| *at).collect() };
+            prop_assert_eq!(offsets(overlay.volatile().collect()), offsets(overlay.iter().filter(is_volatile).collect()));
+            let lows = overlay.iter().map(|(_, piece)| piece.low);
+            prop_assert_eq!(overlay.low(), lows.min().unwrap_or(NO_LOW));
             prop_assert_eq!(overlay.volatile_bytes(), volatile);
             prop_assert_eq!(overlay.promised_blocks(), blocks.len() as u64);
         }
@@ -318,5 +362,16 @@ mod tests {
         assert_eq!(overlay.low(), Position(9), "it has a record of its own");
         overlay.remove(0, 100, 3);
         assert_eq!(overlay.low(), NO_LOW);
+    }
+
+    /// Goal: the same if the record comes later than the newer bytes that hide it.
+    #[test]
+    fn a_record_that_comes_hidden_stays_needed() {
+        let mut overlay = Overlay::default();
+        overlay.insert(0, piece(100, 2, PieceState::Flying));
+        overlay.insert(10, piece(20, 1, PieceState::Journalled).at(Position(5)));
+        assert_eq!(overlay.low(), Position(5));
+        overlay.insert(0, piece(100, 2, PieceState::Journalled).at(Position(9)));
+        assert_eq!(overlay.low(), Position(9));
     }
 }

@@ -7,7 +7,7 @@
 //! the store's own; the record that marks or maps the blocks makes the records of
 //! the bytes superfluous.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use crossdock_log::Position;
 use crossdock_names::{ObjectId, Version};
@@ -21,8 +21,11 @@ use crate::runs::{DiskRange, RUN_BLOCKS_MAX, WINDOW_BLOCKS};
 use crate::store::{BLOCK, Store};
 use crate::waiting::Hold;
 
-/// Flights of settling at a time.
-const FLIGHTS_MAX: usize = 16;
+/// Flights of settling at a time: many, as one flush serves them all.
+const FLIGHTS_MAX: usize = 256;
+
+/// Blocks in them, at most, before the last one: 16 MiB.
+const FLIGHT_BLOCKS_MAX: u64 = 4096;
 
 /// Objects that are looked at in one step.
 const OBJECTS_PER_STEP: usize = 64;
@@ -40,6 +43,7 @@ pub(crate) struct Settling {
     target: Option<Position>,
     queue: VecDeque<ObjectId>,
     flights: usize,
+    flight_blocks: u64,
     /// Most blocks at a time: less when the disk is nearly full.
     blocks_max: u64,
 }
@@ -51,8 +55,25 @@ impl Default for Settling {
             target: None,
             queue: VecDeque::new(),
             flights: 0,
+            flight_blocks: 0,
             blocks_max: RUN_BLOCKS_MAX,
         }
+    }
+}
+
+impl Settling {
+    const fn is_full(&self) -> bool {
+        self.flights >= FLIGHTS_MAX || self.flight_blocks >= FLIGHT_BLOCKS_MAX
+    }
+
+    const fn add(&mut self, flight: &Flight) {
+        self.flights += 1;
+        self.flight_blocks += flight.blocks;
+    }
+
+    pub(crate) const fn remove(&mut self, flight: &Flight) {
+        self.flights -= 1;
+        self.flight_blocks -= flight.blocks;
     }
 }
 
@@ -120,7 +141,7 @@ impl Store {
 
     fn settle_some(&mut self) {
         for _ in 0..OBJECTS_PER_STEP.min(self.settling.queue.len()) {
-            if self.settling.flights >= FLIGHTS_MAX {
+            if self.settling.is_full() {
                 return;
             }
             let Some(id) = self.settling.queue.pop_front() else {
@@ -156,8 +177,9 @@ impl Store {
                 flight.is_urgent = true;
             }
         }
-        for (from, to) in self.stretches(id, target) {
-            if self.settling.flights >= FLIGHTS_MAX {
+        let room = FLIGHTS_MAX - self.settling.flights;
+        for (from, to) in self.stretches(id, target, room) {
+            if self.settling.is_full() {
                 break;
             }
             self.need_blocks(id, from, to)?;
@@ -166,9 +188,9 @@ impl Store {
         Ok(self.object(id).is_none_or(|o| o.overlay.low() > target))
     }
 
-    /// Contiguous blocks with bytes from records up to `target`, without those
-    /// that a flight is about to change.
-    fn stretches(&self, id: &ObjectId, target: Position) -> Vec<(u64, u64)> {
+    /// The first stretches of contiguous blocks with bytes from records up to
+    /// `target`, without blocks that a flight is about to change.
+    fn stretches(&self, id: &ObjectId, target: Position, count: usize) -> Vec<(u64, u64)> {
         let Some(object) = self.object(id) else {
             return Vec::new();
         };
@@ -177,17 +199,7 @@ impl Store {
             .iter()
             .filter_map(|number| self.flights.get(number));
         let flights: Vec<&Flight> = flights.collect();
-        let mut blocks = BTreeSet::new();
-        for (offset, piece) in object.overlay.iter() {
-            if piece.state != PieceState::Journalled || piece.low > target {
-                continue;
-            }
-            blocks.extend(offset / BLOCK..(offset + piece.length).div_ceil(BLOCK));
-            if blocks.len() as u64 > RUN_BLOCKS_MAX * FLIGHTS_MAX as u64 {
-                break;
-            }
-        }
-        let is_settled = |block: &u64| {
+        let is_settled = |block: u64| {
             let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
             let is_unsettled =
                 |(_, piece): (u64, &crate::overlay::Piece)| piece.state != PieceState::Journalled;
@@ -195,12 +207,25 @@ impl Store {
                 && !object.overlay.overlapping(from, to).any(is_unsettled)
         };
         let mut stretches: Vec<(u64, u64)> = Vec::new();
-        for block in blocks.into_iter().filter(is_settled) {
-            match stretches.last_mut() {
-                Some((from, to)) if *to == block && block - *from < self.settling.blocks_max => {
+        let mut next = 0; // The first block that was not looked at.
+        for (offset, piece) in object.overlay.iter() {
+            if piece.state != PieceState::Journalled || piece.low > target {
+                continue;
+            }
+            let first = next.max(offset / BLOCK);
+            next = next.max((offset + piece.length).div_ceil(BLOCK));
+            for block in (first..next).filter(|block| is_settled(*block)) {
+                let blocks_max = self.settling.blocks_max;
+                if let Some((from, to)) = stretches.last_mut()
+                    && *to == block
+                    && block - *from < blocks_max
+                {
                     *to += 1;
+                } else if stretches.len() == count {
+                    return stretches;
+                } else {
+                    stretches.push((block, block + 1));
                 }
-                _ => stretches.push((block, block + 1)),
             }
         }
         stretches
@@ -220,7 +245,7 @@ impl Store {
             }
         }
         for (from, to, way) in parts {
-            if self.settling.flights >= FLIGHTS_MAX {
+            if self.settling.is_full() {
                 return;
             }
             match way {
@@ -287,7 +312,7 @@ impl Store {
             is_in_place: true,
             ..Flight::new(*id, (stamp, plan.version), blocks, extents)
         };
-        self.settling.flights += 1;
+        self.settling.add(&flight);
         self.launch(flight, data);
     }
 
@@ -323,7 +348,7 @@ impl Store {
                 Vec::new(),
             )
         };
-        self.settling.flights += 1;
+        self.settling.add(&flight);
         self.flights.insert(number, flight);
         if let Some(object) = self.object_mut(id) {
             object.flights.insert(number);
@@ -380,7 +405,7 @@ impl Store {
                         // that it is repaired and never passed on.
                         flight.checksums.iter_mut().for_each(|sum| *sum = !*sum);
                     }
-                    self.settling.flights += 1;
+                    self.settling.add(&flight);
                     self.launch(flight, vec![data]);
                     is_moving = true;
                 }
@@ -401,14 +426,10 @@ impl Store {
 
     fn take_flight(&mut self, number: u64) -> Option<Flight> {
         let flight = self.flights.remove(&number)?;
-        self.settling.flights -= 1;
+        self.settling.remove(&flight);
         if let Some(object) = self.object_mut(&flight.object) {
             object.flights.remove(&number);
         }
         Some(flight)
-    }
-
-    pub(crate) const fn settle_landed(&mut self) {
-        self.settling.flights -= 1;
     }
 }
