@@ -100,6 +100,10 @@ pub struct Host {
     pub(crate) space_due: Time,
     pub(crate) is_ready: bool,
     pub(crate) drain: Drain,
+    /// When a graceful stop waits no longer for what a node that is away holds
+    /// up, and whether that time has come.
+    pub(crate) drain_due: Option<Time>,
+    pub(crate) is_drain_late: bool,
     pub(crate) requests: u64,
     pub(crate) tool_replies: VecDeque<NodeReply>,
     instance: u64,
@@ -143,6 +147,8 @@ impl Host {
             space_due: Time::default(),
             is_ready: false,
             drain: Drain::Serving,
+            drain_due: None,
+            is_drain_late: false,
             requests: 0,
             tool_replies: VecDeque::new(),
             instance,
@@ -183,6 +189,7 @@ impl Host {
             .chain(self.door.poll_timeout())
             .chain(self.is_ready.then_some(self.space_due))
             .chain(self.scrub.step_due)
+            .chain(self.drain_due)
             .min()
     }
 
@@ -355,6 +362,7 @@ impl Host {
         if self.scrub.step_due.is_some_and(|due| due <= now) {
             self.step_scrub();
         }
+        self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }
 
     /// Tells everybody about a new routing table.

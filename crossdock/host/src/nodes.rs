@@ -76,6 +76,9 @@ impl NodeState {
     }
 }
 
+/// How long a graceful stop waits for requests and sites if a node is away.
+const AWAY_PATIENCE: Duration = Duration::from_secs(3);
+
 /// How far a graceful stop has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drain {
@@ -212,6 +215,7 @@ impl Host {
     pub fn drain(&mut self, now: Time, wall: WallTime) {
         if self.drain == Drain::Serving {
             self.drain = Drain::Finishing;
+            self.drain_due = Some(now + AWAY_PATIENCE);
         }
         self.advance(now, wall);
     }
@@ -378,7 +382,10 @@ impl Host {
             self.open_sites(now);
         }
         self.pump(now, wall);
-        if self.drain == Drain::Finishing && self.router.requests() == 0 {
+        // A change that waits for a node that is away has not been answered: its
+        // client sends it again, and the log knows whether it was done.
+        let is_hopeless = self.is_drain_late && self.nodes.values().any(|slot| slot.node.is_none());
+        if self.drain == Drain::Finishing && (self.router.requests() == 0 || is_hopeless) {
             self.drain = Drain::Sites;
             for site in self.sites.values_mut() {
                 site.settle(now, wall);
@@ -387,7 +394,8 @@ impl Host {
             ids.into_iter().for_each(|id| self.drain_site(id));
             self.pump(now, wall);
         }
-        if self.drain == Drain::Sites && self.sites.values().all(crossdock_site::Site::is_settled) {
+        let is_settled = || self.sites.values().all(crossdock_site::Site::is_settled);
+        if self.drain == Drain::Sites && (is_settled() || is_hopeless) {
             self.drain = Drain::Nodes;
             for slot in self.nodes.values().filter(|slot| slot.node.is_some()) {
                 let input = NodeInput::Store(StoreInput::Drain);

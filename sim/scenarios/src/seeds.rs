@@ -134,7 +134,27 @@ impl<R: Fn(u64, bool) -> Outcome + Sync> Scenario<R> {
     }
 }
 
+/// How many seeds a test is to run, if somebody says so.
+#[cfg(test)]
+pub(crate) fn wanted() -> Option<u64> {
+    std::env::var("CROSSDOCK_SEEDS").ok()?.parse().ok()
+}
+
 impl Report {
+    /// Says what was run; panics if a seed found something, or if the range
+    /// proves nothing.
+    #[cfg(test)]
+    pub(crate) fn expect_sound(self) {
+        println!(
+            "{} seeds, each twice: {} crashes, {} requests",
+            self.seeds, self.crashes, self.calls
+        );
+        if let Some(failure) = self.failure {
+            panic!("{failure}");
+        }
+        assert!(self.crashes > self.seeds, "hardly anything crashed");
+    }
+
     fn take_failure(&mut self, scenario: &'static str, seed: u64, what: String) {
         if self.failure.as_ref().is_none_or(|known| seed < known.seed) {
             self.failure = Some(Failure {

@@ -85,14 +85,14 @@ pub(super) struct Driver<'a> {
     pub(super) rig: Rig,
     /// Events until power fails.
     budget: Option<u64>,
-    connections: Vec<ConnId>,
+    pub(super) connections: Vec<ConnId>,
     pending: BTreeMap<u32, Pending>,
     again: Vec<(Time, Pending)>,
     /// The node that an administrator plays with, and whether it is stopped.
     node: (u32, bool),
     /// A node was away in this start: the sets of sites take it back at the
     /// next one only.
-    is_uneven: bool,
+    pub(super) is_uneven: bool,
 }
 
 impl Memory {

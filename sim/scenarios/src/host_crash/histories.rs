@@ -294,3 +294,41 @@ fn a_mirrored_write_is_on_all_members() {
         Ok(())
     });
 }
+
+/// Goal: a graceful stop does not wait for a change that needs a node that is
+/// away; the client sends it again after the next start, and it is done once.
+#[test]
+fn a_stop_does_not_wait_for_a_node_that_is_away() {
+    let mut bench = Bench::new(1, 2, 1);
+    let record = bench.start(&mut |driver| {
+        // The log of the site lies on this node alone.
+        driver.rig.stop_node(0)?;
+        let root = driver.memory.model.directories[0];
+        let location = Location {
+            directory: root.as_handle(),
+            name: Name(b"file"),
+        };
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let record = wire::encode(7, &Call::Create(call::Create { location, how }));
+        let connection = driver.connections[0];
+        driver.rig.send(connection, record.clone());
+        driver.settle(Duration::from_secs(1))?;
+        assert!(driver.rig.replies.is_empty(), "answered without a log");
+        driver.rig.drain();
+        let until = driver.rig.now + Duration::from_secs(5);
+        while !driver.rig.is_quiet {
+            driver.step(Some(until))?;
+            assert!(driver.rig.now < until, "it waits for the node");
+        }
+        driver.rig.start_node(0)?;
+        driver.settle(Duration::from_secs(1))?;
+        Ok(record)
+    });
+    bench.start(&mut |driver| {
+        let reply = driver.exchange(0, record.clone())?;
+        match wire::decode(Procedure::Create, &reply)? {
+            Reply::Create(Ok(_)) => Ok(()),
+            other => panic!("{other:?}"),
+        }
+    });
+}

@@ -16,22 +16,14 @@ const MUTATION_SEEDS: u64 = 1000;
 /// hand (`cargo xtask sim store --seeds N`).
 #[test]
 fn a_crashed_store_has_what_it_acknowledged() {
-    let wanted = std::env::var("CROSSDOCK_SEEDS").ok();
-    let wanted: Option<u64> = wanted.and_then(|seeds| seeds.parse().ok());
+    let wanted = seeds::wanted();
     let patience = match wanted {
         Some(_) => None,
         None => Some(Duration::from_mins(2)),
     };
     let count = wanted.unwrap_or(2_000);
     let report = seeds::run_store(0, count, patience, true, Options::default());
-    println!(
-        "{} seeds, each twice: {} crashes, {} requests",
-        report.seeds, report.crashes, report.calls
-    );
-    if let Some(failure) = report.failure {
-        panic!("{failure}");
-    }
-    assert!(report.crashes > report.seeds, "hardly anything crashed");
+    report.expect_sound();
 }
 
 fn finds(mutation: Mutation) {
