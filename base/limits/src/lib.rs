@@ -54,9 +54,9 @@ pub const FILE_BYTES_MAX: u64 = 1 << 46;
 /// Largest single object read or write between parts, in bytes.
 pub const OBJECT_IO_BYTES_MAX: usize = 1 << 20;
 
-/// Requests that a disk works on at a time; more wait in its queue, where they
+/// Requests that a disk works on at a time, unless configured; more wait in its queue, where they
 /// can be put in order and cancelled.
 pub const DISK_DEPTH_MAX: usize = 32;
 
-/// Requests that wait for one disk.
+/// Requests that wait for one disk before reads for clients are refused.
 pub const DISK_QUEUE_REQUESTS_MAX: usize = 1024;

@@ -25,12 +25,14 @@ pub(crate) fn measure(row: &Row, dir: &Path, length: Duration) -> Result<f64> {
     match row.load {
         Load::Commit {
             journal,
+            is_durable,
             beside_mb_per_second,
         } => {
             let path = journal_file(dir, journal)?;
             let mut disk = UringDisk::new(&ring, open(&path, file_bytes(journal), false)?);
             let mut beside = Beside::start(&ring, dir, beside_mb_per_second)?;
-            commits(&ring, &mut disk, journal, &mut beside, length)
+            let way = (journal, is_durable);
+            commits(&ring, &mut disk, way, &mut beside, length)
         }
         Load::Io {
             is_write,
@@ -91,7 +93,7 @@ fn open(path: &Path, length_bytes: u64, prewrite: bool) -> Result<DiskFile> {
 fn commits(
     ring: &Ring,
     disk: &mut UringDisk,
-    journal: Journal,
+    (journal, is_durable): (Journal, bool),
     beside: &mut Option<Beside>,
     length: Duration,
 ) -> Result<f64> {
@@ -111,9 +113,12 @@ fn commits(
         let write = DiskOperation::Write {
             offset_bytes,
             pieces: vec![content.clone()],
+            is_durable,
         };
         carry_out(ring, disk, write, beside)?;
-        carry_out(ring, disk, DiskOperation::Flush, beside)?;
+        if !is_durable {
+            carry_out(ring, disk, DiskOperation::Flush, beside)?;
+        }
         took.push(commit.elapsed().as_secs_f64() * 1e6);
         offset_bytes = end_bytes;
     }
@@ -206,6 +211,7 @@ impl Beside {
         self.start_one(DiskOperation::Write {
             offset_bytes: self.written_bytes,
             pieces: vec![self.content.clone()],
+            is_durable: false,
         });
         self.written_bytes += BESIDE_BYTES as u64;
         if self.written_bytes.is_multiple_of(BESIDE_FLUSH_BYTES) {
@@ -267,6 +273,7 @@ impl Flow {
             true => DiskOperation::Write {
                 offset_bytes,
                 pieces: vec![self.content.clone()],
+                is_durable: false,
             },
             false => DiskOperation::Read {
                 offset_bytes,

@@ -30,6 +30,7 @@ pub(crate) fn measure(row: &Row, dir: &Path, length: Duration) -> Result<f64> {
         Load::Commit {
             journal,
             beside_mb_per_second,
+            ..
         } => commit_arguments(&mut arguments, dir, journal, beside_mb_per_second)?,
         Load::Io {
             is_write,

@@ -14,9 +14,13 @@ pub(crate) enum Journal {
 /// One kind of load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
-    /// One block written, one flush, the next one: microseconds of each.
+    /// One block written and made stable, then the next one: microseconds of
+    /// each.
     Commit {
         journal: Journal,
+        /// Whether as one durable write, as the store does it, or as a write and
+        /// then a flush. The peer always does the latter.
+        is_durable: bool,
         /// While this is written to another file.
         beside_mb_per_second: u64,
     },
@@ -48,13 +52,20 @@ pub(crate) const BESIDE_FLUSH_BYTES: u64 = 16 << 20;
 /// Length of the files, in bytes: more than is written in a round of commits.
 pub(crate) const FILE_BYTES: u64 = 1 << 30;
 
-pub(crate) const ROWS: [Row; 8] = [
-    commit("journal written through", Journal::WrittenThrough, 0),
-    commit("journal fallocated", Journal::Fallocated, 0),
-    commit("journal growing", Journal::Growing, 0),
+pub(crate) const ROWS: [Row; 9] = [
+    commit("journal written through", Journal::WrittenThrough, true, 0),
+    commit(
+        "journal written through, write then flush",
+        Journal::WrittenThrough,
+        false,
+        0,
+    ),
+    commit("journal fallocated", Journal::Fallocated, true, 0),
+    commit("journal growing", Journal::Growing, true, 0),
     commit(
         "journal written through, beside 100 MB/s",
         Journal::WrittenThrough,
+        true,
         100,
     ),
     io("random-read", "4 KiB, depth 32", false, true),
@@ -63,12 +74,18 @@ pub(crate) const ROWS: [Row; 8] = [
     io("sequential-write", "1 MiB, depth 8", true, false),
 ];
 
-const fn commit(variant: &'static str, journal: Journal, beside_mb_per_second: u64) -> Row {
+const fn commit(
+    variant: &'static str,
+    journal: Journal,
+    is_durable: bool,
+    beside_mb_per_second: u64,
+) -> Row {
     Row {
         name: "commit-latency",
         variant,
         load: Load::Commit {
             journal,
+            is_durable,
             beside_mb_per_second,
         },
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use crossdock_limits::DISK_DEPTH_MAX;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
@@ -35,6 +36,9 @@ pub(crate) struct Flags {
     /// Memory for cached blocks, like 512M [default: 25 % of memory].
     #[arg(long, value_name = "BYTES", env = "CROSSDOCK_CACHE")]
     pub(crate) cache: Option<Size>,
+    /// Requests that each disk works on at a time; more wait by priority [default: 32].
+    #[arg(long, value_name = "N", env = "CROSSDOCK_DISK_DEPTH")]
+    pub(crate) disk_depth: Option<usize>,
     /// NFS and MOUNT door [default: 127.0.0.1:2049].
     #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_NFS")]
     pub(crate) nfs: Option<Door>,
@@ -115,6 +119,7 @@ pub(crate) struct Settings {
     /// `None`: what the data directory has; 1 for a new one.
     pub(crate) replicas: Option<u32>,
     pub(crate) cache: Option<u64>,
+    pub(crate) disk_depth: usize,
     pub(crate) nfs: Door,
     pub(crate) admin: Door,
     pub(crate) io: Io,
@@ -143,6 +148,9 @@ pub(crate) const NODES_DEFAULT: u32 = 4;
 
 /// Most nodes of an all-in-one.
 const NODES_MAX: u32 = 64;
+
+/// No device takes more at a time.
+const DISK_DEPTH_LIMIT: usize = 1024;
 
 impl Flags {
     /// Reads the file, if one is named, and fills in defaults.
@@ -180,6 +188,10 @@ impl Flags {
             size: self.size.or(file.size).map(|size| size.0),
             replicas: self.replicas.or(file.replicas),
             cache: self.cache.or(file.cache).map(|size| size.0),
+            disk_depth: self
+                .disk_depth
+                .or(file.disk_depth)
+                .unwrap_or(DISK_DEPTH_MAX),
             nfs: both(self.nfs, file.nfs).unwrap_or_else(|| loopback(2049)),
             admin: both(self.admin, file.admin).unwrap_or_else(|| loopback(7070)),
             io: self.io.or(file.io).unwrap_or(Io::Auto),
@@ -211,6 +223,12 @@ impl Settings {
         {
             return Err(usage(format!(
                 "replicas must be 1 to the number of nodes ({nodes}), not {replicas}"
+            )));
+        }
+        if self.disk_depth == 0 || self.disk_depth > DISK_DEPTH_LIMIT {
+            return Err(usage(format!(
+                "disk_depth must be 1 to {DISK_DEPTH_LIMIT}, not {}",
+                self.disk_depth
             )));
         }
         if let Err(error) = EnvFilter::try_new(&self.log) {

@@ -112,6 +112,7 @@ impl Shell {
                 capacity_bytes: directory.node_capacity_bytes,
                 journal_bytes: data::JOURNAL_BYTES,
                 cache_bytes: data::cache_bytes(settings)? / count,
+                disk_depth: settings.disk_depth,
             },
             instance: data::random_u64()?,
         })

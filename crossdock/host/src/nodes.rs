@@ -37,6 +37,8 @@ pub struct NodeSettings {
     pub journal_bytes: u64,
     /// Bytes of a node's read cache.
     pub cache_bytes: usize,
+    /// Requests that each of a node's disks works on at a time, at least 1.
+    pub disk_depth: usize,
 }
 
 /// What a node is doing.
@@ -145,7 +147,8 @@ impl Host {
         let mut config = StoreConfig::new(id, boot_number, self.settings.capacity_bytes);
         config.journal_bytes = self.settings.journal_bytes;
         config.cache_bytes = self.settings.cache_bytes;
-        let node = Node::new(id, boot_number, config, Arc::clone(&self.table));
+        let depth = self.settings.disk_depth.max(1);
+        let node = Node::new(id, boot_number, config, depth, Arc::clone(&self.table));
         if let Some(slot) = self.nodes.get_mut(&id) {
             slot.boot = boot;
             slot.state = NodeState::Opening;

@@ -11,7 +11,10 @@
 //!
 //! **Durability.** A write that completed is in the device's hands and can
 //! still be lost by a crash; a [`DiskOperation::Flush`] that was submitted
-//! after that completion makes it stable when the flush itself completes.
+//! after that completion makes it stable when the flush itself completes. A
+//! write that [is durable](DiskOperation::Write::is_durable) is stable when it
+//! completes; until then a crash may tear it like any other, and it says
+//! nothing about other writes.
 
 use bytes::Bytes;
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES, is_aligned};
@@ -40,6 +43,9 @@ pub enum DiskOperation {
         offset_bytes: u64,
         /// Shared, so they are held until the completion and must not change.
         pieces: Vec<Bytes>,
+        /// Whether it completes only when these bytes are on stable storage:
+        /// for whoever waits for one write alone, cheaper than a flush after it.
+        is_durable: bool,
     },
     /// Everything whose completion was reported before this flush was
     /// submitted is on stable storage when it completes.
@@ -84,7 +90,8 @@ pub enum DiskOutput {
 ///
 /// After a failed write the range holds, per sector, old or new content; after
 /// a failed flush nothing is known about what was written since the last
-/// flush that succeeded, and a later flush does not mend it.
+/// flush that succeeded, and a later flush does not mend it. A durable write
+/// that failed may have failed in both ways.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
     /// The device or the kernel failed the request.
@@ -113,6 +120,10 @@ pub enum DiskError {
     /// Nothing was done.
     #[error("offset, length or memory not aligned to {BLOCK_BYTES} bytes")]
     Unaligned,
+    /// It never reached the disk: nobody waits for it any more, or too many
+    /// others wait. Only a queue before the disk says so.
+    #[error("the request was not begun")]
+    NotBegun,
 }
 
 /// A disk driven by an event loop; one thread owns it.
@@ -193,6 +204,7 @@ impl DiskOperation {
             Self::Write {
                 offset_bytes,
                 pieces,
+                ..
             } => {
                 if !pieces.iter().all(|piece| is_aligned(piece)) {
                     return Err(DiskError::Unaligned);

@@ -220,8 +220,13 @@ fn carry_out(
         DiskOperation::Write {
             offset_bytes,
             pieces,
+            is_durable,
         } => {
-            let result = write_whole(file, offset_bytes, pieces.into_iter().collect());
+            let written = write_whole(file, offset_bytes, pieces.into_iter().collect());
+            let result = match is_durable {
+                true => written.and_then(|()| again(|| fdatasync(file))),
+                false => written,
+            };
             (done(result, offset_bytes), None)
         }
         DiskOperation::Flush => (done(again(|| fdatasync(file)), 0), None),

@@ -40,6 +40,8 @@ pub fn run(rig: &mut impl Rig) {
     many_requests_in_flight_complete_once_each(rig);
     a_long_gathered_write_lands_whole(rig);
     a_reopened_disk_has_what_was_flushed(rig);
+    a_reopened_disk_has_what_was_written_durably(rig);
+    durable_writes_are_refused_and_gathered_like_others(rig);
 }
 
 /// Runs all tests of blocking disks on `disk`, which is empty.
@@ -228,11 +230,68 @@ fn a_reopened_disk_has_what_was_flushed(rig: &mut impl Rig) {
     assert_eq!(read(rig, &mut disk, 3 * BLOCK, 2), pattern(5, 2));
 }
 
+fn a_reopened_disk_has_what_was_written_durably(rig: &mut impl Rig) {
+    let mut disk = rig.create(LENGTH_BYTES);
+    done(rig, &mut disk, write(3 * BLOCK, vec![pattern(5, 3)]));
+    let pieces = vec![pattern(6, 1), pattern(7, 1)];
+    let whole = pieces.concat();
+    done(rig, &mut disk, durable(write(4 * BLOCK, pieces)));
+    assert_eq!(read(rig, &mut disk, 4 * BLOCK, 2), whole);
+    let mut disk = rig.reopen(disk);
+    assert_eq!(read(rig, &mut disk, 4 * BLOCK, 2), whole);
+}
+
+fn durable_writes_are_refused_and_gathered_like_others(rig: &mut impl Rig) {
+    const WRITES: u64 = 300;
+    let mut disk = rig.create(WRITES * 8 * BLOCK);
+    let beyond = durable(write(WRITES * 8 * BLOCK, vec![pattern(1, 1)]));
+    let result = finish(rig, &mut disk, beyond);
+    assert!(
+        matches!(result, Err(DiskError::OutOfRange { .. })),
+        "{result:?}"
+    );
+    let unaligned = durable(write(1, vec![pattern(1, 1)]));
+    let result = finish(rig, &mut disk, unaligned);
+    assert!(matches!(result, Err(DiskError::Unaligned)), "{result:?}");
+    done(rig, &mut disk, durable(write(0, Vec::new())));
+    // Many at a time, of several pieces, among others.
+    for index in 0..WRITES {
+        let pieces = (0..8).map(|piece| pattern(index * 8 + piece, 1)).collect();
+        let operation = match index % 3 {
+            0 => write(index * 8 * BLOCK, pieces),
+            _ => durable(write(index * 8 * BLOCK, pieces)),
+        };
+        let token = DiskToken(index);
+        disk.submit(DiskRequest { token, operation });
+    }
+    for _ in 0..WRITES {
+        let result = rig.wait(&mut disk).result;
+        assert!(matches!(result, Ok(DiskOutput::Done)), "{result:?}");
+    }
+    assert!(disk.poll().is_none(), "each completes once");
+    for block in 0..WRITES * 8 {
+        let found = read(rig, &mut disk, block * BLOCK, 1);
+        assert!(found == pattern(block, 1), "block {block}");
+    }
+    let pieces: Vec<Bytes> = (0..1500).map(|index| pattern(index, 1)).collect();
+    let whole = pieces.concat(); // More pieces than the kernel takes at once.
+    done(rig, &mut disk, durable(write(0, pieces)));
+    assert!(read(rig, &mut disk, 0, 1500) == whole);
+}
+
 fn write(offset_bytes: u64, pieces: Vec<Bytes>) -> DiskOperation {
     DiskOperation::Write {
         offset_bytes,
         pieces,
+        is_durable: false,
     }
+}
+
+fn durable(mut write: DiskOperation) -> DiskOperation {
+    if let DiskOperation::Write { is_durable, .. } = &mut write {
+        *is_durable = true;
+    }
+    write
 }
 
 /// Blocks that tell their number and place.

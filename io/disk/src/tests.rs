@@ -143,6 +143,7 @@ fn one_ring_serves_several_disks() {
                 operation: DiskOperation::Write {
                     offset_bytes: block * BLOCK,
                     pieces: vec![buffer.freeze()],
+                    is_durable: false,
                 },
             });
         }

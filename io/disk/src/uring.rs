@@ -65,10 +65,12 @@ impl UringDisk {
             DiskOperation::Write {
                 offset_bytes,
                 pieces,
+                is_durable,
             } => Operation::Write {
                 file,
                 offset_bytes,
                 pieces: pieces.into_iter().collect(),
+                is_durable,
             },
             DiskOperation::Flush => Operation::Flush { file },
             DiskOperation::Grow { length_bytes } => Operation::Allocate {
@@ -132,6 +134,7 @@ impl UringDisk {
                 file,
                 offset_bytes,
                 mut pieces,
+                is_durable,
             } => {
                 pieces.advance(bytes);
                 if pieces.is_empty() {
@@ -144,6 +147,7 @@ impl UringDisk {
                     file,
                     offset_bytes: offset_bytes + bytes as u64,
                     pieces,
+                    is_durable,
                 })
             }
             Operation::Allocate {

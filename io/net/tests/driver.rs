@@ -483,6 +483,7 @@ fn disks_are_served_beside_sockets() {
             let write = DiskOperation::Write {
                 offset_bytes,
                 pieces,
+                is_durable: false,
             };
             submit(&mut rig, disk, index.into(), write);
         }
@@ -519,6 +520,7 @@ fn disks_are_served_beside_sockets() {
         let beyond = DiskOperation::Write {
             offset_bytes,
             pieces,
+            is_durable: false,
         };
         submit(&mut rig, disks[0], 3, beyond);
         assert!(matches!(rig.next(), Event::Disk(_, done) if done.result.is_err()));

@@ -242,6 +242,7 @@ fn a_dropped_loop_gives_everything_back() {
             let operation = DiskOperation::Write {
                 offset_bytes: index * 65_536,
                 pieces: vec![AlignedBuffer::zeroed(65_536).freeze()],
+                is_durable: false,
             };
             let token = DiskToken(index);
             driver.submit_disk(disk, DiskRequest { token, operation });

@@ -35,6 +35,9 @@ pub enum Operation {
         offset_bytes: u64,
         /// What to write.
         pieces: Gather,
+        /// Whether it completes only when the bytes are stable, unless fewer
+        /// were written than asked for.
+        is_durable: bool,
     },
     /// Makes the file's data, and what is needed to find it, stable.
     Flush {

@@ -7,15 +7,17 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode};
 
-use crate::slot::Slot;
+use crate::slot::{Entries, Half, Slot};
 use crate::{Completion, Operation};
 
 /// Marks the completions of cancel requests, which say nothing.
 const CANCEL: u64 = u64::MAX;
+/// Marks the completions of the first of two entries.
+const FIRST_HALF: u64 = 1 << 31;
 /// How often a dying ring asks the kernel for what it still holds.
 const LAST_TURNS: u32 = 40;
 const LAST_TURN_PATIENCE: Duration = Duration::from_millis(50);
@@ -58,6 +60,8 @@ struct Core {
     uring: IoUring,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Whether the first of two entries completes only if it fails.
+    skips_success: bool,
     /// By index; absent when closed. Never reused.
     mailboxes: Vec<Option<VecDeque<Completion>>>,
     /// Completions that lie in mailboxes.
@@ -75,9 +79,11 @@ impl Ring {
     pub fn new(entries: u32) -> Result<Self, RingError> {
         let uring = build(entries).map_err(RingError::Unavailable)?;
         check_abilities(&uring)?;
+        let skips_success = uring.params().is_feature_skip_cqe_on_success();
         Ok(Self {
             core: Rc::new(RefCell::new(Core {
                 uring,
+                skips_success,
                 slots: Vec::new(),
                 free: Vec::new(),
                 mailboxes: Vec::new(),
@@ -156,12 +162,21 @@ impl Core {
             u32::try_from(self.slots.len() - 1).expect("fewer operations than memory")
         });
         let slot = &mut self.slots[index as usize];
-        let entry = slot.start(mailbox, tag, operation);
+        let Entries { only, first } = slot.start(mailbox, tag, operation);
         let key = Key {
             index,
             generation: slot.generation,
         };
-        self.push(&entry.user_data(key.pack()));
+        if let Some(first) = first {
+            let first = match self.skips_success {
+                true => first.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS),
+                false => first.flags(Flags::IO_LINK),
+            };
+            // Handed over in two parts they would not be linked.
+            self.make_room_for(2);
+            self.push(&first.user_data(key.pack() | FIRST_HALF));
+        }
+        self.push(&only.user_data(key.pack()));
         key
     }
 
@@ -183,13 +198,28 @@ impl Core {
             if unsafe { self.uring.submission().push(entry) }.is_ok() {
                 return;
             }
-            // The queue is full: hand it over without waiting.
-            self.enters += 1;
-            let submitted = self.uring.submit();
-            self.reap();
-            if let Err(error) = submitted {
-                assert!(passes(&error), "io_uring takes nothing more: {error}");
+            self.hand_over();
+        }
+    }
+
+    fn make_room_for(&mut self, entries: usize) {
+        loop {
+            let queue = self.uring.submission();
+            if queue.capacity() - queue.len() >= entries {
+                return;
             }
+            drop(queue);
+            self.hand_over();
+        }
+    }
+
+    /// The queue is full: submits it without waiting.
+    fn hand_over(&mut self) {
+        self.enters += 1;
+        let submitted = self.uring.submit();
+        self.reap();
+        if let Err(error) = submitted {
+            assert!(passes(&error), "io_uring takes nothing more: {error}");
         }
     }
 
@@ -217,12 +247,16 @@ impl Core {
 
     fn reap(&mut self) {
         for entry in self.uring.completion() {
-            let Some(key) = Key::unpack(entry.user_data()) else {
+            let Some((key, half)) = Key::unpack(entry.user_data()) else {
                 continue;
             };
             let slot = &mut self.slots[key.index as usize];
             debug_assert_eq!(slot.generation, key.generation, "completed twice");
-            let Some((mailbox, completion)) = slot.finish(entry.result()) else {
+            if half == Half::First && !self.skips_success {
+                slot.written(entry.result());
+                continue;
+            }
+            let Some((mailbox, completion)) = slot.finish(half, entry.result()) else {
                 continue;
             };
             self.free.push(key.index);
@@ -269,12 +303,15 @@ impl Key {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    fn unpack(data: u64) -> Option<Self> {
-        (data != CANCEL).then_some(Self {
-            #[expect(clippy::cast_possible_truncation, reason = "the low half")]
-            index: data as u32,
-            generation: (data >> 32) as u32,
-        })
+    fn unpack(data: u64) -> Option<(Self, Half)> {
+        let half = match data & FIRST_HALF {
+            0 => Half::Last,
+            _ => Half::First,
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the low half")]
+        let index = (data & !FIRST_HALF) as u32;
+        let generation = (data >> 32) as u32;
+        (data != CANCEL).then_some((Self { index, generation }, half))
     }
 }
 
@@ -436,6 +473,46 @@ mod tests {
         assert!(mailbox.take().is_none());
         drop(mailbox);
         drop(ring);
+    }
+
+    /// Goal: a durable write comes back once, whole or with the write's error,
+    /// whether or not the kernel tells of its first half.
+    #[test]
+    fn a_durable_write_comes_back_once() {
+        let path = std::env::temp_dir().join(format!("crossdock-ring-{}", std::process::id()));
+        let writable = std::fs::File::create(&path).expect("a file");
+        let readable = std::fs::File::open(&path).expect("the file");
+        std::fs::remove_file(&path).expect("to remove it");
+        let (writable, readable) = (Rc::new(writable.into()), Rc::new(readable.into()));
+        for skips_success in [true, false] {
+            let ring = Ring::new(8).expect("a ring");
+            ring.core.borrow_mut().skips_success &= skips_success;
+            let mailbox = ring.open_mailbox();
+            let write = |tag, file: &Rc<OwnedFd>| {
+                let pieces = ["cross", "dock"].map(Bytes::from).into_iter().collect();
+                let operation = Operation::Write {
+                    file: Rc::clone(file),
+                    offset_bytes: 0,
+                    pieces,
+                    is_durable: true,
+                };
+                mailbox.start(tag, operation);
+            };
+            // An odd number, so that a pair meets the end of the queue.
+            mailbox.start(7, receive(&pair().1, 1));
+            (0..20).for_each(|_| write(1, &writable));
+            for _ in 0..21 {
+                let completion = wait(&ring, &mailbox);
+                let bytes = if completion.tag == 1 { 9 } else { 0 };
+                assert!(matches!(completion.result, Ok(Done::Bytes(n)) if n == bytes));
+            }
+            write(2, &readable);
+            let failed = wait(&ring, &mailbox).result;
+            assert_eq!(failed.expect_err("not writable"), Errno(libc::EBADF));
+            ring.turn(Some(Duration::from_millis(20))).expect("to turn");
+            assert!(mailbox.take().is_none(), "it came back twice");
+            assert_eq!(ring.core.borrow().in_flight(), 0);
+        }
     }
 
     /// Goal: a turn with nothing to do ends when its time is up.

@@ -7,6 +7,9 @@
 //! - A buffer in an operation is owned (`AlignedBuffer`), so the kernel is the
 //!   only writer; pieces are `Bytes`, which nobody writes.
 //! - The file descriptor is held open by the operation.
+//! - A durable write is two entries, linked: the write, and a sync that the
+//!   kernel begins when the write is whole. The slot is done with the last
+//!   completion that the kernel gives of the two ([`Half`]).
 //! - A slot's generation changes with each operation, so a late cancel cannot
 //!   hit its successor.
 
@@ -35,6 +38,25 @@ struct Flight {
     mailbox: usize,
     tag: u64,
     operation: Operation,
+    /// What became of a write whose sync has not completed.
+    written: Option<i32>,
+}
+
+/// What an operation is to the kernel.
+pub(crate) struct Entries {
+    pub(crate) only: Entry,
+    /// To be submitted before the other, linked with it.
+    pub(crate) first: Option<Entry>,
+}
+
+/// Which entry of an operation has completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// The write of a durable write. Where the kernel can do so, it completes
+    /// only if it fails or is short, and then the sync does not.
+    First,
+    /// The sync of a durable write, and whatever consists of one entry.
+    Last,
 }
 
 /// Descriptions that the kernel reads or writes beside the payload.
@@ -63,26 +85,57 @@ impl Slot {
         self.flight.is_some()
     }
 
-    /// Takes the operation in and describes it to the kernel. The entry's
+    /// Takes the operation in and describes it to the kernel. The entries'
     /// pointers hold until [`Self::finish`].
-    pub(crate) fn start(&mut self, mailbox: usize, tag: u64, operation: Operation) -> Entry {
+    pub(crate) fn start(&mut self, mailbox: usize, tag: u64, operation: Operation) -> Entries {
         assert!(self.flight.is_none(), "slot taken twice");
         self.generation = self.generation.wrapping_add(1);
         let flight = self.flight.insert(Flight {
             mailbox,
             tag,
             operation,
+            written: None,
         });
-        describe(&mut flight.operation, &mut self.scratch)
+        let entry = describe(&mut flight.operation, &mut self.scratch);
+        match &flight.operation {
+            Operation::Write {
+                file,
+                is_durable: true,
+                ..
+            } => Entries {
+                only: describe_flush(file),
+                first: Some(entry),
+            },
+            _ => Entries {
+                only: entry,
+                first: None,
+            },
+        }
+    }
+
+    /// The write of a durable write has completed; its sync will.
+    pub(crate) const fn written(&mut self, result: i32) {
+        if let Some(flight) = &mut self.flight {
+            flight.written = Some(result);
+        }
     }
 
     /// Gives the operation back after its final completion, with its mailbox.
-    pub(crate) fn finish(&mut self, result: i32) -> Option<(usize, Completion)> {
+    pub(crate) fn finish(&mut self, half: Half, result: i32) -> Option<(usize, Completion)> {
         let Flight {
             mailbox,
             tag,
             operation,
+            written,
         } = self.flight.take()?;
+        let result = match &operation {
+            Operation::Write {
+                is_durable: true,
+                pieces,
+                ..
+            } if half == Half::Last => durable_result(pieces, written, result),
+            _ => result,
+        };
         let result = match u32::try_from(result) {
             Ok(value) => self.scratch.outcome(&operation, value),
             Err(_) => Err(Errno(-result)),
@@ -93,6 +146,18 @@ impl Slot {
             result,
         };
         Some((mailbox, completion))
+    }
+}
+
+/// What a durable write has come to whose sync ended as `synced`: a write that
+/// was not whole has cancelled it.
+fn durable_result(pieces: &Gather, written: Option<i32>, synced: i32) -> i32 {
+    let whole: usize = pieces.io_slices().map(|slice| slice.len()).sum();
+    let whole = i32::try_from(whole).unwrap_or(i32::MAX);
+    match written {
+        Some(written) if written != whole => written,
+        _ if synced < 0 => synced,
+        _ => whole,
     }
 }
 
@@ -114,6 +179,7 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
             file,
             offset_bytes,
             pieces,
+            ..
         } => {
             scratch.set_slices(pieces);
             opcode::Writev::new(
@@ -124,9 +190,7 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
             .offset(*offset_bytes)
             .build()
         }
-        Operation::Flush { file } => opcode::Fsync::new(fd(&**file))
-            .flags(FsyncFlags::DATASYNC)
-            .build(),
+        Operation::Flush { file } => describe_flush(file),
         Operation::Allocate {
             file,
             offset_bytes,
@@ -185,6 +249,12 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
             opcode::Read::new(fd(&**counter), scratch.counter.as_mut_ptr(), COUNTER_BYTES).build()
         }
     }
+}
+
+fn describe_flush(file: &OwnedFd) -> Entry {
+    opcode::Fsync::new(fd(file))
+        .flags(FsyncFlags::DATASYNC)
+        .build()
 }
 
 impl Scratch {

@@ -1,6 +1,6 @@
 //! What waits for a disk, and what goes to it next.
 //!
-//! The host puts a queue between the store's disk effects and each disk: it
+//! The node puts a queue between the store's disk effects and each disk: it
 //! pushes requests, issues what [`DiskQueue::next`] gives, and reports
 //! completions. The kernel's queue stays short, so that whatever is urgent, or
 //! no longer wanted, can still be told apart here.
@@ -8,9 +8,14 @@
 //! **Flushes.** A flush covers what had completed when it was *pushed*; whoever
 //! needs writes covered waits for their completion before. It may therefore be
 //! issued before or after anything else that waits here, and covers more, never
-//! less, the later it is issued. Likewise requests whose ranges meet are never
+//! less, the later it is issued. A durable write covers only itself. Requests whose ranges meet are never
 //! in this queue together (see the interface of disks), so none can overtake
 //! another to any effect.
+//!
+//! **Bounds.** Reads for clients are what others can ask for without end: they
+//! are refused when the queue is full. The rest is bounded by the store that
+//! asks (one journal write at a time, data writes by the memory that they hold,
+//! upkeep by its steps), and cannot be refused without harm.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +26,8 @@ use thiserror::Error;
 
 use crate::lane::{Arrival, Lane, Ticket};
 
-/// Background work takes at most one part in this many of the depth and of the
-/// queue, so that it never holds up what somebody waits for.
+/// Background work takes at most one part in this many of the depth, so that it
+/// never holds up what somebody waits for.
 const BACKGROUND_SHARE: usize = 4;
 
 /// What a request is for, the most urgent first.
@@ -51,7 +56,7 @@ pub struct QueuedRequest {
     pub deadline: Time,
 }
 
-/// As many requests wait as may; nothing was changed.
+/// Too many requests wait for another one of this class; nothing was changed.
 #[derive(Debug, Error)]
 #[error("the queue of the disk is full")]
 pub struct Full(
@@ -108,7 +113,8 @@ impl DiskQueue {
         Self::with_limits(depth, DISK_QUEUE_REQUESTS_MAX)
     }
 
-    /// The same with another limit on the requests that wait.
+    /// The same with another limit on the requests that wait, from which on
+    /// [`DiskClass::Foreground`] is refused.
     ///
     /// # Panics
     /// If a limit is 0.
@@ -131,13 +137,13 @@ impl DiskQueue {
     /// Lets a request wait for its turn.
     ///
     /// # Errors
-    /// [`Full`], with the request.
+    /// [`Full`], with the request; only of [`DiskClass::Foreground`].
     ///
     /// # Panics
     /// If a request with this token waits or is in flight.
     pub fn push(&mut self, queued: QueuedRequest) -> Result<(), Full> {
-        let full = self.waiting.len() >= self.waiting_max;
-        if full || self.background_is_full(queued.class) {
+        let is_full = self.waiting.len() >= self.waiting_max;
+        if is_full && queued.class == DiskClass::Foreground {
             return Err(Full(queued));
         }
         let QueuedRequest {
@@ -181,14 +187,12 @@ impl DiskQueue {
         Some(request)
     }
 
-    /// The disk has completed the request, with whatever result.
-    ///
-    /// # Panics
-    /// If no such request is in flight.
-    pub fn completed(&mut self, token: DiskToken) {
+    /// The disk has completed the request, with whatever result. False if no
+    /// such request is in flight.
+    pub fn completed(&mut self, token: DiskToken) -> bool {
         let class = self.in_flight.remove(&token);
-        assert!(class.is_some(), "{token:?} is not in flight");
         self.background_in_flight -= usize::from(class == Some(DiskClass::Background));
+        class.is_some()
     }
 
     /// Nobody waits for the request any more: removes it, if it still waits.
@@ -236,11 +240,6 @@ impl DiskQueue {
             .filter(move |&class| background || class != DiskClass::Background)
     }
 
-    fn background_is_full(&self, class: DiskClass) -> bool {
-        class == DiskClass::Background
-            && self.lanes[class as usize].len() >= self.waiting_max.div_ceil(BACKGROUND_SHARE)
-    }
-
     fn take(&mut self, arrival: Arrival) -> Option<Waiting> {
         let waiting = self.waiting.remove(&arrival)?;
         self.by_token.remove(&waiting.request.token);
@@ -259,6 +258,7 @@ fn place(operation: &DiskOperation) -> Option<(u64, u64)> {
         DiskOperation::Write {
             offset_bytes,
             pieces,
+            ..
         } => (*offset_bytes, pieces.iter().map(|piece| piece.len()).sum()),
         DiskOperation::Flush | DiskOperation::Grow { .. } => return None,
     };

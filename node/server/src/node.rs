@@ -21,6 +21,7 @@ use crossdock_store::{
 };
 use crossdock_types::Time;
 
+use crate::disks::NodeDisks;
 use crate::ordering::Ordering;
 
 /// Who calls a node.
@@ -127,6 +128,7 @@ pub struct Node {
     id: NodeId,
     boot: Incarnation,
     store: Store,
+    disks: NodeDisks,
     ordering: Ordering,
     next_call: u64,
     /// Calls by the number under which the store and the members know them.
@@ -148,25 +150,31 @@ struct Pending {
 }
 
 impl Node {
-    /// A node that opens its store. `boot` is new for each start.
+    /// A node that opens its store, each of whose disks gets at most
+    /// `disk_depth` requests at a time. `boot` is new for each start.
+    ///
+    /// # Panics
+    /// If `disk_depth` is 0.
     #[must_use]
     pub fn new(
         id: NodeId,
         boot: Incarnation,
         config: StoreConfig,
+        disk_depth: usize,
         table: Arc<RoutingTable>,
     ) -> Self {
         let mut node = Self {
             id,
             boot,
             store: Store::new(config),
+            disks: NodeDisks::new(disk_depth),
             ordering: Ordering::new(id, table),
             next_call: 0,
             pending: BTreeMap::new(),
             by_caller: BTreeMap::new(),
             effects: VecDeque::new(),
         };
-        node.drain_store();
+        node.drain_store(Time::default());
         node
     }
 
@@ -176,14 +184,24 @@ impl Node {
             NodeInput::Call { from, call } => self.handle_call(now, from, call),
             NodeInput::Cancel { from, id } => {
                 if let Some(&internal) = self.by_caller.get(&(from, id)) {
-                    self.store.handle(now, StoreInput::Cancel(internal));
+                    self.cancel(now, internal);
                 }
             }
             NodeInput::Reply { from, reply } => self.handle_member_reply(from, reply),
             NodeInput::Table(table) => self.handle_table(table),
-            NodeInput::Store(input) => self.store.handle(now, input),
+            NodeInput::Store(input) => {
+                let is_ours = match &input {
+                    StoreInput::Disk(disk, completion) => {
+                        self.disks.completed(*disk, completion.token)
+                    }
+                    _ => true,
+                };
+                if is_ours {
+                    self.store.handle(now, input);
+                }
+            }
         }
-        self.drain_store();
+        self.drain_store(now);
     }
 
     /// The next thing to do.
@@ -328,6 +346,20 @@ impl Node {
         }
     }
 
+    /// Nobody waits for that call any more. What changes something goes on: the
+    /// other members do it too.
+    fn cancel(&mut self, now: Time, internal: CallId) {
+        let is_change = |pending: &Pending| pending.ordered.is_some();
+        if self.pending.get(&internal).is_none_or(is_change) {
+            return;
+        }
+        self.store.handle(now, StoreInput::Cancel(internal));
+        for ended in self.disks.cancel(internal) {
+            let input = StoreInput::Disk(StoreDisk::Data, ended);
+            self.store.handle(now, input);
+        }
+    }
+
     fn handle_member_reply(&mut self, from: NodeId, reply: NodeReply) {
         let Some(pending) = self.pending.get_mut(&reply.id) else {
             return; // Answered before the member left the set.
@@ -368,11 +400,20 @@ impl Node {
         }
     }
 
-    fn drain_store(&mut self) {
+    /// Takes what the store wants, and gives the disks what they have room for.
+    fn drain_store(&mut self, now: Time) {
         while let Some(effect) = self.store.poll_effect() {
             match effect {
-                StoreEffect::Disk(disk, request) => {
-                    self.effects.push_back(NodeEffect::Disk(disk, request));
+                StoreEffect::Disk(disk, purpose, request) => {
+                    let request = (disk, purpose, request);
+                    let pending = &self.pending;
+                    let is_background = |call| {
+                        let call: Option<&Pending> = pending.get(&call);
+                        call.is_some_and(|call| call.from == Party::Host)
+                    };
+                    if let Some(refused) = self.disks.push(now, request, is_background) {
+                        self.store.handle(now, StoreInput::Disk(disk, refused));
+                    }
                 }
                 StoreEffect::Index(request) => self.effects.push_back(NodeEffect::Index(request)),
                 StoreEffect::Opened(result) => self.effects.push_back(NodeEffect::Opened(result)),
@@ -396,6 +437,9 @@ impl Node {
                     }
                 }
             }
+        }
+        while let Some((disk, request)) = self.disks.next(now) {
+            self.effects.push_back(NodeEffect::Disk(disk, request));
         }
     }
 

@@ -135,12 +135,13 @@ impl Store {
             let write = DiskOperation::Write {
                 offset_bytes,
                 pieces,
+                is_durable: false,
             };
-            self.submit(
-                StoreDisk::Data,
-                DiskUse::DataWrite { flight: number },
-                write,
-            );
+            let purpose = DiskUse::DataWrite {
+                flight: number,
+                is_settling: flight.is_settling,
+            };
+            self.submit(StoreDisk::Data, purpose, write);
         }
         if let Some(object) = self.object_mut(&flight.object) {
             object.flights.insert(number);

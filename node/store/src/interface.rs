@@ -76,9 +76,9 @@ impl StoreConfig {
 /// A fault that a test build can put into the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// Stable requests are answered when the journal's write completes.
+    /// Stable requests are answered when the journal's write begins.
     ReplyBeforeFlush,
-    /// No flush is ever sent to a disk.
+    /// No flush is ever sent to a disk, and no write is durable.
     NoFlush,
     /// Blocks are handed out unchecked.
     NoChecksumCheck,
@@ -99,12 +99,29 @@ pub enum StoreDisk {
     Data,
 }
 
+/// What a disk request is for, so that those before the disk can tell what is
+/// urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskPurpose {
+    /// Records, for which everybody waits who wants something to be stable.
+    Journal,
+    /// Blocks that a call wants to have. May fail with
+    /// [`DiskError::NotBegun`](crossdock_disk::DiskError::NotBegun); the call is
+    /// then told to try again.
+    Read(CallId),
+    /// Blocks, and what they need, that become visible by a later record.
+    Write,
+    /// The store's own work, for which nobody waits yet.
+    Upkeep,
+}
+
 /// What happens to a store.
 #[derive(Debug)]
 pub enum StoreInput {
     /// Somebody wants something.
     Request(Call<NodeRequest>),
-    /// Nobody waits for that call any more; no reply comes if it had not begun.
+    /// Nobody waits for that read any more. If it has not begun it is not done,
+    /// and told to try again: each call has one reply.
     Cancel(CallId),
     /// A disk request of ours ended.
     Disk(StoreDisk, DiskCompletion),
@@ -134,8 +151,10 @@ pub enum StoreInput {
 /// What a store wants done.
 #[derive(Debug)]
 pub enum StoreEffect {
-    /// Start this on that disk.
-    Disk(StoreDisk, DiskRequest),
+    /// Start this on that disk. Requests under way together may be carried out
+    /// in any order: what needs another's end waits for it here. So a flush is
+    /// asked for only after the writes that it is to cover have completed.
+    Disk(StoreDisk, DiskPurpose, DiskRequest),
     /// Hand this to the [`Index`](crate::Index), in order.
     Index(IndexRequest),
     /// Answer a call.
@@ -264,7 +283,7 @@ pub struct StoreStatus {
     pub dirty_bytes: u64,
     /// Journal frames written since the start.
     pub frames: u64,
-    /// Flushes of the journal since the start.
+    /// Durable writes of the journal since the start.
     pub journal_flushes: u64,
     /// Flushes of the data disk since the start.
     pub data_flushes: u64,

@@ -277,6 +277,7 @@ impl Store {
         let write = DiskOperation::Write {
             offset_bytes: offset,
             pieces: vec![zeros],
+            is_durable: false,
         };
         self.submit(StoreDisk::Journal, DiskUse::Opening, write);
     }
@@ -302,6 +303,7 @@ impl Store {
         let write = DiskOperation::Write {
             offset_bytes: 0,
             pieces: vec![superblock.encode()],
+            is_durable: false,
         };
         self.submit(StoreDisk::Journal, DiskUse::Opening, write);
     }

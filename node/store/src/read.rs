@@ -10,7 +10,7 @@ use crossdock_types::{BLOCK_BYTES, Payload};
 use crate::interface::Mutation;
 use crate::object::Object;
 use crate::runs::{DiskRange, WINDOW_BLOCKS};
-use crate::store::{BLOCK, DiskUse, Store};
+use crate::store::{BLOCK, DiskUse, Store, busy};
 
 /// Where the bytes of a range are, as of one moment.
 #[derive(Clone, Debug, Default)]
@@ -162,6 +162,14 @@ pub(crate) struct ReadWait {
     pieces: Vec<(u64, Bytes)>,
     outstanding: usize,
     error: Option<String>,
+    /// A request for part of it never reached the disk.
+    is_given_up: bool,
+}
+
+impl ReadWait {
+    pub(crate) const fn reader(&self) -> Reader {
+        self.reader
+    }
 }
 
 impl Store {
@@ -240,6 +248,7 @@ impl Store {
             pieces,
             outstanding: missing.len(),
             error: None,
+            is_given_up: false,
         };
         if missing.is_empty() {
             self.end_read(wait);
@@ -290,6 +299,7 @@ impl Store {
         result: Result<DiskOutput, DiskError>,
     ) {
         self.holds.remove(range);
+        let is_begun = !matches!(result, Err(DiskError::NotBegun));
         let checked = match result {
             Ok(DiskOutput::Read(buffer)) => {
                 let bytes = buffer.freeze();
@@ -308,6 +318,9 @@ impl Store {
                 if wait.reader != Reader::Scrub {
                     self.cache.insert(range.block, bytes);
                 }
+            }
+            Err(_) if !is_begun && matches!(wait.reader, Reader::Client(_)) => {
+                wait.is_given_up = true;
             }
             Err(what) => {
                 wait.error.get_or_insert(what);
@@ -347,6 +360,7 @@ impl Store {
         wait.pieces.sort_unstable_by_key(|(block, _)| *block);
         let payload = wait.plan.assemble(&wait.pieces);
         match (wait.reader, wait.error) {
+            (Reader::Client(call), _) if wait.is_given_up => self.refuse(call, busy()),
             (Reader::Client(call), None) => {
                 let version = wait.plan.version;
                 self.reply(call, NodeAnswer::Read { payload, version });

@@ -22,13 +22,15 @@ use crate::checkpoint::Checkpoint;
 use crate::commit::CommitWait;
 use crate::flight::Flight;
 use crate::index::{IndexAnswer, IndexCall, IndexReply, IndexRequest, RingPoint};
-use crate::interface::{Mutation, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus};
+use crate::interface::{
+    DiskPurpose, Mutation, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus,
+};
 use crate::journal::{Journal, RING_OFFSET, RingReplay};
 use crate::list::ListWait;
 use crate::object::{Entry, Object};
 use crate::opening::Opening;
 use crate::pins::{Holds, Pin};
-use crate::read::ReadWait;
+use crate::read::{ReadWait, Reader};
 use crate::reap::Reaping;
 use crate::runs::{DiskRange, Window};
 use crate::scrub::Scrub;
@@ -125,10 +127,10 @@ pub(crate) struct Counters {
 #[derive(Debug)]
 pub(crate) enum DiskUse {
     Opening,
-    JournalWrite(Position),
-    JournalFlush,
+    JournalWrite,
     DataWrite {
         flight: u64,
+        is_settling: bool,
     },
     DataFlush,
     DataRead {
@@ -191,7 +193,7 @@ impl Store {
         self.now = self.now.max(now);
         match input {
             StoreInput::Request(call) => self.handle_request(call),
-            StoreInput::Cancel(call) => self.waiting.cancel(call),
+            StoreInput::Cancel(call) => self.cancel_waiting(call),
             StoreInput::Disk(disk, completion) => self.handle_disk(disk, completion),
             StoreInput::Index(reply) => self.handle_index(reply),
             StoreInput::Timeout => self.handle_timeout(),
@@ -280,9 +282,8 @@ impl Store {
             }
             (DiskUse::Grow(blocks), result) => self.grow_ended(blocks, result),
             (operation, Err(error)) => self.fail(&format!("{disk:?} disk, {operation:?}: {error}")),
-            (DiskUse::JournalWrite(position), Ok(_)) => self.frame_written(position),
-            (DiskUse::JournalFlush, Ok(_)) => self.frame_flushed(),
-            (DiskUse::DataWrite { flight }, Ok(_)) => self.flight_written(flight),
+            (DiskUse::JournalWrite, Ok(_)) => self.frame_written(),
+            (DiskUse::DataWrite { flight, .. }, Ok(_)) => self.flight_written(flight),
             (DiskUse::DataFlush, Ok(_)) => self.data_flushed(),
         }
     }
@@ -336,31 +337,16 @@ impl Store {
         let write = DiskOperation::Write {
             offset_bytes: frame.offset_bytes,
             pieces: vec![frame.padded],
+            is_durable: !self.config.has(Mutation::NoFlush),
         };
-        self.submit(
-            StoreDisk::Journal,
-            DiskUse::JournalWrite(frame.position),
-            write,
-        );
-    }
-
-    fn frame_written(&mut self, position: Position) {
-        if self.config.has(Mutation::ReplyBeforeFlush) {
-            self.answer_up_to(position);
-        }
-        if self.config.has(Mutation::NoFlush) {
-            self.frame_flushed();
-            return;
-        }
         self.counters.journal_flushes += 1;
-        self.submit(
-            StoreDisk::Journal,
-            DiskUse::JournalFlush,
-            DiskOperation::Flush,
-        );
+        self.submit(StoreDisk::Journal, DiskUse::JournalWrite, write);
+        if self.config.has(Mutation::ReplyBeforeFlush) {
+            self.answer_up_to(frame.position);
+        }
     }
 
-    fn frame_flushed(&mut self) {
+    fn frame_written(&mut self) {
         let durable = self.journal.frame_durable();
         self.answer_up_to(durable);
         self.send_batch(durable);
@@ -402,10 +388,28 @@ impl Store {
     pub(crate) fn submit(&mut self, disk: StoreDisk, purpose: DiskUse, operation: DiskOperation) {
         let token = self.next_token;
         self.next_token += 1;
+        let told = self.purpose_of(disk, &purpose);
         self.operations.insert(token, purpose);
         let token = DiskToken(token);
         let request = DiskRequest { token, operation };
-        self.effects.push_back(StoreEffect::Disk(disk, request));
+        self.effects
+            .push_back(StoreEffect::Disk(disk, told, request));
+    }
+
+    fn purpose_of(&self, disk: StoreDisk, purpose: &DiskUse) -> DiskPurpose {
+        match purpose {
+            DiskUse::JournalWrite => DiskPurpose::Journal,
+            DiskUse::Opening if disk == StoreDisk::Journal => DiskPurpose::Journal,
+            DiskUse::DataRead { read, .. } => match self.reads.get(read).map(ReadWait::reader) {
+                Some(Reader::Client(call)) => DiskPurpose::Read(call),
+                _ => DiskPurpose::Upkeep,
+            },
+            DiskUse::DataWrite {
+                is_settling: true, ..
+            } => DiskPurpose::Upkeep,
+            DiskUse::DataWrite { .. } | DiskUse::DataFlush => DiskPurpose::Write,
+            DiskUse::Grow(_) | DiskUse::Opening => DiskPurpose::Write,
+        }
     }
 
     pub(crate) fn submit_read(&mut self, range: DiskRange, purpose: DiskUse) {

@@ -51,15 +51,15 @@ struct Parked {
 }
 
 impl Waiting {
-    /// Forgets a call that did not begin.
-    pub(crate) fn cancel(&mut self, id: CallId) {
+    /// Forgets a call that did not begin; whether there was one.
+    fn cancel(&mut self, id: CallId) -> bool {
         let before = self.count;
         self.stalled.retain(|call| call.id != id);
         for parked in self.parked.values_mut() {
             parked.calls.retain(|call| call.id != id);
         }
         self.recount();
-        debug_assert!(self.count <= before);
+        self.count < before
     }
 
     /// Something was asked of the index for a request that is not done.
@@ -110,6 +110,13 @@ impl Waiting {
 }
 
 impl Store {
+    /// Nobody waits for the call any more.
+    pub(crate) fn cancel_waiting(&mut self, id: CallId) {
+        if self.waiting.cancel(id) {
+            self.refuse(id, busy());
+        }
+    }
+
     /// A request arrives: it is tried, unless it would overtake another.
     pub(crate) fn begin(&mut self, call: Call<NodeRequest>) {
         if call.deadline <= self.now {

@@ -2,7 +2,8 @@
 //! seed.
 //!
 //! Requests complete in any order after any delay up to a bound; a crash keeps,
-//! loses or tears what was not flushed; on wish reads and writes fail, space
+//! loses or tears what was not flushed (a durable write makes itself stable
+//! when it completes, and nothing else); on wish reads and writes fail, space
 //! runs out, bits flip at rest, writes land elsewhere or nowhere. The same seed
 //! with the same requests at the same times gives the same run, to be checked
 //! by [`SimDisk::trace_hash`].
@@ -191,6 +192,7 @@ impl SimDisk {
                 DiskOperation::Write {
                     offset_bytes,
                     pieces,
+                    ..
                 } => write_pieces(&mut image, *offset_bytes, pieces),
                 DiskOperation::Grow { length_bytes } if *length_bytes > image.length_bytes() => {
                     image.set_length(*length_bytes);
@@ -258,7 +260,15 @@ impl SimDisk {
             DiskOperation::Write {
                 offset_bytes,
                 pieces,
-            } => self.carry_out_write(offset_bytes, &pieces),
+                is_durable,
+            } => {
+                let landed = self.image.landed();
+                self.carry_out_write(offset_bytes, &pieces)?;
+                if is_durable {
+                    self.make_stable(landed, offset_bytes)?;
+                }
+                Ok(DiskOutput::Done)
+            }
             DiskOperation::Flush => {
                 if self.random.one_in(self.options.flush_error_one_in) {
                     self.faults.flush_errors += 1;
@@ -282,11 +292,7 @@ impl SimDisk {
         }
     }
 
-    fn carry_out_write(
-        &mut self,
-        offset_bytes: u64,
-        pieces: &[Bytes],
-    ) -> Result<DiskOutput, DiskError> {
+    fn carry_out_write(&mut self, offset_bytes: u64, pieces: &[Bytes]) -> Result<(), DiskError> {
         let options = self.options;
         if self.random.one_in(options.write_error_one_in) {
             self.faults.write_errors += 1;
@@ -310,7 +316,18 @@ impl SimDisk {
         if self.random.one_in(options.bit_flip_one_in) {
             self.flip_bit();
         }
-        Ok(DiskOutput::Done)
+        Ok(())
+    }
+
+    /// Makes what has landed after `landed` stable, but nothing before it.
+    fn make_stable(&mut self, landed: u64, offset_bytes: u64) -> Result<(), DiskError> {
+        if self.random.one_in(self.options.flush_error_one_in) {
+            self.faults.flush_errors += 1;
+            self.image.forsake_after(landed, &mut self.random);
+            return Err(io_error("write", offset_bytes));
+        }
+        self.image.sync_after(landed);
+        Ok(())
     }
 
     /// Where a misdirected write of `bytes` lands: half of the time upon
@@ -403,6 +420,7 @@ fn write_range(operation: &DiskOperation) -> Option<(u64, u64)> {
         DiskOperation::Write {
             offset_bytes,
             pieces,
+            ..
         } => {
             let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
             Some((*offset_bytes, offset_bytes.saturating_add(bytes)))

@@ -164,10 +164,10 @@ impl Rig {
     pub fn run_effects(&mut self) {
         while let Some(effect) = self.store.poll_effect() {
             match effect {
-                StoreEffect::Disk(StoreDisk::Journal, request) => {
+                StoreEffect::Disk(StoreDisk::Journal, _, request) => {
                     self.disks.journal.submit(request);
                 }
-                StoreEffect::Disk(StoreDisk::Data, request) => self.disks.data.submit(request),
+                StoreEffect::Disk(StoreDisk::Data, _, request) => self.disks.data.submit(request),
                 StoreEffect::Index(request) => {
                     let reply = self.index.handle(request);
                     self.store.handle(self.now, StoreInput::Index(reply));

@@ -2,8 +2,8 @@
 //! has been flushed on every replica (invariant 1).
 //!
 //! What is promised is recognised by its bytes: content and names carry marks,
-//! and a mark is durable on a node once a write with it completed, and a flush
-//! of the same disk that was submitted afterwards completed.
+//! and a mark is durable on a node once a durable write with it completed, or a
+//! write, and then a flush of the same disk that was submitted afterwards.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,10 @@ type Place = (u32, StoreDisk);
 
 /// On its way to a disk.
 enum Flying {
-    Write(Vec<(Mark, Moment)>),
+    Write {
+        marks: Vec<(Mark, Moment)>,
+        is_durable: bool,
+    },
     /// Covers what had landed by then.
     Flush(Moment),
 }
@@ -80,12 +83,17 @@ impl Watch {
         self.now += 1;
         let now = self.now;
         let flying = match &request.operation {
-            DiskOperation::Write { pieces, .. } => {
+            DiskOperation::Write {
+                pieces, is_durable, ..
+            } => {
                 let marks = match pieces.as_slice() {
                     [only] => marks_in(only),
                     pieces => marks_in(&pieces.concat()),
                 };
-                Flying::Write(marks.into_iter().map(|mark| (mark, now)).collect())
+                Flying::Write {
+                    marks: marks.into_iter().map(|mark| (mark, now)).collect(),
+                    is_durable: *is_durable,
+                }
             }
             DiskOperation::Flush => Flying::Flush(now),
             DiskOperation::Read { .. } | DiskOperation::Grow { .. } => return,
@@ -101,7 +109,16 @@ impl Watch {
         let landed = self.landed.entry(place).or_default();
         match self.flying.remove(&(place, token)) {
             None => {}
-            Some(Flying::Write(marks)) => {
+            Some(Flying::Write {
+                marks,
+                is_durable: true,
+            }) => {
+                for (mark, submitted) in marks {
+                    let newest = self.durable.entry((mark, number)).or_default();
+                    *newest = submitted.max(*newest);
+                }
+            }
+            Some(Flying::Write { marks, .. }) => {
                 landed.extend(marks.into_iter().map(|(mark, submitted)| Landed {
                     at,
                     mark,

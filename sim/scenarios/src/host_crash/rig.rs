@@ -32,6 +32,8 @@ const SETTINGS: NodeSettings = NodeSettings {
     capacity_bytes: 256 << 20,
     journal_bytes: 2 << 20,
     cache_bytes: 1 << 20,
+    // Little, so that requests wait in the queues.
+    disk_depth: 3,
 };
 
 /// What outlives a start.

@@ -194,10 +194,10 @@ impl Rig {
     fn carry_out(&mut self) {
         while let Some(effect) = self.store.poll_effect() {
             match effect {
-                StoreEffect::Disk(StoreDisk::Journal, request) => {
+                StoreEffect::Disk(StoreDisk::Journal, _, request) => {
                     self.disks.journal.submit(request);
                 }
-                StoreEffect::Disk(StoreDisk::Data, request) => self.disks.data.submit(request),
+                StoreEffect::Disk(StoreDisk::Data, _, request) => self.disks.data.submit(request),
                 StoreEffect::Index(request) => {
                     let delay_max = u64::try_from(INDEX_DELAY_MAX.as_nanos()).unwrap_or(u64::MAX);
                     let delay = Duration::from_nanos(self.random.between(0, delay_max));

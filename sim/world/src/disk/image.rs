@@ -154,6 +154,37 @@ impl Image {
         }
     }
 
+    /// Makes what landed after `sequence` stable, and nothing before it; but
+    /// what lay beneath it will not come back over it.
+    pub(super) fn sync_after(&mut self, sequence: u64) {
+        let at = self.first_after(sequence);
+        for newer in self.unsynced.split_off(at) {
+            if let ChangeKind::Write(pieces) = &newer.kind {
+                for older in &mut self.unsynced {
+                    older.kind.give_way_to(pieces);
+                }
+                // With the bytes, the device has what is needed to find them.
+                let end = pieces.iter().map(|piece| (piece.block + 1) * BLOCK).max();
+                let length_bytes = self.durable.length_bytes.max(end.unwrap_or(0));
+                self.durable.set_length(length_bytes);
+            }
+            self.durable.apply(newer.kind);
+        }
+    }
+
+    /// The same failed: some of it will never be stable.
+    pub(super) fn forsake_after(&mut self, sequence: u64, random: &mut Random) {
+        let at = self.first_after(sequence);
+        for change in self.unsynced.range_mut(at..) {
+            change.forsaken |= random.coin();
+        }
+    }
+
+    fn first_after(&self, sequence: u64) -> usize {
+        self.unsynced
+            .partition_point(|change| change.sequence <= sequence)
+    }
+
     /// A flush failed: some of what it covered will never be stable, though
     /// reads still show it.
     pub(super) fn forsake(&mut self, sequence: u64, random: &mut Random) {
@@ -244,6 +275,18 @@ impl Layer {
             }
         }
         self.length_bytes = length_bytes;
+    }
+}
+
+impl ChangeKind {
+    /// Drops the sectors that `newer` has.
+    fn give_way_to(&mut self, newer: &[Piece]) {
+        let Self::Write(pieces) = self else { return };
+        for piece in pieces {
+            for other in newer.iter().filter(|other| other.block == piece.block) {
+                piece.sectors &= !other.sectors;
+            }
+        }
     }
 }
 

@@ -41,9 +41,14 @@ fn submit(disk: &mut SimDisk, token: u64, operation: DiskOperation) {
 }
 
 fn submit_write(disk: &mut SimDisk, block: u64, byte: u8) {
+    submit_write_as(disk, block, byte, false);
+}
+
+fn submit_write_as(disk: &mut SimDisk, block: u64, byte: u8, is_durable: bool) {
     let operation = DiskOperation::Write {
         offset_bytes: block * BLOCK,
         pieces: vec![block_of(byte)],
+        is_durable,
     };
     submit(disk, block, operation);
 }
@@ -127,6 +132,63 @@ fn a_flush_does_not_cover_what_completes_after_its_start() {
         outcomes[usize::from(all_are(&peek(&disk, 5), 1))] += 1;
     }
     assert!(outcomes.iter().all(|&count| count > 10), "{outcomes:?}");
+}
+
+/// Goal: a durable write is stable from its completion on, whatever lay beneath
+/// it or beside it; before, a crash keeps, loses or tears it; and it makes
+/// nothing else stable.
+#[test]
+fn a_durable_write_is_stable_when_it_completes_and_not_before() {
+    let (mut kept, mut lost, mut torn, mut beside_lost) = (0, 0, 0, 0);
+    for seed in 0..200 {
+        let mut disk = SimDisk::new(seed, LENGTH_BYTES, SimDiskOptions::default());
+        write(&mut disk, 1, 1); // Beneath, not flushed.
+        write(&mut disk, 2, 1); // Beside, not flushed.
+        submit_write_as(&mut disk, 1, 2, true);
+        disk.step().expect("a completion").result.expect("to write");
+        submit_write_as(&mut disk, 3, 2, true); // Never completes.
+        disk.crash(&mut Random::new(seed));
+        assert!(all_are(&peek(&disk, 1), 2), "seed {seed}");
+        beside_lost += u32::from(all_are(&peek(&disk, 2), 0));
+        let content = peek(&disk, 3);
+        for sector in content.chunks(512) {
+            assert!(all_are(sector, 0) || all_are(sector, 2), "seed {seed}");
+        }
+        match () {
+            () if all_are(&content, 2) => kept += 1,
+            () if all_are(&content, 0) => lost += 1,
+            () => torn += 1,
+        }
+    }
+    assert!(kept > 50 && lost > 50 && torn > 50, "{kept} {lost} {torn}");
+    assert!(beside_lost > 50, "{beside_lost}");
+}
+
+/// Goal: a durable write into space that was grown and not flushed is found
+/// after a crash; one that failed is not promised.
+#[test]
+fn a_durable_write_brings_its_space_along_or_fails() {
+    let mut lost = 0;
+    for seed in 0..50 {
+        let mut disk = SimDisk::new(seed, LENGTH_BYTES, SimDiskOptions::default());
+        let length_bytes = 4 * LENGTH_BYTES;
+        submit(&mut disk, 1, DiskOperation::Grow { length_bytes });
+        disk.step().expect("a completion").result.expect("to grow");
+        submit_write_as(&mut disk, 2 * BLOCKS, 1, true);
+        disk.step().expect("a completion").result.expect("to write");
+        disk.set_options(SimDiskOptions {
+            flush_error_one_in: 1,
+            ..SimDiskOptions::default()
+        });
+        submit_write_as(&mut disk, 1, 1, true);
+        let failed = disk.step().expect("a completion").result;
+        assert!(matches!(failed, Err(DiskError::Io { .. })), "{failed:?}");
+        disk.crash(&mut Random::new(seed));
+        assert!(disk.length_bytes() > 2 * BLOCKS * BLOCK);
+        assert!(all_are(&peek(&disk, 2 * BLOCKS), 1), "seed {seed}");
+        lost += u32::from(all_are(&peek(&disk, 1), 0));
+    }
+    assert!(lost > 10, "{lost}");
 }
 
 /// Goal: two changes of one sector survive in their order or not at all.

@@ -1,0 +1,251 @@
+//! The queues before the node's two disks: what the store asks for waits here
+//! until the disk has room, the urgent first.
+//!
+//! Each disk has a queue of its own, so a journal write never waits behind
+//! data: at most one is under way, and it goes to the disk in the same turn. So
+//! does everything else while the disk has room.
+//!
+//! The order among requests that wait is free: the store asks for what needs
+//! another request's end only after that end, a flush only after the completion
+//! of the writes that it is to cover, and never for two requests together whose
+//! ranges meet.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crossdock_disk::{DiskCompletion, DiskError, DiskRequest, DiskToken};
+use crossdock_disks::{DiskClass, DiskQueue, Full, QueuedRequest};
+use crossdock_peer::CallId;
+use crossdock_store::{DiskPurpose, StoreDisk};
+use crossdock_types::Time;
+
+/// From then on a read for a client goes before all that is younger. Clients
+/// notice.
+const READ_PATIENCE: Duration = Duration::from_millis(20);
+
+/// The same for data writes, which mostly nobody waits for yet.
+const WRITE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// The same for upkeep: it must go on, or the journal fills up.
+const UPKEEP_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The disks of one start of a node.
+#[derive(Debug)]
+pub(crate) struct NodeDisks {
+    journal: DiskQueue,
+    data: DiskQueue,
+    /// Of the data disk: for which calls the reads are that wait.
+    reads: BTreeMap<DiskToken, CallId>,
+}
+
+impl NodeDisks {
+    /// Disks that get at most `depth` requests at a time.
+    pub(crate) fn new(depth: usize) -> Self {
+        Self {
+            journal: DiskQueue::new(depth),
+            data: DiskQueue::new(depth),
+            reads: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a request of the store. `is_background` tells of a call whether
+    /// nobody waits for it.
+    ///
+    /// Returns how it ended if there is no room for it.
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        (disk, purpose, request): (StoreDisk, DiskPurpose, DiskRequest),
+        is_background: impl Fn(CallId) -> bool,
+    ) -> Option<DiskCompletion> {
+        let (class, patience) = match purpose {
+            DiskPurpose::Journal => (DiskClass::Journal, Duration::ZERO),
+            DiskPurpose::Read(call) if !is_background(call) => {
+                (DiskClass::Foreground, READ_PATIENCE)
+            }
+            DiskPurpose::Write => (DiskClass::Write, WRITE_PATIENCE),
+            DiskPurpose::Read(_) | DiskPurpose::Upkeep => (DiskClass::Background, UPKEEP_PATIENCE),
+        };
+        let token = request.token;
+        let queued = QueuedRequest {
+            request,
+            class,
+            deadline: now + patience,
+        };
+        match self.queue(disk).push(queued) {
+            Ok(()) => {
+                if let DiskPurpose::Read(call) = purpose {
+                    self.reads.insert(token, call);
+                }
+                None
+            }
+            Err(Full(_)) => Some(not_begun(token)),
+        }
+    }
+
+    /// The next request that a disk has room for.
+    pub(crate) fn next(&mut self, now: Time) -> Option<(StoreDisk, DiskRequest)> {
+        let journal = self.journal.next(now);
+        if let Some(request) = journal {
+            return Some((StoreDisk::Journal, request));
+        }
+        let request = self.data.next(now)?;
+        self.reads.remove(&request.token);
+        Some((StoreDisk::Data, request))
+    }
+
+    /// A disk has completed a request. False if it is none of this start of the
+    /// node.
+    pub(crate) fn completed(&mut self, disk: StoreDisk, token: DiskToken) -> bool {
+        self.queue(disk).completed(token)
+    }
+
+    /// Nobody waits for the call any more: removes its reads that still wait,
+    /// and returns how they ended.
+    pub(crate) fn cancel(&mut self, call: CallId) -> Vec<DiskCompletion> {
+        // Calls are cancelled rarely: looking at all that waits beats a second map.
+        let reads = self.reads.iter().filter(|&(_, &other)| other == call);
+        let tokens: Vec<DiskToken> = reads.map(|(&token, _)| token).collect();
+        let mut ended = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            self.reads.remove(&token);
+            if self.data.cancel(token) {
+                ended.push(not_begun(token));
+            }
+        }
+        ended
+    }
+
+    const fn queue(&mut self, disk: StoreDisk) -> &mut DiskQueue {
+        match disk {
+            StoreDisk::Journal => &mut self.journal,
+            StoreDisk::Data => &mut self.data,
+        }
+    }
+}
+
+const fn not_begun(token: DiskToken) -> DiskCompletion {
+    DiskCompletion {
+        token,
+        result: Err(DiskError::NotBegun),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_disk::DiskOperation;
+    use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
+
+    use super::*;
+
+    fn read(token: u64, purpose: DiskPurpose) -> (StoreDisk, DiskPurpose, DiskRequest) {
+        let operation = DiskOperation::Read {
+            offset_bytes: token * BLOCK_BYTES as u64,
+            buffer: AlignedBuffer::zeroed(BLOCK_BYTES),
+        };
+        let token = DiskToken(token);
+        (StoreDisk::Data, purpose, DiskRequest { token, operation })
+    }
+
+    fn issued(disks: &mut NodeDisks, now: Time) -> Vec<u64> {
+        std::iter::from_fn(|| disks.next(now))
+            .map(|(_, request)| request.token.0)
+            .collect()
+    }
+
+    /// Goal: while the disk is busy clients go before data, data before upkeep
+    /// and before reads that only the host wants; nobody waits for ever.
+    #[test]
+    fn clients_go_first_and_upkeep_goes_on() {
+        let mut disks = NodeDisks::new(1);
+        let start = Time::default();
+        let of_host = |call| call == CallId(7);
+        let purposes = [
+            DiskPurpose::Write,
+            DiskPurpose::Upkeep,
+            DiskPurpose::Read(CallId(7)),
+            DiskPurpose::Write,
+            DiskPurpose::Read(CallId(1)),
+        ];
+        for (token, purpose) in (1..).zip(purposes) {
+            assert!(disks.push(start, read(token, purpose), of_host).is_none());
+            if token == 1 {
+                assert_eq!(issued(&mut disks, start), [1], "the disk was idle");
+            }
+        }
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            let done = order.last().map_or(1, |&token| token);
+            assert!(disks.completed(StoreDisk::Data, DiskToken(done)));
+            order.extend(issued(&mut disks, start));
+        }
+        assert_eq!(order, [5, 4, 2, 3]);
+        let late = start + UPKEEP_PATIENCE;
+        disks.push(start, read(8, DiskPurpose::Upkeep), of_host);
+        disks.push(late, read(9, DiskPurpose::Read(CallId(2))), of_host);
+        assert!(disks.completed(StoreDisk::Data, DiskToken(3)));
+        assert!(!disks.completed(StoreDisk::Data, DiskToken(3)), "once");
+        assert_eq!(issued(&mut disks, late), [8], "overdue");
+    }
+
+    /// Goal: a journal write goes to its disk however busy the data disk is.
+    #[test]
+    fn the_journal_does_not_wait_for_data() {
+        let mut disks = NodeDisks::new(1);
+        let now = Time::default();
+        for token in 1..5 {
+            disks.push(now, read(token, DiskPurpose::Write), |_| false);
+        }
+        assert_eq!(issued(&mut disks, now), [1]);
+        let operation = DiskOperation::Flush;
+        let token = DiskToken(9);
+        let request = DiskRequest { token, operation };
+        let pushed = (StoreDisk::Journal, DiskPurpose::Journal, request);
+        disks.push(now, pushed, |_| false);
+        assert!(matches!(disks.next(now), Some((StoreDisk::Journal, _))));
+    }
+
+    /// Goal: of a call that nobody waits for, what still waits is not begun, and
+    /// told so once each; what is at the disk completes by itself.
+    #[test]
+    fn a_cancelled_call_is_not_begun() {
+        let mut disks = NodeDisks::new(1);
+        let now = Time::default();
+        for token in 1..=4 {
+            let call = CallId(token % 2);
+            disks.push(now, read(token, DiskPurpose::Read(call)), |_| false);
+        }
+        assert_eq!(issued(&mut disks, now), [1]);
+        let ended = disks.cancel(CallId(1));
+        assert!(matches!(
+            ended[..],
+            [DiskCompletion {
+                token: DiskToken(3),
+                result: Err(DiskError::NotBegun)
+            }]
+        ));
+        assert!(disks.cancel(CallId(1)).is_empty());
+        for done in [1, 2] {
+            disks.completed(StoreDisk::Data, DiskToken(done));
+            assert_eq!(issued(&mut disks, now), [done * 2]);
+        }
+    }
+
+    /// Goal: reads for clients are refused when too many wait.
+    #[test]
+    fn a_full_queue_refuses_reads_of_clients() {
+        let mut disks = NodeDisks::new(1);
+        let now = Time::default();
+        let refused = (0..).find(|&token| {
+            let request = read(token, DiskPurpose::Read(CallId(token)));
+            disks.push(now, request, |_| false).is_some()
+        });
+        let max = crossdock_limits::DISK_QUEUE_REQUESTS_MAX as u64;
+        assert_eq!(refused, Some(max));
+        assert!(
+            disks
+                .push(now, read(max, DiskPurpose::Write), |_| false)
+                .is_none()
+        );
+    }
+}
