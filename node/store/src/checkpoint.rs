@@ -70,7 +70,9 @@ impl Store {
 
     /// Decides whether a batch is due.
     pub(crate) fn advance_checkpoint(&mut self) {
-        if self.checkpoint.must_write_back || self.checkpoint.is_draining {
+        // A frame that is half full has to go first.
+        let has_room = self.journal.gathered_bytes() < self.journal.frame_bytes_max() / 2;
+        if has_room && (self.checkpoint.must_write_back || self.checkpoint.is_draining) {
             self.write_back(true);
         }
         let is_old = self.now >= self.checkpoint.last_durable + self.config.checkpoint_interval;

@@ -14,6 +14,9 @@ use crate::store::{BLOCK, Store};
 use crate::waiting::Hold;
 use crate::write::{NewWrite, cut_payload};
 
+/// Most bytes that [`Store::harden_edges`] records.
+pub(crate) const EDGES_BYTES_MAX: u64 = 2 * BLOCK + 512;
+
 /// Most bytes of one flight that memory is written back with.
 const BULK_BYTES_MAX: u64 = 1 << 20;
 
@@ -93,6 +96,55 @@ impl Store {
             self.record_inline(*id, piece.stamp, piece.version, at, bytes);
         }
         Ok(())
+    }
+
+    /// Before a stable change of bytes `from..to`: unstable bytes of blocks that
+    /// it changes in part become durable with it. Else a member that loses them
+    /// in a crash would hold other bytes than one that does not, under one version.
+    pub(crate) fn harden_edges(&mut self, id: &ObjectId, from: u64, to: u64) -> Result<(), Hold> {
+        let edges = [from, to].map(|at| (!at.is_multiple_of(BLOCK)).then_some(at / BLOCK));
+        let [first, last] = edges;
+        for block in [first, last.filter(|_| last != first)]
+            .into_iter()
+            .flatten()
+        {
+            self.need_landed_within(id, block * BLOCK, (block + 1) * BLOCK)?;
+            self.harden_block(id, block);
+        }
+        Ok(())
+    }
+
+    /// Records the unstable bytes of a block.
+    pub(crate) fn harden_block(&mut self, id: &ObjectId, block: u64) {
+        let Some(object) = self.object(id) else {
+            return;
+        };
+        let pieces = object.overlay.range(block * BLOCK, (block + 1) * BLOCK);
+        let is_volatile = |(_, piece): &(u64, Piece)| piece.state == PieceState::Volatile;
+        let mut pieces: Vec<(u64, Piece)> = pieces.filter(is_volatile).collect();
+        pieces.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.stamp));
+        for (at, piece) in pieces {
+            let bytes = piece.bytes.unwrap_or_default();
+            self.record_inline(*id, piece.stamp, piece.version, at, bytes);
+        }
+    }
+
+    /// No write of somebody is on its way to these bytes.
+    fn need_landed_within(&mut self, id: &ObjectId, from: u64, to: u64) -> Result<(), Hold> {
+        let numbers: Vec<u64> = self
+            .object(id)
+            .map_or_else(Vec::new, |object| object.flights.iter().copied().collect());
+        let mut is_flying = false;
+        for number in numbers {
+            if let Some(flight) = self.flights.get_mut(&number)
+                && !flight.is_settling
+                && flight.meets(from, to)
+            {
+                flight.is_urgent = true;
+                is_flying = true;
+            }
+        }
+        if is_flying { Err(Hold::Room) } else { Ok(()) }
     }
 
     fn need_no_flight_above(&mut self, id: &ObjectId, at: u64, piece: &Piece) -> Result<(), Hold> {

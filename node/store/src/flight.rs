@@ -167,11 +167,17 @@ impl Store {
         if self.flushing.is_some() || !self.flights.values().any(is_due) {
             return;
         }
-        let mut covered = Vec::new();
-        for (number, flight) in &mut self.flights {
-            if is_written(flight) {
+        let covers = |(_, flight): &(&u64, &Flight)| is_written(flight) && !self.is_early(flight);
+        let covered: Vec<u64> = (self.flights.iter())
+            .filter(covers)
+            .map(|(number, _)| *number)
+            .collect();
+        if covered.is_empty() {
+            return; // Those that are due wait for others, which are being written.
+        }
+        for number in &covered {
+            if let Some(flight) = self.flights.get_mut(number) {
                 flight.stage = Stage::Flushing;
-                covered.push(*number);
             }
         }
         self.flushing = Some(covered);
@@ -181,6 +187,30 @@ impl Store {
         }
         self.counters.data_flushes += 1;
         self.submit(StoreDisk::Data, DiskUse::DataFlush, DiskOperation::Flush);
+    }
+
+    /// Whether an older flight, still being written, lies beneath an edge: that
+    /// one lands first, for the same reason as in [`Self::harden_edges`].
+    fn is_early(&self, flight: &Flight) -> bool {
+        if flight.edges.is_empty() {
+            return false;
+        }
+        let Some(object) = self.object(&flight.object) else {
+            return false;
+        };
+        let others = object.flights.iter().filter_map(|id| self.flights.get(id));
+        let mut older = others.filter(|other| {
+            other.stamp < flight.stamp
+                && !other.is_settling
+                && matches!(other.stage, Stage::Writing(_))
+        });
+        older.any(|other| {
+            let meets = |(at, _): &(u64, Bytes)| {
+                let block = at / BLOCK;
+                other.meets(block * BLOCK, (block + 1) * BLOCK)
+            };
+            flight.edges.iter().any(meets)
+        })
     }
 
     pub(crate) fn data_flushed(&mut self) {
@@ -218,6 +248,7 @@ impl Store {
             }
         }
         for (offset, bytes) in std::mem::take(&mut flight.edges) {
+            self.harden_block(&id, offset / BLOCK);
             self.record_inline(id, flight.stamp, flight.version, offset, bytes);
         }
         if let Some(object) = self.object_mut(&id) {

@@ -11,6 +11,7 @@ use crossdock_peer::{
 };
 use crossdock_types::Payload;
 
+use crate::commit::EDGES_BYTES_MAX;
 use crate::pins::NewPin;
 use crate::read::Reader;
 use crate::record::Record;
@@ -332,7 +333,8 @@ impl Store {
         if !is_drop {
             self.need_blocks(id, size / BLOCK, u64::MAX)?;
         }
-        self.need_journal(SMALL_RECORDS_BYTES)?;
+        self.need_journal(SMALL_RECORDS_BYTES + EDGES_BYTES_MAX)?;
+        self.harden_edges(id, size, size)?;
         let Some(object) = self.object(id) else {
             return Ok(());
         };
@@ -369,7 +371,8 @@ impl Store {
         self.need_existing(id)?;
         self.check_context(id, context, true)?;
         self.need_blocks(id, offset / BLOCK, (offset + length).div_ceil(BLOCK))?;
-        self.need_journal(SMALL_RECORDS_BYTES)?;
+        self.need_journal(SMALL_RECORDS_BYTES + EDGES_BYTES_MAX)?;
+        self.harden_edges(id, offset, offset + length)?;
         self.record_size(id, version);
         let stamp = self.next_stamp();
         let position = self.record(Record::Zero {

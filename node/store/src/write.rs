@@ -15,6 +15,7 @@ use crossdock_names::{ObjectClass, ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError};
 use crossdock_types::{AlignedBuffer, Payload, is_aligned};
 
+use crate::commit::EDGES_BYTES_MAX;
 use crate::flight::{Flight, block_checksums};
 use crate::overlay::{Piece, PieceState};
 use crate::record::Record;
@@ -68,9 +69,14 @@ impl Store {
             }
             is_bulk = false;
         }
+        let journalled = if is_bulk { 2 * BLOCK } else { length };
         if write.is_stable || is_bulk {
-            let journalled = if is_bulk { 2 * BLOCK } else { length };
-            self.need_journal(journalled + RECORD_BYTES)?;
+            self.need_journal(journalled + RECORD_BYTES + EDGES_BYTES_MAX)?;
+        } else {
+            self.need_ring(journalled + RECORD_BYTES)?;
+        }
+        if write.is_stable {
+            self.harden_edges(&write.object, write.offset, end)?;
         }
         let extents = if is_bulk {
             self.place(whole.1 - whole.0)?
@@ -158,15 +164,21 @@ impl Store {
         Ok(())
     }
 
-    /// Room in the frame that gathers, and in the ring, with what it takes to
-    /// move all that is in the journal to runs.
+    /// Room in the frame that gathers, and in the ring.
     pub(crate) fn need_journal(&mut self, bytes: u64) -> Result<(), Hold> {
         let frame = self.journal.gathered_bytes();
         if frame > 0 && frame + bytes > self.journal.frame_bytes_max() {
             return Err(Hold::Room);
         }
+        self.need_ring(bytes)
+    }
+
+    /// Room in the ring, with what unstable bytes will take when they are
+    /// recorded, and what it takes to move all of it to runs.
+    fn need_ring(&mut self, bytes: u64) -> Result<(), Hold> {
         let debt = (self.totals.promised_blocks * 64).min(self.journal.ring_bytes() / 8);
-        let used = self.journal.used_bytes() + debt + bytes;
+        let volatile = self.totals.volatile_bytes;
+        let used = self.journal.used_bytes() + volatile + debt + bytes;
         if used > self.journal.ring_bytes() / 4 * 3 {
             self.settling.is_wanted = true;
             return Err(Hold::Room);
