@@ -85,8 +85,9 @@ impl Store {
         let mut volatile: Vec<(u64, Piece)> =
             volatile.map(|(at, piece)| (at, piece.clone())).collect();
         volatile.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.stamp));
+        let flights = self.client_flights(id);
         for (at, piece) in volatile {
-            self.need_no_flight_above(id, at, &piece)?;
+            self.need_flights_landed(&flights, (at, at + piece.length), piece.stamp)?;
             // Beyond the bound for requests: volatile bytes have their room.
             let gathered = self.journal.gathered_bytes();
             if gathered > 0 && gathered + piece.length > self.journal.frame_bytes_max() {
@@ -102,14 +103,11 @@ impl Store {
     /// it changes in part become durable with it. Else a member that loses them
     /// in a crash would hold other bytes than one that does not, under one version.
     pub(crate) fn harden_edges(&mut self, id: &ObjectId, from: u64, to: u64) -> Result<(), Hold> {
-        let edges = [from, to].map(|at| (!at.is_multiple_of(BLOCK)).then_some(at / BLOCK));
-        let [first, last] = edges;
-        for block in [first, last.filter(|_| last != first)]
-            .into_iter()
-            .flatten()
-        {
-            self.need_landed_within(id, block * BLOCK, (block + 1) * BLOCK)?;
-            self.harden_block(id, block);
+        let is_partial = |at: &u64| !at.is_multiple_of(BLOCK);
+        let flights = self.client_flights(id);
+        for at in [from, to].into_iter().filter(is_partial) {
+            self.need_flights_landed(&flights, (at, at), 0)?;
+            self.harden_block(id, at / BLOCK);
         }
         Ok(())
     }
@@ -129,15 +127,30 @@ impl Store {
         }
     }
 
-    /// No write of somebody is on its way to these bytes.
-    fn need_landed_within(&mut self, id: &ObjectId, from: u64, to: u64) -> Result<(), Hold> {
-        let numbers: Vec<u64> = self
-            .object(id)
-            .map_or_else(Vec::new, |object| object.flights.iter().copied().collect());
+    /// The object's flights that carry a client's bytes.
+    fn client_flights(&self, id: &ObjectId) -> Vec<u64> {
+        let is_client = |number: &u64| {
+            let flight = self.flights.get(number);
+            flight.is_some_and(|flight| !flight.is_settling)
+        };
+        self.object(id).map_or_else(Vec::new, |object| {
+            object.flights.iter().copied().filter(is_client).collect()
+        })
+    }
+
+    /// None of these flights, with a stamp above `stamp`, is on its way to the
+    /// blocks of `from..to`.
+    fn need_flights_landed(
+        &mut self,
+        flights: &[u64],
+        (from, to): (u64, u64),
+        stamp: u64,
+    ) -> Result<(), Hold> {
+        let (from, to) = (from / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
         let mut is_flying = false;
-        for number in numbers {
-            if let Some(flight) = self.flights.get_mut(&number)
-                && !flight.is_settling
+        for number in flights {
+            if let Some(flight) = self.flights.get_mut(number)
+                && flight.stamp > stamp
                 && flight.meets(from, to)
             {
                 flight.is_urgent = true;
@@ -145,26 +158,6 @@ impl Store {
             }
         }
         if is_flying { Err(Hold::Room) } else { Ok(()) }
-    }
-
-    fn need_no_flight_above(&mut self, id: &ObjectId, at: u64, piece: &Piece) -> Result<(), Hold> {
-        let from = at / BLOCK * BLOCK;
-        let to = (at + piece.length).next_multiple_of(BLOCK);
-        let numbers: Vec<u64> = self
-            .object(id)
-            .map_or_else(Vec::new, |object| object.flights.iter().copied().collect());
-        let mut is_covered = false;
-        for number in numbers {
-            if let Some(flight) = self.flights.get_mut(&number)
-                && !flight.is_settling
-                && flight.stamp > piece.stamp
-                && flight.meets(from, to)
-            {
-                flight.is_urgent = true;
-                is_covered = true;
-            }
-        }
-        if is_covered { Err(Hold::Room) } else { Ok(()) }
     }
 
     /// A stretch that is long enough goes to new runs.

@@ -103,6 +103,15 @@ impl Flight {
         self.checksums[index(from)..index(to)].to_vec()
     }
 
+    /// The blocks that it changes, also in part, as (from, to).
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        let edges = self.edges.iter().map(|(at, edge)| {
+            let end = at + edge.len() as u64;
+            (at / BLOCK, end.div_ceil(BLOCK))
+        });
+        self.live.iter().copied().chain(edges)
+    }
+
     /// Whether it concerns bytes of `from..to`.
     pub(crate) fn meets(&self, from: u64, to: u64) -> bool {
         let blocks = self.live.iter().map(|(a, b)| (a * BLOCK, b * BLOCK));
@@ -156,26 +165,27 @@ impl Store {
             *outstanding -= 1;
             if *outstanding == 0 {
                 flight.stage = Stage::Written;
+                self.written.insert(number);
             }
         }
     }
 
     /// One flush for all flights that are written, if one of them is urgent.
     pub(crate) fn flush_data(&mut self) {
-        let is_written = |flight: &Flight| matches!(flight.stage, Stage::Written);
-        let is_due = |flight: &Flight| is_written(flight) && flight.is_urgent;
-        if self.flushing.is_some() || !self.flights.values().any(is_due) {
+        let written = || self.written.iter().filter_map(|it| self.flights.get(it));
+        if self.flushing.is_some() || !written().any(|flight| flight.is_urgent) {
             return;
         }
-        let covers = |(_, flight): &(&u64, &Flight)| is_written(flight) && !self.is_early(flight);
-        let covered: Vec<u64> = (self.flights.iter())
-            .filter(covers)
-            .map(|(number, _)| *number)
-            .collect();
+        let covers = |number: &u64| {
+            let flight = self.flights.get(number);
+            flight.is_some_and(|flight| !self.is_early(flight))
+        };
+        let covered: Vec<u64> = self.written.iter().copied().filter(covers).collect();
         if covered.is_empty() {
             return; // Those that are due wait for others, which are being written.
         }
         for number in &covered {
+            self.written.remove(number);
             if let Some(flight) = self.flights.get_mut(number) {
                 flight.stage = Stage::Flushing;
             }
@@ -214,30 +224,33 @@ impl Store {
     }
 
     pub(crate) fn data_flushed(&mut self) {
-        let mut covered = self.flushing.take().unwrap_or_default();
-        let stamp_of = |number: &u64| self.flights.get(number).map_or(0, |flight| flight.stamp);
-        covered.sort_by_key(stamp_of);
-        for number in covered {
-            if let Some(flight) = self.flights.remove(&number) {
-                self.land(number, flight);
+        let mut covered = Vec::new();
+        for number in self.flushing.take().unwrap_or_default() {
+            let Some(mut flight) = self.flights.remove(&number) else {
+                continue;
+            };
+            let object = self.object_mut(&flight.object);
+            if !object.is_some_and(|object| object.flights.remove(&number)) {
+                // The object it was for is gone.
+                flight.live.clear();
+                flight.edges.clear();
             }
+            covered.push(flight);
+        }
+        // None of them can take anything of one that comes after it.
+        covered.sort_by_key(|flight| flight.stamp);
+        for flight in covered {
+            self.land(flight);
         }
     }
 
     /// Records what a flight has brought to the disk.
-    fn land(&mut self, number: u64, mut flight: Flight) {
+    fn land(&mut self, mut flight: Flight) {
         self.totals.flight_bytes -= flight.held_bytes;
         if flight.is_settling {
             self.settling.remove(&flight);
         }
         let id = flight.object;
-        let is_there = self
-            .object(&id)
-            .is_some_and(|object| object.flights.contains(&number));
-        if !is_there {
-            flight.live.clear();
-            flight.edges.clear();
-        }
         if flight.is_in_place {
             self.mark_in_place(&flight);
         } else {
@@ -250,9 +263,6 @@ impl Store {
         for (offset, bytes) in std::mem::take(&mut flight.edges) {
             self.harden_block(&id, offset / BLOCK);
             self.record_inline(id, flight.stamp, flight.version, offset, bytes);
-        }
-        if let Some(object) = self.object_mut(&id) {
-            object.flights.remove(&number);
         }
         let position = self.journal.last();
         if let Some((call, answer)) = flight.reply {

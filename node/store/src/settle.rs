@@ -7,7 +7,7 @@
 //! the store's own; the record that marks or maps the blocks makes the records of
 //! the bytes superfluous.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crossdock_log::Position;
 use crossdock_names::{ObjectId, Version};
@@ -44,6 +44,8 @@ pub(crate) struct Settling {
     queue: VecDeque<ObjectId>,
     flights: usize,
     flight_blocks: u64,
+    /// Flights that are merged and have no place yet.
+    merged: BTreeSet<u64>,
     /// Most blocks at a time: less when the disk is nearly full.
     blocks_max: u64,
 }
@@ -56,6 +58,7 @@ impl Default for Settling {
             queue: VecDeque::new(),
             flights: 0,
             flight_blocks: 0,
+            merged: BTreeSet::new(),
             blocks_max: RUN_BLOCKS_MAX,
         }
     }
@@ -199,12 +202,14 @@ impl Store {
             .iter()
             .filter_map(|number| self.flights.get(number));
         let flights: Vec<&Flight> = flights.collect();
+        let busy = busy_blocks(&flights);
         let is_settled = |block: u64| {
             let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
             let is_unsettled =
                 |(_, piece): (u64, &crate::overlay::Piece)| piece.state != PieceState::Journalled;
-            !flights.iter().any(|flight| flight.meets(from, to))
-                && !object.overlay.overlapping(from, to).any(is_unsettled)
+            let before = busy.partition_point(|(first, _)| *first <= block);
+            let is_busy = before > 0 && busy[before - 1].1 > block;
+            !is_busy && !object.overlay.overlapping(from, to).any(is_unsettled)
         };
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let mut next = 0; // The first block that was not looked at.
@@ -372,18 +377,14 @@ impl Store {
         let mut buffer = AlignedBuffer::zeroed(payload.len());
         payload.copy_to_slice(&mut buffer[..payload.len()]);
         flight.stage = Stage::Placing(buffer.freeze());
+        self.settling.merged.insert(number);
     }
 
     /// Finds places for flights that are merged. True if some are on their way,
     /// or were given up to be tried in smaller parts.
     fn place_merged(&mut self) -> bool {
         let mut is_moving = false;
-        let is_merged = |flight: &Flight| matches!(flight.stage, Stage::Placing(_));
-        let merged: Vec<u64> = (self.flights.iter())
-            .filter(|(_, flight)| is_merged(flight))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in merged {
+        for number in self.settling.merged.clone() {
             let Some(flight) = self.flights.get(&number) else {
                 continue;
             };
@@ -426,10 +427,25 @@ impl Store {
 
     fn take_flight(&mut self, number: u64) -> Option<Flight> {
         let flight = self.flights.remove(&number)?;
+        self.settling.merged.remove(&number);
         self.settling.remove(&flight);
         if let Some(object) = self.object_mut(&flight.object) {
             object.flights.remove(&number);
         }
         Some(flight)
     }
+}
+
+/// The blocks that flights are about to change, as (from, to), in order and apart.
+fn busy_blocks(flights: &[&Flight]) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = flights.iter().flat_map(|flight| flight.ranges()).collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, last| {
+        let is_joined = next.0 <= last.1;
+        if is_joined {
+            last.1 = last.1.max(next.1);
+        }
+        is_joined
+    });
+    ranges
 }

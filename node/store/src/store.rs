@@ -74,6 +74,8 @@ pub struct Store {
 
     pub(crate) flights: BTreeMap<u64, Flight>,
     pub(crate) commits: BTreeMap<u64, CommitWait>,
+    /// Flights that are on the disk, and in no flush.
+    pub(crate) written: BTreeSet<u64>,
     pub(crate) flushing: Option<Vec<u64>>,
     /// Objects with an overlay.
     pub(crate) overlaid: BTreeSet<ObjectId>,
@@ -169,6 +171,7 @@ impl Store {
             dead: BTreeSet::new(),
             flights: BTreeMap::new(),
             commits: BTreeMap::new(),
+            written: BTreeSet::new(),
             flushing: None,
             overlaid: BTreeSet::new(),
             settling: Settling::default(),
