@@ -128,7 +128,7 @@ impl Store {
     }
 
     /// The object's flights that carry a client's bytes.
-    fn client_flights(&self, id: &ObjectId) -> Vec<u64> {
+    pub(crate) fn client_flights(&self, id: &ObjectId) -> Vec<u64> {
         let is_client = |number: &u64| {
             let flight = self.flights.get(number);
             flight.is_some_and(|flight| !flight.is_settling)

@@ -133,6 +133,9 @@ impl Store {
             all
         });
         flight.stage = Stage::Writing(flight.extents.len());
+        if flight.is_settling {
+            self.settling.writing += 1;
+        }
         self.totals.flight_bytes += flight.held_bytes;
         for extent in flight.extents.clone() {
             #[expect(clippy::cast_possible_truncation, reason = "bounded by a request")]
@@ -166,14 +169,20 @@ impl Store {
             if *outstanding == 0 {
                 flight.stage = Stage::Written;
                 self.written.insert(number);
+                if flight.is_settling {
+                    self.settling.writing -= 1;
+                }
             }
         }
     }
 
     /// One flush for all flights that are written, if one of them is urgent.
     pub(crate) fn flush_data(&mut self) {
-        let written = || self.written.iter().filter_map(|it| self.flights.get(it));
-        if self.flushing.is_some() || !written().any(|flight| flight.is_urgent) {
+        let mut written = self.written.iter().filter_map(|it| self.flights.get(it));
+        // Nobody waits for a flight of settling: they are flushed all together.
+        let is_last = self.settling.writing == 0;
+        let is_due = |flight: &Flight| flight.is_urgent && (is_last || !flight.is_settling);
+        if self.flushing.is_some() || !written.any(is_due) {
             return;
         }
         let covers = |number: &u64| {
@@ -251,6 +260,7 @@ impl Store {
             self.settling.remove(&flight);
         }
         let id = flight.object;
+        self.wake_settling(&id);
         if flight.is_in_place {
             self.mark_in_place(&flight);
         } else {

@@ -42,8 +42,12 @@ pub(crate) struct Settling {
     /// Under way: everything recorded up to here goes to runs.
     target: Option<Position>,
     queue: VecDeque<ObjectId>,
+    /// Objects of which nothing can be started until a flight of theirs lands.
+    resting: BTreeSet<ObjectId>,
     flights: usize,
     flight_blocks: u64,
+    /// How many of them are being written.
+    pub(crate) writing: usize,
     /// Flights that are merged and have no place yet.
     merged: BTreeSet<u64>,
     /// Most blocks at a time: less when the disk is nearly full.
@@ -56,8 +60,10 @@ impl Default for Settling {
             is_wanted: false,
             target: None,
             queue: VecDeque::new(),
+            resting: BTreeSet::new(),
             flights: 0,
             flight_blocks: 0,
+            writing: 0,
             merged: BTreeSet::new(),
             blocks_max: RUN_BLOCKS_MAX,
         }
@@ -78,6 +84,17 @@ impl Settling {
         self.flights -= 1;
         self.flight_blocks -= flight.blocks;
     }
+}
+
+/// How far an object is settled.
+#[derive(Debug)]
+enum Progress {
+    /// Nothing of it is left up to the target.
+    Done,
+    /// All of it is under way.
+    Resting,
+    /// There may be more to start.
+    Going,
 }
 
 /// What becomes of a block that is settled.
@@ -135,7 +152,7 @@ impl Store {
                 break;
             }
         }
-        if self.settling.queue.is_empty() {
+        if self.settling.queue.is_empty() && self.settling.resting.is_empty() {
             self.settling.target = None;
             self.settling.is_wanted = false;
             self.checkpoint.is_wanted = true;
@@ -151,8 +168,13 @@ impl Store {
                 break;
             };
             match self.settle_object(&id) {
-                Ok(true) => {}
-                Ok(false) | Err(Hold::Room | Hold::Refuse(_)) => self.settling.queue.push_back(id),
+                Ok(Progress::Done) => {}
+                Ok(Progress::Resting) => {
+                    self.settling.resting.insert(id);
+                }
+                Ok(Progress::Going) | Err(Hold::Room | Hold::Refuse(_)) => {
+                    self.settling.queue.push_back(id);
+                }
                 Err(Hold::Load(wanted)) => {
                     self.load(*wanted);
                     self.settling.queue.push_back(id);
@@ -161,41 +183,55 @@ impl Store {
         }
     }
 
-    /// True if nothing of the object is left up to the target.
-    fn settle_object(&mut self, id: &ObjectId) -> Result<bool, Hold> {
+    /// A flight of the object has landed: there may be more to start.
+    pub(crate) fn wake_settling(&mut self, id: &ObjectId) {
+        if self.settling.resting.remove(id) {
+            self.settling.queue.push_back(*id);
+        }
+    }
+
+    /// Starts what can be started of the object's bytes up to the target.
+    fn settle_object(&mut self, id: &ObjectId) -> Result<Progress, Hold> {
         let target = self.settling.target.unwrap_or_default();
         let Some(object) = self.object(id) else {
-            return Ok(true);
+            return Ok(Progress::Done);
         };
         if object.overlay.low() > target {
-            return Ok(true);
+            return Ok(Progress::Done);
         }
-        // Unstable bytes may lie over recorded ones: they become durable first.
-        self.promote(id)?;
-        let numbers: Vec<u64> = self
-            .object(id)
-            .map_or_else(Vec::new, |o| o.flights.iter().copied().collect());
-        for number in numbers {
+        for number in self.client_flights(id) {
             if let Some(flight) = self.flights.get_mut(&number) {
                 flight.is_urgent = true;
             }
         }
         let room = FLIGHTS_MAX - self.settling.flights;
-        for (from, to) in self.stretches(id, target, room) {
+        let (stretches, is_covered) = self.stretches(id, target, room);
+        for (from, to) in &stretches {
             if self.settling.is_full() {
                 break;
             }
-            self.need_blocks(id, from, to)?;
-            self.settle_stretch(id, from, to);
+            self.need_blocks(id, *from, *to)?;
+            self.settle_stretch(id, *from, *to);
         }
-        Ok(self.object(id).is_none_or(|o| o.overlay.low() > target))
+        if is_covered {
+            self.promote(id)?;
+        }
+        let Some(object) = self.object(id).filter(|it| it.overlay.low() <= target) else {
+            return Ok(Progress::Done);
+        };
+        let is_resting = stretches.is_empty() && !is_covered && !object.flights.is_empty();
+        Ok(match is_resting {
+            true => Progress::Resting,
+            false => Progress::Going,
+        })
     }
 
     /// The first stretches of contiguous blocks with bytes from records up to
-    /// `target`, without blocks that a flight is about to change.
-    fn stretches(&self, id: &ObjectId, target: Position, count: usize) -> Vec<(u64, u64)> {
+    /// `target`, without blocks that a flight is about to change. And whether
+    /// there are more with unstable bytes, which have to become durable first.
+    fn stretches(&self, id: &ObjectId, target: Position, count: usize) -> (Vec<(u64, u64)>, bool) {
         let Some(object) = self.object(id) else {
-            return Vec::new();
+            return (Vec::new(), false);
         };
         let flights = object
             .flights
@@ -203,37 +239,37 @@ impl Store {
             .filter_map(|number| self.flights.get(number));
         let flights: Vec<&Flight> = flights.collect();
         let busy = busy_blocks(&flights);
-        let is_settled = |block: u64| {
-            let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
-            let is_unsettled =
-                |(_, piece): (u64, &crate::overlay::Piece)| piece.state != PieceState::Journalled;
+        let is_busy = |block: u64| {
             let before = busy.partition_point(|(first, _)| *first <= block);
-            let is_busy = before > 0 && busy[before - 1].1 > block;
-            !is_busy && !object.overlay.overlapping(from, to).any(is_unsettled)
+            before > 0 && busy[before - 1].1 > block
+        };
+        let is_unstable = |block: u64| {
+            let mut pieces = (object.overlay).overlapping(block * BLOCK, (block + 1) * BLOCK);
+            pieces.any(|(_, piece)| piece.state != PieceState::Journalled)
         };
         let mut stretches: Vec<(u64, u64)> = Vec::new();
+        let mut is_covered = false;
         let mut next = 0; // The first block that was not looked at.
-        for (offset, piece) in object.overlay.iter() {
-            if piece.state != PieceState::Journalled || piece.low > target {
-                continue;
-            }
+        for (offset, piece) in object.overlay.iter().filter(|(_, it)| it.low <= target) {
             let first = next.max(offset / BLOCK);
             next = next.max((offset + piece.length).div_ceil(BLOCK));
-            for block in (first..next).filter(|block| is_settled(*block)) {
+            for block in (first..next).filter(|block| !is_busy(*block)) {
                 let blocks_max = self.settling.blocks_max;
-                if let Some((from, to)) = stretches.last_mut()
+                if is_unstable(block) {
+                    is_covered = true;
+                } else if let Some((from, to)) = stretches.last_mut()
                     && *to == block
                     && block - *from < blocks_max
                 {
                     *to += 1;
                 } else if stretches.len() == count {
-                    return stretches;
+                    return (stretches, is_covered);
                 } else {
                     stretches.push((block, block + 1));
                 }
             }
         }
-        stretches
+        (stretches, is_covered)
     }
 
     /// Each part of a stretch goes its way.
@@ -427,6 +463,7 @@ impl Store {
 
     fn take_flight(&mut self, number: u64) -> Option<Flight> {
         let flight = self.flights.remove(&number)?;
+        self.wake_settling(&flight.object);
         self.settling.merged.remove(&number);
         self.settling.remove(&flight);
         if let Some(object) = self.object_mut(&flight.object) {
