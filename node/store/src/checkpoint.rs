@@ -6,10 +6,12 @@
 //! that frame is durable, so the index is never ahead of the journal.
 
 use crossdock_log::Position;
+use crossdock_peer::CallId;
 use crossdock_types::Time;
 
 use crate::index::{Batch, IndexCall, Meta, RingPoint};
 use crate::interface::{Mutation, StoreEffect};
+use crate::list::ListWait;
 use crate::runs::run_key;
 use crate::store::{Phase, Store};
 
@@ -59,6 +61,16 @@ struct Flying {
 impl Checkpoint {
     pub(crate) const fn is_busy(&self) -> bool {
         self.flying.is_some() || self.is_wanted
+    }
+
+    /// Everything was written back, as far as it can be.
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
+    /// Number of the last batch that the index has.
+    pub(crate) const fn applied(&self) -> u64 {
+        self.applied
     }
 }
 
@@ -193,9 +205,26 @@ impl Store {
         }
     }
 
-    /// The index cannot be trusted any more.
+    /// The index cannot be trusted any more: what it was asked for never comes.
     pub(crate) fn fail_index(&mut self, what: &str) {
-        self.fail(&format!("index: {what}"));
+        let what = format!("index: {what}");
+        self.index_failure.get_or_insert_with(|| what.clone());
+        self.fail(&what);
+        let lists = std::mem::take(&mut self.lists);
+        let mut waiting: Vec<CallId> = lists.iter().map(ListWait::call).collect();
+        waiting.extend(self.waiting.take_all());
+        let error = self.media(what);
+        for id in waiting {
+            self.refuse(id, error.clone());
+        }
+    }
+
+    /// Nothing more can be saved: a stop need not wait.
+    pub(crate) fn rest_failed(&mut self) {
+        if self.checkpoint.is_draining && !self.checkpoint.is_quiet {
+            self.checkpoint.is_quiet = true;
+            self.effects.push_back(StoreEffect::Quiet);
+        }
     }
 
     /// Everything written back, settled, reaped and in the index?
@@ -203,8 +232,10 @@ impl Store {
         if !self.checkpoint.is_draining || self.checkpoint.is_quiet {
             return;
         }
+        // On a full disk the journal keeps what it has.
+        let is_kept = self.settling.is_starved && self.totals.volatile_bytes == 0;
         let is_clean = self.flights.is_empty()
-            && self.overlaid.is_empty()
+            && (self.overlaid.is_empty() || is_kept)
             && self.dead.is_empty()
             && self.journal.is_idle()
             && self.checkpoint.flying.is_none();

@@ -170,7 +170,8 @@ pub enum StoreEffect {
         /// Go on after this object, if there is more.
         more_after: Option<ObjectId>,
     },
-    /// Drained: nothing is held in memory only.
+    /// Drained: nothing is held in memory only, or a disk has failed and nothing
+    /// of it can be saved.
     Quiet,
 }
 

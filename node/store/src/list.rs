@@ -49,6 +49,11 @@ impl Store {
         after: Option<ObjectId>,
         limit: usize,
     ) {
+        if let Some(what) = &self.index_failure {
+            let error = self.media(what.clone());
+            self.refuse(call, error);
+            return;
+        }
         if self.lists.len() >= LISTS_MAX {
             self.refuse(call, busy());
             return;
@@ -139,7 +144,7 @@ impl Store {
                     });
                 }
             };
-            if entry.is_dirty {
+            if entry.is_dirty || entry.batch > self.checkpoint.applied() {
                 push(0, object.visible_size, object.head.hole_version);
             }
             for (offset, piece) in object.overlay.iter() {

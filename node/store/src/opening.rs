@@ -59,6 +59,7 @@ enum Step {
     Reading,
     /// Records wait for the index.
     Loading,
+    RewritingFrame,
     FlushingJournal,
     GrowingData,
 }
@@ -72,6 +73,8 @@ struct Replay {
     /// Where the bytes that are being read begin in the ring.
     reading_at: u64,
     chunk: Bytes,
+    /// The last frame that was found, with its padding, and where in the ring.
+    last_frame: Option<(u64, Bytes)>,
     /// Records of a frame that was read.
     records: VecDeque<(Record, Position)>,
 }
@@ -167,6 +170,7 @@ impl Store {
                 }
                 self.replay_chunk();
             }
+            (Step::RewritingFrame, _) => self.flush_journal(),
             (Step::FlushingJournal, _) => self.grow_data(),
             (Step::GrowingData, _) => self.opened(),
             (Step::Looking | Step::Reading | Step::MakingIndex | Step::Loading, Ok(_)) => {}
@@ -365,7 +369,8 @@ impl Store {
                 let after = reader.position();
                 replay.found.found(at, length, after, replay.ring_bytes);
                 let padded = frame.length_bytes.next_multiple_of(BLOCK_BYTES);
-                replay.chunk = replay.chunk.slice(padded.min(replay.chunk.len())..);
+                let bytes = replay.chunk.split_to(padded.min(replay.chunk.len()));
+                replay.last_frame = Some((at, bytes));
                 replay.reading_at = replay.found.point.offset;
                 let position = Position(frame.sequence);
                 for bytes in frame.records() {
@@ -394,12 +399,34 @@ impl Store {
     /// the rest of the ring. Else the journal ends.
     fn jump_or_end(&mut self, at: u64) {
         if at == 0 {
-            self.step(Step::FlushingJournal);
-            // What was read back may still be in the device's cache only.
-            self.submit(StoreDisk::Journal, DiskUse::Opening, DiskOperation::Flush);
+            self.rewrite_frame();
         } else {
             self.read_ring(0, READ_BYTES);
         }
+    }
+
+    /// If the process before died of a flush that failed, the last frame is shown
+    /// by reads, and no flush makes it durable: it is written once more.
+    fn rewrite_frame(&mut self) {
+        let Some(opening) = self.opening() else {
+            return;
+        };
+        let Some((at, bytes)) = opening.replay.last_frame.take() else {
+            self.flush_journal();
+            return;
+        };
+        self.step(Step::RewritingFrame);
+        let write = DiskOperation::Write {
+            offset_bytes: RING_OFFSET + at,
+            pieces: vec![bytes],
+        };
+        self.submit(StoreDisk::Journal, DiskUse::Opening, write);
+    }
+
+    /// What was read back may still be in the device's cache only.
+    fn flush_journal(&mut self) {
+        self.step(Step::FlushingJournal);
+        self.submit(StoreDisk::Journal, DiskUse::Opening, DiskOperation::Flush);
     }
 
     /// Applies the records of the frame, once what they concern is loaded.

@@ -177,6 +177,7 @@ impl Store {
         };
         let holds = &self.holds;
         let released = self.space.release(durable, |range| !holds.meets(range));
+        self.settling.is_starved &= released.is_empty();
         for range in released {
             self.cache.invalidate(range.block, range.blocks);
         }

@@ -20,6 +20,10 @@ pub(crate) struct Scrub {
     /// The object before; the next is searched after it.
     last: Option<ObjectId>,
     next_block: u64,
+    /// Where the read that is under way begins.
+    first_block: u64,
+    /// It goes on when this load has been answered.
+    load: Option<u64>,
     /// Blocks that this step may still verify.
     budget: u64,
     report: ScrubReport,
@@ -53,6 +57,14 @@ impl Store {
         }
     }
 
+    /// The index answered the load of that number.
+    pub(crate) fn scrub_loaded(&mut self, token: u64) {
+        if self.scrub.load.is_some_and(|load| load <= token) {
+            self.scrub.load = None;
+            self.scrub_on();
+        }
+    }
+
     fn scrub_on(&mut self) {
         loop {
             if self.scrub.budget == 0 {
@@ -67,9 +79,7 @@ impl Store {
                 Ok(true) => return, // Goes on when the read ends.
                 Ok(false) => {}
                 Err(Hold::Load(wanted)) => {
-                    // The next step finds it in memory.
-                    self.load(*wanted);
-                    self.end_scrub();
+                    self.scrub.load = Some(self.load(*wanted));
                     return;
                 }
                 Err(Hold::Room | Hold::Refuse(_)) => self.next_scrub_object(id),
@@ -97,6 +107,7 @@ impl Store {
             return Ok(false);
         };
         let plan = self.plan(object, from * BLOCK, to * BLOCK);
+        self.scrub.first_block = from;
         self.scrub.next_block = to;
         let blocks = plan.blocks().len() as u64;
         self.scrub.report.blocks += blocks;
@@ -107,10 +118,9 @@ impl Store {
 
     pub(crate) fn scrub_read(&mut self, error: Option<String>) {
         if let (Some(what), Some(object)) = (error, self.scrub.object) {
-            let block = self.scrub.next_block.saturating_sub(1) / STEP_BLOCKS * STEP_BLOCKS;
             self.scrub.report.findings.push(ScrubFinding {
                 object,
-                offset_bytes: block * BLOCK,
+                offset_bytes: self.scrub.first_block * BLOCK,
                 what,
             });
         }

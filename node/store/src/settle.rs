@@ -7,7 +7,7 @@
 //! the store's own; the record that marks or maps the blocks makes the records of
 //! the bytes superfluous.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crossdock_log::Position;
 use crossdock_names::{ObjectId, Version};
@@ -29,6 +29,9 @@ const FLIGHT_BLOCKS_MAX: u64 = 4096;
 
 /// Objects that are looked at in one step.
 const OBJECTS_PER_STEP: usize = 64;
+
+/// A block that cannot be read so often is given up.
+const READS_MAX: u32 = 3;
 
 /// How often a step looks for what it can start: halving 256 blocks to one
 /// takes 8.
@@ -52,6 +55,10 @@ pub(crate) struct Settling {
     merged: BTreeSet<u64>,
     /// Most blocks at a time: less when the disk is nearly full.
     blocks_max: u64,
+    /// Not even one block had a place: nothing goes on before there is room.
+    pub(crate) is_starved: bool,
+    /// Blocks of objects that could not be read, and how often that was tried.
+    unreadable: BTreeMap<(ObjectId, u64), u32>,
 }
 
 impl Default for Settling {
@@ -66,6 +73,8 @@ impl Default for Settling {
             writing: 0,
             merged: BTreeSet::new(),
             blocks_max: RUN_BLOCKS_MAX,
+            is_starved: false,
+            unreadable: BTreeMap::new(),
         }
     }
 }
@@ -134,6 +143,15 @@ impl Store {
 
     /// Goes on with settling; begins when the journal is filling up.
     pub(crate) fn settle(&mut self) {
+        if self.settling.is_starved {
+            self.place_merged();
+        }
+        if self.settling.is_starved {
+            // The bytes stay in the journal.
+            self.settling.target = None;
+            self.settling.queue.clear();
+            return;
+        }
         if self.settling.target.is_none() {
             let is_full = self.journal.used_bytes() > self.journal.ring_bytes() * 3 / 8;
             let is_wanted = is_full || self.settling.is_wanted || self.checkpoint.is_draining;
@@ -155,6 +173,7 @@ impl Store {
         if self.settling.queue.is_empty() && self.settling.resting.is_empty() {
             self.settling.target = None;
             self.settling.is_wanted = false;
+            self.settling.unreadable.clear();
             self.checkpoint.is_wanted = true;
         }
     }
@@ -247,6 +266,7 @@ impl Store {
             let mut pieces = (object.overlay).overlapping(block * BLOCK, (block + 1) * BLOCK);
             pieces.any(|(_, piece)| piece.state != PieceState::Journalled)
         };
+        let is_suspect = |block| self.settling.unreadable.contains_key(&(*id, block));
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let mut is_covered = false;
         let mut next = 0; // The first block that was not looked at.
@@ -260,6 +280,8 @@ impl Store {
                 } else if let Some((from, to)) = stretches.last_mut()
                     && *to == block
                     && block - *from < blocks_max
+                    && !is_suspect(block)
+                    && !is_suspect(block - 1)
                 {
                     *to += 1;
                 } else if stretches.len() == count {
@@ -409,6 +431,18 @@ impl Store {
             self.take_flight(number);
             return;
         }
+        if error.is_some() {
+            let tried = self
+                .settling
+                .unreadable
+                .entry((flight.object, flight.first_block));
+            let tried = tried.or_insert(0);
+            *tried += 1;
+            if *tried < READS_MAX {
+                self.take_flight(number); // A disk may fail a read and not the next.
+                return;
+            }
+        }
         flight.is_poisoned = error.is_some();
         let mut buffer = AlignedBuffer::zeroed(payload.len());
         payload.copy_to_slice(&mut buffer[..payload.len()]);
@@ -434,6 +468,7 @@ impl Store {
                         continue;
                     };
                     self.settling.blocks_max = RUN_BLOCKS_MAX;
+                    self.settling.is_starved = false;
                     flight.extents = extents;
                     flight.held_bytes = data.len() as u64;
                     flight.checksums = block_checksums(std::slice::from_ref(&data));
@@ -453,6 +488,7 @@ impl Store {
                 Err(Hold::Room | Hold::Refuse(_)) => {
                     // Less at a time finds its place in what is reserved.
                     self.settling.blocks_max = (self.settling.blocks_max / 2).max(1);
+                    self.settling.is_starved |= data.len() == BLOCK_BYTES;
                     self.take_flight(number);
                     is_moving = true;
                 }

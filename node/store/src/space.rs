@@ -131,11 +131,16 @@ impl Space {
         }
     }
 
-    pub(crate) const fn growth_worked(&mut self) {
+    /// The disk grows, as far as is known.
+    pub(crate) const fn may_grow(&mut self) {
         self.is_stuck = false;
     }
 
-    /// The disk refused to grow; tried again after the next release.
+    pub(crate) const fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
+    /// The disk refused to grow: what it has is all there is.
     pub(crate) const fn cannot_grow(&mut self) {
         self.is_stuck = true;
     }

@@ -8,6 +8,7 @@
 //! [`Record`]: crate::record::Record
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use crossdock_disk::{
     DiskCompletion, DiskError, DiskOperation, DiskOutput, DiskRequest, DiskToken,
@@ -43,6 +44,9 @@ pub(crate) const RETRY_AFTER_MS: u32 = 20;
 
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// A file system that was full may have room again after this time.
+const GROW_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// 256 MiB.
 const METADATA_RESERVE_BLOCKS_MAX: u64 = (256 << 20) / BLOCK;
 
@@ -69,6 +73,8 @@ pub struct Store {
     pub(crate) tick: u64,
     pub(crate) space: Space,
     pub(crate) is_growing: bool,
+    /// A disk that has refused to grow is asked again from then on.
+    grow_again_at: Time,
     pub(crate) totals: Totals,
     pub(crate) dead: BTreeSet<u64>,
 
@@ -91,6 +97,8 @@ pub struct Store {
     pub(crate) scrub: Scrub,
     pub(crate) waiting: Waiting,
     pub(crate) counters: Counters,
+    /// Why the index answers nothing any more.
+    pub(crate) index_failure: Option<String>,
 }
 
 /// How far the store has got.
@@ -167,6 +175,7 @@ impl Store {
             tick: 0,
             space: Space::new(blocks(config.capacity_bytes), blocks(config.growth_bytes)),
             is_growing: false,
+            grow_again_at: Time::default(),
             totals: Totals::default(),
             dead: BTreeSet::new(),
             flights: BTreeMap::new(),
@@ -185,6 +194,7 @@ impl Store {
             scrub: Scrub::default(),
             waiting: Waiting::default(),
             counters: Counters::default(),
+            index_failure: None,
             config,
         };
         store.begin_opening();
@@ -225,7 +235,9 @@ impl Store {
             .has_unsaved_changes()
             .then(|| self.checkpoint.last_durable + self.config.checkpoint_interval);
         let waiting = self.waiting.next_deadline();
-        [pins, writeback, checkpoint, waiting]
+        let is_starved = self.settling.is_starved && self.space.is_stuck();
+        let growth = (is_starved && !self.checkpoint.is_quiet()).then_some(self.grow_again_at);
+        [pins, writeback, checkpoint, waiting, growth]
             .into_iter()
             .flatten()
             .min()
@@ -292,6 +304,9 @@ impl Store {
     }
 
     fn handle_index(&mut self, reply: IndexReply) {
+        if self.index_failure.is_some() {
+            return; // Nobody waits for it any more.
+        }
         match reply.0 {
             Err(what) => self.fail_index(&what),
             Ok(IndexAnswer::Started { meta, free, dead }) => self.index_started(meta, free, dead),
@@ -312,13 +327,21 @@ impl Store {
     fn handle_timeout(&mut self) {
         self.expire_pins();
         self.expire_waiting();
-        self.write_back_old();
+        if matches!(self.phase, Phase::Open) {
+            self.may_grow_again();
+            self.write_back_old();
+        }
     }
 
     /// Whatever can go on, goes on.
     fn pump(&mut self) {
-        if !matches!(self.phase, Phase::Open) {
-            return;
+        match self.phase {
+            Phase::Opening(_) => return,
+            Phase::Failed(_) => {
+                self.rest_failed();
+                return;
+            }
+            Phase::Open => {}
         }
         self.release_freed();
         self.retry_waiting();
@@ -371,10 +394,22 @@ impl Store {
             Ok(_) => {
                 self.space.set_grown(blocks);
                 self.record(crate::record::Record::Grown { blocks });
-                self.space.growth_worked();
+                self.space.may_grow();
+                self.settling.is_starved = false;
             }
             // The file system is full: what the disk has is all there is.
-            Err(_) => self.space.cannot_grow(),
+            Err(_) => {
+                self.space.cannot_grow();
+                self.grow_again_at = self.now + GROW_AGAIN_AFTER;
+            }
+        }
+    }
+
+    /// The disk has refused to grow some time ago: it may have room by now.
+    pub(crate) fn may_grow_again(&mut self) {
+        if self.space.is_stuck() && self.now >= self.grow_again_at {
+            self.space.may_grow();
+            self.settling.is_starved = false;
         }
     }
 
@@ -487,7 +522,6 @@ impl Store {
                 .into_values()
                 .map(|wait| wait.call),
         );
-        waiting.extend(self.lists.drain(..).map(|list| list.call()));
         waiting.extend(self.waiting.take_all());
         for id in waiting {
             self.refuse(id, error.clone());

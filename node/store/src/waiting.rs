@@ -167,6 +167,11 @@ impl Store {
                 self.waiting.count += 1;
                 false
             }
+            Err(Hold::Load(_)) if let Some(what) = &self.index_failure => {
+                let error = self.media(what.clone());
+                self.refuse(call.id, error);
+                true
+            }
             Err(Hold::Load(wanted)) => {
                 let token = self.load(*wanted);
                 let Some(object) = call.request.object().copied() else {
@@ -265,6 +270,7 @@ impl Store {
             return;
         }
         self.wake_parked(loaded.token);
+        self.scrub_loaded(loaded.token);
     }
 
     fn wake_parked(&mut self, token: u64) {

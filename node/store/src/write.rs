@@ -99,6 +99,7 @@ impl Store {
 
     /// Blocks on the disk, or what has to happen before.
     pub(crate) fn place(&mut self, blocks: u64) -> Result<Vec<DiskRange>, Hold> {
+        self.may_grow_again();
         match self.space.allocate(blocks) {
             Ok(extents) => Ok(extents),
             Err(AllocationError::Load(group)) => Err(Hold::group(group)),
@@ -188,6 +189,7 @@ impl Store {
 
     /// Blocks that an object may take, counting what is promised to others.
     pub(crate) fn need_space(&mut self, id: &ObjectId, blocks: u64) -> Result<(), Hold> {
+        self.may_grow_again();
         let own = self
             .object(id)
             .map_or(0, |object| object.head.outstanding_blocks());

@@ -70,7 +70,6 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         random: random.fork(),
         history: History::new(options.history),
         calls: 0,
-        flips: 0,
         epoch: 0,
         is_drained: false,
         is_made: false,
@@ -149,29 +148,42 @@ impl Run {
         let actions = self.random.below(ACTIONS_MAX);
         let rig = Rig::start(disks, config, self.now, self.random.fork())?;
         let mut driver = Driver::new(&self.plan, memory, rig, boot, budget);
-        let lived = driver.live(actions).and_then(|()| driver.finish());
+        let mut lived = driver.live(actions).and_then(|()| driver.finish());
+        if matches!(lived, Err(Stop::Failed)) {
+            lived = driver.outlive_failure().and(Err(Stop::Failed));
+        }
         driver.leave();
         let Driver { rig, .. } = driver;
         self.now = rig.now;
         let disks = match lived {
             Ok(()) => rig.close(),
-            Err(Stop::Crash) => {
-                self.crashes += 1;
-                memory.history.note(self.now, || "power fails".to_owned());
+            Err(Stop::Crash | Stop::Failed) => {
                 memory.model.values_mut().for_each(Object::crash);
-                rig.crash()
+                self.end_badly(rig, memory)
             }
             Err(Stop::Violation(what)) => return Err(what),
         };
         if memory.is_made {
-            // A flipped bit is no news.
-            disks.check(memory.flips == 0)?;
+            // A bad block is no news.
+            let faults = disks.data.faults();
+            disks.check(faults.silent() + faults.read_errors == 0)?;
         }
         let hashes = [disks.journal.trace_hash(), disks.data.trace_hash()];
         for word in [self.now.0, hashes[0], hashes[1]] {
             self.trace_hash = (self.trace_hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         }
         Ok(disks)
+    }
+
+    fn end_badly(&mut self, rig: Rig, memory: &mut Memory) -> Disks {
+        self.crashes += 1;
+        if self.random.one_in(4) {
+            memory.history.note(self.now, || "it is killed".to_owned());
+            rig.kill()
+        } else {
+            memory.history.note(self.now, || "power fails".to_owned());
+            rig.crash()
+        }
     }
 }
 

@@ -99,6 +99,20 @@ pub struct FaultCounts {
     pub lost_writes: u64,
 }
 
+impl FaultCounts {
+    /// Faults that leave something wrong on the disk without saying so.
+    #[must_use]
+    pub const fn silent(&self) -> u64 {
+        self.bit_flips + self.misdirected_writes + self.lost_writes
+    }
+
+    /// Changes that failed.
+    #[must_use]
+    pub const fn failed_changes(&self) -> u64 {
+        self.write_errors + self.flush_errors
+    }
+}
+
 /// A simulated disk behind [`Disk`].
 ///
 /// Time stands still between calls of [`advance`](Self::advance). A request
@@ -211,6 +225,39 @@ impl SimDisk {
             faults: self.faults,
             trace_hash: self.trace_hash,
         }
+    }
+
+    /// The same disk as it would be after the death of the process that uses it:
+    /// a request in flight happened or did not, and nothing else is lost as long
+    /// as there is power.
+    #[must_use]
+    pub fn abandoned(&self, random: &mut Random) -> Self {
+        let mut image = self.image.clone();
+        for flying in &self.in_flight {
+            let operation = &flying.request.operation;
+            if operation.check(image.length_bytes()).is_err() || random.coin() {
+                continue;
+            }
+            if let DiskOperation::Write {
+                offset_bytes,
+                pieces,
+            } = operation
+            {
+                write_pieces(&mut image, *offset_bytes, pieces);
+            }
+        }
+        Self {
+            image,
+            in_flight: Vec::new(),
+            random: random.fork(),
+            ..*self
+        }
+    }
+
+    /// What can go wrong now.
+    #[must_use]
+    pub const fn options(&self) -> SimDiskOptions {
+        self.options
     }
 
     /// Changes what can go wrong from now on.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crossdock_names::{Epoch, Incarnation, ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError, NodeRequest, PinId, ReadVersion};
+use crossdock_sim::disk::SimDiskOptions;
 use crossdock_sim::random::Random;
+use crossdock_store::ScrubReport;
 use crossdock_types::{BLOCK_BYTES, Time};
 
 use super::history::{History, brief, brief_outcome};
@@ -14,6 +16,7 @@ use super::plan::Plan;
 use super::rig::{Output, Rig, Step};
 
 mod actions;
+mod background;
 mod replies;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -25,6 +28,8 @@ const EVENTS_MAX: u64 = 100_000;
 pub(super) enum Stop {
     /// Its time has come.
     Crash,
+    /// A disk failed a change, and the store says so.
+    Failed,
     /// The store did what it must not.
     Violation(String),
 }
@@ -37,8 +42,6 @@ pub(super) struct Memory {
     pub(super) random: Random,
     pub(super) history: History,
     pub(super) calls: u64,
-    /// Bits that were flipped so far.
-    pub(super) flips: u64,
     pub(super) epoch: u64,
     /// The start before ended in order.
     pub(super) is_drained: bool,
@@ -63,6 +66,14 @@ pub(super) struct Driver<'a> {
     cancelled: BTreeSet<CallId>,
     /// The outcome that [`Driver::call`] waits for.
     direct: Option<Result<NodeAnswer, NodeError>>,
+    /// A step of a scrub is under way.
+    is_scrubbing: bool,
+    /// What it found, if somebody waits for it.
+    scrubbed: Option<ScrubReport>,
+    /// A scrub of everything has just found nothing wrong with these.
+    sound: BTreeSet<ObjectId>,
+    /// The store was found to have failed.
+    has_failed: bool,
 }
 
 /// What a look at everything does to the model.
@@ -123,6 +134,20 @@ enum PendingKind {
     Direct,
 }
 
+impl PendingKind {
+    const fn is_change(&self) -> bool {
+        !matches!(
+            self,
+            Self::Pin { .. }
+                | Self::Read { .. }
+                | Self::PinnedRead(_)
+                | Self::Stat { .. }
+                | Self::Unpin
+                | Self::Direct
+        )
+    }
+}
+
 struct Pin {
     id: PinId,
     object: ObjectId,
@@ -153,6 +178,10 @@ impl<'a> Driver<'a> {
             events: 0,
             cancelled: BTreeSet::new(),
             direct: None,
+            is_scrubbing: false,
+            scrubbed: None,
+            sound: BTreeSet::new(),
+            has_failed: false,
         }
     }
 
@@ -165,6 +194,9 @@ impl<'a> Driver<'a> {
             self.check_space(allocated)?;
         }
         self.check_old_names()?;
+        let [journal, data] = self.plan.draw_faults(&mut self.memory.random);
+        self.rig.disks().journal.set_options(journal);
+        self.rig.disks().data.set_options(data);
         for _ in 0..actions {
             while self.pending.len() >= self.plan.pipeline {
                 self.step(None)?;
@@ -178,14 +210,68 @@ impl<'a> Driver<'a> {
     /// Ends in order: everything answered, nothing pinned, all there, all
     /// space accounted for.
     pub(super) fn finish(&mut self) -> Outcome<()> {
-        while !self.pending.is_empty() {
-            self.step(None)?;
-        }
+        self.answer_all()?;
+        self.end_faults();
         for pin in std::mem::take(&mut self.pins) {
             self.call(pin.object, NodeRequest::Unpin { pin: pin.id })?
                 .ok();
         }
+        self.sound = self.scrub_all()?;
+        let faults = self.rig.disks().data.faults();
+        if faults.lost_writes + faults.misdirected_writes > 0 {
+            self.sound.clear(); // What went wrong may not be mapped yet.
+        }
         self.verify(Knowledge::Same)?;
+        self.drain()?;
+        for object in self.memory.model.values_mut() {
+            object.make_durable();
+        }
+        self.memory.is_drained = true;
+        Ok(())
+    }
+
+    /// The store has failed: everybody is told, changes are refused, reads go
+    /// on, and a stop does not wait for what cannot come.
+    pub(super) fn outlive_failure(&mut self) -> Outcome<()> {
+        self.memory
+            .history
+            .note(self.rig.now, || "the store has failed".to_owned());
+        self.has_failed = true;
+        self.rig.outputs.clear();
+        self.budget = None;
+        self.answer_all()?;
+        self.end_faults();
+        for &id in &self.plan.objects {
+            let remove = self.removal_of(id);
+            match self.call(id, remove)? {
+                Err(NodeError::Media { .. }) => {}
+                other => return violation(format!("a change after the failure gave {other:?}")),
+            }
+        }
+        self.verify(Knowledge::Same)?;
+        self.drain()
+    }
+
+    fn answer_all(&mut self) -> Outcome<()> {
+        while !self.pending.is_empty() || self.is_scrubbing {
+            self.step(None)?;
+        }
+        Ok(())
+    }
+
+    /// From now on the disks do what they are asked, but a full one stays full.
+    fn end_faults(&mut self) {
+        let disks = self.rig.disks();
+        let sound = SimDiskOptions::default();
+        disks.journal.set_options(sound);
+        let no_space_one_in = disks.data.options().no_space_one_in;
+        disks.data.set_options(SimDiskOptions {
+            no_space_one_in,
+            ..sound
+        });
+    }
+
+    fn drain(&mut self) -> Outcome<()> {
         self.memory
             .history
             .note(self.rig.now, || "drain".to_owned());
@@ -193,14 +279,9 @@ impl<'a> Driver<'a> {
         loop {
             self.step(None)?;
             if matches!(self.rig.outputs.pop_front(), Some(Output::Quiet)) {
-                break;
+                return Ok(());
             }
         }
-        for object in self.memory.model.values_mut() {
-            object.make_durable();
-        }
-        self.memory.is_drained = true;
-        Ok(())
     }
 
     /// No space leaks: what is allocated is what objects have, and nothing waits
@@ -293,9 +374,12 @@ impl<'a> Driver<'a> {
         knowledge: Knowledge,
     ) -> Outcome<u64> {
         let presence = self.object(id).presence;
+        let is_settled = knowledge == Knowledge::Settled;
         match (presence, is_listed) {
             (Presence::Absent, true) => return violation(format!("{id} came back")),
             (Presence::Present, false) => return violation(format!("{id} is gone")),
+            // A removal that failed may be seen and not last.
+            (Presence::Unsure, false) if !is_settled => return Ok(0),
             (Presence::Absent | Presence::Unsure, false) => {
                 self.object(id).reset(Presence::Absent);
                 return Ok(0);
@@ -310,14 +394,20 @@ impl<'a> Driver<'a> {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.excuse(id, &error)?;
+                if self.sound.contains(&id) {
+                    return violation(format!("{id}: {error}, and a scrub has not found it"));
+                }
+                self.object(id).is_damaged = true;
                 self.verify_damaged(id, stat.size_bytes)?;
-                self.object(id).presence = Presence::Present;
+                if is_settled {
+                    self.object(id).presence = Presence::Present;
+                }
                 return Ok(stat.allocated_bytes);
             }
         };
         let object = self.object(id);
         let checked = object.check_all(&stat, &observed);
-        if checked.is_ok() && knowledge == Knowledge::Settled {
+        if checked.is_ok() && is_settled {
             object.settle(&stat, &observed);
         }
         checked.map_err(|what| Stop::Violation(format!("{id}: {what}")))?;
@@ -447,14 +537,19 @@ impl<'a> Driver<'a> {
                     Some(_) => self.direct = Some(reply.outcome),
                     None => return violation(format!("a reply too many: {reply:?}")),
                 },
+                Output::Scrubbed(report) => self.take_scrubbed(report)?,
+                Output::Changes { .. } if self.has_failed => {}
                 other => self.rig.outputs.push_back(other),
             }
         }
-        if self.memory.flips > 0 && self.rig.status().has_failed {
-            // A bad block may cost the service until the next start, no bytes.
-            return Err(Stop::Crash);
+        if self.rig.status().has_failed && !self.has_failed {
+            return match self.rig.failed_changes() {
+                0 => violation("the store has failed without a reason".to_owned()),
+                _ => Err(Stop::Failed),
+            };
         }
-        if step == Step::Idle && self.rig.outputs.is_empty() && self.direct.is_none() {
+        let is_told = self.direct.is_some() || self.scrubbed.is_some();
+        if step == Step::Idle && self.rig.outputs.is_empty() && !is_told {
             return violation("the store is stuck: nothing will ever happen".to_owned());
         }
         Ok(step)

@@ -68,6 +68,9 @@ pub(super) struct Object {
     pub(super) fence_possible: Epoch,
     /// In order of issue.
     pub(super) ops: Vec<Op>,
+    /// Ranges that durable changes touched, each with its version; that of
+    /// appends is the store's and not known.
+    touched: Vec<(u64, u64, Version)>,
     /// Appends behind one that was refused: they do not fit any more.
     orphans: BTreeSet<CallId>,
     /// A block of it was found to be bad: contents are not checked any more,
@@ -90,6 +93,7 @@ impl Object {
             fence: Epoch(0),
             fence_possible: Epoch(0),
             ops: Vec::new(),
+            touched: Vec::new(),
             orphans: BTreeSet::new(),
             is_damaged: false,
         }
@@ -137,9 +141,9 @@ impl Object {
     /// Merges certain changes into the known content. Not while a read is on
     /// its way that may have been answered before they came.
     pub(super) fn fold(&mut self) {
-        let durable = |op: &Op| op.certainty == Certainty::Durable;
-        let count = self.ops.iter().take_while(|op| durable(op)).count();
+        let count = self.ops.iter().take_while(|op| op.is_durable()).count();
         for op in self.ops.drain(..count).collect::<Vec<_>>() {
+            self.touched.push(op.touched());
             op.change.apply(&mut self.base);
             self.base_version = self.base_version.max(op.version);
             if let Change::Truncate { generation, .. } = op.change {
@@ -209,6 +213,8 @@ impl Object {
 
     /// Takes what was found after opening for known.
     pub(super) fn settle(&mut self, stat: &ObjectStat, observed: &[u8]) {
+        let durable = self.ops.iter().filter(|op| op.is_durable());
+        self.touched.extend(durable.map(Op::touched));
         self.presence = Presence::Present;
         self.base = observed.to_vec();
         self.base_version = stat.version;
@@ -218,6 +224,19 @@ impl Object {
         self.fence_possible = stat.fence;
         self.ops.clear();
         self.orphans.clear();
+    }
+
+    /// Ranges that a list of the changes since a version must have.
+    pub(super) fn changes(&self, since: Version) -> Vec<(u64, u64)> {
+        let durable = self.ops.iter().filter(|op| op.is_durable());
+        let sizes = self.sizes(&durable.clone().map(|op| op.call).collect());
+        let size = sizes.first().copied().unwrap_or(0);
+        let touched = self.touched.iter().copied().chain(durable.map(Op::touched));
+        touched
+            .filter(|(_, _, version)| *version >= since)
+            .map(|(from, to, _)| (from, to.min(size)))
+            .filter(|(from, to)| from < to)
+            .collect()
     }
 
     /// An orderly end keeps everything that was answered.
@@ -356,6 +375,21 @@ impl Object {
     }
 }
 
+impl Op {
+    pub(super) fn is_durable(&self) -> bool {
+        self.certainty == Certainty::Durable
+    }
+
+    fn touched(&self) -> (u64, u64, Version) {
+        let (from, to) = self.change.range();
+        let version = match self.change {
+            Change::Append { .. } => Version::NONE,
+            _ => self.version,
+        };
+        (from, to, version)
+    }
+}
+
 impl Change {
     /// The bytes that it touches.
     pub(super) fn range(&self) -> (u64, u64) {
@@ -427,7 +461,7 @@ impl Change {
 }
 
 /// `part` without `from..to`.
-fn without(part: (u64, u64), from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(super) fn without(part: (u64, u64), from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
     let before = (part.0, part.1.min(from));
     let after = (part.0.max(to), part.1);
     [before, after].into_iter().filter(|(a, b)| a < b)

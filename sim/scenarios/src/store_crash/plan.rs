@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crossdock_names::{FileId, Incarnation, NodeId, ObjectClass, ObjectId, SiteId};
+use crossdock_sim::disk::SimDiskOptions;
 use crossdock_sim::random::Random;
 use crossdock_store::{Mutation, StoreConfig};
 
@@ -22,6 +23,19 @@ pub(super) struct Plan {
     /// How likely each action is.
     weights: Vec<(Kind, u64)>,
     config: StoreConfig,
+    /// What goes wrong with the disks while the store works, if anything does.
+    faults: Faults,
+}
+
+/// Which faults the disks of a seed have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    /// Once in so many reads, writes and so on of the data disk; 0 never.
+    read_error: u32,
+    misdirected_write: u32,
+    lost_write: u32,
+    /// Of both disks, in half of the starts.
+    failed_change: u32,
 }
 
 /// What to do next.
@@ -47,9 +61,13 @@ pub(super) enum Kind {
     Unpin,
     Pause,
     FlipBit,
+    /// The file system is full from now on, or not any more.
+    FillDisk,
+    Scrub,
+    ListChanges,
 }
 
-const KINDS: [(Kind, u64); 20] = [
+const KINDS: [(Kind, u64); 23] = [
     (Kind::Create, 6),
     (Kind::Write, 10),
     (Kind::StableWrite, 10),
@@ -70,12 +88,16 @@ const KINDS: [(Kind, u64); 20] = [
     (Kind::Unpin, 1),
     (Kind::Pause, 4),
     (Kind::FlipBit, 2),
+    (Kind::FillDisk, 2),
+    (Kind::Scrub, 2),
+    (Kind::ListChanges, 1),
 ];
 
 impl Plan {
     pub(super) fn draw(random: &mut Random, mutation: Option<Mutation>) -> Self {
         // Bits flip on the data disk.
         let flips = random.one_in(4);
+        let fills = random.one_in(4);
         // Bulk writes on a disk that is nearly full: what is freed is used again
         // at once.
         let is_tight = random.one_in(4);
@@ -88,6 +110,7 @@ impl Plan {
                 (Kind::Write | Kind::StableWrite, _) if is_tight => (kind, weight * 8),
                 (Kind::Pause, _) if is_tight => (kind, 0),
                 (Kind::FlipBit, _) if !flips => (kind, 0),
+                (Kind::FillDisk, _) if !fills => (kind, 0),
                 (_, 0) => (kind, 0),
                 (_, 1) => (kind, weight * 4),
                 _ => (kind, weight),
@@ -102,13 +125,41 @@ impl Plan {
         let mut objects: Vec<ObjectId> = (1..=columns).map(column).collect();
         objects.extend([log(1), log(2)]);
         objects.push(ObjectId::of_site(ObjectClass::SmallFiles, SiteId(2), 1));
+        objects.push(ObjectId::of_site(ObjectClass::Checkpoint, SiteId(2), 1));
         Self {
             cycles: random.between(3, 7),
             pipeline: 1 + random.index(8),
             objects,
             weights,
             config: draw_config(random, is_tight, mutation),
+            faults: Faults::draw(random),
         }
+    }
+
+    /// What goes wrong with journal and data disk in one start.
+    pub(super) fn draw_faults(&self, random: &mut Random) -> [SimDiskOptions; 2] {
+        let Faults {
+            read_error,
+            misdirected_write,
+            lost_write,
+            failed_change,
+        } = self.faults;
+        let failed_change = match random.coin() {
+            true => failed_change,
+            false => 0,
+        };
+        let both = SimDiskOptions {
+            write_error_one_in: failed_change,
+            flush_error_one_in: failed_change,
+            ..SimDiskOptions::default()
+        };
+        let data = SimDiskOptions {
+            read_error_one_in: read_error,
+            misdirected_write_one_in: misdirected_write,
+            lost_write_one_in: lost_write,
+            ..both
+        };
+        [both, data]
     }
 
     pub(super) fn config(&self, random: &mut Random) -> StoreConfig {
@@ -128,6 +179,25 @@ impl Plan {
             point -= weight;
         }
         Kind::Pause
+    }
+}
+
+impl Faults {
+    fn draw(random: &mut Random) -> Self {
+        // Half of the seeds have none of them: there, everything must be right.
+        if random.coin() {
+            return Self::default();
+        }
+        let mut rarity = |low, high| match random.one_in(3) {
+            true => u32::try_from(random.between(low, high)).unwrap_or(0),
+            false => 0,
+        };
+        Self {
+            read_error: rarity(5, 200),
+            misdirected_write: rarity(10, 200),
+            lost_write: rarity(10, 200),
+            failed_change: rarity(20, 400),
+        }
     }
 }
 

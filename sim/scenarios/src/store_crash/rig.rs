@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crossdock_disk::{BlockingDisk, Disk, DiskError};
+use crossdock_names::{ObjectId, Version};
 use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
-use crossdock_sim::disk::{SimBlockingDisk, SimDisk};
+use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
 use crossdock_store::{
-    Index, IndexRequest, OpenError, OpenReport, Store, StoreConfig, StoreDisk, StoreEffect,
-    StoreInput, StoreStatus, fsck,
+    ChangedRange, Index, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig,
+    StoreDisk, StoreEffect, StoreInput, StoreStatus, fsck,
 };
 use crossdock_types::Time;
 
@@ -24,6 +25,11 @@ pub(super) struct Disks {
 }
 
 impl Disks {
+    /// Faults of the data disk that may have left something wrong on it.
+    pub(super) const fn silent_faults(&self) -> u64 {
+        self.data.faults().silent()
+    }
+
     /// The offline check of the disks as they are.
     pub(super) fn check(&self, verifies_blocks: bool) -> Result<(), String> {
         let (journal, data) = (Image(&self.journal), Image(&self.data));
@@ -69,6 +75,11 @@ impl BlockingDisk for Image<'_> {
 pub(super) enum Output {
     Opened(Result<OpenReport, OpenError>),
     Reply(NodeReply),
+    Scrubbed(ScrubReport),
+    Changes {
+        changes: Vec<ChangedRange>,
+        more_after: Option<ObjectId>,
+    },
     Quiet,
 }
 
@@ -104,6 +115,9 @@ impl Rig {
     ) -> Result<Self, String> {
         disks.journal.advance(now);
         disks.data.advance(now);
+        // Opening finds disks that work.
+        disks.journal.set_options(SimDiskOptions::default());
+        disks.data.set_options(SimDiskOptions::default());
         let index = Index::open(Box::new(disks.index.clone()))
             .map_err(|error| format!("the index does not open: {error}"))?;
         Ok(Self {
@@ -131,12 +145,28 @@ impl Rig {
         self.store.handle(self.now, StoreInput::Cancel(id));
     }
 
+    pub(super) fn scrub(&mut self, blocks_max: u64) {
+        self.store
+            .handle(self.now, StoreInput::Scrub { blocks_max });
+    }
+
+    pub(super) fn list_changes(&mut self, since: Version, after: Option<ObjectId>) {
+        let input = StoreInput::ListChanges { since, after };
+        self.store.handle(self.now, input);
+    }
+
     pub(super) fn drain(&mut self) {
         self.store.handle(self.now, StoreInput::Drain);
     }
 
     pub(super) fn status(&self) -> StoreStatus {
         self.store.status()
+    }
+
+    /// Writes and flushes that the disks have failed.
+    pub(super) const fn failed_changes(&self) -> u64 {
+        let Disks { journal, data, .. } = &self.disks;
+        journal.faults().failed_changes() + data.faults().failed_changes()
     }
 
     pub(super) const fn disks(&mut self) -> &mut Disks {
@@ -208,7 +238,14 @@ impl Rig {
                 StoreEffect::Opened(outcome) => self.outputs.push_back(Output::Opened(outcome)),
                 StoreEffect::Reply(reply) => self.outputs.push_back(Output::Reply(reply)),
                 StoreEffect::Quiet => self.outputs.push_back(Output::Quiet),
-                StoreEffect::Scrubbed(_) | StoreEffect::Changes { .. } => {}
+                StoreEffect::Scrubbed(report) => self.outputs.push_back(Output::Scrubbed(report)),
+                StoreEffect::Changes {
+                    changes,
+                    more_after,
+                } => self.outputs.push_back(Output::Changes {
+                    changes,
+                    more_after,
+                }),
             }
         }
     }
@@ -221,6 +258,16 @@ impl Rig {
             journal: self.disks.journal.crashed(random),
             data: self.disks.data.crashed(random),
             index: self.disks.index.crashed(random),
+        }
+    }
+
+    /// The process dies now; the disks go on.
+    pub(super) fn kill(mut self) -> Disks {
+        let random = &mut self.random;
+        Disks {
+            journal: self.disks.journal.abandoned(random),
+            data: self.disks.data.abandoned(random),
+            index: self.disks.index.abandoned(),
         }
     }
 

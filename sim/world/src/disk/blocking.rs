@@ -57,6 +57,16 @@ impl SimBlockingDisk {
         }
     }
 
+    /// The same disk as it is, as a disk of its own: whoever holds the old one
+    /// changes nothing here any more.
+    #[must_use]
+    pub fn abandoned(&self) -> Self {
+        let state = self.state().clone();
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
     /// Changes what can go wrong from now on.
     pub fn set_options(&self, options: SimDiskOptions) {
         self.state().options = options;

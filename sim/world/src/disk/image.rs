@@ -186,10 +186,12 @@ impl Image {
     }
 
     /// A flush failed: some of what it covered will never be stable, though
-    /// reads still show it.
+    /// reads still show it. Not so a length: a file system that cannot keep that
+    /// does nothing more at all.
     pub(super) fn forsake(&mut self, sequence: u64, random: &mut Random) {
         for change in &mut self.unsynced {
-            if change.sequence <= sequence && random.coin() {
+            let is_write = matches!(change.kind, ChangeKind::Write(_));
+            if change.sequence <= sequence && is_write && random.coin() {
                 change.forsaken = true;
             }
         }

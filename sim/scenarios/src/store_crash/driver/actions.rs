@@ -18,6 +18,9 @@ impl Driver<'_> {
         match kind {
             Kind::Pause => return self.pause(Duration::from_millis(40)),
             Kind::FlipBit => self.flip_bit(),
+            Kind::FillDisk => self.fill_disk(),
+            Kind::Scrub => self.scrub(),
+            Kind::ListChanges => self.list_changes()?,
             _ => {
                 let objects = &self.plan.objects;
                 if let Some(&object) = self.memory.random.pick(objects) {
@@ -101,10 +104,18 @@ impl Driver<'_> {
 
     fn flip_bit(&mut self) {
         if let Some(block) = self.rig.disks().data.flip_bit() {
-            self.memory.flips += 1;
             let line = || format!("a bit flips in block {block} of the data disk");
             self.memory.history.note(self.rig.now, line);
         }
+    }
+
+    fn fill_disk(&mut self) {
+        let data = &mut self.rig.disks().data;
+        let mut options = data.options();
+        options.no_space_one_in = 1 - options.no_space_one_in.min(1);
+        data.set_options(options);
+        let line = || format!("file system full: {}", options.no_space_one_in);
+        self.memory.history.note(self.rig.now, line);
     }
 
     fn create(&mut self, id: ObjectId) {
@@ -320,12 +331,16 @@ impl Driver<'_> {
 
     fn remove(&mut self, id: ObjectId) {
         self.object(id).presence = Presence::Unsure;
-        let request = NodeRequest::Remove {
+        let request = self.removal_of(id);
+        self.send(id, PendingKind::Remove, request);
+    }
+
+    pub(super) fn removal_of(&mut self, id: ObjectId) -> NodeRequest {
+        NodeRequest::Remove {
             object: id,
             context: self.context(id),
             order: self.order(),
-        };
-        self.send(id, PendingKind::Remove, request);
+        }
     }
 
     fn pin(&mut self, id: ObjectId) {

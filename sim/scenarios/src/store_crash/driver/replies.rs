@@ -15,6 +15,9 @@ impl Driver<'_> {
         let NodeReply { id, outcome } = reply;
         let line = || format!("  #{} {}", id.0, brief_outcome(&outcome));
         self.memory.history.note(self.rig.now, line);
+        if kind.is_change() && self.is_failure(&outcome) {
+            return Ok(()); // Whether it happened is not known before the next start.
+        }
         match kind {
             PendingKind::Create { is_fresh } => self.made(object, is_fresh, outcome),
             PendingKind::Remove => self.removed(object, outcome),
@@ -226,14 +229,27 @@ impl Driver<'_> {
         }
     }
 
+    fn is_failure(&self, outcome: &Answer) -> bool {
+        matches!(outcome, Err(NodeError::Media { .. })) && self.rig.status().has_failed
+    }
+
+    /// Whether blocks may be bad, as far as the disks know.
+    pub(super) fn may_be_unreadable(&mut self) -> bool {
+        self.rig.disks().silent_faults() > 0 || self.rig.disks().data.faults().read_errors > 0
+    }
+
     /// Accepts an error that the node may give at any time.
     pub(super) fn excuse(&mut self, object: ObjectId, error: &NodeError) -> Outcome<()> {
+        let are_reads_failing = self.rig.disks().data.options().read_error_one_in > 0;
         match error {
             NodeError::Busy { .. } | NodeError::NoSpace => Ok(()),
-            NodeError::Media { .. } if self.memory.flips > 0 => {
+            NodeError::Media { .. } if self.rig.disks().silent_faults() > 0 => {
                 self.object(object).is_damaged = true;
                 Ok(())
             }
+            NodeError::Media { .. } if are_reads_failing => Ok(()),
+            // A block that could not be read again and again is given up.
+            NodeError::Media { .. } if self.rig.disks().data.faults().read_errors >= 3 => Ok(()),
             error => violation(format!("{object}: {error}")),
         }
     }
