@@ -36,8 +36,10 @@ impl Hold {
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     parked: BTreeMap<ObjectId, Parked>,
-    stalled: VecDeque<Call<NodeRequest>>,
+    stalled: VecDeque<Queued>,
     count: usize,
+    /// Of the next request that comes.
+    next_number: u64,
     loads: u64,
     loading_objects: BTreeSet<ObjectId>,
     loading_windows: BTreeSet<(u64, u64)>,
@@ -47,16 +49,34 @@ pub(crate) struct Waiting {
 struct Parked {
     /// They go on when this load has been answered.
     token: u64,
-    calls: VecDeque<Call<NodeRequest>>,
+    /// In the order of their numbers.
+    calls: VecDeque<Queued>,
+}
+
+/// A request that may have to wait; those of one object never overtake each
+/// other, whichever queue they go through.
+#[derive(Debug)]
+struct Queued {
+    number: u64,
+    call: Call<NodeRequest>,
+}
+
+impl Parked {
+    fn insert(&mut self, queued: Queued) {
+        let at = self
+            .calls
+            .partition_point(|other| other.number < queued.number);
+        self.calls.insert(at, queued);
+    }
 }
 
 impl Waiting {
     /// Forgets a call that did not begin; whether there was one.
     fn cancel(&mut self, id: CallId) -> bool {
         let before = self.count;
-        self.stalled.retain(|call| call.id != id);
+        self.stalled.retain(|queued| queued.call.id != id);
         for parked in self.parked.values_mut() {
-            parked.calls.retain(|call| call.id != id);
+            parked.calls.retain(|queued| queued.call.id != id);
         }
         self.recount();
         self.count < before
@@ -74,7 +94,7 @@ impl Waiting {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let parked = self.parked.values().flat_map(|parked| &parked.calls);
         let calls = parked.chain(&self.stalled);
-        let deadline = calls.map(|call| call.deadline).min()?;
+        let deadline = calls.map(|queued| queued.call.deadline).min()?;
         (deadline < Time(u64::MAX)).then_some(deadline)
     }
 
@@ -83,15 +103,15 @@ impl Waiting {
         let parked = parked.into_values().flat_map(|parked| parked.calls);
         let calls = parked.chain(std::mem::take(&mut self.stalled));
         self.count = 0;
-        calls.map(|call| call.id).collect()
+        calls.map(|queued| queued.call.id).collect()
     }
 
     fn take_expired(&mut self, now: Time) -> Vec<CallId> {
         let mut expired = Vec::new();
-        let mut check = |call: &Call<NodeRequest>| {
-            let is_late = call.deadline <= now;
+        let mut check = |queued: &Queued| {
+            let is_late = queued.call.deadline <= now;
             if is_late {
-                expired.push(call.id);
+                expired.push(queued.call.id);
             }
             !is_late
         };
@@ -101,6 +121,17 @@ impl Waiting {
         }
         self.recount();
         expired
+    }
+
+    /// Waits for room, before what came later for the same object.
+    fn stall(&mut self, queued: Queued) {
+        let object = queued.call.request.object();
+        let is_later =
+            |other: &Queued| other.number > queued.number && other.call.request.object() == object;
+        let at = self.stalled.iter().position(is_later);
+        self.stalled
+            .insert(at.unwrap_or(self.stalled.len()), queued);
+        self.count += 1;
     }
 
     fn recount(&mut self) {
@@ -124,91 +155,76 @@ impl Store {
             return;
         }
         let is_full = self.waiting.count >= self.config.waiting_max;
-        if let Some(parked) = call
-            .request
-            .object()
-            .and_then(|id| self.waiting.parked.get_mut(id))
-        {
-            if is_full {
-                self.refuse(call.id, busy());
-            } else {
-                parked.calls.push_back(call);
-                self.waiting.count += 1;
-            }
-        } else if is_change(&call.request) && self.waiting.has_stalled() {
-            if is_full {
-                self.refuse(call.id, busy());
-            } else {
-                self.waiting.stalled.push_back(call);
-                self.waiting.count += 1;
-            }
-        } else {
-            self.attempt(call);
+        let number = self.waiting.next_number;
+        self.waiting.next_number += 1;
+        let object = call.request.object();
+        let is_parked = object.is_some_and(|id| self.waiting.parked.contains_key(id));
+        let must_wait = is_parked || (is_change(&call.request) && self.waiting.has_stalled());
+        if must_wait && is_full {
+            self.refuse(call.id, busy());
+            return;
+        }
+        let parked = object.and_then(|id| self.waiting.parked.get_mut(id));
+        if let Some(parked) = parked {
+            parked.insert(Queued { number, call });
+            self.waiting.count += 1;
+        } else if must_wait {
+            self.waiting.stall(Queued { number, call });
+        } else if let Some(queued) = self.attempt(Queued { number, call }) {
+            self.waiting.stall(queued);
         }
     }
 
-    /// False if it was stalled again.
-    fn attempt(&mut self, call: Call<NodeRequest>) -> bool {
+    /// Gives it back if it has to wait for room.
+    fn attempt(&mut self, queued: Queued) -> Option<Queued> {
+        let call = &queued.call;
         if let Phase::Failed(what) = &self.phase
             && is_change(&call.request)
         {
             let error = self.media(what.clone());
             self.refuse(call.id, error);
-            return true;
+            return None;
         }
-        match self.dispatch(&call) {
-            Ok(()) => true,
-            Err(Hold::Refuse(error)) => {
-                self.refuse(call.id, error);
-                true
-            }
-            Err(Hold::Room) => {
-                self.waiting.stalled.push_back(call);
-                self.waiting.count += 1;
-                false
-            }
+        match self.dispatch(call) {
+            Ok(()) => {}
+            Err(Hold::Refuse(error)) => self.refuse(call.id, error),
+            Err(Hold::Room) => return Some(queued),
             Err(Hold::Load(_)) if let Some(what) = &self.index_failure => {
                 let error = self.media(what.clone());
                 self.refuse(call.id, error);
-                true
             }
             Err(Hold::Load(wanted)) => {
                 let token = self.load(*wanted);
                 let Some(object) = call.request.object().copied() else {
                     self.refuse(call.id, busy());
-                    return true;
+                    return None;
                 };
                 let parked = self.waiting.parked.entry(object).or_insert_with(|| Parked {
                     token,
                     calls: VecDeque::new(),
                 });
                 parked.token = token;
-                parked.calls.push_back(call);
+                parked.insert(queued);
                 self.waiting.count += 1;
-                true
             }
         }
+        None
     }
 
     /// Stalled requests go on in order until one has to wait again.
     pub(crate) fn retry_waiting(&mut self) {
         for _ in 0..self.waiting.stalled.len() {
-            let Some(call) = self.waiting.stalled.pop_front() else {
+            let Some(queued) = self.waiting.stalled.pop_front() else {
                 return;
             };
             self.waiting.count -= 1;
-            if let Some(parked) = call
-                .request
-                .object()
-                .and_then(|id| self.waiting.parked.get_mut(id))
-            {
-                parked.calls.push_back(call);
+            let object = queued.call.request.object();
+            if let Some(parked) = object.and_then(|id| self.waiting.parked.get_mut(id)) {
+                parked.insert(queued);
                 self.waiting.count += 1;
-            } else if !self.attempt(call) {
-                // It is at the back now, and was the first.
-                if let Some(call) = self.waiting.stalled.pop_back() {
-                    self.waiting.stalled.push_front(call);
-                }
+            } else if let Some(queued) = self.attempt(queued) {
+                self.waiting.stalled.push_front(queued);
+                self.waiting.count += 1;
                 return;
             }
         }
@@ -284,14 +300,15 @@ impl Store {
                 continue;
             };
             self.waiting.count -= parked.calls.len();
-            while let Some(call) = parked.calls.pop_front() {
+            while let Some(queued) = parked.calls.pop_front() {
                 // The one before may wait for room now: this one stays behind it.
-                if is_change(&call.request) && self.waiting.has_stalled() {
-                    self.waiting.stalled.push_back(call);
-                    self.waiting.count += 1;
+                if is_change(&queued.call.request) && self.waiting.has_stalled() {
+                    self.waiting.stall(queued);
                     continue;
                 }
-                self.attempt(call);
+                if let Some(queued) = self.attempt(queued) {
+                    self.waiting.stall(queued);
+                }
                 if let Some(again) = self.waiting.parked.get_mut(&id) {
                     // The others wait behind it as before.
                     self.waiting.count += parked.calls.len();
