@@ -419,6 +419,7 @@ impl Store {
         let write = DiskOperation::Write {
             offset_bytes: RING_OFFSET + at,
             pieces: vec![bytes],
+            is_durable: false,
         };
         self.submit(StoreDisk::Journal, DiskUse::Opening, write);
     }

@@ -241,6 +241,7 @@ impl SimDisk {
             if let DiskOperation::Write {
                 offset_bytes,
                 pieces,
+                ..
             } = operation
             {
                 write_pieces(&mut image, *offset_bytes, pieces);

@@ -20,6 +20,9 @@ pub(super) struct Plan {
     /// Requests on their way at a time.
     pub(super) pipeline: usize,
     pub(super) objects: Vec<ObjectId>,
+    /// Small writes are whole blocks that were written before, so that the
+    /// store writes over them where they lie.
+    pub(super) is_dense: bool,
     /// How likely each action is.
     weights: Vec<(Kind, u64)>,
     config: StoreConfig,
@@ -101,6 +104,7 @@ impl Plan {
         // Bulk writes on a disk that is nearly full: what is freed is used again
         // at once.
         let is_tight = random.one_in(4);
+        let is_dense = !is_tight && random.one_in(6);
         // Each seed leaves some kinds out and favours others, so that rare
         // mixtures come too.
         let weights = KINDS
@@ -108,6 +112,9 @@ impl Plan {
             .map(|(kind, weight)| match (kind, random.below(4)) {
                 (Kind::Create, _) => (kind, weight),
                 (Kind::Write | Kind::StableWrite, _) if is_tight => (kind, weight * 8),
+                (Kind::StableSmallWrite, _) if is_dense => (kind, weight * 8),
+                (Kind::StableWrite, _) if is_dense => (kind, weight),
+                (Kind::Pause, _) if is_dense => (kind, 0),
                 (Kind::Pause, _) if is_tight => (kind, 0),
                 (Kind::FlipBit, _) if !flips => (kind, 0),
                 (Kind::FillDisk, _) if !fills => (kind, 0),
@@ -116,7 +123,7 @@ impl Plan {
                 _ => (kind, weight),
             })
             .collect();
-        let columns = match is_tight {
+        let columns = match is_tight || is_dense {
             true => 1,
             false => random.between(1, 4),
         };
@@ -130,8 +137,9 @@ impl Plan {
             cycles: random.between(3, 7),
             pipeline: 1 + random.index(8),
             objects,
+            is_dense,
             weights,
-            config: draw_config(random, is_tight, mutation),
+            config: draw_config(random, (is_tight, is_dense), mutation),
             faults: Faults::draw(random),
         }
     }
@@ -201,7 +209,11 @@ impl Faults {
     }
 }
 
-fn draw_config(random: &mut Random, is_tight: bool, mutation: Option<Mutation>) -> StoreConfig {
+fn draw_config(
+    random: &mut Random,
+    (is_tight, is_dense): (bool, bool),
+    mutation: Option<Mutation>,
+) -> StoreConfig {
     let blocks = match is_tight {
         true => random.between(90, 140),
         false => random.between(64, 1024),
@@ -211,8 +223,12 @@ fn draw_config(random: &mut Random, is_tight: bool, mutation: Option<Mutation>) 
         true => Duration::from_micros(random.between(100, 2000)),
         false => Duration::from_millis(random.between(1, 30)),
     };
+    let journal_blocks = match is_dense {
+        true => random.between(66, 72),
+        false => random.between(66, 256),
+    };
     StoreConfig {
-        journal_bytes: random.between(66, 256) * 4 * KIB,
+        journal_bytes: journal_blocks * 4 * KIB,
         growth_bytes: random.between(16, 128) * 4 * KIB,
         cache_bytes: [0, 64, 512][random.index(3)] << 10,
         dirty_bytes_max: [256, 1024][random.index(2)] << 10,

@@ -416,6 +416,9 @@ impl Driver<'_> {
     /// that they meet.
     fn draw_range(&mut self, is_small: bool) -> (u64, u64) {
         let random = &mut self.memory.random;
+        if is_small && self.plan.is_dense && !random.one_in(4) {
+            return (random.below(16) * BLOCK, BLOCK);
+        }
         let reach = match random.coin() {
             true => OBJECT_BYTES_MAX,
             false => 6 * BLOCK,
