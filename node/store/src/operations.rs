@@ -248,6 +248,7 @@ impl Store {
             self.need_memory(length)?;
             self.need_space(id, length.div_ceil(BLOCK) + 1)?;
             self.need_journal(length + 2 * SMALL_RECORDS_BYTES)?;
+            self.need_place(length.div_ceil(BLOCK))?;
             self.record_create(id, 0, Bytes::new(), Version::first_of(fence));
         }
         let size_bytes = offset + length;

@@ -192,6 +192,12 @@ impl Space {
         self.held.push(Held { range, position });
     }
 
+    /// Blocks that were given out and not written to.
+    pub(crate) fn untake(&mut self, range: DiskRange) {
+        self.unrecorded -= range.blocks;
+        self.mark_busy(range, false);
+    }
+
     /// Gives out again what was freed by durable records and `is_unused`.
     pub(crate) fn release(
         &mut self,

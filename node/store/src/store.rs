@@ -522,7 +522,7 @@ impl Store {
                 .into_values()
                 .map(|wait| wait.call),
         );
-        waiting.extend(self.waiting.take_all());
+        waiting.extend(self.waiting.take_changes());
         for id in waiting {
             self.refuse(id, error.clone());
         }

@@ -106,6 +106,24 @@ impl Waiting {
         calls.map(|queued| queued.call.id).collect()
     }
 
+    /// What would change something; reads stay.
+    pub(crate) fn take_changes(&mut self) -> Vec<CallId> {
+        let mut changes = Vec::new();
+        let mut check = |queued: &Queued| {
+            let is_change = is_change(&queued.call.request);
+            if is_change {
+                changes.push(queued.call.id);
+            }
+            !is_change
+        };
+        self.stalled.retain(&mut check);
+        for parked in self.parked.values_mut() {
+            parked.calls.retain(&mut check);
+        }
+        self.recount();
+        changes
+    }
+
     fn take_expired(&mut self, now: Time) -> Vec<CallId> {
         let mut expired = Vec::new();
         let mut check = |queued: &Queued| {

@@ -111,6 +111,14 @@ impl Store {
         }
     }
 
+    /// As many blocks as that would have a place now.
+    pub(crate) fn need_place(&mut self, blocks: u64) -> Result<(), Hold> {
+        for range in self.place(blocks)? {
+            self.space.untake(range);
+        }
+        Ok(())
+    }
+
     /// The end of the whole blocks of a write. The last one counts as whole if
     /// nothing lies behind the write in it.
     fn end_of_whole(&self, write: &NewWrite, end: u64) -> u64 {
