@@ -12,7 +12,7 @@ const MUTATION_SEEDS: u64 = 1000;
 
 /// Goal: invariants 1 and 7 and the node's part of 6, on many seeds, each of
 /// which runs twice and does the same. `CROSSDOCK_SEEDS` sets how many; without
-/// it there are 2,000, or what can be done in two minutes; more of them run by
+/// it there are 1,000, or what can be done in two minutes; more of them run by
 /// hand (`cargo xtask sim store --seeds N`).
 #[test]
 fn a_crashed_store_has_what_it_acknowledged() {
@@ -21,7 +21,7 @@ fn a_crashed_store_has_what_it_acknowledged() {
         Some(_) => None,
         None => Some(Duration::from_mins(2)),
     };
-    let count = wanted.unwrap_or(2_000);
+    let count = wanted.unwrap_or(1_000);
     let report = seeds::run_store(0, count, patience, true, Options::default());
     report.expect_sound();
 }
