@@ -150,6 +150,7 @@ impl Store {
             // The bytes stay in the journal.
             self.settling.target = None;
             self.settling.queue.clear();
+            self.settling.resting.clear();
             return;
         }
         if self.settling.target.is_none() {
