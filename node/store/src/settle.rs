@@ -143,8 +143,8 @@ impl Store {
 
     /// Goes on with settling; begins when the journal is filling up.
     pub(crate) fn settle(&mut self) {
-        if self.settling.is_starved {
-            self.place_merged();
+        if self.settling.is_starved || self.settling.target.is_none() {
+            self.place_merged(); // A pass may be over before all that it started.
         }
         if self.settling.is_starved {
             // The bytes stay in the journal.

@@ -524,7 +524,8 @@ impl<'a> Driver<'a> {
         }
         self.events += 1;
         if self.events > EVENTS_MAX {
-            return violation("the store is busy without an end".to_owned());
+            let status = self.rig.status();
+            return violation(format!("the store is busy without an end: {status:?}"));
         }
         let step = self.rig.step(wake);
         for output in std::mem::take(&mut self.rig.outputs) {

@@ -112,7 +112,7 @@ impl Plan {
             .map(|(kind, weight)| match (kind, random.below(4)) {
                 (Kind::Create, _) => (kind, weight),
                 (Kind::Write | Kind::StableWrite, _) if is_tight => (kind, weight * 8),
-                (Kind::StableSmallWrite, _) if is_dense => (kind, weight * 8),
+                (Kind::StableSmallWrite, _) if is_dense => (kind, weight * 30),
                 (Kind::StableWrite, _) if is_dense => (kind, weight),
                 (Kind::Pause, _) if is_dense => (kind, 0),
                 (Kind::Pause, _) if is_tight => (kind, 0),
@@ -130,9 +130,16 @@ impl Plan {
         let column = |number| ObjectId::column(FileId::new(SiteId(1), number), 1, 0, 0);
         let log = |number| ObjectId::of_site(ObjectClass::SiteLog, SiteId(2), number);
         let mut objects: Vec<ObjectId> = (1..=columns).map(column).collect();
-        objects.extend([log(1), log(2)]);
-        objects.push(ObjectId::of_site(ObjectClass::SmallFiles, SiteId(2), 1));
-        objects.push(ObjectId::of_site(ObjectClass::Checkpoint, SiteId(2), 1));
+        let of_site = |class| ObjectId::of_site(class, SiteId(2), 1);
+        match is_dense {
+            true => objects.push(log(1)),
+            false => objects.extend([
+                log(1),
+                log(2),
+                of_site(ObjectClass::SmallFiles),
+                of_site(ObjectClass::Checkpoint),
+            ]),
+        }
         Self {
             cycles: random.between(3, 7),
             pipeline: 1 + random.index(8),

@@ -417,7 +417,7 @@ impl Driver<'_> {
     fn draw_range(&mut self, is_small: bool) -> (u64, u64) {
         let random = &mut self.memory.random;
         if is_small && self.plan.is_dense && !random.one_in(4) {
-            return (random.below(16) * BLOCK, BLOCK);
+            return (random.below(24) * BLOCK, BLOCK);
         }
         let reach = match random.coin() {
             true => OBJECT_BYTES_MAX,
