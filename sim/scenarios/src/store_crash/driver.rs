@@ -188,9 +188,10 @@ impl<'a> Driver<'a> {
     /// Opens, checks what is there, works until the crash or for `actions`.
     pub(super) fn live(&mut self, actions: u64) -> Outcome<()> {
         let was_drained = std::mem::take(&mut self.memory.is_drained);
-        self.open()?;
+        let replayed = self.open()?;
         let allocated = self.verify(Knowledge::Settled)?;
-        if was_drained {
+        // What a full disk had no place for gets one now, meanwhile.
+        if was_drained && replayed == 0 {
             self.check_space(allocated)?;
         }
         self.check_old_names()?;
@@ -302,7 +303,8 @@ impl<'a> Driver<'a> {
         self.memory.old = Some((self.boot, pin));
     }
 
-    fn open(&mut self) -> Outcome<()> {
+    /// Gives the records that were replayed.
+    fn open(&mut self) -> Outcome<u64> {
         loop {
             self.step(None)?;
             match self.rig.outputs.pop_front() {
@@ -312,7 +314,7 @@ impl<'a> Driver<'a> {
                     self.memory
                         .history
                         .note(now, || format!("open: {report:?}"));
-                    return Ok(());
+                    return Ok(report.records);
                 }
                 Some(Output::Opened(Err(error))) => {
                     return violation(format!("the store does not open: {error}"));
