@@ -181,6 +181,8 @@ impl Client {
             let length = match self.stream.read(&mut chunk) {
                 Ok(length) => length,
                 Err(error) if is_gone(error.kind()) => 0,
+                // With a time limit the kernel does not go on by itself.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error).context("no reply"),
             };
             if length == 0 {
