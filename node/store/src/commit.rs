@@ -128,7 +128,7 @@ impl Store {
     }
 
     /// The object's flights that carry a client's bytes.
-    pub(crate) fn client_flights(&self, id: &ObjectId) -> Vec<u64> {
+    fn client_flights(&self, id: &ObjectId) -> Vec<u64> {
         let is_client = |number: &u64| {
             let flight = self.flights.get(number);
             flight.is_some_and(|flight| !flight.is_settling)
@@ -136,6 +136,17 @@ impl Store {
         self.object(id).map_or_else(Vec::new, |object| {
             object.flights.iter().copied().filter(is_client).collect()
         })
+    }
+
+    /// Flushes what clients have on its way to the object. False: nothing is.
+    pub(crate) fn hurry_flights(&mut self, id: &ObjectId) -> bool {
+        let flights = self.client_flights(id);
+        for number in &flights {
+            if let Some(flight) = self.flights.get_mut(number) {
+                flight.is_urgent = true;
+            }
+        }
+        !flights.is_empty()
     }
 
     /// None of these flights, with a stamp above `stamp`, is on its way to the

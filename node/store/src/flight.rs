@@ -11,7 +11,7 @@ use crossdock_disk::DiskOperation;
 use crossdock_log::Position;
 use crossdock_names::{ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer};
-use crossdock_types::{BLOCK_BYTES, Payload};
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload};
 
 use crate::interface::{Mutation, StoreDisk};
 use crate::record::Record;
@@ -361,6 +361,13 @@ impl Store {
             }
         }
     }
+}
+
+/// The payload as one piece that a disk takes.
+pub(crate) fn aligned_copy(payload: &Payload) -> Bytes {
+    let mut buffer = AlignedBuffer::zeroed(payload.len());
+    payload.copy_to_slice(&mut buffer[..payload.len()]);
+    buffer.freeze()
 }
 
 /// CRC32C of each block.

@@ -296,18 +296,10 @@ impl Store {
 
     /// No bulk write of the object is under way.
     fn need_landed(&mut self, id: &ObjectId) -> Result<(), Hold> {
-        let Some(object) = self.object(id) else {
-            return Ok(());
-        };
-        let numbers: Vec<u64> = object.flights.iter().copied().collect();
-        let mut is_flying = false;
-        for number in numbers {
-            if let Some(flight) = self.flights.get_mut(&number).filter(|f| !f.is_settling) {
-                flight.is_urgent = true;
-                is_flying = true;
-            }
+        if self.hurry_flights(id) {
+            return Err(Hold::Room);
         }
-        if is_flying { Err(Hold::Room) } else { Ok(()) }
+        Ok(())
     }
 
     fn truncate(

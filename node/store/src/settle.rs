@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crossdock_log::Position;
 use crossdock_names::{ObjectId, Version};
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload};
+use crossdock_types::{BLOCK_BYTES, Payload};
 
-use crate::flight::{Flight, Stage, block_checksums};
+use crate::flight::{Flight, Stage, aligned_copy, block_checksums};
 use crate::interface::Mutation;
 use crate::overlay::PieceState;
 use crate::read::Reader;
@@ -37,7 +37,7 @@ const READS_MAX: u32 = 3;
 /// takes 8.
 const ROUNDS_PER_STEP: usize = 16;
 
-/// How far settling and reaping have got.
+/// How far settling has got.
 #[derive(Debug)]
 pub(crate) struct Settling {
     /// Somebody needs room in the journal.
@@ -219,11 +219,7 @@ impl Store {
         if object.overlay.low() > target {
             return Ok(Progress::Done);
         }
-        for number in self.client_flights(id) {
-            if let Some(flight) = self.flights.get_mut(&number) {
-                flight.is_urgent = true;
-            }
-        }
+        self.hurry_flights(id);
         let room = FLIGHTS_MAX - self.settling.flights;
         let (stretches, is_covered) = self.stretches(id, target, room);
         for (from, to) in &stretches {
@@ -253,12 +249,8 @@ impl Store {
         let Some(object) = self.object(id) else {
             return (Vec::new(), false);
         };
-        let flights = object
-            .flights
-            .iter()
-            .filter_map(|number| self.flights.get(number));
-        let flights: Vec<&Flight> = flights.collect();
-        let busy = busy_blocks(&flights);
+        let flights = object.flights.iter();
+        let busy = busy_blocks(flights.filter_map(|number| self.flights.get(number)));
         let is_busy = |block: u64| {
             let before = busy.partition_point(|(first, _)| *first <= block);
             before > 0 && busy[before - 1].1 > block
@@ -363,9 +355,7 @@ impl Store {
         let stamp = pieces.map(|(_, piece)| piece.stamp).max().unwrap_or(0);
         let plan = self.plan(object, start, end);
         let content = plan.assemble(&[]);
-        let mut buffer = AlignedBuffer::zeroed(content.len());
-        content.copy_to_slice(&mut buffer[..content.len()]);
-        let data = vec![buffer.freeze()];
+        let data = vec![aligned_copy(&content)];
         for extent in &extents {
             self.holds.add(*extent);
         }
@@ -445,9 +435,7 @@ impl Store {
             }
         }
         flight.is_poisoned = error.is_some();
-        let mut buffer = AlignedBuffer::zeroed(payload.len());
-        payload.copy_to_slice(&mut buffer[..payload.len()]);
-        flight.stage = Stage::Placing(buffer.freeze());
+        flight.stage = Stage::Placing(aligned_copy(payload));
         self.settling.merged.insert(number);
     }
 
@@ -511,8 +499,8 @@ impl Store {
 }
 
 /// The blocks that flights are about to change, as (from, to), in order and apart.
-fn busy_blocks(flights: &[&Flight]) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<(u64, u64)> = flights.iter().flat_map(|flight| flight.ranges()).collect();
+fn busy_blocks<'a>(flights: impl Iterator<Item = &'a Flight>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = flights.flat_map(Flight::ranges).collect();
     ranges.sort_unstable();
     ranges.dedup_by(|next, last| {
         let is_joined = next.0 <= last.1;

@@ -73,13 +73,7 @@ impl Parked {
 impl Waiting {
     /// Forgets a call that did not begin; whether there was one.
     fn cancel(&mut self, id: CallId) -> bool {
-        let before = self.count;
-        self.stalled.retain(|queued| queued.call.id != id);
-        for parked in self.parked.values_mut() {
-            parked.calls.retain(|queued| queued.call.id != id);
-        }
-        self.recount();
-        self.count < before
+        !self.take(|call| call.id == id).is_empty()
     }
 
     /// Something was asked of the index for a request that is not done.
@@ -108,37 +102,28 @@ impl Waiting {
 
     /// What would change something; reads stay.
     pub(crate) fn take_changes(&mut self) -> Vec<CallId> {
-        let mut changes = Vec::new();
-        let mut check = |queued: &Queued| {
-            let is_change = is_change(&queued.call.request);
-            if is_change {
-                changes.push(queued.call.id);
-            }
-            !is_change
-        };
-        self.stalled.retain(&mut check);
-        for parked in self.parked.values_mut() {
-            parked.calls.retain(&mut check);
-        }
-        self.recount();
-        changes
+        self.take(|call| is_change(&call.request))
     }
 
     fn take_expired(&mut self, now: Time) -> Vec<CallId> {
-        let mut expired = Vec::new();
-        let mut check = |queued: &Queued| {
-            let is_late = queued.call.deadline <= now;
-            if is_late {
-                expired.push(queued.call.id);
+        self.take(|call| call.deadline <= now)
+    }
+
+    fn take(&mut self, is_meant: impl Fn(&Call<NodeRequest>) -> bool) -> Vec<CallId> {
+        let mut taken = Vec::new();
+        let mut stays = |queued: &Queued| {
+            let is_meant = is_meant(&queued.call);
+            if is_meant {
+                taken.push(queued.call.id);
             }
-            !is_late
+            !is_meant
         };
-        self.stalled.retain(&mut check);
+        self.stalled.retain(&mut stays);
         for parked in self.parked.values_mut() {
-            parked.calls.retain(&mut check);
+            parked.calls.retain(&mut stays);
         }
         self.recount();
-        expired
+        taken
     }
 
     /// Waits for room, before what came later for the same object.

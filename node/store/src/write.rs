@@ -13,10 +13,10 @@ use crossdock_checksum::crc32c;
 use crossdock_log::Position;
 use crossdock_names::{ObjectClass, ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError};
-use crossdock_types::{AlignedBuffer, Payload, is_aligned};
+use crossdock_types::{Payload, is_aligned};
 
 use crate::commit::EDGES_BYTES_MAX;
-use crate::flight::{Flight, block_checksums};
+use crate::flight::{Flight, aligned_copy, block_checksums};
 use crate::overlay::{Piece, PieceState};
 use crate::record::Record;
 use crate::runs::{DiskRange, WINDOW_BLOCKS};
@@ -360,9 +360,7 @@ fn aligned_pieces(payload: &Payload) -> Vec<Bytes> {
     if payload.pieces().iter().all(|piece| is_aligned(piece)) {
         return payload.pieces().to_vec();
     }
-    let mut buffer = AlignedBuffer::zeroed(payload.len());
-    payload.copy_to_slice(&mut buffer[..payload.len()]);
-    vec![buffer.freeze()]
+    vec![aligned_copy(payload)]
 }
 
 fn own_copy(payload: &Payload) -> Bytes {

@@ -72,14 +72,14 @@ impl Figure {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     min: f64,
-    median: f64,
+    pub(super) median: f64,
     max: f64,
 }
 
 impl Spread {
-    /// The spread of `samples`, of which there is at least one.
-    fn of(figure: Figure, is_bulk: bool, samples: &[Sample]) -> Self {
-        let mut values: Vec<f64> = samples.iter().map(|one| figure.of(one, is_bulk)).collect();
+    /// The spread of `values`, of which there is at least one.
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         Self {
             min: values[0],
@@ -88,7 +88,7 @@ impl Spread {
         }
     }
 
-    fn json(self) -> Value {
+    pub(super) fn json(self) -> Value {
         json!({ "median": self.median, "min": self.min, "max": self.max })
     }
 }
@@ -101,7 +101,7 @@ pub(super) fn row(
     ours: &[Sample],
     (peer_name, theirs): (&str, &[Sample]),
 ) -> Value {
-    let spread = |samples| Spread::of(figure, is_bulk, samples);
+    let spread = |samples: &[Sample]| Spread::of(samples.iter().map(|it| figure.of(it, is_bulk)));
     let (mine, peer) = (spread(ours), spread(theirs));
     // More is always better in a ratio.
     let ratio = match figure {
@@ -129,9 +129,7 @@ pub(super) fn row(
 }
 
 fn median_busy(samples: &[Sample]) -> f64 {
-    let mut values: Vec<f64> = samples.iter().map(|one| one.load_busy).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    Spread::of(samples.iter().map(|one| one.load_busy)).median
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::Options;
 use super::document::Document;
+use super::figures::Spread;
 use crate::paths::Paths;
 use crate::process::{Lines, Running, output, program, run as run_program, run_logged};
 
@@ -93,24 +94,18 @@ fn row(
     samples: &[Vec<Sample>; 2],
     figure: fn(&Sample) -> f64,
 ) -> Value {
-    let spread = |samples: &[Sample]| {
-        let mut values: Vec<f64> = samples.iter().map(figure).collect();
-        values.sort_by(f64::total_cmp);
-        let median = values[values.len() / 2];
-        (
-            json!({ "median": median, "min": values[0], "max": values[values.len() - 1] }),
-            median,
-        )
-    };
-    let ((ours, many), (mut peer, few)) = (spread(&samples[0]), spread(&samples[1]));
+    let [many, few] = samples
+        .each_ref()
+        .map(|it| Spread::of(it.iter().map(figure)));
+    let mut peer = few.json();
     peer["name"] = json!(format!("the same with {FEW} runs"));
     json!({
         "row": name,
         "variant": format!("start after a kill under load: {allocated} runs, half of them overwritten"),
         "unit": unit,
-        "ours": ours,
+        "ours": many.json(),
         "peer": peer,
-        "ratio": few / many,
+        "ratio": few.median / many.median,
         "goal": null,
         "met": null,
     })

@@ -141,13 +141,9 @@ impl Node {
                 length_bytes,
                 ..
             } => {
-                let size = known.bytes.len();
-                let start = usize::try_from(offset_bytes).unwrap().min(size);
-                let end = start
-                    .saturating_add(usize::try_from(length_bytes).unwrap())
-                    .min(size);
+                let range = within(&known.bytes, offset_bytes, length_bytes);
                 Ok(NodeAnswer::Read {
-                    payload: Payload::from(Bytes::copy_from_slice(&known.bytes[start..end])),
+                    payload: Payload::from(Bytes::copy_from_slice(&known.bytes[range])),
                     version: Version::NONE,
                 })
             }
@@ -192,12 +188,8 @@ impl Node {
                 length_bytes,
                 ..
             } => {
-                let size = known.bytes.len();
-                let start = usize::try_from(offset_bytes).unwrap().min(size);
-                let end = start
-                    .saturating_add(usize::try_from(length_bytes).unwrap())
-                    .min(size);
-                known.bytes[start..end].fill(0);
+                let range = within(&known.bytes, offset_bytes, length_bytes);
+                known.bytes[range].fill(0);
                 Ok(NodeAnswer::Done {
                     version: Version::NONE,
                 })
@@ -582,4 +574,11 @@ fn config(
         new_volume,
         ..SiteConfig::new(site, VolumeId(0xfeed), epoch)
     }
+}
+
+/// The part of the range that the bytes have.
+fn within(bytes: &[u8], offset_bytes: u64, length_bytes: u64) -> std::ops::Range<usize> {
+    let start = usize::try_from(offset_bytes).unwrap().min(bytes.len());
+    let end = start.saturating_add(usize::try_from(length_bytes).unwrap());
+    start..end.min(bytes.len())
 }
