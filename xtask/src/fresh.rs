@@ -48,7 +48,9 @@ pub(crate) fn run(paths: &Paths) -> Result<bool> {
     )?;
     let script = folder.join("fresh.sh");
     fs::write(&script, SCRIPT)?;
-    let status = as_root("unshare")
+    // What runs inside ends with this process, however it ends.
+    let status = as_root("setpriv")
+        .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--mount", "--pid", "--fork", "--kill-child", "bash"])
         .arg(&script)
         .arg(&tree)

@@ -22,7 +22,7 @@ use crossdock_names::{Incarnation, NodeId, ObjectClass, ObjectId, SetId, Version
 use crossdock_peer::{
     NodeAnswer, NodeError, NodeRequest, ObjectStat, Order, ReadVersion, Stability, WriteContext,
 };
-use crossdock_store::ChangedRange;
+use crossdock_store::ChangesPage;
 
 /// Bytes copied per call.
 const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
@@ -74,10 +74,7 @@ impl Question {
 /// What it is answered.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Changes {
-        changes: Vec<ChangedRange>,
-        more_after: Option<ObjectId>,
-    },
+    Changes(Result<ChangesPage, NodeError>),
     Call(Result<NodeAnswer, NodeError>),
 }
 
@@ -202,14 +199,13 @@ impl Asker {
         let mut after = None;
         loop {
             let since = self.pair.since;
-            let Answer::Changes {
-                changes,
-                more_after,
-            } = self.ask(Question::Changes { node, since, after }).await
-            else {
-                return Err(format!("node {node} does not tell its changes"));
+            let page = match self.ask(Question::Changes { node, since, after }).await {
+                Answer::Changes(Ok(page)) => page,
+                Answer::Changes(Err(error)) => return Err(format!("node {node}: {error}")),
+                Answer::Call(_) => return Err(format!("node {node} does not tell its changes")),
             };
-            for range in changes
+            for range in page
+                .changes
                 .into_iter()
                 .filter(|range| self.is_ours(&range.object))
             {
@@ -220,7 +216,7 @@ impl Asker {
                     range.version,
                 ));
             }
-            after = more_after;
+            after = page.more_after;
             if after.is_none() {
                 return Ok(ranges);
             }
@@ -396,7 +392,7 @@ impl Asker {
         {
             Answer::Call(Ok(answer)) => Ok(answer),
             Answer::Call(Err(error)) => Err(format!("node {node}: {error}")),
-            Answer::Changes { .. } => Err(format!("node {node} answers something else")),
+            Answer::Changes(_) => Err(format!("node {node} answers something else")),
         }
     }
 

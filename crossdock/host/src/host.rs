@@ -283,15 +283,8 @@ impl Host {
                 self.take_opened(id, number, result);
             }
             NodeEffect::Scrubbed(report) => self.take_scrubbed(number, report),
-            NodeEffect::Changes {
-                changes,
-                more_after,
-            } => {
-                let answer = Answer::Changes {
-                    changes,
-                    more_after,
-                };
-                self.queue.push_back(Message::Host(answer));
+            NodeEffect::Changes(page) => {
+                self.queue.push_back(Message::Host(Answer::Changes(page)));
             }
             NodeEffect::Quiet => self.take_quiet(id),
         }

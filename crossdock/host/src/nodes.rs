@@ -340,9 +340,19 @@ impl Host {
             .push_back(HostEffect::NodeOpened { number, result });
     }
 
-    pub(crate) fn take_scrubbed(&mut self, number: u32, report: ScrubReport) {
-        self.scrub.blocks_checked += report.blocks;
+    pub(crate) fn take_scrubbed(&mut self, number: u32, step: Result<ScrubReport, NodeError>) {
+        self.scrub.is_step_wanted = true;
         let room = FINDINGS_MAX.saturating_sub(self.scrub.findings.len());
+        let report = match step {
+            Ok(report) => report,
+            Err(error) => {
+                let finding = format!("node {number}: not verified to its end: {error}");
+                self.scrub.findings.extend((room > 0).then_some(finding));
+                self.scrub.left.retain(|&left| left != number);
+                return;
+            }
+        };
+        self.scrub.blocks_checked += report.blocks;
         let findings = report.findings.into_iter().take(room).map(|finding| {
             format!(
                 "node {number}, object {}, offset {}: {}",
@@ -353,7 +363,6 @@ impl Host {
         if report.is_complete {
             self.scrub.left.retain(|&left| left != number);
         }
-        self.scrub.is_step_wanted = true;
     }
 
     /// Asks the next node for the next step; a node that is gone is left out.

@@ -16,7 +16,7 @@ use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, WriteContext,
 };
 use crossdock_store::{
-    ChangedRange, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
+    ChangesPage, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
     StoreEffect, StoreInput,
 };
 use crossdock_types::Time;
@@ -100,15 +100,10 @@ pub enum NodeEffect {
     Index(IndexRequest),
     /// The store is open, or cannot be opened.
     Opened(Result<OpenReport, OpenError>),
-    /// A step of the scrub ended.
-    Scrubbed(ScrubReport),
-    /// Objects with what changed in them.
-    Changes {
-        /// In the order of the objects.
-        changes: Vec<ChangedRange>,
-        /// Go on after this object, if there is more.
-        more_after: Option<ObjectId>,
-    },
+    /// A step of the scrub ended, or cannot be done.
+    Scrubbed(Result<ScrubReport, NodeError>),
+    /// Objects with what changed in them, or why they cannot be told.
+    Changes(Result<ChangesPage, NodeError>),
     /// The store holds nothing in memory only.
     Quiet,
 }
@@ -420,15 +415,7 @@ impl Node {
                 StoreEffect::Scrubbed(report) => {
                     self.effects.push_back(NodeEffect::Scrubbed(report));
                 }
-                StoreEffect::Changes {
-                    changes,
-                    more_after,
-                } => {
-                    self.effects.push_back(NodeEffect::Changes {
-                        changes,
-                        more_after,
-                    });
-                }
+                StoreEffect::Changes(page) => self.effects.push_back(NodeEffect::Changes(page)),
                 StoreEffect::Quiet => self.effects.push_back(NodeEffect::Quiet),
                 StoreEffect::Reply(reply) => {
                     if let Some(pending) = self.pending.get_mut(&reply.id) {

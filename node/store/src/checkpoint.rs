@@ -6,12 +6,10 @@
 //! that frame is durable, so the index is never ahead of the journal.
 
 use crossdock_log::Position;
-use crossdock_peer::CallId;
 use crossdock_types::Time;
 
 use crate::index::{Batch, IndexCall, Meta, RingPoint};
 use crate::interface::{Mutation, StoreEffect};
-use crate::list::ListWait;
 use crate::runs::run_key;
 use crate::store::{Phase, Store};
 
@@ -210,13 +208,12 @@ impl Store {
         let what = format!("index: {what}");
         self.index_failure.get_or_insert_with(|| what.clone());
         self.fail(&what);
-        let lists = std::mem::take(&mut self.lists);
-        let mut waiting: Vec<CallId> = lists.iter().map(ListWait::call).collect();
-        waiting.extend(self.waiting.take_all());
         let error = self.media(what);
-        for id in waiting {
+        for id in self.waiting.take_all() {
             self.refuse(id, error.clone());
         }
+        self.fail_lists(&error);
+        self.fail_scrub(&error);
     }
 
     /// Nothing more can be saved: a stop need not wait.

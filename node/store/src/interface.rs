@@ -2,7 +2,7 @@
 
 use crossdock_disk::{DiskCompletion, DiskRequest};
 use crossdock_names::{Incarnation, NodeId, ObjectId, Version};
-use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
+use crossdock_peer::{Call, CallId, NodeError, NodeReply, NodeRequest};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -161,15 +161,10 @@ pub enum StoreEffect {
     Reply(NodeReply),
     /// The first effect that matters: the store serves, or never will.
     Opened(Result<OpenReport, OpenError>),
-    /// A step of the scrub ended.
-    Scrubbed(ScrubReport),
-    /// Objects with what changed in them.
-    Changes {
-        /// In the order of the objects.
-        changes: Vec<ChangedRange>,
-        /// Go on after this object, if there is more.
-        more_after: Option<ObjectId>,
-    },
+    /// A step of the scrub ended, or the index has failed.
+    Scrubbed(Result<ScrubReport, NodeError>),
+    /// Objects with what changed in them, or the index has failed.
+    Changes(Result<ChangesPage, NodeError>),
     /// Drained: nothing is held in memory only, or a disk has failed and nothing
     /// of it can be saved.
     Quiet,
@@ -248,6 +243,15 @@ pub struct ScrubFinding {
     pub offset_bytes: u64,
     /// What is wrong.
     pub what: String,
+}
+
+/// A part of the answer to [`StoreInput::ListChanges`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangesPage {
+    /// In the order of the objects.
+    pub changes: Vec<ChangedRange>,
+    /// Go on after this object, if there is more.
+    pub more_after: Option<ObjectId>,
 }
 
 /// A range of an object and the version that made it.

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crossdock_names::{ObjectClass, ObjectId, Version};
-use crossdock_peer::{CallId, NodeAnswer};
+use crossdock_peer::{CallId, NodeAnswer, NodeError};
 
 use crate::index::IndexCall;
-use crate::interface::{ChangedRange, StoreEffect};
+use crate::interface::{ChangedRange, ChangesPage, StoreEffect};
 use crate::store::{BLOCK, Store, busy};
 
 /// Ids in one answer.
@@ -26,11 +26,14 @@ pub(crate) struct ListWait {
     asked: usize,
 }
 
-impl ListWait {
-    pub(crate) const fn call(&self) -> CallId {
-        self.call
-    }
+/// The list of changes that the index is asked for.
+#[derive(Debug, Default)]
+pub(crate) struct ChangesWait {
+    since: Version,
+    is_asked: bool,
+}
 
+impl ListWait {
     fn wants(&self, id: &ObjectId) -> bool {
         id.class == self.class
             && self
@@ -109,7 +112,13 @@ impl Store {
 
     /// Changes are read from the index; what it does not have yet is added.
     pub(crate) fn begin_changes(&mut self, since: Version, after: Option<ObjectId>) {
-        self.scrub.changes_since = since;
+        if let Some(what) = &self.index_failure {
+            let error = self.media(what.clone());
+            self.effects.push_back(StoreEffect::Changes(Err(error)));
+            return;
+        }
+        self.changes.since = since;
+        self.changes.is_asked = true;
         self.ask_index(IndexCall::Changes { since, after });
     }
 
@@ -118,14 +127,27 @@ impl Store {
         mut changes: Vec<ChangedRange>,
         more_after: Option<ObjectId>,
     ) {
-        let since = self.scrub.changes_since;
+        let since = self.changes.since;
+        self.changes.is_asked = false;
         // With every page: what leaves memory between two pages is in the index
         // by then, maybe before the place where the pages are.
         self.push_memory_changes(since, &mut changes);
-        self.effects.push_back(StoreEffect::Changes {
+        let page = ChangesPage {
             changes,
             more_after,
-        });
+        };
+        self.effects.push_back(StoreEffect::Changes(Ok(page)));
+    }
+
+    /// The index has failed: whoever waits for its lists is told.
+    pub(crate) fn fail_lists(&mut self, error: &NodeError) {
+        for wait in std::mem::take(&mut self.lists) {
+            self.refuse(wait.call, error.clone());
+        }
+        if std::mem::take(&mut self.changes.is_asked) {
+            let failed = StoreEffect::Changes(Err(error.clone()));
+            self.effects.push_back(failed);
+        }
     }
 
     /// What is in memory may be told twice; nothing is left out.

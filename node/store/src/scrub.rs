@@ -2,7 +2,8 @@
 
 use std::ops::Bound;
 
-use crossdock_names::{ObjectId, Version};
+use crossdock_names::ObjectId;
+use crossdock_peer::NodeError;
 
 use crate::index::IndexCall;
 use crate::interface::{ScrubFinding, ScrubReport, StoreEffect};
@@ -28,12 +29,14 @@ pub(crate) struct Scrub {
     budget: u64,
     report: ScrubReport,
     is_running: bool,
-    pub(crate) changes_since: Version,
 }
 
 impl Store {
     pub(crate) fn begin_scrub(&mut self, blocks_max: u64) {
-        if !std::mem::replace(&mut self.scrub.is_running, true) {
+        if let Some(what) = &self.index_failure {
+            let error = self.media(what.clone());
+            self.effects.push_back(StoreEffect::Scrubbed(Err(error)));
+        } else if !std::mem::replace(&mut self.scrub.is_running, true) {
             self.scrub.budget = blocks_max;
             self.scrub.report = ScrubReport::default();
             self.scrub_on();
@@ -130,6 +133,14 @@ impl Store {
     fn end_scrub(&mut self) {
         self.scrub.is_running = false;
         let report = std::mem::take(&mut self.scrub.report);
-        self.effects.push_back(StoreEffect::Scrubbed(report));
+        self.effects.push_back(StoreEffect::Scrubbed(Ok(report)));
+    }
+
+    /// The index has failed: there is no next object.
+    pub(crate) fn fail_scrub(&mut self, error: &NodeError) {
+        if std::mem::take(&mut self.scrub).is_running {
+            let failed = StoreEffect::Scrubbed(Err(error.clone()));
+            self.effects.push_back(failed);
+        }
     }
 }

@@ -27,7 +27,7 @@ use crate::interface::{
     DiskPurpose, Mutation, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus,
 };
 use crate::journal::{Journal, RING_OFFSET, RingReplay};
-use crate::list::ListWait;
+use crate::list::{ChangesWait, ListWait};
 use crate::object::{Entry, Object};
 use crate::opening::Opening;
 use crate::pins::{Holds, Pin};
@@ -94,6 +94,7 @@ pub struct Store {
     pub(crate) pins: BTreeMap<PinId, Pin>,
     pub(crate) next_pin: u64,
     pub(crate) lists: VecDeque<ListWait>,
+    pub(crate) changes: ChangesWait,
     pub(crate) scrub: Scrub,
     pub(crate) waiting: Waiting,
     pub(crate) counters: Counters,
@@ -191,6 +192,7 @@ impl Store {
             pins: BTreeMap::new(),
             next_pin: 1,
             lists: VecDeque::new(),
+            changes: ChangesWait::default(),
             scrub: Scrub::default(),
             waiting: Waiting::default(),
             counters: Counters::default(),

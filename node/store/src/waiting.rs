@@ -234,8 +234,11 @@ impl Store {
     }
 
     pub(crate) fn expire_waiting(&mut self) {
+        // Without a block to settle to the journal gets no room either.
+        let is_full = self.settling.is_starved && self.space.is_stuck();
         for id in self.waiting.take_expired(self.now) {
-            self.refuse(id, busy());
+            let error = if is_full { NodeError::NoSpace } else { busy() };
+            self.refuse(id, error);
         }
     }
 

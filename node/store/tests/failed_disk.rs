@@ -2,10 +2,12 @@
 
 mod rig;
 
-use crossdock_peer::NodeError;
+use crossdock_names::Version;
+use crossdock_peer::{NodeError, NodeRequest};
 use crossdock_sim::disk::SimDiskOptions;
 use crossdock_sim::random::Random;
 use crossdock_store::{StoreEffect, StoreInput};
+use crossdock_types::Time;
 use rig::*;
 
 /// Goal: after a flush of the journal that failed, the change is refused and so
@@ -86,4 +88,48 @@ fn one_failed_read_costs_no_block() {
     rig.settle();
     let mut rig = rig.crash(&mut Random::new(2));
     assert_eq!(rig.read(object(1), 0, 1 << 20), Ok(expected));
+}
+
+/// Goal: after the index has failed nobody waits for it without an end: a scrub,
+/// a list of changes and a list of objects are answered, those under way and
+/// those that come later.
+#[test]
+fn whoever_asks_a_failed_index_is_answered() {
+    let mut rig = Rig::new();
+    assert!(rig.call(create(object(1), 1)).is_ok());
+    rig.disks.index.set_options(SimDiskOptions {
+        write_error_one_in: 1,
+        ..SimDiskOptions::default()
+    });
+    // A batch is on its way to the index, the first questions come behind it.
+    rig.now = Time(rig.now.0 + 60_000_000_000);
+    rig.store.handle(rig.now, StoreInput::Timeout);
+    for _ in 0..2 {
+        let scrub = StoreInput::Scrub { blocks_max: 8 };
+        rig.store.handle(rig.now, scrub);
+        let since = Version::default();
+        let changes = StoreInput::ListChanges { since, after: None };
+        rig.store.handle(rig.now, changes);
+        let list = rig.send(NodeRequest::List {
+            class: object(1).class,
+            placement: None,
+            after: None,
+            limit: 8,
+        });
+        rig.settle();
+        assert!(rig.store.status().has_failed);
+        let told = rig.events.iter().filter(|event| {
+            matches!(
+                event,
+                StoreEffect::Scrubbed(Err(_)) | StoreEffect::Changes(Err(_))
+            )
+        });
+        assert_eq!(told.count(), 2, "{:?}", rig.events);
+        rig.events.clear();
+        let listed = rig.take_reply(list);
+        assert!(
+            matches!(listed, Some(Err(NodeError::Media { .. }))),
+            "{listed:?}"
+        );
+    }
 }

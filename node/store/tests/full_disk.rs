@@ -6,6 +6,7 @@ use crossdock_peer::NodeError;
 use crossdock_sim::disk::SimDiskOptions;
 use crossdock_sim::random::Random;
 use crossdock_store::{StoreEffect, StoreInput};
+use crossdock_types::Time;
 use rig::*;
 
 /// From now on, or not any more, every growth of the data disk is refused.
@@ -61,4 +62,35 @@ fn a_disk_that_refused_to_grow_is_asked_again() {
             .is_ok()
     );
     assert_eq!(rig.read(object(1), 0, 1 << 20), Ok(content));
+}
+
+/// Goal: a write that waited for room in the journal, which only a block on the
+/// disk would give it, is told that there is no space, not to try again.
+#[test]
+fn a_journal_that_cannot_be_emptied_says_no_space() {
+    let mut rig = Rig::new();
+    assert!(rig.call(create(object(1), 1)).is_ok());
+    // Only the journal has them, and the first one holds its tail.
+    for (offset, version) in [(0, 2), (8192, 3)] {
+        let first = write(object(1), offset, vec![7; 3000], true, version);
+        assert!(rig.call(first).is_ok());
+    }
+    fill(&mut rig, true);
+    let mut outcomes = Vec::new();
+    for version in 4..1000 {
+        let again = write(object(1), 8192, vec![8; 3000], true, version);
+        let deadline = Time(rig.now.0 + 3_000_000_000);
+        let id = rig.send_until(deadline, again);
+        rig.wait(4);
+        outcomes.push(rig.take_reply(id).expect("a reply"));
+    }
+    let is_ok = |outcome: &&Result<_, _>| outcome.is_ok();
+    let written = outcomes.iter().take_while(is_ok).count();
+    assert!(written > 50, "the journal of 1 MiB takes {written}");
+    assert!(written < outcomes.len(), "the journal gets no end");
+    for outcome in &outcomes[written..] {
+        assert_eq!(*outcome, Err(NodeError::NoSpace));
+    }
+    assert_eq!(rig.read(object(1), 0, 100), Ok(vec![7; 100]));
+    assert_eq!(rig.read(object(1), 8192, 100), Ok(vec![8; 100]));
 }

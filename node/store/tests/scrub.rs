@@ -14,7 +14,7 @@ fn scrub(rig: &mut Rig) -> ScrubReport {
         rig.settle();
         let is_report = |event: &StoreEffect| matches!(event, StoreEffect::Scrubbed(_));
         let at = rig.events.iter().position(is_report).expect("a report");
-        let StoreEffect::Scrubbed(report) = rig.events.remove(at) else {
+        let StoreEffect::Scrubbed(Ok(report)) = rig.events.remove(at) else {
             continue;
         };
         sum.blocks += report.blocks;

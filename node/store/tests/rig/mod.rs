@@ -197,9 +197,12 @@ impl Rig {
     }
 
     pub fn send(&mut self, request: NodeRequest) -> CallId {
+        self.send_until(Time(u64::MAX), request)
+    }
+
+    pub fn send_until(&mut self, deadline: Time, request: NodeRequest) -> CallId {
         let id = CallId(self.next_call);
         self.next_call += 1;
-        let deadline = Time(u64::MAX);
         let call = Call {
             id,
             deadline,

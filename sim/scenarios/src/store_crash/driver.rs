@@ -540,8 +540,9 @@ impl<'a> Driver<'a> {
                     Some(_) => self.direct = Some(reply.outcome),
                     None => return violation(format!("a reply too many: {reply:?}")),
                 },
-                Output::Scrubbed(report) => self.take_scrubbed(report)?,
-                Output::Changes { .. } if self.has_failed => {}
+                Output::Scrubbed(Ok(report)) => self.take_scrubbed(report)?,
+                Output::Scrubbed(Err(_)) if self.has_failed => {}
+                Output::Changes(_) if self.has_failed => {}
                 other => self.rig.outputs.push_back(other),
             }
         }

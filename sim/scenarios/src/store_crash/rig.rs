@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crossdock_disk::{BlockingDisk, Disk, DiskError};
 use crossdock_names::{ObjectId, Version};
-use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
+use crossdock_peer::{Call, CallId, NodeError, NodeReply, NodeRequest};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
 use crossdock_store::{
-    ChangedRange, Index, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig,
+    ChangesPage, Index, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig,
     StoreDisk, StoreEffect, StoreInput, StoreStatus, fsck,
 };
 use crossdock_types::Time;
@@ -75,11 +75,8 @@ impl BlockingDisk for Image<'_> {
 pub(super) enum Output {
     Opened(Result<OpenReport, OpenError>),
     Reply(NodeReply),
-    Scrubbed(ScrubReport),
-    Changes {
-        changes: Vec<ChangedRange>,
-        more_after: Option<ObjectId>,
-    },
+    Scrubbed(Result<ScrubReport, NodeError>),
+    Changes(Result<ChangesPage, NodeError>),
     Quiet,
 }
 
@@ -239,13 +236,7 @@ impl Rig {
                 StoreEffect::Reply(reply) => self.outputs.push_back(Output::Reply(reply)),
                 StoreEffect::Quiet => self.outputs.push_back(Output::Quiet),
                 StoreEffect::Scrubbed(report) => self.outputs.push_back(Output::Scrubbed(report)),
-                StoreEffect::Changes {
-                    changes,
-                    more_after,
-                } => self.outputs.push_back(Output::Changes {
-                    changes,
-                    more_after,
-                }),
+                StoreEffect::Changes(page) => self.outputs.push_back(Output::Changes(page)),
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_names::{ObjectId, Version};
-use crossdock_store::ScrubReport;
+use crossdock_store::{ChangesPage, ScrubReport};
 
 use super::super::model::{Presence, without};
 use super::super::rig::Output;
@@ -83,8 +83,8 @@ impl Driver<'_> {
         let mut after = None;
         loop {
             self.rig.list_changes(since, after);
-            let (changes, more_after) = self.next_changes()?;
-            for change in changes {
+            let page = self.next_changes()?;
+            for change in page.changes {
                 let range = (
                     change.offset_bytes,
                     change.offset_bytes + change.length_bytes,
@@ -93,7 +93,7 @@ impl Driver<'_> {
                     listed.entry(change.object).or_default().push(range);
                 }
             }
-            after = more_after;
+            after = page.more_after;
             if after.is_none() {
                 break;
             }
@@ -113,14 +113,11 @@ impl Driver<'_> {
         Ok(())
     }
 
-    fn next_changes(&mut self) -> Outcome<(Vec<crossdock_store::ChangedRange>, Option<ObjectId>)> {
+    fn next_changes(&mut self) -> Outcome<ChangesPage> {
         loop {
             self.step(None)?;
             match self.rig.outputs.pop_front() {
-                Some(Output::Changes {
-                    changes,
-                    more_after,
-                }) => return Ok((changes, more_after)),
+                Some(Output::Changes(Ok(page))) => return Ok(page),
                 Some(other) => return violation(format!("{other:?} instead of changes")),
                 None => {}
             }
