@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A running server.
 pub(crate) struct Server {
@@ -62,18 +63,22 @@ impl Server {
     /// Kills the server with SIGKILL after `delay`, while the caller goes on.
     /// Dropping the returned guard kills it at once.
     pub(crate) fn kill_after(&mut self, delay: Duration) -> Result<Killer> {
-        let pid = self.child.id().to_string();
+        let pid = self.pid()?;
         let (now, wait) = channel::<()>();
         let thread = thread::spawn(move || {
             // Ends early only if the guard is dropped; either way it is time.
             let _ = wait.recv_timeout(delay);
-            let killed = Command::new("kill").args(["-KILL", &pid]).status();
-            killed.is_ok_and(|status| status.success())
+            kill_process(pid, Signal::KILL).is_ok()
         });
         Ok(Killer {
             now: Some(now),
             thread: Some(thread),
         })
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        pid.context("the server has no process id")
     }
 
     /// Reaps the killed server.
@@ -84,9 +89,7 @@ impl Server {
 
     /// Stops the server gracefully; it must exit with 0.
     pub(crate) fn stop(mut self) -> Result<()> {
-        let pid = self.child.id().to_string();
-        let asked = Command::new("kill").args(["-TERM", &pid]).status()?;
-        ensure!(asked.success(), "cannot ask the server to stop");
+        kill_process(self.pid()?, Signal::TERM).context("cannot ask the server to stop")?;
         let status = self.child.wait()?;
         ensure!(status.success(), "the server stopped with {status}");
         Ok(())
