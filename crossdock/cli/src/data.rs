@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crossdock_disk::{DiskFile, FileBlockingDisk, OpenOptions};
@@ -19,6 +19,7 @@ use crossdock_members::{Embedded, OpenError, State};
 
 use crate::config::{NODES_DEFAULT, Settings};
 use crate::format;
+use crate::leftover::when_free;
 
 /// Bytes of a node's journal.
 pub(crate) const JOURNAL_BYTES: u64 = 64 << 20;
@@ -31,9 +32,6 @@ const NODE_BYTES_MIN: u64 = JOURNAL_BYTES + (64 << 20);
 
 /// How long the kernel may take to end the requests of a killed process.
 const LEFTOVER_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Pause between two looks.
-const LEFTOVER_PAUSE: Duration = Duration::from_millis(5);
 
 /// An opened data directory.
 pub(crate) struct DataDirectory {
@@ -110,24 +108,15 @@ pub(crate) fn open_disks(directory: &Path) -> anyhow::Result<(DiskFile, DiskFile
     Ok((open("journal", journal)?, open("data", data)?))
 }
 
-/// Opens a disk, waiting for what a killed process has left in the kernel: a
-/// ring keeps its files, and their locks, until its last request has ended, and
-/// such a request may still write. (A process that lives holds the registry,
-/// which has been opened before.)
+/// Opens a disk once nothing of a killed process holds it.
 fn open_when_free(
     path: &Path,
     options: OpenOptions,
 ) -> Result<DiskFile, crossdock_disk::OpenError> {
-    let deadline = Instant::now() + LEFTOVER_PATIENCE;
-    loop {
-        match DiskFile::open_or_create(path, options) {
-            Err(crossdock_disk::OpenError::InUse(_)) if Instant::now() < deadline => {
-                // Nothing tells when the kernel has let go of the lock.
-                std::thread::park_timeout(LEFTOVER_PAUSE);
-            }
-            opened => return opened,
-        }
-    }
+    let is_taken = |error: &_| matches!(error, crossdock_disk::OpenError::InUse(_));
+    when_free(LEFTOVER_PATIENCE, is_taken, || {
+        DiskFile::open_or_create(path, options)
+    })
 }
 
 /// Opens or makes the index file of the node in `directory`.

@@ -6,6 +6,7 @@ mod commands;
 mod config;
 mod data;
 mod format;
+mod leftover;
 mod offline;
 mod report;
 mod shell;

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, IsTerminal};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_admin::DoorStatus;
@@ -16,6 +17,7 @@ use tracing::{info, warn};
 use crate::config::{Door, Flags, Io, LogFormat, Settings};
 use crate::data;
 use crate::format;
+use crate::leftover::when_free;
 use crate::report::Surroundings;
 use crate::shell::{Order, RemoteControl, Shell};
 
@@ -24,6 +26,9 @@ const ORDERS_MAX: usize = 64;
 
 /// Open files that are enough for all clients and disks.
 const DESCRIPTORS_WANTED: u64 = 16_384;
+
+/// How long a killed predecessor may hold a port; another program holds it longer.
+const PORT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs until SIGINT or SIGTERM.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -46,12 +51,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut doors = Vec::new();
     let mut nfs = None;
     if let Door::At(address) = settings.nfs {
-        let (listener, address) = driver
-            .listen(address)
-            .map_err(|error| port_advice(error, "nfs", address))?;
-        let (socket, _) = driver
-            .bind_datagram(address)
-            .map_err(|error| port_advice(error, "nfs", address))?;
+        let (listener, address) =
+            when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
+                .map_err(|error| port_advice(error, "nfs", address))?;
+        let (socket, _) = when_free(PORT_PATIENCE, is_port_taken, || {
+            driver.bind_datagram(address)
+        })
+        .map_err(|error| port_advice(error, "nfs", address))?;
         nfs = Some((listener, socket));
         doors.push(door("nfs", address));
     }
@@ -114,6 +120,10 @@ fn start_driver(settings: &Settings) -> anyhow::Result<Started> {
     Driver::start(options).context(
         "cannot start the event loop; with --io uring the kernel must allow io_uring, --io auto falls back to threads",
     )
+}
+
+fn is_port_taken(error: &crossdock_net::NetError) -> bool {
+    matches!(error, crossdock_net::NetError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse)
 }
 
 fn port_advice(error: crossdock_net::NetError, door: &str, address: SocketAddr) -> anyhow::Error {
