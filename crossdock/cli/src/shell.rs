@@ -234,7 +234,12 @@ impl Shell {
                 self.give(HostInput::Door(NfsInput::Opened(name, peer)));
             }
             Event::Received { connection, bytes } => self.take_received(connection, bytes),
-            Event::Filled { .. } | Event::Timeout => {}
+            Event::Filled { connection, bytes } => {
+                if let Some(&name) = self.names.get(&connection) {
+                    self.give(HostInput::Door(NfsInput::Filled(name, bytes)));
+                }
+            }
+            Event::Timeout => {}
             Event::PeerDone { connection } => {
                 if let Some(&name) = self.names.get(&connection) {
                     self.give(HostInput::Door(NfsInput::PeerDone(name)));
@@ -379,6 +384,12 @@ impl Shell {
             }
             NfsEffect::Close(name) => self.on_connection(&name, Driver::close),
             NfsEffect::Abort(name) => self.on_connection(&name, Driver::abort),
+            NfsEffect::Fill(name, fill) => {
+                if let Some(&connection) = self.connections.get(&name) {
+                    let (lead, missing) = (fill.lead_bytes, fill.missing_bytes);
+                    self.driver.fill(connection, &fill.head, lead, missing);
+                }
+            }
             NfsEffect::Pause(name) => self.on_connection(&name, Driver::pause_receive),
             NfsEffect::Resume(name) => self.on_connection(&name, Driver::resume_receive),
             // The host has passed them to the router.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crossdock_rpc::{RecordError, RecordReader};
 use crossdock_types::Time;
 
+use crate::fill::{FILL_BYTES_MIN, Fill, lead_bytes};
 use crate::identity::CallerCache;
 use crate::message::DoorLimits;
 
@@ -29,6 +30,10 @@ pub(crate) struct Connection {
     /// Calls in progress, and the bytes that they stand for.
     pub(crate) calls: usize,
     pub(crate) calls_bytes: usize,
+    /// Bytes of the record that is filled elsewhere.
+    pub(crate) filling_bytes: usize,
+    /// One that was.
+    filled: Option<Bytes>,
     reader: RecordReader,
     inbox: VecDeque<Bytes>,
     /// When there was last anything to do.
@@ -51,6 +56,8 @@ impl Connection {
             unsent_bytes: 0,
             calls: 0,
             calls_bytes: 0,
+            filling_bytes: 0,
+            filled: None,
             reader: RecordReader::default(),
             inbox: VecDeque::new(),
             active: now,
@@ -63,6 +70,29 @@ impl Connection {
         self.inbox.push_back(chunk);
     }
 
+    /// The rest of a large WRITE, if one has begun, shall come in one piece.
+    pub(crate) fn begin_fill(&mut self) -> Option<Fill> {
+        let missing_bytes = self.reader.missing_bytes();
+        if missing_bytes < FILL_BYTES_MIN {
+            return None;
+        }
+        let lead_bytes = lead_bytes(self.reader.beginning()?)?;
+        let fill = Fill {
+            head: self.reader.lend()?,
+            lead_bytes,
+            missing_bytes,
+        };
+        self.filling_bytes = fill.record_bytes();
+        Some(fill)
+    }
+
+    /// It has come.
+    pub(crate) fn filled(&mut self, record: Bytes) {
+        self.reader.give_back(&record);
+        self.filling_bytes = 0;
+        self.filled = Some(record);
+    }
+
     /// Whether another call may begin.
     pub(crate) const fn has_room(&self, limits: &DoorLimits) -> bool {
         self.calls < limits.calls_per_connection_max
@@ -71,6 +101,10 @@ impl Connection {
 
     /// The next record that is there completely.
     pub(crate) fn next_record(&mut self) -> Result<Option<Bytes>, RecordError> {
+        if let Some(record) = self.filled.take() {
+            self.record_since = None;
+            return Ok(Some(record));
+        }
         while let Some(chunk) = self.inbox.front_mut() {
             if let Some(record) = self.reader.next_record(chunk)? {
                 self.record_since = None;

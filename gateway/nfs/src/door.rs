@@ -143,6 +143,15 @@ impl NfsDoor {
                     }
                 }
             }
+            NfsInput::Filled(id, record) => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    self.bytes -= connection.filling_bytes;
+                    connection.filled(record);
+                    if !connection.is_paused {
+                        self.pump(now, id);
+                    }
+                }
+            }
             NfsInput::Sent(id, bytes) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     let bytes = bytes.min(connection.unsent_bytes);
@@ -249,7 +258,13 @@ impl NfsDoor {
             let origin = Origin::Stream(id, connection.peer);
             let served = match connection.next_record() {
                 Ok(Some(record)) => self.serve(now, origin, &record),
-                Ok(None) => break,
+                Ok(None) => {
+                    if let Some(fill) = connection.begin_fill() {
+                        self.bytes += connection.filling_bytes;
+                        self.effects.push_back(NfsEffect::Fill(id, fill));
+                    }
+                    break;
+                }
                 Err(_) => Err(NotACall),
             };
             if served.is_err() {

@@ -87,7 +87,7 @@ impl NfsDoor {
         let Some(connection) = self.connections.remove(&id) else {
             return;
         };
-        self.bytes -= connection.unsent_bytes;
+        self.bytes -= connection.unsent_bytes + connection.filling_bytes;
         if connection.is_waiting {
             self.waiting.retain(|waiting| *waiting != id);
         }

@@ -15,6 +15,7 @@ mod convert;
 mod door;
 mod ending;
 mod export;
+mod fill;
 mod identity;
 mod listing;
 mod message;
@@ -24,4 +25,5 @@ mod request;
 
 pub use door::NfsDoor;
 pub use export::{Export, Network, NetworkError};
+pub use fill::{Fill, Filler};
 pub use message::{ConnId, DoorConfig, DoorLimits, NfsEffect, NfsInput};

@@ -10,6 +10,7 @@ use crossdock_peer::{Call, CallId, SiteRequest};
 use crossdock_router::RoutedReply;
 
 use crate::export::Export;
+use crate::fill::Fill;
 
 /// A TCP connection, by a number that the shell never uses twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,13 +36,14 @@ pub struct DoorConfig {
 /// reaches one is not read from until there is room again; a datagram is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct DoorLimits {
-    /// Connections; further ones are closed at once. Each may hold one record
-    /// that has arrived in part, besides what is counted below.
+    /// Connections; further ones are closed at once. Each may hold a small part
+    /// of a record, besides what is counted below.
     pub connections_max: usize,
     /// Calls of one connection in progress.
     pub calls_per_connection_max: usize,
     /// Bytes of one connection: arguments and expected results of its calls in
-    /// progress, and replies that its client has not taken yet. A call begins
+    /// progress, a large record that has arrived in part, and replies that its
+    /// client has not taken yet. A call begins
     /// below it, so one call (1 MiB and its headers) can come on top: the shell
     /// must be able to queue that much for sending.
     pub connection_bytes_max: usize,
@@ -82,6 +84,8 @@ pub enum NfsInput {
     /// Bytes have arrived. After [`NfsEffect::Pause`] what was under way already
     /// is still taken.
     Received(ConnId, Bytes),
+    /// The record of a [`NfsEffect::Fill`] is complete.
+    Filled(ConnId, Bytes),
     /// That many bytes of earlier [`NfsEffect::Send`]s are gone.
     Sent(ConnId, usize),
     /// The client sends no more calls, but can still read: the door closes the
@@ -110,6 +114,9 @@ pub enum NfsEffect {
     Close(ConnId),
     /// Close at once: its client does not take what is sent.
     Abort(ConnId),
+    /// The next bytes complete this record: receive them behind its beginning,
+    /// and give the whole. A pause holds for them as well.
+    Fill(ConnId, Fill),
     /// Stop reading.
     Pause(ConnId),
     /// Read on.

@@ -26,7 +26,7 @@ pub(crate) enum BufferSize {
 /// Buffers that nobody uses, kept for the next need. Clones are handles on the
 /// same ones, on any thread.
 #[derive(Clone, Default)]
-pub struct BufferPool {
+pub(crate) struct BufferPool {
     shelves: Arc<[Mutex<Vec<AlignedBuffer>>; BufferSize::ALL.len()]>,
 }
 
@@ -54,7 +54,7 @@ impl BufferSize {
             Self::Small => 128,
             Self::Datagram => 64,
             Self::Large => 64,
-            Self::Record => 32,
+            Self::Record => 96,
         }
     }
 
@@ -73,8 +73,7 @@ impl BufferPool {
 
     /// A buffer of at least `bytes` bytes. **It may hold what somebody has
     /// received before**: whoever does not fill it must clear it.
-    #[must_use]
-    pub fn take_at_least(&self, bytes: usize) -> AlignedBuffer {
+    pub(crate) fn take_at_least(&self, bytes: usize) -> AlignedBuffer {
         let mut sizes = BufferSize::ALL.into_iter();
         match sizes.find(|size| size.bytes() >= bytes) {
             Some(size) => self.take(size),
@@ -97,8 +96,7 @@ impl BufferPool {
     ///
     /// # Panics
     /// If the buffer is shorter.
-    #[must_use]
-    pub fn share(&self, buffer: AlignedBuffer, length: usize) -> Bytes {
+    pub(crate) fn share(&self, buffer: AlignedBuffer, length: usize) -> Bytes {
         let lent = Lent {
             buffer: Some(buffer),
             pool: self.clone(),

@@ -26,6 +26,8 @@ pub(crate) struct Connection {
     end_told: bool,
     /// Where the next bytes go, if the caller has said so.
     expected: Option<Expected>,
+    /// Where in its buffer that piece begins.
+    expected_start: usize,
     /// Arrived, but not told: while paused.
     held: Bytes,
     /// The last receive filled its buffer.
@@ -62,9 +64,8 @@ pub(crate) struct Expected {
     pub(crate) buffer: AlignedBuffer,
     pub(crate) filled: usize,
     pub(crate) end: usize,
-    /// Where the buffer belongs; none if it is the caller's own, who wants it
-    /// back as such.
-    pub(crate) pool: Option<BufferPool>,
+    /// Where the buffer belongs.
+    pub(crate) pool: BufferPool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,6 +87,7 @@ impl Connection {
             ended: false,
             end_told: false,
             expected: None,
+            expected_start: 0,
             held: Bytes::new(),
             hungry: false,
             queue: Gather::default(),
@@ -183,10 +185,16 @@ impl Connection {
         self.tell(events);
     }
 
-    pub(crate) fn expect(&mut self, expected: Expected, events: &mut VecDeque<Event>) {
+    pub(crate) fn expect(
+        &mut self,
+        expected: Expected,
+        start: usize,
+        events: &mut VecDeque<Event>,
+    ) {
         assert!(self.expected.is_none(), "expected twice: {:?}", self.id);
         if self.phase == Phase::Open {
             self.expected = Some(expected);
+            self.expected_start = start;
             self.tell(events);
         }
     }
@@ -230,6 +238,8 @@ impl Connection {
     ) {
         assert!(self.expected.is_none(), "expected twice: {:?}", self.id);
         expected.filled += bytes;
+        // What follows a bulk is short, or the beginning of the next bulk.
+        self.hungry = false;
         if self.phase == Phase::Open {
             self.expected = Some(expected);
             self.tell(events);
@@ -251,7 +261,7 @@ impl Connection {
             if expected.filled < expected.end {
                 self.expected = Some(expected);
             } else {
-                events.push_back(expected.into_event(self.id));
+                events.push_back(expected.into_event(self.id, self.expected_start));
             }
         }
         let connection = self.id;
@@ -274,14 +284,8 @@ impl Expected {
         self.filled += step;
     }
 
-    fn into_event(self, connection: ConnectionId) -> Event {
-        let Self { buffer, end, .. } = self;
-        match self.pool {
-            None => Event::Filled { connection, buffer },
-            Some(pool) => {
-                let bytes = pool.share(buffer, end);
-                Event::Received { connection, bytes }
-            }
-        }
+    fn into_event(self, connection: ConnectionId, start: usize) -> Event {
+        let bytes = self.pool.share(self.buffer, self.end).slice(start..);
+        Event::Filled { connection, bytes }
     }
 }

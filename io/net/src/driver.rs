@@ -7,10 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_disk::{DiskFile, DiskRequest};
 use crossdock_ring::{Ring, RingError};
-use crossdock_types::{AlignedBuffer, Time};
+use crossdock_types::Time;
 use socket2::SockRef;
 
-use crate::buffers::BufferPool;
 use crate::connection::Expected;
 use crate::epoll::EpollKernel;
 use crate::kernel::Kernel;
@@ -99,13 +98,6 @@ impl Driver {
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
-    }
-
-    /// The buffers of this loop, for [`expect_into`](Self::expect_into): memory
-    /// that has been used is cheaper than new.
-    #[must_use]
-    pub fn buffers(&self) -> BufferPool {
-        self.table.pool.clone()
     }
 
     /// System calls made so far to wait and to hand over work.
@@ -205,51 +197,35 @@ impl Driver {
             .change(connection, |found, events| found.resume(events));
     }
 
-    /// The next `bytes` bytes that no event has told of come as one
-    /// [`Event::Received`], without a copy in between. For the bulk of a large
+    /// The next `missing_bytes` bytes that no event has told of come in one
+    /// piece, right behind `head`, by [`Event::Filled`]. For the bulk of a large
     /// record; the caller has checked the length against its limit.
     ///
-    /// # Panics
-    /// If the last expectation is not fulfilled yet.
-    pub fn expect(&mut self, connection: ConnectionId, bytes: usize) {
-        let pool = self.buffers();
-        let expected = Expected {
-            buffer: pool.take_at_least(bytes),
-            filled: 0,
-            end: bytes,
-            pool: Some(pool),
-        };
-        self.set_expected(connection, expected);
-    }
-
-    /// The next bytes that no event has told of fill `buffer[start..end]`, and
-    /// then [`Event::Filled`] gives it back. So a record's bytes can be made to
-    /// lie where a disk wants them. [`buffers`](Self::buffers) has memory for
-    /// it, and [`BufferPool::share`] makes [`Bytes`] of it.
+    /// The piece begins `lead_bytes` behind a block boundary in memory, so a
+    /// record's bytes can be made to lie where a disk takes them.
     ///
     /// # Panics
-    /// If the range is not within the buffer, or the last expectation is not
-    /// fulfilled yet.
-    pub fn expect_into(
+    /// If the last one is not filled yet.
+    pub fn fill(
         &mut self,
         connection: ConnectionId,
-        buffer: AlignedBuffer,
-        start: usize,
-        end: usize,
+        head: &[u8],
+        lead_bytes: usize,
+        missing_bytes: usize,
     ) {
-        assert!(start <= end && end <= buffer.len(), "{start}..{end}");
+        let filled = lead_bytes + head.len();
+        let end = filled + missing_bytes;
+        let mut buffer = self.table.pool.take_at_least(end);
+        buffer[lead_bytes..filled].copy_from_slice(head);
         let expected = Expected {
             buffer,
-            filled: start,
+            filled,
             end,
-            pool: None,
+            pool: self.table.pool.clone(),
         };
-        self.set_expected(connection, expected);
-    }
-
-    fn set_expected(&mut self, connection: ConnectionId, expected: Expected) {
-        self.table
-            .change(connection, |found, events| found.expect(expected, events));
+        self.table.change(connection, |found, events| {
+            found.expect(expected, lead_bytes, events)
+        });
     }
 
     /// The connection's socket, for questions to the kernel (TCP_INFO) and

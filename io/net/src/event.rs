@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use crossdock_disk::DiskCompletion;
-use crossdock_types::AlignedBuffer;
 
 /// A listening TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,12 +46,12 @@ pub enum Event {
         /// At least one byte.
         bytes: Bytes,
     },
-    /// The buffer of [`expect_into`](crate::Driver::expect_into) is full.
+    /// What [`fill`](crate::Driver::fill) asked for is complete.
     Filled {
         /// Of which connection.
         connection: ConnectionId,
-        /// The caller's own.
-        buffer: AlignedBuffer,
+        /// The head and the bytes that were missing.
+        bytes: Bytes,
     },
     /// The peer will send no more, but can still read; the connection stays
     /// open until it is closed here. Part of what was expected is dropped.

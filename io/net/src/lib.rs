@@ -27,7 +27,6 @@ mod system;
 mod table;
 mod wake;
 
-pub use buffers::BufferPool;
 pub use driver::{Driver, Started};
 pub use event::{
     CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,

@@ -58,10 +58,8 @@ enum Purpose {
     Wake,
     Accept,
     Receive,
-    /// For [`crate::Driver::expect`].
+    /// For [`crate::Driver::fill`].
     ReceiveExpected,
-    /// For [`crate::Driver::expect_into`].
-    ReceiveGiven,
     Send,
     DatagramIn,
     DatagramOut,
@@ -143,7 +141,10 @@ impl RingKernel {
         if connection.wants_bytes() && !connection.kernel.receiving {
             connection.kernel.receiving = true;
             let (purpose, operation) = match connection.take_expected() {
-                Some(expected) => expected.into_operation(&connection.socket),
+                Some(expected) => {
+                    let operation = expected.into_operation(&connection.socket);
+                    (Purpose::ReceiveExpected, operation)
+                }
                 None => {
                     let buffer = pool.take(connection.buffer_size());
                     let operation = Operation::Receive {
@@ -193,7 +194,7 @@ impl RingKernel {
                     buffer,
                     filled,
                     end,
-                    pool: (purpose == Purpose::ReceiveExpected).then(|| table.pool.clone()),
+                    pool: table.pool.clone(),
                 };
                 received(table, purpose, index, expected, result);
             }
@@ -396,29 +397,23 @@ impl Kernel for RingKernel {
 }
 
 impl Expected {
-    fn into_operation(self, socket: &Rc<OwnedFd>) -> (Purpose, Operation) {
-        let purpose = match self.pool {
-            None => Purpose::ReceiveGiven,
-            Some(_) => Purpose::ReceiveExpected,
-        };
-        let operation = Operation::Receive {
+    fn into_operation(self, socket: &Rc<OwnedFd>) -> Operation {
+        Operation::Receive {
             socket: Rc::clone(socket),
             buffer: self.buffer,
             filled: self.filled,
             end: self.end,
             whole: true,
-        };
-        (purpose, operation)
+        }
     }
 }
 
 impl Purpose {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 7] = [
         Self::Wake,
         Self::Accept,
         Self::Receive,
         Self::ReceiveExpected,
-        Self::ReceiveGiven,
         Self::Send,
         Self::DatagramIn,
         Self::DatagramOut,

@@ -51,7 +51,7 @@ impl StoreConfig {
             journal_bytes: 64 << 20,
             growth_bytes: 64 << 20,
             cache_bytes: 64 << 20,
-            dirty_bytes_max: 64 << 20,
+            dirty_bytes_max: 16 << 20,
             map_entries_max: 16 << 10,
             waiting_max: 4096,
             checkpoint_interval: Duration::from_secs(5),

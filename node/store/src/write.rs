@@ -13,7 +13,7 @@ use crossdock_checksum::crc32c;
 use crossdock_log::Position;
 use crossdock_names::{ObjectClass, ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError};
-use crossdock_types::{Payload, is_aligned};
+use crossdock_types::{BLOCK_BYTES, Payload, is_aligned};
 
 use crate::commit::EDGES_BYTES_MAX;
 use crate::flight::{Flight, aligned_copy, block_checksums};
@@ -355,12 +355,19 @@ pub(crate) fn cut_payload(write: &NewWrite, whole: (u64, u64)) -> (Vec<Bytes>, V
     (aligned_pieces(&part(start, stop)), edges)
 }
 
-/// The payload in pieces that a disk takes; copied only if it has to be.
+/// The payload in pieces that a disk takes, padded with zeros; copied only
+/// where it has to be.
 fn aligned_pieces(payload: &Payload) -> Vec<Bytes> {
-    if payload.pieces().iter().all(|piece| is_aligned(piece)) {
-        return payload.pieces().to_vec();
+    let whole = payload.len() - payload.len() % BLOCK_BYTES;
+    let (blocks, rest) = (payload.slice(0, whole), payload.slice(whole, payload.len()));
+    if !blocks.pieces().iter().all(|piece| is_aligned(piece)) {
+        return vec![aligned_copy(payload)];
     }
-    vec![aligned_copy(payload)]
+    let mut pieces = blocks.into_pieces();
+    if !rest.is_empty() {
+        pieces.push(aligned_copy(&rest));
+    }
+    pieces
 }
 
 fn own_copy(payload: &Payload) -> Bytes {

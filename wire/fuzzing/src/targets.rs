@@ -190,7 +190,7 @@ pub fn mount_reply(input: &[u8]) {
 }
 
 /// [`RecordReader`]: however the stream is cut into chunks, and whether or not
-/// the shell fills the buffer itself, the records are those that a reader of the
+/// the rest of a record is received elsewhere, the records are those that a reader of the
 /// whole stream sees. The first byte seeds the cuts, the second is the limit.
 pub fn record_reader(input: &[u8]) {
     let &[seed, limit, ref stream @ ..] = input else {
@@ -205,11 +205,12 @@ pub fn record_reader(input: &[u8]) {
     while !rest.is_empty() {
         if dice.flag() {
             let missing_bytes = reader.missing_bytes();
-            if let Some(mut buffer) = reader.take_buffer() {
-                assert!(buffer.capacity() - buffer.len() >= missing_bytes);
-                let part = rest.split_to(dice.below(missing_bytes + 1).min(rest.len()));
-                buffer.extend_from_slice(&part);
-                seen.extend(reader.give_back(buffer, part.len()));
+            if missing_bytes <= rest.len()
+                && let Some(head) = reader.lend()
+            {
+                let record = Bytes::from([head, rest.split_to(missing_bytes)].concat());
+                reader.give_back(&record);
+                seen.push(record);
                 continue;
             }
         }

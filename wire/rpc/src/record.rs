@@ -39,11 +39,11 @@ pub enum RecordError {
 /// Feed every chunk that arrives to [`next_record`](Self::next_record) until it
 /// returns `None`, which says that the chunk is used up. A record that lies in
 /// one chunk and one fragment shares the chunk's memory. Any other is gathered
-/// in one buffer of its announced size, which the shell may fill directly: see
-/// [`take_buffer`](Self::take_buffer).
+/// as its bytes arrive; the rest of a large one can be received elsewhere, right
+/// behind its beginning: see [`lend`](Self::lend).
 ///
-/// It holds at most one record, of at most the limit, and allocates for a
-/// fragment only after its mark has passed the limit.
+/// It holds at most one record, of at most the limit, and takes memory only for
+/// what has arrived.
 #[derive(Debug)]
 pub struct RecordReader {
     length_bytes_max: usize,
@@ -53,7 +53,7 @@ pub struct RecordReader {
     is_last: bool,         // The current fragment ends the record.
     fragments_empty: u32,
     gathered: BytesMut, // Earlier parts of the current record.
-    is_lent: bool,      // `gathered` is with the shell.
+    lent_bytes: usize,  // Length of the record that is completed elsewhere.
 }
 
 impl Default for RecordReader {
@@ -76,7 +76,7 @@ impl RecordReader {
             is_last: false,
             fragments_empty: 0,
             gathered: BytesMut::new(),
-            is_lent: false,
+            lent_bytes: 0,
         }
     }
 
@@ -87,9 +87,9 @@ impl RecordReader {
     /// See [`RecordError`]. The reader cannot be used afterwards.
     ///
     /// # Panics
-    /// If its buffer was taken and not given back.
+    /// If a record is lent.
     pub fn next_record(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, RecordError> {
-        assert!(!self.is_lent, "reading while the buffer is lent");
+        assert!(self.lent_bytes == 0, "reading while a record is lent");
         loop {
             if self.mark_bytes < MARK_BYTES {
                 if !self.fill_mark(chunk) {
@@ -100,7 +100,7 @@ impl RecordReader {
             let part = chunk.split_to(self.fragment_bytes.min(chunk.len()));
             self.fragment_bytes -= part.len();
             if self.fragment_bytes > 0 {
-                self.gather(&part);
+                self.gathered.extend_from_slice(&part);
                 return Ok(None);
             }
             if let Some(record) = self.end_fragment(part) {
@@ -126,42 +126,41 @@ impl RecordReader {
         self.mark_bytes == 0
             && self.fragments_empty == 0
             && self.gathered.is_empty()
-            && !self.is_lent
+            && self.lent_bytes == 0
     }
 
-    /// Hands out the buffer of the current record, so that the rest of a big
-    /// WRITE is received right behind its beginning. `None` unless a fragment
-    /// has begun and is not complete.
+    /// What has arrived of the current record, if only the rest of its last
+    /// fragment is missing: [`missing_bytes`](Self::missing_bytes).
+    #[must_use]
+    pub fn beginning(&self) -> Option<&[u8]> {
+        let is_open = self.mark_bytes == MARK_BYTES && self.is_last && self.fragment_bytes > 0;
+        (is_open && self.lent_bytes == 0).then_some(&self.gathered)
+    }
+
+    /// Hands out the [`beginning`](Self::beginning), so that the missing bytes
+    /// are received right behind it, wherever that is.
     ///
-    /// Append at most [`missing_bytes`](Self::missing_bytes), for which there is
-    /// room without reallocation, and [`give_back`](Self::give_back) the buffer.
-    pub fn take_buffer(&mut self) -> Option<BytesMut> {
-        if self.mark_bytes < MARK_BYTES || self.fragment_bytes == 0 || self.is_lent {
-            return None;
-        }
-        self.gathered.reserve(self.fragment_bytes);
-        self.is_lent = true;
-        Some(std::mem::take(&mut self.gathered))
+    /// The next bytes of the stream belong there, and nothing is read here until
+    /// the whole record has been [given back](Self::give_back).
+    pub fn lend(&mut self) -> Option<Bytes> {
+        let lent_bytes = self.beginning()?.len() + self.fragment_bytes;
+        self.lent_bytes = lent_bytes;
+        Some(std::mem::take(&mut self.gathered).freeze())
     }
 
-    /// Takes the buffer back, of which the last `appended_bytes` are new from
-    /// the stream, and returns the record if that completes it.
+    /// The record that was lent is complete: the next one may follow.
     ///
     /// # Panics
-    /// If no buffer was taken, or more was appended than was missing.
-    pub fn give_back(&mut self, buffer: BytesMut, appended_bytes: usize) -> Option<Bytes> {
-        assert!(self.is_lent, "giving back what was not taken");
+    /// If none was lent, or `record` has another length.
+    pub fn give_back(&mut self, record: &Bytes) {
         assert!(
-            appended_bytes <= self.fragment_bytes.min(buffer.len()),
-            "appended more than was missing"
+            self.lent_bytes > 0 && record.len() == self.lent_bytes,
+            "not the record that was lent"
         );
-        self.is_lent = false;
-        self.gathered = buffer;
-        self.fragment_bytes -= appended_bytes;
-        if self.fragment_bytes > 0 {
-            return None;
-        }
-        self.end_fragment(Bytes::new())
+        self.lent_bytes = 0;
+        self.mark_bytes = 0;
+        self.fragment_bytes = 0;
+        self.fragments_empty = 0;
     }
 
     /// Whether the mark is complete.
@@ -193,12 +192,6 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Keeps a part of a fragment, in memory for all of it.
-    fn gather(&mut self, part: &[u8]) {
-        self.gathered.reserve(part.len() + self.fragment_bytes);
-        self.gathered.extend_from_slice(part);
-    }
-
     /// The current fragment is complete with `part`, and perhaps the record.
     fn end_fragment(&mut self, part: Bytes) -> Option<Bytes> {
         self.mark_bytes = 0;
@@ -206,7 +199,7 @@ impl RecordReader {
             self.fragments_empty = 0;
             return Some(part);
         }
-        self.gather(&part);
+        self.gathered.extend_from_slice(&part);
         if !self.is_last {
             return None;
         }

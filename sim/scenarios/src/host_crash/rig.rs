@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crossdock_disk::{Disk, DiskRequest};
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, NodeSettings};
 use crossdock_members::{Embedded, State};
-use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
+use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 use crossdock_rpc::RecordReader;
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
@@ -63,6 +63,7 @@ struct Wire {
     to_server: VecDeque<(Time, Bytes)>,
     to_client: VecDeque<(Time, Bytes)>,
     reader: RecordReader,
+    filling: Option<Filler>,
 }
 
 /// How far a step got.
@@ -179,6 +180,7 @@ impl Rig {
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
             reader: RecordReader::default(),
+            filling: None,
         };
         self.wires.insert(connection, wire);
         let from = wire::address(client, connection.0);
@@ -315,7 +317,7 @@ impl Rig {
             Source::ToServer(name) => {
                 let wire = self.wires.get_mut(&name);
                 if let Some((_, bytes)) = wire.and_then(|wire| wire.to_server.pop_front()) {
-                    self.give(HostInput::Door(NfsInput::Received(name, bytes)));
+                    self.receive(name, bytes);
                 }
             }
             Source::ToClient(name) => self.take_reply(name),
@@ -324,6 +326,23 @@ impl Rig {
                 self.give(HostInput::Timeout);
             }
             Source::Wake => {}
+        }
+    }
+
+    fn receive(&mut self, name: ConnId, mut bytes: Bytes) {
+        let wire = self.wires.get_mut(&name);
+        if let Some(filler) = wire.and_then(|wire| wire.filling.take()) {
+            match filler.take(&mut bytes) {
+                Ok(record) => self.give(HostInput::Door(NfsInput::Filled(name, record))),
+                Err(filler) => {
+                    if let Some(wire) = self.wires.get_mut(&name) {
+                        wire.filling = Some(filler);
+                    }
+                }
+            }
+        }
+        if !bytes.is_empty() {
+            self.give(HostInput::Door(NfsInput::Received(name, bytes)));
         }
     }
 
@@ -446,6 +465,11 @@ impl Rig {
                 if let Some(wire) = self.wires.get_mut(&name) {
                     let due = wire.to_client.back().map_or(due, |last| last.0.max(due));
                     wire.to_client.push_back((due, pieces.concat().into()));
+                }
+            }
+            NfsEffect::Fill(name, fill) => {
+                if let Some(wire) = self.wires.get_mut(&name) {
+                    wire.filling = Some(fill.into());
                 }
             }
             NfsEffect::Close(name) | NfsEffect::Abort(name) => {
