@@ -32,6 +32,7 @@ const GUEST_PACKAGE: &str = "user-mode-linux";
 
 /// Tools that cargo installs: crate and version.
 const FSX: (&str, &str) = ("fsx", "0.3.2");
+const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 
@@ -43,11 +44,12 @@ pub(crate) fn for_suites(paths: &Paths, with_peer: bool) -> Result<()> {
     }
     debian(&packages)?;
     guest::prepare(paths, &guest_package()?)?;
-    let fsx = cargo_tool(FSX)?;
     // The guest sees the target folder, but not the home folder.
     let copy = paths.tools().join("bin");
     fs::create_dir_all(&copy)?;
-    fs::copy(fsx, copy.join("fsx"))?;
+    for tool in [FSX, PJDFSTEST] {
+        fs::copy(cargo_tool(tool)?, copy.join(tool.0))?;
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::Stage;
+use super::pjdfstest::{Run, Table};
 use crate::process::{output, run};
 use crate::rig::guest::{self, Job};
 use crate::rig::network::{HOST, Network};
@@ -50,6 +51,20 @@ pub(super) fn close_to_open(stage: &Stage<'_>) -> Result<()> {
 
 pub(super) fn sqlite(stage: &Stage<'_>) -> Result<()> {
     script(stage, "sqlite.sh", Vec::new())
+}
+
+/// POSIX's name and attribute calls, judged by the table beside the script.
+pub(super) fn pjdfstest(stage: &Stage<'_>) -> Result<()> {
+    let table = stage.paths.root.join("tests/kernel/pjdfstest.table");
+    let table = Table::parse(&fs::read_to_string(table)?)?;
+    let mut said = Run::default();
+    let ended = script_with(stage, "pjdfstest.sh", Vec::new(), |line, _server| {
+        said.read(line)
+    });
+    println!("{}", said.summary(&table));
+    // A guest that did not come so far says more than what is missing then.
+    ended?;
+    said.judge(&table)
 }
 
 pub(super) fn restart(stage: &Stage<'_>) -> Result<()> {

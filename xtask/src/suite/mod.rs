@@ -5,6 +5,7 @@ mod cli;
 mod crash;
 mod kernel;
 mod libnfs;
+pub(crate) mod pjdfstest;
 
 use std::fs;
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 12] = [
+pub(crate) const SUITES: [Suite; 13] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
@@ -47,6 +48,7 @@ pub(crate) const SUITES: [Suite; 12] = [
         kernel::close_to_open,
     ),
     suite("kernel-sqlite", When::Quick, 180, kernel::sqlite),
+    suite("kernel-pjdfstest", When::Quick, 300, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
     suite("kernel-fsx-long", When::Full, 1800, kernel::fsx_long),
