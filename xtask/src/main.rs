@@ -11,6 +11,7 @@ mod policy;
 mod process;
 mod report;
 mod rig;
+mod semantics;
 mod suite;
 mod test;
 

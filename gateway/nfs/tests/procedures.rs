@@ -592,10 +592,25 @@ fn failures_are_mapped() {
     let cases = [
         (SiteError::NotOwner, Status::Perm),
         (SiteError::NotFound, Status::NoEnt),
+        (SiteError::Io, Status::Io),
         (SiteError::AccessDenied, Status::Acces),
+        (SiteError::Exists, Status::Exist),
+        (SiteError::CrossDevice, Status::XDev),
+        (SiteError::NotDirectory, Status::NotDir),
+        (SiteError::IsDirectory, Status::IsDir),
+        (SiteError::Invalid, Status::Inval),
+        (SiteError::FileTooBig, Status::FBig),
+        (SiteError::NoSpace, Status::NoSpc),
+        (SiteError::TooManyLinks, Status::MLink),
+        (SiteError::NameTooLong, Status::NameTooLong),
+        (SiteError::NotEmpty, Status::NotEmpty),
+        (SiteError::Stale, Status::Stale),
+        (SiteError::BadCookie, Status::BadCookie),
+        (SiteError::NotSync, Status::NotSync),
+        (SiteError::BadType, Status::BadType),
         (SiteError::Busy, Status::Jukebox),
         (SiteError::Lost { current }, Status::Jukebox),
-        (SiteError::Io, Status::Io),
+        (SiteError::Moved, Status::Jukebox),
     ];
     let mut bench = bench();
     let root = handle(ROOT);

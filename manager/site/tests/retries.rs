@@ -1,0 +1,107 @@
+//! What a client may send again, or go on with, after the site has died.
+
+mod rig;
+
+use bytes::Bytes;
+use crossdock_names::FileRef;
+use crossdock_peer::{
+    AttributeChanges, CreateMode, SiteAnswer, SiteError, SiteOperation, Stability, TimeChange,
+};
+use crossdock_site::SiteLimits;
+
+use rig::{ROOT, Rig, file_of, once};
+
+fn exclusive(verifier: u8) -> SiteOperation {
+    SiteOperation::Create {
+        directory: ROOT,
+        name: Bytes::from_static(b"lock"),
+        mode: CreateMode::Exclusive([verifier; 8]),
+    }
+}
+
+fn page(rig: &mut Rig, cookie: u64) -> (Vec<Bytes>, u64, bool) {
+    let reply = rig.ask(SiteOperation::ReadDirectory {
+        directory: ROOT,
+        cookie,
+        entries_max: 4,
+        name_bytes_max: 1 << 16,
+        with_attributes: false,
+    });
+    match reply.outcome {
+        Ok(SiteAnswer::Directory { entries, end, .. }) => {
+            let last = entries.last().map_or(cookie, |entry| entry.cookie);
+            let names = entries.into_iter().map(|entry| entry.name).collect();
+            (names, last, end)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Goal: an exclusive create whose reply was lost finds its own file when it is
+/// sent again as a new request after a crash, until the client has set the
+/// file's times; another client's is refused all the time (RFC 1813 section 3.3.8).
+#[test]
+fn an_exclusive_create_finds_its_file_after_a_crash() {
+    let mut rig = Rig::new(SiteLimits::default());
+    rig.send(once(1, exclusive(7)));
+    rig.run();
+    rig.restart();
+    let again = rig.send(once(2, exclusive(7)));
+    let stranger = rig.send(once(3, exclusive(8)));
+    rig.run();
+    let file: FileRef = file_of(&rig.replies[&again]);
+    assert_eq!(rig.replies[&stranger].outcome, Err(SiteError::Exists));
+    assert_eq!(rig.lookup("lock"), Ok(file));
+
+    let set = rig.ask(SiteOperation::SetAttributes {
+        file,
+        changes: AttributeChanges {
+            mode: Some(0o600),
+            accessed: TimeChange::Now,
+            modified: TimeChange::Now,
+            ..AttributeChanges::default()
+        },
+        guard: None,
+    });
+    assert_eq!(set.outcome, Ok(SiteAnswer::Done));
+    rig.restart();
+    let late = rig.send(once(4, exclusive(7)));
+    rig.run();
+    assert_eq!(rig.replies[&late].outcome, Err(SiteError::Exists));
+}
+
+/// Goal: a listing goes on after a crash with the cookie that it had, and shows
+/// what is left once.
+#[test]
+fn a_cookie_is_good_after_a_crash() {
+    let mut rig = Rig::new(SiteLimits::default());
+    for number in 0..10 {
+        rig.create(&format!("f{number}"));
+    }
+    let (mut names, mut cookie, mut end) = page(&mut rig, 0);
+    while !end {
+        rig.restart();
+        let more;
+        (more, cookie, end) = page(&mut rig, cookie);
+        names.extend(more);
+    }
+    let expected: Vec<Bytes> = [".", ".."]
+        .into_iter()
+        .map(Bytes::from)
+        .chain((0..10).map(|number| Bytes::from(format!("f{number}"))))
+        .collect();
+    assert_eq!(names, expected);
+}
+
+/// Goal: a write that is sent again after a crash, as a new request, leaves the
+/// content that it left the first time.
+#[test]
+fn a_write_may_be_sent_again() {
+    let mut rig = Rig::new(SiteLimits::default());
+    let file = rig.create("f");
+    for _ in 0..3 {
+        rig.write(file, 2, b"content", Stability::Stable);
+        rig.restart();
+        assert_eq!(rig.read(file), b"\0\0content");
+    }
+}
