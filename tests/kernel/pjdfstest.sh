@@ -15,7 +15,8 @@ done
 
 # Everything that Linux has is switched on; what is skipped then is in the table.
 mkdir /tmp/elsewhere
-cat >/tmp/pjdfstest.toml <<'CONFIG'
+configure() {
+    cat >/tmp/pjdfstest.toml <<CONFIG
 [features]
 posix_fallocate = {}
 rename_ctime = {}
@@ -24,19 +25,32 @@ utimensat = {}
 secondary_fs = "/tmp/elsewhere"
 [settings]
 naptime = 0.01
-allow_remount = true
+allow_remount = $1
 [dummy_auth]
 entries = [["pjdfstest-a", "pjdfstest-a"], ["pjdfstest-b", "pjdfstest-b"]]
 CONFIG
+}
+pjdfstest() {
+    NO_COLOR=1 /run/target/tools/bin/pjdfstest -c /tmp/pjdfstest.toml -p /mnt/nfs "$@" >/tmp/said 2>&1 || true
+}
 
-step "pjdfstest"
-cd /mnt/nfs
-NO_COLOR=1 /run/target/tools/bin/pjdfstest -c /tmp/pjdfstest.toml -p /mnt/nfs >/tmp/said 2>&1 || true
+step "what needs a read-only mount"
+# A run of its own: some of the others leave files open, and a mount on which
+# something is open for writing cannot be made read-only.
+configure true
+pjdfstest erofs
 cat /tmp/said
-cd /
+
+step "everything else"
+configure false
+pjdfstest
+grep -v '::erofs_.* skipped$' /tmp/said
+
 for file in passwd group; do
     umount "/etc/$file"
 done
 remount /mnt/nfs
-same "$(ls -A /mnt/nfs)" "" "what is left"
+# It cannot remove folders while it holds open what it has removed from them.
+same "$(find /mnt/nfs -mindepth 1 ! -type d)" "" "what is left"
+find /mnt/nfs -mindepth 1 -delete
 umount /mnt/nfs

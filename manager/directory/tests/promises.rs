@@ -6,11 +6,13 @@ mod tree;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use crossdock_directory::{Answer, Directory};
+use crossdock_directory::{Answer, Directory, Wanted};
 use crossdock_limits::PATH_BYTES_MAX;
 use crossdock_names::{FileRef, SiteId};
-use crossdock_peer::{AttributeChanges, Attributes, Caller, DirectoryEntry, SiteError};
-use crossdock_peer::{SiteOperation, TimeChange};
+use crossdock_peer::{
+    AttributeChanges, Attributes, Caller, CreateMode, DirectoryEntry, SiteError, SiteOperation,
+    TimeChange,
+};
 use crossdock_types::WallTime;
 
 use tree::{
@@ -95,7 +97,10 @@ fn a_listing_under_change_shows_what_stays_once() {
         );
     }
     let made = ["stays", "goes", "moves", "moved"];
-    for name in seen.keys().filter(|name| !matches!(&name[..], b"." | b"..")) {
+    for name in seen
+        .keys()
+        .filter(|name| !matches!(&name[..], b"." | b".."))
+    {
         let begins = |text: &&str| name.starts_with(text.as_bytes());
         assert!(made.iter().any(begins), "{name:?} was never there");
     }
@@ -126,7 +131,10 @@ fn a_large_directory_lists_each_name_once() {
     listed.dedup();
     assert_eq!(listed.len(), NAMES + 2, "a name came twice");
     for number in (0..NAMES).step_by(997) {
-        assert!(tree.run(&root(), lookup(ROOT, &format!("{number:06}"))).is_ok());
+        assert!(
+            tree.run(&root(), lookup(ROOT, &format!("{number:06}")))
+                .is_ok()
+        );
     }
 }
 
@@ -183,22 +191,54 @@ fn a_refused_operation_changes_nothing() {
         ..mode(0o777)
     };
     for (caller, operation, error) in [
-        (&other, create(closed, "new", 0o644), SiteError::AccessDenied),
+        (
+            &other,
+            create(closed, "new", 0o644),
+            SiteError::AccessDenied,
+        ),
         (&other, remove(closed, "f"), SiteError::AccessDenied),
         (&other, link(file, closed, "h"), SiteError::AccessDenied),
         (&other, set(file, both), SiteError::AccessDenied),
         (&other, set(file, mode(0o777)), SiteError::NotOwner),
         (&owner, create(closed, "f", 0o644), SiteError::Exists),
-        (&owner, make_directory(closed, "f", 0o755), SiteError::Exists),
+        (
+            &owner,
+            make_directory(closed, "f", 0o755),
+            SiteError::Exists,
+        ),
         (&owner, link(file, closed, "g"), SiteError::Exists),
         (&owner, remove(closed, "d"), SiteError::IsDirectory),
         (&owner, remove(closed, "none"), SiteError::NotFound),
-        (&owner, remove_directory(closed, "f"), SiteError::NotDirectory),
-        (&owner, remove_directory(ROOT, "closed"), SiteError::NotEmpty),
-        (&owner, rename(closed, "f", closed, "d"), SiteError::IsDirectory),
-        (&owner, rename(closed, "d", closed, "f"), SiteError::NotDirectory),
-        (&owner, rename(closed, "none", closed, "f"), SiteError::NotFound),
-        (&owner, create(file, "below", 0o644), SiteError::NotDirectory),
+        (
+            &owner,
+            remove_directory(closed, "f"),
+            SiteError::NotDirectory,
+        ),
+        (
+            &owner,
+            remove_directory(ROOT, "closed"),
+            SiteError::NotEmpty,
+        ),
+        (
+            &owner,
+            rename(closed, "f", closed, "d"),
+            SiteError::IsDirectory,
+        ),
+        (
+            &owner,
+            rename(closed, "d", closed, "f"),
+            SiteError::NotDirectory,
+        ),
+        (
+            &owner,
+            rename(closed, "none", closed, "f"),
+            SiteError::NotFound,
+        ),
+        (
+            &owner,
+            create(file, "below", 0o644),
+            SiteError::NotDirectory,
+        ),
     ] {
         let what = format!("{operation:?}");
         assert_eq!(tree.run(caller, operation), Err(error), "{what}");
@@ -277,6 +317,33 @@ fn content_moves_its_times() {
     assert_eq!(read.read(later(DAY_NANOS)), None);
     let next_day = read.read(later(DAY_NANOS + 2)).expect("a day is over");
     assert_eq!(next_day.accessed, later(DAY_NANOS + 2));
+}
+
+/// Goal: an exclusive create cannot say a mode, so the file is closed to others
+/// until it has one, and open to its maker (RFC 1813 section 3.3.8).
+#[test]
+fn an_exclusive_file_is_its_makers_until_it_has_a_mode() {
+    let mut tree = Tree::new();
+    let (maker, other) = (user(1, 10, &[]), user(2, 10, &[]));
+    let exclusive = SiteOperation::Create {
+        directory: ROOT,
+        name: name("f"),
+        mode: CreateMode::Exclusive([9; 8]),
+    };
+    let file = tree.run_for_file(&maker, exclusive);
+    let attributes = tree.attributes(file);
+    assert_eq!(
+        (attributes.mode, attributes.uid, attributes.gid),
+        (0, 1, 10)
+    );
+    let cell = tree.directory.cell(file).expect("there").clone();
+    for wanted in [Wanted::Read, Wanted::Write] {
+        assert_eq!(cell.check_io(&maker, wanted), Ok(()));
+        assert_eq!(cell.check_io(&other, wanted), Err(SiteError::AccessDenied));
+    }
+    assert!(tree.run(&maker, set(file, mode(0o644))).is_ok());
+    let cell = tree.directory.cell(file).expect("there");
+    assert_eq!(cell.check_io(&other, Wanted::Read), Ok(()));
 }
 
 /// Goal: times that are set are kept to the nanosecond, and with them ctime moves.
