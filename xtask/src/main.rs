@@ -30,7 +30,7 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
     --full                      with the slow suites; writes bench/results/full-test.txt
     --fresh                     runs the README's two commands in a bare Debian tree instead
     --server crossdock|ganesha  which server the suites test (a peer shows faults of the rigs)
-cargo xtask policy              checks the licences and sources of all dependencies
+cargo xtask policy              checks licences and sources of dependencies, and that promises have tests
 cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, store);
                                 writes bench/results/NAME.json and docs/benchmarks.md
     --full                      long runs

@@ -154,6 +154,38 @@ fn two_names_of_one_file_both_stay() {
     }
 }
 
+/// Goal: a name is its bytes: neither case nor any form of a letter is taken for
+/// another, and a name that no text has is a name.
+#[test]
+fn names_are_bytes() {
+    let mut tree = Tree::new();
+    let names: [&[u8]; 7] = [
+        b"a",
+        b"A",
+        "\u{e9}".as_bytes(),
+        "e\u{301}".as_bytes(),
+        b"\xff",
+        b" ",
+        b"...",
+    ];
+    let mut files = Vec::new();
+    for bytes in names {
+        let operation = SiteOperation::Create {
+            directory: ROOT,
+            name: Bytes::from_static(bytes),
+            mode: CreateMode::Guarded(mode(0o644)),
+        };
+        files.push(tree.run_for_file(&root(), operation));
+    }
+    for (bytes, file) in names.into_iter().zip(files) {
+        let operation = SiteOperation::Lookup {
+            directory: ROOT,
+            name: Bytes::from_static(bytes),
+        };
+        assert_eq!(tree.run(&root(), operation), Ok(Answer::Found(file)));
+    }
+}
+
 /// Goal: the text of a link is 1 to 4,095 bytes, any but NUL.
 #[test]
 fn link_texts_have_a_limit() {

@@ -107,6 +107,9 @@ mod tests {
     /// Goal: number and age are bounded, and the oldest goes first.
     #[test]
     fn old_replies_are_forgotten() {
+        let limits = crate::SiteLimits::default();
+        assert_eq!(limits.duplicates_max, 65_536);
+        assert_eq!(limits.duplicate_age, Duration::from_secs(600));
         let mut duplicates = Duplicates::new(3, Duration::from_secs(100));
         for number in 0..5 {
             remember(&mut duplicates, number, number.into());

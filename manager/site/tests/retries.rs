@@ -1,4 +1,5 @@
-//! What a client may send again, or go on with, after the site has died.
+//! What a client may send again, or go on with, after the site has died, and
+//! what it is told of the state around its request.
 
 mod rig;
 
@@ -9,7 +10,7 @@ use crossdock_peer::{
 };
 use crossdock_site::SiteLimits;
 
-use rig::{ROOT, Rig, file_of, once};
+use rig::{ROOT, Rig, create, file_of, once, plain};
 
 fn exclusive(verifier: u8) -> SiteOperation {
     SiteOperation::Create {
@@ -28,7 +29,12 @@ fn page(rig: &mut Rig, cookie: u64) -> (Vec<Bytes>, u64, bool) {
         with_attributes: false,
     });
     match reply.outcome {
-        Ok(SiteAnswer::Directory { entries, end, .. }) => {
+        Ok(SiteAnswer::Directory {
+            entries,
+            end,
+            verifier,
+        }) => {
+            assert_eq!(verifier, [0; 8], "cookies never become invalid");
             let last = entries.last().map_or(cookie, |entry| entry.cookie);
             let names = entries.into_iter().map(|entry| entry.name).collect();
             (names, last, end)
@@ -104,4 +110,71 @@ fn a_write_may_be_sent_again() {
         rig.restart();
         assert_eq!(rig.read(file), b"\0\0content");
     }
+}
+
+/// Goal: a rename over a name never leaves it free, and loses neither file
+/// before the other has it: not to who looks meanwhile, and not if the manager
+/// dies after any message.
+#[test]
+fn a_rename_over_a_name_never_leaves_it_free() {
+    for deaths in 0..20 {
+        let mut rig = Rig::new(SiteLimits::default());
+        let (new, old) = (rig.create("new"), rig.create("kept"));
+        let look = || {
+            plain(SiteOperation::Lookup {
+                directory: ROOT,
+                name: Bytes::from_static(b"kept"),
+            })
+        };
+        let mut looks = vec![rig.send(look())];
+        let renamed = rig.send(once(
+            1,
+            SiteOperation::Rename {
+                from_directory: ROOT,
+                from_name: Bytes::from_static(b"new"),
+                to_directory: ROOT,
+                to_name: Bytes::from_static(b"kept"),
+            },
+        ));
+        looks.push(rig.send(look()));
+        for _ in 0..deaths {
+            rig.step();
+            looks.push(rig.send(look()));
+        }
+        let seen = looks.iter().filter_map(|id| rig.replies.get(id));
+        for reply in seen {
+            let file = file_of(reply);
+            assert!(file == new || file == old, "after {deaths} messages");
+        }
+        let is_answered = rig.replies.contains_key(&renamed);
+        rig.restart();
+        let (at_new, at_kept) = (rig.lookup("new"), rig.lookup("kept"));
+        let before = (Ok(new), Ok(old));
+        let after = (Err(SiteError::NotFound), Ok(new));
+        assert!(
+            (at_new, at_kept) == after || !is_answered && (at_new, at_kept) == before,
+            "after {deaths} messages: {at_new:?}, {at_kept:?}"
+        );
+    }
+}
+
+/// Goal: a reply has the attributes of what it changed from before and after it,
+/// and a refusal those of what it did not change (RFC 1813 section 2.6, wcc_data).
+#[test]
+fn replies_have_the_attributes_of_before_and_after() {
+    let mut rig = Rig::new(SiteLimits::default());
+    let before = rig.attributes(ROOT);
+    let made = rig.ask(create("f"));
+    let after = rig.attributes(ROOT);
+    assert!(after.changed > before.changed);
+    let seen = made.subject.before.expect("it was known");
+    assert_eq!(
+        (seen.size_bytes, seen.modified, seen.changed),
+        (before.size_bytes, before.modified, before.changed)
+    );
+    assert_eq!(made.subject.after, Some(after.clone()));
+
+    let refused = rig.ask(create("f"));
+    assert_eq!(refused.outcome, Err(SiteError::Exists));
+    assert_eq!(refused.subject.after, Some(after));
 }

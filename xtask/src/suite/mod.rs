@@ -48,7 +48,7 @@ pub(crate) const SUITES: [Suite; 13] = [
         kernel::close_to_open,
     ),
     suite("kernel-sqlite", When::Quick, 180, kernel::sqlite),
-    suite("kernel-pjdfstest", When::Quick, 300, kernel::pjdfstest),
+    suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
     suite("kernel-fsx-long", When::Full, 1800, kernel::fsx_long),
