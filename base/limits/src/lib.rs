@@ -60,3 +60,13 @@ pub const DISK_DEPTH_MAX: usize = 32;
 
 /// Requests that wait for one disk before reads for clients are refused.
 pub const DISK_QUEUE_REQUESTS_MAX: usize = 1024;
+
+/// Exports of a volume: every call looks through them, and all of them lie in
+/// one record of the registry.
+pub const EXPORTS_MAX: usize = 128;
+
+/// Networks that one export lets in.
+pub const EXPORT_NETWORKS_MAX: usize = 64;
+
+/// Longest path of an export, in bytes.
+pub const EXPORT_PATH_BYTES_MAX: usize = 1024;

@@ -5,11 +5,15 @@
 //! it can be answered out of order and cancelled, and its deadline.
 
 mod call;
+mod export;
+mod network;
 mod node;
 mod site;
 mod squash;
 
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
+pub use export::ExportRules;
+pub use network::{Network, NetworkError};
 pub use node::{
     NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, ReadVersion,
 };
@@ -18,4 +22,4 @@ pub use site::{
     DuplicateKey, FileKind, FileLayout, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,
     SiteRequest, SpaceUsage, TimeChange, WeakCache,
 };
-pub use squash::Squash;
+pub use squash::{NOBODY, Squash};

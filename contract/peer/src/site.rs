@@ -242,7 +242,7 @@ pub struct SiteRequest {
 }
 
 /// What can be asked of a site. Names are any bytes but `/` and NUL, 1 to 255;
-/// `.` and `..` are names of LOOKUP only. The site checks POSIX permissions.
+/// `.` is a name of LOOKUP only, and `..` is [`Self::LookupParent`]. The site checks POSIX permissions.
 #[derive(Clone, Debug)]
 pub enum SiteOperation {
     /// Attributes of a file.
@@ -263,8 +263,16 @@ pub enum SiteOperation {
     Lookup {
         /// The directory.
         directory: FileRef,
-        /// The name; `.` and `..` work.
+        /// The name; `.` works.
         name: Bytes,
+    },
+    /// Finds a directory's parent, within a tree: the parent is the tree's root
+    /// or lies below it, or it is [`SiteError::AccessDenied`].
+    LookupParent {
+        /// The directory.
+        directory: FileRef,
+        /// The tree's root; the volume's root bounds nothing.
+        within: FileRef,
     },
     /// Which of the ACCESS3 bits the caller has.
     Access {
@@ -442,6 +450,7 @@ impl SiteOperation {
             | Self::Open { file, .. }
             | Self::PushAttributes { file, .. } => file,
             Self::Lookup { directory, .. }
+            | Self::LookupParent { directory, .. }
             | Self::Create { directory, .. }
             | Self::MakeDirectory { directory, .. }
             | Self::MakeSymlink { directory, .. }

@@ -1,15 +1,23 @@
-//! Which callers of an export become somebody else.
+//! Which callers of an export become somebody else: the one type for it, from the
+//! registry's records to the door.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Caller;
 
-/// Whose rights are replaced.
+/// User and group of who has none.
+pub const NOBODY: u32 = 65534;
+
+/// Whose rights are replaced. The first letters are large in registries of
+/// earlier versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Squash {
     /// Nobody's.
+    #[serde(alias = "None")]
     None,
     /// User and group 0 become these.
+    #[serde(alias = "Root")]
     Root {
         /// User.
         uid: u32,
@@ -17,6 +25,7 @@ pub enum Squash {
         gid: u32,
     },
     /// Everybody becomes these, without further groups.
+    #[serde(alias = "All")]
     All {
         /// User.
         uid: u32,
@@ -26,6 +35,20 @@ pub enum Squash {
 }
 
 impl Squash {
+    /// Who a caller without a credential is.
+    #[must_use]
+    pub fn anonymous(&self) -> Caller {
+        let (uid, gid) = match *self {
+            Self::None => (NOBODY, NOBODY),
+            Self::Root { uid, gid } | Self::All { uid, gid } => (uid, gid),
+        };
+        Caller {
+            uid,
+            gid,
+            groups: [].into(),
+        }
+    }
+
     /// The caller who says that he is this.
     #[must_use]
     pub fn caller(&self, uid: u32, gid: u32, groups: &[u32]) -> Caller {
@@ -69,5 +92,14 @@ mod tests {
         let all = Squash::All { uid, gid }.caller(1, 5, &[0, 7]);
         assert_eq!((all.uid, all.gid, &all.groups[..]), (uid, gid, &[][..]));
         assert_eq!(Squash::None.caller(0, 0, &[]), Caller::root());
+    }
+
+    /// Goal: who says nothing of himself is the export's anonymous user.
+    #[test]
+    fn callers_without_credentials_are_anonymous() {
+        let of = |squash: Squash| (squash.anonymous().uid, squash.anonymous().gid);
+        assert_eq!(of(Squash::None), (NOBODY, NOBODY));
+        assert_eq!(of(Squash::Root { uid: 7, gid: 8 }), (7, 8));
+        assert_eq!(of(Squash::All { uid: 7, gid: 8 }), (7, 8));
     }
 }

@@ -16,7 +16,7 @@ const SCRUB_INTERVAL: Duration = Duration::from_millis(200);
 
 /// `crossdock status`.
 pub(crate) fn status(remote: &Remote) -> anyhow::Result<()> {
-    let value = call(remote, "GET", "/v1/status")?;
+    let value = call(remote, Method::Get, "/v1/status")?;
     if remote.json {
         return format::print_json(&value);
     }
@@ -76,7 +76,11 @@ fn describe(status: &Status) -> String {
 
 /// `crossdock node stop|start N`.
 pub(crate) fn node(remote: &Remote, number: u32, verb: &str) -> anyhow::Result<()> {
-    let value = call(remote, "POST", &format!("/v1/nodes/{number}/{verb}"))?;
+    let value = call(
+        remote,
+        Method::Post(None),
+        &format!("/v1/nodes/{number}/{verb}"),
+    )?;
     if remote.json {
         return format::print_json(&value);
     }
@@ -90,10 +94,10 @@ pub(crate) fn node(remote: &Remote, number: u32, verb: &str) -> anyhow::Result<(
     reason = "another process is asked: there is no event here to wait for"
 )]
 pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
-    call(remote, "POST", "/v1/scrub")?;
+    call(remote, Method::Post(None), "/v1/scrub")?;
     let mut terminal = Some(std::io::stderr()).filter(IsTerminal::is_terminal);
     let status = loop {
-        let status: ScrubStatus = serde_json::from_value(call(remote, "GET", "/v1/scrub")?)?;
+        let status: ScrubStatus = serde_json::from_value(call(remote, Method::Get, "/v1/scrub")?)?;
         if let Some(terminal) = &mut terminal {
             write!(
                 terminal,
@@ -129,17 +133,29 @@ pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
     })
 }
 
-fn call(remote: &Remote, method: &str, path: &str) -> anyhow::Result<Value> {
+/// What a request does.
+pub(crate) enum Method {
+    Get,
+    /// With a body, if it has one.
+    Post(Option<Value>),
+    Patch(Value),
+    Delete,
+}
+
+/// Asks the running system; what it refuses is an error.
+pub(crate) fn call(remote: &Remote, method: Method, path: &str) -> anyhow::Result<Value> {
     let url = format!("http://{}{path}", remote.admin);
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(Duration::from_secs(60)))
         .build()
         .into();
-    let sent = if method == "GET" {
-        agent.get(&url).call()
-    } else {
-        agent.post(&url).send_empty()
+    let sent = match method {
+        Method::Get => agent.get(&url).call(),
+        Method::Post(None) => agent.post(&url).send_empty(),
+        Method::Post(Some(body)) => agent.post(&url).send_json(body),
+        Method::Patch(body) => agent.patch(&url).send_json(body),
+        Method::Delete => agent.delete(&url).call(),
     };
     let mut response = sent.with_context(|| {
         format!(

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Flags, UsageError};
+use crate::exports::ExportCommand;
 use crate::{client, config, format, offline, up};
 
 #[derive(Parser)]
@@ -18,7 +19,8 @@ use crate::{client, config, format, offline, up};
     version,
     about = "One pool of storage nodes, used as files by unmodified NFS clients",
     after_help = "Examples:\n  crossdock up --data /srv/pool --nodes 4\n  \
-                  crossdock status --json\n  crossdock node stop 2"
+                  crossdock status --json\n  crossdock node stop 2\n  \
+                  crossdock export add /home --allow 10.0.0.0/8"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -30,6 +32,7 @@ enum Command {
     /// Start everything in one process: nodes, manager, registry and doors.
     #[command(after_help = "Examples:\n  crossdock up\n  \
         crossdock up --data /srv/pool --nodes 8 --size 200G\n  \
+        crossdock up --nfs '10.0.0.1:2049,[fd00::1]:2049'    (for other machines: crossdock export add)\n  \
         crossdock up --nfs 127.0.0.1:0 --admin 127.0.0.1:0    (free ports, printed when ready)")]
     Up(Box<Flags>),
     /// Show nodes, doors and space of a running system.
@@ -46,6 +49,9 @@ enum Command {
     /// Take a node of a running system down, or bring it back.
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Say which clients may mount which directories of a running system.
+    #[command(subcommand)]
+    Export(ExportCommand),
 }
 
 #[derive(Subcommand)]
@@ -93,7 +99,7 @@ struct FsckArgs {
 /// How to reach a running system.
 #[derive(Args)]
 pub(crate) struct Remote {
-    /// Address of the admin API.
+    /// Address of the admin API, like 127.0.0.1:7070 or [::1]:7070.
     #[arg(long, default_value = "127.0.0.1:7070", env = "CROSSDOCK_ADMIN")]
     pub(crate) admin: SocketAddr,
     /// Print as JSON.
@@ -143,6 +149,7 @@ impl Command {
             Self::Config(ConfigCommand::Check { json, .. }) => *json,
             Self::Fsck(args) => args.json,
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
+            Self::Export(command) => command.prints_json(),
         }
     }
 
@@ -157,6 +164,7 @@ impl Command {
             Self::Node(NodeCommand::Start(args)) => {
                 client::node(&args.remote, args.number, "start")?
             }
+            Self::Export(command) => command.carry_out()?,
         }
         Ok(Verdict::Good)
     }

@@ -39,11 +39,11 @@ pub(crate) struct Flags {
     /// Requests that each disk works on at a time; more wait by priority [default: 32].
     #[arg(long, value_name = "N", env = "CROSSDOCK_DISK_DEPTH")]
     pub(crate) disk_depth: Option<usize>,
-    /// NFS and MOUNT door [default: 127.0.0.1:2049].
-    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_NFS")]
+    /// NFS and MOUNT door: an IPv4 and an IPv6 address at most [default: 127.0.0.1:2049].
+    #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_NFS")]
     pub(crate) nfs: Option<Door>,
-    /// Admin API [default: 127.0.0.1:7070].
-    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_ADMIN_DOOR")]
+    /// Admin API: an IPv4 and an IPv6 address at most [default: 127.0.0.1:7070].
+    #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_ADMIN_DOOR")]
     pub(crate) admin: Option<Door>,
     /// HTTP door: not built yet, only `off`.
     #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_HTTP")]
@@ -75,11 +75,13 @@ pub(crate) struct Flags {
 }
 
 /// Where a door listens, or that it does not.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum Door {
     Off,
-    At(SocketAddr),
+    /// At one address of each kind at most: what a client is answered through
+    /// follows from its own address.
+    At(Vec<SocketAddr>),
 }
 
 /// A number of bytes, written with or without K, M, G, T (powers of 1,024).
@@ -159,13 +161,13 @@ impl Flags {
             Some(path) => read(path)?,
             None => Self::default(),
         };
-        let both = |flag: Option<Door>, key: Option<Door>| flag.or(key);
+        let both = |flag: &Option<Door>, key: Option<Door>| flag.clone().or(key);
         for (name, door) in [
-            ("http", both(self.http, file.http)),
-            ("iscsi", both(self.iscsi, file.iscsi)),
-            ("ibp", both(self.ibp, file.ibp)),
-            ("lbone", both(self.lbone, file.lbone)),
-            ("portmap", both(self.portmap, file.portmap)),
+            ("http", both(&self.http, file.http)),
+            ("iscsi", both(&self.iscsi, file.iscsi)),
+            ("ibp", both(&self.ibp, file.ibp)),
+            ("lbone", both(&self.lbone, file.lbone)),
+            ("portmap", both(&self.portmap, file.portmap)),
         ] {
             if let Some(Door::At(_)) = door {
                 return Err(usage(format!(
@@ -192,8 +194,8 @@ impl Flags {
                 .disk_depth
                 .or(file.disk_depth)
                 .unwrap_or(DISK_DEPTH_MAX),
-            nfs: both(self.nfs, file.nfs).unwrap_or_else(|| loopback(2049)),
-            admin: both(self.admin, file.admin).unwrap_or_else(|| loopback(7070)),
+            nfs: both(&self.nfs, file.nfs).unwrap_or_else(|| loopback(2049)),
+            admin: both(&self.admin, file.admin).unwrap_or_else(|| loopback(7070)),
             io: self.io.or(file.io).unwrap_or(Io::Auto),
             log_format: self
                 .log_format
@@ -294,12 +296,12 @@ fn place_of(text: &str, byte: usize) -> (usize, usize) {
     )
 }
 
-fn usage(what: String) -> anyhow::Error {
+pub(crate) fn usage(what: String) -> anyhow::Error {
     anyhow::Error::new(UsageError { what, place: None })
 }
 
 fn loopback(port: u16) -> Door {
-    Door::At(SocketAddr::from(([127, 0, 0, 1], port)))
+    Door::At(vec![SocketAddr::from(([127, 0, 0, 1], port))])
 }
 
 impl std::str::FromStr for Door {
@@ -309,9 +311,23 @@ impl std::str::FromStr for Door {
         if text == "off" {
             return Ok(Self::Off);
         }
-        text.parse()
-            .map(Self::At)
-            .map_err(|_| format!("{text:?} is neither `off` nor an address like 127.0.0.1:2049"))
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for word in text.split(',') {
+            let address = word.trim().parse().map_err(|_| {
+                format!(
+                    "{text:?} is neither `off` nor an address like 127.0.0.1:2049 or [::1]:2049"
+                )
+            })?;
+            addresses.push(address);
+        }
+        if let [first, second, rest @ ..] = &addresses[..]
+            && (first.is_ipv6() == second.is_ipv6() || !rest.is_empty())
+        {
+            return Err(format!(
+                "{text:?} has more than one IPv4 and one IPv6 address; 0.0.0.0 and [::] stand for all of a kind"
+            ));
+        }
+        Ok(Self::At(addresses))
     }
 }
 
@@ -327,7 +343,10 @@ impl From<Door> for String {
     fn from(door: Door) -> Self {
         match door {
             Door::Off => "off".to_owned(),
-            Door::At(address) => address.to_string(),
+            Door::At(addresses) => {
+                let texts: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+                texts.join(",")
+            }
         }
     }
 }
@@ -419,5 +438,15 @@ mod tests {
         assert_eq!("512".parse(), Ok(Size(512)));
         assert!("12Q".parse::<Size>().is_err() && "".parse::<Size>().is_err());
         assert_eq!("off".parse(), Ok(Door::Off));
+        let both = "127.0.0.1:1, [::1]:2".parse::<Door>().expect("two kinds");
+        assert_eq!(String::from(both), "127.0.0.1:1,[::1]:2");
+        for wrong in [
+            "::1:2049",
+            "127.0.0.1:1,127.0.0.2:1",
+            "[::1]:1,[::2]:1",
+            "1.2.3.4:1,",
+        ] {
+            assert!(wrong.parse::<Door>().is_err(), "{wrong}");
+        }
     }
 }

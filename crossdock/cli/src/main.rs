@@ -5,6 +5,7 @@ mod client;
 mod commands;
 mod config;
 mod data;
+mod exports;
 mod format;
 mod leftover;
 mod offline;

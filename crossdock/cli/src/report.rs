@@ -1,9 +1,12 @@
 //! The host's figures as the admin API tells them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crossdock_admin::{Answer, DoorStatus, NodeStatus, Refusal, ScrubStatus, Status};
 use crossdock_host::{Host, NodeFigures, NodeState};
+use crossdock_members::ExportRecord;
+use crossdock_peer::Network;
 
 /// What the host itself does not know about where it runs.
 pub(crate) struct Surroundings {
@@ -23,6 +26,8 @@ pub(crate) fn status(
     connections: usize,
 ) -> Answer {
     let figures = host.status();
+    let mut warnings = warnings(surroundings, figures.site_replicas, &figures.nodes);
+    warnings.extend(export_warnings(host, surroundings));
     json(&Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ensemble: format!("{:016x}", figures.ensemble),
@@ -31,7 +36,7 @@ pub(crate) fn status(
         io: surroundings.io.to_owned(),
         replicas: figures.replicas,
         site_replicas: figures.site_replicas,
-        warnings: warnings(surroundings, figures.site_replicas, &figures.nodes),
+        warnings,
         doors: surroundings.doors.clone(),
         nodes: figures.nodes.iter().map(node).collect(),
         table_epoch: figures.table_epoch,
@@ -82,6 +87,67 @@ fn warnings(surroundings: &Surroundings, site_replicas: u32, nodes: &[NodeFigure
     warnings
 }
 
+/// Whether clients of other machines reach the NFS door.
+fn is_open(surroundings: &Surroundings) -> bool {
+    let nfs = surroundings.doors.iter().filter(|door| door.name == "nfs");
+    let mut addresses = nfs.filter_map(|door| door.address.parse::<SocketAddr>().ok());
+    addresses.any(|address| !address.ip().to_canonical().is_loopback())
+}
+
+/// What is risky about the exports as they are.
+pub(crate) fn export_warnings(host: &Host, surroundings: &Surroundings) -> Vec<String> {
+    let exports = host.exports().iter();
+    exports
+        .filter(|export| is_open(surroundings) && lets_everybody_in(export))
+        .map(everybody)
+        .collect()
+}
+
+/// What whoever makes or changes `export` should know.
+pub(crate) fn export_notes(
+    export: &ExportRecord,
+    all: &[ExportRecord],
+    surroundings: &Surroundings,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    let networks = &export.rules.networks;
+    if !is_open(surroundings) && networks.iter().any(Network::is_beyond_loopback) {
+        notes.push("no other machine reaches the NFS door: start crossdock up with --nfs and an address of this machine's network".to_owned());
+    }
+    if is_open(surroundings) && lets_everybody_in(export) {
+        notes.push(everybody(export));
+    }
+    let is_below = |inner: &str, outer: &str| {
+        let rest = inner.strip_prefix(outer.trim_end_matches('/'));
+        inner != outer && rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    for other in all {
+        if is_below(&export.path, &other.path) {
+            notes.push(format!(
+                "it lies inside the export {}, whose clients reach it through that one as well",
+                other.path
+            ));
+        } else if is_below(&other.path, &export.path) {
+            notes.push(format!(
+                "the export {} lies inside it: its clients reach that one's files as well",
+                other.path
+            ));
+        }
+    }
+    notes
+}
+
+fn lets_everybody_in(export: &ExportRecord) -> bool {
+    export.rules.networks.contains(&Network::EVERYBODY)
+}
+
+fn everybody(export: &ExportRecord) -> String {
+    format!(
+        "everybody who reaches the NFS door may use the export {0}; crossdock export set {0} --allow NETWORK narrows it",
+        export.path
+    )
+}
+
 fn node(figures: &NodeFigures) -> NodeStatus {
     NodeStatus {
         number: figures.number,
@@ -97,6 +163,6 @@ fn node(figures: &NodeFigures) -> NodeStatus {
     }
 }
 
-fn json(value: &impl serde::Serialize) -> Answer {
+pub(crate) fn json(value: &impl serde::Serialize) -> Answer {
     serde_json::to_value(value).map_err(|error| Refusal::Conflict(error.to_string()))
 }

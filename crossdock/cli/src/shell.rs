@@ -1,6 +1,8 @@
 //! The data thread: drives the host's machines with the event loop, the index
 //! threads and the orders of other threads. No policy.
 
+mod exports;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -10,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use crossdock_admin::{Answer, Command, Control, Refusal};
-use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, NodeSettings};
+use crossdock_host::{Boot, ExportTicket, Host, HostConfig, HostEffect, HostInput, NodeSettings};
 use crossdock_net::{
     ConnectionId, DiskId, Driver, Event, ListenerId, Receiver, Sender, SocketId, now,
 };
@@ -63,7 +65,7 @@ pub(crate) struct Shell {
     node_directories: Vec<std::path::PathBuf>,
     nodes: BTreeMap<u32, NodeShell>,
     disks: BTreeMap<DiskId, (u32, StoreDisk)>,
-    nfs: Option<(ListenerId, SocketId)>,
+    nfs: Vec<NfsSockets>,
     connections: BTreeMap<ConnId, ConnectionId>,
     names: BTreeMap<ConnectionId, ConnId>,
     /// Bytes of replies that the kernel has not taken yet, per connection.
@@ -77,9 +79,19 @@ pub(crate) struct Shell {
     stop_by: Option<Time>,
     is_quiet: bool,
     surroundings: Surroundings,
+    /// Who waits for an export to be added.
+    export_replies: BTreeMap<ExportTicket, oneshot::Sender<Answer>>,
     /// The CPUs of all threads but this one, once it has one of its own.
     other_cpus: Vec<usize>,
     failure: Option<String>,
+}
+
+/// Where the NFS door listens, once for each kind of address.
+pub(crate) struct NfsSockets {
+    pub(crate) listener: ListenerId,
+    pub(crate) datagrams: SocketId,
+    /// Which kind of address a client has that it serves.
+    pub(crate) is_ipv6: bool,
 }
 
 /// What a node has outside its machine. Its disks stay open while it is
@@ -101,7 +113,7 @@ impl Shell {
         settings: &Settings,
         directory: DataDirectory,
         driver: Driver,
-        nfs: Option<(ListenerId, SocketId)>,
+        nfs: Vec<NfsSockets>,
         orders: Receiver<Order>,
         surroundings: Surroundings,
     ) -> anyhow::Result<Self> {
@@ -138,6 +150,7 @@ impl Shell {
             stop_by: None,
             is_quiet: false,
             surroundings,
+            export_replies: BTreeMap::new(),
             other_cpus: Vec::new(),
             failure: None,
         };
@@ -316,9 +329,7 @@ impl Shell {
             match order {
                 Order::Stop => self.stop(),
                 Order::Admin(command, reply) => {
-                    let answer = self.admin(command);
-                    // The asker may have gone away meanwhile.
-                    let _ = reply.send(answer);
+                    self.take_command(command, reply);
                 }
             }
         }
@@ -357,6 +368,9 @@ impl Shell {
                     }
                     Err(reason) => self.failure = Some(self.describe_failure(number, &reason)),
                 },
+                HostEffect::ExportAdded { ticket, result } => {
+                    self.take_export_added(ticket, result);
+                }
                 HostEffect::Warning(what) => warn!("{what}"),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,
@@ -377,9 +391,10 @@ impl Shell {
                 }
             }
             NfsEffect::SendDatagram(to, pieces) => {
-                if let Some((_, socket)) = self.nfs {
+                let ours = self.nfs.iter().find(|nfs| nfs.is_ipv6 == to.is_ipv6());
+                if let Some(ours) = ours {
                     // A datagram that does not fit is lost, as on the wire.
-                    let _ = self.driver.send_datagram(socket, to, pieces);
+                    let _ = self.driver.send_datagram(ours.datagrams, to, pieces);
                 }
             }
             NfsEffect::Close(name) => self.on_connection(&name, Driver::close),
@@ -419,9 +434,9 @@ impl Shell {
         }
         info!("stopping: finishing what is in progress");
         self.stop_by = Some(now() + DRAIN_PATIENCE);
-        if let Some((listener, socket)) = self.nfs {
-            self.driver.close_listener(listener);
-            self.driver.close_datagram(socket);
+        for nfs in &self.nfs {
+            self.driver.close_listener(nfs.listener);
+            self.driver.close_datagram(nfs.datagrams);
         }
         for &connection in self.names.keys() {
             self.driver.pause_receive(connection);
@@ -429,40 +444,48 @@ impl Shell {
         self.host.drain(now(), wall_time());
     }
 
-    fn admin(&mut self, command: Command) -> Answer {
-        if self.stop_by.is_some() {
-            return Err(Refusal::Stopping);
-        }
-        match command {
+    fn take_command(&mut self, command: Command, reply: oneshot::Sender<Answer>) {
+        let answer = match command {
+            _ if self.stop_by.is_some() => Err(Refusal::Stopping),
+            Command::ExportAdd(addition) => return self.add_export(addition, reply),
+            Command::ExportList => self.list_exports(),
+            Command::ExportSet(id, change) => self.set_export(id, change),
+            Command::ExportRemove(id) => self.remove_export(id),
             Command::Status => {
                 let uptime = now().since(self.started);
                 report::status(&self.host, &self.surroundings, uptime, self.names.len())
             }
             Command::ScrubStatus => report::scrub(&self.host),
-            Command::ScrubStart => {
-                self.host
-                    .start_scrub(now(), wall_time())
-                    .map_err(Refusal::Conflict)?;
-                report::scrub(&self.host)
-            }
-            Command::NodeStop(number) => {
-                self.host
-                    .stop_node(now(), wall_time(), number)
-                    .map_err(Refusal::Conflict)?;
-                if let Some(node) = self.nodes.get_mut(&number) {
-                    node.index = None;
-                    info!(node = number, "node stopped");
-                }
-                Ok(serde_json::json!({"node": number, "state": "stopped"}))
-            }
-            Command::NodeStart(number) => {
-                self.host.can_start(number).map_err(Refusal::Conflict)?;
-                if let Some(node) = self.nodes.get_mut(&number) {
-                    node.starts = true;
-                }
-                Ok(serde_json::json!({"node": number, "state": "opening"}))
-            }
+            Command::ScrubStart => self.start_scrub(),
+            Command::NodeStop(number) => self.stop_node(number),
+            Command::NodeStart(number) => self.order_start(number),
+        };
+        // The asker may have gone away meanwhile.
+        let _ = reply.send(answer);
+    }
+
+    fn start_scrub(&mut self) -> Answer {
+        let started = self.host.start_scrub(now(), wall_time());
+        started.map_err(Refusal::Conflict)?;
+        report::scrub(&self.host)
+    }
+
+    fn stop_node(&mut self, number: u32) -> Answer {
+        let stopped = self.host.stop_node(now(), wall_time(), number);
+        stopped.map_err(Refusal::Conflict)?;
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.index = None;
+            info!(node = number, "node stopped");
         }
+        Ok(serde_json::json!({"node": number, "state": "stopped"}))
+    }
+
+    fn order_start(&mut self, number: u32) -> Answer {
+        self.host.can_start(number).map_err(Refusal::Conflict)?;
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.starts = true;
+        }
+        Ok(serde_json::json!({"node": number, "state": "opening"}))
     }
 
     /// Opens a node's files.

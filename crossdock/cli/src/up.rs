@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use crossdock_admin::DoorStatus;
+use crossdock_admin::{Control, DoorStatus};
 use crossdock_net::{Driver, KernelChoice, Options, Started};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -19,7 +19,7 @@ use crate::data;
 use crate::format;
 use crate::leftover::when_free;
 use crate::report::Surroundings;
-use crate::shell::{Order, RemoteControl, Shell};
+use crate::shell::{NfsSockets, Order, RemoteControl, Shell};
 
 /// Commands of other threads that wait for the data thread.
 const ORDERS_MAX: usize = 64;
@@ -49,28 +49,30 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         "io_uring"
     };
     let mut doors = Vec::new();
-    let mut nfs = None;
-    if let Door::At(address) = settings.nfs {
+    let mut nfs = Vec::new();
+    for &address in addresses(&settings.nfs) {
         let (listener, address) =
             when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
                 .map_err(|error| port_advice(error, "nfs", address))?;
-        let (socket, _) = when_free(PORT_PATIENCE, is_port_taken, || {
+        let (datagrams, _) = when_free(PORT_PATIENCE, is_port_taken, || {
             driver.bind_datagram(address)
         })
         .map_err(|error| port_advice(error, "nfs", address))?;
-        nfs = Some((listener, socket));
+        nfs.push(NfsSockets {
+            listener,
+            datagrams,
+            is_ipv6: address.is_ipv6(),
+        });
         doors.push(door("nfs", address));
     }
     let (orders, received) = crossdock_net::channel(ORDERS_MAX, driver.waker());
     let orders = Arc::new(orders);
-    let mut admin = None;
-    if let Door::At(address) = settings.admin {
-        let listener = std::net::TcpListener::bind(address).map_err(|source| {
-            let error = crossdock_net::NetError::Listen { address, source };
-            port_advice(error, "admin", address)
-        })?;
-        doors.push(door("admin", listener.local_addr()?));
-        admin = Some(listener);
+    let mut admin = Vec::new();
+    for &address in addresses(&settings.admin) {
+        let (listener, address) = crossdock_net::listener(address)
+            .map_err(|error| port_advice(error, "admin", address))?;
+        doors.push(door("admin", address));
+        admin.push(listener);
     }
     stop_on_signals(Arc::clone(&orders))?;
     let surroundings = Surroundings {
@@ -80,11 +82,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     };
     let mut shell = Shell::start(&settings, directory, driver, nfs, received, surroundings)?;
     shell.run_until_ready()?;
-    if let Some(listener) = admin {
-        crossdock_admin::serve(listener, Arc::new(RemoteControl::new(orders)))
+    let control = Arc::new(RemoteControl::new(orders));
+    for listener in admin {
+        crossdock_admin::serve(listener, Arc::clone(&control) as Arc<dyn Control>)
             .context("cannot start the admin API")?;
     }
     shell.pin();
+    shell.tell_exports();
     announce(&doors)?;
     info!(data = %settings.data.display(), io, "ready");
     shell.run()
@@ -98,6 +102,14 @@ fn announce(doors: &[DoorStatus]) -> anyhow::Result<()> {
         .map(|door| format!("{} {}\n", door.name, door.address))
         .collect();
     Ok(format::print(&format!("crossdock ready\n{lines}"))?)
+}
+
+/// Where a door is to listen.
+fn addresses(door: &Door) -> &[SocketAddr] {
+    match door {
+        Door::Off => &[],
+        Door::At(addresses) => addresses,
+    }
 }
 
 fn door(name: &str, address: SocketAddr) -> DoorStatus {

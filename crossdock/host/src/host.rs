@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crossdock_disk::DiskRequest;
-use crossdock_members::{Change, Embedded, OpenError};
+use crossdock_members::{Change, Embedded, ExportRecord, OpenError};
 use crossdock_names::{NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
 use crossdock_peer::{NodeError, NodeReply, WriterId};
@@ -15,6 +15,7 @@ use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
 use crate::equalize::Answer;
+use crate::exports::{ExportError, ExportTicket, Walk};
 use crate::message::Message;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
 use crate::replicas::Replicas;
@@ -76,6 +77,13 @@ pub enum HostEffect {
         /// What came of it.
         result: Result<(), String>,
     },
+    /// What came of [`Host::add_export`].
+    ExportAdded {
+        /// Of which.
+        ticket: ExportTicket,
+        /// What.
+        result: Result<ExportRecord, ExportError>,
+    },
     /// Something that an administrator should know.
     Warning(String),
     /// The host cannot go on, for this reason.
@@ -106,6 +114,9 @@ pub struct Host {
     pub(crate) is_drain_late: bool,
     pub(crate) requests: u64,
     pub(crate) tool_replies: VecDeque<NodeReply>,
+    /// Paths on their way to becoming exports.
+    pub(crate) walks: BTreeMap<ExportTicket, Walk>,
+    pub(crate) walks_total: u64,
     instance: u64,
 }
 
@@ -151,6 +162,8 @@ impl Host {
             is_drain_late: false,
             requests: 0,
             tool_replies: VecDeque::new(),
+            walks: BTreeMap::new(),
+            walks_total: 0,
             instance,
         })
     }
@@ -219,6 +232,7 @@ impl Host {
                 Message::Door(input) => self.run_door(now, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Tool(reply) => self.tool_replies.push_back(reply),
+                Message::Walk(reply) => self.take_walk(now, reply),
             }
         }
     }
@@ -301,6 +315,9 @@ impl Host {
                 RouterEffect::CancelNode(node, id) => {
                     let from = crossdock_server::Party::Router;
                     Some(Message::Node(node, NodeInput::Cancel { from, id }))
+                }
+                RouterEffect::Reply(routed) if Self::is_of_walk(routed.reply.id) => {
+                    Some(Message::Walk(routed.reply))
                 }
                 RouterEffect::Reply(routed) => Some(Message::Door(NfsInput::Reply(routed))),
             });

@@ -7,6 +7,7 @@
 //! simulation under its own clock.
 
 mod equalize;
+mod exports;
 mod host;
 mod message;
 mod nodes;
@@ -14,6 +15,7 @@ mod replicas;
 mod sites;
 mod watch;
 
+pub use exports::{ExportError, ExportTicket};
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use nodes::{Boot, NodeSettings, NodeState};
 pub use watch::{HostStatus, NodeFigures, ScrubProgress};

@@ -23,6 +23,8 @@ pub(crate) enum Message {
     Host(Answer),
     /// To the tool that asked a node.
     Tool(NodeReply),
+    /// To the walk to a directory that is to be exported.
+    Walk(SiteReply),
 }
 
 impl Message {

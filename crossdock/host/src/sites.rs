@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_members::{Change, ExportRecord, State};
-use crossdock_names::{Epoch, ExportId, FileId, FileRef, NodeId, SetId, SiteId};
-use crossdock_nfs::{DoorConfig, DoorLimits, Export};
+use crossdock_members::{Change, State};
+use crossdock_names::{Epoch, NodeId, SetId, SiteId};
+use crossdock_nfs::{DoorConfig, DoorLimits};
 use crossdock_peer::{SpaceUsage, WriterId};
 use crossdock_server::Party;
 use crossdock_site::{Site, SiteConfig, SiteEffect, SiteInput};
@@ -22,7 +22,7 @@ const ROOT_SITE: SiteId = SiteId(0);
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a client's call may take before the client is asked to try again.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Files that a byte of capacity lets hope for: df -i shows capacity / 4 KiB.
 const BYTES_PER_FILE: u64 = 4096;
@@ -161,26 +161,9 @@ impl Host {
 pub(crate) fn door_config(state: &State) -> DoorConfig {
     DoorConfig {
         volume: state.volume_id(),
-        exports: state.exports.iter().map(export).collect(),
+        exports: crate::exports::exports(state),
         keys: state.handle_keys(),
         patience: PATIENCE,
         limits: DoorLimits::default(),
     }
-}
-
-fn export(record: &ExportRecord) -> Export {
-    let root = FileRef {
-        id: FileId::new(ROOT_SITE, 1),
-        generation: 1,
-    };
-    let mut export = Export::local(ExportId(record.id), record.path.as_bytes(), root);
-    // What was written into the registry had been parsed before.
-    export.networks = record
-        .networks
-        .iter()
-        .filter_map(|text| text.parse().ok())
-        .collect();
-    export.read_only = record.read_only;
-    export.squash = record.squash;
-    export
 }

@@ -18,6 +18,7 @@ use crate::convert::View;
 use crate::identity::{CallerCache, Identity};
 use crate::message::{ConnId, DoorConfig, NfsEffect, NfsInput};
 use crate::mount::{Start, Walk, Walked};
+use crate::mounts::Mounts;
 use crate::request::{Expected, Reader, Request, is_once};
 
 /// Serves NFS and MOUNT to any number of clients.
@@ -44,6 +45,7 @@ pub struct NfsDoor {
     calls_total: u64,
     pub(crate) bytes: usize, // Of calls in progress and of replies not gone yet.
     datagram_callers: CallerCache,
+    mounts: Mounts,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) waiting: VecDeque<ConnId>, // Paused because the door is full.
@@ -60,6 +62,14 @@ impl Origin {
     const fn client(&self) -> SocketAddr {
         match self {
             Self::Stream(_, client) | Self::Datagram(client) => *client,
+        }
+    }
+
+    /// Bytes of a list of MOUNT.
+    const fn list_bytes_max(&self) -> usize {
+        match self {
+            Self::Stream(..) => NFS_TCP_IO_BYTES_MAX,
+            Self::Datagram(_) => NFS_UDP_IO_BYTES_MAX,
         }
     }
 
@@ -124,6 +134,7 @@ impl NfsDoor {
             calls_total: 0,
             bytes: 0,
             datagram_callers: CallerCache::default(),
+            mounts: Mounts::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -176,6 +187,10 @@ impl NfsDoor {
                 if self.has_room() {
                     let _ = self.serve(now, Origin::Datagram(client), &datagram);
                 }
+            }
+            NfsInput::Exports(exports) => {
+                self.mounts.keep_of(&exports);
+                self.config.exports = exports;
             }
             NfsInput::Reply(routed) => self.answered(now, routed),
             NfsInput::Timeout => self.end_stalled(now),
@@ -404,8 +419,10 @@ impl NfsDoor {
         if header.procedure == Procedure::Null.number() {
             return Served::Nfs(Reply::Null);
         }
+        // What is said about a handle depends on the handle: a client that is let
+        // in no more must see its mounts fail as files do.
         let client = origin.client();
-        if !self.config.exports.iter().any(|e| e.admits(client)) {
+        if !is_nfs && !self.config.exports.iter().any(|e| e.rules.admits(client)) {
             return denied(header.xid, AuthStatus::TooWeak);
         }
         let identity = match Identity::of(&header.credential) {
@@ -415,7 +432,7 @@ impl NfsDoor {
         if is_nfs {
             self.dispatch_nfs(origin, header, &identity, decoder, record)
         } else {
-            self.dispatch_mount(client, header, decoder)
+            self.dispatch_mount(origin, header, decoder)
         }
     }
 
@@ -457,7 +474,7 @@ impl NfsDoor {
         let callers = callers.unwrap_or(&mut self.datagram_callers);
         Served::Ask {
             request: SiteRequest {
-                caller: callers.caller(export, identity),
+                caller: callers.caller(&export.rules.squash, identity),
                 duplicate: is_once(procedure).then(|| duplicate_key(origin.client(), record)),
                 operation,
             },
@@ -468,8 +485,8 @@ impl NfsDoor {
     }
 
     fn dispatch_mount(
-        &self,
-        client: SocketAddr,
+        &mut self,
+        origin: &Origin,
         header: &CallHeader<'_>,
         mut decoder: Decoder<'_>,
     ) -> Served {
@@ -480,7 +497,9 @@ impl NfsDoor {
         let Ok(call) = mount::Call::decode(procedure, &mut decoder) else {
             return accepted(AcceptStatus::GarbageArguments);
         };
-        match crate::mount::begin(&self.config.exports, client, &call) {
+        let (exports, mounts) = (&self.config.exports, &mut self.mounts);
+        let room_bytes = origin.list_bytes_max();
+        match crate::mount::begin(exports, mounts, origin.client(), &call, room_bytes) {
             Start::Reply(reply) => Served::Mount(reply),
             Start::Walk(walk, operation) => Served::Ask {
                 export: walk.export,
@@ -548,7 +567,13 @@ impl NfsDoor {
                 self.send(&origin, &success, &reply);
             }
             Then::Mount(walk) => match walk.next(&view, &routed.reply) {
-                Walked::Reply(reply) => self.send(&origin, &success, &reply),
+                Walked::Reply(reply) => {
+                    if let mount::Reply::Mnt(Ok(_)) = &reply {
+                        let path = std::mem::take(&mut walk.path);
+                        self.mounts.add(origin.client(), path, walk.export);
+                    }
+                    self.send(&origin, &success, &reply);
+                }
                 Walked::On(operation) => {
                     return self.ask(now, pending, walk_request(operation));
                 }

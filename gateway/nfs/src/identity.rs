@@ -1,20 +1,18 @@
 //! Who calls: from credentials to callers.
 
-use crossdock_names::ExportId;
-use crossdock_peer::Caller;
+use crossdock_peer::{Caller, Squash};
 use crossdock_rpc::{AuthStatus, Credential, FLAVOR_SHORT, Groups};
-
-use crate::export::Export;
-
-/// User and group of callers without credentials.
-const NOBODY: u32 = 65534;
 
 /// What a credential says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    uid: u32,
-    gid: u32,
-    groups: Groups,
+pub(crate) enum Identity {
+    /// Nothing.
+    Anonymous,
+    Sys {
+        uid: u32,
+        gid: u32,
+        groups: Groups,
+    },
 }
 
 impl Identity {
@@ -24,12 +22,8 @@ impl Identity {
     /// What to answer to flavours that are not believed here.
     pub(crate) fn of(credential: &Credential<'_>) -> Result<Self, AuthStatus> {
         match credential {
-            Credential::None => Ok(Self {
-                uid: NOBODY,
-                gid: NOBODY,
-                groups: Groups::default(),
-            }),
-            Credential::Sys(sys) => Ok(Self {
+            Credential::None => Ok(Self::Anonymous),
+            Credential::Sys(sys) => Ok(Self::Sys {
                 uid: sys.uid,
                 gid: sys.gid,
                 groups: sys.groups,
@@ -47,21 +41,23 @@ impl Identity {
 /// list of groups is then shared instead of made anew.
 #[derive(Debug, Default)]
 pub(crate) struct CallerCache {
-    last: Option<(ExportId, Identity, Caller)>,
+    last: Option<(Squash, Identity, Caller)>,
 }
 
 impl CallerCache {
-    /// The caller of `identity` after the squashing of `export`.
-    pub(crate) fn caller(&mut self, export: &Export, identity: &Identity) -> Caller {
-        if let Some((id, known, caller)) = &self.last
-            && *id == export.id
+    /// The caller of `identity` after squashing.
+    pub(crate) fn caller(&mut self, squash: &Squash, identity: &Identity) -> Caller {
+        if let Some((same, known, caller)) = &self.last
+            && same == squash
             && known == identity
         {
             return caller.clone();
         }
-        let groups = identity.groups.as_slice();
-        let caller = export.squash.caller(identity.uid, identity.gid, groups);
-        self.last = Some((export.id, *identity, caller.clone()));
+        let caller = match identity {
+            Identity::Anonymous => squash.anonymous(),
+            Identity::Sys { uid, gid, groups } => squash.caller(*uid, *gid, groups.as_slice()),
+        };
+        self.last = Some((*squash, *identity, caller.clone()));
         caller
     }
 }

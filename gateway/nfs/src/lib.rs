@@ -6,7 +6,8 @@
 //! order the answers come. It checks exports, clients, credentials and handles
 //! with every request; permissions are the sites' business.
 //!
-//! It keeps nothing that a client could miss: calls in progress and connections.
+//! It keeps nothing that a client could miss: calls in progress, connections,
+//! and a list of mounts to look at.
 //! No I/O and no clock here: the shell feeds [`NfsInput`]s and carries out
 //! [`NfsEffect`]s in order.
 
@@ -20,10 +21,11 @@ mod identity;
 mod listing;
 mod message;
 mod mount;
+mod mounts;
 mod reply;
 mod request;
 
 pub use door::NfsDoor;
-pub use export::{Export, Network, NetworkError};
+pub use export::Export;
 pub use fill::{Fill, Filler};
 pub use message::{ConnId, DoorConfig, DoorLimits, NfsEffect, NfsInput};

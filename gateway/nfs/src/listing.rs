@@ -2,7 +2,7 @@
 //! putting exactly those that fit into the reply.
 
 use crossdock_limits::NAME_BYTES_MAX;
-use crossdock_names::{FileRef, LayoutClass};
+use crossdock_names::{FileId, FileRef, LayoutClass};
 use crossdock_nfs3::call::{Readdir, Readdirplus};
 use crossdock_nfs3::{
     CookieVerifier, Entry, EntryPlus, Failure, Name, Procedure, ReaddirBuilder, ReaddirplusBuilder,
@@ -21,6 +21,8 @@ pub(crate) struct Listing {
     count_bytes: u32,
     /// For READDIRPLUS.
     directory_count_bytes: Option<u32>,
+    /// Of an export's root: its own number, which is its parent's as well.
+    root: Option<FileId>,
 }
 
 /// Least bytes of an entry of READDIR: mark, number, a short name, cookie.
@@ -37,6 +39,7 @@ impl Listing {
             verifier: arguments.verifier,
             count_bytes: arguments.count_bytes.min(reader.io_bytes_max),
             directory_count_bytes: None,
+            root: None,
         }
     }
 
@@ -46,7 +49,14 @@ impl Listing {
             verifier: arguments.verifier,
             count_bytes: arguments.count_bytes.min(reader.io_bytes_max),
             directory_count_bytes: Some(arguments.directory_count_bytes),
+            root: None,
         }
+    }
+
+    /// The same of an export's root, whose number is `root`.
+    pub(crate) const fn of_root(mut self, root: FileId) -> Self {
+        self.root = Some(root);
+        self
     }
 
     pub(crate) const fn procedure(&self) -> Procedure {
@@ -105,39 +115,47 @@ impl Listing {
         match self.directory_count_bytes {
             None => {
                 let mut builder = ReaddirBuilder::new(directory, verifier, self.count_bytes);
-                let fits = entries.iter().all(|entry| builder.push(&plain(entry)));
+                let fits = entries.iter().all(|entry| builder.push(&self.plain(entry)));
                 Reply::Readdir(builder.finish(fits && end))
             }
             Some(directory_count_bytes) => {
                 let count = self.count_bytes;
                 let mut builder =
                     ReaddirplusBuilder::new(directory, verifier, directory_count_bytes, count);
-                let fits = entries.iter().all(|entry| builder.push(&plus(view, entry)));
+                let fits = entries
+                    .iter()
+                    .all(|entry| builder.push(&self.plus(view, entry)));
                 Reply::Readdirplus(builder.finish(fits && end))
             }
         }
     }
-}
 
-fn plain(entry: &DirectoryEntry) -> Entry<'_> {
-    Entry {
-        fileid: entry.file.0,
-        name: Name(&entry.name),
-        cookie: entry.cookie,
+    fn plain<'a>(&self, entry: &'a DirectoryEntry) -> Entry<'a> {
+        Entry {
+            fileid: self.number(entry),
+            name: Name(&entry.name),
+            cookie: entry.cookie,
+        }
     }
-}
 
-fn plus<'a>(view: &View<'_>, entry: &'a DirectoryEntry) -> EntryPlus<'a> {
-    // No handle leads out of an export; clients know these two anyway.
-    let is_dots = matches!(&entry.name[..], b"." | b"..");
-    let known = entry.attributes.as_ref().filter(|_| !is_dots);
-    // The layout in a handle is a hint, and nothing is a clone yet.
-    let handle = known.and_then(|a| view.handle(a, entry.file, LayoutClass::STRIPED));
-    EntryPlus {
-        fileid: entry.file.0,
-        name: Name(&entry.name),
-        cookie: entry.cookie,
-        attributes: known.map(|attributes| view.attributes(attributes)),
-        object: handle,
+    fn plus<'a>(&self, view: &View<'_>, entry: &'a DirectoryEntry) -> EntryPlus<'a> {
+        // No handle leads out of an export; clients know these two anyway.
+        let is_dots = matches!(&entry.name[..], b"." | b"..");
+        let known = entry.attributes.as_ref().filter(|_| !is_dots);
+        // The layout in a handle is a hint, and nothing is a clone yet.
+        let handle = known.and_then(|a| view.handle(a, entry.file, LayoutClass::STRIPED));
+        EntryPlus {
+            fileid: self.number(entry),
+            name: Name(&entry.name),
+            cookie: entry.cookie,
+            attributes: known.map(|attributes| view.attributes(attributes)),
+            object: handle,
+        }
+    }
+
+    /// What lies above an export is nobody's business.
+    fn number(&self, entry: &DirectoryEntry) -> u64 {
+        let root = self.root.filter(|_| entry.name[..] == *b"..");
+        root.unwrap_or(entry.file).0
     }
 }

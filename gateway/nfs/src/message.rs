@@ -21,7 +21,7 @@ pub struct ConnId(pub u64);
 pub struct DoorConfig {
     /// The volume that is served; the file system id that clients see.
     pub volume: VolumeId,
-    /// What may be mounted by whom.
+    /// What may be mounted by whom, until [`NfsInput::Exports`].
     pub exports: Vec<Export>,
     /// Keys of file handles.
     pub keys: HandleKeys,
@@ -95,6 +95,9 @@ pub enum NfsInput {
     Closed(ConnId),
     /// A datagram has arrived.
     Datagram(SocketAddr, Bytes),
+    /// From now on this is what may be mounted by whom: calls that come later
+    /// are judged by it, whenever their handles were given out.
+    Exports(Vec<Export>),
     /// The router answers.
     Reply(RoutedReply),
     /// The time of [`NfsDoor::poll_timeout`](crate::NfsDoor::poll_timeout) has

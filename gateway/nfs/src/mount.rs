@@ -7,16 +7,21 @@ use bytes::Bytes;
 use crossdock_limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use crossdock_names::{ExportId, FileId, FileRef, LayoutClass};
 use crossdock_nfs3::mount::{self, Call, Mounted, Reply, Status};
-use crossdock_peer::{Attributes, FileKind, SiteAnswer, SiteError, SiteOperation, SiteReply};
+use crossdock_peer::{
+    Attributes, FileKind, Network, SiteAnswer, SiteError, SiteOperation, SiteReply,
+};
 use crossdock_rpc::FLAVOR_SYS;
 
 use crate::convert::{self, View};
 use crate::export::{Export, names};
+use crate::mounts::{Mounts, fitting};
 
 /// A MNT whose path is being walked.
 #[derive(Debug)]
 pub(crate) struct Walk {
     pub(crate) export: ExportId,
+    /// The path as the client said it.
+    pub(crate) path: Bytes,
     rest: Vec<Bytes>, // Names still to look up, the next one last.
 }
 
@@ -32,27 +37,51 @@ pub(crate) enum Walked {
     On(SiteOperation),
 }
 
-/// Answers a call, or begins to.
-pub(crate) fn begin(exports: &[Export], client: SocketAddr, call: &Call<'_>) -> Start {
+/// Answers a call, or begins to; a list takes about `room_bytes` at most.
+pub(crate) fn begin(
+    exports: &[Export],
+    mounts: &mut Mounts,
+    client: SocketAddr,
+    call: &Call<'_>,
+    room_bytes: usize,
+) -> Start {
     Start::Reply(match call {
         Call::Null => Reply::Null,
         Call::Mnt(path) => match Walk::begin(exports, client, path.0) {
             Ok((walk, operation)) => return Start::Walk(walk, operation),
             Err(status) => Reply::Mnt(Err(status)),
         },
-        // Who has mounted is not kept: it would be state that a client misses.
-        Call::Dump => Reply::Dump(Vec::new()),
-        Call::Umnt(_) => Reply::Umnt,
-        Call::Umntall => Reply::Umntall,
-        Call::Export => Reply::Export(exports.iter().map(listed).collect()),
+        Call::Dump => Reply::Dump(mounts.list(room_bytes)),
+        Call::Umnt(path) => {
+            mounts.remove(client, path.0);
+            Reply::Umnt
+        }
+        Call::Umntall => {
+            mounts.remove_all(client);
+            Reply::Umntall
+        }
+        Call::Export => {
+            let exports = exports.iter().map(listed);
+            Reply::Export(fitting(exports, room_bytes, |export| {
+                let groups = export.groups.iter();
+                export.path.len() + groups.map(|group| group.len() + 12).sum::<usize>()
+            }))
+        }
     })
 }
 
+/// An empty list of groups means everybody (RFC 1813 appendix I 5.5).
 fn listed(export: &Export) -> mount::Export {
-    let networks = export.networks.iter();
+    let networks = &export.rules.networks;
+    let groups = if networks.contains(&Network::EVERYBODY) {
+        Vec::new()
+    } else {
+        let texts = networks.iter().map(|network| network.to_string());
+        texts.map(Bytes::from).collect()
+    };
     mount::Export {
         path: Bytes::copy_from_slice(&export.path),
-        groups: networks.map(|n| Bytes::from(n.to_string())).collect(),
+        groups,
     }
 }
 
@@ -69,7 +98,7 @@ impl Walk {
         let matching = exports.iter().filter(|export| export.below(path).is_some());
         let export = matching.max_by_key(|export| names(&export.path).count());
         let export = export.ok_or(Status::NoEnt)?;
-        if !export.admits(client) {
+        if !export.rules.admits(client) {
             return Err(Status::Acces);
         }
         let mut rest = Vec::new();
@@ -85,6 +114,7 @@ impl Walk {
         rest.reverse();
         let mut walk = Self {
             export: export.id,
+            path: Bytes::copy_from_slice(path),
             rest,
         };
         let file = export.root;

@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
             Call::Access(call::Access { object, wanted }) => {
                 let handle = self.open(object)?;
                 let file = handle.0.file;
-                let wanted = if handle.1.read_only {
+                let wanted = if handle.1.rules.read_only {
                     wanted & !(access::MODIFY | access::EXTEND | access::DELETE)
                 } else {
                     wanted
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
             }
         };
         let (_, export) = handle;
-        if export.read_only && is_change {
+        if export.rules.read_only && is_change {
             return Err(Status::Rofs);
         }
         let reply_bytes_max = REPLY_BYTES + bulk_bytes(&operation, &expected);
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         }
         let export = self.exports.iter().find(|e| e.id == handle.export);
         let export = export.ok_or(Status::Stale)?; // It was withdrawn.
-        if !export.admits(self.client) {
+        if !export.rules.admits(self.client) {
             return Err(Status::Acces);
         }
         Ok((handle, export))
@@ -227,14 +227,20 @@ impl<'a> Reader<'a> {
     fn lookup(&self, location: &Location<'_>, expected: Expected) -> Result<Read<'a>, Status> {
         let handle = self.open(location.directory)?;
         let directory = handle.0.file;
-        // The root of an export is its own parent: nobody climbs out of it.
-        let is_climbing = location.name.0 == b".." && directory == handle.1.root;
-        let name = if is_climbing {
-            Bytes::from_static(b".")
-        } else {
-            name(location.name.0)?
+        let within = handle.1.root;
+        let operation = match location.name.0 {
+            // The root of an export is its own parent: nobody climbs out of it.
+            b".." if directory == within => SiteOperation::Lookup {
+                directory,
+                name: Bytes::from_static(b"."),
+            },
+            // Nor out of a directory that has left the export meanwhile.
+            b".." => SiteOperation::LookupParent { directory, within },
+            other => SiteOperation::Lookup {
+                directory,
+                name: name(other)?,
+            },
         };
-        let operation = SiteOperation::Lookup { directory, name };
         Ok((handle, operation, expected))
     }
 
@@ -383,7 +389,13 @@ impl<'a> Reader<'a> {
 
     fn list(&self, directory: Handle<'_>, listing: Listing) -> Result<Read<'a>, Status> {
         let handle = self.open(directory)?;
-        let operation = listing.operation(handle.0.file);
+        let directory = handle.0.file;
+        let listing = if directory == handle.1.root {
+            listing.of_root(directory.id)
+        } else {
+            listing
+        };
+        let operation = listing.operation(directory);
         Ok((handle, operation, Expected::Listing(listing)))
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use bytes::Bytes;
 use crossdock_names::{ExportId, FileRef, LayoutClass};
-use crossdock_nfs::Export;
+use crossdock_nfs::{Export, NfsInput};
 use crossdock_nfs3::{Path, mount};
 use crossdock_peer::{Caller, FileKind, SiteAnswer, SiteError, SiteOperation};
 use crossdock_rpc::ReplyHeader;
@@ -84,7 +84,7 @@ fn mount_refuses_with_a_reason() {
     let mut config = config();
     config.exports[0].path = b"/data".to_vec();
     let mut private = Export::local(ExportId(2), b"/data/private", ROOT);
-    private.networks = vec!["10.0.0.0/8".parse().expect("a network")];
+    private.rules.networks = vec!["10.0.0.0/8".parse().expect("a network")];
     config.exports.push(private);
     let mut bench = Bench::new(config);
     let at_once = [
@@ -134,4 +134,55 @@ fn mount_lists_exports() {
     assert_eq!(reply, mount::Reply::Umntall);
     let reply = call(&mut bench, mount::Procedure::Dump, &mount::Call::Dump);
     assert_eq!(reply, mount::Reply::Dump(vec![]));
+}
+
+/// Mounts the root of an export.
+fn mount_root(bench: &mut Bench, path: &[u8]) {
+    mnt(bench, path);
+    let asked = bench.asked_one();
+    bench.answer(asked.id, Ok(SiteAnswer::Done), root_cache());
+    let reply = mount_reply(bench, mount::Procedure::Mnt);
+    assert!(matches!(reply, mount::Reply::Mnt(Ok(_))), "{reply:?}");
+}
+
+/// Goal: DUMP lists who has mounted what, once each; UMNT and UMNTALL take it
+/// away, and so does the end of the export.
+#[test]
+fn mounts_are_listed() {
+    let mut config = config();
+    config.exports = vec![
+        Export::local(ExportId(1), b"/a", ROOT),
+        Export::local(ExportId(2), b"/b", ROOT),
+    ];
+    let exports = config.exports.clone();
+    let mut bench = Bench::from(config, "[::1]:700");
+    let call = |bench: &mut Bench, call: &mount::Call<'_>| {
+        let header = header(9, mount::PROGRAM, 3, call.procedure().number());
+        bench.receive(record(&header, call));
+        mount_reply(bench, call.procedure())
+    };
+    let dump = |bench: &mut Bench| match call(bench, &mount::Call::Dump) {
+        mount::Reply::Dump(mounts) => mounts
+            .into_iter()
+            .map(|mount| (mount.host, mount.path))
+            .collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let of = |path: &'static str| (Bytes::from("::1"), Bytes::from(path));
+    for path in [&b"/a"[..], b"/b", b"/a"] {
+        mount_root(&mut bench, path);
+    }
+    assert_eq!(dump(&mut bench), [of("/b"), of("/a")]);
+    mnt(&mut bench, b"/c");
+    let refused = mount_reply(&mut bench, mount::Procedure::Mnt);
+    assert!(matches!(refused, mount::Reply::Mnt(Err(_))));
+    let reply = call(&mut bench, &mount::Call::Umnt(Path(b"/a/")));
+    assert_eq!(reply, mount::Reply::Umnt);
+    assert_eq!(dump(&mut bench), [of("/b")]);
+    mount_root(&mut bench, b"/a");
+    bench.input(NfsInput::Exports(exports[..1].to_vec()));
+    assert_eq!(dump(&mut bench), [of("/a")]);
+    let reply = call(&mut bench, &mount::Call::Umntall);
+    assert_eq!(reply, mount::Reply::Umntall);
+    assert_eq!(dump(&mut bench), []);
 }

@@ -16,8 +16,8 @@ use crossdock_nfs3::{
     SetTime, Status, Timestamp, WriteVerifier,
 };
 use crossdock_peer::{
-    AttributeChanges, Caller, CreateMode, Device, FileKind, SiteAnswer, SiteError, SiteOperation,
-    SpaceUsage, Squash, Stability, TimeChange, WeakCache,
+    AttributeChanges, Caller, CreateMode, Device, ExportRules, FileKind, SiteAnswer, SiteError,
+    SiteOperation, SpaceUsage, Squash, Stability, TimeChange, WeakCache,
 };
 use crossdock_rpc::Credential;
 use crossdock_types::{Payload, WallTime};
@@ -56,21 +56,20 @@ fn callers_come_from_credentials() {
 fn exports_are_checked_with_every_call() {
     let mut config = config();
     let (uid, gid) = (65534, 65533);
-    let export = |id| Export::local(ExportId(id), b"/x", ROOT);
+    let export = |id, change: &dyn Fn(&mut ExportRules)| {
+        let mut export = Export::local(ExportId(id), b"/x", ROOT);
+        change(&mut export.rules);
+        export
+    };
     config.exports = vec![
-        Export {
-            squash: Squash::All { uid, gid },
-            read_only: true,
-            ..export(1)
-        },
-        Export {
-            networks: vec!["10.0.0.0/8".parse().expect("a network")],
-            ..export(2)
-        },
-        Export {
-            privileged_ports_only: true,
-            ..export(3)
-        },
+        export(1, &|rules| {
+            rules.squash = Squash::All { uid, gid };
+            rules.read_only = true;
+        }),
+        export(2, &|rules| {
+            rules.networks = vec!["10.0.0.0/8".parse().expect("a network")];
+        }),
+        export(3, &|rules| rules.privileged_ports_only = true),
     ];
     let mut bench = Bench::from(config, "127.0.0.1:2000");
     let in_export = |id| handle_of(&keys(), VOLUME, ExportId(id), ROOT);
@@ -194,6 +193,14 @@ fn lookup_gives_handles() {
     assert_asked(&request.operation, &lookup(ROOT, b"."));
     let failure = Failure::new(Status::Stale, Some(shown_root()));
     assert_eq!(reply, Reply::Lookup(Err(failure)));
+
+    // Below the root the site has to look whether the parent is in the export.
+    let (directory, within) = (FILE, ROOT);
+    let below = handle(directory);
+    let up = Call::Lookup(in_root(&below, b".."));
+    let (request, _) = bench.round(&up, Ok(found()), root_cache());
+    let expected = SiteOperation::LookupParent { directory, within };
+    assert_asked(&request.operation, &expected);
 }
 
 /// Goal: names that cannot stand in a directory are refused by the door.

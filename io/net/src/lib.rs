@@ -32,5 +32,5 @@ pub use event::{
     CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,
     SendError, SocketId, Unsent,
 };
-pub use system::{allow_cpus, allowed_cpus, now, pin_thread};
+pub use system::{allow_cpus, allowed_cpus, listener, now, pin_thread};
 pub use wake::{Receiver, Refused, Sender, Waker, channel};

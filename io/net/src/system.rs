@@ -1,7 +1,7 @@
 //! The clock, the CPUs, and sockets as the loop wants them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -80,6 +80,16 @@ pub(crate) fn listen(
         finish(socket, nonblocking)
     };
     bound().map_err(|source| NetError::Listen { address, source })
+}
+
+/// A listening socket for another thread, which blocks there, and the address
+/// that it got; port 0 picks a free one.
+///
+/// # Errors
+/// [`NetError::Listen`].
+pub fn listener(address: SocketAddr) -> Result<(TcpListener, SocketAddr), NetError> {
+    let (socket, address) = listen(address, false)?;
+    Ok((TcpListener::from(socket), address))
 }
 
 /// A datagram socket and the address that it got.

@@ -81,6 +81,9 @@ impl Directory {
                 guard,
             } => self.set_attributes(caller, *file, changes, *guard, wall),
             SiteOperation::Lookup { directory, name } => self.lookup(caller, *directory, name),
+            SiteOperation::LookupParent { directory, within } => {
+                self.lookup_parent(caller, *directory, *within)
+            }
             SiteOperation::Access { file, wanted } => Ok(Plan::answer(Answer::Access(
                 self.cell(*file)?.access(caller, *wanted),
             ))),
@@ -152,7 +155,7 @@ impl Directory {
         cell.check(caller, Wanted::Execute)?;
         let found = match name {
             b"." => directory,
-            b".." => self.parent_of(cell.serial).ok_or(SiteError::Io)?,
+            b".." => return Err(SiteError::Invalid),
             _ => {
                 check_name(name)?;
                 let entry = self.entry(cell.serial, name);
@@ -161,6 +164,37 @@ impl Directory {
         };
         self.cell(found)?;
         Ok(Plan::answer(Answer::Found(found)))
+    }
+
+    fn lookup_parent(
+        &self,
+        caller: &Caller,
+        directory: FileRef,
+        within: FileRef,
+    ) -> Result<Plan, SiteError> {
+        let cell = self.directory_cell(directory)?;
+        cell.check(caller, Wanted::Execute)?;
+        let parent = self.parent_of(cell.serial).ok_or(SiteError::Io)?;
+        self.check_within(parent, within)?;
+        self.cell(parent)?;
+        Ok(Plan::answer(Answer::Found(parent)))
+    }
+
+    /// Checks that `directory` is `root` or lies below it: a directory may have
+    /// been moved out of the tree in which a client got its handle.
+    fn check_within(&self, directory: FileRef, root: FileRef) -> Result<(), SiteError> {
+        let mut at = directory;
+        while at != root {
+            if at.id.site() != self.site {
+                return Err(SiteError::Moved);
+            }
+            let parent = self.parent_of(at.id.serial()).ok_or(SiteError::Stale)?;
+            if parent == at {
+                return Err(SiteError::AccessDenied); // The volume's root.
+            }
+            at = parent;
+        }
+        Ok(())
     }
 
     fn read_link(&self, file: FileRef) -> Result<Plan, SiteError> {

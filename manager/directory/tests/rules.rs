@@ -12,8 +12,8 @@ use crossdock_peer::{
 use crossdock_types::WallTime;
 
 use tree::{
-    ROOT, Tree, create, link, list, lookup, make_directory, mode, name, remove, remove_directory,
-    rename, set, user,
+    ROOT, Tree, create, link, list, lookup, make_directory, mode, name, parent, remove,
+    remove_directory, rename, set, user,
 };
 
 fn root() -> Caller {
@@ -117,7 +117,49 @@ fn names_are_checked() {
     );
     assert_eq!(
         tree.run(&root(), lookup(ROOT, "..")),
+        Err(SiteError::Invalid)
+    );
+}
+
+/// Goal: nobody climbs out of a tree, neither at its root nor from a directory
+/// that was moved out of it; permission to search is needed as for any name.
+#[test]
+fn parents_are_found_within_a_tree() {
+    let mut tree = Tree::new();
+    let make =
+        |tree: &mut Tree, at, name| tree.run_for_file(&root(), make_directory(at, name, 0o755));
+    let exported = make(&mut tree, ROOT, "exported");
+    let inner = make(&mut tree, exported, "inner");
+    let deep = make(&mut tree, inner, "deep");
+    let beside = make(&mut tree, ROOT, "beside");
+    let up = |tree: &mut Tree, from| tree.run(&root(), parent(from, exported));
+    assert_eq!(up(&mut tree, deep), Ok(Answer::Found(inner)));
+    assert_eq!(up(&mut tree, inner), Ok(Answer::Found(exported)));
+    for outside in [exported, beside, ROOT] {
+        assert_eq!(up(&mut tree, outside), Err(SiteError::AccessDenied));
+    }
+    assert_eq!(
+        tree.run(&root(), parent(ROOT, ROOT)),
         Ok(Answer::Found(ROOT))
+    );
+    // The one that is moved out, and what it holds, lead back no more.
+    assert!(
+        tree.run(&root(), rename(exported, "inner", beside, "inner"))
+            .is_ok()
+    );
+    for outside in [deep, inner] {
+        assert_eq!(up(&mut tree, outside), Err(SiteError::AccessDenied));
+    }
+    assert_eq!(
+        tree.run(&root(), parent(deep, beside)),
+        Ok(Answer::Found(inner))
+    );
+    let file = tree.run_for_file(&root(), create(ROOT, "f", 0o755));
+    assert_eq!(up(&mut tree, file), Err(SiteError::NotDirectory));
+    let closed = tree.run_for_file(&root(), make_directory(exported, "closed", 0o700));
+    assert_eq!(
+        tree.run(&user(5, 5, &[]), parent(closed, exported)),
+        Err(SiteError::AccessDenied)
     );
 }
 
@@ -391,7 +433,7 @@ fn directories_move_with_care() {
         Err(SiteError::AccessDenied)
     );
     assert!(tree.run(&owner, rename(a, "b", c, "b")).is_ok());
-    assert_eq!(tree.run(&owner, lookup(b, "..")), Ok(Answer::Found(c)));
+    assert_eq!(tree.run(&owner, parent(b, ROOT)), Ok(Answer::Found(c)));
     assert_eq!((tree.attributes(a).links, tree.attributes(c).links), (2, 3));
 }
 

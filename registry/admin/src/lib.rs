@@ -1,4 +1,4 @@
-//! The admin API: what `crossdock status`, `scrub` and `node` talk to.
+//! The admin API: what `crossdock status`, `scrub`, `node` and `export` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). It holds no state: each
 //! request becomes a [`Command`] to the data thread, which answers with JSON.
@@ -10,9 +10,18 @@
 //! | `POST /v1/nodes/{number}/stop`, `…/start` | takes a node down, brings it back |
 //! | `POST /v1/scrub` | starts a scrub of all nodes |
 //! | `GET /v1/scrub` | [`ScrubStatus`] |
+//! | `GET /v1/exports` | a list of [`ExportStatus`] |
+//! | `POST /v1/exports` | exports a directory: [`ExportAddition`] → [`ExportAnswer`] |
+//! | `PATCH /v1/exports/{id}` | changes an export's rules: [`ExportChange`] → [`ExportAnswer`] |
+//! | `DELETE /v1/exports/{id}` | exports it no more: → [`ExportAnswer`] |
+//!
+//! Bodies are JSON, and only with `Content-Type: application/json`: a page in an
+//! administrator's browser cannot send that to another origin unasked.
 
+mod export;
 mod serve;
 mod status;
 
+pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use status::{DoorStatus, NodeStatus, ScrubStatus, Status};

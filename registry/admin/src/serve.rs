@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::thread;
 
 use axum::Router;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::{ExportAddition, ExportChange};
+
 /// What the data thread is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Tell [`crate::Status`].
     Status,
@@ -27,14 +30,25 @@ pub enum Command {
     ScrubStart,
     /// Tell [`crate::ScrubStatus`].
     ScrubStatus,
+    /// Tell all exports, as [`crate::ExportStatus`]es.
+    ExportList,
+    /// Export a directory; tell a [`crate::ExportAnswer`].
+    ExportAdd(ExportAddition),
+    /// Change the rules of an export; tell a [`crate::ExportAnswer`].
+    ExportSet(u32, ExportChange),
+    /// Export it no more; tell a [`crate::ExportAnswer`].
+    ExportRemove(u32),
 }
 
 /// Why a command was not carried out.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no such node.
-    #[error("there is no {0}")]
+    /// There is no such thing: which, and what to do.
+    #[error("{0}")]
     Unknown(String),
+    /// What is asked for cannot be: why, and what to do.
+    #[error("{0}")]
+    Invalid(String),
     /// Not now: what is in the way, and what to do.
     #[error("{0}")]
     Conflict(String),
@@ -101,7 +115,38 @@ fn router(control: Arc<dyn Control>) -> Router {
             get(|control: Shared| ask(control, Command::ScrubStatus))
                 .post(|control: Shared| ask(control, Command::ScrubStart)),
         )
+        .route(
+            "/v1/exports",
+            get(|control: Shared| ask(control, Command::ExportList)).post(
+                |control: Shared, body: Body<ExportAddition>| {
+                    ask_with(control, body, Command::ExportAdd)
+                },
+            ),
+        )
+        .route(
+            "/v1/exports/{id}",
+            patch(
+                |control: Shared, Path(id): Path<u32>, body: Body<ExportChange>| {
+                    ask_with(control, body, move |change| Command::ExportSet(id, change))
+                },
+            )
+            .delete(|control: Shared, Path(id): Path<u32>| ask(control, Command::ExportRemove(id))),
+        )
         .with_state(control)
+}
+
+type Body<T> = Result<Json<T>, JsonRejection>;
+
+/// Asks what the body of a request says.
+async fn ask_with<T>(
+    control: Shared,
+    body: Body<T>,
+    command: impl FnOnce(T) -> Command,
+) -> Response {
+    match body {
+        Ok(Json(body)) => ask(control, command(body)).await,
+        Err(rejection) => refuse(&Refusal::Invalid(rejection.body_text())),
+    }
 }
 
 async fn ask(State(control): Shared, command: Command) -> Response {
@@ -109,13 +154,16 @@ async fn ask(State(control): Shared, command: Command) -> Response {
     control.ask(command, reply);
     match answer.await.unwrap_or(Err(Refusal::Stopping)) {
         Ok(value) => Json(value).into_response(),
-        Err(refusal) => {
-            let status = match refusal {
-                Refusal::Unknown(_) => StatusCode::NOT_FOUND,
-                Refusal::Conflict(_) => StatusCode::CONFLICT,
-                Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-            };
-            (status, Json(json!({"error": refusal.to_string()}))).into_response()
-        }
+        Err(refusal) => refuse(&refusal),
     }
+}
+
+fn refuse(refusal: &Refusal) -> Response {
+    let status = match refusal {
+        Refusal::Unknown(_) => StatusCode::NOT_FOUND,
+        Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
+        Refusal::Conflict(_) => StatusCode::CONFLICT,
+        Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(json!({"error": refusal.to_string()}))).into_response()
 }

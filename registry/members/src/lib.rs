@@ -11,5 +11,6 @@ mod state;
 
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use state::{
-    Change, Conflict, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord, State,
+    Change, Conflict, DirectoryRecord, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord,
+    State,
 };

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_names::{
-    Epoch, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS, SetId, SiteId,
-    SiteRecord, VolumeId,
+    Epoch, FileId, FileRef, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS,
+    SetId, SiteId, SiteRecord, VolumeId,
 };
-use crossdock_peer::Squash;
+use crossdock_peer::ExportRules;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -54,16 +54,53 @@ impl std::fmt::Debug for KeyRecord {
 /// An export of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportRecord {
-    /// Its number, part of every handle given out through it.
+    /// Its number, part of every handle given out through it; never used again.
     pub id: u32,
-    /// Directory of the volume that it shows.
+    /// What clients mount: where the directory was when it was exported.
     pub path: String,
-    /// Networks that may use it, as CIDR.
-    pub networks: Vec<String>,
-    /// Whether nothing can be changed through it.
-    pub read_only: bool,
-    /// Who becomes whom.
-    pub squash: Squash,
+    /// The directory, wherever it is now.
+    #[serde(default)]
+    pub root: DirectoryRecord,
+    /// Who may do what.
+    #[serde(flatten)]
+    pub rules: ExportRules,
+}
+
+/// A directory of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryRecord {
+    /// Its number.
+    pub file: u64,
+    /// Which of the files that had this number.
+    pub generation: u32,
+}
+
+impl Default for DirectoryRecord {
+    /// The volume's root.
+    fn default() -> Self {
+        Self {
+            file: FileId::new(SiteId(0), 1).0,
+            generation: 1,
+        }
+    }
+}
+
+impl From<FileRef> for DirectoryRecord {
+    fn from(file: FileRef) -> Self {
+        Self {
+            file: file.id.0,
+            generation: file.generation,
+        }
+    }
+}
+
+impl From<DirectoryRecord> for FileRef {
+    fn from(record: DirectoryRecord) -> Self {
+        Self {
+            id: FileId(record.file),
+            generation: record.generation,
+        }
+    }
 }
 
 /// Everything the registry holds about one ensemble.
@@ -90,6 +127,10 @@ pub struct State {
     pub handle_keys: Vec<KeyRecord>,
     /// Exports.
     pub exports: Vec<ExportRecord>,
+    /// No export has ever had this number or a larger one, unless one of
+    /// `exports` has.
+    #[serde(default)]
+    pub next_export: u32,
     /// Copies of data.
     pub replicas: u32,
     /// Copies of site logs and small files.
@@ -109,7 +150,13 @@ pub enum Conflict {
         /// What is.
         current: u64,
     },
-    /// No such set, site or node.
+    /// Another export has the path.
+    #[error("{path} is exported already")]
+    Exported {
+        /// The path.
+        path: String,
+    },
+    /// No such set, site, node or export.
     #[error("there is no {what}")]
     Unknown {
         /// Which.
@@ -158,6 +205,27 @@ pub enum Change {
         number: u32,
         /// Which.
         stopped: bool,
+    },
+    /// A directory is exported, under a number that the state gives it.
+    AddExport {
+        /// What clients mount.
+        path: String,
+        /// The directory.
+        root: DirectoryRecord,
+        /// Who may do what.
+        rules: ExportRules,
+    },
+    /// An export has other rules.
+    SetExport {
+        /// Its number.
+        id: u32,
+        /// Who may do what from now on.
+        rules: ExportRules,
+    },
+    /// A directory is exported no more.
+    RemoveExport {
+        /// The export's number.
+        id: u32,
     },
 }
 
@@ -228,10 +296,10 @@ impl State {
             exports: vec![ExportRecord {
                 id: 1,
                 path: "/".to_owned(),
-                networks: vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
-                read_only: false,
-                squash: Squash::None,
+                root: DirectoryRecord::default(),
+                rules: ExportRules::local(),
             }],
+            next_export: 2,
             replicas,
             site_replicas,
         }
@@ -284,8 +352,46 @@ impl State {
                     .ok_or_else(|| unknown("node", number))?;
                 node.stopped = stopped;
             }
+            // Routing does not depend on exports.
+            Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
+            Change::SetExport { id, rules } => {
+                let export = self.exports.iter_mut().find(|export| export.id == id);
+                export.ok_or_else(|| unknown("export", id))?.rules = rules;
+                return Ok(());
+            }
+            Change::RemoveExport { id } => {
+                let at = self.exports.iter().position(|export| export.id == id);
+                self.exports
+                    .remove(at.ok_or_else(|| unknown("export", id))?);
+                return Ok(());
+            }
         }
         self.table_epoch += 1;
+        Ok(())
+    }
+
+    fn add_export(
+        &mut self,
+        path: String,
+        root: DirectoryRecord,
+        rules: ExportRules,
+    ) -> Result<(), Conflict> {
+        if self.exports.iter().any(|export| export.path == path) {
+            return Err(Conflict::Exported { path });
+        }
+        let used = self
+            .exports
+            .iter()
+            .map(|export| export.id.saturating_add(1))
+            .max();
+        let id = self.next_export.max(used.unwrap_or(1));
+        self.next_export = id.saturating_add(1);
+        self.exports.push(ExportRecord {
+            id,
+            path,
+            root,
+            rules,
+        });
         Ok(())
     }
 
@@ -400,6 +506,54 @@ mod tests {
             Err(Conflict::Epoch { current: 2, .. })
         ));
         assert_eq!(state.sets[&0].members, [10]);
+    }
+
+    /// Goal: an export's number is never given to another one, and a path is
+    /// exported once.
+    #[test]
+    fn export_numbers_are_never_used_again() {
+        let mut state = State::fresh(1, 2, &[10], 1, 1, [0; 32]);
+        let epoch = state.table_epoch;
+        let add = |path: &str| Change::AddExport {
+            path: path.to_owned(),
+            root: DirectoryRecord::default(),
+            rules: ExportRules::local(),
+        };
+        assert_eq!(state.apply(add("/a")), Ok(()));
+        assert!(matches!(
+            state.apply(add("/a")),
+            Err(Conflict::Exported { .. })
+        ));
+        assert_eq!(state.apply(Change::RemoveExport { id: 2 }), Ok(()));
+        let again = state.apply(Change::RemoveExport { id: 2 });
+        assert!(matches!(again, Err(Conflict::Unknown { .. })));
+        assert_eq!(state.apply(add("/a")), Ok(()));
+        let mut rules = ExportRules::local();
+        rules.read_only = true;
+        let id = 3;
+        assert_eq!(state.apply(Change::SetExport { id, rules }), Ok(()));
+        let ids: Vec<_> = state.exports.iter().map(|export| export.id).collect();
+        assert_eq!((ids, state.exports[1].rules.read_only), (vec![1, 3], true));
+        assert_eq!(state.table_epoch, epoch);
+    }
+
+    /// Goal: what earlier versions wrote about exports is still understood.
+    #[test]
+    fn older_records_of_exports_are_read() {
+        let old = r#"{"id":1,"path":"/","networks":["127.0.0.0/8","::1/128"],
+            "read_only":false,"squash":"None"}"#;
+        let record: ExportRecord = serde_json::from_str(old).expect("a record");
+        let fresh = State::fresh(1, 2, &[10], 1, 1, [0; 32]);
+        assert_eq!(record, fresh.exports[0]);
+        let squashed = old.replace(r#""None""#, r#"{"Root":{"uid":7,"gid":8}}"#);
+        let record: ExportRecord = serde_json::from_str(&squashed).expect("a record");
+        let squash = crossdock_peer::Squash::Root { uid: 7, gid: 8 };
+        assert_eq!(record.rules.squash, squash);
+        let written = serde_json::to_string(&record).expect("JSON");
+        assert_eq!(
+            serde_json::from_str::<ExportRecord>(&written).expect("a record"),
+            record
+        );
     }
 
     /// Goal: every node is primary of one data set, and a slot lists each set once.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -147,15 +147,22 @@ impl Client {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
-    fn mount(&mut self) -> Result<HandleBuffer> {
-        let call = mount::Call::Mnt(Path(b"/"));
+    /// Sends a call of MOUNT and waits for its reply; nothing else is outstanding.
+    ///
+    /// # Errors
+    /// Those of sending and receiving, or the connection is gone.
+    pub fn call_mount(&mut self, call: &mount::Call<'_>) -> Result<mount::Reply> {
         let number = call.procedure().number();
-        let sent = self.write(&record(0, (mount::PROGRAM, mount::VERSION, number), &call))?;
+        let sent = self.write(&record(0, (mount::PROGRAM, mount::VERSION, number), call))?;
         ensure!(sent, "the connection is gone");
         let record = self.receive_record()?.context("the connection is gone")?;
         let mut decoder = Decoder::of_record(&record);
         decode_header(&mut decoder)?;
-        match mount::Reply::decode(call.procedure(), &mut decoder)? {
+        Ok(mount::Reply::decode(call.procedure(), &mut decoder)?)
+    }
+
+    fn mount(&mut self) -> Result<HandleBuffer> {
+        match self.call_mount(&mount::Call::Mnt(Path(b"/")))? {
             mount::Reply::Mnt(Ok(mounted)) => Ok(mounted.root),
             other => bail!("cannot mount: {other:?}"),
         }
@@ -194,13 +201,63 @@ impl Client {
     }
 }
 
+/// Sends `call` in one datagram, and waits for the reply in another one.
+///
+/// # Errors
+/// The system's, or what comes is no reply to it.
+pub fn call_by_datagram(address: SocketAddr, call: &Call<'_>) -> Result<Reply> {
+    let procedure = call.procedure();
+    let number = procedure.number();
+    let of = (crossdock_nfs3::PROGRAM, crossdock_nfs3::VERSION, number);
+    let reply = exchange(address, of, call)?;
+    let mut decoder = Decoder::of_record(&reply);
+    decode_header(&mut decoder)?;
+    Ok(Reply::decode(procedure, &mut decoder)?)
+}
+
+/// The same with a call of MOUNT.
+///
+/// # Errors
+/// As there.
+pub fn mount_by_datagram(address: SocketAddr, call: &mount::Call<'_>) -> Result<mount::Reply> {
+    let procedure = call.procedure();
+    let of = (mount::PROGRAM, mount::VERSION, procedure.number());
+    let reply = exchange(address, of, call)?;
+    let mut decoder = Decoder::of_record(&reply);
+    decode_header(&mut decoder)?;
+    Ok(mount::Reply::decode(procedure, &mut decoder)?)
+}
+
+/// A datagram to `address` and the one that comes back.
+fn exchange(address: SocketAddr, of: (u32, u32, u32), arguments: &impl Encode) -> Result<Bytes> {
+    let any: SocketAddr = if address.is_ipv6() {
+        (Ipv6Addr::UNSPECIFIED, 0).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, 0).into()
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let writer = RecordWriter::datagram(HEADER_BYTES);
+    let xid = std::process::id();
+    socket.send(&encode(writer, xid, of, arguments).to_bytes())?;
+    let mut reply = BytesMut::zeroed(CHUNK_BYTES);
+    let length = socket.recv(&mut reply).context("no reply")?;
+    reply.truncate(length);
+    Ok(reply.freeze())
+}
+
 /// One call as a record.
-fn record(
+fn record(xid: Xid, of: (u32, u32, u32), arguments: &impl Encode) -> Payload {
+    encode(RecordWriter::stream(HEADER_BYTES), xid, of, arguments)
+}
+
+fn encode(
+    mut writer: RecordWriter,
     xid: Xid,
     (program, version, procedure): (u32, u32, u32),
     arguments: &impl Encode,
 ) -> Payload {
-    let mut writer = RecordWriter::stream(HEADER_BYTES);
     writer.encoder().put(&CallHeader {
         xid,
         program,

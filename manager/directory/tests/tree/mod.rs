@@ -162,6 +162,10 @@ pub(crate) fn lookup(directory: FileRef, text: &str) -> SiteOperation {
     }
 }
 
+pub(crate) fn parent(directory: FileRef, within: FileRef) -> SiteOperation {
+    SiteOperation::LookupParent { directory, within }
+}
+
 pub(crate) fn set(file: FileRef, changes: AttributeChanges) -> SiteOperation {
     SiteOperation::SetAttributes {
         file,

@@ -439,6 +439,8 @@ impl Rig {
                         self.failure = Some(format!("node {number} does not open: {reason}"));
                     }
                 }
+                // No scenario exports anything while it runs.
+                HostEffect::ExportAdded { .. } => {}
                 HostEffect::Warning(what) => self.warnings.push_back(what),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,

@@ -3,6 +3,7 @@
 //! machine without io_uring.
 
 mod damage;
+mod exports;
 mod job;
 mod program;
 mod refusals;
@@ -17,13 +18,15 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 14] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
     ("other user's data", refusals::other_user),
     ("service", service::serve),
     ("nodes", service::nodes),
+    ("exports", exports::changes),
+    ("IPv6", exports::ipv6),
     ("half-closed client", service::half_closed_client),
     ("taken ports and data", refusals::taken),
     ("other settings", refusals::other_settings),

@@ -92,8 +92,10 @@ pub(super) fn finish_command(stage: &Stage<'_>, mut command: Command) -> Result<
 /// `crossdock up`, ready.
 pub(super) struct Up {
     running: Running,
-    /// Where it serves NFS.
+    /// Where it serves NFS, first of all.
     pub(super) nfs: SocketAddr,
+    /// All places where it does.
+    pub(super) nfs_doors: Vec<SocketAddr>,
     /// Where it is administered.
     pub(super) admin: String,
     log: PathBuf,
@@ -101,28 +103,41 @@ pub(super) struct Up {
 
 impl Up {
     /// Starts `command` with free ports and JSON logs, and waits until it serves.
-    pub(super) fn start(stage: &Stage<'_>, mut command: Command) -> Result<Self> {
+    pub(super) fn start(stage: &Stage<'_>, command: Command) -> Result<Self> {
+        Self::start_at(stage, command, "127.0.0.1:0", "127.0.0.1:0")
+    }
+
+    /// The same with doors at given addresses.
+    pub(super) fn start_at(
+        stage: &Stage<'_>,
+        mut command: Command,
+        nfs: &str,
+        admin: &str,
+    ) -> Result<Self> {
         let log = stage.folder.join("server.json");
         command
-            .args(["--nfs", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .args(["--nfs", nfs, "--admin", admin])
             .args(["--log-format", "json", "--log", "debug"])
             .stdin(Stdio::null())
             .stderr(File::create(&log)?);
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
         let deadline = Instant::now() + READY_PATIENCE;
-        let address = |name: &str| -> Result<String> {
-            while let Some(line) = lines.next(deadline)? {
-                if let Some(address) = line.strip_prefix(name) {
-                    return Ok(address.trim().to_owned());
-                }
+        let mut nfs_doors = Vec::new();
+        let admin = loop {
+            let Some(line) = lines.next(deadline)? else {
+                bail!("the server ended: {}", fs::read_to_string(&log)?);
+            };
+            match line.trim().split_once(' ') {
+                Some(("nfs", address)) => nfs_doors.push(address.parse()?),
+                Some(("admin", address)) => break address.to_owned(),
+                _ => {}
             }
-            bail!("the server ended: {}", fs::read_to_string(&log)?)
         };
-        let (nfs, admin) = (address("nfs ")?.parse()?, address("admin ")?);
         lines.ignore();
         Ok(Self {
             running,
-            nfs,
+            nfs: *nfs_doors.first().context("no NFS door")?,
+            nfs_doors,
             admin,
             log,
         })
