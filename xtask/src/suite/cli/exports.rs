@@ -10,7 +10,7 @@ use crossdock_tests_crash::client::{self, Client};
 
 use super::job;
 use super::pool;
-use super::program::{Finished, Up, crossdock, text};
+use super::program::{Finished, Up, crossdock, finish, text};
 use super::service::{self, NODES};
 use crate::process::{output, program};
 use crate::suite::Stage;
@@ -241,11 +241,9 @@ pub(super) fn ipv6(stage: &Stage<'_>) -> Result<()> {
     only("[::1]")?.json(0)?;
     ensure!(lookup(&mut client, &root, "six-1").is_ok(), "not let in");
     only("127.0.0.0/8,::1")?.json(0)?;
-    let taken = crossdock(
-        stage,
-        &["up", "--data", "unused", "--nfs", &ipv6.to_string()],
-    );
-    super::program::finish_command(stage, taken)?.expect(1, &[&ipv6.to_string(), "in use"])?;
+    let (other, taken) = (stage.folder.join("other-6"), ipv6.to_string());
+    let arguments = ["up", "--data", text(&other)?, "--nfs", &taken];
+    finish(stage, &arguments)?.expect(1, &["nfs door", &taken, "in use"])?;
     up.stop()?;
     Ok(())
 }
