@@ -12,7 +12,6 @@
 //! server is a real process).
 
 mod random;
-mod server;
 mod verify;
 mod witness;
 mod writer;
@@ -24,8 +23,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 
 use crossdock_tests_crash::client::Client;
+use crossdock_tests_crash::server::Server;
 use random::Random;
-use server::Server;
 use witness::Witness;
 use writer::Writer;
 

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A running server.
-pub(crate) struct Server {
+pub struct Server {
     child: Child,
     address: SocketAddr,
     // Kept open: a few lines more may come, and must find a reader.
@@ -22,7 +22,18 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts `binary` on the data in `folder` and waits until it is ready.
-    pub(crate) fn start(binary: &Path, folder: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// It ends before, or cannot be started.
+    pub fn start(binary: &Path, folder: &Path) -> Result<Self> {
+        Self::start_with(binary, folder, &[])
+    }
+
+    /// The same, with further `arguments` of `crossdock up`.
+    ///
+    /// # Errors
+    /// It ends before, or cannot be started.
+    pub fn start_with(binary: &Path, folder: &Path, arguments: &[&str]) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let log = OpenOptions::new()
             .create(true)
@@ -34,6 +45,7 @@ impl Server {
             .arg(binary)
             .args(["up", "--nfs", "127.0.0.1:0", "--data"])
             .arg(folder.join("data"))
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -56,13 +68,26 @@ impl Server {
     }
 
     /// Where it serves NFS and MOUNT.
-    pub(crate) const fn address(&self) -> SocketAddr {
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Kills the server with SIGKILL, at once.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.wait()
     }
 
     /// Kills the server with SIGKILL after `delay`, while the caller goes on.
     /// Dropping the returned guard kills it at once.
-    pub(crate) fn kill_after(&mut self, delay: Duration) -> Result<Killer> {
+    ///
+    /// # Errors
+    /// The server has no process id.
+    pub fn kill_after(&mut self, delay: Duration) -> Result<Killer> {
         let pid = self.pid()?;
         let (now, wait) = channel::<()>();
         let thread = thread::spawn(move || {
@@ -82,13 +107,19 @@ impl Server {
     }
 
     /// Reaps the killed server.
-    pub(crate) fn wait(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn wait(&mut self) -> Result<()> {
         self.child.wait()?;
         Ok(())
     }
 
     /// Stops the server gracefully; it must exit with 0.
-    pub(crate) fn stop(mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn stop(mut self) -> Result<()> {
         kill_process(self.pid()?, Signal::TERM).context("cannot ask the server to stop")?;
         let status = self.child.wait()?;
         ensure!(status.success(), "the server stopped with {status}");
@@ -105,14 +136,17 @@ impl Drop for Server {
 }
 
 /// The kill that is under way.
-pub(crate) struct Killer {
+pub struct Killer {
     now: Option<Sender<()>>,
     thread: Option<JoinHandle<bool>>,
 }
 
 impl Killer {
     /// Waits until the server has its signal.
-    pub(crate) fn finish(mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// It could not be killed.
+    pub fn finish(mut self) -> Result<()> {
         let killed = self.thread.take().map(JoinHandle::join);
         ensure!(matches!(killed, Some(Ok(true))), "the kill failed");
         Ok(())

@@ -10,9 +10,9 @@ use crossdock_nfs3::{HandleBuffer, Location, Name, SetAttributes};
 use crossdock_types::Payload;
 
 use crate::random::Random;
-use crate::server::Server;
 use crate::witness::{CELL_BYTES, FileNumber, Operation, Place, Witness, fill};
 use crossdock_tests_crash::client::Client;
+use crossdock_tests_crash::server::Server;
 
 /// Calls that are kept outstanding.
 const OUTSTANDING: usize = 24;
