@@ -45,6 +45,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     if kind == Kind::Crossdock {
         let mut build = Command::new("cargo");
         build.args(["build", "--release", "--bin", "crossdock"]);
+        build.args(["--bin", "crossdock-tests-conformance"]);
         build.args(["--bin", "crossdock-tests-crash"]);
         process::run(build.current_dir(&paths.root))?;
     }

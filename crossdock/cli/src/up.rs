@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use crossdock_admin::{Control, DoorStatus};
 use crossdock_net::{Driver, KernelChoice, Options, Started};
+use crossdock_nfs::DoorLimits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -29,6 +30,9 @@ const DESCRIPTORS_WANTED: u64 = 16_384;
 
 /// How long a killed predecessor may hold a port; another program holds it longer.
 const PORT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Connections beyond the door's: those that it is just refusing.
+const CONNECTIONS_SPARE: usize = 64;
 
 /// Runs until SIGINT or SIGTERM.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -127,6 +131,8 @@ fn start_driver(settings: &Settings) -> anyhow::Result<Started> {
     };
     let options = Options {
         kernel,
+        // The door refuses what is too much for it; the loop would only let it wait.
+        connections_max: DoorLimits::default().connections_max + CONNECTIONS_SPARE,
         ..Options::default()
     };
     Driver::start(options).context(

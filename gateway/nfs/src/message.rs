@@ -61,7 +61,7 @@ pub struct DoorLimits {
 impl Default for DoorLimits {
     fn default() -> Self {
         Self {
-            connections_max: 1024,
+            connections_max: 12_000, // With what else is open, below the 16,384 of the shell.
             calls_per_connection_max: 256,
             connection_bytes_max: 6 << 20, // The loop of io/net queues 8 MiB.
             calls_max: 4096,

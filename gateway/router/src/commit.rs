@@ -6,7 +6,8 @@
 
 use crossdock_names::FileRef;
 use crossdock_peer::{
-    Caller, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteRequest,
+    Attributes, Caller, FileKind, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation,
+    SiteRequest,
 };
 
 use crate::part::{Outcome, PartRequest, site_error};
@@ -109,12 +110,20 @@ impl CommitWork {
         let Some(site) = site_replies(outcomes).next() else {
             return Step::Reply(Answer::failure(SiteError::Io));
         };
+        let is_file = site.subject.after.as_ref().is_none_or(is_regular);
         let outcome = match site.outcome {
+            Ok(_) if !is_file => Err(SiteError::Invalid),
             Ok(_) | Err(SiteError::Lost { .. }) => settled.map(|()| SiteAnswer::Committed),
             Err(error) => Err(error),
         };
         Step::Reply(Answer::new(outcome, site.subject))
     }
+}
+
+/// Only files have content. RFC 1813 section 3.3.21 has no status for others;
+/// Ganesha's answer is INVAL, too.
+const fn is_regular(attributes: &Attributes) -> bool {
+    matches!(attributes.kind, FileKind::Regular)
 }
 
 fn site(caller: &Caller, operation: SiteOperation) -> PartRequest {

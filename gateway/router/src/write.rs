@@ -236,6 +236,14 @@ impl WriteWork {
     }
 
     fn after_push(&mut self, reply: SiteReply, unstable: &Unstable) -> Step {
+        // The file was truncated between two parts of the write, and the one that
+        // came first is cut: all of it is done again.
+        if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome
+            && self.restarts < RESTARTS_MAX
+        {
+            self.restarts += 1;
+            return self.open();
+        }
         let (Ok(_), Some(incarnation)) = (&reply.outcome, self.opened_by()) else {
             return Step::Reply(refused(reply));
         };

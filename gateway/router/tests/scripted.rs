@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_names::{Epoch, Incarnation, NodeId, RoutingTable, STRIPE_UNIT_BYTES, SetId};
-use crossdock_peer::{CallId, NodeAnswer, NodeError, SiteAnswer, SiteError, Stability, WriterId};
+use crossdock_peer::{
+    Attributes, CallId, FileKind, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteReply,
+    Stability, WeakCache, WriterId,
+};
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 
 use script::*;
@@ -89,6 +92,69 @@ fn stable_write_pushes_before_it_is_answered() {
     let [getattr] = expect(&mut router, vec![Seen::Getattr]);
     site(&mut router, getattr, Ok(SiteAnswer::Done), end);
     let expected = [Seen::Reply(2, Ok(SiteAnswer::Committed))];
+    assert_eq!(effects(&mut router), expected);
+}
+
+/// Goal: a truncate that comes between the parts of a write cuts only some of
+/// them. The push tells, and the write is done again as a whole: it was answered
+/// with its front behind the truncate and its rest before it.
+#[test]
+fn write_that_was_truncated_in_part_is_done_again() {
+    let mut router = router();
+    let bytes = vec![1; 20];
+    ask(
+        &mut router,
+        secs(0),
+        1,
+        write(T - 10, bytes, Stability::Stable),
+    );
+    for is_truncated in [true, false] {
+        let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 10)]);
+        opened(&mut router, open, 0);
+        let [head, tail] = expect(
+            &mut router,
+            vec![
+                Seen::SiteWrite(T - 10, 10, Stability::Stable),
+                Seen::Write(10, column(0), T, 10, 1, 3),
+            ],
+        );
+        node(&mut router, tail, written(1));
+        site(&mut router, head, Ok(site_written(1)), T);
+        let [push] = expect(
+            &mut router,
+            vec![Seen::Push(T + 10, true, Stability::Stable)],
+        );
+        if is_truncated {
+            opened(&mut router, push, T);
+        } else {
+            site(&mut router, push, Ok(SiteAnswer::Done), T + 10);
+        }
+    }
+    assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(site_written(1)))]);
+}
+
+/// Goal: COMMIT of a directory is refused: it looked like one of a file without
+/// unstable bytes, and succeeded.
+#[test]
+fn commit_of_what_is_no_file_is_invalid() {
+    let mut router = router();
+    ask(&mut router, secs(0), 1, commit());
+    let [getattr] = expect(&mut router, vec![Seen::Getattr]);
+    let directory = Attributes {
+        kind: FileKind::Directory,
+        ..attributes(4096)
+    };
+    let reply = SiteReply {
+        id: getattr,
+        outcome: Ok(SiteAnswer::Done),
+        subject: WeakCache {
+            before: None,
+            after: Some(directory),
+        },
+        second: WeakCache::default(),
+    };
+    router.handle(secs(0), RouterInput::Site(reply));
+    let expected = [Seen::Reply(1, Err(SiteError::Invalid))];
     assert_eq!(effects(&mut router), expected);
 }
 

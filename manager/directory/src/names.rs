@@ -113,6 +113,7 @@ pub(crate) const FIRST_COOKIE: u64 = 3;
 
 /// Bits of the counter in a cookie; the site's 16 bits lie above it, below bit 62.
 const COOKIE_COUNTER_BITS: u32 = 46;
+const COOKIE_BITS: u32 = 62;
 
 /// The cookie with that counter, given out by `site`.
 pub(crate) const fn cookie(site: SiteId, counter: u64) -> u64 {
@@ -146,6 +147,13 @@ const fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ hash >> 31
+}
+
+/// Whether `cookie` can lie behind the dots of a directory whose next entry has
+/// the counter `next`: all others were never given out.
+pub(crate) const fn is_given(cookie: u64, next: u64) -> bool {
+    let counter = counter_of(cookie);
+    cookie >> COOKIE_BITS == 0 && counter >= FIRST_COOKIE && counter < next
 }
 
 /// The counter part of a cookie.

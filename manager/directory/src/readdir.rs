@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crossdock_names::FileRef;
 use crossdock_peer::{Caller, DirectoryEntry, SiteError};
 
-use crate::names::counter_of;
+use crate::names::is_given;
 use crate::permission::Wanted;
 use crate::plan::{Answer, Plan};
 use crate::state::Directory;
@@ -30,8 +30,8 @@ impl Directory {
         let cell = self.directory_cell(directory)?;
         cell.check(caller, Wanted::Read)?;
         let listing = self.listing(cell.serial).ok_or(SiteError::Io)?;
-        if cookie > AFTER_PARENT && counter_of(cookie) >= listing.next_cookie {
-            return Err(SiteError::BadCookie); // Never given out.
+        if cookie > AFTER_PARENT && !is_given(cookie, listing.next_cookie) {
+            return Err(SiteError::BadCookie);
         }
         let parent = self.parent_of(cell.serial).ok_or(SiteError::Io)?;
         let dots = [

@@ -533,10 +533,13 @@ fn cookies_stay_valid_when_entries_go() {
     let rest = names(tree.run(&root(), list(ROOT, cookie, 10)));
     assert_eq!(rest.len(), 2);
     assert!(rest[0].attributes.is_some());
-    assert_eq!(
-        tree.run(&root(), list(ROOT, 1 << 40, 10)),
-        Err(SiteError::BadCookie)
-    );
+    for never in [1 << 40, 1 << 46, 1 << 62, 1 << 63 | 3, u64::MAX] {
+        assert_eq!(
+            tree.run(&root(), list(ROOT, never, 10)),
+            Err(SiteError::BadCookie),
+            "{never:#x}"
+        );
+    }
     let tight = SiteOperation::ReadDirectory {
         directory: ROOT,
         cookie: 0,

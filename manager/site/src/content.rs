@@ -85,9 +85,18 @@ impl Site {
             }
         };
         let mut new = None;
+        // What was written before a truncate says nothing about the size now, and
+        // may be cut in part: the writer learns it by the layout of now.
+        let current = truncate_generation >= old.truncate_generation;
+        let answer = if wrote && !current {
+            SiteAnswer::Opened {
+                layout: layout_of(old, file),
+                incarnation: self.incarnation(),
+            }
+        } else {
+            SiteAnswer::Done
+        };
         if wrote || size_at_least_bytes > 0 {
-            // What was written before a truncate says nothing about the size now.
-            let current = truncate_generation >= old.truncate_generation;
             let end = if current { size_at_least_bytes } else { 0 };
             new = Some(old.written(&call.request.caller, end, wall));
         }
@@ -102,7 +111,7 @@ impl Site {
         if stability == Stability::Stable {
             after = self.log_cell(now, wall, serial);
         }
-        self.reply_content(call, &shape, Ok(SiteAnswer::Done), after);
+        self.reply_content(call, &shape, Ok(answer), after);
     }
 
     /// Whether the columns may hold bytes beyond the file's end: what an earlier

@@ -264,9 +264,14 @@ fn a_truncate_reaches_every_column() {
     assert!(!rig.replies.contains_key(&cut));
     assert_eq!(rig.replies[&again].outcome, Ok(SiteAnswer::Done));
     assert_eq!(rig.attributes(file).size_bytes, 100);
-    rig.ask(push(file, 1 << 20, written, Stability::Stable));
+    let late = rig.ask(push(file, 1 << 20, written, Stability::Stable));
     let size = rig.attributes(file).size_bytes;
     assert_eq!(size, 100, "written before the truncate");
+    // The writer learns that some of what it wrote may be cut.
+    let Ok(SiteAnswer::Opened { layout, .. }) = late.outcome else {
+        panic!("{:?}", late.outcome);
+    };
+    assert!(layout.truncate_generation > written);
 }
 
 /// History `resurrected-bytes`: a write beyond the end reaches its column and is

@@ -75,7 +75,9 @@ fn together<T: Send>(
             Ok(result) => result,
             Err(_) => bail!("a thread has panicked"),
         };
-        threads.into_iter().map(join).collect()
+        // All are waited for, also behind the first that failed.
+        let results: Vec<Result<T>> = threads.into_iter().map(join).collect();
+        results.into_iter().collect()
     })
 }
 
@@ -307,7 +309,7 @@ fn everything_at_once(stage: &Stage<'_>) -> Result<()> {
     let one = client.mkdir(&stage.directory, "one", 0o777)?;
     let two = client.mkdir(&stage.directory, "two", 0o777)?;
     let made = together(stage, 8, |number, client| {
-        let mut dice = (number as u64 + 1) * 0x9e37_79b9_7f4a_7c15;
+        let mut dice = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut below = |bound: u64| {
             dice ^= dice << 13;
             dice ^= dice >> 7;

@@ -1,7 +1,8 @@
-//! The real-client suites: one table, run one by one, each with a time limit,
+//! The suites that need the running program: one table, run one by one, each with a time limit,
 //! a log of its own and a PASS or FAIL line.
 
 mod cli;
+mod conformance;
 mod crash;
 mod kernel;
 mod libnfs;
@@ -37,6 +38,7 @@ pub(crate) struct Suite {
 /// All suites, in the order in which they run.
 pub(crate) const SUITES: [Suite; 13] = [
     suite("cli", When::Quick, 120, cli::run),
+    suite("conformance", When::Quick, 180, conformance::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 300, kernel::tree),

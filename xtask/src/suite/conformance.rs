@@ -1,0 +1,25 @@
+//! The checks of tests/conformance: NFSv3 and MOUNT byte by byte, without a
+//! kernel's client in between.
+
+use anyhow::{Result, ensure};
+
+use super::Stage;
+use crate::process::run_logged;
+use crate::rig::network::Network;
+use crate::rig::server::Kind;
+
+pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
+    ensure!(
+        stage.server == Kind::Crossdock,
+        "this suite starts and kills Crossdock only"
+    );
+    let network = Network::new()?;
+    let program = stage
+        .paths
+        .target
+        .join("release/crossdock-tests-conformance");
+    let mut command = network.program(program);
+    command.arg("--server").arg(stage.paths.release_binary());
+    command.arg("--folder").arg(&stage.folder);
+    run_logged(command, &stage.log, stage.deadline)
+}
