@@ -189,7 +189,8 @@ pub(crate) fn note_mount(status: Option<mount::Status>) {
 fn complete(_: &Stage<'_>) -> Result<()> {
     let mut missing = Vec::new();
     let seen = lock(&SEEN);
-    for procedure in Procedure::ALL {
+    // NULL has no results; it is asked by hand.
+    for procedure in Procedure::ALL.iter().skip(1) {
         if !seen.contains(&(*procedure, None)) {
             missing.push(format!("{procedure:?} never succeeded"));
         }

@@ -181,6 +181,12 @@ fn removed(stage: &Stage<'_>) -> Result<()> {
     server.kill()?;
     let server = stage.own_server("stale", &[])?;
     let mut client = Client::connect(server.address())?;
+    // Nothing that is made now has a handle of what is gone.
+    for number in 0..20 {
+        let new = client.create(&root, format!("new-{number}"), 0o644)?;
+        let gone = [gone_file, gone_link, gone_directory];
+        ensure!(!gone.contains(&new), "a handle is used again");
+    }
     for object in [&gone_file, &gone_link, &gone_directory] {
         every_procedure(&mut client, stage, object, &root, Status::Stale)?;
     }

@@ -47,6 +47,10 @@ pub(crate) const CHECKS: &[Check] = &[
         giving_away,
     ),
     check(
+        "a SETATTR that is refused for one of its fields changes none",
+        all_or_nothing,
+    ),
+    check(
         "an owner reads and writes a file without permission, as after open",
         owner_override,
     ),
@@ -303,6 +307,50 @@ fn giving_away(stage: &Stage<'_>) -> Result<()> {
     );
     let made = owner.made(&call)?.attributes.context("no attributes")?;
     ensure!((made.uid, made.gid) == OWNER, "made for {}", made.uid);
+    Ok(())
+}
+
+fn all_or_nothing(stage: &Stage<'_>) -> Result<()> {
+    let mut owner = owner(stage)?;
+    let mut other = stranger(stage)?;
+    let file = owner.create(&stage.directory, "file", 0o666)?;
+    owner.write(&file, 0, b"content", StableHow::FileSync)?;
+    let before = owner.getattr(&file)?;
+    let cut = size(3);
+    let away = SetAttributes {
+        uid: Some(STRANGER.0),
+        ..mode(0o600)
+    };
+    let stamped = SetAttributes {
+        modified: SetTime::ClientTime(Timestamp::default()),
+        ..cut
+    };
+    owner.refuses(Status::Perm, &setattr(&file, away))?;
+    owner.refuses(
+        Status::Perm,
+        &setattr(
+            &file,
+            SetAttributes {
+                uid: away.uid,
+                ..cut
+            },
+        ),
+    )?;
+    other.refuses(
+        Status::Perm,
+        &setattr(
+            &file,
+            SetAttributes {
+                mode: away.mode,
+                ..cut
+            },
+        ),
+    )?;
+    other.refuses(Status::Perm, &setattr(&file, stamped))?;
+    let after = owner.getattr(&file)?;
+    ensure!(after == before, "{after:?}, not {before:?}");
+    let read = owner.read(&file, 0, 100)?;
+    ensure!(read.data.to_bytes()[..] == b"content"[..], "it was cut");
     Ok(())
 }
 

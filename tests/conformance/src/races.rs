@@ -4,11 +4,13 @@ use std::sync::Barrier;
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use crossdock_nfs3::call::StableHow;
+use crossdock_nfs3::call::{Setattr, StableHow};
 use crossdock_nfs3::{Call, HandleBuffer, Status};
 
 use crate::client::Client;
-use crate::operations::{at, exclusive, getattr, guarded, link, mkdir, rename, symlink, write};
+use crate::operations::{
+    at, exclusive, getattr, guarded, link, mkdir, mode, rename, setattr, size, symlink, write,
+};
 use crate::runner::{Check, Stage, check};
 
 pub(crate) const CHECKS: &[Check] = &[
@@ -43,6 +45,14 @@ pub(crate) const CHECKS: &[Check] = &[
     check(
         "WRITEs of 8 clients to parts of one file are all there",
         writes_side_by_side,
+    ),
+    check(
+        "bytes that a truncate has cut never come back, whoever wrote at that moment",
+        truncate_against_write,
+    ),
+    check(
+        "of 8 SETATTRs with the same guard one wins, the others get NOT_SYNC",
+        one_guard,
     ),
     check(
         "after 8 clients renamed, linked and removed at random, names and links agree",
@@ -299,6 +309,56 @@ fn writes_side_by_side(stage: &Stage<'_>) -> Result<()> {
     for (at, byte) in bytes.iter().enumerate() {
         let expected = u8::try_from(at as u64 / PIECE % 8)? + 1;
         ensure!(*byte == expected, "{byte} at {at}, not {expected}");
+    }
+    Ok(())
+}
+
+fn truncate_against_write(stage: &Stage<'_>) -> Result<()> {
+    const WRITTEN: u64 = 200_000;
+    let mut client = stage.client()?;
+    for round in 0..12u64 {
+        let file = client.create(&stage.directory, format!("file-{round}"), 0o644)?;
+        let data = vec![0xee; WRITTEN as usize];
+        // On both sides of the small-file threshold.
+        let cut = [0, 10, 65_536, 70_000][round as usize % 4];
+        together(stage, 3, |number, client| {
+            let call = match number {
+                0 => setattr(&file, size(cut)),
+                1 => write(&file, 0, &data, StableHow::Unstable),
+                _ => write(&file, 0, &data, StableHow::FileSync),
+            };
+            client.accepts(&call)
+        })?;
+        let found = client.getattr(&file)?.size_bytes;
+        ensure!(found == cut || found == WRITTEN, "{found} bytes are left");
+        let read = client.read(&file, 0, 1 << 20)?.data.to_bytes();
+        ensure!(read.len() as u64 == found, "{} were read", read.len());
+        client.setattr(&file, size(cut))?;
+        client.setattr(&file, size(2 * WRITTEN))?;
+        client.commit(&file)?;
+        let read = client.read(&file, cut, 1 << 20)?.data.to_bytes();
+        let back = read.iter().position(|byte| *byte != 0);
+        ensure!(back.is_none(), "cut at {cut}: a byte at {back:?} is back");
+    }
+    Ok(())
+}
+
+fn one_guard(stage: &Stage<'_>) -> Result<()> {
+    let mut client = stage.client()?;
+    let file = client.create(&stage.directory, "file", 0o644)?;
+    for round in 0..10 {
+        let guard = client.getattr(&file)?.changed;
+        let statuses = together(stage, 8, |number, client| {
+            client.status(&Call::Setattr(Setattr {
+                object: file.as_handle(),
+                attributes: mode(0o600 + u32::try_from(number)?),
+                guard: Some(guard),
+            }))
+        })?;
+        let what = format!("round {round}");
+        let winner = one_winner(&statuses, Status::NotSync, &what)?;
+        let found = client.getattr(&file)?.mode;
+        ensure!(found == 0o600 + u32::try_from(winner)?, "{found:o}");
     }
     Ok(())
 }

@@ -46,6 +46,10 @@ pub(crate) const CHECKS: &[Check] = &[
         cookies_after_restart,
     ),
     check(
+        "no cookie is given twice: new entries lie behind all old ones, after restarts too",
+        cookies_are_used_once,
+    ),
+    check(
         "a verifier that was never given is BAD_COOKIE",
         bad_verifiers,
     ),
@@ -440,6 +444,35 @@ fn cookies_after_restart(stage: &Stage<'_>) -> Result<()> {
     ensure!(listed[2..] == names, "{} names", listed.len());
     drop(server);
     stage.clear("cookies")
+}
+
+fn cookies_are_used_once(stage: &Stage<'_>) -> Result<()> {
+    let mut server = stage.own_server("used-once", &[])?;
+    let mut client = Client::connect(server.address())?;
+    let root = client.mount("/")?;
+    for round in 0..4 {
+        let name = format!("entry-{round}");
+        client.create(&root, &name, 0o644)?;
+        let listed = client.readdir(&root, 0, 4096)?;
+        let last = listed.entries.iter().last().context("no entries")?;
+        ensure!(last.name.0 == name.as_bytes(), "listed before others");
+        let cookie = last.cookie;
+        client.remove(&root, &name)?;
+        if round % 2 == 0 {
+            server.kill()?;
+        } else {
+            server.stop()?;
+        }
+        server = stage.own_server("used-once", &[])?;
+        client = Client::connect(server.address())?;
+        client.create(&root, "new", 0o644)?;
+        let rest = client.readdir(&root, cookie, 4096)?;
+        let names: Vec<&[u8]> = rest.entries.iter().map(|e| e.name.0).collect();
+        ensure!(names == [b"new"], "round {round}: {names:?}");
+        client.remove(&root, "new")?;
+    }
+    server.stop()?;
+    stage.clear("used-once")
 }
 
 fn bad_verifiers(stage: &Stage<'_>) -> Result<()> {
