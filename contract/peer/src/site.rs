@@ -415,7 +415,9 @@ pub enum SiteOperation {
         purpose: OpenFor,
     },
     /// Tells the site what bulk I/O did: before any reply that promises
-    /// stability it is pushed stable. The size only grows by it.
+    /// stability it is pushed stable. The size only grows by it. If the file was
+    /// truncated since a write was opened, the answer is [`SiteAnswer::Opened`]
+    /// as of now: parts of it may be cut, and it has to be done again.
     PushAttributes {
         /// The file.
         file: FileRef,
