@@ -238,9 +238,10 @@ impl WriteWork {
     fn after_push(&mut self, reply: SiteReply, unstable: &Unstable) -> Step {
         // The file was truncated between two parts of the write, and the one that
         // came first is cut: all of it is done again.
-        if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome
-            && self.restarts < RESTARTS_MAX
-        {
+        if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome {
+            if self.restarts == RESTARTS_MAX {
+                return self.fail(SiteError::Busy);
+            }
             self.restarts += 1;
             return self.open();
         }
