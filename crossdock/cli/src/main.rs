@@ -15,6 +15,11 @@ mod up;
 
 use std::process::ExitCode;
 
+/// A request is a few dozen small allocations, most of them freed in the same
+/// turn of the loop: this one makes them for less than the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     commands::run()
 }
