@@ -33,7 +33,7 @@ impl Hand {
     pub(crate) fn opaque(self, bytes: &[u8]) -> Self {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let mut hand = self.u32(length).raw(bytes);
-        while hand.0.len() % 4 != 0 {
+        while !hand.0.len().is_multiple_of(4) {
             hand.0.push(0);
         }
         hand

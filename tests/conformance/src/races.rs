@@ -297,7 +297,7 @@ fn writes_side_by_side(stage: &Stage<'_>) -> Result<()> {
         let byte = u8::try_from(number)? + 1;
         for piece in 0..PIECES {
             let offset = (piece * 8 + number as u64) * PIECE;
-            let data = vec![byte; PIECE as usize];
+            let data = vec![byte; usize::try_from(PIECE)?];
             client.accepts(&write(&file, offset, &data, StableHow::Unstable))?;
         }
         client.commit(&file).map(drop)
@@ -316,11 +316,11 @@ fn writes_side_by_side(stage: &Stage<'_>) -> Result<()> {
 fn truncate_against_write(stage: &Stage<'_>) -> Result<()> {
     const WRITTEN: u64 = 200_000;
     let mut client = stage.client()?;
-    for round in 0..12u64 {
+    // On both sides of the small-file threshold.
+    let cuts = [0, 10, 65_536, 70_000];
+    for (round, cut) in cuts.into_iter().cycle().take(12).enumerate() {
         let file = client.create(&stage.directory, format!("file-{round}"), 0o644)?;
-        let data = vec![0xee; WRITTEN as usize];
-        // On both sides of the small-file threshold.
-        let cut = [0, 10, 65_536, 70_000][round as usize % 4];
+        let data = vec![0xee; usize::try_from(WRITTEN)?];
         together(stage, 3, |number, client| {
             let call = match number {
                 0 => setattr(&file, size(cut)),
