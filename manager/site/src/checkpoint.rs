@@ -64,7 +64,10 @@ pub(crate) struct CheckpointStep(u32);
 impl Site {
     /// Begins a checkpoint when enough has been logged; goes on with one.
     pub(crate) fn advance_checkpoint(&mut self, now: Time, wall: WallTime) {
-        let due = self.log_mut().bytes_since_checkpoint >= self.config.limits.checkpoint_log_bytes;
+        let limits = &self.config.limits;
+        let wanted = self.checkpoint_bytes.max(limits.checkpoint_log_bytes_min);
+        let wanted = wanted.min(limits.checkpoint_log_bytes_max);
+        let due = self.log_mut().bytes_since_checkpoint >= wanted;
         if self.checkpoint.is_none() && due && !self.members.is_empty() {
             self.begin_checkpoint(now, wall);
         }
@@ -237,6 +240,7 @@ impl Site {
             self.remove_object(now, ObjectClass::SiteLog, number);
         }
         self.first_segment = run.start.segment;
+        self.checkpoint_bytes = run.writer.offset_bytes;
     }
 
     fn checkpoint_object(&self, number: u32) -> ObjectId {

@@ -50,8 +50,13 @@ impl SiteConfig {
 pub struct SiteLimits {
     /// A log object is followed by the next one at this size.
     pub segment_bytes_max: u64,
-    /// Log bytes since the last checkpoint at which the next one begins.
-    pub checkpoint_log_bytes: u64,
+    /// Log bytes since the last checkpoint at which the next one begins, if the
+    /// last one was small.
+    pub checkpoint_log_bytes_min: u64,
+    /// The same, however large the last one was. Between the two it is as many
+    /// as the last one had: so checkpoints at most double what is written, and a
+    /// log that is dropped early never leaves the journals of its nodes.
+    pub checkpoint_log_bytes_max: u64,
     /// Bytes of a checkpoint's chunk: what one step of it takes.
     pub checkpoint_chunk_bytes: usize,
     /// Replies that are remembered for duplicate requests.
@@ -73,8 +78,9 @@ pub struct SiteLimits {
 impl Default for SiteLimits {
     fn default() -> Self {
         Self {
-            segment_bytes_max: 64 << 20,
-            checkpoint_log_bytes: 64 << 20,
+            segment_bytes_max: 8 << 20,
+            checkpoint_log_bytes_min: 8 << 20,
+            checkpoint_log_bytes_max: 64 << 20,
             checkpoint_chunk_bytes: 256 << 10,
             duplicates_max: 65_536,
             duplicate_age: Duration::from_secs(600),

@@ -414,7 +414,7 @@ impl Site {
         self.next_checkpoint = checkpoints.last().map_or(0, |last| last + 1);
         let is_cluttered = segments.len() > SEGMENTS_MAX || checkpoints.len() > 1;
         if self.first_segment < replaying.start.segment || is_cluttered {
-            let due = self.config.limits.checkpoint_log_bytes;
+            let due = self.config.limits.checkpoint_log_bytes_max;
             self.log_mut().bytes_since_checkpoint = due;
         }
         self.checkpoints = checkpoints;

@@ -80,6 +80,8 @@ pub struct Site {
     pub(crate) failed_makes: BTreeSet<u64>,
     pub(crate) checkpoint: Option<CheckpointRun>,
     pub(crate) first_segment: u32,
+    /// Length of the last valid checkpoint of this start.
+    pub(crate) checkpoint_bytes: u64,
     pub(crate) next_checkpoint: u32,
     pub(crate) checkpoints: Vec<u32>,
     space: SpaceUsage,
@@ -145,6 +147,7 @@ impl Site {
             failed_makes: BTreeSet::new(),
             checkpoint: None,
             first_segment: 0,
+            checkpoint_bytes: 0,
             next_checkpoint: 0,
             checkpoints: Vec::new(),
             space: SpaceUsage::default(),

@@ -265,7 +265,7 @@ impl Client {
 fn small_limits() -> SiteLimits {
     SiteLimits {
         segment_bytes_max: 3000,
-        checkpoint_log_bytes: 4000,
+        checkpoint_log_bytes_max: 4000,
         checkpoint_chunk_bytes: 500,
         ..SiteLimits::default()
     }
@@ -422,7 +422,7 @@ fn what_survives_is_a_prefix() {
         for deaths in (0..60).step_by(3) {
             // Checkpoints all the time, of states that are far ahead of the log.
             let mut rig = Rig::new(SiteLimits {
-                checkpoint_log_bytes: 300,
+                checkpoint_log_bytes_max: 300,
                 checkpoint_chunk_bytes: 400,
                 ..small_limits()
             });

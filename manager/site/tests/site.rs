@@ -127,7 +127,7 @@ fn members_are_made_equal() {
 fn duplicates_get_the_first_reply() {
     for checkpoint in [false, true] {
         let mut rig = Rig::new(SiteLimits {
-            checkpoint_log_bytes: if checkpoint { 1 } else { 1 << 20 },
+            checkpoint_log_bytes_max: if checkpoint { 1 } else { 1 << 20 },
             ..SiteLimits::default()
         });
         let first = rig.send(once(1, create("a")));
@@ -453,7 +453,7 @@ fn a_replaced_manager_answers_nothing() {
 fn checkpoints_bound_the_log() {
     let mut rig = Rig::new(SiteLimits {
         segment_bytes_max: 4000,
-        checkpoint_log_bytes: 10_000,
+        checkpoint_log_bytes_max: 10_000,
         checkpoint_chunk_bytes: 2000,
         ..SiteLimits::default()
     });
@@ -488,7 +488,7 @@ fn checkpoints_bound_the_log() {
 #[test]
 fn a_checkpoint_is_never_ahead_of_the_log() {
     let mut rig = Rig::new(SiteLimits {
-        checkpoint_log_bytes: 1,
+        checkpoint_log_bytes_max: 1,
         ..SiteLimits::default()
     });
     rig.create("old");

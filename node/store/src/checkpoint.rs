@@ -42,6 +42,8 @@ pub(crate) struct Checkpoint {
     /// Number of the last batch that the index has.
     applied: u64,
     flying: Option<Flying>,
+    /// Bytes of the journal that the last trim left.
+    used_at_trim: u64,
     /// What replay begins with, as of the last durable commit.
     pub(crate) saved: u64,
 }
@@ -86,8 +88,11 @@ impl Store {
             self.write_back(true);
         }
         let is_old = self.now >= self.checkpoint.last_durable + self.config.checkpoint_interval;
-        let is_full = self.journal.used_bytes() > self.journal.ring_bytes() / 2;
-        if (is_old || is_full) && !self.is_settling() && self.has_unsaved_changes() {
+        // What is dead by now is trimmed before settling would look at it.
+        let used = self.journal.used_bytes();
+        let grown = used.saturating_sub(self.checkpoint.used_at_trim);
+        let is_grown = grown > self.journal.ring_bytes() / 8;
+        if (is_old || is_grown) && !self.is_settling() && self.has_unsaved_changes() {
             self.checkpoint.is_wanted = true;
         }
         self.drain();
@@ -200,6 +205,7 @@ impl Store {
             self.checkpoint.saved = flying.position.0;
             self.checkpoint.last_durable = self.now;
             self.journal.trim(&flying.tail);
+            self.checkpoint.used_at_trim = self.journal.used_bytes();
         }
     }
 
