@@ -99,7 +99,7 @@ struct FsckArgs {
 /// How to reach a running system.
 #[derive(Args)]
 pub(crate) struct Remote {
-    /// Address of the admin API, like 127.0.0.1:7070 or [::1]:7070.
+    /// Address of the admin API, like 127.0.0.1:7070; an IPv6 address stands in brackets.
     #[arg(long, default_value = "127.0.0.1:7070", env = "CROSSDOCK_ADMIN")]
     pub(crate) admin: SocketAddr,
     /// Print as JSON.
