@@ -38,8 +38,7 @@ pub enum Event {
         /// From where.
         peer: SocketAddr,
     },
-    /// The next bytes of a connection: as many as there were, or exactly those
-    /// that were [expected](crate::Driver::expect).
+    /// The next bytes of a connection, as many as there were.
     Received {
         /// Of which connection.
         connection: ConnectionId,
