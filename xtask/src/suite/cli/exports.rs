@@ -319,7 +319,11 @@ fn make_directory(client: &mut Client, at: &HandleBuffer, name: &str) -> Result<
     }
 }
 
-fn create(client: &mut Client, at: &HandleBuffer, name: &str) -> Result<HandleBuffer, Status> {
+pub(super) fn create(
+    client: &mut Client,
+    at: &HandleBuffer,
+    name: &str,
+) -> Result<HandleBuffer, Status> {
     let call = Call::Create(Create {
         location: location(at, name),
         how: CreateHow::Guarded(SetAttributes::default()),

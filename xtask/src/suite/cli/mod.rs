@@ -1,8 +1,9 @@
 //! What a user of the command line meets: errors with a next step, exit codes,
-//! JSON, a graceful stop, nodes that go and come, damage that is found, and a
-//! machine without io_uring.
+//! JSON, a graceful stop, flushes, nodes that go and come, damage that is found,
+//! and a machine without io_uring.
 
 mod damage;
+mod durability;
 mod exports;
 mod job;
 mod program;
@@ -18,13 +19,14 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
     ("other user's data", refusals::other_user),
     ("service", service::serve),
     ("nodes", service::nodes),
+    ("flushes", durability::flushes),
     ("exports", exports::changes),
     ("IPv6", exports::ipv6),
     ("half-closed client", service::half_closed_client),
