@@ -6,6 +6,7 @@
 //! that frame is durable, so the index is never ahead of the journal.
 
 use crossdock_log::Position;
+use crossdock_peer::NodeError;
 use crossdock_types::Time;
 
 use crate::index::{Batch, IndexCall, Meta, RingPoint};
@@ -220,6 +221,12 @@ impl Store {
         }
         self.fail_lists(&error);
         self.fail_scrub(&error);
+    }
+
+    /// Why the index cannot be asked any more, if it has failed.
+    pub(crate) fn index_error(&self) -> Option<NodeError> {
+        let what = self.index_failure.as_ref()?;
+        Some(self.media(what.clone()))
     }
 
     /// Nothing more can be saved: a stop need not wait.

@@ -52,8 +52,7 @@ impl Store {
         after: Option<ObjectId>,
         limit: usize,
     ) {
-        if let Some(what) = &self.index_failure {
-            let error = self.media(what.clone());
+        if let Some(error) = self.index_error() {
             self.refuse(call, error);
             return;
         }
@@ -112,8 +111,7 @@ impl Store {
 
     /// Changes are read from the index; what it does not have yet is added.
     pub(crate) fn begin_changes(&mut self, since: Version, after: Option<ObjectId>) {
-        if let Some(what) = &self.index_failure {
-            let error = self.media(what.clone());
+        if let Some(error) = self.index_error() {
             self.effects.push_back(StoreEffect::Changes(Err(error)));
             return;
         }

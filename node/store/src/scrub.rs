@@ -33,8 +33,7 @@ pub(crate) struct Scrub {
 
 impl Store {
     pub(crate) fn begin_scrub(&mut self, blocks_max: u64) {
-        if let Some(what) = &self.index_failure {
-            let error = self.media(what.clone());
+        if let Some(error) = self.index_error() {
             self.effects.push_back(StoreEffect::Scrubbed(Err(error)));
         } else if !std::mem::replace(&mut self.scrub.is_running, true) {
             self.scrub.budget = blocks_max;

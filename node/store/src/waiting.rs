@@ -192,8 +192,7 @@ impl Store {
             Ok(()) => {}
             Err(Hold::Refuse(error)) => self.refuse(call.id, error),
             Err(Hold::Room) => return Some(queued),
-            Err(Hold::Load(_)) if let Some(what) = &self.index_failure => {
-                let error = self.media(what.clone());
+            Err(Hold::Load(_)) if let Some(error) = self.index_error() => {
                 self.refuse(call.id, error);
             }
             Err(Hold::Load(wanted)) => {
