@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use crossdock_nfs3::{Call, HandleBuffer, Path, Procedure, Reply, Status, mount};
-use crossdock_rpc::{
-    AcceptStatus, AuthSys, CallHeader, Credential, Groups, RecordWriter, ReplyBody, ReplyHeader,
-    Verifier,
-};
+use crossdock_rpc::{AuthSys, CallHeader, Credential, Groups, RecordWriter, Verifier};
+use crossdock_tests_crash::wire::success;
 use crossdock_xdr::{Decoder, Encode};
 
 use crate::coverage;
@@ -176,17 +174,4 @@ pub(crate) fn decode(procedure: Procedure, record: &Bytes) -> Result<(Xid, Reply
     decoder.finish().context("bytes behind the results")?;
     coverage::note(procedure, reply.status());
     Ok((xid, reply))
-}
-
-fn success(decoder: &mut Decoder<'_>) -> Result<Xid> {
-    let header: ReplyHeader<'_> = decoder.get()?;
-    let is_success = matches!(
-        header.body,
-        ReplyBody::Accepted {
-            status: AcceptStatus::Success,
-            ..
-        }
-    );
-    ensure!(is_success, "call refused: {header:?}");
-    Ok(header.xid)
 }

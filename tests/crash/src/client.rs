@@ -1,24 +1,22 @@
 //! A raw NFSv3 client: calls over one TCP connection, many outstanding.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use crossdock_nfs3::{Call, HandleBuffer, Path, Procedure, Reply, mount};
-use crossdock_rpc::{
-    AcceptStatus, AuthSys, CallHeader, Credential, Groups, RecordReader, RecordWriter, ReplyBody,
-    ReplyHeader, Verifier,
-};
+use crossdock_rpc::{AuthSys, CallHeader, Credential, Groups, RecordWriter, Verifier};
 use crossdock_types::Payload;
 use crossdock_xdr::{Decoder, Encode};
 
+use crate::wire::{Wire, success};
+
 /// A server that says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Read from the socket at once.
-const CHUNK_BYTES: usize = 256 * 1024;
+/// No datagram is larger.
+const DATAGRAM_BYTES: usize = 64 * 1024;
 /// Room for the headers of a call.
 const HEADER_BYTES: usize = 512;
 
@@ -27,9 +25,7 @@ pub type Xid = u32;
 
 /// A connection to the server, with the root mounted.
 pub struct Client {
-    stream: TcpStream,
-    reader: RecordReader,
-    unread: Bytes,
+    wire: Wire,
     xid: Xid,
     outstanding: BTreeMap<Xid, Procedure>,
     root: HandleBuffer,
@@ -41,14 +37,8 @@ impl Client {
     /// # Errors
     /// The connection or the mount fails.
     pub fn connect(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
         let mut client = Self {
-            stream,
-            reader: RecordReader::default(),
-            unread: Bytes::new(),
+            wire: Wire::connect(address, PATIENCE)?,
             // From the pid on, so that two programs are two clients to a duplicate cache.
             xid: std::process::id() << 12,
             outstanding: BTreeMap::new(),
@@ -108,11 +98,11 @@ impl Client {
     /// # Errors
     /// The server is silent for too long, or what it says is no reply.
     pub fn receive(&mut self) -> Result<Option<(Xid, Reply)>> {
-        let Some(record) = self.receive_record()? else {
+        let Some(record) = self.wire.receive()? else {
             return Ok(None);
         };
         let mut decoder = Decoder::of_record(&record);
-        let xid = decode_header(&mut decoder)?;
+        let xid = success(&mut decoder)?;
         let procedure = self.outstanding.remove(&xid);
         let procedure = procedure.with_context(|| format!("a reply to no call: {xid:#x}"))?;
         let reply = Reply::decode(procedure, &mut decoder)?;
@@ -144,7 +134,7 @@ impl Client {
     /// # Errors
     /// The system's.
     pub fn finish_sending(&self) -> Result<()> {
-        Ok(self.stream.shutdown(Shutdown::Write)?)
+        self.wire.finish_sending()
     }
 
     /// Sends a call of MOUNT and waits for its reply; nothing else is outstanding.
@@ -155,9 +145,9 @@ impl Client {
         let number = call.procedure().number();
         let sent = self.write(&record(0, (mount::PROGRAM, mount::VERSION, number), call))?;
         ensure!(sent, "the connection is gone");
-        let record = self.receive_record()?.context("the connection is gone")?;
+        let record = self.wire.receive()?.context("the connection is gone")?;
         let mut decoder = Decoder::of_record(&record);
-        decode_header(&mut decoder)?;
+        success(&mut decoder)?;
         Ok(mount::Reply::decode(call.procedure(), &mut decoder)?)
     }
 
@@ -170,34 +160,11 @@ impl Client {
 
     fn write(&mut self, record: &Payload) -> Result<bool> {
         for piece in record.pieces() {
-            match self.stream.write_all(piece) {
-                Ok(()) => {}
-                Err(error) if is_gone(error.kind()) => return Ok(false),
-                Err(error) => return Err(error).context("cannot send"),
+            if !self.wire.send(piece)? {
+                return Ok(false);
             }
         }
         Ok(true)
-    }
-
-    fn receive_record(&mut self) -> Result<Option<Bytes>> {
-        loop {
-            if let Some(record) = self.reader.next_record(&mut self.unread)? {
-                return Ok(Some(record));
-            }
-            let mut chunk = BytesMut::zeroed(CHUNK_BYTES);
-            let length = match self.stream.read(&mut chunk) {
-                Ok(length) => length,
-                Err(error) if is_gone(error.kind()) => 0,
-                // With a time limit the kernel does not go on by itself.
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error).context("no reply"),
-            };
-            if length == 0 {
-                return Ok(None);
-            }
-            chunk.truncate(length);
-            self.unread = chunk.freeze();
-        }
     }
 }
 
@@ -211,7 +178,7 @@ pub fn call_by_datagram(address: SocketAddr, call: &Call<'_>) -> Result<Reply> {
     let of = (crossdock_nfs3::PROGRAM, crossdock_nfs3::VERSION, number);
     let reply = exchange(address, of, call)?;
     let mut decoder = Decoder::of_record(&reply);
-    decode_header(&mut decoder)?;
+    success(&mut decoder)?;
     Ok(Reply::decode(procedure, &mut decoder)?)
 }
 
@@ -224,7 +191,7 @@ pub fn mount_by_datagram(address: SocketAddr, call: &mount::Call<'_>) -> Result<
     let of = (mount::PROGRAM, mount::VERSION, procedure.number());
     let reply = exchange(address, of, call)?;
     let mut decoder = Decoder::of_record(&reply);
-    decode_header(&mut decoder)?;
+    success(&mut decoder)?;
     Ok(mount::Reply::decode(procedure, &mut decoder)?)
 }
 
@@ -241,7 +208,7 @@ fn exchange(address: SocketAddr, of: (u32, u32, u32), arguments: &impl Encode) -
     let writer = RecordWriter::datagram(HEADER_BYTES);
     let xid = std::process::id();
     socket.send(&encode(writer, xid, of, arguments).to_bytes())?;
-    let mut reply = BytesMut::zeroed(CHUNK_BYTES);
+    let mut reply = BytesMut::zeroed(DATAGRAM_BYTES);
     let length = socket.recv(&mut reply).context("no reply")?;
     reply.truncate(length);
     Ok(reply.freeze())
@@ -274,28 +241,4 @@ fn encode(
     });
     writer.encoder().put(arguments);
     writer.finish()
-}
-
-fn decode_header(decoder: &mut Decoder<'_>) -> Result<Xid> {
-    let header: ReplyHeader<'_> = decoder.get()?;
-    let accepted = matches!(
-        header.body,
-        ReplyBody::Accepted {
-            status: AcceptStatus::Success,
-            ..
-        }
-    );
-    ensure!(accepted, "call refused: {header:?}");
-    Ok(header.xid)
-}
-
-/// What a killed server looks like from here.
-const fn is_gone(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::ConnectionReset
-            | ErrorKind::ConnectionAborted
-            | ErrorKind::BrokenPipe
-            | ErrorKind::UnexpectedEof
-    )
 }
