@@ -26,6 +26,20 @@ pub const NFS_CONNECTION_IDLE_SECONDS_MAX: u64 = 6 * 3600;
 /// byte of the replies that lie ready for it, in seconds.
 pub const NFS_CONNECTION_STALLED_SECONDS_MAX: u64 = 300;
 
+/// The same while others wait because the door is full, in seconds.
+pub const NFS_CONNECTION_PRESSED_SECONDS_MAX: u64 = 5;
+
+/// A connection that has been without a call for so long gives way to a new one
+/// when there are as many as may be, in seconds.
+pub const NFS_CONNECTION_YIELDS_SECONDS_MIN: u64 = 10;
+
+/// Memory for calls and replies of all NFS clients together, unless configured, in
+/// bytes.
+pub const NFS_REQUEST_BYTES_MAX: usize = 512 << 20;
+
+/// The least that can be configured, in bytes: some of the largest calls at a time.
+pub const NFS_REQUEST_BYTES_MIN: usize = 16 << 20;
+
 /// Longest file name that is decoded, in bytes: long enough for the server to
 /// see a name that it must refuse with NFS3ERR_NAMETOOLONG.
 pub const NAME_DECODE_BYTES_MAX: usize = 4096;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use crossdock_limits::DISK_DEPTH_MAX;
+use crossdock_limits::{DISK_DEPTH_MAX, NFS_REQUEST_BYTES_MIN};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
@@ -36,6 +36,10 @@ pub(crate) struct Flags {
     /// Memory for cached blocks, like 512M [default: 25 % of memory].
     #[arg(long, value_name = "BYTES", env = "CROSSDOCK_CACHE")]
     pub(crate) cache: Option<Size>,
+    /// Memory for calls and replies of all NFS clients together, like 256M, at least
+    /// 16M [default: 512M, or an eighth of memory if that is less].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_REQUEST_MEMORY")]
+    pub(crate) request_memory: Option<Size>,
     /// Requests that each disk works on at a time; more wait by priority [default: 32].
     #[arg(long, value_name = "N", env = "CROSSDOCK_DISK_DEPTH")]
     pub(crate) disk_depth: Option<usize>,
@@ -121,6 +125,7 @@ pub(crate) struct Settings {
     /// `None`: what the data directory has; 1 for a new one.
     pub(crate) replicas: Option<u32>,
     pub(crate) cache: Option<u64>,
+    pub(crate) request_memory: Option<u64>,
     pub(crate) disk_depth: usize,
     pub(crate) nfs: Door,
     pub(crate) admin: Door,
@@ -190,6 +195,10 @@ impl Flags {
             size: self.size.or(file.size).map(|size| size.0),
             replicas: self.replicas.or(file.replicas),
             cache: self.cache.or(file.cache).map(|size| size.0),
+            request_memory: self
+                .request_memory
+                .or(file.request_memory)
+                .map(|size| size.0),
             disk_depth: self
                 .disk_depth
                 .or(file.disk_depth)
@@ -225,6 +234,14 @@ impl Settings {
         {
             return Err(usage(format!(
                 "replicas must be 1 to the number of nodes ({nodes}), not {replicas}"
+            )));
+        }
+        if let Some(bytes) = self.request_memory
+            && bytes < NFS_REQUEST_BYTES_MIN as u64
+        {
+            return Err(usage(format!(
+                "request_memory must be at least {}M, some of the largest calls at a time, not {bytes} bytes",
+                NFS_REQUEST_BYTES_MIN >> 20
             )));
         }
         if self.disk_depth == 0 || self.disk_depth > DISK_DEPTH_LIMIT {
@@ -265,7 +282,7 @@ pub(crate) fn check(path: &Path, json: bool) -> anyhow::Result<()> {
             } else {
                 value.to_string()
             };
-            text += &format!("  {key:<11} {value}\n");
+            text += &format!("  {key:<14} {value}\n");
         }
     }
     Ok(format::print(&text)?)

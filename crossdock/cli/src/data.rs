@@ -266,29 +266,3 @@ fn explain(error: crossdock_disk::OpenError, directory: &Path) -> anyhow::Error 
     // Its text has the cause in it already.
     anyhow::anyhow!("{error}").context(advice)
 }
-
-/// Bytes of all read caches: as configured, or a quarter of the memory that
-/// this process may use (of the machine or of its cgroup, whichever is less).
-pub(crate) fn cache_bytes(settings: &Settings) -> anyhow::Result<usize> {
-    let quarter = || -> Option<u64> {
-        let machine = fs::read_to_string("/proc/meminfo").ok()?;
-        let total_kib: u64 = machine
-            .lines()
-            .next()?
-            .split_whitespace()
-            .nth(1)?
-            .parse()
-            .ok()?;
-        let limits = [
-            "/sys/fs/cgroup/memory.max",
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        ];
-        let limit = limits
-            .iter()
-            .filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())
-            .min();
-        Some(limit.unwrap_or(u64::MAX).min(total_kib * 1024) / 4)
-    };
-    let bytes = settings.cache.or_else(quarter).unwrap_or(1 << 30);
-    Ok(usize::try_from(bytes)?)
-}

@@ -8,6 +8,7 @@ mod data;
 mod exports;
 mod format;
 mod leftover;
+mod memory;
 mod offline;
 mod report;
 mod shell;

@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 
 use crate::config::Settings;
 use crate::data::{self, DataDirectory};
+use crate::memory;
 use crate::report::{self, Surroundings};
 
 /// Answers of index threads that wait for the data thread.
@@ -123,9 +124,10 @@ impl Shell {
             nodes: NodeSettings {
                 capacity_bytes: directory.node_capacity_bytes,
                 journal_bytes: data::JOURNAL_BYTES,
-                cache_bytes: data::cache_bytes(settings)? / count,
+                cache_bytes: memory::cache_bytes(settings)? / count,
                 disk_depth: settings.disk_depth,
             },
+            request_bytes: memory::request_bytes(settings)?,
             instance: data::random_u64()?,
         })
         .context("cannot write the registry")?;

@@ -27,6 +27,8 @@ pub struct HostConfig {
     pub registry: Embedded,
     /// How stores are set up.
     pub nodes: NodeSettings,
+    /// Bytes that the NFS door may hold.
+    pub request_bytes: usize,
     /// A random number of this process: it names the gateway's instance.
     pub instance: u64,
 }
@@ -131,6 +133,7 @@ impl Host {
         let HostConfig {
             mut registry,
             nodes: settings,
+            request_bytes,
             instance,
         } = config;
         registry.change(Change::RaiseAll)?;
@@ -142,7 +145,7 @@ impl Host {
             .map(|record| (NodeId(record.id), NodeSlot::down(record)))
             .collect();
         let router = Router::new(RouterConfig::new(WriterId(instance)), Arc::clone(&table));
-        let door = NfsDoor::new(crate::sites::door_config(state));
+        let door = NfsDoor::new(crate::sites::door_config(state, request_bytes));
         Ok(Self {
             registry,
             settings,

@@ -158,12 +158,15 @@ impl Host {
 }
 
 /// What the door is told when the host starts.
-pub(crate) fn door_config(state: &State) -> DoorConfig {
+pub(crate) fn door_config(state: &State, request_bytes: usize) -> DoorConfig {
     DoorConfig {
         volume: state.volume_id(),
         exports: crate::exports::exports(state),
         keys: state.handle_keys(),
         patience: PATIENCE,
-        limits: DoorLimits::default(),
+        limits: DoorLimits {
+            bytes_max: request_bytes,
+            ..DoorLimits::default()
+        },
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_rpc::{RecordError, RecordReader};
@@ -11,6 +12,11 @@ use crossdock_types::Time;
 use crate::fill::{FILL_BYTES_MIN, Fill, lead_bytes};
 use crate::identity::CallerCache;
 use crate::message::DoorLimits;
+use crate::room::part_bytes;
+
+/// While others wait for room, a client has to take something of its replies
+/// within this time: any that is alive does.
+pub(crate) const STUCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// State of a connection.
 #[derive(Debug)]
@@ -30,18 +36,29 @@ pub(crate) struct Connection {
     /// Calls in progress, and the bytes that they stand for.
     pub(crate) calls: usize,
     pub(crate) calls_bytes: usize,
+    /// Calls that it has begun since the others had their turn.
+    pub(crate) turn_calls: u32,
+    /// In the door's queue of those that let others go first.
+    pub(crate) awaits_turn: bool,
+    /// Bytes that have arrived and are no call in progress yet, as counted.
+    pub(crate) arrived_bytes: usize,
     /// Bytes of the record that is filled elsewhere.
     pub(crate) filling_bytes: usize,
-    /// One that was.
-    filled: Option<Bytes>,
+    /// A record that is served next: one that was filled, or that found no room.
+    parked: Option<Bytes>,
     reader: RecordReader,
     inbox: VecDeque<Bytes>,
     /// When there was last anything to do.
     active: Time,
     /// Since when a part of a record is here.
+    part_since: Option<Time>,
+    /// ... and its rest is awaited.
     record_since: Option<Time>,
     /// Since when its client has taken no reply.
     unsent_since: Option<Time>,
+    /// Bytes of the oldest replies that still have to go, and since when: a
+    /// client that takes a byte now and then is slow all the same.
+    oldest: Option<(usize, Time)>,
 }
 
 impl Connection {
@@ -56,13 +73,18 @@ impl Connection {
             unsent_bytes: 0,
             calls: 0,
             calls_bytes: 0,
+            turn_calls: 0,
+            awaits_turn: false,
+            arrived_bytes: 0,
             filling_bytes: 0,
-            filled: None,
+            parked: None,
             reader: RecordReader::default(),
             inbox: VecDeque::new(),
             active: now,
+            part_since: None,
             record_since: None,
             unsent_since: None,
+            oldest: None,
         }
     }
 
@@ -70,13 +92,25 @@ impl Connection {
         self.inbox.push_back(chunk);
     }
 
-    /// The rest of a large WRITE, if one has begun, shall come in one piece.
-    pub(crate) fn begin_fill(&mut self) -> Option<Fill> {
+    /// What is missing of a large WRITE, if one has begun and the beginning says
+    /// where its data goes.
+    fn missing_bulk(&self) -> Option<(usize, usize)> {
         let missing_bytes = self.reader.missing_bytes();
         if missing_bytes < FILL_BYTES_MIN {
             return None;
         }
-        let lead_bytes = lead_bytes(self.reader.beginning()?)?;
+        Some((missing_bytes, lead_bytes(self.reader.beginning()?)?))
+    }
+
+    /// Bytes of it, zero if there is none.
+    pub(crate) fn fill_bytes(&self) -> usize {
+        self.missing_bulk()
+            .map_or(0, |(missing_bytes, _)| missing_bytes)
+    }
+
+    /// It shall come in one piece.
+    pub(crate) fn begin_fill(&mut self) -> Option<Fill> {
+        let (missing_bytes, lead_bytes) = self.missing_bulk()?;
         let fill = Fill {
             head: self.reader.lend()?,
             lead_bytes,
@@ -90,10 +124,36 @@ impl Connection {
     pub(crate) fn filled(&mut self, record: Bytes) {
         self.reader.give_back(&record);
         self.filling_bytes = 0;
-        self.filled = Some(record);
+        self.parked = Some(record);
     }
 
-    /// Whether another call may begin.
+    /// A call finds no room: it is the next one again.
+    pub(crate) fn park(&mut self, record: Bytes) {
+        self.parked = Some(record);
+    }
+
+    /// What the record that found no room will hold more than now.
+    pub(crate) fn parked_bytes(&self) -> usize {
+        self.parked.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// All that is kept for it.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.calls_bytes + self.unsent_bytes + self.filling_bytes + self.arrived_bytes
+    }
+
+    /// Whether there is something to serve.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.parked.is_some() || !self.inbox.is_empty()
+    }
+
+    /// Counts what has arrived and is no call yet.
+    pub(crate) fn count_arrived(&self) -> usize {
+        let inbox: usize = self.inbox.iter().map(Bytes::len).sum();
+        inbox + self.parked_bytes() + part_bytes(self.reader.gathered_bytes())
+    }
+
+    /// Whether another call may begin, as far as its own limits go.
     pub(crate) const fn has_room(&self, limits: &DoorLimits) -> bool {
         self.calls < limits.calls_per_connection_max
             && self.calls_bytes + self.unsent_bytes < limits.connection_bytes_max
@@ -101,13 +161,13 @@ impl Connection {
 
     /// The next record that is there completely.
     pub(crate) fn next_record(&mut self) -> Result<Option<Bytes>, RecordError> {
-        if let Some(record) = self.filled.take() {
-            self.record_since = None;
+        if let Some(record) = self.parked.take() {
+            (self.part_since, self.record_since) = (None, None);
             return Ok(Some(record));
         }
         while let Some(chunk) = self.inbox.front_mut() {
             if let Some(record) = self.reader.next_record(chunk)? {
-                self.record_since = None;
+                (self.part_since, self.record_since) = (None, None);
                 return Ok(Some(record));
             }
             self.inbox.pop_front();
@@ -119,16 +179,45 @@ impl Connection {
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.unsent_bytes -= bytes;
         self.unsent_since = None;
+        self.oldest = self.oldest.and_then(|(left_bytes, since)| {
+            let left_bytes = left_bytes.checked_sub(bytes)?;
+            (left_bytes > 0).then_some((left_bytes, since))
+        });
     }
 
     /// Notes since when it waits for its client; to be called after anything has
     /// happened to it.
     pub(crate) fn note(&mut self, now: Time) {
         self.active = now;
-        let is_partial = !self.is_paused && !self.reader.is_between_records();
-        self.record_since = is_partial.then(|| self.record_since.unwrap_or(now));
+        let is_partial = !self.reader.is_between_records();
+        self.part_since = is_partial.then(|| self.part_since.unwrap_or(now));
+        let is_awaited = is_partial && !self.is_paused;
+        self.record_since = is_awaited.then(|| self.record_since.unwrap_or(now));
         let is_unsent = self.unsent_bytes > 0;
         self.unsent_since = is_unsent.then(|| self.unsent_since.unwrap_or(now));
+        self.oldest = is_unsent.then(|| self.oldest.unwrap_or((self.unsent_bytes, now)));
+    }
+
+    /// When it has held room for too long that others wait for and only its
+    /// client can give back.
+    pub(crate) fn pressed_deadline(&self, limits: &DoorLimits) -> Option<Time> {
+        let part = self.record_since.filter(|_| !self.is_paused);
+        let slow = part.into_iter().chain(self.oldest.map(|(_, since)| since));
+        let slow = slow.map(|since| since + limits.pressed_patience);
+        let stuck = self.unsent_since.map(|since| since + STUCK_PATIENCE);
+        slow.chain(stuck).min()
+    }
+
+    /// Since when a part of a record lies here, while nobody reads the rest.
+    pub(crate) fn clogs_since(&self) -> Option<Time> {
+        let is_clog = self.is_waiting && self.calls == 0;
+        is_clog.then_some(self.part_since).flatten()
+    }
+
+    /// Since when nothing has happened, if there is nothing to wait for.
+    pub(crate) fn idle_since(&self) -> Option<Time> {
+        let is_idle = self.calls == 0 && self.held_bytes() == 0;
+        is_idle.then_some(self.active)
     }
 
     /// When it has waited for its client for too long.

@@ -20,6 +20,7 @@ use crate::message::{ConnId, DoorConfig, NfsEffect, NfsInput};
 use crate::mount::{Start, Walk, Walked};
 use crate::mounts::Mounts;
 use crate::request::{Expected, Reader, Request, is_once};
+use crate::room::{Line, TURN_CALLS};
 
 /// Serves NFS and MOUNT to any number of clients.
 ///
@@ -42,13 +43,18 @@ pub struct NfsDoor {
     pub(crate) calls: BTreeMap<CallId, Pending>,
     /// WRITEs in progress by client and xid.
     writes: BTreeMap<(IpAddr, u32), CallId>,
-    calls_total: u64,
+    pub(crate) calls_total: u64,
     pub(crate) bytes: usize, // Of calls in progress and of replies not gone yet.
     datagram_callers: CallerCache,
     mounts: Mounts,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
-    pub(crate) waiting: VecDeque<ConnId>, // Paused because the door is full.
+    pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
+    /// Paused because the door is full.
+    pub(crate) lines: [VecDeque<ConnId>; Line::COUNT],
+    /// Those that have had their turn, and when the next one begins.
+    pub(crate) turns: VecDeque<ConnId>,
+    pub(crate) next_turn: Option<Time>,
 }
 
 /// Where a call came from.
@@ -137,7 +143,10 @@ impl NfsDoor {
             mounts: Mounts::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
-            waiting: VecDeque::new(),
+            arrived_bytes: 0,
+            lines: Default::default(),
+            turns: VecDeque::new(),
+            next_turn: None,
         }
     }
 
@@ -149,18 +158,14 @@ impl NfsDoor {
                 // Unknown: it was closed while the bytes were under way.
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.received(chunk);
-                    if !connection.is_paused {
-                        self.pump(now, id);
-                    }
+                    self.go_on(now, id);
                 }
             }
             NfsInput::Filled(id, record) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     self.bytes -= connection.filling_bytes;
                     connection.filled(record);
-                    if !connection.is_paused {
-                        self.pump(now, id);
-                    }
+                    self.go_on(now, id);
                 }
             }
             NfsInput::Sent(id, bytes) => {
@@ -184,8 +189,8 @@ impl NfsDoor {
             }
             NfsInput::Datagram(client, datagram) => {
                 // A full door drops it: the client sends it again.
-                if self.has_room() {
-                    let _ = self.serve(now, Origin::Datagram(client), &datagram);
+                if self.has_room(0, 0) {
+                    let _ = self.serve(now, Origin::Datagram(client), datagram);
                 }
             }
             NfsInput::Exports(exports) => {
@@ -193,7 +198,12 @@ impl NfsDoor {
                 self.config.exports = exports;
             }
             NfsInput::Reply(routed) => self.answered(now, routed),
-            NfsInput::Timeout => self.end_stalled(now),
+            NfsInput::Timeout => {
+                if self.next_turn.is_some() {
+                    self.take_turns(now);
+                }
+                self.end_stalled(now);
+            }
         }
     }
 
@@ -216,7 +226,10 @@ impl NfsDoor {
     /// When to call [`handle`](Self::handle) with [`NfsInput::Timeout`].
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Time> {
-        self.wake
+        match self.next_turn {
+            Some(turn) => Some(turn),
+            None => self.wake,
+        }
     }
 
     /// Calls in progress.
@@ -237,14 +250,9 @@ impl NfsDoor {
         self.connections.len()
     }
 
-    fn has_room(&self) -> bool {
-        let limits = &self.config.limits;
-        self.calls.len() < limits.calls_max && self.bytes < limits.bytes_max
-    }
-
     fn open(&mut self, now: Time, id: ConnId, peer: SocketAddr) {
         let all = self.connections.len() + self.closing.len();
-        if all >= self.config.limits.connections_max {
+        if all >= self.config.limits.connections_max && !self.end_idlest(now) {
             self.effects.push_back(NfsEffect::Close(id));
             return;
         }
@@ -252,92 +260,119 @@ impl NfsDoor {
         self.watch(now, id);
     }
 
-    /// Serves what has arrived while there is room.
-    fn pump(&mut self, now: Time, id: ConnId) {
-        loop {
-            let is_full = !self.has_room();
-            let Some(connection) = self.connections.get_mut(&id) else {
-                return;
-            };
-            if is_full || !connection.has_room(&self.config.limits) {
-                if is_full && !connection.is_waiting {
-                    connection.is_waiting = true;
-                    self.waiting.push_back(id);
-                }
-                if !connection.is_paused {
-                    connection.is_paused = true;
-                    self.effects.push_back(NfsEffect::Pause(id));
-                }
-                return self.watch(now, id);
-            }
-            let origin = Origin::Stream(id, connection.peer);
-            let served = match connection.next_record() {
-                Ok(Some(record)) => self.serve(now, origin, &record),
-                Ok(None) => {
-                    if let Some(fill) = connection.begin_fill() {
-                        self.bytes += connection.filling_bytes;
-                        self.effects.push_back(NfsEffect::Fill(id, fill));
-                    }
-                    break;
-                }
-                Err(_) => Err(NotACall),
-            };
-            if served.is_err() {
-                return self.close(now, id);
-            }
+    /// Something has arrived on a connection.
+    fn go_on(&mut self, now: Time, id: ConnId) {
+        match self.connections.get(&id) {
+            Some(connection) if connection.is_paused || connection.awaits_turn => self.recount(id),
+            _ => self.pump(now, id),
         }
-        if let Some(connection) = self.connections.get_mut(&id)
-            && connection.is_paused
-        {
-            connection.is_paused = false;
-            self.effects.push_back(NfsEffect::Resume(id));
-        }
+    }
+
+    /// Serves what has arrived while there is room, and it is its turn.
+    pub(crate) fn pump(&mut self, now: Time, id: ConnId) {
+        self.serve_arrived(now, id);
+        self.recount(id);
         self.watch(now, id);
         self.close_if_done(now, id);
     }
 
-    /// Lets those go on that wait for room, in the order in which they began to
-    /// wait; `id` has just made some.
-    fn after_room(&mut self, now: Time, id: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&id)
-            && connection.is_paused
-            && !connection.is_waiting
-        {
-            if self.waiting.is_empty() {
-                self.pump(now, id);
-            } else {
-                connection.is_waiting = true;
-                self.waiting.push_back(id);
+    fn serve_arrived(&mut self, now: Time, id: ConnId) {
+        loop {
+            self.recount(id);
+            let Some(connection) = self.connections.get(&id) else {
+                return;
+            };
+            if connection.awaits_turn {
+                return;
+            }
+            if !self.has_room(connection.held_bytes(), 0) {
+                return self.line_up(now, id, 0);
+            }
+            if !connection.has_room(&self.config.limits) {
+                return self.pause(id);
+            }
+            if connection.turn_calls >= TURN_CALLS && connection.has_arrived() {
+                return self.await_turn(now, id);
+            }
+            let Some(connection) = self.connections.get_mut(&id) else {
+                return;
+            };
+            let origin = Origin::Stream(id, connection.peer);
+            let served = match connection.next_record() {
+                Ok(Some(record)) => {
+                    connection.turn_calls += 1;
+                    self.recount(id);
+                    self.serve(now, origin, record)
+                }
+                Ok(None) => break,
+                Err(_) => Err(Unserved::NotACall),
+            };
+            match served {
+                Ok(()) => {}
+                Err(Unserved::NoRoom(record, bytes)) => {
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.park(record);
+                    }
+                    return self.line_up(now, id, bytes);
+                }
+                Err(Unserved::NotACall) => return self.close(now, id),
             }
         }
-        self.wake_waiting(now);
+        self.read_on(now, id);
     }
 
-    pub(crate) fn wake_waiting(&mut self, now: Time) {
-        while self.has_room()
-            && let Some(id) = self.waiting.pop_front()
-        {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.is_waiting = false;
-                self.pump(now, id);
-            }
+    /// All that has arrived is served: what is missing may come.
+    fn read_on(&mut self, now: Time, id: ConnId) {
+        let Some(connection) = self.connections.get(&id) else {
+            return;
+        };
+        let (held_bytes, rest_bytes) = (connection.held_bytes(), connection.fill_bytes());
+        if rest_bytes > 0 && !self.has_room(held_bytes, rest_bytes) {
+            return self.line_up(now, id, rest_bytes);
+        }
+        if connection.arrived_bytes > 0 && !self.has_room_for_parts() {
+            return self.line_up_part(now, id);
+        }
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        if connection.calls == 0 {
+            connection.turn_calls = 0;
+        }
+        if let Some(fill) = connection.begin_fill() {
+            self.bytes += connection.filling_bytes;
+            self.effects.push_back(NfsEffect::Fill(id, fill));
+        }
+        if connection.is_paused {
+            connection.is_paused = false;
+            self.effects.push_back(NfsEffect::Resume(id));
+        }
+    }
+
+    /// Counts what a connection has sent that is no call yet.
+    fn recount(&mut self, id: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let arrived_bytes = connection.count_arrived();
+            self.bytes = self.bytes + arrived_bytes - connection.arrived_bytes;
+            self.arrived_bytes = self.arrived_bytes + arrived_bytes - connection.arrived_bytes;
+            connection.arrived_bytes = arrived_bytes;
         }
     }
 
     /// Answers a record, or asks the router.
-    fn serve(&mut self, now: Time, origin: Origin, record: &Bytes) -> Result<(), NotACall> {
-        let mut decoder = Decoder::of_record(record);
+    fn serve(&mut self, now: Time, origin: Origin, record: Bytes) -> Result<(), Unserved> {
+        let mut decoder = Decoder::of_record(&record);
         let header = match CallHeader::decode(&mut decoder) {
             Ok(header) => header,
             Err(error) => {
-                let reply = error.reply().ok_or(NotACall)?;
+                let reply = error.reply().ok_or(Unserved::NotACall)?;
                 self.send(&origin, &reply, &());
                 return Ok(());
             }
         };
         let xid = header.xid;
         let success = ReplyHeader::success(xid);
-        match self.dispatch(&origin, &header, decoder, record) {
+        match self.dispatch(&origin, &header, decoder, &record) {
             Served::Header(reply) => self.send(&origin, &reply, &()),
             Served::Nfs(reply) => self.send(&origin, &success, &reply),
             Served::Mount(reply) => self.send(&origin, &success, &reply),
@@ -347,14 +382,18 @@ impl NfsDoor {
                 then,
                 reply_bytes_max,
             } => {
+                let bytes = record.len() + reply_bytes_max;
+                if !self.has_room(self.held_of(&origin), bytes) {
+                    return Err(Unserved::NoRoom(record, bytes));
+                }
                 let is_write = matches!(then, Then::Nfs(Expected::Write { .. }));
                 let pending = Pending {
                     origin,
                     xid,
-                    bytes: record.len() + reply_bytes_max,
+                    bytes,
                     export,
                     then,
-                    record: is_write.then(|| record.clone()),
+                    record: is_write.then_some(record),
                 };
                 if !self.take_over(now, &pending) {
                     self.count(&pending.origin, pending.bytes);
@@ -525,6 +564,14 @@ impl NfsDoor {
         }));
     }
 
+    /// What is kept for whoever called.
+    fn held_of(&self, origin: &Origin) -> usize {
+        match origin {
+            Origin::Stream(id, _) => self.connections.get(id).map_or(0, Connection::held_bytes),
+            Origin::Datagram(_) => 0,
+        }
+    }
+
     fn count(&mut self, origin: &Origin, bytes: usize) {
         self.bytes += bytes;
         if let Origin::Stream(id, _) = origin
@@ -542,6 +589,9 @@ impl NfsDoor {
         {
             connection.calls -= 1;
             connection.calls_bytes -= bytes;
+            if connection.calls == 0 && !connection.awaits_turn {
+                connection.turn_calls = 0;
+            }
         }
     }
 
@@ -621,8 +671,13 @@ impl Pending {
     }
 }
 
-/// A record that makes everything behind it on its connection meaningless.
-struct NotACall;
+/// Why a record is not served.
+enum Unserved {
+    /// It makes everything behind it on its connection meaningless.
+    NotACall,
+    /// The door is too full now for this call, which needs so many bytes.
+    NoRoom(Bytes, usize),
+}
 
 fn denied(xid: u32, status: AuthStatus) -> Served {
     Served::Header(ReplyHeader::denied(xid, Rejection::Auth(status)))

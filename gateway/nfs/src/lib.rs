@@ -24,6 +24,7 @@ mod mount;
 mod mounts;
 mod reply;
 mod request;
+mod room;
 
 pub use door::NfsDoor;
 pub use export::Export;

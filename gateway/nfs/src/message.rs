@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_limits::{NFS_CONNECTION_IDLE_SECONDS_MAX, NFS_CONNECTION_STALLED_SECONDS_MAX};
+use crossdock_limits::{
+    NFS_CONNECTION_IDLE_SECONDS_MAX, NFS_CONNECTION_PRESSED_SECONDS_MAX,
+    NFS_CONNECTION_STALLED_SECONDS_MAX, NFS_REQUEST_BYTES_MAX,
+};
 use crossdock_names::{HandleKeys, VolumeId};
 use crossdock_peer::{Call, CallId, SiteRequest};
 use crossdock_router::RoutedReply;
@@ -36,8 +39,8 @@ pub struct DoorConfig {
 /// reaches one is not read from until there is room again; a datagram is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct DoorLimits {
-    /// Connections; further ones are closed at once. Each may hold a small part
-    /// of a record, besides what is counted below.
+    /// Connections. For a further one those give way that have been without a
+    /// call for longest; if all are at work, it is closed at once.
     pub connections_max: usize,
     /// Calls of one connection in progress.
     pub calls_per_connection_max: usize,
@@ -49,13 +52,18 @@ pub struct DoorLimits {
     pub connection_bytes_max: usize,
     /// All calls in progress.
     pub calls_max: usize,
-    /// All bytes, counted as for one connection.
+    /// All bytes, counted as for one connection, and all that has arrived and is
+    /// no call yet.
     pub bytes_max: usize,
     /// A connection without any call ends after this time.
     pub idle_patience: Duration,
     /// So does one whose client does not finish a record within this time, or
     /// takes none of its replies for so long.
     pub stalled_patience: Duration,
+    /// The same, while others wait because the door is full: a record must then be
+    /// complete, and what lies ready for a client be taken by it, within this time;
+    /// some of it within a second.
+    pub pressed_patience: Duration,
 }
 
 impl Default for DoorLimits {
@@ -65,9 +73,10 @@ impl Default for DoorLimits {
             calls_per_connection_max: 256,
             connection_bytes_max: 6 << 20, // The loop of io/net queues 8 MiB.
             calls_max: 4096,
-            bytes_max: 512 << 20,
+            bytes_max: NFS_REQUEST_BYTES_MAX,
             idle_patience: Duration::from_secs(NFS_CONNECTION_IDLE_SECONDS_MAX),
             stalled_patience: Duration::from_secs(NFS_CONNECTION_STALLED_SECONDS_MAX),
+            pressed_patience: Duration::from_secs(NFS_CONNECTION_PRESSED_SECONDS_MAX),
         }
     }
 }

@@ -210,9 +210,10 @@ impl Connection {
         self.expected.take()
     }
 
-    /// How large a buffer should be where nothing is expected.
-    pub(crate) const fn buffer_size(&self) -> BufferSize {
-        if self.hungry {
+    /// How large a buffer should be where nothing is expected. In a crowd it is
+    /// small: each connection keeps one while it waits.
+    pub(crate) const fn buffer_size(&self, is_crowded: bool) -> BufferSize {
+        if self.hungry && !is_crowded {
             BufferSize::Large
         } else {
             BufferSize::Small

@@ -228,7 +228,7 @@ impl EpollKernel {
 
 /// Reads what is there, once: the others shall have their turn too.
 fn receive(table: &mut Table, index: u32, troubled: bool) {
-    let pool = table.pool.clone();
+    let (pool, is_crowded) = (table.pool.clone(), table.is_crowded());
     let Some((connection, events)) = table.at(index) else {
         return;
     };
@@ -249,7 +249,7 @@ fn receive(table: &mut Table, index: u32, troubled: bool) {
         connection.received_expected(expected, bytes, events);
         outcome
     } else {
-        let mut buffer = pool.take(connection.buffer_size());
+        let mut buffer = pool.take(connection.buffer_size(is_crowded));
         let room = buffer.len();
         let outcome = recv(&*connection.socket, &mut buffer[..], RecvFlags::DONTWAIT);
         match outcome {

@@ -122,7 +122,7 @@ impl RingKernel {
 
     /// Starts what a connection wants, or ends it.
     fn look_at(&self, table: &mut Table, index: u32) {
-        let pool = table.pool.clone();
+        let (pool, is_crowded) = (table.pool.clone(), table.is_crowded());
         let Some((connection, _)) = table.at(index) else {
             return;
         };
@@ -146,7 +146,7 @@ impl RingKernel {
                     (Purpose::ReceiveExpected, operation)
                 }
                 None => {
-                    let buffer = pool.take(connection.buffer_size());
+                    let buffer = pool.take(connection.buffer_size(is_crowded));
                     let operation = Operation::Receive {
                         socket: Rc::clone(&connection.socket),
                         filled: 0,

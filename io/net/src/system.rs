@@ -16,6 +16,8 @@ const LISTEN_BACKLOG: i32 = 1024;
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 4;
+/// What the kernel takes for a peer whose window is full.
+const UNSENT_BYTES_MAX: u32 = 512 << 10;
 /// Room for a burst of the largest NFS datagrams.
 const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
 
@@ -120,6 +122,8 @@ pub(crate) fn ready_connection(socket: &OwnedFd, nonblocking: bool) -> io::Resul
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_RETRIES);
     socket.set_tcp_keepalive(&keepalive)?;
+    // Replies wait here, where they are counted, not in the kernel.
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     let peer = socket.peer_addr()?;
     peer.as_socket()
         .ok_or_else(|| io::ErrorKind::Unsupported.into())

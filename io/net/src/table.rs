@@ -4,10 +4,18 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
+use socket2::SockRef;
+
 use crate::buffers::BufferPool;
 use crate::connection::Connection;
 use crate::system::ready_connection;
 use crate::{CloseReason, ConnectionId, Event, ListenerId, Options};
+
+/// More connections than this each get little memory for what they receive.
+const UNCROWDED_MAX: usize = 128;
+/// What the sockets of a crowd may hold together, and one of them at least.
+const CROWD_BYTES: usize = 256 << 20;
+const RECEIVE_BYTES_MIN: usize = 32 << 10;
 
 pub(crate) struct Table {
     slots: Vec<Slot>,
@@ -38,7 +46,16 @@ impl Table {
 
     /// Whether one more connection may be accepted.
     pub(crate) const fn has_room(&self) -> bool {
-        self.slots.len() - self.free.len() < self.options.connections_max
+        self.count() < self.options.connections_max
+    }
+
+    const fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether there are so many that each gets little memory.
+    pub(crate) const fn is_crowded(&self) -> bool {
+        self.count() > UNCROWDED_MAX
     }
 
     pub(crate) fn insert(&mut self, socket: OwnedFd) -> ConnectionId {
@@ -59,6 +76,12 @@ impl Table {
     /// A connection was accepted. One that is broken already is not told of.
     pub(crate) fn admit(&mut self, listener: ListenerId, socket: OwnedFd, nonblocking: bool) {
         if let Ok(peer) = ready_connection(&socket, nonblocking) {
+            if self.is_crowded() {
+                // What the kernel holds for a peer that we do not read from.
+                let share_bytes = CROWD_BYTES / self.count();
+                let _ =
+                    SockRef::from(&socket).set_recv_buffer_size(share_bytes.max(RECEIVE_BYTES_MIN));
+            }
             let connection = self.insert(socket);
             self.events.push_back(Event::Accepted {
                 listener,

@@ -32,6 +32,7 @@ mod handles;
 mod limits;
 mod mounts;
 mod names;
+mod overload;
 mod permissions;
 mod races;
 mod readdir;
@@ -71,6 +72,7 @@ const SUBJECTS: &[Subject] = &[
     Subject::new("retransmission", retransmission::CHECKS),
     Subject::new("races", races::CHECKS),
     Subject::new("limits", limits::CHECKS),
+    Subject::new("overload", overload::CHECKS),
     Subject::new("fullness", fullness::CHECKS),
 ];
 

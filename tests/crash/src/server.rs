@@ -73,6 +73,12 @@ impl Server {
         self.address
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills the server with SIGKILL, at once.
     ///
     /// # Errors

@@ -120,6 +120,12 @@ impl RecordReader {
         }
     }
 
+    /// Bytes of earlier chunks that are kept for the current record.
+    #[must_use]
+    pub fn gathered_bytes(&self) -> usize {
+        self.gathered.len()
+    }
+
     /// Whether nothing has arrived of the next record.
     #[must_use]
     pub fn is_between_records(&self) -> bool {

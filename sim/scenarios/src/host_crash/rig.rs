@@ -130,6 +130,7 @@ impl Rig {
         let host = Host::new(HostConfig {
             registry,
             nodes: SETTINGS,
+            request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance: random.next_u64(),
         })
         .map_err(|error| format!("the host does not start: {error}"))?;
