@@ -31,7 +31,7 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
     --fresh                     runs the README's two commands in a bare Debian tree instead
     --server crossdock|ganesha  which server the suites test (a peer shows faults of the rigs)
 cargo xtask policy              checks licences and sources of dependencies, and that promises have tests
-cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, store);
+cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth, store, restart);
                                 writes bench/results/NAME.json and docs/benchmarks.md
     --full                      long runs
     --server ganesha            nfs: a peer in our place, to see the noise; writes nothing
@@ -65,6 +65,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         // What test and bench call through sudo, and what rigs call inside a namespace.
         ["suites", server, names @ ..] => test::run_suites(&paths, server, names),
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
+        ["bench-growth", ..] => bench::run_growth_as_root(&paths),
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),
         ["without-io-uring", program, arguments @ ..] => {
             rig::seccomp::become_without_io_uring(program, arguments)

@@ -3,6 +3,7 @@
 
 mod client;
 mod floor;
+mod untar;
 mod usage;
 mod workload;
 
@@ -15,8 +16,9 @@ use crossdock_nfs3::{HandleBuffer, Procedure, mount};
 use serde_json::{Value, json};
 
 use crate::client::{Connection, wait_ready};
+use crate::untar::Untar;
 use crate::usage::Usage;
-use crate::workload::{Kind, Workload};
+use crate::workload::{ENTRIES, Kind, Needs, Workload};
 
 /// Load on an NFS server.
 #[derive(Parser)]
@@ -68,6 +70,9 @@ struct Run {
     /// Bytes of the file, after which reads and writes begin again at 0.
     #[arg(long, default_value_t = 256 << 20)]
     span: usize,
+    /// Files of each client that an earlier run has made.
+    #[arg(long, default_value_t = 1)]
+    files: usize,
     /// Part of every name, so that runs do not meet.
     #[arg(long, default_value = "load")]
     name: String,
@@ -106,7 +111,11 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     let usage = |id: &Option<String>| id.as_deref().map(Usage::of).transpose();
     let (server_before, own_before) = (usage(&server)?, Usage::of("self")?);
     let started = Instant::now();
-    drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?;
+    if flags.work == Kind::Untar {
+        clients = unpack(clients, flags.outstanding, limit, &mut latencies_us)?;
+    } else {
+        drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?;
+    }
     let seconds = started.elapsed().as_secs_f64();
     let (server_after, own_after) = (usage(&server)?, Usage::of("self")?);
 
@@ -143,23 +152,32 @@ fn prepare(flags: &Run, limit: Duration) -> anyhow::Result<Vec<Workload>> {
             }
         }
     }
-    let first = match flags.work {
-        Kind::Read => Some((Kind::Write, flags.span / flags.size, Duration::MAX)),
-        Kind::Remove => Some((Kind::Create, flags.count, limit)),
-        _ => None,
+    let is_content = flags.work.needs() == Needs::Content && !flags.again;
+    let first = match flags.work.needs() {
+        // The whole of it.
+        Needs::Content => is_content.then_some(Duration::MAX),
+        Needs::Files => Some(limit),
+        Needs::Entries => Some(Duration::MAX),
+        Needs::Nothing => None,
     };
-    if let Some((kind, count, limit)) = first {
+    if let Some(limit) = first {
         for client in &mut clients {
-            client.begin(kind, count);
+            match flags.work.needs() {
+                Needs::Content => client.begin_content(),
+                Needs::Entries => client.begin(Kind::Create, ENTRIES),
+                _ => client.begin(Kind::Create, flags.count),
+            }
         }
         drive(&mut clients, 8, limit, &mut Vec::new())?;
     }
     for client in &mut clients {
         // As many as were made before the limit.
-        let count = match flags.work {
-            Kind::Remove => client.done(),
+        let count = match flags.work.needs() {
+            Needs::Files => client.done(),
             _ => flags.count,
         };
+        client.set_size(flags.size);
+        client.set_files(flags.files.max(1));
         client.begin(flags.work, count);
     }
     Ok(clients)
@@ -194,6 +212,38 @@ fn drive(
         client.finish().context("the last request")?;
     }
     Ok(())
+}
+
+/// Unpacks until the limit, and ends what was begun.
+fn unpack(
+    clients: Vec<Workload>,
+    outstanding: usize,
+    limit: Duration,
+    latencies_us: &mut Vec<u64>,
+) -> anyhow::Result<Vec<Workload>> {
+    let started = Instant::now();
+    let all = clients.into_iter();
+    let mut busy: Vec<Untar> = all.map(|client| Untar::new(client, outstanding)).collect();
+    let mut done = Vec::new();
+    for client in &mut busy {
+        client.ask()?;
+    }
+    while !busy.is_empty() {
+        let ready = wait_ready(busy.iter().map(Untar::connection))?;
+        let is_late = started.elapsed() >= limit;
+        for (client, is_ready) in busy.iter_mut().zip(ready) {
+            if is_late {
+                client.stop();
+            }
+            if is_ready {
+                client.turn(latencies_us)?;
+            }
+        }
+        let (ended, rest): (Vec<_>, Vec<_>) = busy.into_iter().partition(Untar::is_done);
+        done.extend(ended.into_iter().map(Untar::into_workload));
+        busy = rest;
+    }
+    Ok(done)
 }
 
 fn figures(flags: &Run, seconds: f64, mut latencies_us: Vec<u64>) -> anyhow::Result<Value> {

@@ -3,8 +3,12 @@
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
-use crossdock_nfs3::call::{Commit, Create, CreateHow, Getattr, Mkdir, Read, StableHow, Write};
-use crossdock_nfs3::{Call, Handle, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes};
+use crossdock_nfs3::call::{
+    Commit, Create, CreateHow, Getattr, Mkdir, Read, Readdirplus, Rename, Setattr, StableHow, Write,
+};
+use crossdock_nfs3::{
+    Call, CookieVerifier, Handle, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes,
+};
 use crossdock_types::Payload;
 
 use crate::client::{Connection, results};
@@ -18,6 +22,8 @@ pub(crate) enum Kind {
     Getattr,
     /// One name.
     Lookup,
+    /// Any of the names that `create` made.
+    RandomLookup,
     /// New files.
     Create,
     /// The files that `create` made.
@@ -31,11 +37,78 @@ pub(crate) enum Kind {
     Scatter,
     /// Small files: FILE_SYNC writes of `size` bytes over the first 64 KiB.
     Sync,
+    /// READs of `size` bytes here and there in the file that `write` made.
+    RandomRead,
+    /// UNSTABLE writes of `size` bytes here and there, then COMMIT.
+    RandomWrite,
+    /// FILE_SYNC writes of `size` bytes here and there.
+    RandomSync,
+    /// Another mode of one file.
+    Setattr,
+    /// The files that `create` made get other names.
+    Rename,
+    /// A directory of 100 files, whole.
+    Readdirplus,
+    /// What unpacking an archive asks for: see untar.rs.
+    Untar,
+}
+
+/// What has to be there before requests of a kind make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    /// The whole file, written.
+    Content,
+    /// As many files as there will be requests.
+    Files,
+    /// A directory's worth of files.
+    Entries,
 }
 
 impl Kind {
+    /// Whether requests carry `size` bytes.
     pub(crate) const fn is_bulk(self) -> bool {
-        matches!(self, Self::Write | Self::Read | Self::Scatter | Self::Sync)
+        matches!(
+            self,
+            Self::Write
+                | Self::Read
+                | Self::Scatter
+                | Self::Sync
+                | Self::RandomRead
+                | Self::RandomWrite
+                | Self::RandomSync
+        )
+    }
+
+    /// Whether a COMMIT belongs to it.
+    const fn ends_with_commit(self) -> bool {
+        matches!(self, Self::Write | Self::Scatter | Self::RandomWrite)
+    }
+
+    pub(crate) const fn needs(self) -> Needs {
+        match self {
+            Self::Read | Self::RandomRead | Self::RandomWrite | Self::RandomSync => Needs::Content,
+            Self::Remove | Self::Rename => Needs::Files,
+            Self::Readdirplus => Needs::Entries,
+            _ => Needs::Nothing,
+        }
+    }
+
+    const fn procedure(self) -> Procedure {
+        match self {
+            Self::Null | Self::Untar => Procedure::Null,
+            Self::Getattr => Procedure::Getattr,
+            Self::Lookup | Self::RandomLookup => Procedure::Lookup,
+            Self::Create => Procedure::Create,
+            Self::Remove => Procedure::Remove,
+            Self::Read | Self::RandomRead => Procedure::Read,
+            Self::Write | Self::Scatter | Self::Sync | Self::RandomWrite | Self::RandomSync => {
+                Procedure::Write
+            }
+            Self::Setattr => Procedure::Setattr,
+            Self::Rename => Procedure::Rename,
+            Self::Readdirplus => Procedure::Readdirplus,
+        }
     }
 }
 
@@ -44,6 +117,12 @@ const FILE: &str = "file";
 /// The first bytes of a file, where small synchronous writes go: those that a
 /// server may keep apart from big files.
 const SMALL_BYTES: usize = 64 << 10;
+/// Files of the directory that is listed.
+pub(crate) const ENTRIES: usize = 100;
+/// Room for all of them in one reply.
+const LISTING_BYTES: u32 = 64 << 10;
+/// Files are filled in steps of this size.
+const FILL_BYTES: usize = 1 << 20;
 
 /// One client at work, in a directory of its own.
 pub(crate) struct Workload {
@@ -54,6 +133,8 @@ pub(crate) struct Workload {
     count: usize,
     size: usize,
     span: usize,
+    /// Made by an earlier run.
+    files: usize,
     issued: usize,
     done: usize,
     data: Bytes,
@@ -64,11 +145,6 @@ impl Workload {
     /// of `span`.
     pub(crate) fn new(connection: Connection, size: usize, span: usize) -> anyhow::Result<Self> {
         let nowhere = HandleBuffer::new(&[]).context("no room for no handle")?;
-        // Not compressible, and different in every block.
-        let data: Vec<u8> = (0..size as u64 / 8 + 1)
-            .flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
-            .take(size)
-            .collect();
         Ok(Self {
             connection,
             kind: Kind::Null,
@@ -77,10 +153,34 @@ impl Workload {
             count: 0,
             size,
             span,
+            files: 1,
             issued: 0,
             done: 0,
-            data: Bytes::from(data),
+            data: content(size),
         })
+    }
+
+    /// Writes the whole file, in large steps; the requests that follow have their
+    /// own size again.
+    pub(crate) fn begin_content(&mut self) {
+        self.size = FILL_BYTES.min(self.span);
+        self.data = content(self.size);
+        self.begin(Kind::Write, self.span / self.size);
+    }
+
+    /// How many files `create` has made.
+    pub(crate) const fn set_files(&mut self, files: usize) {
+        self.files = files;
+    }
+
+    pub(crate) fn set_size(&mut self, size: usize) {
+        self.size = size;
+        self.data = content(size);
+    }
+
+    /// The connection and the directory, for work of another shape.
+    pub(crate) const fn parts(&mut self) -> (&mut Connection, HandleBuffer) {
+        (&mut self.connection, self.directory)
     }
 
     /// Finds the directory and the file of an earlier run of that name.
@@ -177,7 +277,7 @@ impl Workload {
 
     /// What belongs to the work but comes once: the COMMIT of a write.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
-        if matches!(self.kind, Kind::Write | Kind::Scatter) {
+        if self.kind.ends_with_commit() {
             let file = self.file;
             let reply = self.connection.nfs(&Call::Commit(Commit {
                 file: handle(&file),
@@ -203,23 +303,40 @@ impl Workload {
 
     fn issue(&mut self) {
         let (directory, file) = (self.directory, self.file);
-        let name = self.issued.to_string();
+        let any_name = jump(self.issued, self.files).to_string();
+        let (name, new_name) = (self.issued.to_string(), format!("new-{}", self.issued));
         let call = match self.kind {
-            Kind::Null => Call::Null,
+            Kind::Null | Kind::Untar => Call::Null,
             Kind::Getattr => Call::Getattr(Getattr {
                 object: handle(&file),
             }),
             Kind::Lookup => Call::Lookup(location(&directory, FILE)),
+            Kind::RandomLookup => Call::Lookup(location(&directory, &any_name)),
             Kind::Create => Call::Create(Create {
                 location: location(&directory, &name),
                 how: CreateHow::Guarded(mode(0o644)),
             }),
             Kind::Remove => Call::Remove(location(&directory, &name)),
-            Kind::Read => Call::Read(Read {
-                file: handle(&file),
-                offset: self.offset(self.span),
-                count_bytes: u32::try_from(self.size).unwrap_or(u32::MAX),
+            Kind::Rename => Call::Rename(Rename {
+                source: location(&directory, &name),
+                target: location(&directory, &new_name),
             }),
+            Kind::Setattr => Call::Setattr(Setattr {
+                object: handle(&file),
+                attributes: mode(0o600 + u32::from(self.issued.is_multiple_of(2))),
+                guard: None,
+            }),
+            Kind::Readdirplus => Call::Readdirplus(Readdirplus {
+                directory: handle(&directory),
+                cookie: 0,
+                verifier: CookieVerifier::default(),
+                directory_count_bytes: LISTING_BYTES,
+                count_bytes: LISTING_BYTES,
+            }),
+            Kind::Read => self.read(&file, self.offset(self.span)),
+            Kind::RandomRead => self.read(&file, self.random_offset()),
+            Kind::RandomWrite => self.write(&file, self.random_offset(), StableHow::Unstable),
+            Kind::RandomSync => self.write(&file, self.random_offset(), StableHow::FileSync),
             Kind::Write => self.write(&file, self.offset(self.span), StableHow::Unstable),
             Kind::Scatter => {
                 let offset = SMALL_BYTES as u64 + 2 * self.offset(self.span / 2);
@@ -239,6 +356,14 @@ impl Workload {
         );
     }
 
+    fn read<'a>(&self, file: &'a HandleBuffer, offset: u64) -> Call<'a> {
+        Call::Read(Read {
+            file: handle(file),
+            offset,
+            count_bytes: u32::try_from(self.size).unwrap_or(u32::MAX),
+        })
+    }
+
     fn write<'a>(&self, file: &'a HandleBuffer, offset: u64, stable: StableHow) -> Call<'a> {
         Call::Write(Write {
             file: handle(file),
@@ -254,16 +379,13 @@ impl Workload {
         ((self.issued % (span / self.size)) * self.size) as u64
     }
 
+    /// The same anywhere in the file: a fixed order that jumps.
+    const fn random_offset(&self) -> u64 {
+        (jump(self.issued, self.span / self.size) * self.size) as u64
+    }
+
     fn check(&self, record: &Bytes) -> anyhow::Result<()> {
-        let procedure = match self.kind {
-            Kind::Null => Procedure::Null,
-            Kind::Getattr => Procedure::Getattr,
-            Kind::Lookup => Procedure::Lookup,
-            Kind::Create => Procedure::Create,
-            Kind::Remove => Procedure::Remove,
-            Kind::Read => Procedure::Read,
-            Kind::Write | Kind::Scatter | Kind::Sync => Procedure::Write,
-        };
+        let procedure = self.kind.procedure();
         let mut decoder = results(record)?;
         let reply = Reply::decode(procedure, &mut decoder)?;
         if let Some(status) = reply.status() {
@@ -271,6 +393,10 @@ impl Workload {
         }
         match &reply {
             Reply::Read(Ok(read)) => ensure!(read.data.len() == self.size, "short READ"),
+            Reply::Readdirplus(Ok(listing)) => {
+                let entries = listing.entries.iter().count();
+                ensure!(entries >= ENTRIES, "a listing of {entries} entries");
+            }
             Reply::Write(Ok(write)) => {
                 ensure!(write.count_bytes as usize == self.size, "short WRITE");
             }
@@ -280,18 +406,34 @@ impl Workload {
     }
 }
 
+/// One of so many places, in a fixed order that jumps.
+const fn jump(step: usize, places: usize) -> usize {
+    const ODD: usize = 0x9e37_79b9_7f4a_7c15;
+    (step.wrapping_add(1).wrapping_mul(ODD) >> 20) % places
+}
+
+/// Not compressible, and different in every block.
+fn content(size: usize) -> Bytes {
+    let words = 0..size as u64 / 8 + 1;
+    let bytes = words.flat_map(|word| {
+        let mixed = (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed.to_le_bytes()
+    });
+    Bytes::from(bytes.take(size).collect::<Vec<u8>>())
+}
+
 fn handle(buffer: &HandleBuffer) -> Handle<'_> {
     buffer.as_handle()
 }
 
-fn mode(mode: u32) -> SetAttributes {
+pub(crate) fn mode(mode: u32) -> SetAttributes {
     SetAttributes {
         mode: Some(mode),
         ..SetAttributes::default()
     }
 }
 
-fn location<'a>(directory: &'a HandleBuffer, name: &'a str) -> Location<'a> {
+pub(crate) fn location<'a>(directory: &'a HandleBuffer, name: &'a str) -> Location<'a> {
     Location {
         directory: handle(directory),
         name: Name(name.as_bytes()),

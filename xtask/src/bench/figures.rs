@@ -8,13 +8,32 @@ pub(super) struct Sample {
     /// Operations, or megabytes, in a second.
     pub(super) rate: f64,
     /// CPU seconds of the server for an operation, or a megabyte.
-    pub(super) cpu_seconds: f64,
+    pub(super) cpu_seconds: Option<f64>,
     /// Context switches of the server for an operation, or a megabyte.
-    pub(super) switches: f64,
+    pub(super) switches: Option<f64>,
+    /// System calls of the server for an operation, or a megabyte.
+    pub(super) calls: Option<f64>,
     /// Part of the time that the load generator was busy.
-    pub(super) load_busy: f64,
-    /// All but one in a hundred requests were answered within so many microseconds.
-    pub(super) p99_us: f64,
+    pub(super) load_busy: Option<f64>,
+    /// Half of the requests were answered within so many microseconds.
+    pub(super) p50_us: Option<f64>,
+    /// All but one in a hundred.
+    pub(super) p99_us: Option<f64>,
+}
+
+impl Sample {
+    /// Of a limit, of which nothing else is known.
+    pub(super) const fn of_rate(rate: f64) -> Self {
+        Self {
+            rate,
+            cpu_seconds: None,
+            switches: None,
+            calls: None,
+            load_busy: None,
+            p50_us: None,
+            p99_us: None,
+        }
+    }
 }
 
 /// Something that is read out of samples.
@@ -26,13 +45,23 @@ pub(super) enum Figure {
     Cpu,
     /// Context switches: less is better.
     Switches,
-    /// 99th percentile of latency: less is better. The median says no more than
-    /// the rate does, because the number of outstanding requests is fixed.
+    /// System calls: less is better.
+    Calls,
+    /// Median of latency: less is better.
+    Median,
+    /// 99th percentile of latency: less is better.
     Tail,
 }
 
 impl Figure {
-    pub(super) const ALL: [Self; 4] = [Self::Rate, Self::Cpu, Self::Switches, Self::Tail];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Rate,
+        Self::Cpu,
+        Self::Switches,
+        Self::Calls,
+        Self::Median,
+        Self::Tail,
+    ];
 
     /// What is put behind the row's name.
     pub(super) const fn suffix(self) -> &'static str {
@@ -40,6 +69,8 @@ impl Figure {
             Self::Rate => "",
             Self::Cpu => "-cpu",
             Self::Switches => "-switches",
+            Self::Calls => "-calls",
+            Self::Median => "-p50",
             Self::Tail => "-p99",
         }
     }
@@ -52,17 +83,21 @@ impl Figure {
             (Self::Cpu, false) => "CPU µs/op",
             (Self::Switches, true) => "switches/MB",
             (Self::Switches, false) => "switches/op",
-            (Self::Tail, _) => "µs",
+            (Self::Calls, true) => "system calls/MB",
+            (Self::Calls, false) => "system calls/op",
+            (Self::Median | Self::Tail, _) => "µs",
         }
     }
 
-    fn of(self, sample: &Sample, is_bulk: bool) -> f64 {
+    fn of(self, sample: &Sample, is_bulk: bool) -> Option<f64> {
         match self {
-            Self::Rate => sample.rate,
+            Self::Rate => Some(sample.rate),
             // Per MB to per GB, or seconds to microseconds.
-            Self::Cpu if is_bulk => sample.cpu_seconds * 1e3,
-            Self::Cpu => sample.cpu_seconds * 1e6,
+            Self::Cpu if is_bulk => sample.cpu_seconds.map(|seconds| seconds * 1e3),
+            Self::Cpu => sample.cpu_seconds.map(|seconds| seconds * 1e6),
             Self::Switches => sample.switches,
+            Self::Calls => sample.calls,
+            Self::Median => sample.p50_us,
             Self::Tail => sample.p99_us,
         }
     }
@@ -93,16 +128,21 @@ impl Spread {
     }
 }
 
-/// One row of a result: a figure of ours beside a peer's.
+/// One row of a result: a figure of ours beside a peer's; `None` if one of us has
+/// no such figure.
 pub(super) fn row(
-    (name, variant): (&str, &str),
+    (name, variant): (String, String),
     figure: Figure,
     is_bulk: bool,
     ours: &[Sample],
     (peer_name, theirs): (&str, &[Sample]),
-) -> Value {
-    let spread = |samples: &[Sample]| Spread::of(samples.iter().map(|it| figure.of(it, is_bulk)));
-    let (mine, peer) = (spread(ours), spread(theirs));
+    goal: Option<f64>,
+) -> Option<Value> {
+    let spread = |samples: &[Sample]| {
+        let values: Option<Vec<f64>> = samples.iter().map(|it| figure.of(it, is_bulk)).collect();
+        Some(Spread::of(values?.into_iter()))
+    };
+    let (mine, peer) = (spread(ours)?, spread(theirs)?);
     // More is always better in a ratio.
     let ratio = match figure {
         Figure::Rate => mine.median / peer.median,
@@ -116,8 +156,8 @@ pub(super) fn row(
         "peer": peer.json(),
         // Nothing spent at all has no ratio.
         "ratio": ratio.is_finite().then_some(ratio),
-        "goal": null,
-        "met": null,
+        "goal": goal,
+        "met": goal.map(|goal| ratio >= goal),
     });
     row["peer"]["name"] = json!(peer_name);
     if figure == Figure::Rate {
@@ -125,11 +165,12 @@ pub(super) fn row(
         row["ours"]["load_busy"] = json!(median_busy(ours));
         row["peer"]["load_busy"] = json!(median_busy(theirs));
     }
-    row
+    Some(row)
 }
 
-fn median_busy(samples: &[Sample]) -> f64 {
-    Spread::of(samples.iter().map(|one| one.load_busy)).median
+fn median_busy(samples: &[Sample]) -> Option<f64> {
+    let busy: Option<Vec<f64>> = samples.iter().map(|one| one.load_busy).collect();
+    Some(Spread::of(busy?.into_iter()).median)
 }
 
 #[cfg(test)]
@@ -138,11 +179,11 @@ mod tests {
 
     fn sample(rate: f64, cpu_seconds: f64) -> Sample {
         Sample {
-            rate,
-            cpu_seconds,
-            switches: 0.0,
-            load_busy: 0.5,
-            p99_us: 20.0,
+            cpu_seconds: Some(cpu_seconds),
+            switches: Some(0.0),
+            load_busy: Some(0.5),
+            p99_us: Some(20.0),
+            ..Sample::of_rate(rate)
         }
     }
 
@@ -155,12 +196,18 @@ mod tests {
             sample(100.0, 0.004),
         ];
         let theirs = [sample(100.0, 0.002)];
-        let row = |figure| row(("x", "y"), figure, false, &ours, ("peer", &theirs));
+        let row = |figure| {
+            let name = ("x".to_owned(), "y".to_owned());
+            let row = row(name, figure, false, &ours, ("peer", &theirs), Some(2.5));
+            row.unwrap_or_default()
+        };
         assert_eq!(row(Figure::Rate)["ratio"], 2.0);
         assert_eq!(row(Figure::Rate)["ours"]["min"], 100.0);
         assert_eq!(row(Figure::Cpu)["ratio"], 2.0);
         assert_eq!(row(Figure::Cpu)["peer"]["median"], 2000.0);
         assert_eq!(row(Figure::Switches)["ratio"], Value::Null);
         assert_eq!(row(Figure::Tail)["row"], "x-p99");
+        assert_eq!(row(Figure::Rate)["met"], false);
+        assert_eq!(row(Figure::Calls), Value::Null, "nobody has counted them");
     }
 }

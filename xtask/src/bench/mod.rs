@@ -3,9 +3,10 @@
 //! docs/benchmarks.md.
 
 mod document;
-mod figures;
+pub(crate) mod figures;
 mod nfs;
 mod page;
+mod plot;
 mod restart;
 mod store;
 
@@ -15,11 +16,11 @@ use crate::Usage;
 use crate::paths::Paths;
 use crate::rig::server::Kind;
 
-pub(crate) use nfs::run_as_root as run_nfs_as_root;
+pub(crate) use nfs::{run_as_root as run_nfs_as_root, run_growth_as_root};
 pub(crate) use page::generate;
 
 /// What can be measured.
-const NAMES: &str = "nfs store restart";
+const NAMES: &str = "nfs growth store restart";
 
 /// What the command line asked for.
 #[derive(Clone, Debug)]
@@ -38,7 +39,8 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
         return Err(Usage(format!("bench: which? {NAMES}")).into());
     };
     let measured = match *name {
-        "nfs" => nfs::run(paths, &parse(words, &nfs::row_names())?)?,
+        "nfs" => nfs::run(paths, "nfs", &parse(words, &nfs::row_names())?)?,
+        "growth" => nfs::run(paths, "growth", &parse(words, &[])?)?,
         "store" => store::run(paths, words)?,
         "restart" => restart::run(paths, &parse(words, &[])?)?,
         other => return Err(Usage(format!("no such benchmark: {other}\n{NAMES}")).into()),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::document;
+use super::plot::{self, PLOTS};
 use crate::paths::Paths;
 
 /// Above this, the load generator and not the server may have been the limit.
@@ -26,23 +27,28 @@ ratio of one row, and CPU time, more than any single figure.
 
 const NOTES_NFS: &str = "
 The server has one processor for itself, the load generator the other; both
-speak over loopback, with raw RPCs. CPU time and context switches are those of
+speak over loopback, with raw RPCs; all servers are in one memory cgroup of 6 GiB.
+A row is named by what is asked, by how many clients, with how many requests outstanding
+each. CPU time and context switches are those of
 all threads of the server's process, not those of the kernel's own threads (which
 write back what a server leaves in the page cache: this favours nfs-ganesha).
 *Plain* is a directory of ext4 as it is: what nfs-ganesha has created or removed
 may be lost in a crash. *Durable* is the same directory with `chattr +S +D`, so
 that a reply means what it means with Crossdock. Both have `chattr +T`: its
 directories lie far from inodes that were freed a moment ago, which ext4 is slow
-to pass by. *Floor* answers every call
-unseen: what load generator and loopback can do at most.
-† The load generator was busy for more than 90 % of the time.
+to pass by. In parentheses stands what a reply is worth: nfs-ganesha's SETATTR is in memory
+only, also where the rest is written through. *Floor* answers every call
+unseen: what load generator and loopback can do at most; with 4 KiB written and
+fdatasync it is what a durable change costs at least.
+† The load generator was busy for more than 90 % of the time. ‡ Making a file in that directory, without
+a server, took more than 50 µs in one of the rounds.
 ";
 
 /// Writes the page.
 pub(crate) fn generate(paths: &Paths) -> Result<()> {
     let mut text = HEAD.to_owned();
     for result in document::all(paths)? {
-        section(&mut text, &result)?;
+        section(&mut text, &result, &pictures(paths, &result)?)?;
     }
     let file = paths.root.join("docs/benchmarks.md");
     fs::write(&file, text)?;
@@ -50,7 +56,23 @@ pub(crate) fn generate(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-fn section(text: &mut String, result: &Value) -> Result<()> {
+/// Draws a result, and says in which files of docs.
+fn pictures(paths: &Paths, result: &Value) -> Result<Vec<String>> {
+    let bench = result["bench"].as_str().unwrap_or_default();
+    let mut names = Vec::new();
+    if bench == "nfs" {
+        for plot in &PLOTS {
+            if let Some(picture) = plot::svg(result, plot) {
+                let name = format!("benchmarks-{bench}-{}.svg", plot.name);
+                fs::write(paths.root.join("docs").join(&name), picture)?;
+                names.push(format!("![{}]({name})\n", plot.title));
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()> {
     let word = |name: &str| result[name].as_str().unwrap_or("unknown");
     let bench = word("bench");
     writeln!(text, "\n## {bench}\n")?;
@@ -63,6 +85,9 @@ fn section(text: &mut String, result: &Value) -> Result<()> {
     )?;
     if bench == "nfs" {
         text.push_str(NOTES_NFS);
+    }
+    for picture in pictures {
+        write!(text, "\n{picture}")?;
     }
     writeln!(
         text,
@@ -98,12 +123,25 @@ fn line(text: &mut String, row: &Value) -> Result<()> {
         word(&row["row"]),
         word(&row["unit"]),
         spread(&row["ours"]),
-        word(&row["peer"]["name"]),
+        peer_of(row),
         spread(&row["peer"]),
         or_dash(ratio),
         or_dash(goal),
     )?;
     Ok(())
+}
+
+/// With whom it is compared, and what a reply is worth there.
+fn peer_of(row: &Value) -> String {
+    let name = row["peer"]["name"].as_str().unwrap_or("");
+    let slow = match row["local_create_slow"].as_bool() {
+        Some(true) => " ‡",
+        _ => "",
+    };
+    match row["worth"].as_str() {
+        Some(worth) if worth != "a limit" => format!("{name}{slow} ({worth})"),
+        _ => format!("{name}{slow}"),
+    }
 }
 
 fn spread(value: &Value) -> String {

@@ -1,0 +1,237 @@
+//! Unpacking an archive: for each small file a LOOKUP that finds nothing, CREATE,
+//! one or more UNSTABLE WRITEs, COMMIT, and SETATTR of mode and time; every tenth
+//! file in a new directory. Each step needs the reply to the one before, so what is
+//! outstanding is the number of files that are unpacked side by side.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail, ensure};
+use bytes::Bytes;
+use crossdock_nfs3::call::{Commit, Create, CreateHow, Mkdir, Setattr, StableHow, Write};
+use crossdock_nfs3::{
+    Call, HandleBuffer, PROGRAM, Procedure, Reply, SetTime, Status, Timestamp, VERSION,
+};
+use crossdock_types::Payload;
+
+use crate::client::{Connection, results};
+use crate::workload::{Workload, location, mode};
+
+/// Files in a directory.
+const DIRECTORY_FILES: usize = 10;
+/// Bytes that one WRITE carries, at most.
+const WRITE_BYTES: usize = 8 << 10;
+/// Sizes of files in turn: small ones are the most.
+const SIZES: [usize; 8] = [700, 2_000, 4_096, 1_200, 9_000, 3_000, 500, 20_000];
+
+/// One client that unpacks.
+pub(crate) struct Untar {
+    workload: Workload,
+    lanes: Vec<Lane>,
+    /// The lane of a call that is on its way.
+    by_xid: BTreeMap<u32, usize>,
+    files: usize,
+    content: Bytes,
+    is_over: bool,
+}
+
+/// A file that is being unpacked.
+struct Lane {
+    directory: HandleBuffer,
+    directory_files: usize,
+    file: HandleBuffer,
+    name: String,
+    size: usize,
+    written: usize,
+    step: Step,
+}
+
+/// What is asked next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Directory,
+    Lookup,
+    Create,
+    Write,
+    Commit,
+    Attributes,
+    Idle,
+}
+
+impl Untar {
+    pub(crate) fn new(mut workload: Workload, lanes: usize) -> Self {
+        let (_, directory) = workload.parts();
+        let lane = |_| Lane {
+            directory,
+            directory_files: DIRECTORY_FILES,
+            file: directory,
+            name: String::new(),
+            size: 0,
+            written: 0,
+            step: Step::Idle,
+        };
+        Self {
+            workload,
+            lanes: (0..lanes).map(lane).collect(),
+            by_xid: BTreeMap::new(),
+            files: 0,
+            content: Bytes::from(vec![0x5a; WRITE_BYTES]),
+            is_over: false,
+        }
+    }
+
+    pub(crate) const fn connection(&self) -> &Connection {
+        self.workload.connection()
+    }
+
+    const fn wire(&mut self) -> &mut Connection {
+        self.workload.parts().0
+    }
+
+    pub(crate) fn into_workload(self) -> Workload {
+        self.workload
+    }
+
+    /// Begins no more files.
+    pub(crate) const fn stop(&mut self) {
+        self.is_over = true;
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_over && self.lanes.iter().all(|lane| lane.step == Step::Idle)
+    }
+
+    /// Takes the replies that are there and asks on.
+    pub(crate) fn turn(&mut self, latencies_us: &mut Vec<u64>) -> anyhow::Result<()> {
+        self.wire().receive()?;
+        while let Some((record, took_us)) = self.wire().next_reply()? {
+            let xid = u32::from_be_bytes(record[..4].try_into()?);
+            let number = self.by_xid.remove(&xid).context("a reply to nothing")?;
+            self.lanes[number].take(&record)?;
+            latencies_us.push(took_us);
+        }
+        self.ask()
+    }
+
+    /// Asks what each file needs next.
+    pub(crate) fn ask(&mut self) -> anyhow::Result<()> {
+        for number in 0..self.lanes.len() {
+            let is_asked = self.by_xid.values().any(|lane| *lane == number);
+            if is_asked {
+                continue;
+            }
+            let (workload, lane) = (&mut self.workload, &mut self.lanes[number]);
+            let (connection, root) = workload.parts();
+            if lane.step == Step::Idle {
+                if self.is_over {
+                    continue;
+                }
+                lane.begin(self.files, root);
+                self.files += 1;
+            }
+            let xid = lane.ask(connection, &self.content);
+            self.by_xid.insert(xid, number);
+        }
+        self.wire().send()
+    }
+}
+
+impl Lane {
+    fn begin(&mut self, number: usize, root: HandleBuffer) {
+        self.name = format!("file-{number}");
+        self.size = SIZES[number % SIZES.len()];
+        self.written = 0;
+        self.step = Step::Lookup;
+        if self.directory_files == DIRECTORY_FILES {
+            self.directory = root;
+            self.step = Step::Directory;
+        }
+    }
+
+    fn ask(&self, connection: &mut Connection, content: &Bytes) -> u32 {
+        let place = location(&self.directory, &self.name);
+        let directory_name = format!("directory-{}", self.name);
+        let file = self.file.as_handle();
+        let call = match self.step {
+            Step::Directory => Call::Mkdir(Mkdir {
+                location: location(&self.directory, &directory_name),
+                attributes: mode(0o755),
+            }),
+            Step::Lookup => Call::Lookup(place),
+            Step::Create => Call::Create(Create {
+                location: place,
+                how: CreateHow::Guarded(mode(0o600)),
+            }),
+            Step::Write => {
+                let data = content.slice(..WRITE_BYTES.min(self.size - self.written));
+                Call::Write(Write {
+                    file,
+                    offset: self.written as u64,
+                    count_bytes: u32::try_from(data.len()).unwrap_or(u32::MAX),
+                    stable: StableHow::Unstable,
+                    data: Payload::from(data),
+                })
+            }
+            Step::Commit => Call::Commit(Commit {
+                file,
+                offset: 0,
+                count_bytes: 0,
+            }),
+            Step::Attributes | Step::Idle => {
+                let mut attributes = mode(0o644);
+                attributes.modified = SetTime::ClientTime(Timestamp {
+                    seconds: 1_000_000_000,
+                    nanoseconds: 0,
+                });
+                Call::Setattr(Setattr {
+                    object: file,
+                    attributes,
+                    guard: None,
+                })
+            }
+        };
+        connection.queue(PROGRAM, VERSION, call.procedure().number(), &call)
+    }
+
+    fn take(&mut self, record: &Bytes) -> anyhow::Result<()> {
+        let mut decoder = results(record)?;
+        let procedure = match self.step {
+            Step::Directory => Procedure::Mkdir,
+            Step::Lookup => Procedure::Lookup,
+            Step::Create => Procedure::Create,
+            Step::Write => Procedure::Write,
+            Step::Commit => Procedure::Commit,
+            Step::Attributes | Step::Idle => Procedure::Setattr,
+        };
+        let reply = Reply::decode(procedure, &mut decoder)?;
+        let is_absent = reply.status() == Some(Status::NoEnt);
+        if let Some(status) = reply.status().filter(|_| self.step != Step::Lookup) {
+            bail!("{procedure:?}: {status:?}");
+        }
+        self.step = match (self.step, reply) {
+            (Step::Directory, Reply::Mkdir(Ok(made))) => {
+                self.directory = made.object.context("MKDIR: no handle")?;
+                self.directory_files = 0;
+                Step::Lookup
+            }
+            (Step::Lookup, reply) => {
+                ensure!(is_absent, "LOOKUP of a new name: {reply:?}");
+                Step::Create
+            }
+            (Step::Create, Reply::Create(Ok(created))) => {
+                self.file = created.object.context("CREATE: no handle")?;
+                self.directory_files += 1;
+                Step::Write
+            }
+            (Step::Write, Reply::Write(Ok(write))) => {
+                self.written += write.count_bytes as usize;
+                match self.written < self.size {
+                    true => Step::Write,
+                    false => Step::Commit,
+                }
+            }
+            (Step::Commit, _) => Step::Attributes,
+            _ => Step::Idle,
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! The ground beneath the servers: how much memory they have, and what the disk and
+//! the file system can do at best.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::process::output;
+
+/// Where the memory controller of version 1 is mounted.
+const CONTROLLER: &str = "/sys/fs/cgroup/memory";
+/// What all servers may use together, page cache included.
+const MEMORY_BYTES: u64 = 6 << 30;
+
+/// A memory cgroup that all servers of a run are in. It goes when it is dropped, as
+/// far as it is empty.
+pub(super) struct MemoryGroup {
+    folder: PathBuf,
+}
+
+impl MemoryGroup {
+    /// Makes it; `None` where the system has no such controller.
+    pub(super) fn new() -> Result<Option<Self>> {
+        let controller = Path::new(CONTROLLER);
+        if !controller.join("memory.limit_in_bytes").exists() {
+            return Ok(None);
+        }
+        let folder = controller.join(format!("crossdock-bench-{}", std::process::id()));
+        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let group = Self { folder };
+        group.set("memory.limit_in_bytes", MEMORY_BYTES)?;
+        Ok(Some(group))
+    }
+
+    /// Takes a process in, with all its threads.
+    pub(super) fn add(&self, pid: u32) -> Result<()> {
+        self.set("cgroup.procs", u64::from(pid))
+    }
+
+    fn set(&self, key: &str, value: u64) -> Result<()> {
+        let file = self.folder.join(key);
+        fs::write(&file, value.to_string())
+            .with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // The servers have ended, or it stays until the next start of the machine.
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// Nothing of any file is in the kernel's memory any more.
+pub(super) fn drop_page_cache() -> Result<()> {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").context("cannot empty the page cache")
+}
+
+/// What it costs to write 4 KiB into a file that has its blocks, and to have the
+/// disk hold it: the median, on the file system of `folder`.
+pub(super) fn durable_write(folder: &Path) -> Result<Duration> {
+    const WRITES: u64 = 300;
+    const BLOCK: usize = 4096;
+    let path = folder.join("floor");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(&path)?;
+    let block = [0x5a; BLOCK];
+    for number in 0..WRITES {
+        file.write_all_at(&block, number * BLOCK as u64)?;
+    }
+    file.sync_all()?;
+    let mut times = Vec::new();
+    for number in 0..WRITES {
+        let begun = Instant::now();
+        file.write_all_at(&block, number * BLOCK as u64)?;
+        file.sync_data()?;
+        times.push(begun.elapsed());
+    }
+    fs::remove_file(&path)?;
+    Ok(median(times))
+}
+
+/// What making an empty file costs in `folder`, without any server: above
+/// [`SLOW_CREATE`] the file system itself is slow at this moment.
+pub(super) fn local_create(folder: &Path) -> Result<Duration> {
+    const FILES: u32 = 200;
+    let folder = folder.join("local-create");
+    fs::create_dir_all(&folder)?;
+    let mut times = Vec::new();
+    for number in 0..FILES {
+        let path = folder.join(number.to_string());
+        let begun = Instant::now();
+        File::create_new(&path)?;
+        times.push(begun.elapsed());
+    }
+    fs::remove_dir_all(&folder)?;
+    Ok(median(times))
+}
+
+/// A row is marked where making a file costs more.
+pub(super) const SLOW_CREATE: Duration = Duration::from_micros(50);
+
+/// Bytes per second of fio on a file of `span_bytes` in `folder`.
+pub(super) fn fio_read(folder: &Path, size_bytes: u64, depth: u32, span_bytes: u64) -> Result<f64> {
+    let file = folder.join("fio");
+    if !file.exists() {
+        let mut whole = File::create_new(&file)?;
+        let block = vec![0x5a; 1 << 20];
+        for _ in 0..span_bytes >> 20 {
+            whole.write_all(&block)?;
+        }
+        whole.sync_all()?;
+    }
+    let mut fio = Command::new("fio");
+    fio.args([
+        "--name=cold",
+        "--rw=read",
+        "--direct=1",
+        "--ioengine=io_uring",
+    ]);
+    fio.arg(format!("--filename={}", file.display()));
+    fio.arg(format!("--bs={size_bytes}"));
+    fio.arg(format!("--iodepth={depth}"));
+    fio.arg(format!("--size={span_bytes}"));
+    fio.arg("--output-format=json");
+    let printed: Value = serde_json::from_str(&output(&mut fio)?)?;
+    let rate = printed["jobs"][0]["read"]["bw_bytes"].as_f64();
+    rate.context("fio says no rate")
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// System calls that a process has made while `command` ran, counted by the kernel's
+/// trace point; `command` is run by `perf stat`.
+pub(super) fn counting_calls(pid: u32, counts: &Path, command: &Command) -> Command {
+    let mut perf = Command::new("perf");
+    perf.args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p"]);
+    perf.arg(pid.to_string()).arg("-o").arg(counts).arg("--");
+    perf.arg(command.get_program()).args(command.get_args());
+    perf
+}
+
+/// What [`counting_calls`] has counted.
+pub(super) fn counted_calls(counts: &Path) -> Result<f64> {
+    let text = fs::read_to_string(counts)?;
+    let line = text.lines().find(|line| line.contains("sys_enter"));
+    let count = line.and_then(|line| line.split(',').next());
+    let count: f64 = count.context("perf has counted nothing")?.parse()?;
+    ensure!(count.is_finite(), "perf has counted {count}");
+    Ok(count)
+}
