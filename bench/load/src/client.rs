@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -14,6 +15,7 @@ use crossdock_rpc::{
 };
 use crossdock_xdr::{Decoder, Encode};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvFlags, recv};
 
 /// Bytes read at a time: enough for many small replies, few enough to stay in
 /// the processor's cache until they are copied.
@@ -21,11 +23,37 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Pieces of calls that one system call sends.
 const PIECES_SENT_AT_ONCE_MAX: usize = 64;
 
+/// Bytes read at a time where replies are large: little more than their headers.
+const HEAD_BYTES: usize = 4 << 10;
+/// The rest of a reply, if it is at least so long, is not even copied.
+const SKIPPED_BYTES_MIN: usize = 32 << 10;
+/// What stands for what was skipped.
+static SKIPPED: [u8; crossdock_limits::RPC_RECORD_BYTES_MAX * 2] =
+    [0; crossdock_limits::RPC_RECORD_BYTES_MAX * 2];
+
+/// A reply, as far as it was looked at.
+pub(crate) struct Received {
+    /// All of it, or the beginning of a large one.
+    pub(crate) record: Bytes,
+    /// Length of the whole.
+    pub(crate) length: usize,
+    pub(crate) took_us: u64,
+}
+
+/// A large reply of which the beginning is here.
+struct Large {
+    head: Bytes,
+    missing: usize,
+    length: usize,
+}
+
 /// One connection to a server.
 pub(crate) struct Connection {
     stream: TcpStream,
     reader: RecordReader,
-    replies: VecDeque<Bytes>,
+    /// Replies and their lengths.
+    replies: VecDeque<(Bytes, usize)>,
+    large: Option<Large>,
     unsent: VecDeque<Bytes>,
     sent: VecDeque<(u32, Instant)>,
     chunk: Vec<u8>,
@@ -42,11 +70,18 @@ impl Connection {
             stream,
             reader: RecordReader::new(crossdock_limits::RPC_RECORD_BYTES_MAX * 2),
             replies: VecDeque::new(),
+            large: None,
             unsent: VecDeque::new(),
             sent: VecDeque::new(),
             chunk: vec![0; CHUNK_BYTES],
             next_xid: 1,
         })
+    }
+
+    /// From now on replies are large, and nobody looks at their content: it is
+    /// thrown away where the kernel has it, so that the server is what is measured.
+    pub(crate) fn expect_bulk(&mut self) {
+        self.chunk.truncate(HEAD_BYTES);
     }
 
     /// Queues a call; its xid.
@@ -106,14 +141,22 @@ impl Connection {
     /// Receives what is there.
     pub(crate) fn receive(&mut self) -> anyhow::Result<()> {
         loop {
-            match self.stream.read(&mut self.chunk) {
+            let is_skipping = self.large.is_some();
+            let read = match &self.large {
+                Some(large) => skip(&self.stream, large.missing),
+                None => self.stream.read(&mut self.chunk),
+            };
+            match read {
                 Ok(0) => bail!("the server has closed the connection"),
+                Ok(count) if is_skipping => self.skipped(count),
                 Ok(count) => {
                     let mut bytes = Bytes::copy_from_slice(&self.chunk[..count]);
                     while let Some(record) = self.reader.next_record(&mut bytes)? {
-                        self.replies.push_back(record);
+                        let length = record.len();
+                        self.replies.push_back((record, length));
                     }
-                    if count < CHUNK_BYTES {
+                    self.begin_skipping();
+                    if count < self.chunk.len() {
                         return Ok(());
                     }
                 }
@@ -121,6 +164,36 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// If the rest of a large reply is missing, it is skipped.
+    fn begin_skipping(&mut self) {
+        let missing = self.reader.missing_bytes();
+        if self.chunk.len() == HEAD_BYTES
+            && missing >= SKIPPED_BYTES_MIN
+            && let Some(head) = self.reader.lend()
+        {
+            let length = head.len() + missing;
+            self.large = Some(Large {
+                head,
+                missing,
+                length,
+            });
+        }
+    }
+
+    fn skipped(&mut self, count: usize) {
+        let Some(mut large) = self.large.take() else {
+            return;
+        };
+        large.missing -= count;
+        if large.missing > 0 {
+            self.large = Some(large);
+            return;
+        }
+        let whole = Bytes::from_static(&SKIPPED[..large.length]);
+        self.reader.give_back(&whole);
+        self.replies.push_back((large.head, large.length));
     }
 
     fn advance(&mut self, mut written: usize) {
@@ -135,9 +208,9 @@ impl Connection {
         }
     }
 
-    /// The next reply: the record, and how many microseconds it took.
-    pub(crate) fn next_reply(&mut self) -> anyhow::Result<Option<(Bytes, u64)>> {
-        let Some(record) = self.replies.pop_front() else {
+    /// The next reply.
+    pub(crate) fn next_reply(&mut self) -> anyhow::Result<Option<Received>> {
+        let Some((record, length)) = self.replies.pop_front() else {
             return Ok(None);
         };
         let xid = Decoder::of_record(&record).u32()?;
@@ -146,7 +219,11 @@ impl Connection {
             .and_then(|place| self.sent.remove(place))
             .context("a reply to nothing")?;
         let took_us = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Ok(Some((record, took_us)))
+        Ok(Some(Received {
+            record,
+            length,
+            took_us,
+        }))
     }
 
     /// One call, waiting for its reply.
@@ -161,12 +238,20 @@ impl Connection {
         loop {
             self.send()?;
             self.receive()?;
-            if let Some((record, _)) = self.next_reply()? {
-                return Ok(record);
+            if let Some(reply) = self.next_reply()? {
+                return Ok(reply.record);
             }
             wait_ready([&*self].into_iter())?;
         }
     }
+}
+
+/// Throws away up to `bytes` bytes that have arrived.
+fn skip(stream: &TcpStream, bytes: usize) -> std::io::Result<usize> {
+    let mut nowhere = [MaybeUninit::<u8>::uninit(); CHUNK_BYTES];
+    let room = bytes.min(nowhere.len());
+    let skipped = recv(stream, &mut nowhere[..room], RecvFlags::TRUNC)?;
+    Ok(skipped.1)
 }
 
 /// The results of a reply that was accepted.

@@ -103,11 +103,11 @@ impl Untar {
     /// Takes the replies that are there and asks on.
     pub(crate) fn turn(&mut self, latencies_us: &mut Vec<u64>) -> anyhow::Result<()> {
         self.wire().receive()?;
-        while let Some((record, took_us)) = self.wire().next_reply()? {
-            let xid = u32::from_be_bytes(record[..4].try_into()?);
+        while let Some(reply) = self.wire().next_reply()? {
+            let xid = u32::from_be_bytes(reply.record[..4].try_into()?);
             let number = self.by_xid.remove(&xid).context("a reply to nothing")?;
-            self.lanes[number].take(&record)?;
-            latencies_us.push(took_us);
+            self.lanes[number].take(&reply.record)?;
+            latencies_us.push(reply.took_us);
         }
         self.ask()
     }

@@ -7,11 +7,12 @@ use crossdock_nfs3::call::{
     Commit, Create, CreateHow, Getattr, Mkdir, Read, Readdirplus, Rename, Setattr, StableHow, Write,
 };
 use crossdock_nfs3::{
-    Call, CookieVerifier, Handle, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes,
+    Attributes, Call, CookieVerifier, Handle, HandleBuffer, Location, Name, Procedure, Reply,
+    SetAttributes,
 };
 use crossdock_types::Payload;
 
-use crate::client::{Connection, results};
+use crate::client::{Connection, Received, results};
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -226,7 +227,10 @@ impl Workload {
     }
 
     /// Starts `count` requests of a kind.
-    pub(crate) const fn begin(&mut self, kind: Kind, count: usize) {
+    pub(crate) fn begin(&mut self, kind: Kind, count: usize) {
+        if kind == Kind::Read {
+            self.connection.expect_bulk();
+        }
         self.kind = kind;
         self.count = count;
         self.issued = 0;
@@ -258,9 +262,12 @@ impl Workload {
         latencies_us: &mut Vec<u64>,
     ) -> anyhow::Result<()> {
         self.connection.receive()?;
-        while let Some((record, took_us)) = self.connection.next_reply()? {
-            self.check(&record)?;
-            latencies_us.push(took_us);
+        while let Some(reply) = self.connection.next_reply()? {
+            match reply.length > reply.record.len() {
+                true => self.check_large(&reply)?,
+                false => self.check(&reply.record)?,
+            }
+            latencies_us.push(reply.took_us);
             self.done += 1;
         }
         self.fill(outstanding)
@@ -382,6 +389,24 @@ impl Workload {
     /// The same anywhere in the file: a fixed order that jumps.
     const fn random_offset(&self) -> u64 {
         (jump(self.issued, self.span / self.size) * self.size) as u64
+    }
+
+    /// A large READ reply of which only the beginning is here (RFC 1813 section 3.3.6).
+    fn check_large(&self, reply: &Received) -> anyhow::Result<()> {
+        let mut decoder = results(&reply.record)?;
+        let status = decoder.u32()?;
+        ensure!(status == 0, "READ: status {status}");
+        let _attributes: Option<Attributes> = decoder.get()?;
+        let (count, _is_end, length) = (decoder.u32()?, decoder.bool()?, decoder.u32()?);
+        let here = reply.record.len() - decoder.remaining_bytes();
+        ensure!(
+            count as usize == self.size
+                && length == count
+                && reply.length == here + self.size.next_multiple_of(4),
+            "READ: {count} bytes in a reply of {}",
+            reply.length
+        );
+        Ok(())
     }
 
     fn check(&self, record: &Bytes) -> anyhow::Result<()> {

@@ -277,8 +277,8 @@ impl NfsDoor {
     }
 
     fn serve_arrived(&mut self, now: Time, id: ConnId) {
+        self.recount(id);
         loop {
-            self.recount(id);
             let Some(connection) = self.connections.get(&id) else {
                 return;
             };

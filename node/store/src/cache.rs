@@ -24,8 +24,10 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload};
 use hashbrown::HashMap;
+
+use self::written::WrittenBlocks;
 
 /// Blocks of an entry: 64 KiB.
 const GROUP_BLOCKS: u64 = 16;
@@ -40,10 +42,15 @@ const GHOST_BYTES: usize = 64;
 /// One part in this many of the capacity is for what is new.
 const SMALL_SHARE: usize = 10;
 
+/// One part in this many may lie in memory that it shares with others.
+const SHARED_SHARE: usize = 4;
+
 /// A set of blocks of a group, as bits.
 type Mask = u16;
 
 type GroupMap<Value> = HashMap<u64, Value, BuildHasherDefault<GroupHasher>>;
+
+mod written;
 
 #[cfg(test)]
 mod tests;
@@ -59,6 +66,7 @@ pub(crate) struct Cache {
     small_blocks: usize,
     buffers: Buffers,
     ghosts: Ghosts,
+    written: WrittenBlocks,
     stats: CacheStats,
 }
 
@@ -80,6 +88,8 @@ struct Entry {
     small: Mask,
     /// Present blocks that have proved themselves.
     main: Mask,
+    /// Present blocks that were written and not read yet.
+    written: Mask,
     reads: ReadCounts,
     in_small: bool,
     in_main: bool,
@@ -104,6 +114,7 @@ impl Cache {
             small_blocks: 0,
             buffers: Buffers::default(),
             ghosts: Ghosts::default(),
+            written: WrittenBlocks::default(),
             stats: CacheStats::default(),
         }
     }
@@ -126,6 +137,11 @@ impl Cache {
         let start = bytes_of(at - segment.first);
         let bytes = segment.bytes.slice(start..bytes_of(end - segment.first));
         entry.reads.count(mask(at, end));
+        let first_reads = entry.written & mask(at, end);
+        if first_reads != 0 {
+            entry.written &= !first_reads;
+            self.written.were_read(first_reads.count_ones());
+        }
         self.stats.hit_blocks += u64::from(end - at);
         Some(bytes)
     }
@@ -162,7 +178,7 @@ impl Cache {
         if self.capacity_bytes == 0 || blocks == 0 {
             return;
         }
-        let buffer = self.buffers.add(bytes.len());
+        let buffer = self.buffers.add(bytes.len(), false);
         let end = block + blocks;
         let mut at = block;
         while at < end {
@@ -177,6 +193,42 @@ impl Cache {
         self.evict();
     }
 
+    /// The same for what was just written, if such is read often enough.
+    ///
+    /// `content` may lie in larger memory, which stays as long as it is here. So
+    /// only a part of the cache is for such, and it is copied when it moves to the
+    /// main queue. How it is cut into pieces, between blocks, makes no difference.
+    pub(crate) fn insert_written(&mut self, block: u64, content: &Payload) {
+        if self.capacity_bytes == 0 || !self.written.admits() {
+            return;
+        }
+        let end = block + (content.len() / BLOCK_BYTES) as u64;
+        let mut at = block;
+        while at < end {
+            let group_end = group_end(at).min(end);
+            let (from, to) = (byte_distance(block, at), byte_distance(block, group_end));
+            let buffer = self.buffers.add(to - from, true);
+            let mut first = at;
+            for piece in content.slice(from, to).into_pieces() {
+                let blocks = (piece.len() / BLOCK_BYTES) as u64;
+                self.insert_part(first, piece, buffer);
+                first += blocks;
+            }
+            self.buffers.release(buffer);
+            if let Some(entry) = self.entries.get_mut(&(at / GROUP_BLOCKS)) {
+                entry.written |= mask_of_range(at, group_end);
+            }
+            self.stats.inserted_blocks += group_end - at;
+            at = group_end;
+        }
+        self.evict();
+        while self.buffers.shared_bytes > self.capacity_bytes / SHARED_SHARE {
+            if !self.evict_small() {
+                return;
+            }
+        }
+    }
+
     /// Forgets the content of a range, present or not: its blocks were written
     /// or freed.
     pub(crate) fn invalidate(&mut self, block: u64, blocks: u64) {
@@ -188,7 +240,7 @@ impl Cache {
             self.ghosts.forget(at / GROUP_BLOCKS, gone);
             if let Some(entry) = self.entries.get_mut(&(at / GROUP_BLOCKS)) {
                 self.small_blocks -= count(entry.small & gone);
-                entry.drop_blocks(gone, &mut self.buffers);
+                entry.drop_blocks(gone, &mut self.buffers, &mut self.written);
                 // An entry without blocks stays until its turn in the queue.
             }
             at = group_end;
@@ -215,7 +267,7 @@ impl Cache {
         let entry = self.entries.entry(group).or_default();
         let was = (entry.small, entry.main, entry.reads);
         self.small_blocks -= count(entry.small & new);
-        entry.drop_blocks(new, &mut self.buffers);
+        entry.drop_blocks(new, &mut self.buffers, &mut self.written);
         entry.put(within_group(block), bytes, buffer);
         self.buffers.hold(buffer);
         // Replaced content keeps its standing.
@@ -259,7 +311,7 @@ impl Cache {
         self.small_blocks -= count(entry.small);
         let proved = entry.small & entry.reads.at_least_two();
         let leaving = entry.small & !proved;
-        entry.drop_blocks(leaving, &mut self.buffers);
+        entry.drop_blocks(leaving, &mut self.buffers, &mut self.written);
         entry.small = 0;
         entry.main |= proved;
         entry.reads.clear(proved);
@@ -289,7 +341,7 @@ impl Cache {
         let leaving = entry.main & !kept;
         entry.reads.discount(kept);
         if leaving != 0 {
-            entry.drop_blocks(leaving, &mut self.buffers);
+            entry.drop_blocks(leaving, &mut self.buffers, &mut self.written);
             entry.compact(&mut self.buffers);
         }
         entry.in_main = kept != 0;
@@ -309,9 +361,14 @@ impl Cache {
 
 impl Entry {
     /// Forgets blocks, and all that is known of them.
-    fn drop_blocks(&mut self, gone: Mask, buffers: &mut Buffers) {
+    fn drop_blocks(&mut self, gone: Mask, buffers: &mut Buffers, written: &mut WrittenBlocks) {
         if (self.small | self.main) & gone == 0 {
             return;
+        }
+        let unread = self.written & gone;
+        if unread != 0 {
+            self.written &= !unread;
+            written.have_gone(unread.count_ones());
         }
         self.small &= !gone;
         self.main &= !gone;
@@ -351,7 +408,7 @@ impl Entry {
                 let at = bytes_of(segment.first - first);
                 copy[at..at + segment.bytes.len()].copy_from_slice(&segment.bytes);
             }
-            let buffer = buffers.add(copy.len());
+            let buffer = buffers.add(copy.len(), false);
             self.put(first, copy.freeze(), buffer);
         }
         for segment in old {
@@ -419,11 +476,14 @@ struct Buffers {
     free: Vec<BufferId>,
     /// Of all that is held by anyone.
     bytes: usize,
+    /// Of these, in memory that others may hold as well.
+    shared_bytes: usize,
 }
 
 struct Buffer {
     bytes: usize,
     holders: usize,
+    is_shared: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -431,9 +491,16 @@ struct BufferId(usize);
 
 impl Buffers {
     /// A buffer with one holder.
-    fn add(&mut self, bytes: usize) -> BufferId {
+    fn add(&mut self, bytes: usize, is_shared: bool) -> BufferId {
         self.bytes += bytes;
-        let buffer = Buffer { bytes, holders: 1 };
+        if is_shared {
+            self.shared_bytes += bytes;
+        }
+        let buffer = Buffer {
+            bytes,
+            holders: 1,
+            is_shared,
+        };
         match self.free.pop() {
             Some(id) => {
                 self.table[id.0] = buffer;
@@ -455,13 +522,17 @@ impl Buffers {
         buffer.holders -= 1;
         if buffer.holders == 0 {
             self.bytes -= buffer.bytes;
+            if buffer.is_shared {
+                self.shared_bytes -= buffer.bytes;
+            }
             self.free.push(id);
         }
     }
 
     /// Whether a segment of `bytes` is all that lies in the buffer.
     fn is_own(&self, id: BufferId, bytes: usize) -> bool {
-        self.table[id.0].bytes == bytes
+        let buffer = &self.table[id.0];
+        buffer.bytes == bytes && !buffer.is_shared
     }
 }
 

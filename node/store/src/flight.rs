@@ -30,6 +30,8 @@ pub(crate) struct Flight {
     /// Where the blocks go, in order.
     pub(crate) extents: Vec<DiskRange>,
     pub(crate) checksums: Vec<u32>,
+    /// The blocks' content, to be cached once they are the object's.
+    pub(crate) content: Payload,
     /// Blocks of the object that nothing newer has taken, as (from, to).
     pub(crate) live: Vec<(u64, u64)>,
     /// Bytes beside the whole blocks, to be recorded together with them.
@@ -83,6 +85,7 @@ impl Flight {
             live: vec![(from, to)],
             extents,
             checksums: Vec::new(),
+            content: Payload::new(),
             edges: Vec::new(),
             end_bytes: 0,
             held_bytes: 0,
@@ -133,6 +136,9 @@ impl Store {
             all
         });
         flight.stage = Stage::Writing(flight.extents.len());
+        if !flight.is_settling {
+            flight.content = data.clone();
+        }
         if flight.is_settling {
             self.settling.writing += 1;
         }
@@ -309,11 +315,23 @@ impl Store {
                 end_bytes: flight.end_bytes.min(to * BLOCK),
                 checksums: flight.checksums_of(from, to),
             });
+            self.cache_written(flight, (from, to), part(from, to).block);
             at = to;
         }
         if at < end {
             self.space.give_back(part(at, end), Position(0));
         }
+    }
+
+    /// What was written is often read soon.
+    fn cache_written(&mut self, flight: &Flight, (from, to): (u64, u64), block: u64) {
+        if flight.content.is_empty() {
+            return;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "bounded by a request")]
+        let at = |block: u64| ((block - flight.first_block) * BLOCK) as usize;
+        let content = flight.content.slice(at(from), at(to));
+        self.cache.insert_written(block, &content);
     }
 
     /// Blocks were written over where they lie: they have new checksums.

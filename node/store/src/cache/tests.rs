@@ -278,3 +278,30 @@ fn a_loop_larger_than_the_cache_is_found_in_part() {
     assert_eq!(lru, 0.0);
     assert!(ours > 0.3, "ours {ours:.3}");
 }
+
+/// Goal: what was written takes its part of the cache and no more, and is copied
+/// out of the memory that it shares when it proves itself.
+#[test]
+fn written_blocks_do_not_hold_on_to_shared_memory() {
+    let mut cache = Cache::new(1 << 20);
+    let large = Bytes::from(vec![7; 1 << 20]);
+    let group = |part: u64| {
+        let at = usize::try_from(part).expect("few") << 16;
+        Payload::from(large.slice(at..at + (64 << 10)))
+    };
+    for part in 0..16 {
+        cache.insert_written(part * 16_000, &group(part));
+        cache.get(part * 16_000, 16); // They are read, so they are worth it.
+    }
+    assert!(cache.buffers.shared_bytes <= (1 << 20) / 4);
+    let newest = 15 * 16_000;
+    assert!(cache.get(newest, 16).is_some());
+    assert!(cache.get(0, 16).is_none(), "the oldest have gone");
+    // Read again, it goes to the main queue, into memory of its own.
+    for part in 16..24 {
+        cache.insert_written(part * 16_000, &group(part % 16));
+    }
+    let kept = cache.get(newest, 16).expect("it has proved itself");
+    assert!(!large.as_ptr_range().contains(&kept.as_ptr()));
+    assert_eq!(kept[..], large[..64 << 10]);
+}
