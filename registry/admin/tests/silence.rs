@@ -85,7 +85,10 @@ fn a_hanging_data_thread_is_told() {
 fn an_ended_data_thread_is_told() {
     let address = start(Arc::new(Ended), &Arc::new(Events::default()));
     let (status, body) = get(address, "/health", &address.to_string());
-    assert!(status == 503 && body.contains("the system is stopping"), "{body}");
+    assert!(
+        status == 503 && body.contains("the system is stopping"),
+        "{body}"
+    );
     for path in ["/", "/health", "/metrics", "/v1/events", "/v1/status"] {
         assert_eq!(get(address, path, "evil.example").0, 403, "{path}");
     }
