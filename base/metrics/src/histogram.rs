@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Values below it have a bucket each.
-const LINEAR: u64 = 4;
+const LINEAR: usize = 4;
 
 /// Buckets of each power of two from [`LINEAR`] on.
 const PER_OCTAVE: usize = 4;
@@ -16,7 +16,7 @@ const OCTAVE_MAX: u32 = 26;
 const OCTAVE_MIN: u32 = LINEAR.trailing_zeros();
 
 /// Buckets of a histogram.
-pub const BUCKETS: usize = LINEAR as usize + (OCTAVE_MAX - OCTAVE_MIN + 1) as usize * PER_OCTAVE;
+pub const BUCKETS: usize = LINEAR + (OCTAVE_MAX - OCTAVE_MIN + 1) as usize * PER_OCTAVE;
 
 /// How often which values came: four buckets for each power of two, so a
 /// quantile is off by an eighth at most.
@@ -157,7 +157,7 @@ impl Histogram {
 /// The bucket of a value.
 #[expect(clippy::cast_possible_truncation, reason = "below LINEAR, below 4")]
 const fn index(value: u64) -> usize {
-    if value < LINEAR {
+    if value < LINEAR as u64 {
         return value as usize;
     }
     let octave = 63 - value.leading_zeros();
@@ -165,17 +165,17 @@ const fn index(value: u64) -> usize {
         return BUCKETS - 1;
     }
     let within = (value >> (octave - OCTAVE_MIN)) & (PER_OCTAVE as u64 - 1);
-    LINEAR as usize + (octave - OCTAVE_MIN) as usize * PER_OCTAVE + within as usize
+    LINEAR + (octave - OCTAVE_MIN) as usize * PER_OCTAVE + within as usize
 }
 
 /// The lowest value of a bucket, or the end of the last one.
 const fn lower(index: usize) -> u64 {
-    if index < LINEAR as usize {
+    if index < LINEAR {
         return index as u64;
     }
-    let behind = index - LINEAR as usize;
+    let behind = index - LINEAR;
     let within = (behind % PER_OCTAVE) as u64;
-    (LINEAR + within) << (behind / PER_OCTAVE)
+    (LINEAR as u64 + within) << (behind / PER_OCTAVE)
 }
 
 #[cfg(test)]

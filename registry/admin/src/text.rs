@@ -12,7 +12,7 @@ const COUNT_BOUNDS: usize = 13;
 
 /// What a metric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
+pub(crate) enum MetricKind {
     /// Only grows, until the process starts anew.
     Counter,
     /// Goes up and down.
@@ -23,13 +23,13 @@ pub enum MetricKind {
 
 /// A metric of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metric {
+pub(crate) struct Metric {
     /// Its name; the unit is its end.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What it is.
-    pub kind: MetricKind,
+    pub(crate) kind: MetricKind,
     /// What it means, in one line.
-    pub help: &'static str,
+    pub(crate) help: &'static str,
 }
 
 /// What a histogram's integers stand for.
@@ -52,7 +52,7 @@ type Labels<'a> = &'a [(&'a str, &'a str)];
 impl MetricKind {
     /// Its word in the text format.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
