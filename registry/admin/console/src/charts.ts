@@ -134,12 +134,15 @@ export function draw(points: Point[]): void {
       known.plot.setData(data, false);
     }
     const begin = Math.max(end - WINDOW_SECONDS, points[0]?.at ?? end - 1);
-    // What the legend says follows the pointer; without one, the newest.
-    if ((known.plot.cursor.left ?? -1) < 0 && points.length > 0) {
-      known.plot.setLegend({ idx: points.length - 1 }, false);
-    }
     known.plot.batch(() => {
       known.plot.setScale("x", { min: Math.min(begin, end - 10), max: end });
+    });
+    // What the legend says follows the pointer; without one, the newest.
+    const { plot } = known;
+    requestAnimationFrame(() => {
+      if ((plot.cursor.left ?? -1) < 0 && points.length > 0) {
+        plot.setLegend({ idx: points.length - 1 }, false);
+      }
     });
   }
 }
