@@ -32,13 +32,13 @@ pub(crate) const FAMILIES: &[Family] = &[
         "crossdock_nfs_requests_total",
         MetricKind::Counter,
         "Requests that were answered, by procedure and by how they ended.",
-        |all, out| requests(all, out),
+        requests,
     ),
     family(
         "crossdock_nfs_request_duration_seconds",
         MetricKind::Histogram,
         "Time from a complete request, once the door has room for it, to its reply at the socket.",
-        |all, out| durations(all, out),
+        durations,
     ),
     family(
         "crossdock_nfs_received_bytes_total",
@@ -194,7 +194,7 @@ pub(crate) const FAMILIES: &[Family] = &[
         "crossdock_node_state",
         MetricKind::Gauge,
         "1 for the state that a node is in, 0 for the others.",
-        |all, out| states(all, out),
+        states,
     ),
     family(
         "crossdock_node_requests_total",
