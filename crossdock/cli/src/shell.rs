@@ -353,8 +353,10 @@ impl Shell {
                 }
                 Order::Snapshot(reply) => {
                     let snapshot = self.snapshot().filter(|_| self.stop_by.is_none());
-                    // The asker may have gone away meanwhile.
-                    let _ = snapshot.map(|snapshot| reply.send(snapshot));
+                    if let Some(snapshot) = snapshot {
+                        // The asker may have gone away meanwhile.
+                        let _ = reply.send(snapshot);
+                    }
                 }
             }
         }

@@ -55,6 +55,10 @@ fn get(address: SocketAddr, path: &str, host: &str) -> (u16, String) {
 /// Goal: while the data thread hangs, health says so within its patience, and
 /// what does not need the data thread is still told.
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a real server's patience is real time"
+)]
 fn a_hanging_data_thread_is_told() {
     let events = Arc::new(Events::default());
     events.push(Event {
