@@ -98,6 +98,23 @@ pub(crate) fn cargo_deny() -> Result<PathBuf> {
     cargo_tool(CARGO_DENY)
 }
 
+/// Installs what builds the console: Node.js with npm, unless both are there.
+pub(crate) fn node() -> Result<()> {
+    let is_there = |name: &str| {
+        let version = Command::new(name).arg("--version").output();
+        version.is_ok_and(|output| output.status.success())
+    };
+    if is_there("node") && is_there("npm") {
+        return Ok(());
+    }
+    debian(&["nodejs", "npm"])
+}
+
+/// Installs the browser that opens the console.
+pub(crate) fn browser() -> Result<()> {
+    debian(&["chromium", "fonts-dejavu-core"])
+}
+
 /// Installs those of `packages` that are not installed yet.
 pub(crate) fn debian(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> = packages

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod bench;
+mod console;
 mod fresh;
 mod fuzz;
 mod install;
@@ -35,7 +36,9 @@ cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: n
                                 writes bench/results/NAME.json and docs/benchmarks.md
     --full                      long runs
     --server ganesha            nfs: a peer in our place, to see the noise; writes nothing
-cargo xtask gen benchmarks      writes docs/benchmarks.md from bench/results
+cargo xtask gen [WHAT]          makes what is checked in: benchmarks (docs/benchmarks.md from bench/results),
+                                console (its bundle, by npm); console-picture: docs/console.png
+    --check                     proves that the console's bundle is fresh, and changes nothing
 cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler)
 cargo xtask sim NAME [--seeds N] [--seed S]   runs a simulated scenario on many seeds";
 
@@ -60,7 +63,13 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["test", arguments @ ..] => test::run(&paths, arguments),
         ["policy"] => policy::check(&paths).map(|()| true),
         ["bench", arguments @ ..] => bench::run(&paths, arguments),
-        ["gen", "benchmarks"] | ["gen"] => bench::generate(&paths).map(|()| true),
+        ["gen", "benchmarks"] => bench::generate(&paths).map(|()| true),
+        ["gen", "console"] => console::generate(&paths).map(|()| true),
+        ["gen", "console-picture"] => suite::console::take_picture(&paths).map(|()| true),
+        ["gen", "--check"] => console::check(&paths).map(|()| true),
+        ["gen"] => bench::generate(&paths)
+            .and_then(|()| console::generate(&paths))
+            .map(|()| true),
         ["fuzz", targets @ ..] => fuzz::run(&paths, targets),
         // What test and bench call through sudo, and what rigs call inside a namespace.
         ["suites", server, names @ ..] => test::run_suites(&paths, server, names),

@@ -251,7 +251,8 @@ impl Flow {
             ring.turn(None)?;
             let is_over = begun.elapsed() >= length;
             while let Some(completion) = self.disk.poll() {
-                self.queue.completed(completion.token);
+                self.queue
+                    .completed(Time::default(), completion.token, true);
                 done_bytes += self.bytes;
                 let buffer = match completion.result? {
                     DiskOutput::Read(buffer) => Some(buffer),
@@ -286,6 +287,7 @@ impl Flow {
                 operation,
             },
             class: DiskClass::Foreground,
+            since: Time::default(),
             deadline: Time::from_secs(3600),
         };
         if self.queue.push(request).is_err() {

@@ -97,6 +97,12 @@ impl LogWriter {
         self.gathering.len() - FRAME_HEADER_BYTES
     }
 
+    /// Records that are gathered for the next frame.
+    #[must_use]
+    pub const fn gathered_records(&self) -> u32 {
+        self.records
+    }
+
     /// The next frame to write, if there are records and no frame is in flight.
     pub fn next_frame(&mut self) -> Option<PendingFrame> {
         if self.in_flight || self.records == 0 {

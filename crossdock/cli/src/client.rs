@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use crossdock_admin::{ScrubStatus, Status};
+use crossdock_admin::{Condition, Health, ScrubStatus, Status};
 use serde_json::Value;
 
 use crate::commands::{Remote, Verdict};
@@ -16,16 +16,24 @@ const SCRUB_INTERVAL: Duration = Duration::from_millis(200);
 
 /// `crossdock status`.
 pub(crate) fn status(remote: &Remote) -> anyhow::Result<()> {
-    let value = call(remote, Method::Get, "/v1/status")?;
+    let mut value = call(remote, Method::Get, "/v1/status")?;
+    let health = health(remote)?;
     if remote.json {
+        value["health"] = serde_json::to_value(&health)?;
         return format::print_json(&value);
     }
     let status: Status =
         serde_json::from_value(value).context("the answer is of another version")?;
-    Ok(format::print(&describe(&status))?)
+    Ok(format::print(&describe(&status, &health))?)
 }
 
-fn describe(status: &Status) -> String {
+/// What `/health` tells; that something has failed is an answer.
+fn health(remote: &Remote) -> anyhow::Result<Health> {
+    let (_, value) = answer(remote, Method::Get, "/health")?;
+    serde_json::from_value(value).context("the answer is of another version")
+}
+
+fn describe(status: &Status, health: &Health) -> String {
     let mut text = format!(
         "ensemble {}  volume {}  version {}  up {} s  I/O by {}\n",
         status.ensemble, status.volume, status.version, status.uptime_seconds, status.io
@@ -34,6 +42,11 @@ fn describe(status: &Status) -> String {
         "copies: data {}, site logs {}   files {}   connections {}   requests {}\n",
         status.replicas, status.site_replicas, status.files, status.connections, status.requests
     );
+    text += &format!("health: {}\n", health.status.word());
+    let checks = health.checks.iter();
+    for check in checks.filter(|check| check.status != Condition::Ok) {
+        text += &format!("{} {}: {}\n", check.status.word(), check.name, check.detail);
+    }
     for warning in &status.warnings {
         text += &format!("warning: {warning}\n");
     }
@@ -144,6 +157,15 @@ pub(crate) enum Method {
 
 /// Asks the running system; what it refuses is an error.
 pub(crate) fn call(remote: &Remote, method: Method, path: &str) -> anyhow::Result<Value> {
+    let (is_success, value) = answer(remote, method, path)?;
+    if !is_success {
+        bail!("{}", value["error"].as_str().unwrap_or("refused"));
+    }
+    Ok(value)
+}
+
+/// Asks the running system: whether it succeeded, and what it says.
+fn answer(remote: &Remote, method: Method, path: &str) -> anyhow::Result<(bool, Value)> {
     let url = format!("http://{}{path}", remote.admin);
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -167,8 +189,5 @@ pub(crate) fn call(remote: &Remote, method: Method, path: &str) -> anyhow::Resul
         .body_mut()
         .read_json()
         .context("the answer is no JSON")?;
-    if !response.status().is_success() {
-        bail!("{}", value["error"].as_str().unwrap_or("refused"));
-    }
-    Ok(value)
+    Ok((response.status().is_success(), value))
 }

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Flags, UsageError};
 use crate::exports::ExportCommand;
+use crate::top::{self, TopArgs};
 use crate::{client, config, format, offline, up};
 
 #[derive(Parser)]
@@ -37,6 +38,11 @@ enum Command {
     Up(Box<Flags>),
     /// Show nodes, doors and space of a running system.
     Status(Remote),
+    /// Show what a running system does now: procedures, clients, nodes, slow requests.
+    #[command(
+        after_help = "Examples:\n  crossdock top\n  crossdock top --once --json --interval 10"
+    )]
+    Top(TopArgs),
     /// Look at configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -146,6 +152,7 @@ impl Command {
         match self {
             Self::Up(_) => false,
             Self::Status(remote) | Self::Scrub(remote) => remote.json,
+            Self::Top(args) => args.remote.json,
             Self::Config(ConfigCommand::Check { json, .. }) => *json,
             Self::Fsck(args) => args.json,
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
@@ -157,6 +164,7 @@ impl Command {
         match self {
             Self::Up(flags) => up::run(&flags)?,
             Self::Status(remote) => client::status(&remote)?,
+            Self::Top(args) => top::run(&args)?,
             Self::Config(ConfigCommand::Check { file, json }) => config::check(&file, json)?,
             Self::Scrub(remote) => return client::scrub(&remote),
             Self::Fsck(args) => return offline::fsck(&args.node, args.full, args.json),

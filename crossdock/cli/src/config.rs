@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -49,6 +50,14 @@ pub(crate) struct Flags {
     /// Admin API: an IPv4 and an IPv6 address at most [default: 127.0.0.1:7070].
     #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_ADMIN_DOOR")]
     pub(crate) admin: Option<Door>,
+    /// Names, besides addresses and localhost, under which browsers may ask the admin API.
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        env = "CROSSDOCK_ADMIN_NAME"
+    )]
+    pub(crate) admin_name: Option<Vec<String>>,
     /// HTTP door: not built yet, only `off`.
     #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_HTTP")]
     pub(crate) http: Option<Door>,
@@ -67,6 +76,9 @@ pub(crate) struct Flags {
     /// Disk sets: not built yet.
     #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
     pub(crate) disks: Option<String>,
+    /// A request that takes longer is told in the log and kept to look at [default: 1000].
+    #[arg(long, value_name = "MS", env = "CROSSDOCK_SLOW_MS")]
+    pub(crate) slow_ms: Option<u64>,
     /// How disks and sockets are driven [default: auto].
     #[arg(long, value_name = "HOW", env = "CROSSDOCK_IO")]
     pub(crate) io: Option<Io>,
@@ -129,6 +141,8 @@ pub(crate) struct Settings {
     pub(crate) disk_depth: usize,
     pub(crate) nfs: Door,
     pub(crate) admin: Door,
+    pub(crate) admin_name: Vec<String>,
+    pub(crate) slow_ms: u64,
     pub(crate) io: Io,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
@@ -152,6 +166,9 @@ impl std::error::Error for UsageError {}
 
 /// Nodes of a new all-in-one.
 pub(crate) const NODES_DEFAULT: u32 = 4;
+
+/// Clients begin to notice.
+const SLOW_MS_DEFAULT: u64 = 1000;
 
 /// Most nodes of an all-in-one.
 const NODES_MAX: u32 = 64;
@@ -205,6 +222,12 @@ impl Flags {
                 .unwrap_or(DISK_DEPTH_MAX),
             nfs: both(&self.nfs, file.nfs).unwrap_or_else(|| loopback(2049)),
             admin: both(&self.admin, file.admin).unwrap_or_else(|| loopback(7070)),
+            admin_name: self
+                .admin_name
+                .clone()
+                .or(file.admin_name)
+                .unwrap_or_default(),
+            slow_ms: self.slow_ms.or(file.slow_ms).unwrap_or(SLOW_MS_DEFAULT),
             io: self.io.or(file.io).unwrap_or(Io::Auto),
             log_format: self
                 .log_format
@@ -222,6 +245,11 @@ impl Flags {
 }
 
 impl Settings {
+    /// From which time on a request is slow.
+    pub(crate) const fn slow_after(&self) -> Duration {
+        Duration::from_millis(self.slow_ms)
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         let nodes = self.nodes.unwrap_or(NODES_DEFAULT);
         if nodes == 0 || nodes > NODES_MAX {

@@ -8,10 +8,12 @@ mod data;
 mod exports;
 mod format;
 mod leftover;
+mod log;
 mod memory;
 mod offline;
 mod report;
 mod shell;
+mod top;
 mod up;
 
 use std::process::ExitCode;

@@ -2,6 +2,7 @@
 //! threads and the orders of other threads. No policy.
 
 mod exports;
+mod figures;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use crossdock_admin::{Answer, Command, Control, Refusal};
+use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
 use crossdock_host::{Boot, ExportTicket, Host, HostConfig, HostEffect, HostInput, NodeSettings};
 use crossdock_net::{
     ConnectionId, DiskId, Driver, Event, ListenerId, Receiver, Sender, SocketId, now,
@@ -39,6 +40,8 @@ pub(crate) enum Order {
     Stop,
     /// The admin API.
     Admin(Command, oneshot::Sender<Answer>),
+    /// Whoever watches.
+    Snapshot(oneshot::Sender<Snapshot>),
 }
 
 /// The control thread's end.
@@ -57,6 +60,10 @@ impl Control for RemoteControl {
         // A refused order drops its reply, which the API reports as stopping.
         let _ = self.orders.try_send(Order::Admin(command, reply));
     }
+
+    fn snapshot(&self, reply: oneshot::Sender<Snapshot>) {
+        let _ = self.orders.try_send(Order::Snapshot(reply)); // As above.
+    }
 }
 
 /// The data thread's state.
@@ -72,6 +79,8 @@ pub(crate) struct Shell {
     /// Bytes of replies that the kernel has not taken yet, per connection.
     unsent: BTreeMap<ConnId, usize>,
     connections_total: u64,
+    turns_total: u64,
+    told: figures::Told,
     boots_total: u64,
     orders: Receiver<Order>,
     index_sender: Sender<(u32, Boot, IndexReply)>,
@@ -119,7 +128,7 @@ impl Shell {
         surroundings: Surroundings,
     ) -> anyhow::Result<Self> {
         let count = directory.node_directories.len();
-        let host = Host::new(HostConfig {
+        let mut host = Host::new(HostConfig {
             registry: directory.registry,
             nodes: NodeSettings {
                 capacity_bytes: directory.node_capacity_bytes,
@@ -133,6 +142,7 @@ impl Shell {
         .context("cannot write the registry")?;
         let (index_sender, index_replies) =
             crossdock_net::channel(INDEX_REPLIES_MAX, driver.waker());
+        host.set_slow_after(settings.slow_after());
         let mut shell = Self {
             host,
             driver,
@@ -144,6 +154,8 @@ impl Shell {
             names: BTreeMap::new(),
             unsent: BTreeMap::new(),
             connections_total: 0,
+            turns_total: 0,
+            told: figures::Told::default(),
             boots_total: 0,
             orders,
             index_sender,
@@ -208,8 +220,12 @@ impl Shell {
     }
 
     fn turn(&mut self) -> anyhow::Result<()> {
+        self.turns_total += 1;
         self.start_nodes()?;
         self.carry_out_effects();
+        if self.host.has_noted() {
+            self.settle_figures(now());
+        }
         if let Some(failure) = self.failure.take() {
             bail!(failure);
         }
@@ -227,7 +243,9 @@ impl Shell {
             self.take_event(event);
         }
         self.tell_sent();
-        if self.host.poll_timeout().is_some_and(|due| due <= now()) {
+        let time = now();
+        self.settle_figures(time);
+        if self.host.poll_timeout().is_some_and(|due| due <= time) {
             self.give(HostInput::Timeout);
         }
         Ok(())
@@ -332,6 +350,13 @@ impl Shell {
                 Order::Stop => self.stop(),
                 Order::Admin(command, reply) => {
                     self.take_command(command, reply);
+                }
+                Order::Snapshot(reply) => {
+                    let snapshot = self.snapshot().filter(|_| self.stop_by.is_none());
+                    if let Some(snapshot) = snapshot {
+                        // The asker may have gone away meanwhile.
+                        let _ = reply.send(snapshot);
+                    }
                 }
             }
         }

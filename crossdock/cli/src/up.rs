@@ -1,13 +1,13 @@
 //! `crossdock up`: everything in one process.
 
-use std::io::{ErrorKind, IsTerminal};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use crossdock_admin::{Control, DoorStatus};
+use crossdock_admin::{DoorStatus, Watch};
 use crossdock_net::{Driver, KernelChoice, Options, Started};
 use crossdock_nfs::DoorLimits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,10 +15,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
-use crate::config::{Door, Flags, Io, LogFormat, Settings};
+use crate::config::{Door, Flags, Io, Settings};
 use crate::data;
 use crate::format;
 use crate::leftover::when_free;
+use crate::log;
 use crate::report::Surroundings;
 use crate::shell::{NfsSockets, Order, RemoteControl, Shell};
 
@@ -37,7 +38,7 @@ const CONNECTIONS_SPARE: usize = 64;
 /// Runs until SIGINT or SIGTERM.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let settings = flags.settle()?;
-    start_logging(&settings)?;
+    let events = log::start(&settings)?;
     raise_descriptor_limit();
     let directory = data::open(&settings)?;
     let Started {
@@ -87,8 +88,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut shell = Shell::start(&settings, directory, driver, nfs, received, surroundings)?;
     shell.run_until_ready()?;
     let control = Arc::new(RemoteControl::new(orders));
+    let watch = Watch::new(control, events, settings.admin_name.clone());
     for listener in admin {
-        crossdock_admin::serve(listener, Arc::clone(&control) as Arc<dyn Control>)
+        crossdock_admin::serve(listener, Arc::clone(&watch))
             .context("cannot start the admin API")?;
     }
     shell.pin();
@@ -195,23 +197,4 @@ fn raise_descriptor_limit() {
             warn!(%error, "cannot raise the limit of open files; with many clients, raise it (ulimit -n)");
         }
     }
-}
-
-fn start_logging(settings: &Settings) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&settings.log).context("the log filter")?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // A reader of the log that went away must not end the server.
-        .log_internal_errors(false);
-    match settings.log_format {
-        LogFormat::Human => {
-            builder
-                .with_target(false)
-                .with_ansi(std::io::stderr().is_terminal())
-                .init();
-        }
-        LogFormat::Json => builder.json().init(),
-    }
-    Ok(())
 }

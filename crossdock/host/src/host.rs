@@ -173,6 +173,7 @@ impl Host {
 
     /// Takes one input and carries all messages that follow from it.
     pub fn handle(&mut self, now: Time, wall: WallTime, input: HostInput) {
+        self.door.replies_sent(now);
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
             HostInput::Store {

@@ -8,6 +8,7 @@
 
 mod equalize;
 mod exports;
+mod figures;
 mod host;
 mod message;
 mod nodes;
@@ -16,6 +17,7 @@ mod sites;
 mod watch;
 
 pub use exports::{ExportError, ExportTicket};
+pub use figures::HostFigures;
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use nodes::{Boot, NodeSettings, NodeState};
 pub use watch::{HostStatus, NodeFigures, ScrubProgress};

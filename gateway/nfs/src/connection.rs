@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crossdock_rpc::{RecordError, RecordReader};
 use crossdock_types::Time;
 
+use crate::figures::ClientPlace;
 use crate::fill::{FILL_BYTES_MIN, Fill, lead_bytes};
 use crate::identity::CallerCache;
 use crate::message::DoorLimits;
@@ -23,6 +24,8 @@ pub(crate) const STUCK_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) callers: CallerCache,
+    /// Where its calls are counted.
+    pub(crate) place: ClientPlace,
     /// Not read from until there is room.
     pub(crate) is_paused: bool,
     /// In the door's queue of those that wait for room.
@@ -66,6 +69,7 @@ impl Connection {
         Self {
             peer,
             callers: CallerCache::default(),
+            place: ClientPlace::default(),
             is_paused: false,
             is_waiting: false,
             is_peer_done: false,

@@ -15,6 +15,7 @@ use crossdock_xdr::{Decoder, Encode};
 
 use crate::connection::Connection;
 use crate::convert::View;
+use crate::figures::{Answered, Figures, Kind, Meter};
 use crate::identity::{CallerCache, Identity};
 use crate::message::{ConnId, DoorConfig, NfsEffect, NfsInput};
 use crate::mount::{Start, Walk, Walked};
@@ -47,6 +48,7 @@ pub struct NfsDoor {
     pub(crate) bytes: usize, // Of calls in progress and of replies not gone yet.
     datagram_callers: CallerCache,
     mounts: Mounts,
+    pub(crate) figures: Figures,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
@@ -65,7 +67,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    const fn client(&self) -> SocketAddr {
+    pub(crate) const fn client(&self) -> SocketAddr {
         match self {
             Self::Stream(_, client) | Self::Datagram(client) => *client,
         }
@@ -95,6 +97,7 @@ impl Origin {
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) origin: Origin,
+    meter: Meter,
     xid: u32,
     bytes: usize, // Counted until the reply is there.
     export: ExportId,
@@ -141,6 +144,7 @@ impl NfsDoor {
             bytes: 0,
             datagram_callers: CallerCache::default(),
             mounts: Mounts::default(),
+            figures: Figures::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             arrived_bytes: 0,
@@ -195,6 +199,7 @@ impl NfsDoor {
             }
             NfsInput::Exports(exports) => {
                 self.mounts.keep_of(&exports);
+                self.figures.keep_exports(&exports);
                 self.config.exports = exports;
             }
             NfsInput::Reply(routed) => self.answered(now, routed),
@@ -366,16 +371,40 @@ impl NfsDoor {
             Ok(header) => header,
             Err(error) => {
                 let reply = error.reply().ok_or(Unserved::NotACall)?;
-                self.send(&origin, &reply, &());
+                self.reject(&origin, &reply);
                 return Ok(());
             }
         };
         let xid = header.xid;
         let success = ReplyHeader::success(xid);
+        let mut meter = Meter {
+            kind: Kind::of(&header),
+            arrived: now,
+            in_bytes: record.len(),
+            file: None,
+        };
         match self.dispatch(&origin, &header, decoder, &record) {
-            Served::Header(reply) => self.send(&origin, &reply, &()),
-            Served::Nfs(reply) => self.send(&origin, &success, &reply),
-            Served::Mount(reply) => self.send(&origin, &success, &reply),
+            Served::Header(reply) => self.reject(&origin, &reply),
+            Served::Nfs(reply) => {
+                let out_bytes = self.send(&origin, &success, &reply);
+                self.note(
+                    now,
+                    &origin,
+                    (meter, None),
+                    Answered::nfs(&reply),
+                    out_bytes,
+                );
+            }
+            Served::Mount(reply) => {
+                let out_bytes = self.send(&origin, &success, &reply);
+                self.note(
+                    now,
+                    &origin,
+                    (meter, None),
+                    Answered::mount(&reply),
+                    out_bytes,
+                );
+            }
             Served::Ask {
                 request,
                 export,
@@ -387,15 +416,19 @@ impl NfsDoor {
                     return Err(Unserved::NoRoom(record, bytes));
                 }
                 let is_write = matches!(then, Then::Nfs(Expected::Write { .. }));
+                meter.file = Some(request.operation.subject().id.0);
                 let pending = Pending {
                     origin,
+                    meter,
                     xid,
                     bytes,
                     export,
                     then,
                     record: is_write.then_some(record),
                 };
-                if !self.take_over(now, &pending) {
+                if self.take_over(now, &pending) {
+                    self.figures.retransmitted_total += 1;
+                } else {
                     self.count(&pending.origin, pending.bytes);
                     self.ask(now, pending, request);
                 }
@@ -611,10 +644,12 @@ impl NfsDoor {
         };
         let success = ReplyHeader::success(pending.xid);
         let origin = pending.origin;
+        let metered = (pending.meter, Some(pending.export));
         match &mut pending.then {
             Then::Nfs(expected) => {
                 let reply = crate::reply::reply(&view, expected, routed);
-                self.send(&origin, &success, &reply);
+                let out_bytes = self.send(&origin, &success, &reply);
+                self.note(now, &origin, metered, Answered::nfs(&reply), out_bytes);
             }
             Then::Mount(walk) => match walk.next(&view, &routed.reply) {
                 Walked::Reply(reply) => {
@@ -622,7 +657,8 @@ impl NfsDoor {
                         let path = std::mem::take(&mut walk.path);
                         self.mounts.add(origin.client(), path, walk.export);
                     }
-                    self.send(&origin, &success, &reply);
+                    let out_bytes = self.send(&origin, &success, &reply);
+                    self.note(now, &origin, metered, Answered::mount(&reply), out_bytes);
                 }
                 Walked::On(operation) => {
                     return self.ask(now, pending, walk_request(operation));
@@ -640,17 +676,24 @@ impl NfsDoor {
         }
     }
 
-    /// Sends a reply to whoever called, if he is still there.
-    fn send(&mut self, origin: &Origin, header: &ReplyHeader<'_>, results: &impl Encode) {
+    /// Sends a reply to whoever called, if he is still there; how long it is.
+    pub(crate) fn send(
+        &mut self,
+        origin: &Origin,
+        header: &ReplyHeader<'_>,
+        results: &impl Encode,
+    ) -> usize {
         match origin {
             Origin::Datagram(client) => {
                 let pieces = record(RecordWriter::datagram(HEAD_BYTES), header, results);
+                let bytes = pieces.iter().map(Bytes::len).sum();
                 self.effects
                     .push_back(NfsEffect::SendDatagram(*client, pieces));
+                bytes
             }
             Origin::Stream(id, _) => {
                 let Some(connection) = self.connections.get_mut(id) else {
-                    return;
+                    return 0;
                 };
                 let pieces = record(RecordWriter::stream(HEAD_BYTES), header, results);
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
@@ -660,6 +703,7 @@ impl NfsDoor {
                     self.with_replies.push_back(*id);
                 }
                 connection.outbox.extend(pieces);
+                bytes
             }
         }
     }

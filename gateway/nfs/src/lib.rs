@@ -16,6 +16,7 @@ mod convert;
 mod door;
 mod ending;
 mod export;
+mod figures;
 mod fill;
 mod identity;
 mod listing;
@@ -28,5 +29,8 @@ mod room;
 
 pub use door::NfsDoor;
 pub use export::Export;
+pub use figures::{
+    CLIENTS_MAX, ClientFigures, DoorFigures, ProcedureFigures, SLOW_CALLS_MAX, SlowCall, Traffic,
+};
 pub use fill::{Fill, Filler};
 pub use message::{ConnId, DoorConfig, DoorLimits, NfsEffect, NfsInput};

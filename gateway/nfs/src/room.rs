@@ -122,6 +122,7 @@ impl NfsDoor {
             && !connection.is_paused
         {
             connection.is_paused = true;
+            self.figures.pauses_total += 1;
             self.effects.push_back(NfsEffect::Pause(id));
         }
     }

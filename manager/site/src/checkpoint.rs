@@ -44,6 +44,7 @@ pub(crate) struct CheckpointRun {
     /// Number of the intention that is written next.
     intention: u64,
     failed: bool,
+    begun: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,7 @@ impl Site {
             reply: None,
             intention: 0,
             failed: false,
+            begun: now,
         };
         for member in self.members.clone() {
             let request = NodeRequest::Create {
@@ -241,6 +243,7 @@ impl Site {
         }
         self.first_segment = run.start.segment;
         self.checkpoint_bytes = run.writer.offset_bytes;
+        self.counted.completed(now, run.begun);
     }
 
     fn checkpoint_object(&self, number: u32) -> ObjectId {

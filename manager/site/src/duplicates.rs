@@ -83,7 +83,6 @@ impl Duplicates {
         rest.next().map(|(&key, remembered)| (key, remembered))
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }

@@ -30,6 +30,7 @@ mod commit;
 mod config;
 mod content;
 mod duplicates;
+mod figures;
 mod intentions;
 mod log;
 mod names;
@@ -43,5 +44,6 @@ mod small_space;
 mod state;
 
 pub use config::{SiteConfig, SiteLimits};
+pub use figures::{FrameFigures, SiteFigures};
 pub use open::{OpenError, OpenReport};
 pub use site::{Site, SiteEffect, SiteInput};

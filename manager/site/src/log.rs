@@ -6,6 +6,8 @@ use crossdock_log::{ChainPosition, LogId, LogWriter, Position};
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SiteId, VolumeId};
 use crossdock_types::Payload;
 
+use crate::figures::FrameFigures;
+
 /// Bytes gathered for the next frame at which requests have to wait: a frame
 /// is one object write, and what is under way may still add to it.
 const GATHERED_BYTES_MAX: usize = 512 << 10;
@@ -37,6 +39,7 @@ pub(crate) struct SiteLog {
     in_flight: Option<Append>,
     /// Bytes since the newest checkpoint began.
     pub(crate) bytes_since_checkpoint: u64,
+    figures: Box<FrameFigures>,
 }
 
 /// A frame on its way.
@@ -65,6 +68,7 @@ impl SiteLog {
             waiting: BTreeSet::new(),
             in_flight: None,
             bytes_since_checkpoint: 0,
+            figures: Box::default(),
         }
     }
 
@@ -87,8 +91,11 @@ impl SiteLog {
         if members.is_empty() {
             return None; // Unavailable until the table names some.
         }
+        let records = self.writer.gathered_records();
         let frame = self.writer.next_frame()?;
         let length = frame.bytes.len() as u64;
+        self.figures.records.record(records.into());
+        self.figures.bytes += length;
         if self.offset_bytes > 0 && self.offset_bytes + length > self.segment_bytes_max {
             self.segment += 1;
             self.offset_bytes = 0;
@@ -121,6 +128,10 @@ impl SiteLog {
         let waited = !self.waiting.is_empty();
         self.waiting.retain(|node| members.contains(node));
         (waited && self.waiting.is_empty()).then(|| self.writer.frame_durable())
+    }
+
+    pub(crate) fn figures(&self) -> FrameFigures {
+        self.figures.as_ref().clone()
     }
 
     pub(crate) const fn durable(&self) -> Position {

@@ -15,6 +15,7 @@ use crate::calls::{Answered, Calls, Target};
 use crate::checkpoint::{CheckpointRun, CheckpointStep};
 use crate::commit::{After, Waits};
 use crate::config::SiteConfig;
+use crate::figures::CheckpointFigures;
 use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
 use crate::replies::decode_reply;
@@ -84,6 +85,7 @@ pub struct Site {
     pub(crate) checkpoint_bytes: u64,
     pub(crate) next_checkpoint: u32,
     pub(crate) checkpoints: Vec<u32>,
+    pub(crate) counted: CheckpointFigures,
     space: SpaceUsage,
     version: Version,
 }
@@ -150,6 +152,7 @@ impl Site {
             checkpoint_bytes: 0,
             next_checkpoint: 0,
             checkpoints: Vec::new(),
+            counted: CheckpointFigures::default(),
             space: SpaceUsage::default(),
             version: Version::first_of(config.epoch),
             config,
@@ -304,7 +307,7 @@ impl Site {
         }
     }
 
-    fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.waiting.len()
             + self.redo.len()
             + self.blocked.values().map(Vec::len).sum::<usize>()

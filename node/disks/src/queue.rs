@@ -24,6 +24,7 @@ use crossdock_limits::{DISK_DEPTH_MAX, DISK_QUEUE_REQUESTS_MAX};
 use crossdock_types::Time;
 use thiserror::Error;
 
+use crate::figures::{DiskFigures, Operation};
 use crate::lane::{Arrival, Lane, Ticket};
 
 /// Background work takes at most one part in this many of the depth, so that it
@@ -51,6 +52,8 @@ pub struct QueuedRequest {
     pub request: DiskRequest,
     /// What it is for.
     pub class: DiskClass,
+    /// Since when it waits.
+    pub since: Time,
     /// By when it should be issued: from then on it goes before all whose
     /// deadline is later, whatever their class.
     pub deadline: Time,
@@ -76,26 +79,31 @@ pub struct DiskQueue {
     lanes: [Lane; CLASSES.len()],
     waiting: BTreeMap<Arrival, Waiting>,
     by_token: BTreeMap<DiskToken, Arrival>,
-    in_flight: BTreeMap<DiskToken, DiskClass>,
+    in_flight: BTreeMap<DiskToken, InFlight>,
     background_in_flight: usize,
     arrivals: Arrival,
     /// The end of the request issued last.
     head_bytes: u64,
+    figures: Box<DiskFigures>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     request: DiskRequest,
     class: DiskClass,
+    since: Time,
     ticket: Ticket,
 }
 
-const CLASSES: [DiskClass; 4] = [
-    DiskClass::Journal,
-    DiskClass::Foreground,
-    DiskClass::Write,
-    DiskClass::Background,
-];
+#[derive(Debug)]
+struct InFlight {
+    class: DiskClass,
+    issued: Time,
+    operation: Operation,
+    bytes: u64,
+}
+
+const CLASSES: [DiskClass; 4] = DiskClass::ALL;
 
 impl Default for DiskQueue {
     fn default() -> Self {
@@ -131,6 +139,7 @@ impl DiskQueue {
             background_in_flight: 0,
             arrivals: 0,
             head_bytes: 0,
+            figures: Box::default(),
         }
     }
 
@@ -144,11 +153,13 @@ impl DiskQueue {
     pub fn push(&mut self, queued: QueuedRequest) -> Result<(), Full> {
         let is_full = self.waiting.len() >= self.waiting_max;
         if is_full && queued.class == DiskClass::Foreground {
+            self.figures.refused_total += 1;
             return Err(Full(queued));
         }
         let QueuedRequest {
             request,
             class,
+            since,
             deadline,
         } = queued;
         let token = request.token;
@@ -165,6 +176,7 @@ impl DiskQueue {
         let waiting = Waiting {
             request,
             class,
+            since,
             ticket,
         };
         self.waiting.insert(ticket.arrival, waiting);
@@ -178,21 +190,55 @@ impl DiskQueue {
             return None;
         }
         let arrival = self.overdue(now).or_else(|| self.most_urgent())?;
-        let Waiting { request, class, .. } = self.take(arrival)?;
+        let Waiting {
+            request,
+            class,
+            since,
+            ..
+        } = self.take(arrival)?;
+        self.figures.classes[class as usize]
+            .wait
+            .record_time(now.since(since));
         if let Some((_, end_bytes)) = place(&request.operation) {
             self.head_bytes = end_bytes;
         }
         self.background_in_flight += usize::from(class == DiskClass::Background);
-        self.in_flight.insert(request.token, class);
+        let (operation, bytes) = Operation::of(&request.operation);
+        let in_flight = InFlight {
+            class,
+            issued: now,
+            operation,
+            bytes,
+        };
+        self.in_flight.insert(request.token, in_flight);
         Some(request)
     }
 
-    /// The disk has completed the request, with whatever result. False if no
-    /// such request is in flight.
-    pub fn completed(&mut self, token: DiskToken) -> bool {
-        let class = self.in_flight.remove(&token);
-        self.background_in_flight -= usize::from(class == Some(DiskClass::Background));
-        class.is_some()
+    /// The disk has completed the request, well or not. False if no such request
+    /// is in flight.
+    pub fn completed(&mut self, now: Time, token: DiskToken, is_well: bool) -> bool {
+        let Some(ended) = self.in_flight.remove(&token) else {
+            return false;
+        };
+        self.background_in_flight -= usize::from(ended.class == DiskClass::Background);
+        let figures = &mut self.figures.operations[ended.operation as usize];
+        figures.latency.record_time(now.since(ended.issued));
+        figures.bytes += ended.bytes;
+        figures.failures += u64::from(!is_well);
+        true
+    }
+
+    /// Everything that was counted, and what waits and is in flight now.
+    #[must_use]
+    pub fn figures(&self) -> DiskFigures {
+        let mut figures = self.figures.as_ref().clone();
+        for (class, lane) in figures.classes.iter_mut().zip(&self.lanes) {
+            class.waiting = lane.len();
+        }
+        for in_flight in self.in_flight.values() {
+            figures.classes[in_flight.class as usize].in_flight += 1;
+        }
+        figures
     }
 
     /// Nobody waits for the request any more: removes it, if it still waits.
@@ -200,7 +246,9 @@ impl DiskQueue {
     /// False if it is in flight or unknown; then its completion comes, or came.
     pub fn cancel(&mut self, token: DiskToken) -> bool {
         let arrival = self.by_token.get(&token).copied();
-        arrival.and_then(|arrival| self.take(arrival)).is_some()
+        let is_taken = arrival.and_then(|arrival| self.take(arrival)).is_some();
+        self.figures.cancelled_total += u64::from(is_taken);
+        is_taken
     }
 
     /// Requests that wait.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_disk::{DiskCompletion, DiskError, DiskRequest, DiskToken};
-use crossdock_disks::{DiskClass, DiskQueue, Full, QueuedRequest};
+use crossdock_disks::{DiskClass, DiskFigures, DiskQueue, Full, QueuedRequest};
 use crossdock_peer::CallId;
 use crossdock_store::{DiskPurpose, StoreDisk};
 use crossdock_types::Time;
@@ -70,6 +70,7 @@ impl NodeDisks {
         let queued = QueuedRequest {
             request,
             class,
+            since: now,
             deadline: now + patience,
         };
         match self.queue(disk).push(queued) {
@@ -96,8 +97,19 @@ impl NodeDisks {
 
     /// A disk has completed a request. False if it is none of this start of the
     /// node.
-    pub(crate) fn completed(&mut self, disk: StoreDisk, token: DiskToken) -> bool {
-        self.queue(disk).completed(token)
+    pub(crate) fn completed(
+        &mut self,
+        now: Time,
+        disk: StoreDisk,
+        completion: &DiskCompletion,
+    ) -> bool {
+        let is_well = completion.result.is_ok();
+        self.queue(disk).completed(now, completion.token, is_well)
+    }
+
+    /// What was counted of journal and data.
+    pub(crate) fn figures(&self) -> [DiskFigures; 2] {
+        [self.journal.figures(), self.data.figures()]
     }
 
     /// Nobody waits for the call any more: removes its reads that still wait,
@@ -133,7 +145,7 @@ const fn not_begun(token: DiskToken) -> DiskCompletion {
 
 #[cfg(test)]
 mod tests {
-    use crossdock_disk::DiskOperation;
+    use crossdock_disk::{DiskOperation, DiskOutput};
     use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
 
     use super::*;
@@ -145,6 +157,13 @@ mod tests {
         };
         let token = DiskToken(token);
         (StoreDisk::Data, purpose, DiskRequest { token, operation })
+    }
+
+    fn completed(disks: &mut NodeDisks, token: u64) -> bool {
+        let result = Ok(DiskOutput::Done);
+        let token = DiskToken(token);
+        let completion = DiskCompletion { token, result };
+        disks.completed(Time::default(), StoreDisk::Data, &completion)
     }
 
     fn issued(disks: &mut NodeDisks, now: Time) -> Vec<u64> {
@@ -176,15 +195,15 @@ mod tests {
         let mut order = Vec::new();
         for _ in 0..4 {
             let done = order.last().map_or(1, |&token| token);
-            assert!(disks.completed(StoreDisk::Data, DiskToken(done)));
+            assert!(completed(&mut disks, done));
             order.extend(issued(&mut disks, start));
         }
         assert_eq!(order, [5, 4, 2, 3]);
         let late = start + UPKEEP_PATIENCE;
         disks.push(start, read(8, DiskPurpose::Upkeep), of_host);
         disks.push(late, read(9, DiskPurpose::Read(CallId(2))), of_host);
-        assert!(disks.completed(StoreDisk::Data, DiskToken(3)));
-        assert!(!disks.completed(StoreDisk::Data, DiskToken(3)), "once");
+        assert!(completed(&mut disks, 3));
+        assert!(!completed(&mut disks, 3), "once");
         assert_eq!(issued(&mut disks, late), [8], "overdue");
     }
 
@@ -226,7 +245,7 @@ mod tests {
         ));
         assert!(disks.cancel(CallId(1)).is_empty());
         for done in [1, 2] {
-            disks.completed(StoreDisk::Data, DiskToken(done));
+            completed(&mut disks, done);
             assert_eq!(issued(&mut disks, now), [done * 2]);
         }
     }

@@ -2,7 +2,9 @@
 //! replicas never differ to a reader (CONSISTENCY 1 and 3).
 
 mod disks;
+mod figures;
 mod node;
 mod ordering;
 
+pub use figures::{NodeCounts, REQUESTS};
 pub use node::{Node, NodeEffect, NodeInput, Party};

@@ -22,6 +22,7 @@ use crossdock_store::{
 use crossdock_types::Time;
 
 use crate::disks::NodeDisks;
+use crate::figures::{self, NodeCounts};
 use crate::ordering::Ordering;
 
 /// Who calls a node.
@@ -131,6 +132,8 @@ pub struct Node {
     /// Callers' numbers, for cancellation.
     by_caller: BTreeMap<(Party, CallId), CallId>,
     effects: VecDeque<NodeEffect>,
+    requests: [u64; figures::REQUESTS.len()],
+    refused_total: u64,
 }
 
 struct Pending {
@@ -168,6 +171,8 @@ impl Node {
             pending: BTreeMap::new(),
             by_caller: BTreeMap::new(),
             effects: VecDeque::new(),
+            requests: Default::default(),
+            refused_total: 0,
         };
         node.drain_store(Time::default());
         node
@@ -187,7 +192,7 @@ impl Node {
             NodeInput::Store(input) => {
                 let is_ours = match &input {
                     StoreInput::Disk(disk, completion) => {
-                        self.disks.completed(*disk, completion.token)
+                        self.disks.completed(now, *disk, completion)
                     }
                     _ => true,
                 };
@@ -216,13 +221,26 @@ impl Node {
         &self.store
     }
 
+    /// What was counted since this start of the node.
+    #[must_use]
+    pub fn counts(&self) -> NodeCounts {
+        NodeCounts {
+            requests: self.requests,
+            refused_total: self.refused_total,
+            calls: self.pending.len(),
+            disks: self.disks.figures(),
+        }
+    }
+
     fn handle_call(&mut self, now: Time, from: Party, call: Call<NodeRequest>) {
         let Call {
             id,
             deadline,
             request,
         } = call;
+        self.requests[figures::index(&request)] += 1;
         let refused = if self.pending.len() >= CALLS_MAX {
+            self.refused_total += 1;
             Some(NodeError::Busy {
                 retry_after_ms: RETRY_AFTER_MS,
             })

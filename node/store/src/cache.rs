@@ -77,6 +77,8 @@ pub(crate) struct CacheStats {
     pub(crate) hit_blocks: u64,
     /// Blocks that were put in: mostly, what had not been found.
     pub(crate) inserted_blocks: u64,
+    /// Blocks that went for others.
+    pub(crate) evicted_blocks: u64,
 }
 
 /// An aligned group of blocks, some of them present.
@@ -311,6 +313,7 @@ impl Cache {
         self.small_blocks -= count(entry.small);
         let proved = entry.small & entry.reads.at_least_two();
         let leaving = entry.small & !proved;
+        self.stats.evicted_blocks += count(leaving) as u64;
         entry.drop_blocks(leaving, &mut self.buffers, &mut self.written);
         entry.small = 0;
         entry.main |= proved;
@@ -341,6 +344,7 @@ impl Cache {
         let leaving = entry.main & !kept;
         entry.reads.discount(kept);
         if leaving != 0 {
+            self.stats.evicted_blocks += count(leaving) as u64;
             entry.drop_blocks(leaving, &mut self.buffers, &mut self.written);
             entry.compact(&mut self.buffers);
         }

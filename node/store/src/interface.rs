@@ -288,6 +288,10 @@ pub struct StoreStatus {
     pub dirty_bytes: u64,
     /// Journal frames written since the start.
     pub frames: u64,
+    /// Their bytes, with what pads them to blocks.
+    pub frame_bytes: u64,
+    /// How often the journal's tail went on.
+    pub journal_trims: u64,
     /// Durable writes of the journal since the start.
     pub journal_flushes: u64,
     /// Flushes of the data disk since the start.
@@ -300,6 +304,12 @@ pub struct StoreStatus {
     pub cache_hit_blocks: u64,
     /// Blocks that reads fetched from the disk.
     pub cache_miss_blocks: u64,
+    /// Blocks that left the cache for others.
+    pub cache_evicted_blocks: u64,
+    /// Memory that the cache takes, its bookkeeping included.
+    pub cache_used_bytes: u64,
+    /// Memory that it may take.
+    pub cache_capacity_bytes: u64,
     /// Whether a disk failed in a way that lets nothing be written any more.
     pub has_failed: bool,
 }

@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use crossdock_checksum::crc32c;
 use crossdock_log::{LogId, LogWriter, Position};
+use crossdock_metrics::Histogram;
 use crossdock_names::NodeId;
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
 use zerocopy::little_endian::{U32, U64};
@@ -160,6 +161,9 @@ pub(crate) struct Journal {
     scratch: Vec<u8>,
     last: Position,
     pub(crate) frames_written: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) frame_records: Box<Histogram>,
+    pub(crate) trims: u64,
 }
 
 impl Journal {
@@ -175,6 +179,9 @@ impl Journal {
             used: replay.frames.iter().map(|frame| frame.bytes).sum(),
             scratch: Vec::new(),
             frames_written: 0,
+            bytes_written: 0,
+            frame_records: Box::default(),
+            trims: 0,
         }
     }
 
@@ -230,6 +237,7 @@ impl Journal {
             return None;
         }
         let chain = self.writer.chain();
+        let records = self.writer.gathered_records();
         let frame = self.writer.next_frame()?;
         if gap > 0 {
             // The frame before takes the gap along; if there is none that is
@@ -251,6 +259,8 @@ impl Journal {
             self.head = 0;
         }
         self.frames_written += 1;
+        self.bytes_written += wanted;
+        self.frame_records.record(records.into());
         Some(FrameWrite {
             position: frame.position,
             offset_bytes: RING_OFFSET + at,
@@ -280,6 +290,7 @@ impl Journal {
 
     /// Frames before `point` are not needed any more.
     pub(crate) fn trim(&mut self, point: &RingPoint) {
+        self.trims += 1;
         while let Some(frame) = self.frames.front()
             && frame.point.chain.next_sequence < point.chain.next_sequence
         {

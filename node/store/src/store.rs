@@ -14,6 +14,7 @@ use crossdock_disk::{
     DiskCompletion, DiskError, DiskOperation, DiskOutput, DiskRequest, DiskToken,
 };
 use crossdock_log::Position;
+use crossdock_metrics::Histogram;
 use crossdock_names::ObjectId;
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, PinId};
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Time};
@@ -264,14 +265,25 @@ impl Store {
             journal_used_bytes: self.journal.used_bytes(),
             dirty_bytes: self.dirty_bytes(),
             frames: self.journal.frames_written,
+            frame_bytes: self.journal.bytes_written,
+            journal_trims: self.journal.trims,
             journal_flushes: self.counters.journal_flushes,
             data_flushes: self.counters.data_flushes,
             checkpoints: self.counters.checkpoints,
             media_errors: self.counters.media_errors,
             cache_hit_blocks: self.cache.stats().hit_blocks,
             cache_miss_blocks: self.counters.miss_blocks,
+            cache_evicted_blocks: self.cache.stats().evicted_blocks,
+            cache_used_bytes: self.cache.used_bytes() as u64,
+            cache_capacity_bytes: self.config.cache_bytes as u64,
             has_failed: matches!(self.phase, Phase::Failed(_)),
         }
+    }
+
+    /// How many records each journal frame has: what shares one durable write.
+    #[must_use]
+    pub fn frame_records(&self) -> &Histogram {
+        &self.journal.frame_records
     }
 
     fn handle_request(&mut self, call: Call<NodeRequest>) {

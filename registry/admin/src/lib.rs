@@ -1,11 +1,18 @@
 //! The admin API: what `crossdock status`, `scrub`, `node` and `export` talk to.
 //!
-//! An HTTP server on a control thread of its own (tokio). It holds no state: each
-//! request becomes a [`Command`] to the data thread, which answers with JSON.
+//! An HTTP server on a control thread of its own (tokio). Each request becomes a
+//! [`Command`] to the data thread, which answers with JSON, or a question for its
+//! [`Snapshot`]. All it keeps itself is a bounded past to look at ([`Watch`]).
 //!
 //! | request | does |
 //! |---|---|
-//! | `GET /health` | 200 once every door answers |
+//! | `GET /` | the console |
+//! | `GET /health` | [`Health`]: 200, or 503 if something has failed or the data thread does not answer |
+//! | `GET /metrics` | all figures for Prometheus (docs/metrics.md) |
+//! | `GET /v1/figures` | [`Snapshot`]: the same as JSON |
+//! | `GET /v1/history?after=` | the last ten minutes, second by second: a list of [`Point`] |
+//! | `GET /v1/events?after=` | the last log events: a list of [`Event`] |
+//! | `GET /v1/slow` | the last slow requests: a list of [`SlowRequest`] |
 //! | `GET /v1/status` | [`Status`] |
 //! | `POST /v1/nodes/{number}/stop`, `…/start` | takes a node down, brings it back |
 //! | `POST /v1/scrub` | starts a scrub of all nodes |
@@ -16,12 +23,33 @@
 //! | `DELETE /v1/exports/{id}` | exports it no more: → [`ExportAnswer`] |
 //!
 //! Bodies are JSON, and only with `Content-Type: application/json`: a page in an
-//! administrator's browser cannot send that to another origin unasked.
+//! administrator's browser cannot send that to another origin unasked. Requests
+//! under names that are not known here, and changes that a page elsewhere asks
+//! for, are refused.
 
+mod events;
 mod export;
+mod families;
+mod guard;
+mod health;
+mod history;
+mod page;
+mod process;
+#[cfg(test)]
+mod sample;
 mod serve;
+pub mod snapshot;
 mod status;
+mod text;
+mod top;
+mod watch;
 
+pub use events::{EVENTS_MAX, Event, Events};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
+pub use health::{Check, Condition, Health};
+pub use history::{HISTORY_MAX, Point, point};
 pub use serve::{Answer, Command, Control, Refusal, serve};
+pub use snapshot::{SlowRequest, Snapshot};
 pub use status::{DoorStatus, NodeStatus, ScrubStatus, Status};
+pub use top::{ClientRate, NodeRate, ProcedureRate, Top};
+pub use watch::Watch;

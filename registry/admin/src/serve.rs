@@ -9,12 +9,17 @@ use axum::Router;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::middleware;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, patch, post};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::guard::guard;
+use crate::page;
+use crate::snapshot::Snapshot;
+use crate::watch::{self, Watch};
 use crate::{ExportAddition, ExportChange};
 
 /// What the data thread is asked to do.
@@ -64,23 +69,28 @@ pub type Answer = Result<Value, Refusal>;
 pub trait Control: Send + Sync + 'static {
     /// Passes `command` on; the answer comes through `reply`.
     fn ask(&self, command: Command, reply: oneshot::Sender<Answer>);
+
+    /// Asks for a [`Snapshot`]; none comes while the system is stopping.
+    fn snapshot(&self, reply: oneshot::Sender<Snapshot>);
 }
 
 /// Serves the API on `listener` from a thread of its own, until the process ends.
 ///
 /// # Errors
 /// If the thread or its runtime cannot be started.
-pub fn serve(listener: TcpListener, control: Arc<dyn Control>) -> io::Result<()> {
+pub fn serve(listener: TcpListener, watch: Arc<Watch>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
+        .enable_time()
         .build()?;
     thread::Builder::new()
         .name("control".to_owned())
         .spawn(move || {
             let served = runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
-                axum::serve(listener, router(control)).await
+                watch::start(&watch);
+                axum::serve(listener, router(watch)).await
             });
             if let Err(error) = served {
                 tracing::error!(%error, "the admin API has ended");
@@ -91,9 +101,9 @@ pub fn serve(listener: TcpListener, control: Arc<dyn Control>) -> io::Result<()>
 
 type Shared = State<Arc<dyn Control>>;
 
-fn router(control: Arc<dyn Control>) -> Router {
+fn router(watch: Arc<Watch>) -> Router {
+    let control = watch.control();
     Router::new()
-        .route("/health", get(|| async { Json(json!({"status": "ok"})) }))
         .route(
             "/v1/status",
             get(|control: Shared| ask(control, Command::Status)),
@@ -133,6 +143,9 @@ fn router(control: Arc<dyn Control>) -> Router {
             .delete(|control: Shared, Path(id): Path<u32>| ask(control, Command::ExportRemove(id))),
         )
         .with_state(control)
+        .merge(watch::routes(Arc::clone(&watch)))
+        .merge(page::routes())
+        .layer(middleware::from_fn_with_state(watch.names(), guard))
 }
 
 type Body<T> = Result<Json<T>, JsonRejection>;

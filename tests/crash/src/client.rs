@@ -1,7 +1,7 @@
 //! A raw NFSv3 client: calls over one TCP connection, many outstanding.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -37,8 +37,20 @@ impl Client {
     /// # Errors
     /// The connection or the mount fails.
     pub fn connect(address: SocketAddr) -> Result<Self> {
+        Self::over(Wire::connect(address, PATIENCE)?)
+    }
+
+    /// Mounts `/` over a connection that there is.
+    ///
+    /// # Errors
+    /// The mount fails.
+    pub fn over_stream(stream: TcpStream) -> Result<Self> {
+        Self::over(Wire::over(stream, PATIENCE)?)
+    }
+
+    fn over(wire: Wire) -> Result<Self> {
         let mut client = Self {
-            wire: Wire::connect(address, PATIENCE)?,
+            wire,
             // From the pid on, so that two programs are two clients to a duplicate cache.
             xid: std::process::id() << 12,
             outstanding: BTreeMap::new(),

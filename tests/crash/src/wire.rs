@@ -25,7 +25,17 @@ impl Wire {
     /// # Errors
     /// The system's.
     pub fn connect(address: SocketAddr, patience: Duration) -> Result<Self> {
-        let stream = TcpStream::connect(address).context("cannot connect")?;
+        Self::over(
+            TcpStream::connect(address).context("cannot connect")?,
+            patience,
+        )
+    }
+
+    /// The same over a connection that there is.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn over(stream: TcpStream, patience: Duration) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;

@@ -3,9 +3,11 @@
 
 mod cli;
 mod conformance;
+pub(crate) mod console;
 mod crash;
 mod kernel;
 mod libnfs;
+mod metrics;
 pub(crate) mod pjdfstest;
 
 use std::fs;
@@ -36,9 +38,11 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 14] = [
+pub(crate) const SUITES: [Suite; 16] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
+    suite("metrics", When::Quick, 60, metrics::run),
+    suite("console", When::Quick, 120, console::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 300, kernel::tree),

@@ -34,6 +34,7 @@ fn queued(
             operation,
         },
         class,
+        since: ms(0),
         deadline: ms(deadline_ms),
     }
 }
@@ -61,6 +62,34 @@ fn urgent_classes_go_first_until_a_deadline_passes() {
         queued(5, DiskClass::Journal, DiskOperation::Flush, FAR),
     );
     assert_eq!(issue_all(&mut queue, ms(200)), [2, 5, 3, 4, 1]);
+}
+
+/// Goal: what a disk does is counted by what it is and for what, with the time
+/// that it waited and the time that it took; what is taken out counts as such.
+#[test]
+fn waits_and_operations_are_counted() {
+    let mut queue = DiskQueue::new(1);
+    push(&mut queue, read(1, DiskClass::Foreground, 1, FAR));
+    push(&mut queue, read(2, DiskClass::Foreground, 2, FAR));
+    push(
+        &mut queue,
+        queued(3, DiskClass::Write, DiskOperation::Flush, FAR),
+    );
+    assert_eq!(issue_all(&mut queue, ms(2)), [1]);
+    let figures = queue.figures();
+    let foreground = &figures.classes[DiskClass::Foreground as usize];
+    assert_eq!((foreground.waiting, foreground.in_flight), (1, 1));
+    assert_eq!((foreground.wait.count(), foreground.wait.sum()), (1, 2000));
+    assert!(queue.cancel(DiskToken(2)));
+    assert!(queue.completed(ms(5), DiskToken(1), false));
+    assert_eq!(issue_all(&mut queue, ms(5)), [3]);
+    assert!(queue.completed(ms(6), DiskToken(3), true));
+    let figures = queue.figures();
+    let [read, _, flush, _] = &figures.operations;
+    assert_eq!((read.latency.sum(), read.failures), (3000, 1));
+    assert_eq!(read.bytes, BLOCK_BYTES as u64);
+    assert_eq!((flush.latency.sum(), flush.failures), (1000, 0));
+    assert_eq!(figures.cancelled_total, 1);
 }
 
 /// Goal: requests with similar deadlines are issued upwards from where the disk
@@ -100,9 +129,9 @@ fn depth_is_bounded_and_background_has_a_share() {
     }
     assert_eq!(issue_all(&mut queue, ms(1)), [10, 11, 12, 13, 14, 15]);
     assert_eq!(queue.in_flight(), 8);
-    queue.completed(DiskToken(0));
+    queue.completed(ms(0), DiskToken(0), true);
     assert_eq!(issue_all(&mut queue, ms(1)), [2]);
-    queue.completed(DiskToken(12));
+    queue.completed(ms(0), DiskToken(12), true);
     assert_eq!(issue_all(&mut queue, ms(1)), [16]);
 }
 
@@ -119,7 +148,7 @@ fn a_cancelled_request_is_never_issued() {
     assert!(!queue.cancel(DiskToken(2)), "it is gone");
     assert!(!queue.cancel(DiskToken(1)), "it is in flight");
     assert!(!queue.cancel(DiskToken(9)), "it never was");
-    queue.completed(DiskToken(1));
+    queue.completed(ms(0), DiskToken(1), true);
     assert_eq!(issue_all(&mut queue, ms(0)), [3]);
     assert_eq!(queue.waiting(), 0);
 }
@@ -273,7 +302,8 @@ proptest! {
                 }
                 Step::Complete(any) if !model.in_flight.is_empty() => {
                     let index = any % model.in_flight.len();
-                    queue.completed(DiskToken(model.in_flight.remove(index).token));
+                    let token = DiskToken(model.in_flight.remove(index).token);
+                    queue.completed(ms(0), token, true);
                 }
                 Step::Cancel(any) if !model.waiting.is_empty() => {
                     let index = any % model.waiting.len();

@@ -5,8 +5,8 @@
 mod damage;
 mod durability;
 mod exports;
-mod job;
-mod program;
+pub(super) mod job;
+pub(super) mod program;
 mod refusals;
 mod service;
 

@@ -1,0 +1,67 @@
+//! What the machines of a host have counted, for whoever watches it.
+
+use std::time::Duration;
+
+use crossdock_metrics::Histogram;
+use crossdock_names::SiteId;
+use crossdock_nfs::{DoorFigures, SlowCall};
+use crossdock_server::NodeCounts;
+use crossdock_site::SiteFigures;
+use crossdock_types::Time;
+
+use crate::host::Host;
+
+/// Everything that was counted since the start, and what is held now.
+#[derive(Clone, Debug)]
+pub struct HostFigures {
+    /// The NFS door.
+    pub door: DoorFigures,
+    /// Requests that the router works on.
+    pub routed: usize,
+    /// The nodes that run, by number, with the records of their journals' frames.
+    pub nodes: Vec<(u32, NodeCounts, Histogram)>,
+    /// The sites that are open.
+    pub sites: Vec<(SiteId, SiteFigures)>,
+}
+
+impl Host {
+    /// Everything that was counted.
+    #[must_use]
+    pub fn figures(&self, now: Time) -> HostFigures {
+        let nodes = self.nodes.values().filter_map(|slot| {
+            let node = slot.node.as_ref()?;
+            let records = node.store().frame_records().clone();
+            Some((slot.number, node.counts(), records))
+        });
+        let sites = self.sites.iter();
+        HostFigures {
+            door: self.door.figures(now),
+            routed: self.router.requests(),
+            nodes: nodes.collect(),
+            sites: sites.map(|(&id, site)| (id, site.figures(now))).collect(),
+        }
+    }
+
+    /// The replies that were among the effects are at the socket now: their
+    /// calls are counted with the time that they took. What is not told is
+    /// counted at the next [`handle`](Self::handle).
+    pub fn replies_sent(&mut self, now: Time) {
+        self.door.replies_sent(now);
+    }
+
+    /// Whether there are such replies.
+    #[must_use]
+    pub const fn has_noted(&self) -> bool {
+        self.door.has_noted()
+    }
+
+    /// From which time on a call is slow.
+    pub const fn set_slow_after(&mut self, slow_after: Duration) {
+        self.door.set_slow_after(slow_after);
+    }
+
+    /// The next slow call that was not told yet.
+    pub fn next_slow(&mut self) -> Option<SlowCall> {
+        self.door.next_slow()
+    }
+}

@@ -1,0 +1,224 @@
+//! Whether all is well: the verdict of `/health`, from a snapshot.
+
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::{NodeFigures, Snapshot};
+
+/// From this part of a journal in use on, the node is short of journal.
+const JOURNAL_FULL: f64 = 0.95;
+
+/// Below this part of free bytes a node is nearly full.
+const SPACE_LOW: f64 = 0.05;
+
+/// How well something is; the worst of all checks is the whole's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Condition {
+    /// As it should be.
+    Ok,
+    /// It serves, but somebody should look.
+    Degraded,
+    /// Something is not served.
+    Failed,
+}
+
+/// What `/health` tells: 200, or 503 if something has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// The worst of the checks.
+    pub status: Condition,
+    /// What was looked at.
+    pub checks: Vec<Check>,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// `data_thread`, `node-0`, `space`, …
+    pub name: String,
+    /// How well it is.
+    pub status: Condition,
+    /// What is wrong and what to do, or a few words if nothing is.
+    pub detail: String,
+}
+
+impl Condition {
+    /// One word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Health {
+    fn of(checks: Vec<Check>) -> Self {
+        let status = checks.iter().map(|check| check.status).max();
+        Self {
+            status: status.unwrap_or(Condition::Ok),
+            checks,
+        }
+    }
+
+    /// What to say while the data thread does not answer.
+    pub(crate) fn unanswered(why: &str) -> Self {
+        Self::of(vec![check("data_thread", Condition::Failed, why)])
+    }
+
+    /// What follows from a snapshot.
+    #[must_use]
+    pub fn judge(snapshot: &Snapshot) -> Self {
+        let mut checks = vec![check("data_thread", Condition::Ok, "answers")];
+        checks.extend(snapshot.status.nodes.iter().map(|node| {
+            let name = format!("node-{}", node.number);
+            let figures = snapshot
+                .nodes
+                .iter()
+                .find(|figures| figures.number == node.number);
+            let (status, detail) = judge_node(&node.state, figures);
+            check(&name, status, &detail)
+        }));
+        checks.push(space(snapshot));
+        checks.push(sites(snapshot));
+        checks.push(door(snapshot));
+        if !snapshot.scrub.findings.is_empty() {
+            let found = snapshot.scrub.findings.len();
+            let detail =
+                format!("the last scrub found {found} bad places; GET /v1/scrub lists them");
+            checks.push(check("scrub", Condition::Degraded, &detail));
+        }
+        Self::of(checks)
+    }
+}
+
+fn check(name: &str, status: Condition, detail: &str) -> Check {
+    Check {
+        name: name.to_owned(),
+        status,
+        detail: detail.to_owned(),
+    }
+}
+
+fn judge_node(state: &str, figures: Option<&NodeFigures>) -> (Condition, String) {
+    match (state, figures) {
+        ("running", Some(node)) if node.has_failed => {
+            let what =
+                "its disk failed and takes no writes; check the disk, then stop and start the node";
+            (Condition::Failed, what.to_owned())
+        }
+        ("running", Some(node)) if node.media_errors > 0 => {
+            let what = format!(
+                "{} blocks could not be read or did not match their checksum; crossdock scrub finds them all",
+                node.media_errors
+            );
+            (Condition::Degraded, what)
+        }
+        ("running", Some(node)) => {
+            let part = node.journal_used_bytes as f64 / node.journal_bytes.max(1) as f64;
+            if part > JOURNAL_FULL {
+                let what = format!(
+                    "its journal is {:.0} % full: changes wait for room",
+                    part * 100.0
+                );
+                return (Condition::Degraded, what);
+            }
+            (Condition::Ok, "running".to_owned())
+        }
+        ("failed", _) => (
+            Condition::Failed,
+            "failed; crossdock status says why".to_owned(),
+        ),
+        (state, _) => {
+            let what = format!("{state}: what only it holds is unavailable");
+            (Condition::Degraded, what)
+        }
+    }
+}
+
+fn space(snapshot: &Snapshot) -> Check {
+    let sum = |part: fn(&NodeFigures) -> u64| snapshot.nodes.iter().map(part).sum::<u64>();
+    let (free, capacity) = (sum(|node| node.free_bytes), sum(|node| node.capacity_bytes));
+    if capacity == 0 {
+        return check("space", Condition::Failed, "no node runs");
+    }
+    let part = free as f64 / capacity as f64;
+    let detail = format!("{:.0} % free", part * 100.0);
+    if part < SPACE_LOW {
+        let detail = format!("{detail}: remove files, or add space");
+        return check("space", Condition::Degraded, &detail);
+    }
+    check("space", Condition::Ok, &detail)
+}
+
+fn sites(snapshot: &Snapshot) -> Check {
+    let mut silent = snapshot.sites.iter().filter(|site| !site.is_serving);
+    match silent.next() {
+        Some(site) => {
+            let detail = format!("site {} does not answer", site.number);
+            check("sites", Condition::Failed, &detail)
+        }
+        None => check("sites", Condition::Ok, "serving"),
+    }
+}
+
+fn door(snapshot: &Snapshot) -> Check {
+    let door = &snapshot.door;
+    let is_full = door.calls >= door.calls_max || door.held_bytes >= door.held_bytes_max;
+    if is_full {
+        let detail = format!(
+            "the NFS door is full: {} requests, {} bytes; {} connections wait",
+            door.calls, door.held_bytes, door.connections_paused
+        );
+        return check("nfs", Condition::Degraded, &detail);
+    }
+    check("nfs", Condition::Ok, "has room")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn worst(change: impl FnOnce(&mut Snapshot)) -> (Condition, String) {
+        let mut snapshot = sample::snapshot();
+        change(&mut snapshot);
+        let health = Health::judge(&snapshot);
+        let worst = health.checks.into_iter().max_by_key(|check| check.status);
+        let worst = worst.expect("there are checks");
+        assert_eq!(worst.status, health.status);
+        (worst.status, worst.name)
+    }
+
+    /// Goal: each thing that can go wrong is seen, at its place, and weighs what
+    /// it should.
+    #[test]
+    fn what_is_wrong_is_found() {
+        assert_eq!(worst(|_| {}).0, Condition::Ok);
+        let stopped = worst(|all| {
+            all.status.nodes[1].state = "stopped".to_owned();
+            all.nodes.remove(1);
+        });
+        assert_eq!(stopped, (Condition::Degraded, "node-1".to_owned()));
+        let failed = worst(|all| all.nodes[0].has_failed = true);
+        assert_eq!(failed, (Condition::Failed, "node-0".to_owned()));
+        let failed = worst(|all| all.status.nodes[0].state = "failed".to_owned());
+        assert_eq!(failed, (Condition::Failed, "node-0".to_owned()));
+        let bad = worst(|all| all.nodes[0].media_errors = 1);
+        assert_eq!(bad, (Condition::Degraded, "node-0".to_owned()));
+        let full = worst(|all| all.nodes[0].journal_used_bytes = all.nodes[0].journal_bytes);
+        assert_eq!(full, (Condition::Degraded, "node-0".to_owned()));
+        let full = worst(|all| all.nodes.iter_mut().for_each(|node| node.free_bytes = 0));
+        assert_eq!(full, (Condition::Degraded, "space".to_owned()));
+        let none = worst(|all| all.nodes.clear());
+        assert_eq!(none, (Condition::Failed, "space".to_owned()));
+        let silent = worst(|all| all.sites[0].is_serving = false);
+        assert_eq!(silent, (Condition::Failed, "sites".to_owned()));
+        let full = worst(|all| all.door.calls = all.door.calls_max);
+        assert_eq!(full, (Condition::Degraded, "nfs".to_owned()));
+        let found = worst(|all| all.scrub.findings.push("node 0 …".to_owned()));
+        assert_eq!(found, (Condition::Degraded, "scrub".to_owned()));
+    }
+}

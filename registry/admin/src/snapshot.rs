@@ -1,0 +1,353 @@
+//! What the data thread tells of itself, once for all who watch: `/metrics`,
+//! `/health`, `/v1/figures`, the history, the console.
+//!
+//! Counters run since the start of the process (those of a node since its own
+//! start); whoever wants rates takes two snapshots.
+
+use std::collections::BTreeMap;
+
+use crossdock_metrics::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::Status;
+
+/// Everything, at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// When it was taken, in seconds since 1970.
+    pub at: f64,
+    /// Seconds since the process was ready.
+    pub uptime_seconds: f64,
+    /// Nodes, doors, space.
+    pub status: Status,
+    /// Procedures that were called.
+    pub procedures: Vec<Procedure>,
+    /// The clients that called last.
+    pub clients: Vec<Client>,
+    /// What all other clients have asked for.
+    pub other_clients: Traffic,
+    /// Exports that were used, by path.
+    pub exports: BTreeMap<String, Traffic>,
+    /// The door to clients.
+    pub door: DoorFigures,
+    /// Nodes that run.
+    pub nodes: Vec<NodeFigures>,
+    /// Sites that are open.
+    pub sites: Vec<SiteFigures>,
+    /// A scrub, if one was started.
+    pub scrub: crate::ScrubStatus,
+    /// The event loop.
+    pub event_loop: LoopFigures,
+    /// Bytes of memory by what they are for.
+    pub memory: BTreeMap<String, u64>,
+    /// The newest slow requests, oldest first.
+    pub slow: Vec<SlowRequest>,
+    /// The process, as the kernel sees it; filled in by who serves the snapshot.
+    #[serde(default)]
+    pub process: ProcessFigures,
+}
+
+/// A procedure of a door's protocol.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Procedure {
+    /// `nfs3`, `mount3`.
+    pub program: String,
+    /// Its name in the RFC.
+    pub name: String,
+    /// How many ended how: `ok`, or the protocol's error.
+    pub statuses: BTreeMap<String, u64>,
+    /// From a call that is there completely to its reply at the socket, in
+    /// microseconds.
+    #[serde(with = "sparse")]
+    pub latency: Histogram,
+    /// Bytes of calls.
+    pub in_bytes: u64,
+    /// Bytes of replies.
+    pub out_bytes: u64,
+}
+
+/// What somebody has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Those of them that failed.
+    pub failures: u64,
+    /// Bytes read from files.
+    pub read_bytes: u64,
+    /// Bytes written to files.
+    pub written_bytes: u64,
+}
+
+/// A client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Client {
+    /// Its address.
+    pub address: String,
+    /// How many connections it has.
+    pub connections: u64,
+    /// Seconds since its last request was answered.
+    pub idle_seconds: f64,
+    /// What it has asked for.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// The NFS door.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DoorFigures {
+    /// Connections.
+    pub connections: u64,
+    /// Connections that are not read from at this moment.
+    pub connections_paused: u64,
+    /// How often one was not read from any more for want of room.
+    pub pauses_total: u64,
+    /// Calls in progress.
+    pub calls: u64,
+    /// How many there may be.
+    pub calls_max: u64,
+    /// Bytes of calls in progress, and of replies that are not gone yet.
+    pub held_bytes: u64,
+    /// How many there may be.
+    pub held_bytes_max: u64,
+    /// Calls that the RPC layer refused.
+    pub rejected_total: u64,
+    /// WRITEs that came again while the first was in progress.
+    pub retransmitted_total: u64,
+    /// Calls that took longer than `--slow-ms`.
+    pub slow_total: u64,
+    /// Requests that the router works on.
+    pub routed: u64,
+}
+
+/// A node that runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeFigures {
+    /// Its number.
+    pub number: u32,
+    /// How often it was asked for what.
+    pub requests: BTreeMap<String, u64>,
+    /// Calls in progress.
+    pub calls: u64,
+    /// Calls that were refused because too many were.
+    pub refused_total: u64,
+    /// Its journal and its data.
+    pub disks: Vec<DiskFigures>,
+    /// Records of each frame of its journal.
+    #[serde(with = "sparse")]
+    pub frame_records: Histogram,
+    /// Bytes of the journal's frames.
+    pub journal_written_bytes: u64,
+    /// Durable writes of the journal.
+    pub journal_flushes: u64,
+    /// How often the journal's tail went on.
+    pub journal_trims: u64,
+    /// Length of the journal.
+    pub journal_bytes: u64,
+    /// Bytes of it in use.
+    pub journal_used_bytes: u64,
+    /// Durable commits of the index.
+    pub checkpoints: u64,
+    /// Bytes that it may hold, has in use, and new data can take.
+    pub capacity_bytes: u64,
+    /// See `capacity_bytes`.
+    pub used_bytes: u64,
+    /// See `capacity_bytes`.
+    pub free_bytes: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Bytes that are in memory only.
+    pub dirty_bytes: u64,
+    /// Blocks that reads found in the cache.
+    pub cache_hit_blocks: u64,
+    /// Blocks that reads fetched from the disk.
+    pub cache_miss_blocks: u64,
+    /// Blocks that left the cache for others.
+    pub cache_evicted_blocks: u64,
+    /// Memory that the cache takes.
+    pub cache_used_bytes: u64,
+    /// Memory that it may take.
+    pub cache_capacity_bytes: u64,
+    /// Blocks that could not be read or did not match their checksum.
+    pub media_errors: u64,
+    /// Whether its disk takes no writes any more.
+    pub has_failed: bool,
+}
+
+/// A disk and the queue before it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DiskFigures {
+    /// `journal` or `data`.
+    pub name: String,
+    /// By what the disk was asked to do.
+    pub operations: Vec<DiskOperation>,
+    /// By what it was asked for.
+    pub classes: Vec<DiskClass>,
+    /// Requests that were refused because too many waited.
+    pub refused_total: u64,
+    /// Requests that were taken out because nobody waited for them any more.
+    pub cancelled_total: u64,
+}
+
+/// What a disk does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DiskOperation {
+    /// `read`, `write`, `flush`, `grow`.
+    pub name: String,
+    /// From issue to completion, in microseconds.
+    #[serde(with = "sparse")]
+    pub latency: Histogram,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// How many failed.
+    pub failures: u64,
+}
+
+/// What a disk does it for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DiskClass {
+    /// `journal`, `foreground`, `write`, `background`.
+    pub name: String,
+    /// How long requests waited before their issue, in microseconds.
+    #[serde(with = "sparse")]
+    pub wait: Histogram,
+    /// Requests that wait now.
+    pub waiting: u64,
+    /// Requests that the disk works on now.
+    pub in_flight: u64,
+}
+
+/// A site that is open.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SiteFigures {
+    /// Its number.
+    pub number: u32,
+    /// Whether it answers.
+    pub is_serving: bool,
+    /// Records of each frame of its log.
+    #[serde(with = "sparse")]
+    pub frame_records: Histogram,
+    /// Bytes of its log.
+    pub log_bytes: u64,
+    /// Bytes of its log since the newest checkpoint began.
+    pub log_bytes_since_checkpoint: u64,
+    /// Checkpoints that became valid.
+    pub checkpoints: u64,
+    /// How long the last one took.
+    pub checkpoint_seconds: f64,
+    /// How long ago it was; not there before the first.
+    pub checkpoint_age_seconds: Option<f64>,
+    /// Length of the last one.
+    pub checkpoint_bytes: u64,
+    /// Files and directories.
+    pub files: u64,
+    /// Names.
+    pub names: u64,
+    /// Small files.
+    pub small_files: u64,
+    /// Replies that are remembered for retransmissions.
+    pub duplicates: u64,
+    /// Operations over several objects that are not finished.
+    pub intentions: u64,
+    /// Requests that wait to be carried out.
+    pub waiting: u64,
+    /// Replies that wait for the log.
+    pub held: u64,
+}
+
+/// The event loop of the data thread.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct LoopFigures {
+    /// Turns.
+    pub turns_total: u64,
+    /// System calls to wait and to hand over work.
+    pub enters_total: u64,
+    /// Connections accepted.
+    pub accepted_total: u64,
+}
+
+/// A request that took long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlowRequest {
+    /// When its reply was sent, in seconds since 1970.
+    pub at: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// `nfs3`, `mount3`.
+    pub program: String,
+    /// Its procedure.
+    pub procedure: String,
+    /// Who called: address and port.
+    pub client: String,
+    /// Through which export, by path.
+    pub export: Option<String>,
+    /// The file or directory that it was about.
+    pub file: Option<u64>,
+    /// `ok` or what it failed with.
+    pub status: String,
+    /// Bytes read or written.
+    pub io_bytes: u64,
+}
+
+/// The process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ProcessFigures {
+    /// When it was started, in seconds since 1970.
+    pub started: f64,
+    /// CPU seconds of all threads.
+    pub cpu_seconds: f64,
+    /// CPU seconds by thread.
+    pub threads: BTreeMap<String, f64>,
+    /// Memory in use.
+    pub resident_bytes: u64,
+    /// Address space.
+    pub virtual_bytes: u64,
+    /// Open files.
+    pub open_fds: u64,
+    /// How many there may be.
+    pub max_fds: u64,
+}
+
+impl Procedure {
+    /// How many calls there were.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.statuses.values().sum()
+    }
+
+    /// How many of them failed.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.requests() - self.statuses.get("ok").copied().unwrap_or_default()
+    }
+}
+
+/// Histograms as JSON: the buckets that are not empty, and the sum.
+mod sparse {
+    use crossdock_metrics::Histogram;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Sparse {
+        buckets: Vec<(usize, u64)>,
+        sum: u64,
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        histogram: &Histogram,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let sparse = Sparse {
+            buckets: histogram.buckets().collect(),
+            sum: histogram.sum(),
+        };
+        sparse.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Histogram, D::Error> {
+        let Sparse { buckets, sum } = Sparse::deserialize(deserializer)?;
+        Ok(Histogram::from_buckets(buckets, sum))
+    }
+}
