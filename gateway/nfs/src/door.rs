@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
+use crossdock_locking::{Encoded, LockThen, is_reply};
 use crossdock_names::ExportId;
 use crossdock_nfs3::{self as nfs3, Procedure, Reply, mount};
+use crossdock_nlm::{lock, status};
 use crossdock_peer::{Call, CallId, Caller, DuplicateKey, SiteOperation, SiteRequest};
 use crossdock_router::RoutedReply;
 use crossdock_rpc::{AcceptStatus, AuthStatus, CallHeader, RecordWriter, Rejection, ReplyHeader};
@@ -16,13 +18,14 @@ use crossdock_xdr::{Decoder, Encode};
 use crate::connection::Connection;
 use crate::convert::View;
 use crate::identity::{CallerCache, Identity};
+use crate::locking::Locking;
 use crate::message::{ConnId, DoorConfig, NfsEffect, NfsInput};
 use crate::mount::{Start, Walk, Walked};
 use crate::mounts::Mounts;
 use crate::request::{Expected, Reader, Request, is_once};
 use crate::room::{Line, TURN_CALLS};
 
-/// Serves NFS and MOUNT to any number of clients.
+/// Serves NFS, MOUNT and locks to any number of clients.
 ///
 /// [`handle`](Self::handle) takes what happened; then
 /// [`poll_effect`](Self::poll_effect) until it is empty, in order; then wait no
@@ -45,8 +48,9 @@ pub struct NfsDoor {
     writes: BTreeMap<(IpAddr, u32), CallId>,
     pub(crate) calls_total: u64,
     pub(crate) bytes: usize, // Of calls in progress and of replies not gone yet.
-    datagram_callers: CallerCache,
+    pub(crate) datagram_callers: CallerCache,
     mounts: Mounts,
+    pub(crate) locking: Locking,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
@@ -65,7 +69,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    const fn client(&self) -> SocketAddr {
+    pub(crate) const fn client(&self) -> SocketAddr {
         match self {
             Self::Stream(_, client) | Self::Datagram(client) => *client,
         }
@@ -81,7 +85,7 @@ impl Origin {
 
     /// Largest READ and WRITE.
     #[expect(clippy::cast_possible_truncation, reason = "limits of 1 MiB and less")]
-    const fn io_bytes_max(&self) -> u32 {
+    pub(crate) const fn io_bytes_max(&self) -> u32 {
         const TCP: u32 = NFS_TCP_IO_BYTES_MAX as u32;
         const UDP: u32 = NFS_UDP_IO_BYTES_MAX as u32;
         match self {
@@ -108,13 +112,15 @@ pub(crate) struct Pending {
 pub(crate) enum Then {
     Nfs(Expected),
     Mount(Walk),
+    Lock(LockThen),
 }
 
 /// A call that was read, as far as it can be answered without the router.
-enum Served {
+pub(crate) enum Served {
     Header(ReplyHeader<'static>),
     Nfs(Reply),
     Mount(mount::Reply),
+    Encoded(Encoded),
     Ask {
         request: SiteRequest,
         export: ExportId,
@@ -124,7 +130,7 @@ enum Served {
 }
 
 /// Room for the headers of a reply.
-const HEAD_BYTES: usize = 256;
+pub(crate) const HEAD_BYTES: usize = 256;
 
 impl NfsDoor {
     /// A door without connections.
@@ -141,6 +147,7 @@ impl NfsDoor {
             bytes: 0,
             datagram_callers: CallerCache::default(),
             mounts: Mounts::default(),
+            locking: Locking::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             arrived_bytes: 0,
@@ -154,6 +161,12 @@ impl NfsDoor {
     pub fn handle(&mut self, now: Time, input: NfsInput) {
         match input {
             NfsInput::Opened(id, peer) => self.open(now, id, peer),
+            NfsInput::OpenedPortmap(id, peer) => {
+                self.open(now, id, peer);
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.is_portmap = true;
+                }
+            }
             NfsInput::Received(id, chunk) => {
                 // Unknown: it was closed while the bytes were under way.
                 if let Some(connection) = self.connections.get_mut(&id) {
@@ -187,6 +200,13 @@ impl NfsDoor {
                 self.closing.remove(&id);
                 self.forget(now, id);
             }
+            NfsInput::PortmapDatagram(client, datagram) => self.map_datagram(client, &datagram),
+            NfsInput::Services(services) => self.locking.services = services,
+            NfsInput::Lock(notice) => self.take_notice(now, notice),
+            NfsInput::Datagram(client, datagram) if is_reply(&datagram) => {
+                self.locking.calls.take_reply(now, client, &datagram);
+                self.run_calls(now);
+            }
             NfsInput::Datagram(client, datagram) => {
                 // A full door drops it: the client sends it again.
                 if self.has_room(0, 0) {
@@ -203,6 +223,8 @@ impl NfsDoor {
                     self.take_turns(now);
                 }
                 self.end_stalled(now);
+                self.locking.calls.timeout(now);
+                self.run_calls(now);
             }
         }
     }
@@ -225,11 +247,9 @@ impl NfsDoor {
 
     /// When to call [`handle`](Self::handle) with [`NfsInput::Timeout`].
     #[must_use]
-    pub const fn poll_timeout(&self) -> Option<Time> {
-        match self.next_turn {
-            Some(turn) => Some(turn),
-            None => self.wake,
-        }
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let calls = self.locking.calls.poll_timeout();
+        self.next_turn.or(self.wake).into_iter().chain(calls).min()
     }
 
     /// Calls in progress.
@@ -298,11 +318,16 @@ impl NfsDoor {
                 return;
             };
             let origin = Origin::Stream(id, connection.peer);
+            let is_portmap = connection.is_portmap;
             let served = match connection.next_record() {
                 Ok(Some(record)) => {
                     connection.turn_calls += 1;
                     self.recount(id);
-                    self.serve(now, origin, record)
+                    if is_portmap {
+                        self.map_record(origin, &record)
+                    } else {
+                        self.serve(now, origin, record)
+                    }
                 }
                 Ok(None) => break,
                 Err(_) => Err(Unserved::NotACall),
@@ -376,6 +401,7 @@ impl NfsDoor {
             Served::Header(reply) => self.send(&origin, &reply, &()),
             Served::Nfs(reply) => self.send(&origin, &success, &reply),
             Served::Mount(reply) => self.send(&origin, &success, &reply),
+            Served::Encoded(results) => self.send(&origin, &success, &results),
             Served::Ask {
                 request,
                 export,
@@ -446,6 +472,8 @@ impl NfsDoor {
         let (is_nfs, version) = match header.program {
             nfs3::PROGRAM => (true, nfs3::VERSION),
             mount::PROGRAM => (false, mount::VERSION),
+            lock::PROGRAM => return self.dispatch_lock(origin, header, decoder, record),
+            status::PROGRAM => return self.dispatch_status(origin, header, decoder),
             _ => return accepted(AcceptStatus::ProgramUnavailable),
         };
         if header.version != version {
@@ -628,6 +656,14 @@ impl NfsDoor {
                     return self.ask(now, pending, walk_request(operation));
                 }
             },
+            Then::Lock(then) => {
+                let (results, call) = then.finish(&routed.reply);
+                self.send(&origin, &success, &results);
+                if let Some(call) = call {
+                    self.locking.calls.begin(now, call);
+                    self.run_calls(now);
+                }
+            }
         }
         self.uncount(&origin, pending.bytes);
         match origin {
@@ -641,7 +677,12 @@ impl NfsDoor {
     }
 
     /// Sends a reply to whoever called, if he is still there.
-    fn send(&mut self, origin: &Origin, header: &ReplyHeader<'_>, results: &impl Encode) {
+    pub(crate) fn send(
+        &mut self,
+        origin: &Origin,
+        header: &ReplyHeader<'_>,
+        results: &impl Encode,
+    ) {
         match origin {
             Origin::Datagram(client) => {
                 let pieces = record(RecordWriter::datagram(HEAD_BYTES), header, results);
@@ -672,18 +713,18 @@ impl Pending {
 }
 
 /// Why a record is not served.
-enum Unserved {
+pub(crate) enum Unserved {
     /// It makes everything behind it on its connection meaningless.
     NotACall,
     /// The door is too full now for this call, which needs so many bytes.
     NoRoom(Bytes, usize),
 }
 
-fn denied(xid: u32, status: AuthStatus) -> Served {
+pub(crate) fn denied(xid: u32, status: AuthStatus) -> Served {
     Served::Header(ReplyHeader::denied(xid, Rejection::Auth(status)))
 }
 
-fn walk_request(operation: SiteOperation) -> SiteRequest {
+pub(crate) fn walk_request(operation: SiteOperation) -> SiteRequest {
     SiteRequest {
         caller: Caller::root(),
         duplicate: None,
@@ -691,7 +732,11 @@ fn walk_request(operation: SiteOperation) -> SiteRequest {
     }
 }
 
-fn record(mut writer: RecordWriter, header: &ReplyHeader<'_>, results: &impl Encode) -> Vec<Bytes> {
+pub(crate) fn record(
+    mut writer: RecordWriter,
+    header: &ReplyHeader<'_>,
+    results: &impl Encode,
+) -> Vec<Bytes> {
     let encoder = writer.encoder();
     encoder.put(header);
     encoder.put(results);
@@ -701,7 +746,7 @@ fn record(mut writer: RecordWriter, header: &ReplyHeader<'_>, results: &impl Enc
 /// Names a call by client address without port, and by all bytes of its record:
 /// xid, program, version, procedure, credential with machine name, arguments
 /// (CONSISTENCY 8). A retransmission has the same ones.
-fn duplicate_key(client: SocketAddr, record: &[u8]) -> DuplicateKey {
+pub(crate) fn duplicate_key(client: SocketAddr, record: &[u8]) -> DuplicateKey {
     let mut hasher = blake3::Hasher::new();
     match client.ip().to_canonical() {
         std::net::IpAddr::V4(address) => hasher.update(&address.octets()),
