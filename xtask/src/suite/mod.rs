@@ -6,6 +6,7 @@ mod conformance;
 mod crash;
 mod kernel;
 mod libnfs;
+mod locks;
 pub(crate) mod pjdfstest;
 
 use std::fs;
@@ -36,7 +37,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 14] = [
+pub(crate) const SUITES: [Suite; 15] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
@@ -49,6 +50,7 @@ pub(crate) const SUITES: [Suite; 14] = [
         240,
         kernel::close_to_open,
     ),
+    suite("kernel-locks", When::Quick, 240, locks::run),
     suite("kernel-sqlite", When::Quick, 180, kernel::sqlite),
     suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),
