@@ -36,6 +36,7 @@ mod mounts;
 mod names;
 mod overload;
 mod permissions;
+mod portmap;
 mod races;
 mod readdir;
 mod removal;
@@ -73,6 +74,7 @@ const SUBJECTS: &[Subject] = &[
     Subject::new("datagrams", datagrams::CHECKS),
     Subject::new("retransmission", retransmission::CHECKS),
     Subject::new("locks", locks::CHECKS),
+    Subject::new("portmap", portmap::CHECKS),
     Subject::new("races", races::CHECKS),
     Subject::new("limits", limits::CHECKS),
     Subject::new("overload", overload::CHECKS),
