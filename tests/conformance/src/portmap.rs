@@ -1,6 +1,7 @@
 //! The portmapper's own door, and what NSM tells, by hand.
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
+use bytes::Bytes;
 
 use crate::client::next_xid;
 use crate::datagrams::Datagrams;
@@ -52,7 +53,7 @@ fn ports(stage: &Stage<'_>) -> Result<()> {
         let (stream, datagram) = (wire.exchange(&record)?, socket.exchange(&record)?);
         ensure!(stream == datagram, "TCP and UDP answer differently");
         Eye(&stream).success(xid)?;
-        Ok(stream.slice(24..))
+        Ok::<Bytes, Error>(stream.slice(24..))
     };
     ensure!(ask(0, Hand::default())?.is_empty(), "NULL");
     let mapping = |program, version, protocol| {
@@ -110,7 +111,7 @@ fn addresses(stage: &Stage<'_>) -> Result<()> {
         let reply = wire.exchange(&hand.opaque(network).opaque(b"").opaque(b"").0)?;
         let mut eye = Eye(&reply);
         eye.accepted(xid)?;
-        Ok((eye.u32()?, eye.0.to_vec()))
+        Ok::<(u32, Vec<u8>), Error>((eye.u32()?, eye.0.to_vec()))
     };
     let expected = format!("127.0.0.1.{high}.{low}");
     for version in [3, 4] {
