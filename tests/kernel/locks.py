@@ -29,6 +29,7 @@ MOUNT = "/mnt/nfs/"
 KINDS = {"ex": fcntl.F_WRLCK, "sh": fcntl.F_RDLCK, "un": fcntl.F_UNLCK}
 LAYOUT = "hhqqi4x"  # struct flock of 64 bits: type, whence, start, length, process.
 ANSWER_SECONDS = 30
+NAMES = errno.errorcode | {errno.EDEADLK: "EDEADLK"}  # Which has a second name.
 
 
 class Worker:
@@ -64,7 +65,7 @@ def serve(orders, answers):
         try:
             answer = act(files, line.split())
         except OSError as error:
-            answer = errno.errorcode.get(error.errno, str(error.errno))
+            answer = NAMES.get(error.errno, str(error.errno))
         os.write(answers, answer.encode() + b"\n")
     os._exit(0)
 

@@ -125,7 +125,7 @@ fn requests_wait_for_their_turn() {
         .into_iter()
         .map(|(_, lock)| lock)
         .collect();
-    assert_eq!(served, [writer.clone()]);
+    assert_eq!(served, std::slice::from_ref(&writer));
     unlock(&mut locks, &writer);
     let served: Vec<_> = grants(&mut locks)
         .into_iter()

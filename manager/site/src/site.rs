@@ -38,6 +38,10 @@ pub enum SiteInput {
 
 /// What a site wants done.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are replies, and a box would cost each an allocation"
+)]
 pub enum SiteEffect {
     /// Send this to that node.
     Node(NodeId, Call<NodeRequest>),
