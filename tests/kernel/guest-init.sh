@@ -4,9 +4,11 @@
 # hostfs, read-only, where the host's own programs run the job.
 #
 # Kernel command line: crossdock.repo=, .target=, .job= (host paths),
-# .address= (ours, with prefix), .gateway= (the host's).
+# .address= (ours, with prefix), .gateway= (the host's), .exchange= (a host path
+# that can be written, if any).
 # Prints "@@exit N" as its last line.
 export PATH=/bin
+exchange=
 mount -t proc proc /proc
 for word in $(cat /proc/cmdline); do
     case $word in
@@ -34,6 +36,10 @@ done
 mkdir -p /host/run/repo /host/run/target /host/mnt/nfs /host/mnt/other
 mount -t hostfs -o "ro,$repo" repo /host/run/repo
 mount -t hostfs -o "ro,$target" target /host/run/target
+if [ -n "$exchange" ]; then
+    mkdir -p /host/run/exchange
+    mount -t hostfs -o "$exchange" exchange /host/run/exchange
+fi
 
 ip link set lo up
 ip address add "$address" dev vec0

@@ -84,3 +84,28 @@ pub const EXPORT_NETWORKS_MAX: usize = 64;
 
 /// Longest path of an export, in bytes.
 pub const EXPORT_PATH_BYTES_MAX: usize = 1024;
+
+/// Locked ranges of one file, all owners together.
+pub const LOCKS_PER_FILE_MAX: usize = 16_384;
+
+/// Locked ranges and share reservations of one client.
+pub const LOCKS_PER_CLIENT_MAX: usize = 65_536;
+
+/// Locked ranges and share reservations of a site.
+pub const LOCKS_MAX: usize = 1 << 20;
+
+/// Clients with locks at a site.
+pub const LOCK_CLIENTS_MAX: usize = 16_384;
+
+/// Requests that wait for a lock of one file.
+pub const LOCK_WAITERS_PER_FILE_MAX: usize = 1024;
+
+/// Requests that wait for locks of a site.
+pub const LOCK_WAITERS_MAX: usize = 16_384;
+
+/// Longest name of a client and longest owner of a lock, in bytes: they are
+/// kept as long as the lock.
+pub const LOCK_NAME_BYTES_MAX: usize = 255;
+
+/// Calls to clients (a grant, news of a restart) in progress at a door.
+pub const LOCK_CALLS_MAX: usize = 16_384;

@@ -6,6 +6,7 @@
 
 mod call;
 mod export;
+mod lock;
 mod network;
 mod node;
 mod site;
@@ -13,6 +14,10 @@ mod squash;
 
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
 pub use export::ExportRules;
+pub use lock::{
+    ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner,
+    LockRange, LockRefusal, LockTerms, LockWanted, ShareTerms,
+};
 pub use network::{Network, NetworkError};
 pub use node::{
     NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, ReadVersion,

@@ -7,7 +7,7 @@ use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
 use crossdock_types::{Payload, WallTime};
 use thiserror::Error;
 
-use crate::{CallId, Stability};
+use crate::{CallId, ListedLock, LockOperation, LockRefusal, Stability};
 
 /// Who asks, after squashing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -433,6 +433,13 @@ pub enum SiteOperation {
         /// Whether the answer waits until it is durable.
         stability: Stability,
     },
+    /// Locks: answered with [`SiteAnswer::Done`] if it was done.
+    Locks {
+        /// The file; where it is about clients, the root of the site.
+        file: FileRef,
+        /// What is wanted.
+        operation: LockOperation,
+    },
 }
 
 impl SiteOperation {
@@ -450,7 +457,8 @@ impl SiteOperation {
             | Self::Write { file, .. }
             | Self::Commit { file, .. }
             | Self::Open { file, .. }
-            | Self::PushAttributes { file, .. } => file,
+            | Self::PushAttributes { file, .. }
+            | Self::Locks { file, .. } => file,
             Self::Lookup { directory, .. }
             | Self::LookupParent { directory, .. }
             | Self::Create { directory, .. }
@@ -530,6 +538,10 @@ pub enum SiteAnswer {
         /// The site's epoch: pushed, unstable attributes are lost when it changes.
         incarnation: Incarnation,
     },
+    /// To an operation on locks that was not done, because of other locks.
+    NotLocked(LockRefusal),
+    /// To a list of locks.
+    Locked(Vec<ListedLock>),
 }
 
 /// Why a site did not do it; nothing was changed.

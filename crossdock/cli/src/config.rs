@@ -70,9 +70,14 @@ pub(crate) struct Flags {
     /// L-Bone door: not built yet, only `off`.
     #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_LBONE")]
     pub(crate) lbone: Option<Door>,
-    /// Portmapper door: not built yet, only `off`.
-    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_PORTMAP")]
+    /// Portmapper door, by which clients find NLM to lock files: an IPv4 and an
+    /// IPv6 address at most, port 111 [default: off].
+    #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_PORTMAP")]
     pub(crate) portmap: Option<Door>,
+    /// After a restart, how long clients have to take their locks again before
+    /// new ones are given; it ends as soon as all of them are told [default: 45].
+    #[arg(long, value_name = "SECONDS", env = "CROSSDOCK_GRACE")]
+    pub(crate) grace: Option<u64>,
     /// Disk sets: not built yet.
     #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
     pub(crate) disks: Option<String>,
@@ -143,6 +148,9 @@ pub(crate) struct Settings {
     pub(crate) admin: Door,
     pub(crate) admin_name: Vec<String>,
     pub(crate) slow_ms: u64,
+    pub(crate) portmap: Door,
+    /// In seconds.
+    pub(crate) grace: u64,
     pub(crate) io: Io,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
@@ -169,6 +177,11 @@ pub(crate) const NODES_DEFAULT: u32 = 4;
 
 /// Clients begin to notice.
 const SLOW_MS_DEFAULT: u64 = 1000;
+/// Seconds of grace for locks, as other servers have.
+const GRACE_DEFAULT: u64 = 45;
+
+/// Most seconds of it: nobody gets a new lock meanwhile.
+const GRACE_MAX: u64 = 3600;
 
 /// Most nodes of an all-in-one.
 const NODES_MAX: u32 = 64;
@@ -189,7 +202,6 @@ impl Flags {
             ("iscsi", both(&self.iscsi, file.iscsi)),
             ("ibp", both(&self.ibp, file.ibp)),
             ("lbone", both(&self.lbone, file.lbone)),
-            ("portmap", both(&self.portmap, file.portmap)),
         ] {
             if let Some(Door::At(_)) = door {
                 return Err(usage(format!(
@@ -228,6 +240,8 @@ impl Flags {
                 .or(file.admin_name)
                 .unwrap_or_default(),
             slow_ms: self.slow_ms.or(file.slow_ms).unwrap_or(SLOW_MS_DEFAULT),
+            portmap: both(&self.portmap, file.portmap).unwrap_or(Door::Off),
+            grace: self.grace.or(file.grace).unwrap_or(GRACE_DEFAULT),
             io: self.io.or(file.io).unwrap_or(Io::Auto),
             log_format: self
                 .log_format
@@ -276,6 +290,12 @@ impl Settings {
             return Err(usage(format!(
                 "disk_depth must be 1 to {DISK_DEPTH_LIMIT}, not {}",
                 self.disk_depth
+            )));
+        }
+        if self.grace > GRACE_MAX {
+            return Err(usage(format!(
+                "grace must be 0 to {GRACE_MAX} seconds, not {}",
+                self.grace
             )));
         }
         if let Err(error) = EnvFilter::try_new(&self.log) {

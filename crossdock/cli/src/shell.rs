@@ -5,6 +5,7 @@ mod exports;
 mod figures;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -17,7 +18,7 @@ use crossdock_host::{Boot, ExportTicket, Host, HostConfig, HostEffect, HostInput
 use crossdock_net::{
     ConnectionId, DiskId, Driver, Event, ListenerId, Receiver, Sender, SocketId, now,
 };
-use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
+use crossdock_nfs::{ConnId, NfsEffect, NfsInput, Services};
 use crossdock_store::{Index, IndexReply, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 use tokio::sync::oneshot;
@@ -96,12 +97,14 @@ pub(crate) struct Shell {
     failure: Option<String>,
 }
 
-/// Where the NFS door listens, once for each kind of address.
+/// Where the NFS door and its portmapper listen, once for each kind of address.
 pub(crate) struct NfsSockets {
     pub(crate) listener: ListenerId,
     pub(crate) datagrams: SocketId,
     /// Which kind of address a client has that it serves.
     pub(crate) is_ipv6: bool,
+    /// Whether it is not NFS's, but the portmapper's.
+    pub(crate) is_portmap: bool,
 }
 
 /// What a node has outside its machine. Its disks stay open while it is
@@ -138,6 +141,7 @@ impl Shell {
             },
             request_bytes: memory::request_bytes(settings)?,
             instance: data::random_u64()?,
+            grace: Duration::from_secs(settings.grace),
         })
         .context("cannot write the registry")?;
         let (index_sender, index_replies) =
@@ -258,13 +262,20 @@ impl Shell {
     fn take_event(&mut self, event: Event) {
         match event {
             Event::Accepted {
-                connection, peer, ..
+                listener,
+                connection,
+                peer,
             } => {
                 self.connections_total += 1;
                 let name = ConnId(self.connections_total);
                 self.connections.insert(name, connection);
                 self.names.insert(connection, name);
-                self.give(HostInput::Door(NfsInput::Opened(name, peer)));
+                let opened = if self.is_portmap(|sockets| sockets.listener == listener) {
+                    NfsInput::OpenedPortmap(name, peer)
+                } else {
+                    NfsInput::Opened(name, peer)
+                };
+                self.give(HostInput::Door(opened));
             }
             Event::Received { connection, bytes } => self.take_received(connection, bytes),
             Event::Filled { connection, bytes } => {
@@ -286,8 +297,17 @@ impl Shell {
                     self.give(HostInput::Door(NfsInput::Closed(name)));
                 }
             }
-            Event::Datagram { from, bytes, .. } => {
-                self.give(HostInput::Door(NfsInput::Datagram(from, bytes)));
+            Event::Datagram {
+                socket,
+                from,
+                bytes,
+            } => {
+                let datagram = if self.is_portmap(|sockets| sockets.datagrams == socket) {
+                    NfsInput::PortmapDatagram(from, bytes)
+                } else {
+                    NfsInput::Datagram(from, bytes)
+                };
+                self.give(HostInput::Door(datagram));
             }
             Event::Disk(disk, completion) => {
                 if let Some(&(number, disk)) = self.disks.get(&disk)
@@ -417,13 +437,8 @@ impl Shell {
                     }
                 }
             }
-            NfsEffect::SendDatagram(to, pieces) => {
-                let ours = self.nfs.iter().find(|nfs| nfs.is_ipv6 == to.is_ipv6());
-                if let Some(ours) = ours {
-                    // A datagram that does not fit is lost, as on the wire.
-                    let _ = self.driver.send_datagram(ours.datagrams, to, pieces);
-                }
-            }
+            NfsEffect::SendDatagram(to, pieces) => self.send_datagram(false, to, pieces),
+            NfsEffect::SendPortmapDatagram(to, pieces) => self.send_datagram(true, to, pieces),
             NfsEffect::Close(name) => self.on_connection(&name, Driver::close),
             NfsEffect::Abort(name) => self.on_connection(&name, Driver::abort),
             NfsEffect::Fill(name, fill) => {
@@ -437,6 +452,27 @@ impl Shell {
             // The host has passed them to the router.
             NfsEffect::Router(_) | NfsEffect::Withdraw(_) => {}
         }
+    }
+
+    fn send_datagram(&mut self, is_portmap: bool, to: SocketAddr, pieces: Vec<Bytes>) {
+        let ours = self
+            .nfs
+            .iter()
+            .find(|sockets| sockets.is_portmap == is_portmap && sockets.is_ipv6 == to.is_ipv6());
+        if let Some(ours) = ours {
+            // A datagram that does not fit is lost, as on the wire.
+            let _ = self.driver.send_datagram(ours.datagrams, to, pieces);
+        }
+    }
+
+    fn is_portmap(&self, is_it: impl Fn(&NfsSockets) -> bool) -> bool {
+        let mut portmap = self.nfs.iter().filter(|sockets| sockets.is_portmap);
+        portmap.any(is_it)
+    }
+
+    /// Tells the door where its programs are.
+    pub(crate) fn tell_services(&mut self, services: Services) {
+        self.give(HostInput::Door(NfsInput::Services(services)));
     }
 
     fn describe_failure(&self, number: u32, reason: &str) -> String {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use crossdock_admin::{DoorStatus, Watch};
 use crossdock_net::{Driver, KernelChoice, Options, Started};
-use crossdock_nfs::DoorLimits;
+use crossdock_nfs::{DoorLimits, Services};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -54,21 +54,22 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         "io_uring"
     };
     let mut doors = Vec::new();
-    let mut nfs = Vec::new();
+    let mut sockets = Vec::new();
+    let mut services = Services {
+        host: host_name(),
+        ..Services::default()
+    };
     for &address in addresses(&settings.nfs) {
-        let (listener, address) =
-            when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
-                .map_err(|error| port_advice(error, "nfs", address))?;
-        let (datagrams, _) = when_free(PORT_PATIENCE, is_port_taken, || {
-            driver.bind_datagram(address)
-        })
-        .map_err(|error| port_advice(error, "nfs", address))?;
-        nfs.push(NfsSockets {
-            listener,
-            datagrams,
-            is_ipv6: address.is_ipv6(),
-        });
+        let (bound, address) = bind(&mut driver, "nfs", address)?;
+        sockets.push(bound);
+        services.nfs.push(address);
         doors.push(door("nfs", address));
+    }
+    for &address in addresses(&settings.portmap) {
+        let (bound, address) = bind(&mut driver, "portmap", address)?;
+        sockets.push(bound);
+        services.portmap.push(address);
+        doors.push(door("portmap", address));
     }
     let (orders, received) = crossdock_net::channel(ORDERS_MAX, driver.waker());
     let orders = Arc::new(orders);
@@ -85,7 +86,15 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         doors: doors.clone(),
         has_several_devices: directory.has_several_devices,
     };
-    let mut shell = Shell::start(&settings, directory, driver, nfs, received, surroundings)?;
+    let mut shell = Shell::start(
+        &settings,
+        directory,
+        driver,
+        sockets,
+        received,
+        surroundings,
+    )?;
+    shell.tell_services(services);
     shell.run_until_ready()?;
     let control = Arc::new(RemoteControl::new(orders));
     let watch = Watch::new(control, events, settings.admin_name.clone());
@@ -98,6 +107,33 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     announce(&doors)?;
     info!(data = %settings.data.display(), io, "ready");
     shell.run()
+}
+
+/// Binds the TCP and the UDP socket of a door.
+fn bind(
+    driver: &mut Driver,
+    name: &str,
+    address: SocketAddr,
+) -> anyhow::Result<(NfsSockets, SocketAddr)> {
+    let (listener, address) = when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
+        .map_err(|error| port_advice(error, name, address))?;
+    let (datagrams, _) = when_free(PORT_PATIENCE, is_port_taken, || {
+        driver.bind_datagram(address)
+    })
+    .map_err(|error| port_advice(error, name, address))?;
+    let sockets = NfsSockets {
+        listener,
+        datagrams,
+        is_ipv6: address.is_ipv6(),
+        is_portmap: name == "portmap",
+    };
+    Ok((sockets, address))
+}
+
+/// What this machine is called: clients are told it when we have restarted.
+fn host_name() -> Vec<u8> {
+    let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_ascii().to_vec()
 }
 
 /// The contract with scripts: one line when every door answers, then one line

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
 use crossdock_members::{Change, Embedded, ExportRecord, OpenError};
@@ -31,6 +32,8 @@ pub struct HostConfig {
     pub request_bytes: usize,
     /// A random number of this process: it names the gateway's instance.
     pub instance: u64,
+    /// How long only reclaims of locks are taken after a restart, at most.
+    pub grace: Duration,
 }
 
 /// What can happen to a host.
@@ -120,6 +123,7 @@ pub struct Host {
     pub(crate) walks: BTreeMap<ExportTicket, Walk>,
     pub(crate) walks_total: u64,
     instance: u64,
+    pub(crate) grace: Duration,
 }
 
 impl Host {
@@ -135,6 +139,7 @@ impl Host {
             nodes: settings,
             request_bytes,
             instance,
+            grace,
         } = config;
         registry.change(Change::RaiseAll)?;
         let state = registry.state();
@@ -168,6 +173,7 @@ impl Host {
             walks: BTreeMap::new(),
             walks_total: 0,
             instance,
+            grace,
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossdock_members::{Change, State};
 use crossdock_names::{Epoch, NodeId, SetId, SiteId};
-use crossdock_nfs::{DoorConfig, DoorLimits};
+use crossdock_nfs::{DoorConfig, DoorLimits, NfsInput};
 use crossdock_peer::{SpaceUsage, WriterId};
 use crossdock_server::Party;
 use crossdock_site::{Site, SiteConfig, SiteEffect, SiteInput};
@@ -52,6 +52,7 @@ impl Host {
         let state = self.registry.state();
         let mut config = SiteConfig::new(id, state.volume_id(), state.site_epoch(id));
         config.writer = WriterId(self.instance());
+        config.grace = self.grace;
         config.new_volume = !state.opened_sites.contains(&id.0);
         let site = Site::open(now, config, Arc::clone(&self.table));
         self.sites.insert(id, site);
@@ -81,6 +82,9 @@ impl Host {
                         .push_back(Message::call(node, Party::Site(id), call));
                 }
                 SiteEffect::Reply(reply) => self.queue.push_back(Message::answer(reply)),
+                SiteEffect::Lock(notice) => {
+                    self.queue.push_back(Message::Door(NfsInput::Lock(notice)));
+                }
                 SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),
                 SiteEffect::Opened(Err(error)) => {
                     self.effects

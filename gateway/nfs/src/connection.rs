@@ -28,6 +28,8 @@ pub(crate) struct Connection {
     pub(crate) place: ClientPlace,
     /// Not read from until there is room.
     pub(crate) is_paused: bool,
+    /// It came to the portmapper's address.
+    pub(crate) is_portmap: bool,
     /// In the door's queue of those that wait for room.
     pub(crate) is_waiting: bool,
     /// Its client sends no more calls; it ends when all have their replies.
@@ -71,6 +73,7 @@ impl Connection {
             callers: CallerCache::default(),
             place: ClientPlace::default(),
             is_paused: false,
+            is_portmap: false,
             is_waiting: false,
             is_peer_done: false,
             outbox: Vec::new(),

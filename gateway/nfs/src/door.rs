@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
+use crossdock_locking::{Encoded, LockThen, is_reply};
 use crossdock_names::ExportId;
 use crossdock_nfs3::{self as nfs3, Procedure, Reply, mount};
+use crossdock_nlm::{lock, status};
 use crossdock_peer::{Call, CallId, Caller, DuplicateKey, SiteOperation, SiteRequest};
 use crossdock_router::RoutedReply;
 use crossdock_rpc::{AcceptStatus, AuthStatus, CallHeader, RecordWriter, Rejection, ReplyHeader};
@@ -17,13 +19,14 @@ use crate::connection::Connection;
 use crate::convert::View;
 use crate::figures::{Answered, Figures, Kind, Meter};
 use crate::identity::{CallerCache, Identity};
+use crate::locking::Locking;
 use crate::message::{ConnId, DoorConfig, NfsEffect, NfsInput};
 use crate::mount::{Start, Walk, Walked};
 use crate::mounts::Mounts;
 use crate::request::{Expected, Reader, Request, is_once};
 use crate::room::{Line, TURN_CALLS};
 
-/// Serves NFS and MOUNT to any number of clients.
+/// Serves NFS, MOUNT and locks to any number of clients.
 ///
 /// [`handle`](Self::handle) takes what happened; then
 /// [`poll_effect`](Self::poll_effect) until it is empty, in order; then wait no
@@ -46,9 +49,10 @@ pub struct NfsDoor {
     writes: BTreeMap<(IpAddr, u32), CallId>,
     pub(crate) calls_total: u64,
     pub(crate) bytes: usize, // Of calls in progress and of replies not gone yet.
-    datagram_callers: CallerCache,
+    pub(crate) datagram_callers: CallerCache,
     mounts: Mounts,
     pub(crate) figures: Figures,
+    pub(crate) locking: Locking,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
@@ -83,7 +87,7 @@ impl Origin {
 
     /// Largest READ and WRITE.
     #[expect(clippy::cast_possible_truncation, reason = "limits of 1 MiB and less")]
-    const fn io_bytes_max(&self) -> u32 {
+    pub(crate) const fn io_bytes_max(&self) -> u32 {
         const TCP: u32 = NFS_TCP_IO_BYTES_MAX as u32;
         const UDP: u32 = NFS_UDP_IO_BYTES_MAX as u32;
         match self {
@@ -111,13 +115,15 @@ pub(crate) struct Pending {
 pub(crate) enum Then {
     Nfs(Expected),
     Mount(Walk),
+    Lock(LockThen),
 }
 
 /// A call that was read, as far as it can be answered without the router.
-enum Served {
+pub(crate) enum Served {
     Header(ReplyHeader<'static>),
     Nfs(Reply),
     Mount(mount::Reply),
+    Encoded(Encoded),
     Ask {
         request: SiteRequest,
         export: ExportId,
@@ -127,7 +133,7 @@ enum Served {
 }
 
 /// Room for the headers of a reply.
-const HEAD_BYTES: usize = 256;
+pub(crate) const HEAD_BYTES: usize = 256;
 
 impl NfsDoor {
     /// A door without connections.
@@ -145,6 +151,7 @@ impl NfsDoor {
             datagram_callers: CallerCache::default(),
             mounts: Mounts::default(),
             figures: Figures::default(),
+            locking: Locking::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             arrived_bytes: 0,
@@ -158,6 +165,12 @@ impl NfsDoor {
     pub fn handle(&mut self, now: Time, input: NfsInput) {
         match input {
             NfsInput::Opened(id, peer) => self.open(now, id, peer),
+            NfsInput::OpenedPortmap(id, peer) => {
+                self.open(now, id, peer);
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.is_portmap = true;
+                }
+            }
             NfsInput::Received(id, chunk) => {
                 // Unknown: it was closed while the bytes were under way.
                 if let Some(connection) = self.connections.get_mut(&id) {
@@ -191,6 +204,13 @@ impl NfsDoor {
                 self.closing.remove(&id);
                 self.forget(now, id);
             }
+            NfsInput::PortmapDatagram(client, datagram) => self.map_datagram(client, &datagram),
+            NfsInput::Services(services) => self.locking.services = services,
+            NfsInput::Lock(notice) => self.take_notice(now, notice),
+            NfsInput::Datagram(client, datagram) if is_reply(&datagram) => {
+                self.locking.calls.take_reply(now, client, &datagram);
+                self.run_calls(now);
+            }
             NfsInput::Datagram(client, datagram) => {
                 // A full door drops it: the client sends it again.
                 if self.has_room(0, 0) {
@@ -208,6 +228,8 @@ impl NfsDoor {
                     self.take_turns(now);
                 }
                 self.end_stalled(now);
+                self.locking.calls.timeout(now);
+                self.run_calls(now);
             }
         }
     }
@@ -230,11 +252,9 @@ impl NfsDoor {
 
     /// When to call [`handle`](Self::handle) with [`NfsInput::Timeout`].
     #[must_use]
-    pub const fn poll_timeout(&self) -> Option<Time> {
-        match self.next_turn {
-            Some(turn) => Some(turn),
-            None => self.wake,
-        }
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let calls = self.locking.calls.poll_timeout();
+        self.next_turn.or(self.wake).into_iter().chain(calls).min()
     }
 
     /// Calls in progress.
@@ -303,11 +323,16 @@ impl NfsDoor {
                 return;
             };
             let origin = Origin::Stream(id, connection.peer);
+            let is_portmap = connection.is_portmap;
             let served = match connection.next_record() {
                 Ok(Some(record)) => {
                     connection.turn_calls += 1;
                     self.recount(id);
-                    self.serve(now, origin, record)
+                    if is_portmap {
+                        self.map_record(origin, &record)
+                    } else {
+                        self.serve(now, origin, record)
+                    }
                 }
                 Ok(None) => break,
                 Err(_) => Err(Unserved::NotACall),
@@ -405,6 +430,9 @@ impl NfsDoor {
                     out_bytes,
                 );
             }
+            Served::Encoded(results) => {
+                self.send(&origin, &success, &results);
+            }
             Served::Ask {
                 request,
                 export,
@@ -479,6 +507,8 @@ impl NfsDoor {
         let (is_nfs, version) = match header.program {
             nfs3::PROGRAM => (true, nfs3::VERSION),
             mount::PROGRAM => (false, mount::VERSION),
+            lock::PROGRAM => return self.dispatch_lock(origin, header, decoder, record),
+            status::PROGRAM => return self.dispatch_status(origin, header, decoder),
             _ => return accepted(AcceptStatus::ProgramUnavailable),
         };
         if header.version != version {
@@ -664,6 +694,14 @@ impl NfsDoor {
                     return self.ask(now, pending, walk_request(operation));
                 }
             },
+            Then::Lock(then) => {
+                let (results, call) = then.finish(&routed.reply);
+                self.send(&origin, &success, &results);
+                if let Some(call) = call {
+                    self.locking.calls.begin(now, call);
+                    self.run_calls(now);
+                }
+            }
         }
         self.uncount(&origin, pending.bytes);
         match origin {
@@ -716,18 +754,18 @@ impl Pending {
 }
 
 /// Why a record is not served.
-enum Unserved {
+pub(crate) enum Unserved {
     /// It makes everything behind it on its connection meaningless.
     NotACall,
     /// The door is too full now for this call, which needs so many bytes.
     NoRoom(Bytes, usize),
 }
 
-fn denied(xid: u32, status: AuthStatus) -> Served {
+pub(crate) fn denied(xid: u32, status: AuthStatus) -> Served {
     Served::Header(ReplyHeader::denied(xid, Rejection::Auth(status)))
 }
 
-fn walk_request(operation: SiteOperation) -> SiteRequest {
+pub(crate) fn walk_request(operation: SiteOperation) -> SiteRequest {
     SiteRequest {
         caller: Caller::root(),
         duplicate: None,
@@ -735,7 +773,11 @@ fn walk_request(operation: SiteOperation) -> SiteRequest {
     }
 }
 
-fn record(mut writer: RecordWriter, header: &ReplyHeader<'_>, results: &impl Encode) -> Vec<Bytes> {
+pub(crate) fn record(
+    mut writer: RecordWriter,
+    header: &ReplyHeader<'_>,
+    results: &impl Encode,
+) -> Vec<Bytes> {
     let encoder = writer.encoder();
     encoder.put(header);
     encoder.put(results);
@@ -745,7 +787,7 @@ fn record(mut writer: RecordWriter, header: &ReplyHeader<'_>, results: &impl Enc
 /// Names a call by client address without port, and by all bytes of its record:
 /// xid, program, version, procedure, credential with machine name, arguments
 /// (CONSISTENCY 8). A retransmission has the same ones.
-fn duplicate_key(client: SocketAddr, record: &[u8]) -> DuplicateKey {
+pub(crate) fn duplicate_key(client: SocketAddr, record: &[u8]) -> DuplicateKey {
     let mut hasher = blake3::Hasher::new();
     match client.ip().to_canonical() {
         std::net::IpAddr::V4(address) => hasher.update(&address.octets()),

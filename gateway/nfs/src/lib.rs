@@ -1,5 +1,5 @@
-//! The NFS door: NFS version 3 and MOUNT version 3 on one port, over TCP and
-//! UDP (RFC 1813, RFC 5531).
+//! The NFS door: NFS version 3, MOUNT version 3, and for locks NLM and NSM on one
+//! port, over TCP and UDP (RFC 1813, RFC 5531); and the portmapper on its own.
 //!
 //! [`NfsDoor`] takes the bytes of connections and datagrams, turns each call
 //! into one request to the router, and each answer into a reply, in whatever
@@ -20,6 +20,7 @@ mod figures;
 mod fill;
 mod identity;
 mod listing;
+mod locking;
 mod message;
 mod mount;
 mod mounts;
@@ -27,6 +28,7 @@ mod reply;
 mod request;
 mod room;
 
+pub use crossdock_locking::Services;
 pub use door::NfsDoor;
 pub use export::Export;
 pub use figures::{

@@ -8,8 +8,9 @@ use crossdock_limits::{
     NFS_CONNECTION_IDLE_SECONDS_MAX, NFS_CONNECTION_PRESSED_SECONDS_MAX,
     NFS_CONNECTION_STALLED_SECONDS_MAX, NFS_REQUEST_BYTES_MAX,
 };
+use crossdock_locking::Services;
 use crossdock_names::{HandleKeys, VolumeId};
-use crossdock_peer::{Call, CallId, SiteRequest};
+use crossdock_peer::{Call, CallId, LockNotice, SiteRequest};
 use crossdock_router::RoutedReply;
 
 use crate::export::Export;
@@ -90,6 +91,8 @@ impl Default for DoorLimits {
 pub enum NfsInput {
     /// A client has connected.
     Opened(ConnId, SocketAddr),
+    /// A client of the portmapper has connected.
+    OpenedPortmap(ConnId, SocketAddr),
     /// Bytes have arrived. After [`NfsEffect::Pause`] what was under way already
     /// is still taken.
     Received(ConnId, Bytes),
@@ -104,6 +107,13 @@ pub enum NfsInput {
     Closed(ConnId),
     /// A datagram has arrived.
     Datagram(SocketAddr, Bytes),
+    /// A datagram has arrived at the portmapper.
+    PortmapDatagram(SocketAddr, Bytes),
+    /// From now on programs are here, for the portmapper, and this machine is
+    /// called so.
+    Services(Services),
+    /// A site has something to be told to clients about their locks.
+    Lock(LockNotice),
     /// From now on this is what may be mounted by whom: calls that come later
     /// are judged by it, whenever their handles were given out.
     Exports(Vec<Export>),
@@ -121,6 +131,8 @@ pub enum NfsEffect {
     Send(ConnId, Vec<Bytes>),
     /// Send one datagram of these pieces.
     SendDatagram(SocketAddr, Vec<Bytes>),
+    /// The same from the portmapper's address.
+    SendPortmapDatagram(SocketAddr, Vec<Bytes>),
     /// Close once everything is sent, and tell when it is over. Nothing more is
     /// expected of it.
     Close(ConnId),

@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What a handle names, if this client may use it here.
-    fn open(&self, handle: Handle<'_>) -> Result<Opened<'a>, Status> {
+    pub(crate) fn open(&self, handle: Handle<'_>) -> Result<Opened<'a>, Status> {
         let forged = |_| Status::BadHandle;
         let handle = self.keys.open(handle.as_bytes()).map_err(forged)?;
         if handle.volume != self.volume {
@@ -400,7 +400,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-type Opened<'a> = (FileHandle, &'a Export);
+pub(crate) type Opened<'a> = (FileHandle, &'a Export);
 type Read<'a> = (Opened<'a>, SiteOperation, Expected);
 
 /// A name that may stand in a directory, in memory of its own: who keeps it

@@ -92,7 +92,9 @@ impl Crowd {
             }
             NfsEffect::Router(call) => self.asked.push(call),
             NfsEffect::Withdraw(_) => {}
-            NfsEffect::Fill(..) | NfsEffect::SendDatagram(..) => panic!("not asked for"),
+            NfsEffect::Fill(..)
+            | NfsEffect::SendDatagram(..)
+            | NfsEffect::SendPortmapDatagram(..) => panic!("not asked for"),
         }
     }
 

@@ -146,7 +146,8 @@ impl Directory {
             | SiteOperation::Write { .. }
             | SiteOperation::Commit { .. }
             | SiteOperation::Open { .. }
-            | SiteOperation::PushAttributes { .. } => Err(SiteError::Invalid),
+            | SiteOperation::PushAttributes { .. }
+            | SiteOperation::Locks { .. } => Err(SiteError::Invalid),
         }
     }
 

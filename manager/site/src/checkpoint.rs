@@ -13,10 +13,11 @@
 //! there before the trailer was); everything else is set to the same value
 //! again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use crossdock_directory::Scan;
+use crossdock_locks::LockChange;
 use crossdock_log::Position;
 use crossdock_names::{NodeId, ObjectClass, ObjectId};
 use crossdock_peer::{DuplicateKey, NodeRequest, Order, Stability};
@@ -43,6 +44,9 @@ pub(crate) struct CheckpointRun {
     reply: Option<DuplicateKey>,
     /// Number of the intention that is written next.
     intention: u64,
+    /// The file whose locks were taken last, and those of them that are left.
+    lock_file: Option<u64>,
+    lock_changes: VecDeque<LockChange>,
     failed: bool,
     begun: Time,
 }
@@ -53,6 +57,7 @@ enum Stage {
     SmallFiles,
     Replies,
     Intentions,
+    Locks,
     /// All is written; the log has to be durable up to there.
     Draining(Position),
     Trailer,
@@ -111,6 +116,8 @@ impl Site {
             small: self.state.small.begin_checkpoint(),
             reply: None,
             intention: 0,
+            lock_file: None,
+            lock_changes: VecDeque::new(),
             failed: false,
             begun: now,
         };
@@ -208,8 +215,19 @@ impl Site {
                 }
                 Stage::Intentions => {
                     let next = self.state.intentions.iter_from(run.intention).next();
-                    run.intention = next?.id + 1;
-                    return next.cloned().map(Change::Declare);
+                    if let Some(intention) = next {
+                        run.intention = intention.id + 1;
+                        return Some(Change::Declare(intention.clone()));
+                    }
+                    run.stage = Stage::Locks;
+                }
+                Stage::Locks => {
+                    if let Some(change) = run.lock_changes.pop_front() {
+                        return Some(Change::Lock(change));
+                    }
+                    let (file, changes) = self.state.locks.scan(run.lock_file)?;
+                    run.lock_file = Some(file);
+                    run.lock_changes = changes.into();
                 }
                 Stage::Draining(_) | Stage::Trailer => return None,
             }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crossdock_directory::{Cell, Mutation};
+use crossdock_locks::LockChange;
 use crossdock_log::Position;
 use crossdock_peer::{DuplicateKey, SiteError, SiteReply};
 use crossdock_smallfile::{Change as SmallChange, Sequence, Standing};
@@ -21,6 +22,7 @@ pub(crate) struct Draft {
     pub(crate) declare: Option<Intention>,
     pub(crate) done: Option<u64>,
     pub(crate) small: Option<SmallChange>,
+    pub(crate) locks: Vec<LockChange>,
     pub(crate) duplicate: Option<(DuplicateKey, Shape)>,
 }
 
@@ -130,12 +132,14 @@ impl Site {
             declare,
             done,
             small,
+            locks,
             duplicate,
         } = draft;
         let mut changes: Vec<Change> = Vec::with_capacity(mutations.len() + 2);
         changes.extend(mutations.into_iter().map(Change::Directory));
         changes.extend(declare.map(Change::Declare));
         changes.extend(done.map(Change::Done));
+        changes.extend(locks.into_iter().map(Change::Lock));
         if let Some(small) = &small {
             changes.push(Change::Small(small.record.clone().into()));
         }

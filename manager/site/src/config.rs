@@ -22,6 +22,9 @@ pub struct SiteConfig {
     pub new_volume: bool,
     /// Permission bits of the root directory, if it has to be made.
     pub root_mode: u32,
+    /// How long only reclaims of locks are taken after a restart, unless all
+    /// clients are told earlier.
+    pub grace: Duration,
     /// Bounds.
     pub limits: SiteLimits,
     /// Bounds of the small files.
@@ -39,6 +42,7 @@ impl SiteConfig {
             writer: WriterId(epoch.0),
             new_volume: false,
             root_mode: 0o755,
+            grace: Duration::from_secs(45),
             limits: SiteLimits::default(),
             small_files: SmallFilesConfig::new(site),
         }

@@ -1,8 +1,9 @@
-//! A site: one log that carries three roles, so that an operation is one
+//! A site: one log that carries four roles, so that an operation is one
 //! atomic record whatever it touches.
 //!
 //! - **directory** (`manager/directory`): names and attributes;
 //! - **small files** (`manager/smallfile`): bytes below the threshold;
+//! - **locks** (`manager/locks`): byte ranges, share reservations, who waits;
 //! - **coordinator**: intentions to remove, truncate and make the columns of
 //!   larger files, re-driven until every node has answered (Slice 3.3.2).
 //!
@@ -15,6 +16,7 @@
 //! |---|---|
 //! | `site.rs` | the machine: inputs, effects, order of work |
 //! | `names.rs`, `content.rs`, `small.rs` | operations on names, on bulk content, on small files |
+//! | `locks.rs` | operations on locks, grants to those who waited |
 //! | `small_space.rs` | moves inlined bytes, lets freed space be reused |
 //! | `commit.rs` | one operation becomes one record; replies wait for it |
 //! | `record.rs`, `replies.rs` | layout of records and of remembered replies |
@@ -32,6 +34,7 @@ mod content;
 mod duplicates;
 mod figures;
 mod intentions;
+mod locks;
 mod log;
 mod names;
 mod open;

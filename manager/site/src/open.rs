@@ -423,7 +423,7 @@ impl Site {
         report.files = self.state.directory.memory_use().cells;
         self.phase = Phase::Settling(Box::new(report.clone()));
         if self.log_mut().is_idle() {
-            self.serve_from_now(report);
+            self.serve_from_now(now, report);
             let durable = self.log_mut().durable();
             for id in self.state.intentions.begin(durable) {
                 self.drive(now, wall, id);

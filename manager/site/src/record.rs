@@ -16,9 +16,11 @@
 //! | 5 | chunk of the small files (checkpoints only) |
 //! | 6 | key, wall, intention + 1 or 0, reply: a remembered reply (checkpoints only) |
 //! | 7 | no intention below this number is declared (checkpoints only) |
+//! | 20 | change of the locks ([`LockChange`]) |
 
 use bytes::Bytes;
 use crossdock_directory::Mutation;
+use crossdock_locks::LockChange;
 use crossdock_log::{get_varint, put_varint};
 use crossdock_peer::DuplicateKey;
 use crossdock_types::WallTime;
@@ -47,6 +49,7 @@ pub(crate) enum Change {
     SmallChunk(Bytes),
     Remembered(DuplicateKey, Remembered),
     NextIntention(u64),
+    Lock(LockChange),
 }
 
 impl Record {
@@ -133,6 +136,10 @@ impl Change {
                 bytes.push(7);
                 put_varint(bytes, *id);
             }
+            Self::Lock(change) => {
+                bytes.push(20);
+                change.encode(bytes);
+            }
         }
     }
 
@@ -152,6 +159,7 @@ impl Change {
                 },
             ),
             7 => Self::NextIntention(get_varint(bytes)?),
+            20 => Self::Lock(LockChange::decode(bytes)?),
             _ => return None,
         })
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crossdock_names::{FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
 use crossdock_peer::{
-    Call, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteAnswer, SiteError, SiteOperation,
-    SiteReply, SiteRequest, SpaceUsage, WriteContext,
+    Call, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, SiteRequest, SpaceUsage, WriteContext,
 };
 use crossdock_smallfile::Sequence;
 use crossdock_types::{Time, WallTime};
@@ -39,6 +39,10 @@ pub enum SiteInput {
 
 /// What a site wants done.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are replies, and a box would cost each an allocation"
+)]
 pub enum SiteEffect {
     /// Send this to that node.
     Node(NodeId, Call<NodeRequest>),
@@ -46,6 +50,8 @@ pub enum SiteEffect {
     Reply(SiteReply),
     /// Opening has ended; once. Requests that came before are answered now.
     Opened(Result<OpenReport, OpenError>),
+    /// Have a door tell clients something about their locks.
+    Lock(LockNotice),
 }
 
 /// One logical site. See the crate's page.
@@ -79,6 +85,8 @@ pub struct Site {
     pub(crate) redo: VecDeque<Call<SiteRequest>>,
     /// Intentions to make columns for which there was no space.
     pub(crate) failed_makes: BTreeSet<u64>,
+    /// What doors are told once the log is durable up to there.
+    pub(crate) lock_notices: VecDeque<(crossdock_log::Position, LockNotice)>,
     pub(crate) checkpoint: Option<CheckpointRun>,
     pub(crate) first_segment: u32,
     /// Length of the last valid checkpoint of this start.
@@ -147,6 +155,7 @@ impl Site {
             parked: BTreeMap::new(),
             redo: VecDeque::new(),
             failed_makes: BTreeSet::new(),
+            lock_notices: VecDeque::new(),
             checkpoint: None,
             first_segment: 0,
             checkpoint_bytes: 0,
@@ -203,7 +212,9 @@ impl Site {
         let due = waits
             .filter(|_| self.is_serving())
             .map(|since| since + patience);
-        due.chain(self.calls.next_wake()).min()
+        let grace = self.state.locks.grace_end();
+        let grace = grace.filter(|_| self.is_serving());
+        due.chain(self.calls.next_wake()).chain(grace).min()
     }
 
     /// Whether requests are being answered.
@@ -361,6 +372,7 @@ impl Site {
                 self.open_content(now, wall, &call, file, purpose);
             }
             SiteOperation::PushAttributes { .. } => self.push_attributes(now, wall, &call),
+            SiteOperation::Locks { .. } => self.locks(now, wall, &call),
             _ => self.names(now, wall, call),
         }
     }
@@ -458,16 +470,17 @@ impl Site {
             && self.log.as_ref().is_some_and(SiteLog::is_idle)
         {
             let report = report.as_ref().clone();
-            self.serve_from_now(report);
+            self.serve_from_now(now, report);
         }
         for id in self.state.intentions.begin(durable) {
             self.drive(now, wall, id);
         }
     }
 
-    pub(crate) fn serve_from_now(&mut self, report: OpenReport) {
+    pub(crate) fn serve_from_now(&mut self, now: Time, report: OpenReport) {
         self.phase = Phase::Serving;
         self.effects.push_back(SiteEffect::Opened(Ok(report)));
+        self.tell_restart(now);
     }
 
     /// Everything that can go on without an input.
@@ -475,6 +488,7 @@ impl Site {
         if self.is_serving() {
             self.admit(now, wall);
             self.keep_house(now, wall);
+            self.tell_notices(now);
         }
         let members = std::mem::take(&mut self.members);
         let append = self.log.as_mut().and_then(|log| log.next_append(&members));

@@ -1,6 +1,7 @@
 //! Everything that follows from the log.
 
-use crossdock_directory::Directory;
+use crossdock_directory::{Directory, Mutation};
+use crossdock_locks::{Limits, Locks};
 use crossdock_log::Position;
 use crossdock_peer::CallId;
 use crossdock_smallfile::{RecordError, SmallFiles};
@@ -11,13 +12,14 @@ use crate::intentions::Intentions;
 use crate::record::{Change, Record};
 use crate::replies::encode_reply;
 
-/// The state of the three roles.
+/// The state of the roles.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) directory: Directory,
     pub(crate) small: SmallFiles,
     pub(crate) duplicates: Duplicates,
     pub(crate) intentions: Intentions,
+    pub(crate) locks: Locks,
 }
 
 impl State {
@@ -27,6 +29,7 @@ impl State {
             small: SmallFiles::new(config.small_files),
             duplicates: Duplicates::new(config.limits.duplicates_max, config.limits.duplicate_age),
             intentions: Intentions::default(),
+            locks: Locks::new(Limits::default()),
         }
     }
 
@@ -35,7 +38,13 @@ impl State {
     pub(crate) fn apply(&mut self, record: &Record, position: Position) {
         for change in &record.changes {
             match change {
-                Change::Directory(mutation) => self.directory.apply(mutation),
+                Change::Directory(mutation) => {
+                    if let Mutation::RemoveCell { serial, .. } = mutation {
+                        self.locks.remove_file(*serial);
+                    }
+                    self.directory.apply(mutation);
+                }
+                Change::Lock(change) => self.locks.apply(change),
                 Change::Declare(intention) => {
                     self.intentions.declare(intention.clone(), position);
                 }

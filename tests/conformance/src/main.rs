@@ -4,7 +4,8 @@
 //! The program starts the real `crossdock` on data of its own, runs every
 //! [`Check`](runner::Check) in a fresh directory, and prints how many passed
 //! by subject. A subject is a file; the name of a check is a sentence about the
-//! server. The specifications are RFC 1813 (NFS, MOUNT) and RFC 5531 (RPC);
+//! server. The specifications are RFC 1813 (NFS, MOUNT), RFC 5531 (RPC), Open Group C702 (NLM,
+//! NSM) and RFC 1833 (portmapper);
 //! where these are silent, a check says what Linux's server and Ganesha do.
 //!
 //! At the end [`coverage`] compares which status every procedure has answered
@@ -30,10 +31,12 @@ mod fullness;
 mod golden;
 mod handles;
 mod limits;
+mod locks;
 mod mounts;
 mod names;
 mod overload;
 mod permissions;
+mod portmap;
 mod races;
 mod readdir;
 mod removal;
@@ -70,6 +73,8 @@ const SUBJECTS: &[Subject] = &[
     Subject::new("volume", volume::CHECKS),
     Subject::new("datagrams", datagrams::CHECKS),
     Subject::new("retransmission", retransmission::CHECKS),
+    Subject::new("locks", locks::CHECKS),
+    Subject::new("portmap", portmap::CHECKS),
     Subject::new("races", races::CHECKS),
     Subject::new("limits", limits::CHECKS),
     Subject::new("overload", overload::CHECKS),

@@ -17,7 +17,7 @@ pub struct Server {
     child: Child,
     address: SocketAddr,
     // Kept open: a few lines more may come, and must find a reader.
-    _lines: BufReader<ChildStdout>,
+    lines: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -59,7 +59,7 @@ impl Server {
                 return Ok(Self {
                     address: address.parse().context("the server's address")?,
                     child,
-                    _lines: lines,
+                    lines,
                 });
             }
             line.clear();
@@ -77,6 +77,22 @@ impl Server {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Where its further door `name` is, as its next lines say.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn door(&mut self, name: &str) -> Result<SocketAddr> {
+        let mut line = String::new();
+        while self.lines.read_line(&mut line)? > 0 {
+            let address = line.trim_end().strip_prefix(name);
+            if let Some(address) = address.and_then(|rest| rest.strip_prefix(' ')) {
+                return address.parse().context("a door's address");
+            }
+            line.clear();
+        }
+        bail!("no door {name}");
     }
 
     /// Kills the server with SIGKILL, at once.

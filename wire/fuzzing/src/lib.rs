@@ -10,9 +10,11 @@
 pub mod samples;
 
 mod dice;
+mod locking;
 mod targets;
 
 pub use dice::Dice;
+pub use locking::{nlm_call, nlm_reply, nsm, portmap};
 pub use targets::{
     TARGETS, Target, mount_call, mount_reply, nfs3_call, nfs3_reply, record_reader, rpc_call,
     rpc_reply, xdr,

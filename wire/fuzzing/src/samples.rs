@@ -1,4 +1,5 @@
-//! Valid values of every message, for seeds and for round trips.
+//! Valid values of every message, for seeds and for round trips; those of
+//! locking are in `locking.rs`.
 
 use bytes::Bytes;
 use crossdock_limits::{AUTH_SYS_GROUPS_MAX, NAME_DECODE_BYTES_MAX, PATH_DECODE_BYTES_MAX};
@@ -17,6 +18,11 @@ use crossdock_rpc::{
 use crossdock_types::Payload;
 
 use crate::Dice;
+
+pub use crate::locking::{
+    bind_arguments, bind_results, lock_arguments, lock_results, map_arguments, map_results,
+    status_arguments, status_results,
+};
 
 const AUTH_BODY_BYTES_MAX: usize = 400;
 const DATA_BYTES_MAX: usize = 9000;

@@ -7,7 +7,7 @@ use crossdock_nfs3::{Call, Procedure, Reply, mount};
 use crossdock_rpc::{CallHeader, RecordError, RecordReader, RecordWriter, ReplyHeader};
 use crossdock_xdr::{Decode, Decoder, Encode, Encoder};
 
-use crate::{Dice, samples};
+use crate::{Dice, locking, samples};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,26 @@ pub const TARGETS: &[Target] = &[
         name: "mount_reply",
         run: mount_reply,
         seeds: || by_procedure(mount::Procedure::ALL, |p| p.number(), samples::mount_reply),
+    },
+    Target {
+        name: "nlm_call",
+        run: locking::nlm_call,
+        seeds: locking::nlm_call_seeds,
+    },
+    Target {
+        name: "nlm_reply",
+        run: locking::nlm_reply,
+        seeds: locking::nlm_reply_seeds,
+    },
+    Target {
+        name: "nsm",
+        run: locking::nsm,
+        seeds: locking::nsm_seeds,
+    },
+    Target {
+        name: "portmap",
+        run: locking::portmap,
+        seeds: locking::portmap_seeds,
     },
 ];
 
@@ -270,7 +290,10 @@ fn records(mut stream: &[u8], length_bytes_max: usize) -> (Vec<Bytes>, Option<Re
 }
 
 /// Whatever was decoded is encoded to bytes that mean the same.
-fn check_round_trip<T: Encode + Debug>(value: &T, is_same: impl Fn(&mut Decoder<'_>) -> bool) {
+pub(crate) fn check_round_trip<T: Encode + Debug>(
+    value: &T,
+    is_same: impl Fn(&mut Decoder<'_>) -> bool,
+) {
     let bytes = encoded(value);
     assert!(bytes.len().is_multiple_of(4));
     let mut decoder = Decoder::new(&bytes);
@@ -278,18 +301,18 @@ fn check_round_trip<T: Encode + Debug>(value: &T, is_same: impl Fn(&mut Decoder<
     assert_eq!(decoder.finish(), Ok(()));
 }
 
-fn choose<'a, T: Copy>(values: &[T], input: &'a [u8]) -> Option<(T, &'a [u8])> {
+pub(crate) fn choose<'a, T: Copy>(values: &[T], input: &'a [u8]) -> Option<(T, &'a [u8])> {
     let (first, rest) = input.split_first()?;
     Some((values[usize::from(*first) % values.len()], rest))
 }
 
-fn encoded<T: Encode>(value: &T) -> Vec<u8> {
+pub(crate) fn encoded<T: Encode>(value: &T) -> Vec<u8> {
     let mut encoder = Encoder::new();
     encoder.put(value);
     encoder.into_bytes().to_vec()
 }
 
-fn seeds(count: u64, mut seed: impl FnMut(&mut Dice) -> Vec<u8>) -> Vec<Vec<u8>> {
+pub(crate) fn seeds(count: u64, mut seed: impl FnMut(&mut Dice) -> Vec<u8>) -> Vec<Vec<u8>> {
     (0..count).map(|at| seed(&mut Dice::new(at))).collect()
 }
 

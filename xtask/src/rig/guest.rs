@@ -7,16 +7,17 @@
 //! script's output and errors; the last line of output is the exit code.
 
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::network::{GUEST, HOST, Network, PREFIX_BITS, TAP};
+use super::network::{LINK, Link, Network, PREFIX_BITS};
 use crate::paths::Paths;
-use crate::process::{Running, run};
+use crate::process::{Lines, Running, run};
 
 /// Memory of the guest. Its host file lies in /dev/shm and is sparse.
 const MEMORY: &str = "mem=1024M";
@@ -26,6 +27,8 @@ const APPLETS: [&str; 9] = [
 ];
 /// How the guest's init script reports the script's exit code.
 const EXIT_MARK: &str = "@@exit ";
+/// How a script that takes orders answers one.
+const ANSWER_MARK: &str = "@@ ";
 
 /// One script to run in a guest.
 pub(crate) struct Job<'job> {
@@ -86,7 +89,8 @@ pub(crate) fn run_job(
     job: &Job<'_>,
     mut on_line: impl FnMut(&str) -> Result<()>,
 ) -> Result<i32> {
-    let (mut guest, lines) = Running::start_with_lines(boot(paths, network, job)?, job.log)?;
+    let command = boot(paths, network, job, &LINK, None)?;
+    let (mut guest, lines) = Running::start_with_lines(command, job.log)?;
     // The serial line hangs up when its input ends, so it is held open.
     let _input = guest.take_stdin();
     let mut booted = false;
@@ -110,8 +114,70 @@ pub(crate) fn run_job(
     );
 }
 
+/// A guest that does what it is told, line by line. Dropping it is a power
+/// failure.
+pub(crate) struct Guest {
+    lines: Lines,
+    input: ChildStdin,
+    _running: Running,
+}
+
+impl Guest {
+    /// Boots a guest at `link`, whose /run/exchange is the host's `exchange`,
+    /// and waits until its script says that it takes orders.
+    ///
+    /// # Errors
+    /// It does not come so far before the deadline.
+    pub(crate) fn start(
+        paths: &Paths,
+        network: &Network,
+        job: &Job<'_>,
+        link: &Link,
+        exchange: &Path,
+    ) -> Result<Self> {
+        let command = boot(paths, network, job, link, Some(exchange))?;
+        let (mut running, lines) = Running::start_with_lines(command, job.log)?;
+        let input = running.take_stdin().context("no input pipe")?;
+        let mut guest = Self {
+            lines,
+            input,
+            _running: running,
+        };
+        let said = guest.answer(job.deadline)?;
+        ensure!(said == "ready", "the guest said {said}");
+        Ok(guest)
+    }
+
+    /// Gives it an order and waits for the answer.
+    ///
+    /// # Errors
+    /// There is none before the deadline.
+    pub(crate) fn ask(&mut self, order: &str, deadline: Instant) -> Result<String> {
+        writeln!(self.input, "{order}")?;
+        self.answer(deadline).with_context(|| order.to_owned())
+    }
+
+    fn answer(&mut self, deadline: Instant) -> Result<String> {
+        while let Some(line) = self.lines.next(deadline)? {
+            if let Some(answer) = line.strip_prefix(ANSWER_MARK) {
+                return Ok(answer.to_owned());
+            }
+            if let Some(code) = line.strip_prefix(EXIT_MARK) {
+                bail!("the guest's script has ended with {code}");
+            }
+        }
+        bail!("the guest halted");
+    }
+}
+
 /// The command line of the guest's kernel; the script to run is written beside the log.
-fn boot(paths: &Paths, network: &Network, job: &Job<'_>) -> Result<Command> {
+fn boot(
+    paths: &Paths,
+    network: &Network,
+    job: &Job<'_>,
+    link: &Link,
+    exchange: Option<&Path>,
+) -> Result<Command> {
     let folder = paths.guest();
     let root = folder.join("root");
     let init = root.join("init");
@@ -131,12 +197,15 @@ fn boot(paths: &Paths, network: &Network, job: &Job<'_>) -> Result<Command> {
     command.arg(format!("rootflags={}", Paths::plain(&root)?));
     command.args(["ro", "init=/init", "con=null", "con0=null,fd:3"]);
     command.args(["ssl0=fd:0,fd:1", "ssl1=null,fd:2"]);
-    command.arg(format!("vec0:transport=tap,ifname={TAP},gro=1"));
+    command.arg(format!("vec0:transport=tap,ifname={},gro=1", link.tap));
     command.arg(format!("crossdock.repo={}", Paths::plain(&paths.root)?));
     command.arg(format!("crossdock.target={}", Paths::plain(&paths.target)?));
     command.arg(format!("crossdock.job={}", Paths::plain(&script)?));
-    command.arg(format!("crossdock.address={GUEST}/{PREFIX_BITS}"));
-    command.arg(format!("crossdock.gateway={HOST}"));
+    command.arg(format!("crossdock.address={}/{PREFIX_BITS}", link.guest));
+    command.arg(format!("crossdock.gateway={}", link.host));
+    if let Some(exchange) = exchange {
+        command.arg(format!("crossdock.exchange={}", Paths::plain(exchange)?));
+    }
     command.env("TMPDIR", "/dev/shm");
     command.stdin(Stdio::piped());
     Ok(command)

@@ -21,6 +21,28 @@ pub(crate) const TAP: &str = "tap0";
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The guest's address on the tap.
 pub(crate) const GUEST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// A tap device: a wire between the host's side and one guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) tap: &'static str,
+    pub(crate) host: Ipv4Addr,
+    pub(crate) guest: Ipv4Addr,
+}
+
+/// That of the first guest.
+pub(crate) const LINK: Link = Link {
+    tap: TAP,
+    host: HOST,
+    guest: GUEST,
+};
+
+/// That of a second one.
+pub(crate) const SECOND_LINK: Link = Link {
+    tap: "tap1",
+    host: Ipv4Addr::new(198, 18, 0, 5),
+    guest: Ipv4Addr::new(198, 18, 0, 6),
+};
+
 /// Prefix length of the tap's network: just the two of them.
 pub(crate) const PREFIX_BITS: u8 = 30;
 
@@ -47,16 +69,22 @@ impl Network {
             .read_exact(&mut held)
             .context("cannot make a network namespace (root is needed)")?;
         let network = Self { holder };
-        let address = format!("{HOST}/{PREFIX_BITS}");
-        for line in [
-            "link set lo up".to_owned(),
-            format!("tuntap add {TAP} mode tap"),
-            format!("address add {address} dev {TAP}"),
-            format!("link set {TAP} up"),
-        ] {
-            run(network.program("ip").args(line.split(' ')))?;
-        }
+        run(network.program("ip").args(["link", "set", "lo", "up"]))?;
+        network.add(&LINK)?;
         Ok(network)
+    }
+
+    /// Adds a tap that waits for another guest.
+    pub(crate) fn add(&self, link: &Link) -> Result<()> {
+        let Link { tap, host, .. } = link;
+        for line in [
+            format!("tuntap add {tap} mode tap"),
+            format!("address add {host}/{PREFIX_BITS} dev {tap}"),
+            format!("link set {tap} up"),
+        ] {
+            run(self.program("ip").args(line.split(' ')))?;
+        }
+        Ok(())
     }
 
     /// A command line whose program will run inside.

@@ -15,6 +15,8 @@ use crate::process::{Running, run};
 
 /// How long a server may take until it says that it is ready.
 pub(crate) const READY_PATIENCE: Duration = Duration::from_secs(30);
+/// Where all guests are.
+const GUESTS: &str = "198.18.0.0/15";
 /// How long a graceful stop may take.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,6 +33,9 @@ pub(crate) enum Kind {
 pub(crate) struct Server<'network> {
     kind: Kind,
     network: &'network Network,
+    /// Whether it listens on all addresses of the network itself, with a
+    /// portmapper, rather than on loopback behind a forwarder.
+    is_open: bool,
     binary: PathBuf,
     folder: PathBuf,
     running: Option<Running>,
@@ -45,6 +50,30 @@ impl<'network> Server<'network> {
         paths: &Paths,
         network: &'network Network,
         folder: &Path,
+    ) -> Result<Self> {
+        Self::start_as(kind, paths, network, folder, false)
+    }
+
+    /// Starts Crossdock on fresh data in `folder`, on all addresses of the
+    /// network, with its portmapper and an export to all guests.
+    pub(crate) fn start_open(
+        paths: &Paths,
+        network: &'network Network,
+        folder: &Path,
+    ) -> Result<Self> {
+        let server = Self::start_as(Kind::Crossdock, paths, network, folder, true)?;
+        let mut export = network.program(&server.binary);
+        export.args(["export", "set", "/", "--allow", GUESTS]);
+        run(&mut export)?;
+        Ok(server)
+    }
+
+    fn start_as(
+        kind: Kind,
+        paths: &Paths,
+        network: &'network Network,
+        folder: &Path,
+        is_open: bool,
     ) -> Result<Self> {
         let data = folder.join("data");
         if data.exists() {
@@ -61,6 +90,7 @@ impl<'network> Server<'network> {
         let mut server = Self {
             kind,
             network,
+            is_open,
             binary: paths.release_binary(),
             folder: folder.to_owned(),
             running: None,
@@ -68,7 +98,7 @@ impl<'network> Server<'network> {
         };
         server.restart()?;
         // The peer listens on all addresses by itself.
-        if kind == Kind::Crossdock {
+        if kind == Kind::Crossdock && !is_open {
             let forward = network.forward(server.port(), &folder.join("forward.log"))?;
             server._helpers.push(forward);
         }
@@ -148,13 +178,17 @@ impl<'network> Server<'network> {
             .arg("up")
             .arg("--data")
             .arg(self.folder.join("data"));
+        let address = if self.is_open { "0.0.0.0" } else { "127.0.0.1" };
         command
             .arg("--nfs")
-            .arg(format!("127.0.0.1:{}", self.port()));
+            .arg(format!("{address}:{}", self.port()));
+        if self.is_open {
+            command.args(["--portmap", "0.0.0.0:111"]);
+        }
         command.stdin(Stdio::null());
         let (running, lines) = Running::start_with_lines(command, &self.folder.join("server.log"))?;
         let deadline = Instant::now() + READY_PATIENCE;
-        let door = format!("nfs 127.0.0.1:{}", self.port());
+        let door = format!("nfs {address}:{}", self.port());
         loop {
             match lines.next(deadline).context("the server is not ready")? {
                 Some(line) if line == door => break,

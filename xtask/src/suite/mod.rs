@@ -7,6 +7,7 @@ pub(crate) mod console;
 mod crash;
 mod kernel;
 mod libnfs;
+mod locks;
 mod metrics;
 pub(crate) mod pjdfstest;
 
@@ -38,7 +39,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 16] = [
+pub(crate) const SUITES: [Suite; 17] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
@@ -53,6 +54,7 @@ pub(crate) const SUITES: [Suite; 16] = [
         240,
         kernel::close_to_open,
     ),
+    suite("kernel-locks", When::Quick, 240, locks::run),
     suite("kernel-sqlite", When::Quick, 180, kernel::sqlite),
     suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),

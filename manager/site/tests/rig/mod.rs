@@ -11,9 +11,9 @@ use crossdock_names::{
     SITES, SLOTS, SetId, SiteId, SiteRecord, Version, VolumeId,
 };
 use crossdock_peer::{
-    Attributes, Call, CallId, Caller, CreateMode, DuplicateKey, NodeAnswer, NodeError, NodeReply,
-    NodeRequest, ObjectStat, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
-    Stability,
+    Attributes, Call, CallId, Caller, CreateMode, DuplicateKey, LockNotice, NodeAnswer, NodeError,
+    NodeReply, NodeRequest, ObjectStat, SiteAnswer, SiteError, SiteOperation, SiteReply,
+    SiteRequest, Stability,
 };
 use crossdock_site::{OpenError, OpenReport, Site, SiteConfig, SiteEffect, SiteInput, SiteLimits};
 use crossdock_smallfile::SmallFilesConfig;
@@ -220,6 +220,8 @@ pub(crate) struct Rig {
     pub(crate) to_nodes: VecDeque<(NodeId, Call<NodeRequest>)>,
     pub(crate) replies: BTreeMap<CallId, SiteReply>,
     pub(crate) opened: Option<Result<OpenReport, OpenError>>,
+    /// What doors were told about locks.
+    pub(crate) notices: Vec<LockNotice>,
     /// Whether the volume has been opened before.
     pub(crate) old: bool,
     /// Not 0: messages arrive in an order of this seed's.
@@ -272,6 +274,7 @@ impl Rig {
             to_nodes: VecDeque::new(),
             replies: BTreeMap::new(),
             opened: None,
+            notices: Vec::new(),
             old: false,
             shuffle: 0,
             next_call: 1,
@@ -309,6 +312,7 @@ impl Rig {
                     assert!(self.opened.is_none(), "opened twice");
                     self.opened = Some(opened);
                 }
+                SiteEffect::Lock(notice) => self.notices.push(notice),
             }
         }
     }

@@ -132,6 +132,7 @@ impl Rig {
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance: random.next_u64(),
+            grace: Duration::from_secs(45),
         })
         .map_err(|error| format!("the host does not start: {error}"))?;
         let nodes = disks.nodes.into_iter().map(|mut disks| {
@@ -480,6 +481,7 @@ impl Rig {
             }
             // Clients here have few calls in flight, and no datagrams.
             NfsEffect::SendDatagram(..)
+            | NfsEffect::SendPortmapDatagram(..)
             | NfsEffect::Pause(_)
             | NfsEffect::Resume(_)
             | NfsEffect::Router(_)
