@@ -84,3 +84,6 @@ pub const EXPORT_NETWORKS_MAX: usize = 64;
 
 /// Longest path of an export, in bytes.
 pub const EXPORT_PATH_BYTES_MAX: usize = 1024;
+
+/// Trees with a quota at one site: all of them are listed at once.
+pub const QUOTAS_MAX: usize = 4096;

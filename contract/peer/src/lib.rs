@@ -8,6 +8,7 @@ mod call;
 mod export;
 mod network;
 mod node;
+mod quota;
 mod site;
 mod squash;
 
@@ -17,6 +18,7 @@ pub use network::{Network, NetworkError};
 pub use node::{
     NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, ReadVersion,
 };
+pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{
     AttributeChanges, Attributes, BeforeAttributes, Caller, CreateMode, Device, DirectoryEntry,
     DuplicateKey, FileKind, FileLayout, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,

@@ -10,6 +10,7 @@ mod format;
 mod leftover;
 mod memory;
 mod offline;
+mod quotas;
 mod report;
 mod shell;
 mod up;

@@ -11,11 +11,14 @@ mod exports;
 mod host;
 mod message;
 mod nodes;
+mod quotas;
 mod replicas;
 mod sites;
+mod walks;
 mod watch;
 
 pub use exports::{ExportError, ExportTicket};
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use nodes::{Boot, NodeSettings, NodeState};
+pub use quotas::{PlacedQuota, QuotaError, QuotaTicket};
 pub use watch::{HostStatus, NodeFigures, ScrubProgress};

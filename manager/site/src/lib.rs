@@ -34,6 +34,7 @@ mod intentions;
 mod log;
 mod names;
 mod open;
+mod quotas;
 mod record;
 mod replay;
 mod replies;

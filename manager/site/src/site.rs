@@ -17,6 +17,7 @@ use crate::commit::{After, Waits};
 use crate::config::SiteConfig;
 use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
+use crate::quotas::QuotaWork;
 use crate::replies::decode_reply;
 use crate::small::SmallWork;
 use crate::state::State;
@@ -68,6 +69,7 @@ pub struct Site {
     pub(crate) volatile: BTreeSet<u64>,
     pub(crate) volatile_since: Option<Time>,
     pub(crate) small: SmallWork,
+    pub(crate) quota_work: Option<QuotaWork>,
     /// Requests that wait for opening or for room in the log.
     waiting: VecDeque<Call<SiteRequest>>,
     /// Requests that wait for an intention of their file.
@@ -140,6 +142,7 @@ impl Site {
             volatile: BTreeSet::new(),
             volatile_since: None,
             small: SmallWork::default(),
+            quota_work: None,
             waiting: VecDeque::new(),
             blocked: BTreeMap::new(),
             parked: BTreeMap::new(),
@@ -227,6 +230,7 @@ impl Site {
                 && self.waits.held() == 0
                 && !self.small.is_writing()
                 && self.checkpoint.is_none()
+                && self.quota_work.is_none()
     }
 
     /// The names and attributes, for reports and tests.
@@ -346,7 +350,7 @@ impl Site {
         match *operation {
             SiteOperation::Space { file } => {
                 let shape = self.shape(operation, None, false);
-                let outcome = self.state.directory.cell(file).map(|_| self.space);
+                let outcome = self.state.directory.space_at(file, self.space);
                 let outcome = outcome.map(SiteAnswer::Space);
                 self.reply_content(&call, &shape, outcome, After::default());
             }
@@ -358,6 +362,12 @@ impl Site {
                 self.open_content(now, wall, &call, file, purpose);
             }
             SiteOperation::PushAttributes { .. } => self.push_attributes(now, wall, &call),
+            SiteOperation::SetQuota { directory, change } => {
+                self.set_quota(now, wall, call, directory, change);
+            }
+            SiteOperation::RemoveQuota { directory } => {
+                self.remove_quota(now, wall, &call, directory);
+            }
             _ => self.names(now, wall, call),
         }
     }
@@ -504,6 +514,7 @@ impl Site {
         if self.volatile.len() > limits.volatile_max || self.volatile_since.is_some_and(old) {
             self.log_volatile(now, wall);
         }
+        self.advance_quota(now, wall);
         self.flush_small(now, wall);
         self.mark_small_when_idle(now, wall);
         self.return_space_when_idle(now);
@@ -553,6 +564,7 @@ impl Site {
             .chain(blocked)
             .chain(self.waiting.drain(..))
             .chain(self.redo.drain(..))
+            .chain(self.quota_work.take().map(|work| work.call))
             .collect();
         for call in all {
             self.refuse(call.id, SiteError::Moved);

@@ -25,6 +25,7 @@ mod auth;
 mod creation;
 mod data;
 mod datagrams;
+mod exports;
 mod framing;
 mod fullness;
 mod golden;
@@ -34,6 +35,7 @@ mod mounts;
 mod names;
 mod overload;
 mod permissions;
+mod quotas;
 mod races;
 mod readdir;
 mod removal;
@@ -68,6 +70,8 @@ const SUBJECTS: &[Subject] = &[
     Subject::new("handles", handles::CHECKS),
     Subject::new("readdir", readdir::CHECKS),
     Subject::new("volume", volume::CHECKS),
+    Subject::new("exports", exports::CHECKS),
+    Subject::new("quotas", quotas::CHECKS),
     Subject::new("datagrams", datagrams::CHECKS),
     Subject::new("retransmission", retransmission::CHECKS),
     Subject::new("races", races::CHECKS),

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -16,8 +16,10 @@ use rustix::process::{Pid, Signal, kill_process};
 pub struct Server {
     child: Child,
     address: SocketAddr,
+    binary: PathBuf,
     // Kept open: a few lines more may come, and must find a reader.
-    _lines: BufReader<ChildStdout>,
+    lines: BufReader<ChildStdout>,
+    admin: Option<String>,
 }
 
 impl Server {
@@ -59,7 +61,9 @@ impl Server {
                 return Ok(Self {
                     address: address.parse().context("the server's address")?,
                     child,
-                    _lines: lines,
+                    binary: binary.to_owned(),
+                    lines,
+                    admin: None,
                 });
             }
             line.clear();
@@ -77,6 +81,33 @@ impl Server {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Carries out a command of the administrator, like `quota set /a --files 3`.
+    ///
+    /// # Errors
+    /// The server has no admin API, or the command fails.
+    pub fn administer(&mut self, words: &[&str]) -> Result<()> {
+        let admin = self.admin()?;
+        let output = Command::new(&self.binary)
+            .args(words)
+            .args(["--admin", &admin])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{words:?}: {said}");
+        Ok(())
+    }
+
+    /// The address of the admin API, which the server says after that of NFS.
+    fn admin(&mut self) -> Result<String> {
+        let mut line = String::new();
+        while self.admin.is_none() {
+            line.clear();
+            ensure!(self.lines.read_line(&mut line)? > 0, "no admin API");
+            let admin = line.trim_end().strip_prefix("admin ");
+            self.admin = admin.map(str::to_owned);
+        }
+        self.admin.clone().context("no admin API")
     }
 
     /// Kills the server with SIGKILL, at once.
