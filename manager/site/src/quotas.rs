@@ -19,6 +19,8 @@ use crate::site::Site;
 pub(crate) struct QuotaWork {
     pub(crate) call: Call<SiteRequest>,
     new: NewTree,
+    /// Its newest record.
+    logged: After,
 }
 
 impl Site {
@@ -41,9 +43,9 @@ impl Site {
                 self.answer_quota(&call, Err(SiteError::Busy), After::default());
             }
             Ok(QuotaPlan::New(new)) => {
-                self.commit_quota(now, wall, new.reserve());
+                let logged = self.commit_quota(now, wall, new.reserve());
                 self.state.directory.hold_tree(&new);
-                self.quota_work = Some(QuotaWork { call, new });
+                self.quota_work = Some(QuotaWork { call, new, logged });
             }
         }
     }
@@ -65,17 +67,17 @@ impl Site {
         }
     }
 
-    /// Logs the next piece of a new tree, if there is room: one in a turn, so
-    /// that others come in between.
+    /// Logs the next piece of a new tree once the one before is durable, so that
+    /// others find room in between.
     pub(crate) fn advance_quota(&mut self, now: Time, wall: WallTime) {
-        if !self.log_mut().has_room_for_flush() {
-            return; // What is under way makes room.
-        }
-        let Some(mut work) = self.quota_work.take() else {
-            return;
+        let has_room = self.log_mut().has_room_for_flush();
+        let durable = self.log_mut().durable();
+        let may_go_on = |work: &mut QuotaWork| has_room && work.logged.position <= durable;
+        let Some(mut work) = self.quota_work.take_if(may_go_on) else {
+            return; // What is under way brings it here again.
         };
         if let Some(cells) = work.new.next_cells(self.config.limits.quota_cells_max) {
-            self.commit_quota(now, wall, cells);
+            work.logged = self.commit_quota(now, wall, cells);
             self.quota_work = Some(work);
         } else if self.state.directory.holds_tree(&work.new) {
             let after = self.commit_quota(now, wall, work.new.put());

@@ -18,7 +18,7 @@ use crate::config::SiteConfig;
 use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
 use crate::quotas::QuotaWork;
-use crate::replies::decode_reply;
+use crate::refusals::Refusals;
 use crate::small::SmallWork;
 use crate::state::State;
 
@@ -70,6 +70,7 @@ pub struct Site {
     pub(crate) volatile_since: Option<Time>,
     pub(crate) small: SmallWork,
     pub(crate) quota_work: Option<QuotaWork>,
+    pub(crate) refusals: Refusals,
     /// Requests that wait for opening or for room in the log.
     waiting: VecDeque<Call<SiteRequest>>,
     /// Requests that wait for an intention of their file.
@@ -143,6 +144,7 @@ impl Site {
             volatile_since: None,
             small: SmallWork::default(),
             quota_work: None,
+            refusals: Refusals::new(config.limits.duplicate_age),
             waiting: VecDeque::new(),
             blocked: BTreeMap::new(),
             parked: BTreeMap::new(),
@@ -336,7 +338,7 @@ impl Site {
         if call.deadline < now || self.waits.held() >= self.config.limits.held_max {
             return self.refuse(call.id, SiteError::Busy);
         }
-        if self.answer_duplicate(&call) {
+        if self.answer_duplicate(wall, &call) {
             return;
         }
         if !self.log_mut().has_room() {
@@ -370,29 +372,6 @@ impl Site {
             }
             _ => self.names(now, wall, call),
         }
-    }
-
-    /// A request that was carried out before gets the same reply (CONSISTENCY 8).
-    fn answer_duplicate(&mut self, call: &Call<SiteRequest>) -> bool {
-        let Some(key) = &call.request.duplicate else {
-            return false;
-        };
-        let Some(remembered) = self.state.duplicates.get(key) else {
-            return false;
-        };
-        let intention = remembered.intention;
-        let Some(reply) = decode_reply(call.id, &remembered.reply) else {
-            return false;
-        };
-        let reply = match intention {
-            Some(id) => self.state.intentions.wait(id, reply),
-            None => Some(reply),
-        };
-        if let Some(reply) = reply {
-            let newest = self.log_mut().newest();
-            self.reply(reply, After::position(newest));
-        }
-        true
     }
 
     fn answered(&mut self, now: Time, wall: WallTime, answered: Answered<Purpose>) {
