@@ -191,7 +191,7 @@ fn counted(stage: &Stage<'_>) -> Result<()> {
     let server = stage.own_server("counted", &["--nodes", "1"])?;
     let mut client = Client::connect(server.address())?;
     let root = client.mount("/")?;
-    let home = client.found(&root, "home")?;
+    let home = client.lookup(&root, "home")?;
     let after = client.fsstat(&home)?;
     ensure!(
         (after.total_bytes, after.free_bytes, after.free_files)

@@ -9,6 +9,10 @@ use tracing::info;
 use super::{Shell, wall_time};
 use crate::report;
 
+/// What the log says of a quota that was set, and of one that was removed.
+const SET: &str = "quota set";
+const REMOVED: &str = "quota removed";
+
 impl Shell {
     pub(super) fn list_quotas(&self) -> Answer {
         let quotas: Vec<_> = self.host.quotas().iter().map(status).collect();
@@ -19,13 +23,13 @@ impl Shell {
     pub(super) fn set_quota(&mut self, setting: &QuotaSetting, reply: oneshot::Sender<Answer>) {
         let (path, change) = (&setting.path, setting.limits);
         let begun = self.host.set_quota(now(), wall_time(), path, change);
-        self.await_quota(begun, "quota set", reply);
+        self.await_quota(begun, SET, reply);
     }
 
     /// Begins to remove a quota; as above.
     pub(super) fn remove_quota(&mut self, id: u64, reply: oneshot::Sender<Answer>) {
         let begun = self.host.remove_quota(now(), wall_time(), id);
-        self.await_quota(begun, "quota removed", reply);
+        self.await_quota(begun, REMOVED, reply);
     }
 
     pub(super) fn take_quota_changed(
@@ -69,7 +73,9 @@ fn answer(result: Result<PlacedQuota, QuotaError>, done: &str) -> Answer {
     );
     let is_above = |used: u64, limit: Option<u64>| limit.is_some_and(|limit| used > limit);
     let mut notes = Vec::new();
-    if is_above(quota.used_bytes, quota.bytes) || is_above(quota.used_files, quota.files) {
+    let is_full =
+        is_above(quota.used_bytes, quota.bytes) || is_above(quota.used_files, quota.files);
+    if done == SET && is_full {
         notes.push(format!(
             "{} holds more than that already: nothing in it can grow until enough is removed",
             quota.path

@@ -81,7 +81,7 @@ fn refusals(quota: &dyn Fn(&[&str]) -> Result<Finished>) -> Result<()> {
     let cases: [(&[&str], i32, &[&str]); 10] = [
         (&["set", "/team"], 2, &["--bytes", "--files"]),
         (&["set", "/team", "--bytes", "much"], 2, &["500M"]),
-        (&["set", "/team", "--files", "-1"], 2, &["--files"]),
+        (&["set", "/team", "--files", "few"], 2, &["--files"]),
         (
             &["set", "/nowhere", "--files", "1"],
             1,
