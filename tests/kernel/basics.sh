@@ -81,6 +81,51 @@ chgrp 3000 private
 setpriv --reuid 1001 --regid 1001 --groups 3000 ls private >/dev/null ||
     fail "a supplementary group was not looked at"
 
+# quota_is BLOCKS: waits until statfs of the tree shows that many blocks.
+quota_is() {
+    for _ in $(seq 300); do
+        [ "$(stat -f -c '%b*%S' /mnt/nfs/quota)" = "$1" ] && return
+        sleep 0.1
+    done
+    fail "statfs never showed $1, but $(stat -f -c '%b*%S' /mnt/nfs/quota)"
+}
+
+# exceeds COMMAND…: it fails because of the quota.
+exceeds() {
+    "$@" 2>/tmp/said && fail "$*: beyond the quota"
+    grep -q "Disk quota exceeded" /tmp/said || fail "$*: $(cat /tmp/said)"
+}
+
+if [ "$QUOTAS" = yes ]; then
+    step "a quota: df shows it, nothing grows beyond it, removing makes room"
+    mkdir /mnt/nfs/quota
+    block=$(stat -f -c %S /mnt/nfs)
+    echo "@@quota set /quota --bytes 8M --files 10"
+    quota_is "$((8 * 1048576 / block))*$block"
+    EXPORT=/quota mount_nfs /mnt/quota
+    same "$(df -P --block-size=1 /mnt/quota | awk 'NR == 2 {print $2}')" 8388608 "size in df"
+    same "$(df -Pi /mnt/quota | awk 'NR == 2 {print $2}')" 10 "files in df"
+    exceeds dd if=/dev/zero of=/mnt/quota/large bs=1M count=9 conv=fsync
+    [ "$(stat -c %s /mnt/quota/large)" -le 8388608 ] || fail "larger than the quota"
+    rm /mnt/quota/large
+    dd if=/dev/zero of=/mnt/quota/large bs=1M count=7 conv=fsync status=none
+    same "$(df -P --block-size=1 /mnt/quota | awk 'NR == 2 {print $3}')" \
+        "$(du -s --block-size=1 /mnt/quota | cut -f 1)" "used in df and du"
+    exceeds truncate -s 9M /mnt/quota/large
+    (cd /mnt/quota && touch 3 4 5 6 7 8 9 10)
+    exceeds touch /mnt/quota/11
+    exceeds mkdir /mnt/quota/11
+    exceeds ln -s there /mnt/quota/11
+    exceeds mkfifo /mnt/quota/11
+    echo outside >/mnt/nfs/outside
+    mv /mnt/nfs/outside /mnt/quota/10 # Not by RENAME: it copies.
+    same "$(cat /mnt/quota/10)" outside "moved into the tree"
+    echo "@@quota remove /quota"
+    quota_is "$(stat -f -c '%b*%S' /mnt/nfs)"
+    touch /mnt/quota/11
+    umount /mnt/quota
+fi
+
 step "file system figures"
 df -P /mnt/nfs | tail -1
 df -Pi /mnt/nfs | tail -1

@@ -109,3 +109,5 @@ pub const LOCK_NAME_BYTES_MAX: usize = 255;
 
 /// Calls to clients (a grant, news of a restart) in progress at a door.
 pub const LOCK_CALLS_MAX: usize = 16_384;
+/// Trees with a quota at one site: all of them are listed at once.
+pub const QUOTAS_MAX: usize = 4096;

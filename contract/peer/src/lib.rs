@@ -9,6 +9,7 @@ mod export;
 mod lock;
 mod network;
 mod node;
+mod quota;
 mod site;
 mod squash;
 
@@ -22,6 +23,7 @@ pub use network::{Network, NetworkError};
 pub use node::{
     NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, ReadVersion,
 };
+pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{
     AttributeChanges, Attributes, BeforeAttributes, Caller, CreateMode, Device, DirectoryEntry,
     DuplicateKey, FileKind, FileLayout, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,

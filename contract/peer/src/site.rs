@@ -7,7 +7,7 @@ use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
 use crossdock_types::{Payload, WallTime};
 use thiserror::Error;
 
-use crate::{CallId, ListedLock, LockOperation, LockRefusal, Stability};
+use crate::{CallId, ListedLock, LockOperation, LockRefusal, Quota, QuotaChange, Stability};
 
 /// Who asks, after squashing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,17 +217,22 @@ pub struct DirectoryEntry {
     pub attributes: Option<Attributes>,
 }
 
-/// Space of the volume.
+/// Space of the volume, or of a tree with a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceUsage {
     /// Capacity in bytes.
     pub total_bytes: u64,
     /// Free bytes.
     pub free_bytes: u64,
+    /// Free bytes that there is room for: less than are free where a quota
+    /// allows more than the volume has left.
+    pub available_bytes: u64,
     /// Possible files.
     pub total_files: u64,
     /// Files that can still be made.
     pub free_files: u64,
+    /// Files that there is room for.
+    pub available_files: u64,
 }
 
 /// A request to a site.
@@ -375,10 +380,24 @@ pub enum SiteOperation {
         /// Whether attributes are wanted.
         with_attributes: bool,
     },
-    /// Space of the volume as the site knows it.
+    /// Space of the tree with a quota in which a file lies, else of the volume,
+    /// as the site knows it.
     Space {
         /// Any file of the volume.
         file: FileRef,
+    },
+    /// Gives the tree below a directory a quota, or its quota other limits. An
+    /// administrator's: no door asks it.
+    SetQuota {
+        /// The directory.
+        directory: FileRef,
+        /// What is to be different; of a new quota, from no limits.
+        change: QuotaChange,
+    },
+    /// Takes the quota of a tree away.
+    RemoveQuota {
+        /// The directory where it begins.
+        directory: FileRef,
     },
     /// Reads below the threshold; `offset + length` ≤ threshold.
     Read {
@@ -467,6 +486,8 @@ impl SiteOperation {
             | Self::MakeNode { directory, .. }
             | Self::Remove { directory, .. }
             | Self::RemoveDirectory { directory, .. }
+            | Self::SetQuota { directory, .. }
+            | Self::RemoveQuota { directory }
             | Self::Link { directory, .. }
             | Self::ReadDirectory { directory, .. } => directory,
             Self::Rename { from_directory, .. } => from_directory,
@@ -517,6 +538,8 @@ pub enum SiteAnswer {
     },
     /// To space.
     Space(SpaceUsage),
+    /// To setting and removing a quota: as it is now, or was.
+    Quota(Quota),
     /// To read.
     Read {
         /// The bytes, shorter than asked only at the end of the file.
@@ -580,6 +603,9 @@ pub enum SiteError {
     /// NFS3ERR_NOSPC.
     #[error("no space left")]
     NoSpace,
+    /// NFS3ERR_DQUOT.
+    #[error("quota exceeded")]
+    Quota,
     /// NFS3ERR_MLINK.
     #[error("too many links")]
     TooManyLinks,

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Flags, UsageError};
 use crate::exports::ExportCommand;
+use crate::quotas::QuotaCommand;
 use crate::top::{self, TopArgs};
 use crate::{client, config, format, offline, up};
 
@@ -21,7 +22,8 @@ use crate::{client, config, format, offline, up};
     about = "One pool of storage nodes, used as files by unmodified NFS clients",
     after_help = "Examples:\n  crossdock up --data /srv/pool --nodes 4\n  \
                   crossdock status --json\n  crossdock node stop 2\n  \
-                  crossdock export add /home --allow 10.0.0.0/8"
+                  crossdock export add /home --allow 10.0.0.0/8\n  \
+                  crossdock quota set /home/anna --bytes 20G"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -58,6 +60,9 @@ enum Command {
     /// Say which clients may mount which directories of a running system.
     #[command(subcommand)]
     Export(ExportCommand),
+    /// Limit what directories of a running system may hold.
+    #[command(subcommand)]
+    Quota(QuotaCommand),
 }
 
 #[derive(Subcommand)]
@@ -157,6 +162,7 @@ impl Command {
             Self::Fsck(args) => args.json,
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
             Self::Export(command) => command.prints_json(),
+            Self::Quota(command) => command.prints_json(),
         }
     }
 
@@ -173,6 +179,7 @@ impl Command {
                 client::node(&args.remote, args.number, "start")?
             }
             Self::Export(command) => command.carry_out()?,
+            Self::Quota(command) => command.carry_out()?,
         }
         Ok(Verdict::Good)
     }

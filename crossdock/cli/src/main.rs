@@ -11,6 +11,7 @@ mod leftover;
 mod log;
 mod memory;
 mod offline;
+mod quotas;
 mod report;
 mod shell;
 mod top;

@@ -3,6 +3,7 @@
 
 mod exports;
 mod figures;
+mod quotas;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
-use crossdock_host::{Boot, ExportTicket, Host, HostConfig, HostEffect, HostInput, NodeSettings};
+use crossdock_host::{
+    Boot, ExportTicket, Host, HostConfig, HostEffect, HostInput, NodeSettings, QuotaTicket,
+};
 use crossdock_net::{
     ConnectionId, DiskId, Driver, Event, ListenerId, Receiver, Sender, SocketId, now,
 };
@@ -92,6 +95,8 @@ pub(crate) struct Shell {
     surroundings: Surroundings,
     /// Who waits for an export to be added.
     export_replies: BTreeMap<ExportTicket, oneshot::Sender<Answer>>,
+    /// Who waits for a quota to be set or removed, and what it is called then.
+    quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
     /// The CPUs of all threads but this one, once it has one of its own.
     other_cpus: Vec<usize>,
     failure: Option<String>,
@@ -169,6 +174,7 @@ impl Shell {
             is_quiet: false,
             surroundings,
             export_replies: BTreeMap::new(),
+            quota_replies: BTreeMap::new(),
             other_cpus: Vec::new(),
             failure: None,
         };
@@ -418,6 +424,9 @@ impl Shell {
                 HostEffect::ExportAdded { ticket, result } => {
                     self.take_export_added(ticket, result);
                 }
+                HostEffect::QuotaChanged { ticket, result } => {
+                    self.take_quota_changed(ticket, result);
+                }
                 HostEffect::Warning(what) => warn!("{what}"),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,
@@ -511,6 +520,9 @@ impl Shell {
         let answer = match command {
             _ if self.stop_by.is_some() => Err(Refusal::Stopping),
             Command::ExportAdd(addition) => return self.add_export(addition, reply),
+            Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
+            Command::QuotaRemove(id) => return self.remove_quota(id, reply),
+            Command::QuotaList => self.list_quotas(),
             Command::ExportList => self.list_exports(),
             Command::ExportSet(id, change) => self.set_export(id, change),
             Command::ExportRemove(id) => self.remove_export(id),

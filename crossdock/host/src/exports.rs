@@ -4,32 +4,21 @@
 //! A path is walked once, when it is exported; from then on the export is that
 //! directory, wherever it is moved.
 
-use bytes::Bytes;
-use crossdock_limits::{EXPORT_NETWORKS_MAX, EXPORT_PATH_BYTES_MAX, EXPORTS_MAX, NAME_BYTES_MAX};
+use crossdock_limits::{EXPORT_NETWORKS_MAX, EXPORTS_MAX};
 use crossdock_members::{Change, Conflict, ExportRecord, OpenError, State};
 use crossdock_names::{ExportId, FileRef};
 use crossdock_nfs::{Export, NfsInput};
-use crossdock_peer::{
-    Call, CallId, Caller, ExportRules, FileKind, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest,
-};
-use crossdock_router::RouterInput;
+use crossdock_peer::{ExportRules, SiteError};
 use crossdock_types::{Time, WallTime};
 use thiserror::Error;
 
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
-use crate::sites::PATIENCE;
-
-/// Calls of walks have this bit, those of the door never.
-const WALK_BIT: u64 = 1 << 63;
-
-/// Paths that are walked at a time.
-const WALKS_MAX: usize = 16;
+use crate::walks::{Goal, WALKS_MAX, Walk, WalkError, names_of, volume_root};
 
 /// Which [`Host::add_export`] an effect answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ExportTicket(u64);
+pub struct ExportTicket(pub(crate) u64);
 
 /// Why an export was not added, changed or removed; nothing was.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -84,13 +73,6 @@ pub enum ExportError {
     Registry(String),
 }
 
-/// A path on its way to its directory.
-pub(crate) struct Walk {
-    path: String,
-    rules: ExportRules,
-    rest: Vec<Bytes>, // Names still to look up, the next one last.
-}
-
 impl Host {
     /// The exports there are.
     #[must_use]
@@ -110,25 +92,16 @@ impl Host {
         path: &str,
         rules: ExportRules,
     ) -> Result<ExportTicket, ExportError> {
-        let names = names_of(path)?;
-        let path = format!("/{}", names.join("/"));
+        let names = names_of(path).map_err(|(path, why)| ExportError::Path { path, why })?;
         check_rules(&rules)?;
-        self.check_addition(&path)?;
+        let walk = Walk::new(&names, Goal::Export(rules));
+        self.check_addition(&walk.path)?;
         if self.walks.len() >= WALKS_MAX {
             return Err(ExportError::Busy);
         }
-        self.walks_total += 1;
-        let ticket = ExportTicket(self.walks_total);
-        let names = names.iter().rev();
-        let rest = names.map(|name| Bytes::copy_from_slice(name.as_bytes()));
-        let walk = Walk {
-            path,
-            rules,
-            rest: rest.collect(),
-        };
-        self.step_walk(now, ticket, walk, volume_root());
+        let number = self.begin_walk(now, walk, volume_root());
         self.pump(now, wall);
-        Ok(ticket)
+        Ok(ExportTicket(number))
     }
 
     /// Gives export `id` other rules, from the next call of a client on.
@@ -167,57 +140,13 @@ impl Host {
         Ok(removed)
     }
 
-    /// Whether the answer to `id` is for a walk.
-    pub(crate) const fn is_of_walk(id: CallId) -> bool {
-        id.0 & WALK_BIT != 0
-    }
-
-    /// Goes on with a walk after an answer.
-    pub(crate) fn take_walk(&mut self, now: Time, reply: SiteReply) {
-        let ticket = ExportTicket(reply.id.0 & !WALK_BIT);
-        let Some(walk) = self.walks.remove(&ticket) else {
-            return;
-        };
-        let path = || walk.path.clone();
-        let error = match reply.outcome {
-            Ok(SiteAnswer::Found { attributes, .. }) => {
-                if attributes.kind == FileKind::Directory {
-                    return self.step_walk(now, ticket, walk, attributes.file);
-                }
-                ExportError::NotDirectory { path: path() }
-            }
-            Ok(_) => ExportError::Volume(SiteError::Io), // No answer to a look-up.
-            Err(SiteError::NotFound | SiteError::Stale) => ExportError::NotFound { path: path() },
-            Err(SiteError::NotDirectory) => ExportError::NotDirectory { path: path() },
-            Err(error) => ExportError::Volume(error),
-        };
-        self.end_walk(ticket, Err(error));
-    }
-
-    fn step_walk(&mut self, now: Time, ticket: ExportTicket, mut walk: Walk, here: FileRef) {
-        let Some(name) = walk.rest.pop() else {
-            let result = self.finish_walk(walk, here);
-            return self.end_walk(ticket, result);
-        };
-        self.walks.insert(ticket, walk);
-        let call = Call {
-            id: CallId(ticket.0 | WALK_BIT),
-            deadline: now + PATIENCE,
-            request: SiteRequest {
-                caller: Caller::root(),
-                duplicate: None,
-                operation: SiteOperation::Lookup {
-                    directory: here,
-                    name,
-                },
-            },
-        };
-        let input = RouterInput::Request(call);
-        self.queue.push_back(Message::Router(input));
-    }
-
-    fn finish_walk(&mut self, walk: Walk, root: FileRef) -> Result<ExportRecord, ExportError> {
-        let Walk { path, rules, .. } = walk;
+    /// The directory of an export is found.
+    pub(crate) fn finish_export(
+        &mut self,
+        path: String,
+        rules: ExportRules,
+        root: FileRef,
+    ) -> Result<ExportRecord, ExportError> {
         self.check_addition(&path)?;
         self.change_exports(Change::AddExport {
             path: path.clone(),
@@ -228,7 +157,19 @@ impl Host {
         added.cloned().ok_or(ExportError::NotFound { path })
     }
 
-    fn end_walk(&mut self, ticket: ExportTicket, result: Result<ExportRecord, ExportError>) {
+    /// Tells what came of an addition; the path with what was wrong with it.
+    pub(crate) fn end_export(
+        &mut self,
+        ticket: ExportTicket,
+        result: Result<Result<ExportRecord, ExportError>, (String, WalkError)>,
+    ) {
+        let result = result.unwrap_or_else(|(path, error)| {
+            Err(match error {
+                WalkError::NotFound => ExportError::NotFound { path },
+                WalkError::NotDirectory => ExportError::NotDirectory { path },
+                WalkError::Volume(error) => ExportError::Volume(error),
+            })
+        });
         self.effects
             .push_back(HostEffect::ExportAdded { ticket, result });
     }
@@ -268,68 +209,9 @@ pub(crate) fn exports(state: &State) -> Vec<Export> {
     exports.collect()
 }
 
-fn volume_root() -> FileRef {
-    crossdock_members::DirectoryRecord::default().into()
-}
-
 fn check_rules(rules: &ExportRules) -> Result<(), ExportError> {
     match rules.networks.len() {
         1..=EXPORT_NETWORKS_MAX => Ok(()),
         count => Err(ExportError::Networks(count)),
-    }
-}
-
-/// The names of a path from the volume's root on.
-fn names_of(path: &str) -> Result<Vec<&str>, ExportError> {
-    let refused = |why| ExportError::Path {
-        path: path.chars().take(EXPORT_PATH_BYTES_MAX).collect(),
-        why,
-    };
-    let Some(below) = path.strip_prefix('/') else {
-        return Err(refused(
-            "it has to begin with /, which is the volume's root; files of this machine are not exported",
-        ));
-    };
-    if path.len() > EXPORT_PATH_BYTES_MAX {
-        return Err(refused("it is longer than 1024 bytes"));
-    }
-    let names = below.split('/').filter(|name| !matches!(*name, "" | "."));
-    let names: Vec<&str> = names.collect();
-    if names.contains(&"..") {
-        return Err(refused("it contains `..`"));
-    }
-    if names.iter().any(|name| name.contains('\0')) {
-        return Err(refused("it contains a NUL"));
-    }
-    if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
-        return Err(refused("one of its names is longer than 255 bytes"));
-    }
-    Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: a path is brought into one form, and what can be none is refused
-    /// with the reason.
-    #[test]
-    fn paths_are_checked() {
-        assert_eq!(names_of("/"), Ok(vec![]));
-        assert_eq!(names_of("//a/./b/"), Ok(vec!["a", "b"]));
-        let long = format!("/{}", "x".repeat(256));
-        let longer = "/x".repeat(600);
-        let cases = [
-            ("", "begin"),
-            ("srv/data", "begin"),
-            ("/a/../b", ".."),
-            ("/a\0", "NUL"),
-            (&long, "255"),
-            (&longer, "1024"),
-        ];
-        for (path, word) in cases {
-            let error = names_of(path).expect_err("no path").to_string();
-            assert!(error.contains(word), "{error}");
-        }
     }
 }

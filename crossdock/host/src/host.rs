@@ -16,10 +16,12 @@ use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
 use crate::equalize::Answer;
-use crate::exports::{ExportError, ExportTicket, Walk};
+use crate::exports::{ExportError, ExportTicket};
 use crate::message::Message;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
+use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
+use crate::walks::Walk;
 use crate::watch::ScrubProgress;
 
 /// What a host is made from.
@@ -89,6 +91,14 @@ pub enum HostEffect {
         /// What.
         result: Result<ExportRecord, ExportError>,
     },
+    /// What came of [`Host::set_quota`] or [`Host::remove_quota`]: the quota as
+    /// it is now, or was.
+    QuotaChanged {
+        /// Of which.
+        ticket: QuotaTicket,
+        /// What.
+        result: Result<PlacedQuota, QuotaError>,
+    },
     /// Something that an administrator should know.
     Warning(String),
     /// The host cannot go on, for this reason.
@@ -119,8 +129,8 @@ pub struct Host {
     pub(crate) is_drain_late: bool,
     pub(crate) requests: u64,
     pub(crate) tool_replies: VecDeque<NodeReply>,
-    /// Paths on their way to becoming exports.
-    pub(crate) walks: BTreeMap<ExportTicket, Walk>,
+    /// Paths on their way to their directories.
+    pub(crate) walks: BTreeMap<u64, Walk>,
     pub(crate) walks_total: u64,
     instance: u64,
     pub(crate) grace: Duration,

@@ -12,12 +12,15 @@ mod figures;
 mod host;
 mod message;
 mod nodes;
+mod quotas;
 mod replicas;
 mod sites;
+mod walks;
 mod watch;
 
 pub use exports::{ExportError, ExportTicket};
 pub use figures::HostFigures;
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use nodes::{Boot, NodeSettings, NodeState};
+pub use quotas::{PlacedQuota, QuotaError, QuotaTicket};
 pub use watch::{HostStatus, NodeFigures, ScrubProgress};

@@ -23,7 +23,7 @@ pub(crate) enum Message {
     Host(Answer),
     /// To the tool that asked a node.
     Tool(NodeReply),
-    /// To the walk to a directory that is to be exported.
+    /// To the walk to a directory, or what is done with it.
     Walk(SiteReply),
 }
 

@@ -148,11 +148,14 @@ impl Host {
             .fold((0, 0), |(total, free), status| {
                 (total + status.capacity_bytes, free + status.free_bytes)
             });
+        let (free_bytes, free_files) = (free / copies, (free / BYTES_PER_FILE).min(FILES_MAX));
         let usage = SpaceUsage {
             total_bytes: total / copies,
-            free_bytes: free / copies,
+            free_bytes,
+            available_bytes: free_bytes,
             total_files: (total / BYTES_PER_FILE).min(FILES_MAX),
-            free_files: (free / BYTES_PER_FILE).min(FILES_MAX),
+            free_files,
+            available_files: free_files,
         };
         for &id in self.sites.keys() {
             self.queue

@@ -25,6 +25,7 @@ pub(crate) const fn status(error: SiteError) -> Status {
         SiteError::Invalid => Status::Inval,
         SiteError::FileTooBig => Status::FBig,
         SiteError::NoSpace => Status::NoSpc,
+        SiteError::Quota => Status::DQuot,
         SiteError::TooManyLinks => Status::MLink,
         SiteError::NameTooLong => Status::NameTooLong,
         SiteError::NotEmpty => Status::NotEmpty,

@@ -275,8 +275,10 @@ fn what_only_reads() {
     let space = SpaceUsage {
         total_bytes: 1,
         free_bytes: 2,
+        available_bytes: 5,
         total_files: 3,
         free_files: 4,
+        available_files: 6,
     };
     let call = Call::Fsstat(Fsstat { root: object });
     let (_, reply) = bench.round(&call, Ok(SiteAnswer::Space(space)), file_cache());
@@ -285,11 +287,11 @@ fn what_only_reads() {
     };
     assert_eq!(
         (stat.total_bytes, stat.free_bytes, stat.available_bytes),
-        (1, 2, 2)
+        (1, 2, 5)
     );
     assert_eq!(
         (stat.total_files, stat.free_files, stat.available_files),
-        (3, 4, 4)
+        (3, 4, 6)
     );
 
     let call = Call::Fsinfo(Fsinfo { root: object });
@@ -608,6 +610,7 @@ fn failures_are_mapped() {
         (SiteError::Invalid, Status::Inval),
         (SiteError::FileTooBig, Status::FBig),
         (SiteError::NoSpace, Status::NoSpc),
+        (SiteError::Quota, Status::DQuot),
         (SiteError::TooManyLinks, Status::MLink),
         (SiteError::NameTooLong, Status::NameTooLong),
         (SiteError::NotEmpty, Status::NotEmpty),

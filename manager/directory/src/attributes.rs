@@ -40,6 +40,10 @@ impl Directory {
         let mut cell = old.clone();
         if let Some(size) = changes.size_bytes {
             resize(&mut cell, caller, size, wall)?;
+            if size > old.size_bytes {
+                // It takes nothing yet, but could never be written.
+                self.check_growth(old, size)?;
+            }
         }
         change_mode(&mut cell, caller, changes)?;
         change_owner(&mut cell, caller, changes)?;

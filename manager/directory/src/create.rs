@@ -142,7 +142,7 @@ impl Directory {
         if cell.is_directory() {
             return Err(SiteError::IsDirectory);
         }
-        if cell.quota_tree != parent.quota_tree {
+        if self.tree_of(&cell) != self.tree_of(parent) {
             return Err(SiteError::CrossDevice);
         }
         if cell.links >= LINKS_MAX {
@@ -274,6 +274,7 @@ impl Directory {
         if cell.serial >= 1 << 48 {
             return Err(SiteError::NoSpace);
         }
+        self.check_new(parent, &cell)?;
         let file = cell.file(self.site);
         let mut parent = parent.clone();
         parent.touch_modified(wall);

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use crossdock_limits::PATH_BYTES_MAX;
 use crossdock_log::{get_varint, put_varint};
 use crossdock_names::{FileId, FileRef};
+use crossdock_peer::QuotaLimits;
 
 use crate::cell::{Cell, get};
 
@@ -71,6 +72,33 @@ pub enum Mutation {
         /// The next one.
         serial: u64,
     },
+    /// A tree with a quota.
+    PutTree {
+        /// Its number.
+        tree: u32,
+        /// Serial of the directory where it begins.
+        root: u64,
+        /// What it may hold.
+        limits: QuotaLimits,
+    },
+    /// The tree has no quota any more; its cells keep the number, which then
+    /// means nothing.
+    RemoveTree {
+        /// Its number.
+        tree: u32,
+    },
+    /// These cells belong to the tree, as far as they are there.
+    TagCells {
+        /// Its number.
+        tree: u32,
+        /// Of the cells, ascending.
+        serials: Vec<u64>,
+    },
+    /// No tree number below this is given out (again).
+    NextTree {
+        /// The next one.
+        tree: u32,
+    },
 }
 
 impl Mutation {
@@ -83,7 +111,12 @@ impl Mutation {
             | Self::PutDirectory { serial, .. }
             | Self::PutLink { serial, .. } => Some(*serial),
             Self::PutEntry { parent, .. } | Self::RemoveEntry { parent, .. } => Some(*parent),
-            Self::NextSerial { .. } => None,
+            // What belongs to which tree is not shown to anybody.
+            Self::NextSerial { .. }
+            | Self::PutTree { .. }
+            | Self::RemoveTree { .. }
+            | Self::TagCells { .. }
+            | Self::NextTree { .. } => None,
         }
     }
 
@@ -134,6 +167,26 @@ impl Mutation {
                 bytes.push(7);
                 put_varint(bytes, *serial);
             }
+            Self::PutTree { tree, root, limits } => {
+                bytes.push(40);
+                put_varint(bytes, (*tree).into());
+                put_varint(bytes, *root);
+                put_limit(bytes, limits.bytes);
+                put_limit(bytes, limits.files);
+            }
+            Self::RemoveTree { tree } => {
+                bytes.push(41);
+                put_varint(bytes, (*tree).into());
+            }
+            Self::TagCells { tree, serials } => {
+                bytes.push(42);
+                put_varint(bytes, (*tree).into());
+                put_serials(bytes, serials);
+            }
+            Self::NextTree { tree } => {
+                bytes.push(43);
+                put_varint(bytes, (*tree).into());
+            }
         }
     }
 
@@ -168,6 +221,20 @@ impl Mutation {
             7 => Self::NextSerial {
                 serial: get_serial(bytes)?,
             },
+            40 => Self::PutTree {
+                tree: get(bytes)?,
+                root: get_serial(bytes)?,
+                limits: QuotaLimits {
+                    bytes: get_limit(bytes)?,
+                    files: get_limit(bytes)?,
+                },
+            },
+            41 => Self::RemoveTree { tree: get(bytes)? },
+            42 => Self::TagCells {
+                tree: get(bytes)?,
+                serials: get_serials(bytes)?,
+            },
+            43 => Self::NextTree { tree: get(bytes)? },
             _ => return None,
         })
     }
@@ -181,6 +248,45 @@ fn put_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
 fn put_file(bytes: &mut Vec<u8>, file: &FileRef) {
     put_varint(bytes, file.id.0);
     put_varint(bytes, file.generation.into());
+}
+
+/// A limit: 0 = none, 1 = one, which follows.
+fn put_limit(bytes: &mut Vec<u8>, limit: Option<u64>) {
+    bytes.push(limit.is_some().into());
+    if let Some(limit) = limit {
+        put_varint(bytes, limit);
+    }
+}
+
+fn get_limit(bytes: &mut &[u8]) -> Option<Option<u64>> {
+    let (&is_there, rest) = bytes.split_first()?;
+    *bytes = rest;
+    match is_there {
+        0 => Some(None),
+        1 => get_varint(bytes).map(Some),
+        _ => None,
+    }
+}
+
+/// How many, then of each how far it lies above the one before.
+fn put_serials(bytes: &mut Vec<u8>, serials: &[u64]) {
+    put_varint(bytes, serials.len() as u64);
+    let mut before = 0;
+    for &serial in serials {
+        put_varint(bytes, serial - before);
+        before = serial;
+    }
+}
+
+fn get_serials(bytes: &mut &[u8]) -> Option<Vec<u64>> {
+    let count: usize = get(bytes)?;
+    let mut serials = Vec::with_capacity(count.min(bytes.len()));
+    let mut serial = 0u64;
+    for _ in 0..count {
+        serial = serial.checked_add(get_serial(bytes)?)?;
+        serials.push(serial);
+    }
+    (serial < 1 << 48).then_some(serials)
 }
 
 fn get_serial(bytes: &mut &[u8]) -> Option<u64> {
@@ -257,6 +363,24 @@ mod tests {
             target: Bytes::from_static(b"../x"),
         });
         survives(&Mutation::NextSerial { serial: 12 });
+        for limits in [
+            QuotaLimits::default(),
+            QuotaLimits {
+                bytes: Some(u64::MAX),
+                files: Some(0),
+            },
+        ] {
+            survives(&Mutation::PutTree {
+                tree: 3,
+                root: 9,
+                limits,
+            });
+        }
+        survives(&Mutation::RemoveTree { tree: u32::MAX });
+        survives(&Mutation::NextTree { tree: 4 });
+        for serials in [vec![], vec![1], vec![7, 8, 1 << 40]] {
+            survives(&Mutation::TagCells { tree: 3, serials });
+        }
     }
 
     proptest! {

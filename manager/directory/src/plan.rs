@@ -63,7 +63,7 @@ impl Directory {
     ///
     /// # Errors
     /// As the operation's documentation in `contract/peer` says;
-    /// [`SiteError::Invalid`] for operations on content.
+    /// [`SiteError::Invalid`] for operations on content, space and quotas.
     pub fn plan(
         &self,
         caller: &Caller,
@@ -142,6 +142,8 @@ impl Directory {
                 self.read_directory(caller, *directory, *cookie, bounds, *with_attributes)
             }
             SiteOperation::Space { .. }
+            | SiteOperation::SetQuota { .. }
+            | SiteOperation::RemoveQuota { .. }
             | SiteOperation::Read { .. }
             | SiteOperation::Write { .. }
             | SiteOperation::Commit { .. }

@@ -31,7 +31,9 @@ impl Directory {
         let child = entry.ok_or(SiteError::NotFound)?.child();
         let moved = self.cell(child)?;
         source.check_sticky(caller, moved)?;
-        if moved.quota_tree != target.quota_tree {
+        // The tree of the directories counts: the moved one may be a tree's root,
+        // or have further names in another tree.
+        if self.tree_of(source) != self.tree_of(target) {
             return Err(SiteError::CrossDevice);
         }
         let across = source.serial != target.serial;

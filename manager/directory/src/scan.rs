@@ -16,6 +16,7 @@ pub struct Scan {
     phase: Phase,
     index: u32,
     serial: u64,
+    tree: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,7 +27,7 @@ enum Phase {
     Listings,
     Entries,
     Links,
-    Done,
+    Trees,
 }
 
 impl Directory {
@@ -65,8 +66,18 @@ impl Directory {
                     };
                     (index, put)
                 }),
-                Phase::Links => return self.scan_link(scan),
-                Phase::Done => return None,
+                Phase::Links => match self.scan_link(scan) {
+                    Some(link) => return Some(link),
+                    None => {
+                        scan.phase = Phase::Trees;
+                        return Some(self.quotas.next_tree());
+                    }
+                },
+                Phase::Trees => {
+                    let (tree, put) = self.quotas.next_from(scan.tree)?;
+                    scan.tree = tree + 1;
+                    return Some(put);
+                }
             };
             if let Some((index, mutation)) = found {
                 scan.index = index + 1;
@@ -83,10 +94,7 @@ impl Directory {
 
     fn scan_link(&self, scan: &mut Scan) -> Option<Mutation> {
         let next = self.links.range(scan.serial..).next();
-        let Some((&serial, text)) = next else {
-            scan.phase = Phase::Done;
-            return None;
-        };
+        let (&serial, text) = next?;
         scan.serial = serial + 1;
         Some(Mutation::PutLink {
             serial,

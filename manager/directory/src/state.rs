@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::names::{Entry, FIRST_COOKIE, Listing, Name, hash_name, hash_serial};
+use crate::quota::Quotas;
 use crate::slab::Slab;
 
 /// Names and attributes of one site. See the crate's page.
@@ -24,6 +25,7 @@ pub struct Directory {
     pub(crate) listings: Slab<Listing>,
     listings_by_serial: HashTable<u32>,
     pub(crate) links: BTreeMap<u64, Box<[u8]>>,
+    pub(crate) quotas: Quotas,
     /// Bytes on the heap of long names and of link texts.
     text_bytes: usize,
 }
@@ -60,6 +62,7 @@ impl Directory {
             listings: Slab::new(),
             listings_by_serial: HashTable::new(),
             links: BTreeMap::new(),
+            quotas: Quotas::new(),
             text_bytes: 0,
         }
     }
@@ -148,6 +151,10 @@ impl Directory {
                 self.forget_text(old.as_deref());
             }
             Mutation::NextSerial { serial } => self.next_serial = self.next_serial.max(*serial),
+            Mutation::PutTree { tree, root, limits } => self.quotas.put(*tree, *root, *limits),
+            Mutation::RemoveTree { tree } => self.quotas.remove(*tree),
+            Mutation::TagCells { tree, serials } => self.tag(*tree, serials),
+            Mutation::NextTree { tree } => self.quotas.reserve(*tree),
         }
     }
 
@@ -192,8 +199,10 @@ impl Directory {
 
     fn put_cell(&mut self, cell: &Cell) {
         self.next_serial = self.next_serial.max(cell.serial + 1);
+        self.quotas.came(cell);
         if let Some(index) = self.cell_index(cell.serial) {
-            *self.cells.get_mut(index) = cell.clone();
+            let old = std::mem::replace(self.cells.get_mut(index), cell.clone());
+            self.quotas.went(&old);
             return;
         }
         let index = self.cells.insert(cell.clone());
@@ -212,7 +221,9 @@ impl Directory {
             .find_entry(hash, |&index| cells.get(index).serial == serial)
         {
             let (index, _) = found.remove();
-            self.cells.remove(index);
+            let old = self.cells.remove(index);
+            self.quotas.went(&old);
+            self.quotas.lost_root(serial);
         }
         let text = self.links.remove(&serial);
         self.forget_text(text.as_deref());
@@ -301,7 +312,7 @@ impl Directory {
         index
     }
 
-    fn cell_index(&self, serial: u64) -> Option<u32> {
+    pub(crate) fn cell_index(&self, serial: u64) -> Option<u32> {
         let hash = hash_serial(self.seed, serial);
         self.cells_by_serial
             .find(hash, |&index| self.cells.get(index).serial == serial)

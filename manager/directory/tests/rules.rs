@@ -449,21 +449,30 @@ fn a_rename_frees_what_it_replaces() {
     assert_eq!(plan.freed.map(|cell| cell.serial), Some(file.id.serial()));
 }
 
-/// Goal: quota trees are not left by rename or link.
+/// Goal: quota trees are not left or entered by rename or link, but their roots
+/// go where they like outside of other trees; a number without a tree means
+/// nothing.
 #[test]
 fn quota_trees_are_closed() {
     let mut tree = Tree::new();
     let inside = tree.run_for_file(&root(), make_directory(ROOT, "t", 0o755));
-    let cell = Cell {
-        quota_tree: 5,
-        ..tree.directory.cell(inside).expect("there").clone()
-    };
-    tree.apply(&[Mutation::PutCell(cell)]);
+    let beside = tree.run_for_file(&root(), make_directory(ROOT, "u", 0o755));
+    tree.run_for_file(&root(), create(beside, "g", 0o644));
+    tree.set_quota(inside, Some(1 << 30), None);
+    tree.set_quota(beside, None, Some(10));
     let file = tree.run_for_file(&root(), create(inside, "f", 0o644));
     let across = Err(SiteError::CrossDevice);
     assert_eq!(tree.run(&root(), rename(inside, "f", ROOT, "f")), across);
+    assert_eq!(tree.run(&root(), rename(inside, "f", beside, "f")), across);
+    assert_eq!(tree.run(&root(), rename(ROOT, "u", inside, "u")), across);
     assert_eq!(tree.run(&root(), link(file, ROOT, "f")), across);
     assert!(tree.run(&root(), link(file, inside, "g")).is_ok());
+    let away = tree.run_for_file(&root(), make_directory(ROOT, "away", 0o755));
+    assert!(tree.run(&root(), rename(ROOT, "t", away, "t")).is_ok());
+    let removal = tree.directory.plan_quota_removal(inside).expect("a quota");
+    tree.apply(&[removal]);
+    assert!(tree.run(&root(), rename(inside, "f", ROOT, "f")).is_ok());
+    assert_eq!(tree.run(&root(), rename(beside, "g", ROOT, "g")), across);
 }
 
 /// Goal: special files and links are what they were made as.

@@ -77,6 +77,8 @@ pub struct SiteLimits {
     /// After which time they are logged in any case; also how long freed space
     /// of small files waits for a record that lets it be reused.
     pub volatile_patience: Duration,
+    /// Cells that one record puts into a tree with a quota.
+    pub quota_cells_max: usize,
 }
 
 impl Default for SiteLimits {
@@ -92,6 +94,7 @@ impl Default for SiteLimits {
             held_max: 16_384,
             volatile_max: 1024,
             volatile_patience: Duration::from_secs(5),
+            quota_cells_max: 8192,
         }
     }
 }

@@ -308,6 +308,7 @@ impl Site {
         if segments > SEGMENTS_MAX {
             return Err(SiteError::FileTooBig);
         }
+        self.state.directory.check_growth(&cell, end_bytes)?;
         if segments <= cell.segments {
             return Ok((cell, None));
         }

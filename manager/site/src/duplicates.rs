@@ -4,8 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-use crossdock_peer::DuplicateKey;
+use crossdock_peer::{Call, DuplicateKey, SiteRequest};
 use crossdock_types::WallTime;
+
+use crate::commit::After;
+use crate::replies::decode_reply;
+use crate::site::Site;
 
 /// A reply and when it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +89,37 @@ impl Duplicates {
 
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
+    }
+}
+
+impl Site {
+    /// A request that was carried out, or refused, before gets the same reply
+    /// (CONSISTENCY 8).
+    pub(crate) fn answer_duplicate(&mut self, wall: WallTime, call: &Call<SiteRequest>) -> bool {
+        let Some(key) = &call.request.duplicate else {
+            return false;
+        };
+        if let Some(reply) = self.refusals.get(wall, *key, call.id) {
+            let newest = self.log_mut().newest();
+            self.reply(reply, After::position(newest));
+            return true;
+        }
+        let Some(remembered) = self.state.duplicates.get(key) else {
+            return false;
+        };
+        let intention = remembered.intention;
+        let Some(reply) = decode_reply(call.id, &remembered.reply) else {
+            return false;
+        };
+        let reply = match intention {
+            Some(id) => self.state.intentions.wait(id, reply),
+            None => Some(reply),
+        };
+        if let Some(reply) = reply {
+            let newest = self.log_mut().newest();
+            self.reply(reply, After::position(newest));
+        }
+        true
     }
 }
 

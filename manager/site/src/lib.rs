@@ -23,7 +23,7 @@
 //! | `log.rs`, `calls.rs` | appends to the log objects; node calls with retries |
 //! | `open.rs`, `replay.rs` | opening: seal, make equal, load, replay |
 //! | `checkpoint.rs`, `chunks.rs` | checkpoints without stopping |
-//! | `duplicates.rs`, `intentions.rs` | what must happen once; what must be finished |
+//! | `duplicates.rs`, `refusals.rs`, `intentions.rs` | what must happen once; what must be finished |
 
 mod calls;
 mod checkpoint;
@@ -38,7 +38,9 @@ mod locks;
 mod log;
 mod names;
 mod open;
+mod quotas;
 mod record;
+mod refusals;
 mod replay;
 mod replies;
 mod site;

@@ -23,6 +23,9 @@ impl Site {
             Err(error) => {
                 let shape = self.shape(&request.operation, None, false);
                 let reply = shape.reply_with(call.id, &self.state.directory, Err(error));
+                if let Some(key) = call.request.duplicate {
+                    self.refusals.note(wall, key, &reply);
+                }
                 // What it saw, and therefore refused, may not be durable yet.
                 let after = if only_looks(&request.operation) {
                     self.waits.of(shape.subject.id.serial())

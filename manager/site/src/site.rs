@@ -18,7 +18,8 @@ use crate::config::SiteConfig;
 use crate::figures::CheckpointFigures;
 use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
-use crate::replies::decode_reply;
+use crate::quotas::QuotaWork;
+use crate::refusals::Refusals;
 use crate::small::SmallWork;
 use crate::state::State;
 
@@ -75,6 +76,8 @@ pub struct Site {
     pub(crate) volatile: BTreeSet<u64>,
     pub(crate) volatile_since: Option<Time>,
     pub(crate) small: SmallWork,
+    pub(crate) quota_work: Option<QuotaWork>,
+    pub(crate) refusals: Refusals,
     /// Requests that wait for opening or for room in the log.
     waiting: VecDeque<Call<SiteRequest>>,
     /// Requests that wait for an intention of their file.
@@ -150,6 +153,8 @@ impl Site {
             volatile: BTreeSet::new(),
             volatile_since: None,
             small: SmallWork::default(),
+            quota_work: None,
+            refusals: Refusals::new(config.limits.duplicate_age),
             waiting: VecDeque::new(),
             blocked: BTreeMap::new(),
             parked: BTreeMap::new(),
@@ -241,6 +246,7 @@ impl Site {
                 && self.waits.held() == 0
                 && !self.small.is_writing()
                 && self.checkpoint.is_none()
+                && self.quota_work.is_none()
     }
 
     /// The names and attributes, for reports and tests.
@@ -346,7 +352,7 @@ impl Site {
         if call.deadline < now || self.waits.held() >= self.config.limits.held_max {
             return self.refuse(call.id, SiteError::Busy);
         }
-        if self.answer_duplicate(&call) {
+        if self.answer_duplicate(wall, &call) {
             return;
         }
         if !self.log_mut().has_room() {
@@ -360,7 +366,7 @@ impl Site {
         match *operation {
             SiteOperation::Space { file } => {
                 let shape = self.shape(operation, None, false);
-                let outcome = self.state.directory.cell(file).map(|_| self.space);
+                let outcome = self.state.directory.space_at(file, self.space);
                 let outcome = outcome.map(SiteAnswer::Space);
                 self.reply_content(&call, &shape, outcome, After::default());
             }
@@ -373,31 +379,14 @@ impl Site {
             }
             SiteOperation::PushAttributes { .. } => self.push_attributes(now, wall, &call),
             SiteOperation::Locks { .. } => self.locks(now, wall, &call),
+            SiteOperation::SetQuota { directory, change } => {
+                self.set_quota(now, wall, call, directory, change);
+            }
+            SiteOperation::RemoveQuota { directory } => {
+                self.remove_quota(now, wall, &call, directory);
+            }
             _ => self.names(now, wall, call),
         }
-    }
-
-    /// A request that was carried out before gets the same reply (CONSISTENCY 8).
-    fn answer_duplicate(&mut self, call: &Call<SiteRequest>) -> bool {
-        let Some(key) = &call.request.duplicate else {
-            return false;
-        };
-        let Some(remembered) = self.state.duplicates.get(key) else {
-            return false;
-        };
-        let intention = remembered.intention;
-        let Some(reply) = decode_reply(call.id, &remembered.reply) else {
-            return false;
-        };
-        let reply = match intention {
-            Some(id) => self.state.intentions.wait(id, reply),
-            None => Some(reply),
-        };
-        if let Some(reply) = reply {
-            let newest = self.log_mut().newest();
-            self.reply(reply, After::position(newest));
-        }
-        true
     }
 
     fn answered(&mut self, now: Time, wall: WallTime, answered: Answered<Purpose>) {
@@ -521,6 +510,7 @@ impl Site {
         if self.volatile.len() > limits.volatile_max || self.volatile_since.is_some_and(old) {
             self.log_volatile(now, wall);
         }
+        self.advance_quota(now, wall);
         self.flush_small(now, wall);
         self.mark_small_when_idle(now, wall);
         self.return_space_when_idle(now);
@@ -570,6 +560,7 @@ impl Site {
             .chain(blocked)
             .chain(self.waiting.drain(..))
             .chain(self.redo.drain(..))
+            .chain(self.quota_work.take().map(|work| work.call))
             .collect();
         for call in all {
             self.refuse(call.id, SiteError::Moved);

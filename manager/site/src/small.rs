@@ -294,6 +294,8 @@ impl Site {
                 if payload.is_empty() {
                     return Ok(Plan::Done { after: None });
                 }
+                let end = offset_bytes + payload.len() as u64;
+                self.state.directory.check_growth(cell, end)?;
                 let write = Write {
                     file: file.id,
                     offset_bytes: *offset_bytes,

@@ -76,6 +76,28 @@ fn an_exclusive_create_finds_its_file_after_a_crash() {
     assert_eq!(rig.replies[&late].outcome, Err(SiteError::Exists));
 }
 
+/// Goal: a request that was refused is refused again when an earlier sending of
+/// it arrives late: its client was told so, and somebody may have made since what
+/// it would now remove. As a new request it is carried out.
+#[test]
+fn a_refused_request_is_not_carried_out_later() {
+    let mut rig = Rig::new(SiteLimits::default());
+    let removal = rig::remove("file");
+    let first = rig.send(once(1, removal.clone()));
+    rig.run();
+    let refused = rig.replies[&first].clone();
+    assert_eq!(refused.outcome, Err(SiteError::NotFound));
+    let file = rig.create("file");
+    let late = rig.send(once(1, removal.clone()));
+    rig.run();
+    assert_eq!(rig.replies[&late].outcome, refused.outcome);
+    assert_eq!(rig.replies[&late].subject, refused.subject);
+    assert_eq!(rig.lookup("file"), Ok(file));
+    let other = rig.send(once(2, removal));
+    rig.run();
+    assert_eq!(rig.replies[&other].outcome, Ok(SiteAnswer::Done));
+}
+
 /// Goal: a listing goes on after a crash with the cookie that it had, and shows
 /// what is left once.
 #[test]

@@ -1,4 +1,4 @@
-//! The admin API: what `crossdock status`, `scrub`, `node` and `export` talk to.
+//! The admin API: what `crossdock status`, `scrub`, `node`, `export` and `quota` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). Each request becomes a
 //! [`Command`] to the data thread, which answers with JSON, or a question for its
@@ -21,6 +21,9 @@
 //! | `POST /v1/exports` | exports a directory: [`ExportAddition`] → [`ExportAnswer`] |
 //! | `PATCH /v1/exports/{id}` | changes an export's rules: [`ExportChange`] → [`ExportAnswer`] |
 //! | `DELETE /v1/exports/{id}` | exports it no more: → [`ExportAnswer`] |
+//! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
+//! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
+//! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
 //!
 //! Bodies are JSON, and only with `Content-Type: application/json`: a page in an
 //! administrator's browser cannot send that to another origin unasked. Requests
@@ -35,6 +38,7 @@ mod health;
 mod history;
 mod page;
 mod process;
+mod quota;
 #[cfg(test)]
 mod sample;
 mod serve;
@@ -48,6 +52,7 @@ pub use events::{EVENTS_MAX, Event, Events};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
 pub use health::{Check, Condition, Health};
 pub use history::{HISTORY_MAX, Point, point};
+pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, Snapshot};
 pub use status::{DoorStatus, NodeStatus, ScrubStatus, Status};

@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, patch, post};
+use axum::routing::{delete, get, patch, post};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -20,7 +20,7 @@ use crate::guard::guard;
 use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
-use crate::{ExportAddition, ExportChange};
+use crate::{ExportAddition, ExportChange, QuotaSetting};
 
 /// What the data thread is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,12 @@ pub enum Command {
     ExportSet(u32, ExportChange),
     /// Export it no more; tell a [`crate::ExportAnswer`].
     ExportRemove(u32),
+    /// Tell all quotas, as [`crate::QuotaStatus`]es.
+    QuotaList,
+    /// Set a quota; tell a [`crate::QuotaAnswer`].
+    QuotaSet(QuotaSetting),
+    /// Remove a quota; tell a [`crate::QuotaAnswer`].
+    QuotaRemove(u64),
 }
 
 /// Why a command was not carried out.
@@ -141,6 +147,18 @@ fn router(watch: Arc<Watch>) -> Router {
                 },
             )
             .delete(|control: Shared, Path(id): Path<u32>| ask(control, Command::ExportRemove(id))),
+        )
+        .route(
+            "/v1/quotas",
+            get(|control: Shared| ask(control, Command::QuotaList)).post(
+                |control: Shared, body: Body<QuotaSetting>| {
+                    ask_with(control, body, Command::QuotaSet)
+                },
+            ),
+        )
+        .route(
+            "/v1/quotas/{id}",
+            delete(|control: Shared, Path(id): Path<u64>| ask(control, Command::QuotaRemove(id))),
         )
         .with_state(control)
         .merge(watch::routes(Arc::clone(&watch)))

@@ -9,14 +9,13 @@
 //! | NFS3ERR_NXIO | only devices have it, and READ of a device is NFS3ERR_INVAL |
 //! | NFS3ERR_SERVERFAULT | a bug of the server, by definition |
 //! | NFS3ERR_NOTSUPP | every procedure is supported |
-//! | NFS3ERR_ROFS | `crossdock up` has a single export, for reading and writing |
-//! | NFS3ERR_DQUOT, NFS3ERR_XDEV | the same: no quota, one file system |
+//! | NFS3ERR_DQUOT of RENAME, LINK | neither takes anything of a quota |
 //! | NFS3ERR_MLINK | after 2^31 links |
 //! | NFS3ERR_ACCES of READLINK | a link's text is anybody's who has its handle, as on Linux |
 //! | NFS3ERR_EXIST of RENAME | a full directory in the way is NFS3ERR_NOTEMPTY here |
 //! | NFS3ERR_NOSPC of RENAME, LINK, MKNOD, SETATTR | they take no bytes outside of the log, which has room of its own |
 //! | MNT3ERR_IO, _SERVERFAULT, _NOTSUPP | as above |
-//! | MNT3ERR_PERM, _ACCES | every client on loopback may mount |
+//! | MNT3ERR_PERM | a client that may not is MNT3ERR_ACCES |
 //!
 //! JUKEBOX is not in the lists of most procedures: a client may get it at any
 //! time, and none of these checks provokes it.
@@ -26,8 +25,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, ensure};
 use crossdock_nfs3::Status::{
-    Acces, BadCookie, BadHandle, BadType, Exist, FBig, Inval, IsDir, NameTooLong, NoEnt, NoSpc,
-    NotDir, NotEmpty, NotSync, Perm, Stale, TooSmall,
+    Acces, BadCookie, BadHandle, BadType, DQuot, Exist, FBig, Inval, IsDir, NameTooLong, NoEnt,
+    NoSpc, NotDir, NotEmpty, NotSync, Perm, Rofs, Stale, TooSmall, XDev,
 };
 use crossdock_nfs3::{Procedure, Status, mount};
 
@@ -41,13 +40,15 @@ pub(crate) const CHECK: &Check = &Check {
 
 /// What is expected of each procedure besides success.
 ///
-/// ISDIR of SETATTR, READ, WRITE, REMOVE and LINK, and PERM of several are not
-/// in the RFC's lists; Linux and Ganesha answer the same.
+/// ISDIR of SETATTR, READ, WRITE, REMOVE and LINK, ROFS of COMMIT, and PERM of
+/// several are not in the RFC's lists; Linux and Ganesha answer the same.
 const EXPECTED: &[(Procedure, &[Status])] = &[
     (Procedure::Getattr, &[Stale, BadHandle]),
     (
         Procedure::Setattr,
-        &[Perm, Acces, Inval, FBig, IsDir, NotSync, Stale, BadHandle],
+        &[
+            Perm, Acces, Inval, FBig, IsDir, NotSync, Stale, BadHandle, Rofs, DQuot,
+        ],
     ),
     (
         Procedure::Lookup,
@@ -58,7 +59,9 @@ const EXPECTED: &[(Procedure, &[Status])] = &[
     (Procedure::Read, &[Acces, Inval, IsDir, Stale, BadHandle]),
     (
         Procedure::Write,
-        &[Acces, FBig, NoSpc, Inval, IsDir, Stale, BadHandle],
+        &[
+            Acces, FBig, NoSpc, Inval, IsDir, Stale, BadHandle, Rofs, DQuot,
+        ],
     ),
     (
         Procedure::Create,
@@ -71,15 +74,37 @@ const EXPECTED: &[(Procedure, &[Status])] = &[
             FBig,
             Stale,
             BadHandle,
+            Rofs,
+            DQuot,
         ],
     ),
     (
         Procedure::Mkdir,
-        &[Acces, Exist, NotDir, Inval, NameTooLong, Stale, BadHandle],
+        &[
+            Acces,
+            Exist,
+            NotDir,
+            Inval,
+            NameTooLong,
+            Stale,
+            BadHandle,
+            Rofs,
+            DQuot,
+        ],
     ),
     (
         Procedure::Symlink,
-        &[Acces, Exist, NotDir, Inval, NameTooLong, Stale, BadHandle],
+        &[
+            Acces,
+            Exist,
+            NotDir,
+            Inval,
+            NameTooLong,
+            Stale,
+            BadHandle,
+            Rofs,
+            DQuot,
+        ],
     ),
     (
         Procedure::Mknod,
@@ -93,6 +118,8 @@ const EXPECTED: &[(Procedure, &[Status])] = &[
             BadType,
             Stale,
             BadHandle,
+            Rofs,
+            DQuot,
         ],
     ),
     (
@@ -107,6 +134,7 @@ const EXPECTED: &[(Procedure, &[Status])] = &[
             NameTooLong,
             Stale,
             BadHandle,
+            Rofs,
         ],
     ),
     (
@@ -122,6 +150,7 @@ const EXPECTED: &[(Procedure, &[Status])] = &[
             NotEmpty,
             Stale,
             BadHandle,
+            Rofs,
         ],
     ),
     (
@@ -137,6 +166,8 @@ const EXPECTED: &[(Procedure, &[Status])] = &[
             NotEmpty,
             Stale,
             BadHandle,
+            Rofs,
+            XDev,
         ],
     ),
     (
@@ -150,6 +181,8 @@ const EXPECTED: &[(Procedure, &[Status])] = &[
             NameTooLong,
             Stale,
             BadHandle,
+            Rofs,
+            XDev,
         ],
     ),
     (
@@ -163,7 +196,7 @@ const EXPECTED: &[(Procedure, &[Status])] = &[
     (Procedure::Fsstat, &[Stale, BadHandle]),
     (Procedure::Fsinfo, &[Stale, BadHandle]),
     (Procedure::Pathconf, &[Stale, BadHandle]),
-    (Procedure::Commit, &[Stale, BadHandle, Inval]),
+    (Procedure::Commit, &[Stale, BadHandle, Inval, Rofs]),
 ];
 
 const EXPECTED_OF_MNT: &[mount::Status] = &[
@@ -171,6 +204,7 @@ const EXPECTED_OF_MNT: &[mount::Status] = &[
     mount::Status::NotDir,
     mount::Status::Inval,
     mount::Status::NameTooLong,
+    mount::Status::Acces,
 ];
 
 static SEEN: Mutex<BTreeSet<(Procedure, Option<Status>)>> = Mutex::new(BTreeSet::new());

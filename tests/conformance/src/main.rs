@@ -26,6 +26,7 @@ mod auth;
 mod creation;
 mod data;
 mod datagrams;
+mod exports;
 mod framing;
 mod fullness;
 mod golden;
@@ -37,6 +38,7 @@ mod names;
 mod overload;
 mod permissions;
 mod portmap;
+mod quotas;
 mod races;
 mod readdir;
 mod removal;
@@ -71,6 +73,8 @@ const SUBJECTS: &[Subject] = &[
     Subject::new("handles", handles::CHECKS),
     Subject::new("readdir", readdir::CHECKS),
     Subject::new("volume", volume::CHECKS),
+    Subject::new("exports", exports::CHECKS),
+    Subject::new("quotas", quotas::CHECKS),
     Subject::new("datagrams", datagrams::CHECKS),
     Subject::new("retransmission", retransmission::CHECKS),
     Subject::new("locks", locks::CHECKS),

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -16,8 +16,10 @@ use rustix::process::{Pid, Signal, kill_process};
 pub struct Server {
     child: Child,
     address: SocketAddr,
+    binary: PathBuf,
     // Kept open: a few lines more may come, and must find a reader.
     lines: BufReader<ChildStdout>,
+    admin: Option<String>,
 }
 
 impl Server {
@@ -59,7 +61,9 @@ impl Server {
                 return Ok(Self {
                     address: address.parse().context("the server's address")?,
                     child,
+                    binary: binary.to_owned(),
                     lines,
+                    admin: None,
                 });
             }
             line.clear();
@@ -93,6 +97,31 @@ impl Server {
             line.clear();
         }
         bail!("no door {name}");
+    }
+
+    /// Carries out a command of the administrator, like `quota set /a --files 3`.
+    ///
+    /// # Errors
+    /// The server has no admin API, or the command fails.
+    pub fn administer(&mut self, words: &[&str]) -> Result<()> {
+        let admin = self.admin()?;
+        let output = Command::new(&self.binary)
+            .args(words)
+            .args(["--admin", &admin])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{words:?}: {said}");
+        Ok(())
+    }
+
+    /// The address of the admin API.
+    fn admin(&mut self) -> Result<String> {
+        if let Some(admin) = &self.admin {
+            return Ok(admin.clone());
+        }
+        let admin = self.door("admin")?.to_string();
+        self.admin = Some(admin.clone());
+        Ok(admin)
     }
 
     /// Kills the server with SIGKILL, at once.

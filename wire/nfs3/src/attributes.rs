@@ -3,7 +3,7 @@
 use crossdock_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, xdr_enum, xdr_struct};
 
 xdr_enum! {
-    /// What an object is (`ftype3`, RFC 1813 section 2.3.1).
+    /// What an object is (`ftype3`, RFC 1813 section 2.6).
     pub enum FileType as "ftype3" {
         /// NF3REG: a file.
         Regular = 1,
@@ -23,7 +23,7 @@ xdr_enum! {
 }
 
 xdr_struct! {
-    /// Number of a device (`specdata3`, RFC 1813 section 2.3.2).
+    /// Number of a device (`specdata3`, RFC 1813 section 2.6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct DeviceNumber {
         /// Major number.
@@ -34,7 +34,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// A point in time since 1970 (`nfstime3`, RFC 1813 section 2.3.5).
+    /// A point in time since 1970 (`nfstime3`, RFC 1813 section 2.6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct Timestamp {
         /// Whole seconds.
@@ -45,7 +45,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// What there is to know about an object (`fattr3`, RFC 1813 section 2.3.5).
+    /// What there is to know about an object (`fattr3`, RFC 1813 section 2.6).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Attributes {
         /// What it is.
@@ -92,7 +92,7 @@ impl Attributes {
     }
 }
 
-/// A time to be set (`set_atime`, `set_mtime`, RFC 1813 section 2.3.11).
+/// A time to be set (`set_atime`, `set_mtime`, RFC 1813 section 2.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
     /// DONT_CHANGE.
@@ -132,7 +132,7 @@ impl Encode for SetTime {
 }
 
 xdr_struct! {
-    /// Attributes to be set; what is `None` stays (`sattr3`, RFC 1813 section 2.3.11).
+    /// Attributes to be set; what is `None` stays (`sattr3`, RFC 1813 section 2.6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SetAttributes {
         /// Permission bits.
@@ -151,7 +151,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// Attributes before an operation (`wcc_attr`, RFC 1813 section 2.3.8).
+    /// Attributes before an operation (`wcc_attr`, RFC 1813 section 2.6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WccAttributes {
         /// Size in bytes.
@@ -165,7 +165,7 @@ xdr_struct! {
 
 xdr_struct! {
     /// Attributes around an operation, by which a client sees whether its cache
-    /// was right until then (`wcc_data`, RFC 1813 section 2.3.8).
+    /// was right until then (`wcc_data`, RFC 1813 section 2.6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WccData {
         /// Before; only if nobody could come in between.

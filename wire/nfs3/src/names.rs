@@ -7,7 +7,7 @@ use crossdock_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, xdr_struct};
 pub const HANDLE_BYTES_MAX: usize = 64;
 
 /// A file handle in a record: at most [`HANDLE_BYTES_MAX`] bytes whose meaning
-/// is the server's (`nfs_fh3`, RFC 1813 section 2.3.3).
+/// is the server's (`nfs_fh3`, RFC 1813 section 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle<'a>(&'a [u8]);
 
@@ -139,7 +139,7 @@ impl Encode for Path<'_> {
 }
 
 xdr_struct! {
-    /// A name in a directory (`diropargs3`, RFC 1813 section 2.3.4).
+    /// A name in a directory (`diropargs3`, RFC 1813 section 2.6).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Location<'a> {
         /// The directory.

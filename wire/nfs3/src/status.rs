@@ -5,7 +5,7 @@ use thiserror::Error;
 
 xdr_enum! {
     /// `nfsstat3` without NFS3_OK, which is the `Ok` of a [`Reply`](crate::Reply)
-    /// (RFC 1813 section 2.6).
+    /// (RFC 1813 sections 2.5 and 2.6).
     #[derive(Error)]
     pub enum Status as "nfsstat3" {
         /// NFS3ERR_PERM: only the owner or the superuser may.

@@ -143,6 +143,12 @@ impl<'network> Server<'network> {
         }
     }
 
+    /// Carries out a command of Crossdock's administrator; it must succeed.
+    pub(crate) fn administer(&self, words: &[&str]) -> Result<()> {
+        ensure!(self.kind == Kind::Crossdock, "the peer has no such command");
+        run(self.network.program(&self.binary).args(words))
+    }
+
     /// Kills the server with SIGKILL, as a power failure of the process would.
     pub(crate) fn kill(&mut self) {
         self.running = None;

@@ -12,14 +12,30 @@ use super::pjdfstest::{Run, Table};
 use crate::process::{output, run};
 use crate::rig::guest::{self, Job};
 use crate::rig::network::{HOST, Network};
-use crate::rig::server::Server;
+use crate::rig::server::{Kind, Server};
 use crate::rig::tree;
 
 /// What the restart script prints when the server is to be killed.
 const KILL_MARK: &str = "@@kill";
 
+/// What the basics script prints before what `crossdock quota` is to do.
+const QUOTA_MARK: &str = "@@quota";
+
 pub(super) fn basics(stage: &Stage<'_>) -> Result<()> {
-    script(stage, "basics.sh", Vec::new())
+    let is_ours = stage.server == Kind::Crossdock;
+    let quotas = if is_ours { "yes" } else { "no" };
+    let variables = vec![("QUOTAS", quotas.to_owned())];
+    let mut quotas_set = 0;
+    script_with(stage, "basics.sh", variables, |line, server| {
+        if let Some(words) = line.strip_prefix(QUOTA_MARK) {
+            quotas_set += 1;
+            let words: Vec<&str> = words.split_whitespace().collect();
+            server.administer(&[&["quota"], words.as_slice()].concat())?;
+        }
+        Ok(())
+    })?;
+    ensure!(!is_ours || quotas_set == 2, "{quotas_set} quotas were set");
+    Ok(())
 }
 
 /// A made tree with links, modes and strange names, and real source: that of

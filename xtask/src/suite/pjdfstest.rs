@@ -186,7 +186,7 @@ mod tests {
     const TABLE: &str = "\
 # a comment
 total 4
-fails utimensat::y2038 S-NFS-1 RFC 1813 section 2.5
+fails utimensat::y2038 S-NFS-1 RFC 1813 section 2.6
 skips chflags::* 1 S-NFS-2 no such attribute
 ";
 

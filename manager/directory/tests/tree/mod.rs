@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crossdock_directory::{Answer, Directory, Mutation, Plan, Scan};
+use crossdock_directory::{Answer, Directory, Mutation, Plan, QuotaPlan, Scan};
 use crossdock_names::{FileId, FileRef, SiteId};
-use crossdock_peer::{AttributeChanges, Attributes, Caller, CreateMode, SiteError, SiteOperation};
+use crossdock_peer::{
+    AttributeChanges, Attributes, Caller, CreateMode, QuotaChange, SiteError, SiteOperation,
+};
 use crossdock_types::WallTime;
 
 pub(crate) const ROOT: FileRef = FileRef {
@@ -67,6 +69,26 @@ impl Tree {
         match self.run(caller, operation) {
             Ok(Answer::Found(file)) => file,
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Gives a directory a quota, as a site does.
+    pub(crate) fn set_quota(&mut self, root: FileRef, bytes: Option<u64>, files: Option<u64>) {
+        let change = QuotaChange {
+            bytes: Some(bytes),
+            files: Some(files),
+        };
+        match self.directory.plan_quota(root, &change).expect("a quota") {
+            QuotaPlan::Limits(limits) => self.apply(&[limits]),
+            QuotaPlan::New(mut new) => {
+                self.apply(&[new.reserve()]);
+                self.directory.hold_tree(&new);
+                while let Some(cells) = new.next_cells(3) {
+                    self.apply(&[cells]);
+                }
+                assert!(self.directory.holds_tree(&new));
+                self.apply(&[new.put()]);
+            }
         }
     }
 

@@ -305,7 +305,11 @@ fn dump(client: &mut Client) -> Result<Vec<String>> {
     Ok(mounts.iter().map(words).collect())
 }
 
-fn make_directory(client: &mut Client, at: &HandleBuffer, name: &str) -> Result<HandleBuffer> {
+pub(super) fn make_directory(
+    client: &mut Client,
+    at: &HandleBuffer,
+    name: &str,
+) -> Result<HandleBuffer> {
     let call = Call::Mkdir(Mkdir {
         location: location(at, name),
         attributes: SetAttributes {
@@ -363,7 +367,7 @@ fn owner(client: &mut Client, file: &HandleBuffer) -> Result<u32> {
     }
 }
 
-fn location<'a>(directory: &'a HandleBuffer, name: &'a str) -> Location<'a> {
+pub(super) fn location<'a>(directory: &'a HandleBuffer, name: &'a str) -> Location<'a> {
     Location {
         directory: directory.as_handle(),
         name: Name(name.as_bytes()),

@@ -7,6 +7,7 @@ mod durability;
 mod exports;
 pub(super) mod job;
 pub(super) mod program;
+mod quotas;
 mod refusals;
 mod service;
 
@@ -19,7 +20,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 16] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -28,6 +29,7 @@ const CHECKS: [Check; 15] = [
     ("nodes", service::nodes),
     ("flushes", durability::flushes),
     ("exports", exports::changes),
+    ("quotas", quotas::changes),
     ("IPv6", exports::ipv6),
     ("half-closed client", service::half_closed_client),
     ("taken ports and data", refusals::taken),

@@ -1,0 +1,203 @@
+//! From a path that an administrator says to its directory, name by name, as a
+//! client would ask; then what is to be done with it.
+
+use bytes::Bytes;
+use crossdock_limits::{EXPORT_PATH_BYTES_MAX, NAME_BYTES_MAX};
+use crossdock_names::FileRef;
+use crossdock_peer::{
+    Call, CallId, Caller, ExportRules, FileKind, QuotaChange, SiteAnswer, SiteError, SiteOperation,
+    SiteReply, SiteRequest,
+};
+use crossdock_router::RouterInput;
+use crossdock_types::Time;
+
+use crate::exports::ExportTicket;
+use crate::host::Host;
+use crate::message::Message;
+use crate::quotas::QuotaTicket;
+use crate::sites::PATIENCE;
+
+/// Calls of walks have this bit, those of the door never.
+const WALK_BIT: u64 = 1 << 63;
+
+/// Paths that are walked at a time.
+pub(crate) const WALKS_MAX: usize = 16;
+
+/// A path on its way to its directory.
+pub(crate) struct Walk {
+    pub(crate) path: String,
+    pub(crate) goal: Goal,
+    /// Names still to look up, the next one last.
+    rest: Vec<Bytes>,
+}
+
+/// What is to be done with the directory.
+pub(crate) enum Goal {
+    Export(ExportRules),
+    Quota(QuotaChange),
+    /// Its site has been asked to change its quota.
+    AskedQuota(FileRef),
+}
+
+/// Why there is no directory.
+pub(crate) enum WalkError {
+    NotFound,
+    NotDirectory,
+    Volume(SiteError),
+}
+
+impl Walk {
+    /// The names of `path`, as [`names_of`] gives them.
+    pub(crate) fn new(names: &[&str], goal: Goal) -> Self {
+        let rest = names.iter().rev();
+        Self {
+            path: format!("/{}", names.join("/")),
+            goal,
+            rest: rest
+                .map(|name| Bytes::copy_from_slice(name.as_bytes()))
+                .collect(),
+        }
+    }
+}
+
+impl Host {
+    /// Whether the answer to `id` is for a walk.
+    pub(crate) const fn is_of_walk(id: CallId) -> bool {
+        id.0 & WALK_BIT != 0
+    }
+
+    /// Begins a walk, or what has to be asked without one.
+    pub(crate) fn begin_walk(&mut self, now: Time, walk: Walk, from: FileRef) -> u64 {
+        self.walks_total += 1;
+        self.step_walk(now, self.walks_total, walk, from);
+        self.walks_total
+    }
+
+    /// Goes on with a walk after an answer.
+    pub(crate) fn take_walk(&mut self, now: Time, reply: SiteReply) {
+        let number = reply.id.0 & !WALK_BIT;
+        let Some(walk) = self.walks.remove(&number) else {
+            return;
+        };
+        if let Goal::AskedQuota(directory) = walk.goal {
+            return self.take_quota(number, &walk.path, directory, reply.outcome);
+        }
+        let error = match reply.outcome {
+            Ok(SiteAnswer::Found { attributes, .. }) => {
+                if attributes.kind == FileKind::Directory {
+                    return self.step_walk(now, number, walk, attributes.file);
+                }
+                WalkError::NotDirectory
+            }
+            Ok(_) => WalkError::Volume(SiteError::Io), // No answer to a look-up.
+            Err(SiteError::NotFound | SiteError::Stale) => WalkError::NotFound,
+            Err(SiteError::NotDirectory) => WalkError::NotDirectory,
+            Err(error) => WalkError::Volume(error),
+        };
+        match walk.goal {
+            Goal::Export(_) => self.end_export(ExportTicket(number), Err((walk.path, error))),
+            _ => self.end_quota(QuotaTicket(number), Err((walk.path, error).into())),
+        }
+    }
+
+    /// Asks a site on behalf of walk `number`.
+    pub(crate) fn ask_for_walk(
+        &mut self,
+        now: Time,
+        number: u64,
+        walk: Walk,
+        operation: SiteOperation,
+    ) {
+        self.walks.insert(number, walk);
+        let call = Call {
+            id: CallId(number | WALK_BIT),
+            deadline: now + PATIENCE,
+            request: SiteRequest {
+                caller: Caller::root(),
+                duplicate: None,
+                operation,
+            },
+        };
+        let input = RouterInput::Request(call);
+        self.queue.push_back(Message::Router(input));
+    }
+
+    fn step_walk(&mut self, now: Time, number: u64, mut walk: Walk, here: FileRef) {
+        if let Some(name) = walk.rest.pop() {
+            let directory = here;
+            let operation = SiteOperation::Lookup { directory, name };
+            return self.ask_for_walk(now, number, walk, operation);
+        }
+        match walk.goal {
+            Goal::Export(rules) => {
+                let added = self.finish_export(walk.path, rules, here);
+                self.end_export(ExportTicket(number), Ok(added));
+            }
+            Goal::Quota(change) => {
+                walk.goal = Goal::AskedQuota(here);
+                let directory = here;
+                let operation = SiteOperation::SetQuota { directory, change };
+                self.ask_for_walk(now, number, walk, operation);
+            }
+            Goal::AskedQuota(_) => {} // Its walk has ended before.
+        }
+    }
+}
+
+/// The names of a path from the volume's root on; or the path, cut short, and
+/// what is wrong with it.
+pub(crate) fn names_of(path: &str) -> Result<Vec<&str>, (String, &'static str)> {
+    let refused = |why| Err((path.chars().take(EXPORT_PATH_BYTES_MAX).collect(), why));
+    let Some(below) = path.strip_prefix('/') else {
+        return refused(
+            "it has to begin with /, which is the volume's root; files of this machine are not meant",
+        );
+    };
+    if path.len() > EXPORT_PATH_BYTES_MAX {
+        return refused("it is longer than 1024 bytes");
+    }
+    let names = below.split('/').filter(|name| !matches!(*name, "" | "."));
+    let names: Vec<&str> = names.collect();
+    if names.contains(&"..") {
+        return refused("it contains `..`");
+    }
+    if names.iter().any(|name| name.contains('\0')) {
+        return refused("it contains a NUL");
+    }
+    if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
+        return refused("one of its names is longer than 255 bytes");
+    }
+    Ok(names)
+}
+
+/// Where walks begin.
+pub(crate) fn volume_root() -> FileRef {
+    crossdock_members::DirectoryRecord::default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a path is brought into one form, and what can be none is refused
+    /// with the reason.
+    #[test]
+    fn paths_are_checked() {
+        assert_eq!(names_of("/"), Ok(vec![]));
+        assert_eq!(names_of("//a/./b/"), Ok(vec!["a", "b"]));
+        let long = format!("/{}", "x".repeat(256));
+        let longer = "/x".repeat(600);
+        let cases = [
+            ("", "begin"),
+            ("srv/data", "begin"),
+            ("/a/../b", ".."),
+            ("/a\0", "NUL"),
+            (&long, "255"),
+            (&longer, "1024"),
+        ];
+        for (path, word) in cases {
+            let (_, why) = names_of(path).expect_err("no path");
+            assert!(why.contains(word), "{why}");
+        }
+    }
+}
