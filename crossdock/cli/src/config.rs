@@ -67,6 +67,10 @@ pub(crate) struct Flags {
     /// Disk sets: not built yet.
     #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
     pub(crate) disks: Option<String>,
+    /// User to become once the doors are bound, by name or as UID:GID, when started
+    /// as root [default: stay, without capabilities].
+    #[arg(long, value_name = "NAME", env = "CROSSDOCK_USER")]
+    pub(crate) user: Option<String>,
     /// How disks and sockets are driven [default: auto].
     #[arg(long, value_name = "HOW", env = "CROSSDOCK_IO")]
     pub(crate) io: Option<Io>,
@@ -129,6 +133,8 @@ pub(crate) struct Settings {
     pub(crate) disk_depth: usize,
     pub(crate) nfs: Door,
     pub(crate) admin: Door,
+    /// `None`: stay who we are.
+    pub(crate) user: Option<String>,
     pub(crate) io: Io,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
@@ -205,6 +211,7 @@ impl Flags {
                 .unwrap_or(DISK_DEPTH_MAX),
             nfs: both(&self.nfs, file.nfs).unwrap_or_else(|| loopback(2049)),
             admin: both(&self.admin, file.admin).unwrap_or_else(|| loopback(7070)),
+            user: self.user.clone().or(file.user),
             io: self.io.or(file.io).unwrap_or(Io::Auto),
             log_format: self
                 .log_format

@@ -11,6 +11,7 @@ use crossdock_admin::{Control, DoorStatus};
 use crossdock_net::{Driver, KernelChoice, Options, Started};
 use crossdock_nfs::DoorLimits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
@@ -19,6 +20,8 @@ use crate::config::{Door, Flags, Io, LogFormat, Settings};
 use crate::data;
 use crate::format;
 use crate::leftover::when_free;
+use crate::notify;
+use crate::privileges::{self, Account};
 use crate::report::Surroundings;
 use crate::shell::{NfsSockets, Order, RemoteControl, Shell};
 
@@ -39,7 +42,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let settings = flags.settle()?;
     start_logging(&settings)?;
     raise_descriptor_limit();
-    let directory = data::open(&settings)?;
+    let account = settings.user.as_deref().map(Account::find).transpose()?;
+    let mut directory = None;
+    match account {
+        Some(account) => account.prepare(&settings.data)?,
+        None => directory = Some(data::open(&settings)?),
+    }
     let Started {
         mut driver,
         fallback,
@@ -78,6 +86,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         doors.push(door("admin", address));
         admin.push(listener);
     }
+    // From here on there are other threads, which are to have no more rights.
+    privileges::drop_all_but(CapabilitySet::empty(), account)?;
+    let directory = match directory {
+        Some(directory) => directory,
+        // What the account makes is the account's.
+        None => data::open(&settings)?,
+    };
     stop_on_signals(Arc::clone(&orders))?;
     let surroundings = Surroundings {
         io,
@@ -94,6 +109,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     shell.pin();
     shell.tell_exports();
     announce(&doors)?;
+    notify::tell(notify::READY);
     info!(data = %settings.data.display(), io, "ready");
     shell.run()
 }

@@ -86,6 +86,26 @@ pub enum HostEffect {
         /// What.
         result: Result<ExportRecord, ExportError>,
     },
+    /// A block of a node could not be read.
+    Damage {
+        /// The node's number.
+        number: u32,
+        /// The object that it belongs to.
+        object: String,
+        /// Where in the object, in bytes.
+        offset_bytes: u64,
+        /// What the disk said.
+        what: String,
+        /// Another member's block has taken its place.
+        is_repaired: bool,
+    },
+    /// A disk of a node takes no writes any more, for this reason.
+    DiskFailed {
+        /// The node's number.
+        number: u32,
+        /// What happened.
+        reason: String,
+    },
     /// Something that an administrator should know.
     Warning(String),
     /// The host cannot go on, for this reason.
@@ -300,6 +320,22 @@ impl Host {
                 self.take_opened(id, number, result);
             }
             NodeEffect::Scrubbed(report) => self.take_scrubbed(number, report),
+            NodeEffect::Damage {
+                object,
+                offset_bytes,
+                what,
+                is_repaired,
+            } => self.effects.push_back(HostEffect::Damage {
+                number,
+                object: object.to_string(),
+                offset_bytes,
+                what,
+                is_repaired,
+            }),
+            NodeEffect::Failed(reason) => {
+                let failed = HostEffect::DiskFailed { number, reason };
+                self.effects.push_back(failed);
+            }
             NodeEffect::Changes(page) => {
                 self.queue.push_back(Message::Host(Answer::Changes(page)));
             }

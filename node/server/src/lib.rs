@@ -2,7 +2,9 @@
 //! replicas never differ to a reader (CONSISTENCY 1 and 3).
 
 mod disks;
+mod fallback;
 mod node;
 mod ordering;
+mod repair;
 
 pub use node::{Node, NodeEffect, NodeInput, Party};
