@@ -4,9 +4,12 @@
 mod cli;
 mod conformance;
 mod crash;
+mod disks;
 mod kernel;
 mod libnfs;
+mod package;
 pub(crate) mod pjdfstest;
+mod sockets;
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +39,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 14] = [
+pub(crate) const SUITES: [Suite; 22] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
@@ -53,6 +56,11 @@ pub(crate) const SUITES: [Suite; 14] = [
     suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
+    suite("disk-faults", When::Quick, 240, disks::faults),
+    suite("disk-alone", When::Quick, 240, disks::alone),
+    suite("disk-full", When::Quick, 240, disks::full),
+    suite("log-writes", When::Quick, 300, disks::log_writes),
+    suite("fuzz-sockets", When::Quick, 120, sockets::run),
     suite("kernel-fsx-long", When::Full, 1800, kernel::fsx_long),
     suite(
         "kernel-restart-long",
@@ -61,6 +69,9 @@ pub(crate) const SUITES: [Suite; 14] = [
         kernel::restart_long,
     ),
     suite("kill9-long", When::Full, 1800, crash::run_long),
+    suite("log-writes-long", When::Full, 1800, disks::log_writes_long),
+    suite("fuzz-sockets-long", When::Full, 900, sockets::run_long),
+    suite("package", When::Full, 900, package::run),
 ];
 
 /// What a suite is given.

@@ -10,14 +10,14 @@ use crossdock_types::Payload;
 use super::program::Up;
 
 /// Nothing; on both sides of the small-file threshold; over all nodes.
-pub(super) const LENGTHS_BYTES: [usize; 5] = [0, 1, 60_001, 70_001, BIG_BYTES];
+pub(in crate::suite) const LENGTHS_BYTES: [usize; 5] = [0, 1, 60_001, 70_001, BIG_BYTES];
 /// Of the file that lies on all nodes.
-pub(super) const BIG_BYTES: usize = 4 << 20;
+pub(in crate::suite) const BIG_BYTES: usize = 4 << 20;
 /// Bytes of one READ or WRITE.
-pub(super) const PART_BYTES: usize = 64 << 10;
+pub(in crate::suite) const PART_BYTES: usize = 64 << 10;
 
 /// Makes files of all lengths, whose names begin with `name`.
-pub(super) fn write(up: &Up, name: &str) -> Result<()> {
+pub(in crate::suite) fn write(up: &Up, name: &str) -> Result<()> {
     let mut client = Client::connect(up.nfs)?;
     for length in LENGTHS_BYTES {
         let name = format!("{name}-{length}");
@@ -27,8 +27,14 @@ pub(super) fn write(up: &Up, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Makes one file.
+pub(in crate::suite) fn write_one(client: &mut Client, name: &str, length: usize) -> Result<()> {
+    let file = create(client, name)?;
+    write_file(client, &file, &content(name, length))
+}
+
 /// Compares all files with what was written.
-pub(super) fn verify(up: &Up, name: &str) -> Result<()> {
+pub(in crate::suite) fn verify(up: &Up, name: &str) -> Result<()> {
     let mut client = Client::connect(up.nfs)?;
     for length in LENGTHS_BYTES {
         let statuses = read(&mut client, &format!("{name}-{length}"), length)?;
@@ -42,13 +48,17 @@ pub(super) fn verify(up: &Up, name: &str) -> Result<()> {
 
 /// Reads a file in parts, all of them outstanding at once, and returns the
 /// parts' failures. What is read must be what was written.
-pub(super) fn read(client: &mut Client, name: &str, length: usize) -> Result<Vec<Option<Status>>> {
+pub(in crate::suite) fn read(
+    client: &mut Client,
+    name: &str,
+    length: usize,
+) -> Result<Vec<Option<Status>>> {
     let file = lookup(client, name)?;
     read_handle(client, &file, &content(name, length))
 }
 
 /// Reads `expected` from `file`, as [`read`] does.
-pub(super) fn read_handle(
+pub(in crate::suite) fn read_handle(
     client: &mut Client,
     file: &HandleBuffer,
     expected: &[u8],
@@ -83,7 +93,7 @@ pub(super) fn read_handle(
 }
 
 /// The file of that name in the root.
-pub(super) fn lookup(client: &mut Client, name: &str) -> Result<HandleBuffer> {
+pub(in crate::suite) fn lookup(client: &mut Client, name: &str) -> Result<HandleBuffer> {
     let root = client.root();
     match client.call(&Call::Lookup(in_root(&root, name)))? {
         Reply::Lookup(Ok(found)) => Ok(found.object),
@@ -93,7 +103,7 @@ pub(super) fn lookup(client: &mut Client, name: &str) -> Result<HandleBuffer> {
 
 /// Bytes in which each place can be told from its neighbours, and one file
 /// from another.
-pub(super) fn content(name: &str, length: usize) -> Vec<u8> {
+pub(in crate::suite) fn content(name: &str, length: usize) -> Vec<u8> {
     let of_file = name
         .bytes()
         .fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte));

@@ -3,11 +3,14 @@
 //! and a machine without io_uring.
 
 mod damage;
+mod deploy;
 mod durability;
 mod exports;
-mod job;
-mod program;
+pub(super) mod job;
+mod privileges;
+pub(super) mod program;
 mod refusals;
+mod secrets;
 mod service;
 
 use anyhow::{Context, Result, ensure};
@@ -19,7 +22,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 19] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -29,6 +32,10 @@ const CHECKS: [Check; 15] = [
     ("flushes", durability::flushes),
     ("exports", exports::changes),
     ("IPv6", exports::ipv6),
+    ("privileges", privileges::dropped),
+    ("another user", privileges::another_user),
+    ("service unit", deploy::unit),
+    ("secrets", secrets::stay_secret),
     ("half-closed client", service::half_closed_client),
     ("taken ports and data", refusals::taken),
     ("other settings", refusals::other_settings),

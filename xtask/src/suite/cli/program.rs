@@ -18,15 +18,15 @@ use crate::suite::Stage;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How a command ended and what it printed.
-pub(super) struct Finished {
-    pub(super) code: i32,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+pub(in crate::suite) struct Finished {
+    pub(in crate::suite) code: i32,
+    pub(in crate::suite) stdout: String,
+    pub(in crate::suite) stderr: String,
 }
 
 impl Finished {
     /// Checks the exit code, and that the message has all of `words`.
-    pub(super) fn expect(&self, code: i32, words: &[&str]) -> Result<()> {
+    pub(in crate::suite) fn expect(&self, code: i32, words: &[&str]) -> Result<()> {
         let missing: Vec<_> = words
             .iter()
             .filter(|word| !self.stderr.contains(**word))
@@ -42,7 +42,7 @@ impl Finished {
     }
 
     /// Checks the exit code and returns what was printed as JSON.
-    pub(super) fn json(&self, code: i32) -> Result<Value> {
+    pub(in crate::suite) fn json(&self, code: i32) -> Result<Value> {
         self.expect(code, &[])?;
         serde_json::from_str(&self.stdout)
             .with_context(|| format!("this is no JSON: {}", self.stdout))
@@ -50,19 +50,22 @@ impl Finished {
 }
 
 /// A command line of the binary under test.
-pub(super) fn crossdock(stage: &Stage<'_>, arguments: &[&str]) -> Command {
+pub(in crate::suite) fn crossdock(stage: &Stage<'_>, arguments: &[&str]) -> Command {
     let mut command = program(stage.paths.release_binary());
     command.args(arguments);
     command
 }
 
 /// Runs the binary with `arguments` to its end.
-pub(super) fn finish(stage: &Stage<'_>, arguments: &[&str]) -> Result<Finished> {
+pub(in crate::suite) fn finish(stage: &Stage<'_>, arguments: &[&str]) -> Result<Finished> {
     finish_command(stage, crossdock(stage, arguments))
 }
 
 /// Runs `command` to its end.
-pub(super) fn finish_command(stage: &Stage<'_>, mut command: Command) -> Result<Finished> {
+pub(in crate::suite) fn finish_command(
+    stage: &Stage<'_>,
+    mut command: Command,
+) -> Result<Finished> {
     let [stdout, stderr] = ["stdout", "stderr"].map(|name| stage.folder.join(name));
     command
         .stdin(Stdio::null())
@@ -90,34 +93,45 @@ pub(super) fn finish_command(stage: &Stage<'_>, mut command: Command) -> Result<
 }
 
 /// `crossdock up`, ready.
-pub(super) struct Up {
+pub(in crate::suite) struct Up {
     running: Running,
     /// Where it serves NFS, first of all.
-    pub(super) nfs: SocketAddr,
+    pub(in crate::suite) nfs: SocketAddr,
     /// All places where it does.
-    pub(super) nfs_doors: Vec<SocketAddr>,
+    pub(in crate::suite) nfs_doors: Vec<SocketAddr>,
     /// Where it is administered.
-    pub(super) admin: String,
+    pub(in crate::suite) admin: String,
     log: PathBuf,
 }
 
 impl Up {
     /// Starts `command` with free ports and JSON logs, and waits until it serves.
-    pub(super) fn start(stage: &Stage<'_>, command: Command) -> Result<Self> {
+    pub(in crate::suite) fn start(stage: &Stage<'_>, command: Command) -> Result<Self> {
         Self::start_at(stage, command, "127.0.0.1:0", "127.0.0.1:0")
     }
 
     /// The same with doors at given addresses.
-    pub(super) fn start_at(
+    pub(in crate::suite) fn start_at(
+        stage: &Stage<'_>,
+        command: Command,
+        nfs: &str,
+        admin: &str,
+    ) -> Result<Self> {
+        Self::start_telling(stage, command, nfs, admin, "debug")
+    }
+
+    /// The same with a log of that level.
+    pub(in crate::suite) fn start_telling(
         stage: &Stage<'_>,
         mut command: Command,
         nfs: &str,
         admin: &str,
+        level: &str,
     ) -> Result<Self> {
         let log = stage.folder.join("server.json");
         command
             .args(["--nfs", nfs, "--admin", admin])
-            .args(["--log-format", "json", "--log", "debug"])
+            .args(["--log-format", "json", "--log", level])
             .stdin(Stdio::null())
             .stderr(File::create(&log)?);
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
@@ -143,8 +157,18 @@ impl Up {
         })
     }
 
+    /// Its process.
+    pub(in crate::suite) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Where its log goes.
+    pub(in crate::suite) fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// Runs a command that talks to this server, with `--json`.
-    pub(super) fn ask(&self, stage: &Stage<'_>, words: &[&str]) -> Result<Finished> {
+    pub(in crate::suite) fn ask(&self, stage: &Stage<'_>, words: &[&str]) -> Result<Finished> {
         let mut command = crossdock(stage, words);
         command.args(["--json", "--admin", &self.admin]);
         finish_command(stage, command)
@@ -152,7 +176,7 @@ impl Up {
 
     /// Stops it by SIGTERM; it must exit with 0. Returns its log, of which
     /// every line is JSON.
-    pub(super) fn stop(mut self) -> Result<Vec<Value>> {
+    pub(in crate::suite) fn stop(mut self) -> Result<Vec<Value>> {
         let status = self.running.terminate(PATIENCE)?;
         let text = fs::read_to_string(&self.log)?;
         ensure!(status.success(), "the server stopped with {status}: {text}");
@@ -163,6 +187,6 @@ impl Up {
 }
 
 /// `path` for a command line.
-pub(super) fn text(path: &Path) -> Result<&str> {
+pub(in crate::suite) fn text(path: &Path) -> Result<&str> {
     path.to_str().context("a path is not UTF-8")
 }
