@@ -23,19 +23,8 @@ const SCRIPT: &str = include_str!("fresh.sh");
 
 /// Makes the tree, runs both commands in it; `false` if one of them failed.
 pub(crate) fn run(paths: &Paths) -> Result<bool> {
-    debian(&["debootstrap"])?;
     let folder = paths.target.join("fresh");
-    let base = folder.join("base");
-    if !base.join("made").exists() {
-        process::run(as_root("rm").arg("-rf").arg(&base))?;
-        fs::create_dir_all(&folder)?;
-        process::run(
-            as_root("debootstrap")
-                .args(["--variant=minbase", INCLUDED, "bookworm"])
-                .arg(&base),
-        )?;
-        process::run(as_root("touch").arg(base.join("made")))?;
-    }
+    let base = base_tree(paths)?;
     // A copy for each run, so that nothing is left from the last one.
     let tree = folder.join("tree");
     process::run(as_root("rm").arg("-rf").arg(&tree))?;
@@ -63,6 +52,24 @@ pub(crate) fn run(paths: &Paths) -> Result<bool> {
         Some(_) => Ok(false),
         None => bail!("ended by a signal"),
     }
+}
+
+/// A bare tree, to be copied; made once.
+pub(crate) fn base_tree(paths: &Paths) -> Result<PathBuf> {
+    debian(&["debootstrap"])?;
+    let folder = paths.target.join("fresh");
+    let base = folder.join("base");
+    if !base.join("made").exists() {
+        process::run(as_root("rm").arg("-rf").arg(&base))?;
+        fs::create_dir_all(&folder)?;
+        process::run(
+            as_root("debootstrap")
+                .args(["--variant=minbase", INCLUDED, "bookworm"])
+                .arg(&base),
+        )?;
+        process::run(as_root("touch").arg(base.join("made")))?;
+    }
+    Ok(base)
 }
 
 /// The folder of the toolchain in use, which has bin/cargo.

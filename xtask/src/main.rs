@@ -7,6 +7,7 @@ mod console;
 mod fresh;
 mod fuzz;
 mod install;
+mod package;
 mod paths;
 mod policy;
 mod process;
@@ -31,6 +32,7 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
     --full                      with the slow suites; writes bench/results/full-test.txt
     --fresh                     runs the README's two commands in a bare Debian tree instead
     --server crossdock|ganesha  which server the suites test (a peer shows faults of the rigs)
+cargo xtask package             makes a Debian package and a tarball in target/package
 cargo xtask policy              checks licences and sources of dependencies, and that promises have tests
 cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth, store, restart);
                                 writes bench/results/NAME.json and docs/benchmarks.md
@@ -61,6 +63,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
     match words {
         ["up", ..] => build_and_become(&paths, "crossdock", words),
         ["test", arguments @ ..] => test::run(&paths, arguments),
+        ["package"] => package::run_command(&paths),
         ["policy"] => policy::check(&paths).map(|()| true),
         ["bench", arguments @ ..] => bench::run(&paths, arguments),
         ["gen", "benchmarks"] => bench::generate(&paths).map(|()| true),

@@ -47,6 +47,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
         build.args(["build", "--release", "--bin", "crossdock"]);
         build.args(["--bin", "crossdock-tests-conformance"]);
         build.args(["--bin", "crossdock-tests-crash"]);
+        build.args(["--bin", "crossdock-tests-replay"]);
         process::run(build.current_dir(&paths.root))?;
     }
     let chosen: Vec<&str> = if everything {

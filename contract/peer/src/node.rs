@@ -142,6 +142,20 @@ pub enum NodeRequest {
         /// Version of the removal.
         order: Order,
     },
+    /// Gives the node a block back that it cannot read, as another member of the
+    /// set has it. Taken only if it is what must be there: by its checksum, or,
+    /// where the journal holds part of it or the checksum is lost too, by its
+    /// version; else [`NodeError::VersionGone`]. The block goes to a new place.
+    Repair {
+        /// The object.
+        object: ObjectId,
+        /// First byte of the block.
+        offset_bytes: u64,
+        /// The block's bytes up to the object's end.
+        payload: Payload,
+        /// The newest version in it, where it was read.
+        version: Version,
+    },
     /// Size, version, attributes.
     Stat {
         /// The object.
@@ -193,6 +207,7 @@ impl NodeRequest {
             | Self::Truncate { object, .. }
             | Self::Zero { object, .. }
             | Self::Remove { object, .. }
+            | Self::Repair { object, .. }
             | Self::Stat { object }
             | Self::Pin { object, .. } => Some(object),
             Self::List { .. } | Self::Unpin { .. } => None,
@@ -220,7 +235,8 @@ pub struct ObjectStat {
 /// What a node answers when all went well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeAnswer {
-    /// To create, truncate, zero and remove: it is durable on all members.
+    /// To create, truncate, zero and remove: it is durable on all members. To
+    /// repair: on this node.
     Done {
         /// The version it got.
         version: Version,

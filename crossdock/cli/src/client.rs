@@ -60,6 +60,7 @@ fn describe(status: &Status, health: &Health) -> String {
             "objects",
             "journal",
             "bad blocks",
+            "repaired",
         ]
         .map(str::to_owned)
         .to_vec(),
@@ -74,6 +75,7 @@ fn describe(status: &Status, health: &Health) -> String {
             node.objects.to_string(),
             format::bytes(node.journal_used_bytes),
             node.media_errors.to_string(),
+            node.repaired_blocks.to_string(),
         ]
     }));
     text += &format!("\n{}\n", format::table(&rows));
@@ -135,8 +137,9 @@ pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
             .map(|finding| format!("  {finding}\n"))
             .collect();
         let (checked, bad) = (status.blocks_checked, status.findings.len());
+        let repaired = status.repaired.len();
         format::print(&format!(
-            "{checked} blocks checked, {bad} places bad\n{findings}"
+            "{checked} blocks checked, {repaired} repaired from another node, {bad} bad\n{findings}"
         ))?;
     }
     Ok(if status.findings.is_empty() {

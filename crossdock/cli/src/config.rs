@@ -84,6 +84,10 @@ pub(crate) struct Flags {
     /// A request that takes longer is told in the log and kept to look at [default: 1000].
     #[arg(long, value_name = "MS", env = "CROSSDOCK_SLOW_MS")]
     pub(crate) slow_ms: Option<u64>,
+    /// User to become once the doors are bound, by name or as UID:GID, when started
+    /// as root [default: stay, without capabilities].
+    #[arg(long, value_name = "NAME", env = "CROSSDOCK_USER")]
+    pub(crate) user: Option<String>,
     /// How disks and sockets are driven [default: auto].
     #[arg(long, value_name = "HOW", env = "CROSSDOCK_IO")]
     pub(crate) io: Option<Io>,
@@ -151,6 +155,8 @@ pub(crate) struct Settings {
     pub(crate) portmap: Door,
     /// In seconds.
     pub(crate) grace: u64,
+    /// `None`: stay who we are.
+    pub(crate) user: Option<String>,
     pub(crate) io: Io,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
@@ -242,6 +248,7 @@ impl Flags {
             slow_ms: self.slow_ms.or(file.slow_ms).unwrap_or(SLOW_MS_DEFAULT),
             portmap: both(&self.portmap, file.portmap).unwrap_or(Door::Off),
             grace: self.grace.or(file.grace).unwrap_or(GRACE_DEFAULT),
+            user: self.user.clone().or(file.user),
             io: self.io.or(file.io).unwrap_or(Io::Auto),
             log_format: self
                 .log_format

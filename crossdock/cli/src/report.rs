@@ -60,6 +60,7 @@ pub(crate) fn scrub(host: &Host) -> Answer {
         blocks_checked: progress.blocks_checked,
         blocks_total: allocated / 4096,
         findings: progress.findings.clone(),
+        repaired: progress.repaired.clone(),
     })
 }
 
@@ -160,6 +161,7 @@ fn node(figures: &NodeFigures) -> NodeStatus {
         journal_used_bytes: figures.store.journal_used_bytes,
         flushes: figures.store.journal_flushes + figures.store.data_flushes,
         media_errors: figures.store.media_errors,
+        repaired_blocks: figures.store.repaired_blocks,
     }
 }
 

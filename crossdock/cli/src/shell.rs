@@ -30,6 +30,7 @@ use tracing::{error, info, warn};
 use crate::config::Settings;
 use crate::data::{self, DataDirectory};
 use crate::memory;
+use crate::notify;
 use crate::report::{self, Surroundings};
 
 /// Answers of index threads that wait for the data thread.
@@ -427,6 +428,22 @@ impl Shell {
                 HostEffect::QuotaChanged { ticket, result } => {
                     self.take_quota_changed(ticket, result);
                 }
+                HostEffect::Damage {
+                    number,
+                    object,
+                    offset_bytes,
+                    what,
+                    is_repaired,
+                } => {
+                    if is_repaired {
+                        warn!(node = number, %object, offset_bytes, %what, "a bad block was repaired");
+                    } else {
+                        error!(node = number, %object, offset_bytes, %what, "a block is lost on this node");
+                    }
+                }
+                HostEffect::DiskFailed { number, reason } => {
+                    error!(node = number, %reason, "a disk takes no writes any more");
+                }
                 HostEffect::Warning(what) => warn!("{what}"),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,
@@ -505,6 +522,7 @@ impl Shell {
             return;
         }
         info!("stopping: finishing what is in progress");
+        notify::tell(notify::STOPPING);
         self.stop_by = Some(now() + DRAIN_PATIENCE);
         for nfs in &self.nfs {
             self.driver.close_listener(nfs.listener);

@@ -11,6 +11,7 @@ use crossdock_admin::{DoorStatus, Watch};
 use crossdock_net::{Driver, KernelChoice, Options, Started};
 use crossdock_nfs::{DoorLimits, Services};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
@@ -20,6 +21,8 @@ use crate::data;
 use crate::format;
 use crate::leftover::when_free;
 use crate::log;
+use crate::notify;
+use crate::privileges::{self, Account};
 use crate::report::Surroundings;
 use crate::shell::{NfsSockets, Order, RemoteControl, Shell};
 
@@ -40,7 +43,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let settings = flags.settle()?;
     let events = log::start(&settings)?;
     raise_descriptor_limit();
-    let directory = data::open(&settings)?;
+    let account = settings.user.as_deref().map(Account::find).transpose()?;
+    let mut directory = None;
+    match account {
+        Some(account) => account.prepare(&settings.data)?,
+        None => directory = Some(data::open(&settings)?),
+    }
     let Started {
         mut driver,
         fallback,
@@ -80,6 +88,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         doors.push(door("admin", address));
         admin.push(listener);
     }
+    // From here on there are other threads, which are to have no more rights.
+    privileges::drop_all_but(CapabilitySet::empty(), account)?;
+    let directory = match directory {
+        Some(directory) => directory,
+        // What the account makes is the account's.
+        None => data::open(&settings)?,
+    };
     stop_on_signals(Arc::clone(&orders))?;
     let surroundings = Surroundings {
         io,
@@ -105,6 +120,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     shell.pin();
     shell.tell_exports();
     announce(&doors)?;
+    notify::tell(notify::READY);
     info!(data = %settings.data.display(), io, "ready");
     shell.run()
 }

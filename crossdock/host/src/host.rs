@@ -40,6 +40,10 @@ pub struct HostConfig {
 
 /// What can happen to a host.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "passed by value once, and never queued here"
+)]
 pub enum HostInput {
     /// Something happened at the NFS door's sockets.
     Door(NfsInput),
@@ -98,6 +102,26 @@ pub enum HostEffect {
         ticket: QuotaTicket,
         /// What.
         result: Result<PlacedQuota, QuotaError>,
+    },
+    /// A block of a node could not be read.
+    Damage {
+        /// The node's number.
+        number: u32,
+        /// The object that it belongs to.
+        object: String,
+        /// Where in the object, in bytes.
+        offset_bytes: u64,
+        /// What the disk said.
+        what: String,
+        /// Another member's block has taken its place.
+        is_repaired: bool,
+    },
+    /// A disk of a node takes no writes any more, for this reason.
+    DiskFailed {
+        /// The node's number.
+        number: u32,
+        /// What happened.
+        reason: String,
     },
     /// Something that an administrator should know.
     Warning(String),
@@ -317,6 +341,22 @@ impl Host {
                 self.take_opened(id, number, result);
             }
             NodeEffect::Scrubbed(report) => self.take_scrubbed(number, report),
+            NodeEffect::Damage {
+                object,
+                offset_bytes,
+                what,
+                is_repaired,
+            } => self.effects.push_back(HostEffect::Damage {
+                number,
+                object: object.to_string(),
+                offset_bytes,
+                what,
+                is_repaired,
+            }),
+            NodeEffect::Failed(reason) => {
+                let failed = HostEffect::DiskFailed { number, reason };
+                self.effects.push_back(failed);
+            }
             NodeEffect::Changes(page) => {
                 self.queue.push_back(Message::Host(Answer::Changes(page)));
             }

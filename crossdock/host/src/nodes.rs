@@ -342,24 +342,30 @@ impl Host {
 
     pub(crate) fn take_scrubbed(&mut self, number: u32, step: Result<ScrubReport, NodeError>) {
         self.scrub.is_step_wanted = true;
-        let room = FINDINGS_MAX.saturating_sub(self.scrub.findings.len());
         let report = match step {
             Ok(report) => report,
             Err(error) => {
                 let finding = format!("node {number}: not verified to its end: {error}");
-                self.scrub.findings.extend((room > 0).then_some(finding));
+                if self.scrub.findings.len() < FINDINGS_MAX {
+                    self.scrub.findings.push(finding);
+                }
                 self.scrub.left.retain(|&left| left != number);
                 return;
             }
         };
         self.scrub.blocks_checked += report.blocks;
-        let findings = report.findings.into_iter().take(room).map(|finding| {
-            format!(
-                "node {number}, object {}, offset {}: {}",
-                finding.object, finding.offset_bytes, finding.what
-            )
-        });
-        self.scrub.findings.extend(findings);
+        for finding in report.findings {
+            let list = match finding.is_repaired {
+                true => &mut self.scrub.repaired,
+                false => &mut self.scrub.findings,
+            };
+            if list.len() < FINDINGS_MAX {
+                list.push(format!(
+                    "node {number}, object {}, offset {}: {}",
+                    finding.object, finding.offset_bytes, finding.what
+                ));
+            }
+        }
         if report.is_complete {
             self.scrub.left.retain(|&left| left != number);
         }

@@ -128,7 +128,12 @@ impl Host {
             members,
         };
         match self.registry.change(change) {
-            Ok(()) => self.spread_table(),
+            Ok(()) => {
+                self.effects.push_back(HostEffect::Warning(format!(
+                    "node {member} has left replica set {set}: it does not carry out changes"
+                )));
+                self.spread_table();
+            }
             Err(error) => {
                 self.effects.push_back(HostEffect::Failed(format!(
                     "cannot write the registry: {error}"

@@ -48,6 +48,8 @@ pub struct ScrubProgress {
     pub blocks_checked: u64,
     /// Bad blocks: node, object, offset, what is wrong.
     pub findings: Vec<String>,
+    /// Blocks that were bad and have been replaced by those of another member.
+    pub repaired: Vec<String>,
     /// Nodes that have still to be scrubbed, by number.
     pub(crate) left: Vec<u32>,
     /// The next step is to be asked for: never from within the answer to the

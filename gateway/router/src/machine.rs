@@ -69,12 +69,8 @@ impl Router {
                 self.answered(now, reply.id, |part| part.judge_site(reply));
             }
             RouterInput::Node(_, NodeReply { id, outcome }) => {
-                let table = Arc::clone(&self.table);
-                self.answered(now, id, |part| {
-                    let members = part.request.object().and_then(|o| table.members_of(o));
-                    let members = members.map_or(0, |set| set.members.len());
-                    part.judge_node(outcome, members, table.epoch)
-                });
+                let epoch = self.table.epoch;
+                self.answered(now, id, |part| part.judge_node(outcome, epoch));
             }
             RouterInput::Table(table) => self.take_table(now, table),
             RouterInput::Timeout => self.handle_timeout(now),
@@ -201,17 +197,6 @@ impl Router {
             Verdict::After(pause) => part.wait_until(now + pause, deadline),
             Verdict::Table(_) if now >= deadline => part.give_up(),
             Verdict::Table(epoch) => part.state = PartState::NeedsTable(epoch),
-            Verdict::NextMember => {
-                part.member += 1;
-                let mut sender = Sender {
-                    now,
-                    number,
-                    table: &self.table,
-                    writer: self.config.writer,
-                    effects: &mut self.effects,
-                };
-                sender.send(request, index);
-            }
         }
         self.go_on(now, number);
     }
@@ -426,7 +411,6 @@ impl Sender<'_> {
 
     fn node_of(&self, part: &Part) -> Option<NodeId> {
         let set = self.table.members_of(part.request.object()?)?;
-        let member = set.members.get(part.member).or_else(|| set.members.first());
-        member.copied()
+        set.members.first().copied()
     }
 }

@@ -118,9 +118,6 @@ pub(crate) enum PartState {
 pub(crate) struct Part {
     pub(crate) request: PartRequest,
     pub(crate) state: PartState,
-    /// Which member of the replica set is asked: the primary, unless it could
-    /// not read its disk.
-    pub(crate) member: usize,
     attempts: u32,
 }
 
@@ -132,8 +129,6 @@ pub(crate) enum Verdict {
     After(Duration),
     /// Send again with a newer table.
     Table(Epoch),
-    /// Send again at once, to the next member.
-    NextMember,
 }
 
 /// First pause before a part is sent again; it doubles with each attempt.
@@ -148,7 +143,6 @@ impl Part {
         Self {
             request,
             state: PartState::Later(Time(0)),
-            member: 0,
             attempts: 0,
         }
     }
@@ -163,11 +157,11 @@ impl Part {
         }
     }
 
-    /// What an answer of a node means; the set has `members`.
+    /// What an answer of a node means. A primary that cannot read its disk has
+    /// asked the other members itself.
     pub(crate) fn judge_node(
         &mut self,
         outcome: Result<NodeAnswer, NodeError>,
-        members: usize,
         table: Epoch,
     ) -> Verdict {
         match outcome {
@@ -178,12 +172,6 @@ impl Part {
             Err(NodeError::Unavailable { .. }) => Verdict::After(self.next_pause()),
             Err(NodeError::StaleTable { current }) if current > table => Verdict::Table(current),
             Err(NodeError::StaleTable { .. }) => Verdict::After(PAUSE_TABLE),
-            Err(NodeError::Media { .. })
-                if matches!(self.request, PartRequest::Read { .. })
-                    && self.member + 1 < members =>
-            {
-                Verdict::NextMember
-            }
             outcome => Verdict::Done(Outcome::Node(outcome)),
         }
     }

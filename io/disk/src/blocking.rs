@@ -2,19 +2,25 @@
 //! offline tools read small pieces again and again.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
-use crate::file::{disk_error, sync_directory_of};
+use crate::file::{disk_error, lacks_fallocate, sync_directory_of};
 use crate::{BlockingDisk, DiskError, OpenError};
+
+/// What it holds is nobody else's to read: keys are among it.
+const OWNER_ONLY: u32 = 0o600;
 
 /// A buffered file. Locked like [`crate::DiskFile`].
 #[derive(Debug)]
 pub struct FileBlockingDisk {
     file: File,
+    /// Room that was set aside; a shorter length gives it back to the system.
+    reserved_bytes: AtomicU64,
 }
 
 impl FileBlockingDisk {
@@ -36,6 +42,7 @@ impl FileBlockingDisk {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(OWNER_ONLY)
             .open(path)
             .map_err(failed("open"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -43,7 +50,11 @@ impl FileBlockingDisk {
             locked => locked.map_err(|errno| failed("lock")(errno.into()))?,
         }
         sync_directory_of(path).map_err(|errno| failed("sync the directory of")(errno.into()))?;
-        Ok(Self { file })
+        let reserved_bytes = AtomicU64::new(0);
+        Ok(Self {
+            file,
+            reserved_bytes,
+        })
     }
 
     fn check_range(&self, offset_bytes: u64, length: usize) -> Result<(), DiskError> {
@@ -86,7 +97,22 @@ impl BlockingDisk for FileBlockingDisk {
     fn set_length(&self, length_bytes: u64) -> Result<(), DiskError> {
         self.file
             .set_len(length_bytes)
-            .map_err(failed("set the length", length_bytes))
+            .map_err(failed("set the length", length_bytes))?;
+        match self.reserved_bytes.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            reserved_bytes => self.reserve(reserved_bytes),
+        }
+    }
+
+    fn reserve(&self, length_bytes: u64) -> Result<(), DiskError> {
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes) {
+            Err(errno) if !lacks_fallocate(errno) => Err(disk_error("reserve", errno, 0)),
+            _ => {
+                self.reserved_bytes
+                    .fetch_max(length_bytes, Ordering::Relaxed);
+                Ok(())
+            }
+        }
     }
 }
 

@@ -176,6 +176,16 @@ pub trait BlockingDisk: Send + Sync {
     /// # Errors
     /// [`DiskError::NoSpace`]: the length is as before.
     fn set_length(&self, length_bytes: u64) -> Result<(), DiskError>;
+
+    /// Sets room aside, so that no write below `length_bytes` is refused for lack
+    /// of it. The length stays. A disk that has its room anyway does nothing.
+    ///
+    /// # Errors
+    /// [`DiskError::NoSpace`].
+    fn reserve(&self, length_bytes: u64) -> Result<(), DiskError> {
+        let _ = length_bytes;
+        Ok(())
+    }
 }
 
 impl DiskOperation {

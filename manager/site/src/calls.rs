@@ -256,6 +256,7 @@ fn stamp_table_epoch(request: &mut NodeRequest, table: &RoutingTable) {
         | NodeRequest::Commit { .. }
         | NodeRequest::Append { .. }
         | NodeRequest::Seal { .. }
+        | NodeRequest::Repair { .. }
         | NodeRequest::Stat { .. }
         | NodeRequest::List { .. }
         | NodeRequest::Pin { .. }

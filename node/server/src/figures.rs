@@ -17,9 +17,9 @@ pub struct NodeCounts {
 }
 
 /// What a node can be asked for, in the order of [`NodeCounts::requests`].
-pub const REQUESTS: [&str; 13] = [
+pub const REQUESTS: [&str; 14] = [
     "create", "read", "write", "commit", "append", "seal", "truncate", "zero", "remove", "stat",
-    "list", "pin", "unpin",
+    "list", "pin", "unpin", "repair",
 ];
 
 /// Place of a request in [`REQUESTS`].
@@ -38,5 +38,6 @@ pub(crate) const fn index(request: &NodeRequest) -> usize {
         NodeRequest::List { .. } => 10,
         NodeRequest::Pin { .. } => 11,
         NodeRequest::Unpin { .. } => 12,
+        NodeRequest::Repair { .. } => 13,
     }
 }

@@ -3,7 +3,8 @@
 //! members have them.
 //!
 //! Reads of columns are served by the primary only: it alone knows which writes
-//! all members have.
+//! all members have. What its disk cannot give it gets from another member (see
+//! [`crate::fallback`]). A node whose disk takes no writes any more leaves its sets.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,8 +23,10 @@ use crossdock_store::{
 use crossdock_types::Time;
 
 use crate::disks::NodeDisks;
+use crate::fallback::ReadOfPending;
 use crate::figures::{self, NodeCounts};
 use crate::ordering::Ordering;
+use crate::repair::Repairs;
 
 /// Who calls a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,6 +108,20 @@ pub enum NodeEffect {
     Scrubbed(Result<ScrubReport, NodeError>),
     /// Objects with what changed in them, or why they cannot be told.
     Changes(Result<ChangesPage, NodeError>),
+    /// A block could not be read, and what came of it. (One that nobody but this
+    /// node has is told of by the errors of its reads.)
+    Damage {
+        /// The object.
+        object: ObjectId,
+        /// First byte of the block.
+        offset_bytes: u64,
+        /// What the disk said.
+        what: String,
+        /// Another member's block has taken its place.
+        is_repaired: bool,
+    },
+    /// A disk takes no writes any more, for this reason: the node only reads.
+    Failed(String),
     /// The store holds nothing in memory only.
     Quiet,
 }
@@ -123,28 +140,31 @@ const RETRY_AFTER_MS: u32 = 20;
 pub struct Node {
     id: NodeId,
     boot: Incarnation,
-    store: Store,
+    pub(crate) store: Store,
     disks: NodeDisks,
-    ordering: Ordering,
-    next_call: u64,
+    pub(crate) ordering: Ordering,
+    pub(crate) next_call: u64,
     /// Calls by the number under which the store and the members know them.
-    pending: BTreeMap<CallId, Pending>,
+    pub(crate) pending: BTreeMap<CallId, Pending>,
     /// Callers' numbers, for cancellation.
     by_caller: BTreeMap<(Party, CallId), CallId>,
-    effects: VecDeque<NodeEffect>,
     requests: [u64; figures::REQUESTS.len()],
     refused_total: u64,
+    pub(crate) repairs: Repairs,
+    pub(crate) effects: VecDeque<NodeEffect>,
 }
 
-struct Pending {
-    from: Party,
+pub(crate) struct Pending {
+    pub(crate) from: Party,
     id: CallId,
     /// The store's answer, once there.
-    local: Option<Result<NodeAnswer, NodeError>>,
+    pub(crate) local: Option<Result<NodeAnswer, NodeError>>,
     /// Members that have not answered yet.
     waiting: BTreeSet<NodeId>,
     /// Set for what this node orders.
     ordered: Option<(SetId, Epoch, Version)>,
+    /// Set for reads that other members can help with.
+    pub(crate) read: Option<ReadOfPending>,
 }
 
 impl Node {
@@ -170,6 +190,7 @@ impl Node {
             next_call: 0,
             pending: BTreeMap::new(),
             by_caller: BTreeMap::new(),
+            repairs: Repairs::default(),
             effects: VecDeque::new(),
             requests: Default::default(),
             refused_total: 0,
@@ -187,7 +208,7 @@ impl Node {
                     self.cancel(now, internal);
                 }
             }
-            NodeInput::Reply { from, reply } => self.handle_member_reply(from, reply),
+            NodeInput::Reply { from, reply } => self.handle_member_reply(now, from, reply),
             NodeInput::Table(table) => self.handle_table(table),
             NodeInput::Store(input) => {
                 let is_ours = match &input {
@@ -269,6 +290,7 @@ impl Node {
         let ordered = self.prepare(from, &mut request)?;
         self.next_call += 1;
         let internal = CallId(self.next_call);
+        let read = ReadOfPending::of(from, &request);
         let waiting: BTreeSet<NodeId> = ordered
             .iter()
             .flat_map(|(_, others)| others.iter().copied())
@@ -298,6 +320,7 @@ impl Node {
                 local: None,
                 waiting,
                 ordered: ordered.map(|(key, _)| key),
+                read,
             },
         );
         let call = Call {
@@ -373,11 +396,16 @@ impl Node {
         }
     }
 
-    fn handle_member_reply(&mut self, from: NodeId, reply: NodeReply) {
+    fn handle_member_reply(&mut self, now: Time, from: NodeId, reply: NodeReply) {
+        if self.repairs.awaits(reply.id) {
+            self.repair_answered(now, reply.outcome);
+            return;
+        }
         let Some(pending) = self.pending.get_mut(&reply.id) else {
             return; // Answered before the member left the set.
         };
         let Some((set, epoch, _)) = pending.ordered else {
+            self.take_read_of(reply);
             return;
         };
         match reply.outcome {
@@ -415,14 +443,20 @@ impl Node {
 
     /// Takes what the store wants, and gives the disks what they have room for.
     fn drain_store(&mut self, now: Time) {
-        while let Some(effect) = self.store.poll_effect() {
+        loop {
+            let Some(effect) = self.store.poll_effect() else {
+                if self.repair(now) {
+                    continue;
+                }
+                break;
+            };
             match effect {
                 StoreEffect::Disk(disk, purpose, request) => {
                     let request = (disk, purpose, request);
-                    let pending = &self.pending;
-                    let is_background = |call| {
-                        let call: Option<&Pending> = pending.get(&call);
-                        call.is_some_and(|call| call.from == Party::Host)
+                    let (pending, repairs) = (&self.pending, &self.repairs);
+                    let is_background = |id| {
+                        let call: Option<&Pending> = pending.get(&id);
+                        repairs.awaits(id) || call.is_some_and(|call| call.from == Party::Host)
                     };
                     if let Some(refused) = self.disks.push(now, request, is_background) {
                         self.store.handle(now, StoreInput::Disk(disk, refused));
@@ -430,13 +464,21 @@ impl Node {
                 }
                 StoreEffect::Index(request) => self.effects.push_back(NodeEffect::Index(request)),
                 StoreEffect::Opened(result) => self.effects.push_back(NodeEffect::Opened(result)),
-                StoreEffect::Scrubbed(report) => {
-                    self.effects.push_back(NodeEffect::Scrubbed(report));
+                StoreEffect::Failed(what) => self.leave_sets(what),
+                StoreEffect::Scrubbed(Ok(report)) => self.repairs.add_scrub(report),
+                StoreEffect::Scrubbed(Err(error)) => {
+                    self.effects.push_back(NodeEffect::Scrubbed(Err(error)));
                 }
                 StoreEffect::Changes(page) => self.effects.push_back(NodeEffect::Changes(page)),
                 StoreEffect::Quiet => self.effects.push_back(NodeEffect::Quiet),
+                StoreEffect::Reply(reply) if self.repairs.awaits(reply.id) => {
+                    self.repair_answered(now, reply.outcome);
+                }
                 StoreEffect::Reply(reply) => {
-                    if let Some(pending) = self.pending.get_mut(&reply.id) {
+                    let reply = self.fall_back(reply);
+                    if let Some(reply) = reply
+                        && let Some(pending) = self.pending.get_mut(&reply.id)
+                    {
                         pending.local = Some(reply.outcome);
                         self.finish(reply.id);
                     }
@@ -449,7 +491,7 @@ impl Node {
     }
 
     /// Answers the call if its own store and all members have answered.
-    fn finish(&mut self, internal: CallId) {
+    pub(crate) fn finish(&mut self, internal: CallId) {
         let ready = self
             .pending
             .get(&internal)
@@ -468,6 +510,13 @@ impl Node {
             (pending.ordered, &mut outcome)
         {
             *incarnation = Incarnation(epoch.0);
+        }
+        // Who takes over has done it, too; to be asked again does no harm.
+        if let (Some((set, ..)), Err(NodeError::Media { .. })) = (pending.ordered, &outcome)
+            && self.store.status().has_failed
+            && !self.ordering.others(set).is_empty()
+        {
+            outcome = Err(self.ordering.stale());
         }
         self.effects.push_back(NodeEffect::Reply {
             to: pending.from,

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, RoutingTable, SetId, Version};
+use crossdock_names::{
+    Epoch, NodeId, ObjectClass, ObjectId, ReplicaSet, RoutingTable, SetId, Version,
+};
 use crossdock_peer::{NodeError, WriteContext};
 
 /// The node's copy of the routing table, and the versions that it gives as primary.
@@ -127,7 +129,20 @@ impl Ordering {
         }
     }
 
-    fn stale(&self) -> NodeError {
+    /// The other members of an object's set.
+    pub(crate) fn others_of(&self, object: &ObjectId) -> Vec<NodeId> {
+        self.others(self.table.set_of(object))
+    }
+
+    /// Sets that can go on without this node.
+    pub(crate) fn shared_sets(&self) -> Vec<(SetId, Epoch)> {
+        let is_shared =
+            |record: &ReplicaSet| record.members.contains(&self.node) && record.members.len() > 1;
+        let shared = self.table.sets.iter().filter(|(_, set)| is_shared(set));
+        shared.map(|(&id, set)| (id, set.epoch)).collect()
+    }
+
+    pub(crate) fn stale(&self) -> NodeError {
         NodeError::StaleTable {
             current: self.table.epoch,
         }
@@ -137,7 +152,7 @@ impl Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossdock_names::{FileId, ReplicaSet, SITES, SLOTS, SiteRecord};
+    use crossdock_names::{FileId, SITES, SLOTS, SiteRecord};
 
     fn table(epoch: u64, set_epoch: u64, members: &[u64]) -> Arc<RoutingTable> {
         let set = ReplicaSet {

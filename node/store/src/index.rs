@@ -219,6 +219,11 @@ pub(crate) enum IndexCall {
         after: Option<ObjectId>,
     },
     Apply(Box<Batch>),
+    /// The data disk is to have so many blocks: the index sets room aside for
+    /// what it will have to say about them.
+    Reserve {
+        blocks: u64,
+    },
 }
 
 /// What is to be loaded; the answer has all of it.
@@ -264,6 +269,11 @@ pub(crate) enum IndexAnswer {
     Applied {
         number: u64,
     },
+    Reserved {
+        blocks: u64,
+        /// False: the file system has no room.
+        is_there: bool,
+    },
 }
 
 /// (serial, window) and its runs by their first block.
@@ -280,6 +290,7 @@ pub(crate) struct Loaded {
 /// The index of a store; it blocks.
 pub struct Index {
     database: Database,
+    disk: Arc<dyn BlockingDisk>,
 }
 
 impl Index {
@@ -294,10 +305,10 @@ impl Index {
             clear(&*disk)?;
         }
         let database = open_database(&disk)?;
-        let index = Self { database };
+        let index = Self { database, disk };
         if is_new {
             index.make_tables()?;
-            mark_made(&*disk)?;
+            mark_made(&*index.disk)?;
         }
         Ok(index)
     }
@@ -325,6 +336,10 @@ impl Index {
             IndexCall::NextObject(after) => self.next_object(after),
             IndexCall::Changes { since, after } => self.changes(since, after),
             IndexCall::Apply(batch) => self.apply(*batch),
+            IndexCall::Reserve { blocks } => {
+                let is_there = self.disk.reserve(room_for(blocks)).is_ok();
+                Ok(IndexAnswer::Reserved { blocks, is_there })
+            }
         }
     }
 
@@ -528,6 +543,14 @@ impl Index {
             number: batch.number,
         })
     }
+}
+
+/// Bytes of an index of so many blocks, generously: one that finds no room fails
+/// its node, which then could not even remove anything.
+const fn room_for(blocks: u64) -> u64 {
+    const ROOM_MIN_BYTES: u64 = 8 << 20;
+    const ROOM_PER_BLOCK_BYTES: u64 = 64;
+    ROOM_MIN_BYTES + blocks * ROOM_PER_BLOCK_BYTES
 }
 
 pub(crate) fn open_database(disk: &Arc<dyn BlockingDisk>) -> Result<Database, DatabaseFailure> {

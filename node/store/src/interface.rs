@@ -161,6 +161,9 @@ pub enum StoreEffect {
     Reply(NodeReply),
     /// The first effect that matters: the store serves, or never will.
     Opened(Result<OpenReport, OpenError>),
+    /// A disk lets nothing be written any more, or the index is gone: from now on
+    /// there are only reads. Comes before the answers to those who waited.
+    Failed(String),
     /// A step of the scrub ended, or the index has failed.
     Scrubbed(Result<ScrubReport, NodeError>),
     /// Objects with what changed in them, or the index has failed.
@@ -243,6 +246,8 @@ pub struct ScrubFinding {
     pub offset_bytes: u64,
     /// What is wrong.
     pub what: String,
+    /// Another member's block has taken its place.
+    pub is_repaired: bool,
 }
 
 /// A part of the answer to [`StoreInput::ListChanges`].
@@ -300,6 +305,8 @@ pub struct StoreStatus {
     pub checkpoints: u64,
     /// Blocks that could not be read or did not match their checksum.
     pub media_errors: u64,
+    /// Bad blocks that were replaced by those of another member.
+    pub repaired_blocks: u64,
     /// Blocks that reads found in the cache.
     pub cache_hit_blocks: u64,
     /// Blocks that reads fetched from the disk.

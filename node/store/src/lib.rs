@@ -24,6 +24,7 @@ mod pins;
 mod read;
 mod reap;
 mod record;
+mod repair;
 mod runs;
 mod scrub;
 mod settle;

@@ -109,6 +109,12 @@ impl Store {
                 context,
                 order,
             } => self.remove(id, object, context, given(*order)?),
+            NodeRequest::Repair {
+                object,
+                offset_bytes,
+                payload,
+                version,
+            } => self.repair(id, object, *offset_bytes, payload, *version),
             NodeRequest::Stat { object } => self.stat(id, object),
             NodeRequest::List {
                 class,

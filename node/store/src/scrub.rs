@@ -23,6 +23,8 @@ pub(crate) struct Scrub {
     next_block: u64,
     /// Where the read that is under way begins.
     first_block: u64,
+    /// One of the blocks before this one is bad: they are read one by one.
+    suspect_end: u64,
     /// It goes on when this load has been answered.
     load: Option<u64>,
     /// Blocks that this step may still verify.
@@ -49,6 +51,7 @@ impl Store {
         let known = known.find(|(_, entry)| entry.object.is_some());
         let object = object.into_iter().chain(known.map(|(id, _)| *id)).min();
         self.scrub.next_block = 0;
+        self.scrub.suspect_end = 0;
         self.scrub.object = object;
         if object.is_none() {
             self.scrub.last = None;
@@ -69,7 +72,8 @@ impl Store {
 
     fn scrub_on(&mut self) {
         loop {
-            if self.scrub.budget == 0 {
+            let is_suspect = self.scrub.next_block < self.scrub.suspect_end;
+            if self.scrub.budget == 0 && !is_suspect {
                 self.end_scrub();
                 return;
             }
@@ -103,7 +107,12 @@ impl Store {
             self.next_scrub_object(*id);
             return Ok(false);
         }
-        let to = mapped_end.min(from + STEP_BLOCKS.min(self.scrub.budget));
+        let is_suspect = from < self.scrub.suspect_end;
+        let blocks = match is_suspect {
+            true => 1,
+            false => STEP_BLOCKS.min(self.scrub.budget),
+        };
+        let to = mapped_end.min(from + blocks);
         self.need_blocks(id, from, to)?;
         let Some(object) = self.object(id) else {
             return Ok(false);
@@ -111,19 +120,26 @@ impl Store {
         let plan = self.plan(object, from * BLOCK, to * BLOCK);
         self.scrub.first_block = from;
         self.scrub.next_block = to;
-        let blocks = plan.blocks().len() as u64;
-        self.scrub.report.blocks += blocks;
-        self.scrub.budget = self.scrub.budget.saturating_sub(blocks.max(1));
+        if !is_suspect {
+            let blocks = plan.blocks().len() as u64;
+            self.scrub.report.blocks += blocks;
+            self.scrub.budget = self.scrub.budget.saturating_sub(blocks.max(1));
+        }
         self.start_read(Reader::Scrub, plan);
         Ok(true)
     }
 
     pub(crate) fn scrub_read(&mut self, error: Option<String>) {
-        if let (Some(what), Some(object)) = (error, self.scrub.object) {
+        let (first, next) = (self.scrub.first_block, self.scrub.next_block);
+        if error.is_some() && next - first > 1 {
+            self.scrub.suspect_end = next;
+            self.scrub.next_block = first;
+        } else if let (Some(what), Some(object)) = (error, self.scrub.object) {
             self.scrub.report.findings.push(ScrubFinding {
                 object,
-                offset_bytes: self.scrub.first_block * BLOCK,
+                offset_bytes: first * BLOCK,
                 what,
+                is_repaired: false,
             });
         }
         self.scrub_on();

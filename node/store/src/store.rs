@@ -132,6 +132,7 @@ pub(crate) struct Counters {
     pub(crate) data_flushes: u64,
     pub(crate) checkpoints: u64,
     pub(crate) media_errors: u64,
+    pub(crate) repaired_blocks: u64,
     pub(crate) miss_blocks: u64,
 }
 
@@ -271,6 +272,7 @@ impl Store {
             data_flushes: self.counters.data_flushes,
             checkpoints: self.counters.checkpoints,
             media_errors: self.counters.media_errors,
+            repaired_blocks: self.counters.repaired_blocks,
             cache_hit_blocks: self.cache.stats().hit_blocks,
             cache_miss_blocks: self.counters.miss_blocks,
             cache_evicted_blocks: self.cache.stats().evicted_blocks,
@@ -329,6 +331,10 @@ impl Store {
             Ok(IndexAnswer::List(objects)) => self.list_answered(objects),
             Ok(IndexAnswer::NextWindows { serial, windows }) => self.reap_found(serial, &windows),
             Ok(IndexAnswer::NextObject(object)) => self.scrub_found(object),
+            Ok(IndexAnswer::Reserved { blocks, is_there }) => match is_there {
+                true => self.extend_data(blocks),
+                false => self.grow_ended(blocks, Err(DiskError::NoSpace)),
+            },
             Ok(IndexAnswer::Changes {
                 changes,
                 more_after,
@@ -427,11 +433,15 @@ impl Store {
         }
     }
 
-    /// The disk is to have this many blocks.
+    /// The disk is to have this many blocks, once the index has room for them: a
+    /// disk that is full of data must still be able to forget some.
     pub(crate) fn grow(&mut self, blocks: u64) {
-        if std::mem::replace(&mut self.is_growing, true) {
-            return;
+        if !std::mem::replace(&mut self.is_growing, true) {
+            self.ask_index(IndexCall::Reserve { blocks });
         }
+    }
+
+    fn extend_data(&mut self, blocks: u64) {
         let length_bytes = blocks * BLOCK;
         let grow = DiskOperation::Grow { length_bytes };
         self.submit(StoreDisk::Data, DiskUse::Grow(blocks), grow);
@@ -523,6 +533,7 @@ impl Store {
             return;
         }
         self.phase = Phase::Failed(what.to_owned());
+        self.effects.push_back(StoreEffect::Failed(what.to_owned()));
         let error = self.media(what);
         let mut waiting: Vec<CallId> = Vec::new();
         for (_, replies) in std::mem::take(&mut self.unanswered) {

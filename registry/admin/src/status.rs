@@ -67,6 +67,8 @@ pub struct NodeStatus {
     pub flushes: u64,
     /// Blocks that did not match their checksum since start.
     pub media_errors: u64,
+    /// Bad blocks that were replaced by those of another node since start.
+    pub repaired_blocks: u64,
 }
 
 /// How far a scrub has come.
@@ -78,6 +80,9 @@ pub struct ScrubStatus {
     pub blocks_checked: u64,
     /// Blocks to check in all, as known now.
     pub blocks_total: u64,
-    /// What was found: node, object, offset.
+    /// What was found and stays: node, object, offset.
     pub findings: Vec<String>,
+    /// What was found and has been repaired from another node.
+    #[serde(default)]
+    pub repaired: Vec<String>,
 }

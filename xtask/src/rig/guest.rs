@@ -36,6 +36,8 @@ pub(crate) struct Job<'job> {
     pub(crate) script: &'job str,
     /// Its variables.
     pub(crate) variables: Vec<(&'job str, String)>,
+    /// Files that are its block devices /dev/ubda, /dev/ubdb, …
+    pub(crate) disks: Vec<PathBuf>,
     /// Where the console, the output and the errors go.
     pub(crate) log: &'job Path,
     /// When the guest is killed.
@@ -198,6 +200,9 @@ fn boot(
     command.args(["ro", "init=/init", "con=null", "con0=null,fd:3"]);
     command.args(["ssl0=fd:0,fd:1", "ssl1=null,fd:2"]);
     command.arg(format!("vec0:transport=tap,ifname={},gro=1", link.tap));
+    for (number, disk) in job.disks.iter().enumerate() {
+        command.arg(format!("ubd{number}={}", Paths::plain(disk)?));
+    }
     command.arg(format!("crossdock.repo={}", Paths::plain(&paths.root)?));
     command.arg(format!("crossdock.target={}", Paths::plain(&paths.target)?));
     command.arg(format!("crossdock.job={}", Paths::plain(&script)?));

@@ -139,6 +139,7 @@ fn script_with(
     let job = Job {
         script: name,
         variables: all,
+        disks: Vec::new(),
         log: &stage.log,
         deadline: stage.deadline,
     };

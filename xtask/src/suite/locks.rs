@@ -88,6 +88,7 @@ fn boot(stage: &Stage<'_>, network: &Network, link: &Link, name: &str) -> Result
             ("EXPORT", "/".to_owned()),
             ("MOUNT_OPTIONS", String::new()),
         ],
+        disks: Vec::new(),
         log: &log,
         deadline: stage.deadline,
     };

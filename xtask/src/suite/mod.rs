@@ -5,11 +5,14 @@ mod cli;
 mod conformance;
 pub(crate) mod console;
 mod crash;
+mod disks;
 mod kernel;
 mod libnfs;
 mod locks;
 mod metrics;
+mod package;
 pub(crate) mod pjdfstest;
+mod sockets;
 
 use std::fs;
 use std::path::PathBuf;
@@ -39,7 +42,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 17] = [
+pub(crate) const SUITES: [Suite; 25] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
@@ -59,6 +62,11 @@ pub(crate) const SUITES: [Suite; 17] = [
     suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
+    suite("disk-faults", When::Quick, 240, disks::faults),
+    suite("disk-alone", When::Quick, 240, disks::alone),
+    suite("disk-full", When::Quick, 240, disks::full),
+    suite("log-writes", When::Quick, 300, disks::log_writes),
+    suite("fuzz-sockets", When::Quick, 120, sockets::run),
     suite("kernel-fsx-long", When::Full, 1800, kernel::fsx_long),
     suite(
         "kernel-restart-long",
@@ -67,6 +75,9 @@ pub(crate) const SUITES: [Suite; 17] = [
         kernel::restart_long,
     ),
     suite("kill9-long", When::Full, 1800, crash::run_long),
+    suite("log-writes-long", When::Full, 1800, disks::log_writes_long),
+    suite("fuzz-sockets-long", When::Full, 900, sockets::run_long),
+    suite("package", When::Full, 900, package::run),
 ];
 
 /// What a suite is given.

@@ -443,6 +443,7 @@ impl Rig {
                 }
                 // No scenario exports anything while it runs.
                 HostEffect::ExportAdded { .. } | HostEffect::QuotaChanged { .. } => {}
+                HostEffect::Damage { .. } | HostEffect::DiskFailed { .. } => {}
                 HostEffect::Warning(what) => self.warnings.push_back(what),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,

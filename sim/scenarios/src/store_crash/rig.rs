@@ -235,6 +235,7 @@ impl Rig {
                 StoreEffect::Opened(outcome) => self.outputs.push_back(Output::Opened(outcome)),
                 StoreEffect::Reply(reply) => self.outputs.push_back(Output::Reply(reply)),
                 StoreEffect::Quiet => self.outputs.push_back(Output::Quiet),
+                StoreEffect::Failed(_) => {} // Its figures say so, too.
                 StoreEffect::Scrubbed(report) => self.outputs.push_back(Output::Scrubbed(report)),
                 StoreEffect::Changes(page) => self.outputs.push_back(Output::Changes(page)),
             }

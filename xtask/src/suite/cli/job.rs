@@ -27,6 +27,12 @@ pub(in crate::suite) fn write(up: &Up, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Makes one file.
+pub(in crate::suite) fn write_one(client: &mut Client, name: &str, length: usize) -> Result<()> {
+    let file = create(client, name)?;
+    write_file(client, &file, &content(name, length))
+}
+
 /// Compares all files with what was written.
 pub(in crate::suite) fn verify(up: &Up, name: &str) -> Result<()> {
     let mut client = Client::connect(up.nfs)?;

@@ -3,12 +3,15 @@
 //! and a machine without io_uring.
 
 mod damage;
+mod deploy;
 mod durability;
 mod exports;
 pub(super) mod job;
+mod privileges;
 pub(super) mod program;
 mod quotas;
 mod refusals;
+mod secrets;
 mod service;
 
 use anyhow::{Context, Result, ensure};
@@ -20,7 +23,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 20] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -31,6 +34,10 @@ const CHECKS: [Check; 16] = [
     ("exports", exports::changes),
     ("quotas", quotas::changes),
     ("IPv6", exports::ipv6),
+    ("privileges", privileges::dropped),
+    ("another user", privileges::another_user),
+    ("service unit", deploy::unit),
+    ("secrets", secrets::stay_secret),
     ("half-closed client", service::half_closed_client),
     ("taken ports and data", refusals::taken),
     ("other settings", refusals::other_settings),

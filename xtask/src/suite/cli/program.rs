@@ -113,14 +113,25 @@ impl Up {
     /// The same with doors at given addresses.
     pub(in crate::suite) fn start_at(
         stage: &Stage<'_>,
+        command: Command,
+        nfs: &str,
+        admin: &str,
+    ) -> Result<Self> {
+        Self::start_telling(stage, command, nfs, admin, "debug")
+    }
+
+    /// The same with a log of that level.
+    pub(in crate::suite) fn start_telling(
+        stage: &Stage<'_>,
         mut command: Command,
         nfs: &str,
         admin: &str,
+        level: &str,
     ) -> Result<Self> {
         let log = stage.folder.join("server.json");
         command
             .args(["--nfs", nfs, "--admin", admin])
-            .args(["--log-format", "json", "--log", "debug"])
+            .args(["--log-format", "json", "--log", level])
             .stdin(Stdio::null())
             .stderr(File::create(&log)?);
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
@@ -144,6 +155,16 @@ impl Up {
             admin,
             log,
         })
+    }
+
+    /// Its process.
+    pub(in crate::suite) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Where its log goes.
+    pub(in crate::suite) fn log(&self) -> &Path {
+        &self.log
     }
 
     /// Runs a command that talks to this server, with `--json`.
