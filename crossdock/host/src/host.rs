@@ -38,6 +38,10 @@ pub struct HostConfig {
 
 /// What can happen to a host.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "passed by value once, and never queued"
+)]
 pub enum HostInput {
     /// Something happened at the NFS door's sockets.
     Door(NfsInput),
