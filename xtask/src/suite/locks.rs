@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -241,16 +240,10 @@ fn killed_guest(
     expect(&mut second, deadline, "p lock g ex 0 0", "ok")?;
     drop(second);
     expect(&mut first, deadline, "p lock g ex 0 0", "EAGAIN")?;
+    expect(&mut first, deadline, "begin p lockw g ex 0 0", "begun")?;
     let mut second = boot(stage, network, &SECOND_LINK, "second")?;
-    let until = Instant::now() + RESTART_PATIENCE;
-    loop {
-        let found = first.ask("p lock g ex 0 0", deadline)?;
-        if found == "ok" {
-            break;
-        }
-        ensure!(found == "EAGAIN" && Instant::now() < until, "{found}");
-        thread::sleep(Duration::from_millis(200));
-    }
+    let seconds = RESTART_PATIENCE.as_secs();
+    expect(&mut first, deadline, &format!("end p {seconds}"), "ok")?;
     expect(&mut second, deadline, "p lock g ex 0 0", "EAGAIN")?;
     expect(&mut first, deadline, "umount", "ok")?;
     expect(&mut second, deadline, "umount", "ok")
