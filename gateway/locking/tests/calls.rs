@@ -47,8 +47,11 @@ fn news(address: &str) -> ClientCall {
     }
 }
 
+/// To whom, xid, (program, version, procedure), arguments.
+type SentCall = (SocketAddr, u32, (u32, u32, u32), Bytes);
+
 /// The datagrams that are to be sent: to whom, what is called, and with what.
-fn sent(calls: &mut ClientCalls) -> Vec<(SocketAddr, u32, (u32, u32, u32), Bytes)> {
+fn sent(calls: &mut ClientCalls) -> Vec<SentCall> {
     let mut all = Vec::new();
     while let Some((to, pieces)) = calls.poll_datagram() {
         let whole = Bytes::from(pieces.concat());
