@@ -257,6 +257,16 @@ pub(crate) const FAMILIES: &[Family] = &[
         |all, out| nodes(all, out, |n| n.media_errors),
     ),
     family(
+        "crossdock_node_repaired_blocks_total",
+        MetricKind::Counter,
+        "Bad blocks that were written anew from another node.",
+        |all, out| {
+            for node in &all.status.nodes {
+                out.count(&[("node", &node.number.to_string())], node.repaired_blocks);
+            }
+        },
+    ),
+    family(
         "crossdock_node_failed",
         MetricKind::Gauge,
         "1 if a disk of the node takes no writes any more.",
