@@ -1,5 +1,6 @@
 //! `cargo xtask fuzz [TARGET…]`: each decoder on a million inputs and more,
-//! starting from the corpus in the repository.
+//! starting from the corpus in the repository; and the sockets of the running
+//! program.
 
 use std::fs;
 use std::path::Path;
@@ -11,30 +12,39 @@ use anyhow::{Context, Result, ensure};
 use crate::paths::Paths;
 use crate::process::Running;
 use crate::suite::Outcome;
-use crate::{Usage, install};
+use crate::{Usage, install, test};
 
 /// Executions of each target at least.
 const RUNS: u64 = 1_000_000;
+/// The target that is no decoder, and the suite that is behind it.
+const SOCKETS: (&str, &str) = ("sockets", "fuzz-sockets-long");
 /// What one target may take, with its build.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Runs the named targets, or all; `false` if one has failed.
 pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
+    let (sockets, suite) = SOCKETS;
     let known = targets(paths)?;
-    if let Some(unknown) = words
-        .iter()
-        .find(|word| !known.iter().any(|it| it == *word))
-    {
+    let is_known = |word: &&str| *word == sockets || known.iter().any(|it| it == word);
+    if let Some(unknown) = words.iter().find(|word| !is_known(word)) {
         let known = known.join(" ");
-        return Err(Usage(format!("no such target: {unknown}\ntargets: {known}")).into());
+        return Err(Usage(format!(
+            "no such target: {unknown}\ntargets: {known} {sockets}"
+        ))
+        .into());
     }
     let wanted = |target: &&String| words.is_empty() || words.contains(&target.as_str());
     let chosen: Vec<&String> = known.iter().filter(wanted).collect();
-    let outcomes = fuzz(paths, &chosen)?;
-    Ok(outcomes.iter().all(|outcome| outcome.passed))
+    let outcomes = match chosen.is_empty() {
+        true => Vec::new(),
+        false => fuzz(paths, &chosen)?,
+    };
+    let is_sound = outcomes.iter().all(|outcome| outcome.passed);
+    let with_sockets = words.is_empty() || words.contains(&sockets);
+    Ok((!with_sockets || test::run(paths, &[suite])?) && is_sound)
 }
 
-/// Runs all targets, for the full test.
+/// Runs all decoders' targets, for the full test, which has the sockets' suite as well.
 pub(crate) fn run_all(paths: &Paths) -> Result<Vec<Outcome>> {
     let known = targets(paths)?;
     fuzz(paths, &known.iter().collect::<Vec<_>>())

@@ -41,7 +41,8 @@ cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: n
 cargo xtask gen [WHAT]          makes what is checked in: benchmarks (docs/benchmarks.md from bench/results),
                                 console (its bundle, by npm); console-picture: docs/console.png
     --check                     proves that the console's bundle is fresh, and changes nothing
-cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler)
+cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler), and the
+                                running program's sockets for ten minutes (target: sockets)
 cargo xtask sim NAME [--seeds N] [--seed S]   runs a simulated scenario on many seeds";
 
 fn main() -> ExitCode {
