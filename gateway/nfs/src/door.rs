@@ -5,26 +5,26 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
-use crossdock_locking::{Encoded, LockThen, is_reply};
+use crossdock_locking::{LockThen, is_reply};
 use crossdock_names::ExportId;
-use crossdock_nfs3::{self as nfs3, Procedure, Reply, mount};
-use crossdock_nlm::{lock, status};
-use crossdock_peer::{Call, CallId, Caller, DuplicateKey, SiteOperation, SiteRequest};
+use crossdock_nfs3::mount;
+use crossdock_peer::{Call, CallId, SiteRequest};
 use crossdock_router::RoutedReply;
-use crossdock_rpc::{AcceptStatus, AuthStatus, CallHeader, RecordWriter, Rejection, ReplyHeader};
+use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::Time;
 use crossdock_xdr::{Decoder, Encode};
 
 use crate::connection::Connection;
 use crate::convert::View;
+use crate::dispatch::{Served, walk_request};
 use crate::figures::{Answered, Figures, Kind, Meter};
-use crate::identity::{CallerCache, Identity};
+use crate::identity::CallerCache;
 use crate::locking::Locking;
 use crate::message::{ConnId, DoorConfig, NfsEffect, NfsInput};
-use crate::mount::{Start, Walk, Walked};
+use crate::mount::{Walk, Walked};
 use crate::mounts::Mounts;
-use crate::request::{Expected, Reader, Request, is_once};
-use crate::room::{Line, TURN_CALLS};
+use crate::request::Expected;
+use crate::room::Line;
 
 /// Serves NFS, MOUNT and locks to any number of clients.
 ///
@@ -50,7 +50,7 @@ pub struct NfsDoor {
     pub(crate) calls_total: u64,
     pub(crate) bytes: usize, // Of calls in progress and of replies not gone yet.
     pub(crate) datagram_callers: CallerCache,
-    mounts: Mounts,
+    pub(crate) mounts: Mounts,
     pub(crate) figures: Figures,
     pub(crate) locking: Locking,
     pub(crate) effects: VecDeque<NfsEffect>,
@@ -78,7 +78,7 @@ impl Origin {
     }
 
     /// Bytes of a list of MOUNT.
-    const fn list_bytes_max(&self) -> usize {
+    pub(crate) const fn list_bytes_max(&self) -> usize {
         match self {
             Self::Stream(..) => NFS_TCP_IO_BYTES_MAX,
             Self::Datagram(_) => NFS_UDP_IO_BYTES_MAX,
@@ -116,20 +116,6 @@ pub(crate) enum Then {
     Nfs(Expected),
     Mount(Walk),
     Lock(LockThen),
-}
-
-/// A call that was read, as far as it can be answered without the router.
-pub(crate) enum Served {
-    Header(ReplyHeader<'static>),
-    Nfs(Reply),
-    Mount(mount::Reply),
-    Encoded(Encoded),
-    Ask {
-        request: SiteRequest,
-        export: ExportId,
-        then: Then,
-        reply_bytes_max: usize,
-    },
 }
 
 /// Room for the headers of a reply.
@@ -285,112 +271,13 @@ impl NfsDoor {
         self.watch(now, id);
     }
 
-    /// Something has arrived on a connection.
-    fn go_on(&mut self, now: Time, id: ConnId) {
-        match self.connections.get(&id) {
-            Some(connection) if connection.is_paused || connection.awaits_turn => self.recount(id),
-            _ => self.pump(now, id),
-        }
-    }
-
-    /// Serves what has arrived while there is room, and it is its turn.
-    pub(crate) fn pump(&mut self, now: Time, id: ConnId) {
-        self.serve_arrived(now, id);
-        self.recount(id);
-        self.watch(now, id);
-        self.close_if_done(now, id);
-    }
-
-    fn serve_arrived(&mut self, now: Time, id: ConnId) {
-        self.recount(id);
-        loop {
-            let Some(connection) = self.connections.get(&id) else {
-                return;
-            };
-            if connection.awaits_turn {
-                return;
-            }
-            if !self.has_room(connection.held_bytes(), 0) {
-                return self.line_up(now, id, 0);
-            }
-            if !connection.has_room(&self.config.limits) {
-                return self.pause(id);
-            }
-            if connection.turn_calls >= TURN_CALLS && connection.has_arrived() {
-                return self.await_turn(now, id);
-            }
-            let Some(connection) = self.connections.get_mut(&id) else {
-                return;
-            };
-            let origin = Origin::Stream(id, connection.peer);
-            let is_portmap = connection.is_portmap;
-            let served = match connection.next_record() {
-                Ok(Some(record)) => {
-                    connection.turn_calls += 1;
-                    self.recount(id);
-                    if is_portmap {
-                        self.map_record(origin, &record)
-                    } else {
-                        self.serve(now, origin, record)
-                    }
-                }
-                Ok(None) => break,
-                Err(_) => Err(Unserved::NotACall),
-            };
-            match served {
-                Ok(()) => {}
-                Err(Unserved::NoRoom(record, bytes)) => {
-                    if let Some(connection) = self.connections.get_mut(&id) {
-                        connection.park(record);
-                    }
-                    return self.line_up(now, id, bytes);
-                }
-                Err(Unserved::NotACall) => return self.close(now, id),
-            }
-        }
-        self.read_on(now, id);
-    }
-
-    /// All that has arrived is served: what is missing may come.
-    fn read_on(&mut self, now: Time, id: ConnId) {
-        let Some(connection) = self.connections.get(&id) else {
-            return;
-        };
-        let (held_bytes, rest_bytes) = (connection.held_bytes(), connection.fill_bytes());
-        if rest_bytes > 0 && !self.has_room(held_bytes, rest_bytes) {
-            return self.line_up(now, id, rest_bytes);
-        }
-        if connection.arrived_bytes > 0 && !self.has_room_for_parts() {
-            return self.line_up_part(now, id);
-        }
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        if connection.calls == 0 {
-            connection.turn_calls = 0;
-        }
-        if let Some(fill) = connection.begin_fill() {
-            self.bytes += connection.filling_bytes;
-            self.effects.push_back(NfsEffect::Fill(id, fill));
-        }
-        if connection.is_paused {
-            connection.is_paused = false;
-            self.effects.push_back(NfsEffect::Resume(id));
-        }
-    }
-
-    /// Counts what a connection has sent that is no call yet.
-    fn recount(&mut self, id: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&id) {
-            let arrived_bytes = connection.count_arrived();
-            self.bytes = self.bytes + arrived_bytes - connection.arrived_bytes;
-            self.arrived_bytes = self.arrived_bytes + arrived_bytes - connection.arrived_bytes;
-            connection.arrived_bytes = arrived_bytes;
-        }
-    }
-
     /// Answers a record, or asks the router.
-    fn serve(&mut self, now: Time, origin: Origin, record: Bytes) -> Result<(), Unserved> {
+    pub(crate) fn serve(
+        &mut self,
+        now: Time,
+        origin: Origin,
+        record: Bytes,
+    ) -> Result<(), Unserved> {
         let mut decoder = Decoder::of_record(&record);
         let header = match CallHeader::decode(&mut decoder) {
             Ok(header) => header,
@@ -493,123 +380,6 @@ impl NfsDoor {
             self.close_if_done(now, id);
         }
         true
-    }
-
-    /// What to do with a call.
-    fn dispatch(
-        &mut self,
-        origin: &Origin,
-        header: &CallHeader<'_>,
-        decoder: Decoder<'_>,
-        record: &Bytes,
-    ) -> Served {
-        let accepted = |status| Served::Header(ReplyHeader::accepted(header.xid, status));
-        let (is_nfs, version) = match header.program {
-            nfs3::PROGRAM => (true, nfs3::VERSION),
-            mount::PROGRAM => (false, mount::VERSION),
-            lock::PROGRAM => return self.dispatch_lock(origin, header, decoder, record),
-            status::PROGRAM => return self.dispatch_status(origin, header, decoder),
-            _ => return accepted(AcceptStatus::ProgramUnavailable),
-        };
-        if header.version != version {
-            return accepted(AcceptStatus::ProgramMismatch {
-                low: version,
-                high: version,
-            });
-        }
-        // NULL is for anybody: clients find out with it who is there.
-        if header.procedure == Procedure::Null.number() {
-            return Served::Nfs(Reply::Null);
-        }
-        // What is said about a handle depends on the handle: a client that is let
-        // in no more must see its mounts fail as files do.
-        let client = origin.client();
-        if !is_nfs && !self.config.exports.iter().any(|e| e.rules.admits(client)) {
-            return denied(header.xid, AuthStatus::TooWeak);
-        }
-        let identity = match Identity::of(&header.credential) {
-            Ok(identity) => identity,
-            Err(status) => return denied(header.xid, status),
-        };
-        if is_nfs {
-            self.dispatch_nfs(origin, header, &identity, decoder, record)
-        } else {
-            self.dispatch_mount(origin, header, decoder)
-        }
-    }
-
-    fn dispatch_nfs(
-        &mut self,
-        origin: &Origin,
-        header: &CallHeader<'_>,
-        identity: &Identity,
-        mut decoder: Decoder<'_>,
-        record: &Bytes,
-    ) -> Served {
-        let accepted = |status| Served::Header(ReplyHeader::accepted(header.xid, status));
-        let Some(procedure) = Procedure::from_number(header.procedure) else {
-            return accepted(AcceptStatus::ProcedureUnavailable);
-        };
-        let Ok(call) = nfs3::Call::decode(procedure, &mut decoder) else {
-            return accepted(AcceptStatus::GarbageArguments);
-        };
-        let reader = Reader {
-            volume: self.config.volume,
-            keys: &self.config.keys,
-            exports: &self.config.exports,
-            client: origin.client(),
-            io_bytes_max: origin.io_bytes_max(),
-        };
-        let Request {
-            export,
-            operation,
-            expected,
-            reply_bytes_max,
-        } = match reader.read(call) {
-            Ok(request) => request,
-            Err(status) => return Served::Nfs(Reply::failure(procedure, status)),
-        };
-        let callers = match origin {
-            Origin::Stream(id, _) => self.connections.get_mut(id).map(|c| &mut c.callers),
-            Origin::Datagram(_) => None,
-        };
-        let callers = callers.unwrap_or(&mut self.datagram_callers);
-        Served::Ask {
-            request: SiteRequest {
-                caller: callers.caller(&export.rules.squash, identity),
-                duplicate: is_once(procedure).then(|| duplicate_key(origin.client(), record)),
-                operation,
-            },
-            export: export.id,
-            then: Then::Nfs(expected),
-            reply_bytes_max,
-        }
-    }
-
-    fn dispatch_mount(
-        &mut self,
-        origin: &Origin,
-        header: &CallHeader<'_>,
-        mut decoder: Decoder<'_>,
-    ) -> Served {
-        let accepted = |status| Served::Header(ReplyHeader::accepted(header.xid, status));
-        let Some(procedure) = mount::Procedure::from_number(header.procedure) else {
-            return accepted(AcceptStatus::ProcedureUnavailable);
-        };
-        let Ok(call) = mount::Call::decode(procedure, &mut decoder) else {
-            return accepted(AcceptStatus::GarbageArguments);
-        };
-        let (exports, mounts) = (&self.config.exports, &mut self.mounts);
-        let room_bytes = origin.list_bytes_max();
-        match crate::mount::begin(exports, mounts, origin.client(), &call, room_bytes) {
-            Start::Reply(reply) => Served::Mount(reply),
-            Start::Walk(walk, operation) => Served::Ask {
-                export: walk.export,
-                request: walk_request(operation),
-                then: Then::Mount(walk),
-                reply_bytes_max: HEAD_BYTES,
-            },
-        }
     }
 
     /// Hands a request to the router.
@@ -761,18 +531,6 @@ pub(crate) enum Unserved {
     NoRoom(Bytes, usize),
 }
 
-pub(crate) fn denied(xid: u32, status: AuthStatus) -> Served {
-    Served::Header(ReplyHeader::denied(xid, Rejection::Auth(status)))
-}
-
-pub(crate) fn walk_request(operation: SiteOperation) -> SiteRequest {
-    SiteRequest {
-        caller: Caller::root(),
-        duplicate: None,
-        operation,
-    }
-}
-
 pub(crate) fn record(
     mut writer: RecordWriter,
     header: &ReplyHeader<'_>,
@@ -782,19 +540,4 @@ pub(crate) fn record(
     encoder.put(header);
     encoder.put(results);
     writer.finish().into_pieces()
-}
-
-/// Names a call by client address without port, and by all bytes of its record:
-/// xid, program, version, procedure, credential with machine name, arguments
-/// (CONSISTENCY 8). A retransmission has the same ones.
-pub(crate) fn duplicate_key(client: SocketAddr, record: &[u8]) -> DuplicateKey {
-    let mut hasher = blake3::Hasher::new();
-    match client.ip().to_canonical() {
-        std::net::IpAddr::V4(address) => hasher.update(&address.octets()),
-        std::net::IpAddr::V6(address) => hasher.update(&address.octets()),
-    };
-    hasher.update(record);
-    let mut key = [0; 16];
-    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    DuplicateKey(key)
 }

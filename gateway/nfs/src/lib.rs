@@ -11,8 +11,10 @@
 //! No I/O and no clock here: the shell feeds [`NfsInput`]s and carries out
 //! [`NfsEffect`]s in order.
 
+mod arrival;
 mod connection;
 mod convert;
+mod dispatch;
 mod door;
 mod ending;
 mod export;

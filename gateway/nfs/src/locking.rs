@@ -17,10 +17,8 @@ use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::Time;
 use crossdock_xdr::Decoder;
 
-use crate::door::{
-    HEAD_BYTES, NfsDoor, Origin, Served, Then, Unserved, denied, duplicate_key, record,
-    walk_request,
-};
+use crate::dispatch::{Served, denied, duplicate_key, walk_request};
+use crate::door::{HEAD_BYTES, NfsDoor, Origin, Then, Unserved, record};
 use crate::export::Export;
 use crate::identity::Identity;
 use crate::message::NfsEffect;
