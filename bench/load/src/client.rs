@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use bytes::{Buf, Bytes};
@@ -74,7 +74,7 @@ impl Connection {
             unsent: VecDeque::new(),
             sent: VecDeque::new(),
             chunk: vec![0; CHUNK_BYTES],
-            next_xid: 1,
+            next_xid: first_xid(),
         })
     }
 
@@ -93,7 +93,7 @@ impl Connection {
         call: &impl Encode,
     ) -> u32 {
         let xid = self.next_xid;
-        self.next_xid += 1;
+        self.next_xid = self.next_xid.wrapping_add(1);
         let mut writer = RecordWriter::stream(512);
         let encoder = writer.encoder();
         encoder.put(&CallHeader {
@@ -244,6 +244,13 @@ impl Connection {
             wait_ready([&*self].into_iter())?;
         }
     }
+}
+
+/// Calls of two runs must not be each other's retransmissions.
+fn first_xid() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanoseconds = since.map_or(0, |since| since.subsec_nanos());
+    nanoseconds ^ std::process::id().rotate_left(16)
 }
 
 /// Throws away up to `bytes` bytes that have arrived.

@@ -235,7 +235,7 @@ fn crowds(server: &Contestant<'_>, paths: &Paths) -> Result<Vec<Value>> {
         for clients in CLIENTS {
             let flags = [
                 ("--work", work.to_owned()),
-                ("--name", format!("crowd-{clients}")),
+                ("--name", format!("crowd-{work}-{clients}")),
                 ("--clients", clients.to_string()),
                 ("--outstanding", "1".to_owned()),
                 ("--count", (1u64 << 30).to_string()),
