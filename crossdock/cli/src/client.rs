@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crossdock_admin::{Condition, Health, ScrubStatus, Status};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::commands::{Remote, Verdict};
@@ -22,15 +23,26 @@ pub(crate) fn status(remote: &Remote) -> anyhow::Result<()> {
         value["health"] = serde_json::to_value(&health)?;
         return format::print_json(&value);
     }
-    let status: Status =
-        serde_json::from_value(value).context("the answer is of another version")?;
+    let status: Status = parse(value)?;
     Ok(format::print(&describe(&status, &health))?)
 }
 
 /// What `/health` tells; that something has failed is an answer.
 fn health(remote: &Remote) -> anyhow::Result<Health> {
     let (_, value) = answer(remote, Method::Get, "/health")?;
+    parse(value)
+}
+
+/// What an answer of the admin API says.
+pub(crate) fn parse<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
     serde_json::from_value(value).context("the answer is of another version")
+}
+
+/// The one of what the admin API has listed that is at `path`.
+pub(crate) fn at_path<T>(listed: Vec<T>, path: &str, path_of: fn(&T) -> &str) -> Option<T> {
+    let trimmed = path.trim_end_matches('/');
+    let is_it = |one: &T| path_of(one).trim_end_matches('/') == trimmed;
+    listed.into_iter().find(is_it)
 }
 
 fn describe(status: &Status, health: &Health) -> String {

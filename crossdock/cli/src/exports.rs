@@ -5,9 +5,9 @@ use crossdock_admin::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
 use crossdock_peer::{ExportRules, NOBODY, Network, Squash};
 use serde_json::Value;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
-use crate::client::{Method, call};
+use crate::client::{Method, at_path, call, parse};
 use crate::commands::Remote;
 use crate::{config, format};
 
@@ -171,9 +171,7 @@ fn set(args: AddArgs) -> anyhow::Result<()> {
 /// done with it then meets this one or none.
 fn find(remote: &Remote, path: &str) -> anyhow::Result<ExportStatus> {
     let exports: Vec<ExportStatus> = parse(call(remote, Method::Get, "/v1/exports")?)?;
-    let trimmed = path.trim_end_matches('/');
-    let is_it = |export: &ExportStatus| export.path.trim_end_matches('/') == trimmed;
-    match exports.into_iter().find(is_it) {
+    match at_path(exports, path, |export| &export.path) {
         Some(export) => Ok(export),
         None => bail!("{path} is not exported; crossdock export list shows what is"),
     }
@@ -197,10 +195,6 @@ fn tell(remote: &Remote, value: Value, done: &str) -> anyhow::Result<()> {
         text += &format!("note: {note}\n");
     }
     Ok(format::print(&text)?)
-}
-
-fn parse<T: serde::de::DeserializeOwned>(value: Value) -> anyhow::Result<T> {
-    serde_json::from_value(value).context("the answer is of another version")
 }
 
 fn networks(rules: &ExportRules) -> String {

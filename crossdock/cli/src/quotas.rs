@@ -2,13 +2,13 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use crossdock_admin::{QuotaAnswer, QuotaSetting, QuotaStatus};
 use crossdock_peer::QuotaChange;
 use serde_json::Value;
 
-use crate::client::{Method, call};
+use crate::client::{Method, at_path, call, parse};
 use crate::commands::Remote;
 use crate::config::Size;
 use crate::{config, format};
@@ -131,9 +131,7 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
 /// The quota of the directory `path`.
 fn find(remote: &Remote, path: &str) -> anyhow::Result<QuotaStatus> {
     let quotas: Vec<QuotaStatus> = parse(call(remote, Method::Get, "/v1/quotas")?)?;
-    let trimmed = path.trim_end_matches('/');
-    let is_it = |quota: &QuotaStatus| quota.path.trim_end_matches('/') == trimmed;
-    match quotas.into_iter().find(is_it) {
+    match at_path(quotas, path, |quota| &quota.path) {
         Some(quota) => Ok(quota),
         None => bail!("{path} has no quota; crossdock quota list shows what has"),
     }
@@ -156,10 +154,6 @@ fn tell(remote: &Remote, value: Value, done: &str) -> anyhow::Result<()> {
         text += &format!("note: {note}\n");
     }
     Ok(format::print(&text)?)
-}
-
-fn parse<T: serde::de::DeserializeOwned>(value: Value) -> anyhow::Result<T> {
-    serde_json::from_value(value).context("the answer is of another version")
 }
 
 fn limit(limit: Option<u64>, show: fn(u64) -> String) -> String {

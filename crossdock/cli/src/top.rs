@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use crossdock_admin::{Health, Snapshot, Top};
 
@@ -62,8 +61,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
 }
 
 fn snapshot(remote: &Remote) -> anyhow::Result<Snapshot> {
-    let value = client::call(remote, Method::Get, "/v1/figures")?;
-    serde_json::from_value(value).context("the answer is of another version")
+    client::parse(client::call(remote, Method::Get, "/v1/figures")?)
 }
 
 fn describe(top: &Top, health: &Health) -> String {

@@ -293,7 +293,7 @@ fn figures(command: Command, patience: Duration, paths: &Paths) -> Result<Value>
     Ok(serde_json::from_str(&line.context("no figures")?)?)
 }
 
-fn number(figures: &Value, name: &str) -> Result<f64> {
+pub(super) fn number(figures: &Value, name: &str) -> Result<f64> {
     figures[name].as_f64().with_context(|| format!("no {name}"))
 }
 

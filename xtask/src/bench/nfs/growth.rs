@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::contestant::Contestant;
+use super::contestant::{Contestant, number};
 use super::remove;
 use crate::bench::figures::Spread;
 use crate::paths::Paths;
@@ -138,43 +138,35 @@ struct Aspect {
 }
 
 const ASPECTS: [Aspect; 6] = [
-    Aspect {
-        name: "create",
-        unit: "op/s",
-        of: |grown| grown.create_rate,
-        is_rate: true,
-    },
-    Aspect {
-        name: "create-cpu",
-        unit: "CPU µs/op",
-        of: |grown| grown.create_cpu_us,
-        is_rate: false,
-    },
-    Aspect {
-        name: "lookup",
-        unit: "op/s",
-        of: |grown| grown.lookup_rate,
-        is_rate: true,
-    },
-    Aspect {
-        name: "lookup-cpu",
-        unit: "CPU µs/op",
-        of: |grown| grown.lookup_cpu_us,
-        is_rate: false,
-    },
-    Aspect {
-        name: "written",
-        unit: "bytes to disk/create",
-        of: |grown| grown.written_bytes,
-        is_rate: false,
-    },
-    Aspect {
-        name: "memory",
-        unit: "bytes of memory/file",
-        of: |grown| grown.memory_bytes,
-        is_rate: false,
-    },
+    rate("create", |grown| grown.create_rate),
+    cost("create-cpu", "CPU µs/op", |grown| grown.create_cpu_us),
+    rate("lookup", |grown| grown.lookup_rate),
+    cost("lookup-cpu", "CPU µs/op", |grown| grown.lookup_cpu_us),
+    cost("written", "bytes to disk/create", |grown| {
+        grown.written_bytes
+    }),
+    cost("memory", "bytes of memory/file", |grown| grown.memory_bytes),
 ];
+
+/// More is better.
+const fn rate(name: &'static str, of: fn(&Grown) -> f64) -> Aspect {
+    Aspect {
+        name,
+        unit: "op/s",
+        of,
+        is_rate: true,
+    }
+}
+
+/// Less is better.
+const fn cost(name: &'static str, unit: &'static str, of: fn(&Grown) -> f64) -> Aspect {
+    Aspect {
+        name,
+        unit,
+        of,
+        is_rate: false,
+    }
+}
 
 /// Ours beside the peers with as many files, beside ourselves with few, and beside
 /// what we want.
@@ -290,10 +282,6 @@ fn single(
         "goal": goal,
         "met": goal.map(|goal| ratio >= goal),
     })
-}
-
-fn number(figures: &Value, name: &str) -> Result<f64> {
-    figures[name].as_f64().with_context(|| format!("no {name}"))
 }
 
 fn cpu_us(figures: &Value) -> Result<f64> {
