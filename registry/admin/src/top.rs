@@ -139,7 +139,8 @@ impl Top {
             connections: later.door.connections,
             connections_paused: later.door.connections_paused,
             calls: later.door.calls,
-            requests: whole.requests.values().sum(),
+            // The sum of nothing is -0, which people would see.
+            requests: whole.requests.values().sum::<f64>() + 0.0,
             read_bytes: whole.read_bytes,
             written_bytes: whole.written_bytes,
             procedures,
