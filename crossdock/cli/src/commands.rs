@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Flags, UsageError};
 use crate::exports::ExportCommand;
+use crate::locks::LockCommand;
 use crate::quotas::QuotaCommand;
 use crate::top::{self, TopArgs};
 use crate::{client, config, format, offline, up};
@@ -63,6 +64,9 @@ enum Command {
     /// Limit what directories of a running system may hold.
     #[command(subcommand)]
     Quota(QuotaCommand),
+    /// See which clients have locked which files of a running system.
+    #[command(subcommand)]
+    Lock(LockCommand),
 }
 
 #[derive(Subcommand)]
@@ -163,6 +167,7 @@ impl Command {
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
             Self::Export(command) => command.prints_json(),
             Self::Quota(command) => command.prints_json(),
+            Self::Lock(command) => command.prints_json(),
         }
     }
 
@@ -180,6 +185,7 @@ impl Command {
             }
             Self::Export(command) => command.carry_out()?,
             Self::Quota(command) => command.carry_out()?,
+            Self::Lock(command) => command.carry_out()?,
         }
         Ok(Verdict::Good)
     }

@@ -8,6 +8,7 @@ mod data;
 mod exports;
 mod format;
 mod leftover;
+mod locks;
 mod log;
 mod memory;
 mod notify;

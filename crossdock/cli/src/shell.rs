@@ -3,6 +3,7 @@
 
 mod exports;
 mod figures;
+mod locks;
 mod quotas;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
 use crossdock_host::{
     Boot, ExportTicket, Host, HostConfig, HostEffect, HostInput, NodeSettings, QuotaTicket,
+    ReleaseTicket,
 };
 use crossdock_net::{
     ConnectionId, DiskId, Driver, Event, ListenerId, Receiver, Sender, SocketId, now,
@@ -98,6 +100,8 @@ pub(crate) struct Shell {
     export_replies: BTreeMap<ExportTicket, oneshot::Sender<Answer>>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
+    /// Who waits for locks to be given up, and whose.
+    release_replies: BTreeMap<ReleaseTicket, (String, oneshot::Sender<Answer>)>,
     /// The CPUs of all threads but this one, once it has one of its own.
     other_cpus: Vec<usize>,
     failure: Option<String>,
@@ -176,6 +180,7 @@ impl Shell {
             surroundings,
             export_replies: BTreeMap::new(),
             quota_replies: BTreeMap::new(),
+            release_replies: BTreeMap::new(),
             other_cpus: Vec::new(),
             failure: None,
         };
@@ -428,6 +433,9 @@ impl Shell {
                 HostEffect::QuotaChanged { ticket, result } => {
                     self.take_quota_changed(ticket, result);
                 }
+                HostEffect::LocksReleased { ticket, result } => {
+                    self.take_locks_released(ticket, result);
+                }
                 HostEffect::Damage {
                     number,
                     object,
@@ -540,6 +548,8 @@ impl Shell {
             Command::ExportAdd(addition) => return self.add_export(addition, reply),
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
+            Command::LockRelease(order) => return self.release_locks(order, reply),
+            Command::LockList => self.list_locks(),
             Command::QuotaList => self.list_quotas(),
             Command::ExportList => self.list_exports(),
             Command::ExportSet(id, change) => self.set_export(id, change),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
+use crossdock_locks::Holdings;
 use crossdock_members::{Change, Embedded, ExportRecord, OpenError};
 use crossdock_names::{NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
@@ -17,6 +18,7 @@ use crossdock_types::{Time, WallTime};
 
 use crate::equalize::Answer;
 use crate::exports::{ExportError, ExportTicket};
+use crate::locks::{ReleaseError, ReleaseTicket};
 use crate::message::Message;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
@@ -102,6 +104,13 @@ pub enum HostEffect {
         ticket: QuotaTicket,
         /// What.
         result: Result<PlacedQuota, QuotaError>,
+    },
+    /// What came of [`Host::release_locks`]: what the clients had.
+    LocksReleased {
+        /// Of which.
+        ticket: ReleaseTicket,
+        /// What.
+        result: Result<Holdings, ReleaseError>,
     },
     /// A block of a node could not be read.
     Damage {

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use crossdock_limits::{EXPORT_PATH_BYTES_MAX, NAME_BYTES_MAX};
+use crossdock_locks::Holdings;
 use crossdock_names::FileRef;
 use crossdock_peer::{
     Call, CallId, Caller, ExportRules, FileKind, QuotaChange, SiteAnswer, SiteError, SiteOperation,
@@ -37,6 +38,8 @@ pub(crate) enum Goal {
     Quota(QuotaChange),
     /// Its site has been asked to change its quota.
     AskedQuota(FileRef),
+    /// The site has been asked to give up what some clients have.
+    AskedRelease(Holdings),
 }
 
 /// Why there is no directory.
@@ -81,6 +84,9 @@ impl Host {
         };
         if let Goal::AskedQuota(directory) = walk.goal {
             return self.take_quota(number, &walk.path, directory, reply.outcome);
+        }
+        if let Goal::AskedRelease(had) = walk.goal {
+            return self.take_release(number, had, reply.outcome);
         }
         let error = match reply.outcome {
             Ok(SiteAnswer::Found { attributes, .. }) => {
@@ -139,7 +145,8 @@ impl Host {
                 let operation = SiteOperation::SetQuota { directory, change };
                 self.ask_for_walk(now, number, walk, operation);
             }
-            Goal::AskedQuota(_) => {} // Its walk has ended before.
+            // Their walks have ended before.
+            Goal::AskedQuota(_) | Goal::AskedRelease(_) => {}
         }
     }
 }

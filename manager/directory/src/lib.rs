@@ -13,6 +13,7 @@ mod cell;
 mod create;
 mod mutation;
 mod names;
+mod paths;
 mod permission;
 mod plan;
 mod quota;

@@ -394,6 +394,28 @@ fn trees_do_not_nest() {
     assert_eq!(none.err(), Some(SiteError::NotFound));
 }
 
+/// Goal: files are found with their paths, wherever they were moved; what has
+/// no name has none.
+#[test]
+fn files_are_found_with_their_paths() {
+    let mut tree = Tree::new();
+    let root = Caller::root();
+    let folder = tree.run_for_file(&root, make_directory(ROOT, "folder", 0o777));
+    let inner = tree.run_for_file(&root, make_directory(folder, "inner", 0o777));
+    let low = tree.run_for_file(&root, create(inner, "low", 0o666));
+    let high = tree.run_for_file(&root, create(ROOT, "high", 0o666));
+    tree.run(&root, rename(folder, "inner", ROOT, "outer"))
+        .expect("moved");
+    let ids = [low, high, inner].map(|file| file.id.serial());
+    let wanted = ids.into_iter().chain([99]).collect();
+    let paths = tree.directory.paths_of_files(&wanted);
+    let shown: Vec<_> = ids.iter().map(|id| paths[id].as_str()).collect();
+    assert_eq!(shown, ["/outer/low", "/high", "/outer"]);
+    assert_eq!(paths.len(), 3);
+    tree.run(&root, remove(ROOT, "high")).expect("removed");
+    assert!(!tree.directory.paths_of_files(&wanted).contains_key(&ids[1]));
+}
+
 /// Goal: with its root a tree's quota goes; its number is never used again.
 #[test]
 fn a_removed_root_takes_its_quota_along() {

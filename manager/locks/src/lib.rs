@@ -19,4 +19,4 @@ mod machine;
 mod waiting;
 
 pub use change::LockChange;
-pub use machine::{Decision, Limits, Locks};
+pub use machine::{Decision, Holdings, Limits, Locks};

@@ -1,6 +1,6 @@
 //! The machine: plans, and what is applied.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crossdock_limits::{
@@ -48,6 +48,17 @@ pub enum Decision {
     Change(Vec<LockChange>),
     /// It is not done.
     Refuse(LockRefusal),
+}
+
+/// How much clients of one name have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// How many clients they are.
+    pub clients: usize,
+    /// Ranges and share reservations that they have.
+    pub held: usize,
+    /// Requests of theirs that wait.
+    pub waiting: usize,
 }
 
 /// What a client has.
@@ -176,14 +187,33 @@ impl Locks {
         self.notices.pop_front()
     }
 
-    /// Files where a request of the client, or one behind it, may go on when
-    /// the client's locks are gone.
+    /// Files where a request may go on when what the client has, and what it
+    /// waits for, is gone.
     #[must_use]
     pub fn files_of(&self, client: &LockClient) -> Vec<u64> {
         let has = |locks: &FileLocks| locks.held.iter().any(|h| h.owner.client == *client);
+        let waits = |locks: &FileLocks| {
+            let mut waiting = locks.waiting.iter();
+            waiting.any(|waiter| waiter.wanted.owner.client == *client)
+        };
         let files = self.files.iter();
-        let files = files.filter(|(_, locks)| !locks.waiting.is_empty() && has(locks));
+        let files =
+            files.filter(|(_, locks)| !locks.waiting.is_empty() && (has(locks) || waits(locks)));
         files.map(|(&file, _)| file).collect()
+    }
+
+    /// What the clients have whom [`LockOperation::Release`] would mean by `name`.
+    #[must_use]
+    pub fn holdings(&self, name: &[u8]) -> Holdings {
+        let is_it = |client: &LockClient| is_called(client, name);
+        let held = self.clients.iter().filter(|(client, _)| is_it(client));
+        let waiting = self.waiting_of.iter();
+        let waiting = waiting.filter(|((owner, _), _)| is_it(&owner.client));
+        Holdings {
+            clients: self.clients_called(name).len(),
+            held: held.map(|(_, client)| client.count).sum(),
+            waiting: waiting.map(|(_, count)| count).sum(),
+        }
     }
 
     /// All locks and waiting requests, `count_max` at most.
@@ -201,6 +231,16 @@ impl Locks {
                 is_waiting: true,
             });
             held.chain(waiting)
+        });
+        all.take(count_max).collect()
+    }
+
+    /// All share reservations, `count_max` at most, by file.
+    #[must_use]
+    pub fn reservations(&self, count_max: usize) -> Vec<(u64, LockOwner, ShareTerms)> {
+        let all = self.files.iter().flat_map(|(&file, locks)| {
+            let shares = locks.shares.iter();
+            shares.map(move |share| (file, (*share.owner).clone(), share.terms))
         });
         all.take(count_max).collect()
     }
@@ -434,14 +474,18 @@ impl Locks {
     }
 
     fn plan_release(&self, name: &[u8]) -> Vec<LockChange> {
-        let is_it = |client: &&LockClient| {
-            client.name == name || client.address.to_string().as_bytes() == name
-        };
         let forget = |client: &LockClient| LockChange::Forget {
             client: client.clone(),
             what: ForgetWhat::Everything,
         };
-        self.clients.keys().filter(is_it).map(forget).collect()
+        self.clients_called(name).into_iter().map(forget).collect()
+    }
+
+    /// Those of that name or at that address which hold or wait for something.
+    fn clients_called(&self, name: &[u8]) -> BTreeSet<&LockClient> {
+        let waiting = self.waiting_of.keys().map(|(owner, _)| &owner.client);
+        let all = self.clients.keys().chain(waiting);
+        all.filter(|client| is_called(client, name)).collect()
     }
 
     fn first_conflict(&self, file: u64, wanted: &LockWanted) -> Option<&Held> {
@@ -537,6 +581,11 @@ impl Held {
             is_exclusive: self.is_exclusive,
         }
     }
+}
+
+/// Whether an administrator means that client.
+fn is_called(client: &LockClient, name: &[u8]) -> bool {
+    client.name == name || client.address.to_string().as_bytes() == name
 }
 
 /// The name without its domain.

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use crossdock_locks::{Decision, Limits, Locks};
+use crossdock_locks::{Decision, Holdings, Limits, Locks};
 use crossdock_peer::{
     ForgetWhat, GrantId, LockClient, LockNotice, LockOperation, LockOwner, LockRange, LockRefusal,
     LockTerms, LockWanted, ShareTerms,
@@ -317,6 +317,40 @@ fn a_client_that_restarts_loses_what_it_had() {
     )
     .unwrap();
     assert!(locks.is_empty());
+}
+
+/// Goal: what an administrator gives up is counted before, is all of those
+/// clients, waiting requests and reservations too, and lets others go on.
+#[test]
+fn an_administrator_gives_up_all_of_a_client() {
+    let mut locks = Locks::new(Limits::default());
+    lock(&mut locks, wanted(1, 0, 10, false), terms()).unwrap();
+    lock(&mut locks, wanted(2, 50, 10, true), terms()).unwrap();
+    let refused = lock(&mut locks, wanted(2, 0, 10, true), blocking());
+    assert_eq!(refused, Err(LockRefusal::Blocked));
+    let refused = lock(&mut locks, wanted(3, 0, 5, false), blocking());
+    assert_eq!(refused, Err(LockRefusal::Blocked));
+    let share = ShareTerms { access: 1, deny: 2 };
+    let share = LockOperation::Share(owner(2), share, terms());
+    run(&mut locks, FILE + 1, share).unwrap();
+
+    let has = locks.holdings(b"host2");
+    assert_eq!((has.clients, has.held, has.waiting), (1, 2, 1));
+    assert_eq!(locks.holdings(b"192.0.2.2"), has);
+    assert_eq!(locks.holdings(b"host"), Holdings::default());
+    assert_eq!(locks.reservations(9).len(), 1);
+    // Who only waits can be named as well, and keeps others from their turn.
+    let third = locks.holdings(b"host3");
+    assert_eq!((third.clients, third.held, third.waiting), (1, 0, 1));
+    assert_eq!(locks.files_of(&client("host2", 2)), [FILE]);
+    assert!(locks.next_grant(FILE).is_none());
+    let release = LockOperation::Release(Bytes::from_static(b"host2"));
+    run(&mut locks, 0, release).unwrap();
+    assert_eq!(locks.holdings(b"host2"), Holdings::default());
+    let (changes, _) = locks.next_grant(FILE).expect("the third's turn");
+    changes.iter().for_each(|change| locks.apply(change));
+    assert_eq!((locks.len(), locks.waiting()), (2, 0));
+    assert!(locks.reservations(9).is_empty());
 }
 
 /// Goal: share reservations keep others out as they say, and no one's own.

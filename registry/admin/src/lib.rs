@@ -1,4 +1,4 @@
-//! The admin API: what `crossdock status`, `scrub`, `node`, `export` and `quota` talk to.
+//! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `quota` and `lock` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). Each request becomes a
 //! [`Command`] to the data thread, which answers with JSON, or a question for its
@@ -24,6 +24,8 @@
 //! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
 //! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
+//! | `GET /v1/locks` | [`LockList`] |
+//! | `POST /v1/locks/release` | gives up all locks of a client: [`LockRelease`] → [`LockReleased`] |
 //!
 //! Bodies are JSON, and only with `Content-Type: application/json`: a page in an
 //! administrator's browser cannot send that to another origin unasked. Requests
@@ -36,6 +38,7 @@ mod families;
 mod guard;
 mod health;
 mod history;
+mod lock;
 mod page;
 mod process;
 mod quota;
@@ -52,6 +55,7 @@ pub use events::{EVENTS_MAX, Event, Events};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
 pub use health::{Check, Condition, Health};
 pub use history::{HISTORY_MAX, Point, point};
+pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, Snapshot};

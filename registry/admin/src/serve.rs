@@ -20,7 +20,7 @@ use crate::guard::guard;
 use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
-use crate::{ExportAddition, ExportChange, QuotaSetting};
+use crate::{ExportAddition, ExportChange, LockRelease, QuotaSetting};
 
 /// What the data thread is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,10 @@ pub enum Command {
     QuotaSet(QuotaSetting),
     /// Remove a quota; tell a [`crate::QuotaAnswer`].
     QuotaRemove(u64),
+    /// Tell a [`crate::LockList`].
+    LockList,
+    /// Give up a client's locks; tell a [`crate::LockReleased`].
+    LockRelease(LockRelease),
 }
 
 /// Why a command was not carried out.
@@ -159,6 +163,16 @@ fn router(watch: Arc<Watch>) -> Router {
         .route(
             "/v1/quotas/{id}",
             delete(|control: Shared, Path(id): Path<u64>| ask(control, Command::QuotaRemove(id))),
+        )
+        .route(
+            "/v1/locks",
+            get(|control: Shared| ask(control, Command::LockList)),
+        )
+        .route(
+            "/v1/locks/release",
+            post(|control: Shared, body: Body<LockRelease>| {
+                ask_with(control, body, Command::LockRelease)
+            }),
         )
         .with_state(control)
         .merge(watch::routes(Arc::clone(&watch)))

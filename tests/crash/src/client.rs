@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use crossdock_nfs3::{Call, HandleBuffer, Path, Procedure, Reply, mount};
+use crossdock_nlm::lock as nlm;
+pub use crossdock_nlm::lock::Status as LockStatus;
 use crossdock_rpc::{AuthSys, CallHeader, Credential, Groups, RecordWriter, Verifier};
 use crossdock_types::Payload;
 use crossdock_xdr::{Decoder, Encode};
@@ -29,6 +31,21 @@ pub struct Client {
     xid: Xid,
     outstanding: BTreeMap<Xid, Procedure>,
     root: HandleBuffer,
+}
+
+/// A lock that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct LockWish<'a> {
+    /// Name of the client's machine.
+    pub client: &'a str,
+    /// The process.
+    pub process: u32,
+    /// First byte.
+    pub offset: u64,
+    /// How many; 0 to the end of the file.
+    pub length: u64,
+    /// Whether to wait for it.
+    pub may_block: bool,
 }
 
 impl Client {
@@ -161,6 +178,42 @@ impl Client {
         let mut decoder = Decoder::of_record(&record);
         success(&mut decoder)?;
         Ok(mount::Reply::decode(call.procedure(), &mut decoder)?)
+    }
+
+    /// Asks for an exclusive lock of a file by NLM 4, as the client of that name,
+    /// and waits for the reply; nothing else is outstanding.
+    ///
+    /// # Errors
+    /// As [`call_mount`](Self::call_mount).
+    pub fn lock(&mut self, file: &HandleBuffer, wish: &LockWish<'_>) -> Result<LockStatus> {
+        let procedure = nlm::Procedure::Lock;
+        let arguments = nlm::Arguments::Lock(nlm::LockArguments {
+            cookie: b"lock",
+            may_block: wish.may_block,
+            is_exclusive: true,
+            lock: nlm::Lock {
+                caller: wish.client.as_bytes(),
+                file: file.as_handle().as_bytes(),
+                owner: &wish.process.to_be_bytes(),
+                process: wish.process,
+                offset: wish.offset,
+                length: wish.length,
+            },
+            is_reclaim: false,
+            state: 1,
+        });
+        let of = (nlm::PROGRAM, 4, procedure.number());
+        let arguments = nlm::Versioned(nlm::Width::Wide, arguments);
+        let sent = self.write(&record(self.xid, of, &arguments))?;
+        self.xid = self.xid.wrapping_add(1);
+        ensure!(sent, "the connection is gone");
+        let record = self.wire.receive()?.context("the connection is gone")?;
+        let mut decoder = Decoder::of_record(&record);
+        success(&mut decoder)?;
+        match nlm::Results::decode(procedure, nlm::Width::Wide, &mut decoder)? {
+            nlm::Results::Done(outcome) => Ok(outcome.status),
+            other => bail!("no answer to LOCK: {other:?}"),
+        }
     }
 
     fn mount(&mut self) -> Result<HandleBuffer> {

@@ -442,7 +442,9 @@ impl Rig {
                     }
                 }
                 // No scenario exports anything while it runs.
-                HostEffect::ExportAdded { .. } | HostEffect::QuotaChanged { .. } => {}
+                HostEffect::ExportAdded { .. }
+                | HostEffect::QuotaChanged { .. }
+                | HostEffect::LocksReleased { .. } => {}
                 HostEffect::Damage { .. } | HostEffect::DiskFailed { .. } => {}
                 HostEffect::Warning(what) => self.warnings.push_back(what),
                 HostEffect::Failed(reason) => self.failure = Some(reason),

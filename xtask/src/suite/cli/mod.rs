@@ -7,6 +7,7 @@ mod deploy;
 mod durability;
 mod exports;
 pub(super) mod job;
+mod locks;
 mod privileges;
 pub(super) mod program;
 mod quotas;
@@ -23,7 +24,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 20] = [
+const CHECKS: [Check; 21] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -33,6 +34,7 @@ const CHECKS: [Check; 20] = [
     ("flushes", durability::flushes),
     ("exports", exports::changes),
     ("quotas", quotas::changes),
+    ("locks", locks::orders),
     ("IPv6", exports::ipv6),
     ("privileges", privileges::dropped),
     ("another user", privileges::another_user),
