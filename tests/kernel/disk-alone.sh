@@ -36,11 +36,18 @@ logged "a block is lost on this node"
 
 step "a device that takes no writes"
 set_table bad "0 $size flakey /dev/ubdb 0 0 1 1 error_writes"
-# What needs the site's log is told to try again, for ever; the rest is an error.
 if timeout -s KILL 20 dd if=/tmp/random of=/mnt/nfs/1 bs=64k seek=3 count=4 conv=notrunc,fsync status=none 2>/tmp/why; then
     fail "a write that cannot be kept succeeded"
 fi
-cat /tmp/why
+grep -q "Input/output error" /tmp/why || fail "no error: $(cat /tmp/why)"
+# Names and small files: an error at once, where the client once tried for ever.
+for change in "mkdir /mnt/nfs/refused" "ln -s target /mnt/nfs/refused" "cp /tmp/copy/3 /mnt/nfs/refused" "chmod 600 /mnt/nfs/2"; do
+    if timeout -s KILL 20 $change 2>/tmp/why; then
+        fail "$change: succeeded on a disk that takes no writes"
+    fi
+    grep -q "Input/output error" /tmp/why || fail "$change: $(cat /tmp/why)"
+done
+logged "takes no changes any more"
 alive
 warned "node 0: its disk failed"
 set_table bad "$plain"

@@ -32,6 +32,8 @@ compare "flipped bits"
 [ "$(figure 1 repaired_blocks)" -gt 0 ] || fail "no block was repaired behind a read"
 logged "a bad block was repaired"
 "$PROGRAM" scrub 2>/dev/null || fail "bad blocks are left"
+[ "$(figure 1 bad_blocks)" = 0 ] || fail "repaired blocks are called bad"
+"$PROGRAM" status | grep -q "health: ok" || fail "not well again: $("$PROGRAM" status)"
 
 step "bits that nobody reads are found and healed by a scrub, and the next is clean"
 flip_bits "$data" /dev/mapper/bad 37

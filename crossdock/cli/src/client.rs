@@ -86,7 +86,7 @@ fn describe(status: &Status, health: &Health) -> String {
             format::bytes(node.capacity_bytes),
             node.objects.to_string(),
             format::bytes(node.journal_used_bytes),
-            node.media_errors.to_string(),
+            node.bad_blocks.to_string(),
             node.repaired_blocks.to_string(),
         ]
     }));

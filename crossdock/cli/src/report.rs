@@ -162,6 +162,7 @@ fn node(figures: &NodeFigures) -> NodeStatus {
         flushes: figures.store.journal_flushes + figures.store.data_flushes,
         media_errors: figures.store.media_errors,
         repaired_blocks: figures.store.repaired_blocks,
+        bad_blocks: figures.store.bad_blocks,
     }
 }
 

@@ -87,7 +87,7 @@ fn describe(top: &Top, health: &Health) -> String {
 fn procedures(top: &Top) -> String {
     let rows = top.procedures.iter().take(ROWS_MAX).map(|one| {
         vec![
-            one.name.clone(),
+            named(&one.program, &one.name),
             format!("{:.1}", one.requests),
             format!("{:.1}", one.failures),
             time(one.p50),
@@ -95,6 +95,14 @@ fn procedures(top: &Top) -> String {
         ]
     });
     table(&["procedure", "per s", "failed", "p50", "p99"], rows)
+}
+
+/// A procedure: of another program than NFS, with that.
+fn named(program: &str, procedure: &str) -> String {
+    match program {
+        "nfs3" => procedure.to_owned(),
+        program => format!("{program} {procedure}"),
+    }
 }
 
 fn clients(top: &Top) -> String {
@@ -146,7 +154,7 @@ fn nodes(top: &Top) -> String {
 fn slow(top: &Top) -> String {
     let rows = top.slow.iter().map(|one| {
         vec![
-            one.procedure.clone(),
+            named(&one.program, &one.procedure),
             time(Some(one.seconds)),
             format!("{:.0} s ago", (top.at - one.at).max(0.0)),
             one.client.clone(),

@@ -165,6 +165,8 @@ pub struct Host {
     /// Paths on their way to their directories.
     pub(crate) walks: BTreeMap<u64, Walk>,
     pub(crate) walks_total: u64,
+    /// Nodes that have been opened while the host was serving.
+    pub(crate) returned: Vec<NodeId>,
     instance: u64,
     pub(crate) grace: Duration,
 }
@@ -215,6 +217,7 @@ impl Host {
             tool_replies: VecDeque::new(),
             walks: BTreeMap::new(),
             walks_total: 0,
+            returned: Vec::new(),
             instance,
             grace,
         })

@@ -335,6 +335,7 @@ impl Host {
         }
         if self.is_ready && result.is_ok() {
             self.plan_return_of(id);
+            self.returned.push(id);
         }
         self.effects
             .push_back(HostEffect::NodeOpened { number, result });
@@ -398,6 +399,9 @@ impl Host {
         self.begin_equalize();
         if !self.is_ready {
             self.open_sites(now);
+        }
+        for node in std::mem::take(&mut self.returned) {
+            self.reopen_sites(now, node);
         }
         self.pump(now, wall);
         // A change that waits for a node that is away has not been answered: its

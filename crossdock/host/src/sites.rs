@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_members::{Change, State};
-use crossdock_names::{Epoch, NodeId, SetId, SiteId};
+use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId};
 use crossdock_nfs::{DoorConfig, DoorLimits, NfsInput};
 use crossdock_peer::{SpaceUsage, WriterId};
 use crossdock_server::Party;
@@ -86,6 +86,13 @@ impl Host {
                     self.queue.push_back(Message::Door(NfsInput::Lock(notice)));
                 }
                 SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),
+                SiteEffect::ReadOnly(what) => self.effects.push_back(HostEffect::Warning(format!(
+                    "site {id} takes no changes any more, its log cannot be written ({what}): mend the disk, then stop and start the node"
+                ))),
+                SiteEffect::Opened(Err(error)) if self.is_ready => {
+                    let warning = format!("site {id} cannot be opened: {error}");
+                    self.effects.push_back(HostEffect::Warning(warning));
+                }
                 SiteEffect::Opened(Err(error)) => {
                     self.effects
                         .push_back(HostEffect::Failed(format!("site {id}: {error}")));
@@ -104,6 +111,32 @@ impl Host {
         }
         if id == ROOT_SITE {
             self.is_ready = true;
+        }
+    }
+
+    /// Opens the sites anew whose logs could not be written, once the node that
+    /// has them runs again: what was never durable goes with the old ones.
+    pub(crate) fn reopen_sites(&mut self, now: Time, node: NodeId) {
+        let stopped = self.sites.iter().filter(|(_, site)| site.needs_opening());
+        let stopped: Vec<SiteId> = stopped.map(|(&id, _)| id).collect();
+        for id in stopped {
+            let log = ObjectId::of_site(ObjectClass::SiteLog, id, 0);
+            let set = self.table.members_of(&log);
+            if !set.is_some_and(|set| set.members.contains(&node)) {
+                continue;
+            }
+            let change = Change::RaiseSite {
+                site: id.0,
+                expected: self.registry.state().site_epoch(id).0,
+            };
+            if let Err(error) = self.registry.change(change) {
+                let failed = format!("cannot write the registry: {error}");
+                self.effects.push_back(HostEffect::Failed(failed));
+                return;
+            }
+            self.sites.remove(&id);
+            self.spread_table();
+            self.open_site(now, id);
         }
     }
 

@@ -18,11 +18,12 @@ mod status;
 
 use bytes::Bytes;
 use crossdock_names::{FileId, FileRef};
+use crossdock_nlm::lock::Status;
 use crossdock_rpc::AcceptStatus;
 use crossdock_xdr::{Encode, Encoder};
 
 pub use calls::{ClientAnswer, ClientCall, ClientCalls, is_reply};
-pub use lock::{LockThen, Opened, begin_lock};
+pub use lock::{Finished, LockThen, Opened, begin_lock};
 pub use portmap::{Services, answer_portmap};
 pub use status::begin_status;
 
@@ -35,8 +36,8 @@ pub const ROOT: FileRef = FileRef {
 /// What becomes of a call.
 #[derive(Debug)]
 pub enum Start {
-    /// It is answered without anybody's help.
-    Reply(Encoded),
+    /// It is answered without anybody's help: with these results, which say this.
+    Reply(Encoded, Status),
     /// It is not carried out.
     Refuse(AcceptStatus),
     /// Ask the site of the file; then [`LockThen::finish`].

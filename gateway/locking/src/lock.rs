@@ -40,6 +40,17 @@ pub struct LockThen {
     failed: Option<Status>,
 }
 
+/// The end of a call.
+#[derive(Debug)]
+pub struct Finished {
+    /// The results for the caller.
+    pub results: Encoded,
+    /// What they, or those of the call to make, say.
+    pub status: Status,
+    /// For a message: the call to make.
+    pub call: Option<ClientCall>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Test,
@@ -143,7 +154,9 @@ impl Call<'_> {
             Arguments::Nothing
             | Arguments::TestResult(_)
             | Arguments::Result(_)
-            | Arguments::StatusChanged(_) => return Start::Reply(Encoded::default()),
+            | Arguments::StatusChanged(_) => {
+                return Start::Reply(Encoded::default(), Status::Granted);
+            }
         };
         match asked {
             Ok((file, operation)) => {
@@ -154,7 +167,7 @@ impl Call<'_> {
                 let failed = Some(status);
                 Start::Ask(Box::new(nothing()), LockThen { failed, ..then })
             }
-            Err(status) => Start::Reply(then.results(status)),
+            Err(status) => Start::Reply(then.results(status), status),
         }
     }
 
@@ -164,7 +177,7 @@ impl Call<'_> {
             Procedure::Granted => Results::Done(Outcome { cookie, status }),
             _ => Results::Nothing,
         };
-        Start::Reply(Encoded::of(&Versioned(self.width, results)))
+        Start::Reply(Encoded::of(&Versioned(self.width, results)), status)
     }
 
     fn lock(
@@ -277,9 +290,15 @@ impl LockThen {
         !matches!(self.kind, Kind::Test | Kind::Forget)
     }
 
-    /// The results for the caller, and for a message the call to make.
+    /// Whether it is about a client, not about a file.
     #[must_use]
-    pub fn finish(&self, reply: &SiteReply) -> (Encoded, Option<ClientCall>) {
+    pub const fn is_of_client(&self) -> bool {
+        matches!(self.kind, Kind::Forget)
+    }
+
+    /// What came of it.
+    #[must_use]
+    pub fn finish(&self, reply: &SiteReply) -> Finished {
         let holder = match &reply.outcome {
             Ok(SiteAnswer::NotLocked(LockRefusal::Held(held))) => Some(held),
             _ => None,
@@ -290,7 +309,11 @@ impl LockThen {
             None => self.results(status),
         };
         match self.message {
-            None => (results, None),
+            None => Finished {
+                results,
+                status,
+                call: None,
+            },
             Some((client, version)) => {
                 let procedure = match self.kind {
                     Kind::Test => Procedure::TestResult,
@@ -304,7 +327,11 @@ impl LockThen {
                     procedure,
                     body: results,
                 };
-                (Encoded::default(), Some(call))
+                Finished {
+                    results: Encoded::default(),
+                    status,
+                    call: Some(call),
+                }
             }
         }
     }

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use crossdock_nlm::lock::Status;
 use crossdock_nlm::status::{Arguments, Monitored, Procedure, Results, VERSION};
 use crossdock_peer::{ForgetWhat, LockClient};
 use crossdock_rpc::AcceptStatus;
@@ -43,5 +44,5 @@ pub fn begin_status(
         Arguments::Stat(_) | Arguments::Mon(..) => Results::Monitored(Monitored::No, state),
         Arguments::Unmon(..) | Arguments::UnmonAll(_) => Results::State(state),
     };
-    Start::Reply(Encoded::of(&results))
+    Start::Reply(Encoded::of(&results), Status::Granted)
 }

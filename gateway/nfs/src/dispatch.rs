@@ -21,7 +21,7 @@ pub(crate) enum Served {
     Header(ReplyHeader<'static>),
     Nfs(Reply),
     Mount(mount::Reply),
-    Encoded(Encoded),
+    Lock(Encoded, lock::Status),
     Ask {
         request: SiteRequest,
         export: ExportId,

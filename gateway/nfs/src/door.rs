@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
-use crossdock_locking::{LockThen, is_reply};
+use crossdock_locking::{Finished, LockThen, is_reply};
 use crossdock_names::ExportId;
 use crossdock_nfs3::mount;
 use crossdock_peer::{Call, CallId, SiteRequest};
@@ -317,8 +317,15 @@ impl NfsDoor {
                     out_bytes,
                 );
             }
-            Served::Encoded(results) => {
-                self.send(&origin, &success, &results);
+            Served::Lock(results, status) => {
+                let out_bytes = self.send(&origin, &success, &results);
+                self.note(
+                    now,
+                    &origin,
+                    (meter, None),
+                    Answered::lock(status),
+                    out_bytes,
+                );
             }
             Served::Ask {
                 request,
@@ -465,8 +472,15 @@ impl NfsDoor {
                 }
             },
             Then::Lock(then) => {
-                let (results, call) = then.finish(&routed.reply);
-                self.send(&origin, &success, &results);
+                let Finished {
+                    results,
+                    status,
+                    call,
+                } = then.finish(&routed.reply);
+                let export = Some(pending.export).filter(|_| !then.is_of_client());
+                let metered = (pending.meter, export);
+                let out_bytes = self.send(&origin, &success, &results);
+                self.note(now, &origin, metered, Answered::lock(status), out_bytes);
                 if let Some(call) = call {
                     self.locking.calls.begin(now, call);
                     self.run_calls(now);

@@ -70,7 +70,7 @@ impl NfsDoor {
         let address = client.ip().to_canonical();
         let start = begin_lock(called, address, &mut decoder, &open);
         let (operation, then) = match start {
-            Start::Reply(results) => return Served::Encoded(results),
+            Start::Reply(results, status) => return Served::Lock(results, status),
             Start::Refuse(status) => {
                 return Served::Header(ReplyHeader::accepted(header.xid, status));
             }
@@ -111,7 +111,7 @@ impl NfsDoor {
         let called = (header.version, header.procedure);
         let client = origin.client().ip().to_canonical();
         match begin_status(called, client, self.locking.state, &mut decoder) {
-            Start::Reply(results) => Served::Encoded(results),
+            Start::Reply(results, status) => Served::Lock(results, status),
             Start::Refuse(status) => Served::Header(ReplyHeader::accepted(header.xid, status)),
             Start::Ask(operation, then) => {
                 let request = walk_request(*operation);

@@ -17,6 +17,7 @@ use crossdock_peer::{FileKind, Quota, QuotaChange, QuotaLimits, SiteError, Space
 use crate::attributes::allocated_bytes;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
+use crate::scan::Scan;
 use crate::state::Directory;
 
 /// The trees of a site.
@@ -352,6 +353,24 @@ impl Directory {
             space.available_files = volume.available_files.min(space.free_files);
         }
         Ok(space)
+    }
+
+    /// Bytes and files of each tree, counted cell by cell: what the sums have to
+    /// be, for checks.
+    #[must_use]
+    pub fn recount_trees(&self) -> BTreeMap<u32, (u64, u64)> {
+        let mut counted = BTreeMap::new();
+        let mut scan = Scan::default();
+        while let Some(mutation) = self.scan(&mut scan) {
+            if let Mutation::PutCell(cell) = mutation
+                && cell.quota_tree != 0
+            {
+                let (bytes, files): &mut (u64, u64) = counted.entry(cell.quota_tree).or_default();
+                *bytes += cell.attributes(self.site).used_bytes;
+                *files += 1;
+            }
+        }
+        counted
     }
 
     /// Where directories lie now, from the site's topmost directory on; what

@@ -18,24 +18,8 @@ use tree::{
     set,
 };
 
-/// By tree: bytes and files, counted anew over all cells.
-fn recount(directory: &Directory) -> BTreeMap<u32, (u64, u64)> {
-    let mut counted = BTreeMap::new();
-    let mut scan = Scan::default();
-    while let Some(mutation) = directory.scan(&mut scan) {
-        if let Mutation::PutCell(cell) = mutation
-            && cell.quota_tree != 0
-        {
-            let (bytes, files): &mut (u64, u64) = counted.entry(cell.quota_tree).or_default();
-            *bytes += cell.attributes(SiteId(0)).used_bytes;
-            *files += 1;
-        }
-    }
-    counted
-}
-
 fn check(directory: &Directory) {
-    let counted = recount(directory);
+    let counted = directory.recount_trees();
     for quota in directory.quotas() {
         let used = (quota.used_bytes, quota.used_files);
         assert_eq!(Some(&used), counted.get(&quota.tree), "tree {}", quota.tree);

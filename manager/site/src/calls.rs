@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crossdock_names::{NodeId, RoutingTable, Version};
+use crossdock_names::{Epoch, NodeId, RoutingTable, Version};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest};
 use crossdock_types::Time;
 
@@ -56,9 +56,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 impl<P> Calls<P> {
-    pub(crate) const fn new() -> Self {
+    /// The calls of one opening: an answer to an earlier one's is to none of them.
+    pub(crate) const fn of_epoch(epoch: Epoch) -> Self {
         Self {
-            next_id: 1,
+            next_id: epoch.0.wrapping_shl(32) | 1,
             pending: BTreeMap::new(),
             wakes: BTreeSet::new(),
             effects: VecDeque::new(),
@@ -184,6 +185,14 @@ impl<P> Calls<P> {
             }
         }
         answers
+    }
+
+    /// Forgets all calls but those for the purposes that `stays` picks.
+    pub(crate) fn keep(&mut self, stays: impl Fn(&P) -> bool) {
+        let gone = self.pending.extract_if(.., |_, call| !stays(&call.purpose));
+        for (id, call) in gone {
+            self.wakes.remove(&(call.wake, id));
+        }
     }
 
     /// Asks everybody again at once: the table has changed.

@@ -167,6 +167,9 @@ impl Site {
 
     /// Keeps a reply until what it waits for is durable.
     pub(crate) fn reply(&mut self, reply: SiteReply, after: After) {
+        if self.is_read_only() {
+            return self.reply_read_only(reply, after);
+        }
         let durable = self.log.as_ref().map(crate::log::SiteLog::durable);
         let logged = durable.is_some_and(|durable| after.position <= durable);
         match after
@@ -313,7 +316,7 @@ impl Site {
         self.effects.push_back(SiteEffect::Reply(reply));
     }
 
-    fn has_settled(&self, sequence: Sequence) -> bool {
+    pub(crate) fn has_settled(&self, sequence: Sequence) -> bool {
         // What was taken back is not shown any more; who waited was told.
         self.state.small.standing(sequence) != Standing::Pending
     }

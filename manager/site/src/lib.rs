@@ -39,6 +39,7 @@ mod log;
 mod names;
 mod open;
 mod quotas;
+mod read_only;
 mod record;
 mod refusals;
 mod replay;

@@ -162,6 +162,14 @@ impl Site {
         }
     }
 
+    /// How much room there is where a file lies.
+    pub(crate) fn tell_space(&mut self, call: &Call<SiteRequest>, file: FileRef) {
+        let shape = self.shape(&call.request.operation, None, false);
+        let outcome = self.state.directory.space_at(file, self.space);
+        let outcome = outcome.map(SiteAnswer::Space);
+        self.reply_content(call, &shape, outcome, After::default());
+    }
+
     /// Answers about content, with the attributes of the file.
     pub(crate) fn reply_content(
         &mut self,

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use crossdock_names::{FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
 use crossdock_peer::{
-    Call, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteAnswer, SiteError,
-    SiteOperation, SiteReply, SiteRequest, SpaceUsage, WriteContext,
+    Call, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteError, SiteOperation,
+    SiteReply, SiteRequest, SpaceUsage, WriteContext,
 };
 use crossdock_smallfile::Sequence;
 use crossdock_types::{Time, WallTime};
 
 use crate::calls::{Answered, Calls, Target};
 use crate::checkpoint::{CheckpointRun, CheckpointStep};
-use crate::commit::{After, Waits};
+use crate::commit::Waits;
 use crate::config::SiteConfig;
 use crate::figures::CheckpointFigures;
 use crate::log::{Append, SiteLog};
@@ -53,6 +53,9 @@ pub enum SiteEffect {
     Opened(Result<OpenReport, OpenError>),
     /// Have a door tell clients something about their locks.
     Lock(LockNotice),
+    /// The log takes nothing any more, for this reason: only reads are answered
+    /// until the site is opened anew.
+    ReadOnly(String),
 }
 
 /// One logical site. See the crate's page.
@@ -79,7 +82,7 @@ pub struct Site {
     pub(crate) quota_work: Option<QuotaWork>,
     pub(crate) refusals: Refusals,
     /// Requests that wait for opening or for room in the log.
-    waiting: VecDeque<Call<SiteRequest>>,
+    pub(crate) waiting: VecDeque<Call<SiteRequest>>,
     /// Requests that wait for an intention of their file.
     pub(crate) blocked: BTreeMap<FileId, Vec<Call<SiteRequest>>>,
     /// Requests that wait for backing writes.
@@ -97,7 +100,7 @@ pub struct Site {
     pub(crate) next_checkpoint: u32,
     pub(crate) checkpoints: Vec<u32>,
     pub(crate) counted: CheckpointFigures,
-    space: SpaceUsage,
+    pub(crate) space: SpaceUsage,
     version: Version,
 }
 
@@ -109,6 +112,8 @@ pub(crate) enum Phase {
     /// What opening itself logged is on its way.
     Settling(Box<OpenReport>),
     Serving,
+    /// The log takes nothing any more.
+    ReadOnly,
     /// Opening failed.
     Failed,
     /// Somebody with a higher epoch has taken over: nothing is answered any
@@ -147,7 +152,7 @@ impl Site {
             phase: Phase::Opening(Box::new(Opening::new(0))),
             state: State::new(&config),
             log: None,
-            calls: Calls::new(),
+            calls: Calls::of_epoch(config.epoch),
             effects: VecDeque::new(),
             waits: Waits::default(),
             volatile: BTreeSet::new(),
@@ -335,6 +340,7 @@ impl Site {
         match self.phase {
             Phase::Serving => self.serve(now, wall, call),
             Phase::Opening(_) | Phase::Settling(_) => self.wait(call),
+            Phase::ReadOnly => self.serve_read_only(now, wall, call),
             Phase::Failed => self.refuse(call.id, SiteError::Io),
             Phase::Replaced => self.refuse(call.id, SiteError::Moved),
         }
@@ -364,12 +370,7 @@ impl Site {
             return self.block(file, call);
         }
         match *operation {
-            SiteOperation::Space { file } => {
-                let shape = self.shape(operation, None, false);
-                let outcome = self.state.directory.space_at(file, self.space);
-                let outcome = outcome.map(SiteAnswer::Space);
-                self.reply_content(&call, &shape, outcome, After::default());
-            }
+            SiteOperation::Space { file } => self.tell_space(&call, file),
             SiteOperation::Read { .. } => self.read_small(now, wall, call),
             SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
                 self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
@@ -439,6 +440,10 @@ impl Site {
             }
             // The node has lost what it had not made durable.
             Ok(_) => self.send_frame(now, node, &append),
+            // A node whose disk failed takes no change before it is opened anew.
+            Err(NodeError::Media { what, .. }) if self.is_serving() && self.members == [node] => {
+                self.log_failed(&what);
+            }
             Err(_) => self.calls.send_again(now, Target::Node(node), answered),
         }
     }
@@ -532,7 +537,7 @@ impl Site {
         if changed && let Phase::Opening(opening) = &self.phase {
             let attempt = opening.attempt() + 1;
             self.begin_opening(now, attempt);
-        } else if changed {
+        } else if changed && !self.is_read_only() {
             let members = self.members.clone();
             let log = self.log.as_mut();
             let durable = log.and_then(|log| log.retain_members(&members));
@@ -553,26 +558,10 @@ impl Site {
             self.effects.push_back(opened);
         }
         self.phase = Phase::Replaced;
-        self.calls = Calls::new();
-        let parked = std::mem::take(&mut self.parked).into_values().flatten();
-        let blocked = std::mem::take(&mut self.blocked).into_values().flatten();
-        let all: Vec<_> = parked
-            .chain(blocked)
-            .chain(self.waiting.drain(..))
-            .chain(self.redo.drain(..))
-            .chain(self.quota_work.take().map(|work| work.call))
-            .collect();
-        for call in all {
-            self.refuse(call.id, SiteError::Moved);
-        }
-        // Whether these were carried out the successor knows: sent to it again,
+        self.calls = Calls::of_epoch(self.config.epoch);
+        // Whether they were carried out the successor knows: sent to it again,
         // they get their reply.
-        let driven = self.state.intentions.take_all_waiting();
-        let held = self.waits.take_ids();
-        for id in held
-            .into_iter()
-            .chain(driven.into_iter().map(|reply| reply.id))
-        {
+        for id in self.take_unanswered() {
             self.refuse(id, SiteError::Moved);
         }
     }

@@ -417,6 +417,8 @@ impl Site {
     fn reads_done(&mut self, now: Time, wall: WallTime, task: ReadTask) {
         let ticket = task.ticket;
         match task.job {
+            Job::Change(call, _) if self.is_read_only() => self.refuse(call.id, SiteError::Io),
+            Job::Flush(_) if self.is_read_only() => {}
             Job::Read(call, plan, end_of_file) => {
                 let outcome = match task.failed {
                     Some(error) => Err(error),

@@ -3,11 +3,8 @@
 
 mod rig;
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
-use crossdock_directory::{Directory, Mutation, Scan};
-use crossdock_names::{FileRef, SiteId};
+use crossdock_names::FileRef;
 use crossdock_peer::{
     AttributeChanges, CreateMode, OpenFor, Quota, QuotaChange, QuotaLimits, SiteAnswer, SiteError,
     SiteOperation, SiteReply, SpaceUsage, Stability,
@@ -18,26 +15,10 @@ use rig::{ROOT, Rig, file_of, once, plain, write};
 
 const BYTES: u64 = 1 << 20;
 
-/// By tree: bytes and files, counted anew over all cells.
-fn recount(directory: &Directory) -> BTreeMap<u32, (u64, u64)> {
-    let mut counted = BTreeMap::new();
-    let mut scan = Scan::default();
-    while let Some(mutation) = directory.scan(&mut scan) {
-        if let Mutation::PutCell(cell) = mutation
-            && cell.quota_tree != 0
-        {
-            let (bytes, files): &mut (u64, u64) = counted.entry(cell.quota_tree).or_default();
-            *bytes += cell.attributes(SiteId(0)).used_bytes;
-            *files += 1;
-        }
-    }
-    counted
-}
-
 fn quotas(rig: &Rig) -> Vec<Quota> {
     let directory = rig.site.directory();
     let quotas: Vec<Quota> = directory.quotas().collect();
-    let counted = recount(directory);
+    let counted = directory.recount_trees();
     for quota in &quotas {
         let used = (quota.used_bytes, quota.used_files);
         assert_eq!(counted.get(&quota.tree), Some(&used));
@@ -294,7 +275,7 @@ fn after_death(rig: &mut Rig, home: FileRef, inner: FileRef, acknowledged: bool)
         "an acknowledged quota is gone"
     );
     let in_tree = |rig: &Rig, tree: u32| {
-        let counted = recount(rig.site.directory());
+        let counted = rig.site.directory().recount_trees();
         counted.get(&tree).map_or(0, |(_, files)| *files)
     };
     let again = quota_of(&rig.ask(set_quota(home, None, Some(20))));

@@ -288,6 +288,7 @@ fn a_bad_block_is_read_from_the_other_member_and_repaired() {
     assert_eq!(rig.damage, [true]);
     let status = rig.members[&PRIMARY].node.store().status();
     assert_eq!((status.media_errors > 0, status.repaired_blocks), (true, 1));
+    assert_eq!(status.bad_blocks, 0, "it is not bad any more");
     rig.data(OTHER).set_options(all_reads_fail());
     assert_eq!(rig.read(), Ok(content()), "without the other's help");
     assert_eq!(rig.damage.len(), 1);

@@ -307,6 +307,8 @@ pub struct StoreStatus {
     pub media_errors: u64,
     /// Bad blocks that were replaced by those of another member.
     pub repaired_blocks: u64,
+    /// Blocks that are known to be bad now.
+    pub bad_blocks: u64,
     /// Blocks that reads found in the cache.
     pub cache_hit_blocks: u64,
     /// Blocks that reads fetched from the disk.

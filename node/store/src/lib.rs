@@ -7,6 +7,7 @@
 
 mod apply;
 mod backend;
+mod bad;
 mod cache;
 mod checkpoint;
 mod commit;

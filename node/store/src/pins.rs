@@ -180,6 +180,7 @@ impl Store {
         self.settling.is_starved &= released.is_empty();
         for range in released {
             self.cache.invalidate(range.block, range.blocks);
+            self.bad_blocks.forget(range);
         }
     }
 }

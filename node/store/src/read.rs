@@ -305,9 +305,14 @@ impl Store {
                 let bytes = buffer.freeze();
                 self.check_blocks(range, checksums, &bytes).map(|()| bytes)
             }
-            Ok(DiskOutput::Done) => Err("the disk gave no bytes".to_owned()),
-            Err(error) => Err(error.to_string()),
+            Ok(DiskOutput::Done) => Err((range, "the disk gave no bytes".to_owned())),
+            Err(error) => Err((range, error.to_string())),
         };
+        match &checked {
+            Ok(_) => self.bad_blocks.forget(range),
+            Err((bad, _)) if is_begun => self.bad_blocks.note(*bad),
+            Err(_) => {}
+        }
         let Some(wait) = self.reads.get_mut(&number) else {
             return;
         };
@@ -322,7 +327,7 @@ impl Store {
             Err(_) if !is_begun && matches!(wait.reader, Reader::Client(_)) => {
                 wait.is_given_up = true;
             }
-            Err(what) => {
+            Err((_, what)) => {
                 wait.error.get_or_insert(what);
                 self.counters.media_errors += 1;
             }
@@ -334,13 +339,14 @@ impl Store {
         }
     }
 
-    /// Invariant 7: no block is handed out that does not match its checksum.
+    /// Invariant 7: no block is handed out that does not match its checksum. The
+    /// first one that does not, and what is wrong with it.
     fn check_blocks(
         &self,
         range: DiskRange,
         checksums: &[u32],
         bytes: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), (DiskRange, String)> {
         if self.config.has(Mutation::NoChecksumCheck) {
             return Ok(());
         }
@@ -348,9 +354,10 @@ impl Store {
         for (block, (content, expected)) in (range.block..).zip(blocks.zip(checksums)) {
             let found = crc32c(content);
             if found != *expected {
-                return Err(format!(
+                let what = format!(
                     "block {block} of the data disk has checksum {found:08x}, {expected:08x} is right"
-                ));
+                );
+                return Err((DiskRange { block, blocks: 1 }, what));
             }
         }
         Ok(())

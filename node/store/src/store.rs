@@ -19,6 +19,7 @@ use crossdock_names::ObjectId;
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, PinId};
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Time};
 
+use crate::bad::BadBlocks;
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::commit::CommitWait;
@@ -99,6 +100,7 @@ pub struct Store {
     pub(crate) scrub: Scrub,
     pub(crate) waiting: Waiting,
     pub(crate) counters: Counters,
+    pub(crate) bad_blocks: BadBlocks,
     /// Why the index answers nothing any more.
     pub(crate) index_failure: Option<String>,
 }
@@ -198,6 +200,7 @@ impl Store {
             scrub: Scrub::default(),
             waiting: Waiting::default(),
             counters: Counters::default(),
+            bad_blocks: BadBlocks::default(),
             index_failure: None,
             config,
         };
@@ -273,6 +276,7 @@ impl Store {
             checkpoints: self.counters.checkpoints,
             media_errors: self.counters.media_errors,
             repaired_blocks: self.counters.repaired_blocks,
+            bad_blocks: self.bad_blocks.len() as u64,
             cache_hit_blocks: self.cache.stats().hit_blocks,
             cache_miss_blocks: self.counters.miss_blocks,
             cache_evicted_blocks: self.cache.stats().evicted_blocks,

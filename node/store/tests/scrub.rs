@@ -82,6 +82,7 @@ fn a_bad_block_is_named_and_repaired_with_nothing_but_itself() {
     assert!(rig.disks.data.flip_bit().is_some());
     let findings = scrub(&mut rig).findings;
     assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(rig.store.status().bad_blocks, 1);
     let offset_bytes = findings[0].offset_bytes;
     let at = usize::try_from(offset_bytes).expect("within the object");
     let mut put = |bytes: &[u8], version| {
@@ -99,6 +100,7 @@ fn a_bad_block_is_named_and_repaired_with_nothing_but_itself() {
     assert_eq!(put(&right[..9], 2), Err(NodeError::VersionGone));
     assert!(put(right, 3).is_ok());
     assert_eq!(rig.store.status().repaired_blocks, 1);
+    assert_eq!(rig.store.status().bad_blocks, 0, "repaired");
     let mut rig = rig.crash(&mut Random::new(2));
     assert_eq!(scrub(&mut rig).findings, []);
     assert_eq!(rig.read(object(1), 0, 1 << 20), Ok(content));

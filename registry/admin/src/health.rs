@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::NodeStatus;
 use crate::snapshot::{NodeFigures, Snapshot};
 
 /// From this part of a journal in use on, the node is short of journal.
@@ -78,7 +79,7 @@ impl Health {
                 .nodes
                 .iter()
                 .find(|figures| figures.number == node.number);
-            let (status, detail) = judge_node(&node.state, figures);
+            let (status, detail) = judge_node(node, figures);
             check(&name, status, &detail)
         }));
         checks.push(space(snapshot));
@@ -102,17 +103,17 @@ fn check(name: &str, status: Condition, detail: &str) -> Check {
     }
 }
 
-fn judge_node(state: &str, figures: Option<&NodeFigures>) -> (Condition, String) {
-    match (state, figures) {
+fn judge_node(status: &NodeStatus, figures: Option<&NodeFigures>) -> (Condition, String) {
+    match (status.state.as_str(), figures) {
         ("running", Some(node)) if node.has_failed => {
             let what =
                 "its disk failed and takes no writes; check the disk, then stop and start the node";
             (Condition::Failed, what.to_owned())
         }
-        ("running", Some(node)) if node.media_errors > 0 => {
+        ("running", Some(_)) if status.bad_blocks > 0 => {
             let what = format!(
-                "{} blocks could not be read or did not match their checksum; crossdock scrub finds them all",
-                node.media_errors
+                "{} blocks are bad, and not repaired; crossdock scrub finds them all, and repairs what another node has",
+                status.bad_blocks
             );
             (Condition::Degraded, what)
         }
@@ -206,8 +207,14 @@ mod tests {
         assert_eq!(failed, (Condition::Failed, "node-0".to_owned()));
         let failed = worst(|all| all.status.nodes[0].state = "failed".to_owned());
         assert_eq!(failed, (Condition::Failed, "node-0".to_owned()));
-        let bad = worst(|all| all.nodes[0].media_errors = 1);
+        let bad = worst(|all| all.status.nodes[0].bad_blocks = 1);
         assert_eq!(bad, (Condition::Degraded, "node-0".to_owned()));
+        // What was met and repaired, or written anew, is history.
+        let repaired = worst(|all| {
+            all.nodes[0].media_errors = 3;
+            all.status.nodes[0].repaired_blocks = 3;
+        });
+        assert_eq!(repaired.0, Condition::Ok);
         let full = worst(|all| all.nodes[0].journal_used_bytes = all.nodes[0].journal_bytes);
         assert_eq!(full, (Condition::Degraded, "node-0".to_owned()));
         let full = worst(|all| all.nodes.iter_mut().for_each(|node| node.free_bytes = 0));

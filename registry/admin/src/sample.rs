@@ -166,6 +166,7 @@ fn site() -> SiteFigures {
 fn status() -> Status {
     let node = |number: u32| NodeStatus {
         repaired_blocks: 0,
+        bad_blocks: 0,
         number,
         id: format!("{number:016x}"),
         state: "running".to_owned(),

@@ -50,7 +50,7 @@ pub struct Snapshot {
 /// A procedure of a door's protocol.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Procedure {
-    /// `nfs3`, `mount3`.
+    /// `nfs3`, `mount3`, `nlm`, `nsm`.
     pub program: String,
     /// Its name in the RFC.
     pub name: String,
@@ -273,7 +273,7 @@ pub struct SlowRequest {
     pub at: f64,
     /// How long it took.
     pub seconds: f64,
-    /// `nfs3`, `mount3`.
+    /// `nfs3`, `mount3`, `nlm`, `nsm`.
     pub program: String,
     /// Its procedure.
     pub procedure: String,

@@ -69,6 +69,8 @@ pub struct NodeStatus {
     pub media_errors: u64,
     /// Bad blocks that were replaced by those of another node since start.
     pub repaired_blocks: u64,
+    /// Blocks that are known to be bad now.
+    pub bad_blocks: u64,
 }
 
 /// How far a scrub has come.

@@ -47,7 +47,7 @@ pub struct Top {
 /// A procedure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcedureRate {
-    /// `nfs3`, `mount3`.
+    /// `nfs3`, `mount3`, `nlm`, `nsm`.
     pub program: String,
     /// Its name.
     pub name: String,

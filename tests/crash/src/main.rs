@@ -23,6 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 
 use crossdock_tests_crash::client::Client;
+use crossdock_tests_crash::exit_code;
 use crossdock_tests_crash::server::Server;
 use random::Random;
 use witness::Witness;
@@ -41,13 +42,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
 
 fn run() -> Result<()> {

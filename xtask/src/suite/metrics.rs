@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use crossdock_nfs3::call::{Call, Getattr};
 use crossdock_nfs3::{Location, Name, Reply, Status};
-use crossdock_tests_crash::client::Client;
+use crossdock_tests_crash::client::{Client, LockStatus, LockWish};
 use serde_json::Value;
 
 use super::Stage;
@@ -20,6 +20,7 @@ use crate::rig::server::Kind;
 /// Calls of the load that job does not make.
 const GETATTRS: u64 = 500;
 const MISSES: u64 = 7;
+const LOCKS: u64 = 3;
 
 /// How long the admin port may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -79,6 +80,25 @@ fn load(up: &Up) -> Result<()> {
         }))?;
         ensure!(reply.status() == Some(Status::NoEnt), "{reply:?}");
     }
+    locks(&mut client)
+}
+
+/// A lock that is had, as often as it is asked for, and one that is not.
+fn locks(client: &mut Client) -> Result<()> {
+    let root = client.root();
+    let wish = |name, process| LockWish {
+        client: name,
+        process,
+        offset: 0,
+        length: 10,
+        may_block: false,
+    };
+    for _ in 0..LOCKS {
+        let status = client.lock(&root, &wish("alpha", 1))?;
+        ensure!(status == LockStatus::Granted, "{status:?}");
+    }
+    let status = client.lock(&root, &wish("beta", 2))?;
+    ensure!(status == LockStatus::Denied, "{status:?}");
     Ok(())
 }
 
@@ -90,12 +110,16 @@ fn figures_agree(before: &Samples, after: &Samples) -> Result<()> {
     let files = LENGTHS_BYTES.len() as f64;
     let bytes: usize = LENGTHS_BYTES.iter().sum();
     let requests = |procedure: &str, status: &str| {
-        let program = if procedure == "MNT" { "mount3" } else { "nfs3" };
+        let program = match procedure {
+            "MNT" => "mount3",
+            "LOCK" => "nlm",
+            _ => "nfs3",
+        };
         let labels = format!("program=\"{program}\",procedure=\"{procedure}\"");
         format!("crossdock_nfs_requests_total{{{labels},status=\"{status}\"}}")
     };
-    let timed = |procedure: &str| {
-        let labels = format!("program=\"nfs3\",procedure=\"{procedure}\"");
+    let timed = |program: &str, procedure: &str| {
+        let labels = format!("program=\"{program}\",procedure=\"{procedure}\"");
         format!("crossdock_nfs_request_duration_seconds_count{{{labels}}}")
     };
     let mut expected = vec![
@@ -106,18 +130,22 @@ fn figures_agree(before: &Samples, after: &Samples) -> Result<()> {
         (requests("WRITE", "ok"), parts as f64),
         (requests("COMMIT", "ok"), files),
         (requests("READ", "ok"), parts as f64),
-        (timed("WRITE"), parts as f64),
-        (timed("LOOKUP"), files + MISSES as f64),
+        (requests("LOCK", "ok"), LOCKS as f64),
+        (requests("LOCK", "denied"), 1.0),
+        (timed("nfs3", "WRITE"), parts as f64),
+        (timed("nfs3", "LOOKUP"), files + MISSES as f64),
+        (timed("nlm", "LOCK"), LOCKS as f64 + 1.0),
     ];
     let client = |what: &str| format!("crossdock_client_{what}_total{{client=\"127.0.0.1\"}}");
     let export = |what: &str| format!("crossdock_export_{what}_total{{export=\"/\"}}");
-    let all = GETATTRS as f64 + MISSES as f64 + 3.0 * files + 2.0 * parts as f64;
+    let locks = LOCKS as f64 + 1.0;
+    let all = GETATTRS as f64 + MISSES as f64 + locks + 3.0 * files + 2.0 * parts as f64;
     let mounts = after.since(before, &requests("MNT", "ok"));
     ensure!(mounts >= 3.0, "{mounts} mounts");
     for named in [client, export] {
         expected.push((named("read_bytes"), bytes as f64));
         expected.push((named("written_bytes"), bytes as f64));
-        expected.push((named("failures"), MISSES as f64));
+        expected.push((named("failures"), MISSES as f64 + 1.0));
         expected.push((named("requests"), all + mounts));
     }
     for (name, expected) in expected {
@@ -170,8 +198,9 @@ fn slow(up: &Up) -> Result<()> {
     ensure!(slow.len() == 256, "{} are kept", slow.len());
     let last = &slow[255];
     ensure!(
-        last["procedure"] == "LOOKUP"
-            && last["status"] == "noent"
+        last["program"] == "nlm"
+            && last["procedure"] == "LOCK"
+            && last["status"] == "denied"
             && last["export"] == "/"
             && last["file"].as_u64().is_some()
             && last["client"]

@@ -42,12 +42,39 @@ pub(crate) struct Node {
     pub(crate) unreadable_small_files: bool,
     /// Backing objects of small files cannot be written.
     pub(crate) no_space_for_small_files: bool,
+    /// The disk takes no writes; what was sent to it may be there all the same.
+    pub(crate) takes_no_writes: Option<Landing>,
+}
+
+/// What becomes of an append that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Landing {
+    Lost,
+    Kept,
 }
 
 impl Node {
     fn carry_out(&mut self, id: NodeId, request: NodeRequest) -> Result<NodeAnswer, NodeError> {
         if self.down {
             return Err(NodeError::Unavailable { node: id });
+        }
+        let reads = matches!(
+            request,
+            NodeRequest::Read { .. } | NodeRequest::Stat { .. } | NodeRequest::List { .. }
+        );
+        if let Some(landing) = self.takes_no_writes
+            && !reads
+        {
+            let failed = Err(NodeError::Media {
+                node: id,
+                what: "the disk takes no writes".to_owned(),
+            });
+            if landing == Landing::Kept && matches!(request, NodeRequest::Append { .. }) {
+                self.takes_no_writes = None;
+                let _ = self.carry_out(id, request);
+                self.takes_no_writes = Some(Landing::Lost); // Only the first one arrives.
+            }
+            return failed;
         }
         let done = Ok(NodeAnswer::Done {
             version: Version::NONE,
@@ -222,6 +249,8 @@ pub(crate) struct Rig {
     pub(crate) opened: Option<Result<OpenReport, OpenError>>,
     /// What doors were told about locks.
     pub(crate) notices: Vec<LockNotice>,
+    /// Why the log took nothing any more.
+    pub(crate) read_only: Vec<String>,
     /// Whether the volume has been opened before.
     pub(crate) old: bool,
     /// Not 0: messages arrive in an order of this seed's.
@@ -275,6 +304,7 @@ impl Rig {
             replies: BTreeMap::new(),
             opened: None,
             notices: Vec::new(),
+            read_only: Vec::new(),
             old: false,
             shuffle: 0,
             next_call: 1,
@@ -313,6 +343,7 @@ impl Rig {
                     self.opened = Some(opened);
                 }
                 SiteEffect::Lock(notice) => self.notices.push(notice),
+                SiteEffect::ReadOnly(what) => self.read_only.push(what),
             }
         }
     }

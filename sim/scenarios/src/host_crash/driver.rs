@@ -200,8 +200,8 @@ impl<'a> Driver<'a> {
         while let Some(warning) = self.rig.warnings.pop_front() {
             self.memory
                 .note(self.rig.now, || format!("warning: {warning}"));
-            // No disk fails here, so nothing may stay unequal.
-            if !self.is_uneven {
+            // Nothing may stay unequal on disks that take writes.
+            if !self.is_uneven && self.rig.failed_at.is_none() {
                 return Err(Stop::Violation(format!("warning: {warning}")));
             }
         }
@@ -344,6 +344,10 @@ impl<'a> Driver<'a> {
             Some(status) => format!("#{xid}: {status}"),
         });
         self.check_verifier(&reply)?;
+        if self.is_of_failed_disk(status)? {
+            self.pending.insert(xid, pending);
+            return Err(Stop::Crash);
+        }
         pending.act.unlock(&mut self.memory.model);
         let circumstances = Circumstances {
             watch: &self.rig.watch,

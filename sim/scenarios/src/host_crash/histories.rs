@@ -8,9 +8,10 @@ use bytes::Bytes;
 use crossdock_names::{ObjectClass, ObjectId, Version};
 use crossdock_nfs3::call::{self, CreateHow};
 use crossdock_nfs3::{
-    Call, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes, WriteVerifier,
+    Call, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes, Status, WriteVerifier,
 };
 use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, ReadVersion};
+use crossdock_sim::disk::SimDiskOptions;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
@@ -18,7 +19,7 @@ use super::acts::write;
 use super::driver::{Driver, Memory, Stop};
 use super::model::{CELL, CELL_BYTES, CELLS_MAX, fill};
 use super::rig::{Disks, Rig};
-use super::{Shape, wire};
+use super::{Faults, Shape, wire};
 
 /// Cells beyond the threshold, in the file's first column.
 const CELLS: Range<usize> = 70..200;
@@ -42,6 +43,7 @@ impl Bench {
             nodes,
             replicas,
             stops_nodes: false,
+            faults: Faults::None,
         };
         let mut random = Random::new(seed);
         let (memory, disks) = super::new_host(shape, &mut random, false).expect("a host is made");
@@ -80,6 +82,18 @@ impl Driver<'_> {
             Reply::Create(Ok(made)) => Ok(made.object.expect("a handle")),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Makes a file below the root; why not.
+    fn create(&mut self, name: &[u8]) -> Result<Option<Status>, Stop> {
+        let root = self.memory.model.directories[0];
+        let location = Location {
+            directory: root.as_handle(),
+            name: Name(name),
+        };
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let reply = self.call(&Call::Create(call::Create { location, how }))?;
+        Ok(reply.status())
     }
 
     fn write(
@@ -331,4 +345,41 @@ fn a_stop_does_not_wait_for_a_node_that_is_away() {
             other => panic!("{other:?}"),
         }
     });
+}
+
+/// Goal: on the only disk, from the moment that it takes no writes, changes are
+/// errors and reads go on; stopped and started on a mended disk, the node takes
+/// changes again, and all that was acknowledged is there.
+#[test]
+fn refused_by_a_failed_disk() {
+    for seed in 0..SEEDS {
+        let mut bench = Bench::new(seed, 1, 1);
+        bench.start(&mut |driver| {
+            let file = driver.make_file()?;
+            driver.write(file, &(0..3), 1, true)?;
+            let broken = SimDiskOptions {
+                write_error_one_in: 1,
+                ..SimDiskOptions::default()
+            };
+            driver.rig.set_disk_options(0, [broken, broken]);
+            for name in [&b"first"[..], b"second"] {
+                assert_eq!(driver.create(name)?, Some(Status::Io), "seed {seed}");
+            }
+            assert!(driver.rig.failed_at.is_some(), "seed {seed}");
+            let found = driver.read_cells(file, &(0..3))?;
+            assert_eq!(found, content(&(0..3), 1), "seed {seed}");
+
+            let sound = SimDiskOptions::default();
+            driver.rig.set_disk_options(0, [sound, sound]);
+            driver.rig.stop_node(0)?;
+            driver.rig.start_node(0)?;
+            driver.settle(Duration::from_secs(5))?;
+            assert_eq!(driver.create(b"third")?, None, "seed {seed}");
+            assert_eq!(driver.create(b"second")?, None, "it was not done later");
+            driver.write(file, &(3..5), 2, true)?;
+            let found = driver.read_cells(file, &(0..3))?;
+            assert_eq!(found, content(&(0..3), 1), "seed {seed}");
+            Ok(())
+        });
+    }
 }

@@ -95,6 +95,8 @@ pub(super) struct Rig {
     pub(super) replies: VecDeque<(ConnId, Bytes)>,
     pub(super) warnings: VecDeque<String>,
     pub(super) is_quiet: bool,
+    /// When a disk began to take no writes.
+    pub(super) failed_at: Option<Time>,
     failure: Option<String>,
 }
 
@@ -136,8 +138,10 @@ impl Rig {
         })
         .map_err(|error| format!("the host does not start: {error}"))?;
         let nodes = disks.nodes.into_iter().map(|mut disks| {
-            disks.journal.advance(now);
-            disks.data.advance(now);
+            for disk in [&mut disks.journal, &mut disks.data] {
+                disk.advance(now);
+                disk.set_options(SimDiskOptions::default());
+            }
             NodeShell {
                 disks,
                 boot: Boot(0),
@@ -161,12 +165,22 @@ impl Rig {
             replies: VecDeque::new(),
             warnings: VecDeque::new(),
             is_quiet: false,
+            failed_at: None,
             failure: None,
         };
         for number in rig.host.nodes_to_start() {
             rig.start_now(number)?;
         }
         Ok(rig)
+    }
+
+    /// What the journal and the data of a node do wrong from now on.
+    pub(super) fn set_disk_options(&mut self, node: usize, options: [SimDiskOptions; 2]) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            let [journal, data] = options;
+            node.disks.journal.set_options(journal);
+            node.disks.data.set_options(data);
+        }
     }
 
     pub(super) const fn is_ready(&self) -> bool {
@@ -445,7 +459,10 @@ impl Rig {
                 HostEffect::ExportAdded { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. } => {}
-                HostEffect::Damage { .. } | HostEffect::DiskFailed { .. } => {}
+                HostEffect::Damage { .. } => {}
+                HostEffect::DiskFailed { .. } => {
+                    self.failed_at.get_or_insert(self.now);
+                }
                 HostEffect::Warning(what) => self.warnings.push_back(what),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,

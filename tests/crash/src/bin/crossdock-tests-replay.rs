@@ -27,6 +27,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crossdock_nfs3::call::{Call, Read};
 use crossdock_nfs3::{HandleBuffer, Location, Name, Reply, Status};
 use crossdock_tests_crash::client::Client;
+use crossdock_tests_crash::exit_code;
 use crossdock_tests_crash::server::Server;
 
 /// The first field of a record.
@@ -50,13 +51,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
 
 fn run() -> Result<()> {

@@ -50,7 +50,11 @@ pub(super) fn flipped_bit(stage: &Stage<'_>) -> Result<()> {
     ensure!(statuses == expected, "{statuses:?}");
     let status = up.ask(stage, &["status"])?.json(0)?;
     let errors = status["nodes"][number]["media_errors"].as_u64();
-    ensure!(errors > Some(0), "{status}");
+    let bad = status["nodes"][number]["bad_blocks"].as_u64();
+    ensure!(
+        errors > Some(0) && bad == Some(1) && status["health"]["status"] == "degraded",
+        "{status}"
+    );
     up.stop()?;
     Ok(())
 }
