@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use crossdock_admin::{Health, Snapshot, Top};
+use crossdock_admin::{Health, SlowRequest, Snapshot, Top};
 
 use crate::client::{self, Method};
 use crate::commands::Remote;
@@ -156,6 +156,7 @@ fn slow(top: &Top) -> String {
         vec![
             named(&one.program, &one.procedure),
             time(Some(one.seconds)),
+            waited(one),
             format!("{:.0} s ago", (top.at - one.at).max(0.0)),
             one.client.clone(),
             one.export.clone().unwrap_or_default(),
@@ -165,9 +166,17 @@ fn slow(top: &Top) -> String {
         ]
     });
     table(
-        &["slow", "took", "when", "client", "export", "file", "status"],
+        &[
+            "slow", "took", "mostly", "when", "client", "export", "file", "status",
+        ],
         rows,
     )
+}
+
+/// What a slow request waited for longest.
+fn waited(slow: &SlowRequest) -> String {
+    let (what, seconds) = slow.waited.longest();
+    format!("{what} {}", time(Some(seconds)))
 }
 
 /// A table behind an empty line, or nothing if it has no rows.

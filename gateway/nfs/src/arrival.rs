@@ -37,7 +37,7 @@ impl NfsDoor {
                 return self.line_up(now, id, 0);
             }
             if !connection.has_room(&self.config.limits) {
-                return self.pause(id);
+                return self.pause(now, id);
             }
             if connection.turn_calls >= TURN_CALLS && connection.has_arrived() {
                 return self.await_turn(now, id);

@@ -28,6 +28,8 @@ pub(crate) struct Connection {
     pub(crate) place: ClientPlace,
     /// Not read from until there is room.
     pub(crate) is_paused: bool,
+    /// Since when it was last so.
+    pub(crate) paused_since: Time,
     /// It came to the portmapper's address.
     pub(crate) is_portmap: bool,
     /// In the door's queue of those that wait for room.
@@ -73,6 +75,7 @@ impl Connection {
             callers: CallerCache::default(),
             place: ClientPlace::default(),
             is_paused: false,
+            paused_since: now,
             is_portmap: false,
             is_waiting: false,
             is_peer_done: false,

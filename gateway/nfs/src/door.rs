@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
@@ -9,7 +10,7 @@ use crossdock_locking::{Finished, LockThen, is_reply};
 use crossdock_names::ExportId;
 use crossdock_nfs3::mount;
 use crossdock_peer::{Call, CallId, SiteRequest};
-use crossdock_router::RoutedReply;
+use crossdock_router::{RoutedReply, Waited};
 use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::Time;
 use crossdock_xdr::{Decoder, Encode};
@@ -52,6 +53,8 @@ pub struct NfsDoor {
     pub(crate) datagram_callers: CallerCache,
     pub(crate) mounts: Mounts,
     pub(crate) figures: Figures,
+    /// How long the connection that is being served stood in line before.
+    pub(crate) queued: Duration,
     pub(crate) locking: Locking,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
@@ -137,6 +140,7 @@ impl NfsDoor {
             datagram_callers: CallerCache::default(),
             mounts: Mounts::default(),
             figures: Figures::default(),
+            queued: Duration::ZERO,
             locking: Locking::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
@@ -294,6 +298,8 @@ impl NfsDoor {
             arrived: now,
             in_bytes: record.len(),
             file: None,
+            queued: self.queued,
+            waited: Waited::default(),
         };
         match self.dispatch(&origin, &header, decoder, &record) {
             Served::Header(reply) => self.reject(&origin, &reply),
@@ -451,6 +457,9 @@ impl NfsDoor {
         };
         let success = ReplyHeader::success(pending.xid);
         let origin = pending.origin;
+        let waited = &mut pending.meter.waited;
+        waited.site += routed.waited.site;
+        waited.nodes += routed.waited.nodes;
         let metered = (pending.meter, Some(pending.export));
         match &mut pending.then {
             Then::Nfs(expected) => {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crossdock_metrics::Histogram;
 use crossdock_names::ExportId;
+use crossdock_router::Waited;
 use crossdock_rpc::ReplyHeader;
 use crossdock_types::Time;
 
@@ -137,6 +138,10 @@ pub struct SlowCall {
     pub status: String,
     /// Bytes read or written.
     pub io_bytes: u64,
+    /// Before that, how long its connection stood in line for room or its turn.
+    pub queued: Duration,
+    /// How much of its time went where.
+    pub waited: Waited,
 }
 
 /// What is remembered of a call until it is answered.
@@ -146,6 +151,9 @@ pub(crate) struct Meter {
     pub(crate) arrived: Time,
     pub(crate) in_bytes: usize,
     pub(crate) file: Option<u64>,
+    /// How long its connection had stood in line.
+    pub(crate) queued: Duration,
+    pub(crate) waited: Waited,
 }
 
 /// A call that has its reply, but no time yet.
@@ -305,6 +313,8 @@ fn slow_call(at: Time, took: Duration, noted: &Noted) -> SlowCall {
         file: meter.file,
         status: meter.kind.status(answered.status),
         io_bytes: answered.read_bytes + answered.written_bytes,
+        queued: meter.queued,
+        waited: meter.waited,
     }
 }
 

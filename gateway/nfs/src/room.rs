@@ -6,6 +6,8 @@
 //! waits in line: the small in one, the large in another, and those in a third of
 //! whose call only a part is here.
 
+use std::time::Duration;
+
 use crossdock_limits::RPC_RECORD_BYTES_MAX;
 use crossdock_types::Time;
 
@@ -107,7 +109,7 @@ impl NfsDoor {
         }
         let pressed = now + STUCK_PATIENCE;
         self.wake = self.wake.into_iter().chain([pressed]).min();
-        self.pause(id);
+        self.pause(now, id);
     }
 
     /// A connection that is no more waits for nothing.
@@ -117,11 +119,12 @@ impl NfsDoor {
         }
     }
 
-    pub(crate) fn pause(&mut self, id: ConnId) {
+    pub(crate) fn pause(&mut self, now: Time, id: ConnId) {
         if let Some(connection) = self.connections.get_mut(&id)
             && !connection.is_paused
         {
             connection.is_paused = true;
+            connection.paused_since = now;
             self.figures.pauses_total += 1;
             self.effects.push_back(NfsEffect::Pause(id));
         }
@@ -141,7 +144,7 @@ impl NfsDoor {
         {
             match self.is_pressed() {
                 true => self.line_up(now, id, 0),
-                false => self.pump(now, id),
+                false => self.resume(now, id),
             }
         }
         self.wake_waiting(now);
@@ -179,12 +182,21 @@ impl NfsDoor {
         is_back
     }
 
+    /// Serves a connection that was not read from; its calls tell how long.
+    fn resume(&mut self, now: Time, id: ConnId) {
+        let connection = self.connections.get(&id);
+        let paused = connection.filter(|connection| connection.is_paused);
+        self.queued = paused.map_or(Duration::ZERO, |paused| now.since(paused.paused_since));
+        self.pump(now, id);
+        self.queued = Duration::ZERO;
+    }
+
     /// Lets one go on; whether it could begin a call.
     fn wake(&mut self, now: Time, id: ConnId) -> bool {
         let calls_before = self.calls_total;
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.is_waiting = false;
-            self.pump(now, id);
+            self.resume(now, id);
         }
         self.calls_total > calls_before
     }
@@ -197,7 +209,7 @@ impl NfsDoor {
             connection.awaits_turn = true;
             self.turns.push_back(id);
             self.next_turn = Some(now);
-            self.pause(id);
+            self.pause(now, id);
         }
     }
 
@@ -209,7 +221,7 @@ impl NfsDoor {
                 connection.awaits_turn = false;
                 connection.turn_calls = 0;
                 if !connection.is_waiting {
-                    self.pump(now, id);
+                    self.resume(now, id);
                 }
             }
         }

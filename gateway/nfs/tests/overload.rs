@@ -126,6 +126,7 @@ impl Crowd {
             self.input(NfsInput::Reply(RoutedReply {
                 reply,
                 verifier: VERIFIER,
+                waited: crossdock_router::Waited::default(),
             }));
         }
         asked.len()

@@ -383,7 +383,11 @@ fn bulk_data_is_not_copied() {
         second: WeakCache::default(),
     };
     let verifier = VERIFIER;
-    let routed = crossdock_router::RoutedReply { reply, verifier };
+    let routed = crossdock_router::RoutedReply {
+        reply,
+        verifier,
+        waited: crossdock_router::Waited::default(),
+    };
     door.handle(NOW, NfsInput::Reply(routed));
     let Some(NfsEffect::Send(CONN, pieces)) = door.poll_effect() else {
         panic!("no reply");

@@ -27,4 +27,4 @@ mod work;
 mod write;
 
 pub use machine::Router;
-pub use message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, WriteVerifier};
+pub use message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier};

@@ -38,6 +38,9 @@ struct Request {
     parts: Vec<Part>,
     calls_total: u64,
     wake: Option<Time>,
+    /// When it began, or something that it waited for came.
+    since: Time,
+    waited: Waited,
 }
 
 /// A call id is the request's number and, below, the number of the call within
@@ -103,7 +106,8 @@ impl Router {
     fn begin(&mut self, now: Time, call: Call<SiteRequest>) {
         let verifier = self.unstable.verifier();
         if self.requests.len() >= self.config.requests_max {
-            self.reply(call.id, Answer::failure(SiteError::Busy), verifier);
+            let answer = Answer::failure(SiteError::Busy);
+            self.reply(call.id, answer, verifier, Waited::default());
             return;
         }
         let holders_max = self.config.unstable_holders_max;
@@ -118,6 +122,8 @@ impl Router {
             parts: Vec::new(),
             calls_total: 0,
             wake: None,
+            since: now,
+            waited: Waited::default(),
         };
         self.requests.insert(number, request);
         self.take_step(now, number, step);
@@ -186,7 +192,14 @@ impl Router {
             return;
         };
         let deadline = request.deadline;
+        let waited = now.since(request.since);
         let part = &mut request.parts[index];
+        let sum = match part.request {
+            PartRequest::Site(_) => &mut request.waited.site,
+            _ => &mut request.waited.nodes,
+        };
+        *sum += waited;
+        request.since = now;
         match judge(part) {
             Verdict::Done(outcome) => {
                 request
@@ -306,18 +319,21 @@ impl Router {
         } else {
             self.unstable.verifier()
         };
-        self.reply(request.door_id, answer, verifier);
+        self.reply(request.door_id, answer, verifier, request.waited);
     }
 
-    fn reply(&mut self, id: CallId, answer: Answer, verifier: WriteVerifier) {
+    fn reply(&mut self, id: CallId, answer: Answer, verifier: WriteVerifier, waited: Waited) {
         let reply = SiteReply {
             id,
             outcome: answer.outcome,
             subject: answer.subject,
             second: answer.second,
         };
-        self.effects
-            .push_back(RouterEffect::Reply(RoutedReply { reply, verifier }));
+        self.effects.push_back(RouterEffect::Reply(RoutedReply {
+            reply,
+            verifier,
+            waited,
+        }));
     }
 
     /// Sets the time at which the request wants to be looked at.

@@ -1,6 +1,7 @@
 //! What goes into the router and what comes out of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossdock_names::{NodeId, RoutingTable, SiteId};
 use crossdock_peer::{Call, CallId, NodeReply, NodeRequest, SiteReply, SiteRequest, WriterId};
@@ -76,4 +77,16 @@ pub struct RoutedReply {
     /// arrival of the request: a loss that is noticed while the write is under
     /// way may concern the write itself.
     pub verifier: WriteVerifier,
+    /// What it waited for.
+    pub waited: Waited,
+}
+
+/// How long a request waited for whom. Of those that were asked at the same time
+/// the last one that answered counts: the others cost nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// For a site, its log included.
+    pub site: Duration,
+    /// For nodes: their disks, and what they ask of each other.
+    pub nodes: Duration,
 }

@@ -57,6 +57,30 @@ fn read_across_the_edges_is_merged_with_holes() {
     assert_eq!(effects(&mut router), expected);
 }
 
+/// Goal: a reply tells for whom it was waited how long: of those that were asked
+/// at the same time, for the last one.
+#[test]
+fn a_reply_tells_whom_it_waited_for() {
+    let mut router = router();
+    ask(&mut router, secs(0), 1, read(T, 10 + STRIPE_UNIT_BYTES));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened(&mut router, open, T + 10 + STRIPE_UNIT_BYTES);
+    let (_, calls) = drain(&mut router);
+    let [first, second] = calls[..] else {
+        panic!("{calls:?}");
+    };
+    for (at, id, length) in [(3, second, 10 + T), (7, first, STRIPE_UNIT_BYTES - T)] {
+        node_at(&mut router, secs(at), id, bytes_read(vec![1; len(length)]));
+    }
+    let reply = std::iter::from_fn(|| router.poll_effect()).find_map(|effect| match effect {
+        RouterEffect::Reply(reply) => Some(reply),
+        _ => None,
+    });
+    let waited = reply.expect("answered").waited;
+    assert_eq!(waited.site, Duration::from_secs(1));
+    assert_eq!(waited.nodes, Duration::from_secs(6));
+}
+
 /// Goal: a stable write beyond the threshold is answered only after every
 /// column has it and the size is pushed stable.
 #[test]

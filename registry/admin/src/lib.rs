@@ -58,7 +58,7 @@ pub use history::{HISTORY_MAX, Point, point};
 pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
-pub use snapshot::{SlowRequest, Snapshot};
+pub use snapshot::{SlowRequest, SlowWaits, Snapshot};
 pub use status::{DoorStatus, NodeStatus, ScrubStatus, Status};
 pub use top::{ClientRate, NodeRate, ProcedureRate, Top};
 pub use watch::Watch;

@@ -6,7 +6,7 @@ use crossdock_metrics::Histogram;
 
 use crate::snapshot::{
     Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, LoopFigures, NodeFigures,
-    Procedure, ProcessFigures, SiteFigures, SlowRequest, Snapshot, Traffic,
+    Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
 };
 use crate::{NodeStatus, ScrubStatus, Status};
 
@@ -51,6 +51,12 @@ pub(crate) fn snapshot() -> Snapshot {
             file: Some(17),
             status: "ok".to_owned(),
             io_bytes: 4096,
+            waited: SlowWaits {
+                queue: 0.0,
+                site: 0.25,
+                nodes: 1.0,
+                other: 0.25,
+            },
         }],
         process: ProcessFigures {
             started: 1_799_999_940.0,

@@ -287,6 +287,37 @@ pub struct SlowRequest {
     pub status: String,
     /// Bytes read or written.
     pub io_bytes: u64,
+    /// Where its time went, as far as that is known.
+    #[serde(default)]
+    pub waited: SlowWaits,
+}
+
+/// What a slow request waited for, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlowWaits {
+    /// For room in the door or its connection's turn, before its time began.
+    pub queue: f64,
+    /// For a site, its log included.
+    pub site: f64,
+    /// For nodes: disks and replicas.
+    pub nodes: f64,
+    /// The rest: in the door and the router, and until its reply was at the socket.
+    pub other: f64,
+}
+
+impl SlowWaits {
+    /// What took longest, in a word, and its seconds.
+    #[must_use]
+    pub fn longest(&self) -> (&'static str, f64) {
+        let all = [
+            ("queue", self.queue),
+            ("site", self.site),
+            ("nodes", self.nodes),
+            ("other", self.other),
+        ];
+        let longest = all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        longest.unwrap_or(("other", 0.0))
+    }
 }
 
 /// The process.

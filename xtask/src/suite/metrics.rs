@@ -203,6 +203,8 @@ fn slow(up: &Up) -> Result<()> {
             && last["status"] == "denied"
             && last["export"] == "/"
             && last["file"].as_u64().is_some()
+            && last["waited"]["site"].as_f64() <= last["seconds"].as_f64()
+            && last["waited"]["nodes"].as_f64() == Some(0.0)
             && last["client"]
                 .as_str()
                 .is_some_and(|client| client.starts_with("127.0.0.1:")),

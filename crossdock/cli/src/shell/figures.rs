@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossdock_admin::snapshot::{
     Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, LoopFigures, NodeFigures,
-    Procedure, ProcessFigures, SiteFigures, SlowRequest, Snapshot, Traffic,
+    Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
 };
 use crossdock_disks::{DiskClass as Class, Operation};
 use crossdock_host::{HostFigures, HostStatus};
@@ -68,7 +68,7 @@ impl Shell {
             return;
         }
         told.slow += 1;
-        let ms = u64::try_from(slow.took.as_millis()).unwrap_or(u64::MAX);
+        let ms = millis(slow.took);
         let file = slow
             .file
             .map(|file| format!("{file:016x}"))
@@ -80,6 +80,9 @@ impl Shell {
             file,
             status = %slow.status,
             bytes = slow.io_bytes,
+            queue_ms = millis(slow.queued),
+            site_ms = millis(slow.waited.site),
+            nodes_ms = millis(slow.waited.nodes),
             "slow request"
         );
     }
@@ -147,6 +150,10 @@ impl Shell {
     }
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn seconds(wall: WallTime) -> f64 {
     wall.0 as f64 / 1e9
 }
@@ -192,6 +199,17 @@ fn slow_request(call: &SlowCall) -> SlowRequest {
         file: call.file,
         status: call.status.clone(),
         io_bytes: call.io_bytes,
+        waited: slow_waits(call),
+    }
+}
+
+fn slow_waits(call: &SlowCall) -> SlowWaits {
+    let known = call.waited.site + call.waited.nodes;
+    SlowWaits {
+        queue: call.queued.as_secs_f64(),
+        site: call.waited.site.as_secs_f64(),
+        nodes: call.waited.nodes.as_secs_f64(),
+        other: call.took.saturating_sub(known).as_secs_f64(),
     }
 }
 

@@ -313,6 +313,7 @@ impl Bench {
         self.input(NfsInput::Reply(RoutedReply {
             reply,
             verifier: VERIFIER,
+            waited: crossdock_router::Waited::default(),
         }));
     }
 

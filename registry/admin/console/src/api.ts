@@ -50,7 +50,6 @@ export interface NodeFigures {
   cache_hit_blocks: number;
   cache_miss_blocks: number;
   cache_used_bytes: number;
-  media_errors: number;
 }
 
 export interface SlowRequest {
@@ -61,6 +60,7 @@ export interface SlowRequest {
   export: string | null;
   file: number | null;
   status: string;
+  waited: { queue: number; site: number; nodes: number; other: number };
 }
 
 export interface Snapshot {
@@ -73,7 +73,7 @@ export interface Snapshot {
     files: number;
     replicas: number;
     doors: { name: string; address: string }[];
-    nodes: { number: number; state: string; capacity_bytes: number; used_bytes: number }[];
+    nodes: { number: number; state: string; capacity_bytes: number; used_bytes: number; bad_blocks: number }[];
   };
   procedures: Procedure[];
   clients: Client[];

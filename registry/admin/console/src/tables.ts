@@ -1,6 +1,6 @@
 // The tables and tiles, each from two snapshots.
 
-import { type Health, type LogEvent, type NodeFigures, type Point, type Snapshot, count, quantile, since } from "./api";
+import { type Health, type LogEvent, type NodeFigures, type Point, type SlowRequest, type Snapshot, count, quantile, since } from "./api";
 import { bar, bytes, clock, duration, element, percent, place, rate, table, time } from "./format";
 import type { ClientRate } from "./topology";
 
@@ -103,7 +103,7 @@ export function nodes(before: Snapshot, now: Snapshot): void {
 }
 
 function nodeRow(
-  status: { number: number; state: string },
+  status: { number: number; state: string; bad_blocks: number },
   before: NodeFigures | undefined,
   now: NodeFigures | undefined,
   seconds: number,
@@ -138,7 +138,7 @@ function nodeRow(
     `${bytes(per(moved("write")))}/s`,
     String(waiting),
     reads > 0 ? percent(hits / reads) : "–",
-    String(now.media_errors),
+    String(status.bad_blocks),
   ];
 }
 
@@ -191,12 +191,25 @@ export function procedures(before: Snapshot, now: Snapshot): void {
   table("procedures", columns, cells, "Nothing was asked for yet.");
 }
 
+/** Where the time of a slow request went: what is worth a word. */
+function waits(one: SlowRequest): string {
+  const parts: [string, number][] = [
+    ["before: queue", one.waited.queue],
+    ["site", one.waited.site],
+    ["nodes", one.waited.nodes],
+    ["other", one.waited.other],
+  ];
+  const told = parts.filter(([, seconds]) => seconds >= one.seconds / 20);
+  return told.map(([word, seconds]) => `${word} ${time(seconds)}`).join(", ");
+}
+
 export function slow(snapshot: Snapshot): void {
   const newest = snapshot.slow.slice(-SLOW_SHOWN).reverse();
   const rows = newest.map((one) => [
     clock(one.at),
     one.procedure,
     time(one.seconds),
+    waits(one),
     element("code", "", one.client),
     one.export ?? "–",
     one.file === null ? "–" : element("code", "", one.file.toString(16)),
@@ -206,6 +219,7 @@ export function slow(snapshot: Snapshot): void {
     { head: "time" },
     { head: "procedure" },
     { head: "took", number: true },
+    { head: "of that" },
     { head: "client" },
     { head: "export" },
     { head: "file" },
