@@ -16,7 +16,9 @@ const IO_BYTES_MULTIPLE: u32 = 4096;
 
 /// The reply to a call of which `expected` is known.
 pub(crate) fn reply(view: &View<'_>, expected: &Expected, routed: RoutedReply) -> Reply {
-    let RoutedReply { reply, verifier } = routed;
+    let RoutedReply {
+        reply, verifier, ..
+    } = routed;
     match reply.outcome {
         Err(error) => failure(view, expected, &reply, status(error)),
         // Bulk data moves on without touching its reference counts.

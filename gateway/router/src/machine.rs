@@ -7,7 +7,7 @@ use crossdock_names::{Epoch, NodeId, RoutingTable};
 use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
 use crossdock_types::Time;
 
-use crate::message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, WriteVerifier};
+use crate::message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier};
 use crate::part::{Part, PartRequest, PartState, Verdict};
 use crate::unstable::Unstable;
 use crate::work::{Answer, Step, Work};
@@ -192,14 +192,8 @@ impl Router {
             return;
         };
         let deadline = request.deadline;
-        let waited = now.since(request.since);
+        request.waited_for(now, index);
         let part = &mut request.parts[index];
-        let sum = match part.request {
-            PartRequest::Site(_) => &mut request.waited.site,
-            _ => &mut request.waited.nodes,
-        };
-        *sum += waited;
-        request.since = now;
         match judge(part) {
             Verdict::Done(outcome) => {
                 request
@@ -236,6 +230,9 @@ impl Router {
             };
             request.wake = None;
             if request.work.is_read() && now >= request.deadline {
+                let is_open = |part: &Part| !matches!(part.state, PartState::Done(_));
+                let open = request.parts.iter().position(is_open);
+                request.waited_for(now, open.unwrap_or_default());
                 self.end_read(number);
                 continue;
             }
@@ -358,6 +355,18 @@ impl Router {
             }
             request.wake = wake;
         }
+    }
+}
+
+impl Request {
+    /// All the time until now went to whoever is asked by that part.
+    fn waited_for(&mut self, now: Time, index: usize) {
+        let sum = match self.parts.get(index).map(|part| &part.request) {
+            Some(PartRequest::Site(_)) | None => &mut self.waited.site,
+            Some(_) => &mut self.waited.nodes,
+        };
+        *sum += now.since(self.since);
+        self.since = now;
     }
 }
 
