@@ -18,6 +18,7 @@ use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
 use crossdock_host::{
     Boot, ExportTicket, Host, HostConfig, HostEffect, HostInput, NodeSettings, QuotaTicket,
 };
+use crossdock_members::{HostRecord, Registry};
 use crossdock_net::{
     ConnectionId, DiskId, Driver, Event, ListenerId, Receiver, Sender, SocketId, now,
 };
@@ -138,7 +139,8 @@ impl Shell {
     ) -> anyhow::Result<Self> {
         let count = directory.node_directories.len();
         let mut host = Host::new(HostConfig {
-            registry: directory.registry,
+            registry: Registry::Own(directory.registry),
+            role: HostRecord::default(),
             nodes: NodeSettings {
                 capacity_bytes: directory.node_capacity_bytes,
                 journal_bytes: data::JOURNAL_BYTES,
@@ -444,6 +446,8 @@ impl Shell {
                 HostEffect::DiskFailed { number, reason } => {
                     error!(node = number, %reason, "a disk takes no writes any more");
                 }
+                // This process is all there is.
+                HostEffect::Send { .. } | HostEffect::Propose(_) => {}
                 HostEffect::Warning(what) => warn!("{what}"),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,

@@ -347,7 +347,7 @@ impl Router {
 
 impl Part {
     fn wait_until(&mut self, time: Time, deadline: Time) {
-        if time >= deadline {
+        if time >= deadline && !self.is_in_doubt {
             self.give_up();
         } else {
             self.state = PartState::Later(time);

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crossdock_names::{FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
+use crossdock_names::{Epoch, FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
 use crossdock_peer::{
-    Call, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteAnswer, SiteError,
-    SiteOperation, SiteReply, SiteRequest, SpaceUsage, WriteContext,
+    Call, CallId, Caller, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteAnswer,
+    SiteError, SiteOperation, SiteReply, SiteRequest, SpaceUsage, WriteContext,
 };
 use crossdock_smallfile::Sequence;
 use crossdock_types::{Time, WallTime};
@@ -116,6 +116,9 @@ pub(crate) enum Phase {
     Replaced,
 }
 
+/// The site's own requests; nobody waits for their answers.
+const OWN_CALL: CallId = CallId(u64::MAX);
+
 /// What a node call was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -202,7 +205,12 @@ impl Site {
         if let Some((node, call)) = self.calls.effects.pop_front() {
             return Some(SiteEffect::Node(node, call));
         }
-        self.effects.pop_front()
+        loop {
+            match self.effects.pop_front()? {
+                SiteEffect::Reply(reply) if reply.id == OWN_CALL => {}
+                effect => return Some(effect),
+            }
+        }
     }
 
     /// When to call [`handle`](Self::handle) with [`SiteInput::Timeout`].
@@ -226,6 +234,12 @@ impl Site {
     #[must_use]
     pub const fn is_serving(&self) -> bool {
         matches!(self.phase, Phase::Serving)
+    }
+
+    /// Under which epoch the site was opened.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.config.epoch
     }
 
     /// Whether everything is durable and nothing is under way.
@@ -273,6 +287,40 @@ impl Site {
             self.log_volatile(now, wall);
             self.pump(now, wall);
         }
+    }
+
+    /// Likewise, and makes durable what clients have not committed yet: a site
+    /// moves only after that (CONSISTENCY 6). Requests must not come any more;
+    /// [`is_committed`](Self::is_committed) tells when it is done.
+    pub fn commit_all(&mut self, now: Time, wall: WallTime) {
+        let serials: Vec<u64> = self.state.small.unstable_files().collect();
+        for serial in serials {
+            let Some(cell) = self.state.directory.cell_of(serial) else {
+                continue;
+            };
+            let operation = SiteOperation::Commit {
+                file: cell.file(self.config.site),
+                incarnation: self.incarnation(),
+            };
+            let request = SiteRequest {
+                caller: Caller::root(),
+                duplicate: None,
+                operation,
+            };
+            let call = Call {
+                id: OWN_CALL,
+                deadline: Time(u64::MAX),
+                request,
+            };
+            self.request(now, wall, call);
+        }
+        self.settle(now, wall);
+    }
+
+    /// Whether nothing of what clients were told would be lost by an end.
+    #[must_use]
+    pub fn is_committed(&self) -> bool {
+        self.is_settled() && self.state.small.unstable_files().next().is_none()
     }
 
     pub(crate) fn log_mut(&mut self) -> &mut SiteLog {

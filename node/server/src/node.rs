@@ -17,8 +17,8 @@ use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, WriteContext,
 };
 use crossdock_store::{
-    ChangesPage, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
-    StoreEffect, StoreInput,
+    IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk, StoreEffect,
+    StoreInput,
 };
 use crossdock_types::Time;
 
@@ -106,8 +106,6 @@ pub enum NodeEffect {
     Opened(Result<OpenReport, OpenError>),
     /// A step of the scrub ended, or cannot be done.
     Scrubbed(Result<ScrubReport, NodeError>),
-    /// Objects with what changed in them, or why they cannot be told.
-    Changes(Result<ChangesPage, NodeError>),
     /// A block could not be read, and what came of it. (One that nobody but this
     /// node has is told of by the errors of its reads.)
     Damage {
@@ -469,7 +467,6 @@ impl Node {
                 StoreEffect::Scrubbed(Err(error)) => {
                     self.effects.push_back(NodeEffect::Scrubbed(Err(error)));
                 }
-                StoreEffect::Changes(page) => self.effects.push_back(NodeEffect::Changes(page)),
                 StoreEffect::Quiet => self.effects.push_back(NodeEffect::Quiet),
                 StoreEffect::Reply(reply) if self.repairs.awaits(reply.id) => {
                     self.repair_answered(now, reply.outcome);

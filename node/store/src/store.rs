@@ -95,7 +95,7 @@ pub struct Store {
     pub(crate) pins: BTreeMap<PinId, Pin>,
     pub(crate) next_pin: u64,
     pub(crate) lists: VecDeque<ListWait>,
-    pub(crate) changes: ChangesWait,
+    pub(crate) changes: VecDeque<ChangesWait>,
     pub(crate) scrub: Scrub,
     pub(crate) waiting: Waiting,
     pub(crate) counters: Counters,
@@ -194,7 +194,7 @@ impl Store {
             pins: BTreeMap::new(),
             next_pin: 1,
             lists: VecDeque::new(),
-            changes: ChangesWait::default(),
+            changes: VecDeque::new(),
             scrub: Scrub::default(),
             waiting: Waiting::default(),
             counters: Counters::default(),
@@ -215,7 +215,6 @@ impl Store {
             StoreInput::Index(reply) => self.handle_index(reply),
             StoreInput::Timeout => self.handle_timeout(),
             StoreInput::Scrub { blocks_max } => self.begin_scrub(blocks_max),
-            StoreInput::ListChanges { since, after } => self.begin_changes(since, after),
             StoreInput::Drain => self.checkpoint.is_draining = true,
         }
         self.pump();

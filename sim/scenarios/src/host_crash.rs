@@ -14,7 +14,9 @@
 
 mod acts;
 mod checks;
+mod draw;
 mod driver;
+pub mod ensemble;
 mod flushes;
 mod model;
 mod rig;

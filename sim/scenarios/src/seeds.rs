@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::host_crash::{self, Shape};
+use crate::host_crash::{self, Shape, ensemble};
 use crate::store_crash::{self, Options, Outcome};
 
 /// A seed that found something.
@@ -62,6 +62,14 @@ pub fn run_store(
 pub fn run_hosts(first: u64, count: u64, patience: Option<Duration>) -> Report {
     let run = |seed, history| host_crash::run(seed, Shape::of_seed(seed), history);
     let (name, twice) = ("host", true);
+    run_all(first, count, patience, &Scenario { name, run, twice })
+}
+
+/// Likewise for ensembles.
+#[must_use]
+pub fn run_ensembles(first: u64, count: u64, patience: Option<Duration>) -> Report {
+    let run = |seed, history| ensemble::run(seed, ensemble::Shape::of_seed(seed), history);
+    let (name, twice) = ("ensemble", true);
     run_all(first, count, patience, &Scenario { name, run, twice })
 }
 

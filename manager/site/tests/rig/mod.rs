@@ -561,6 +561,7 @@ fn table() -> RoutingTable {
             };
             SITES
         ],
+        hosts: crossdock_names::Hosts::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_disk::{Disk, DiskRequest};
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, NodeSettings};
-use crossdock_members::{Embedded, State};
+use crossdock_members::{Embedded, HostRecord, Registry, State};
 use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 use crossdock_rpc::RecordReader;
@@ -128,7 +128,8 @@ impl Rig {
         let registry = Embedded::open(Box::new(disks.registry.clone()))
             .map_err(|error| format!("the registry does not open: {error}"))?;
         let host = Host::new(HostConfig {
-            registry,
+            registry: Registry::Own(registry),
+            role: HostRecord::default(),
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance: random.next_u64(),
@@ -444,6 +445,9 @@ impl Rig {
                 // No scenario exports anything while it runs.
                 HostEffect::ExportAdded { .. } | HostEffect::QuotaChanged { .. } => {}
                 HostEffect::Damage { .. } | HostEffect::DiskFailed { .. } => {}
+                HostEffect::Send { .. } | HostEffect::Propose(_) => {
+                    self.failure = Some("there are no other hosts".to_owned());
+                }
                 HostEffect::Warning(what) => self.warnings.push_back(what),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,
