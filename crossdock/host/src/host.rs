@@ -18,6 +18,8 @@ use crossdock_types::{Time, WallTime};
 use crate::exports::{ExportError, ExportTicket};
 use crate::members::Following;
 use crate::message::Message;
+#[cfg(feature = "mutations")]
+use crate::mutation::Mutation;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
 use crate::peers::{Frame, Peers};
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
@@ -40,6 +42,9 @@ pub struct HostConfig {
     pub instance: u64,
     /// How long only reclaims of locks are taken after a restart, at most.
     pub grace: Duration,
+    /// A fault to build in.
+    #[cfg(feature = "mutations")]
+    pub mutation: Option<Mutation>,
 }
 
 /// What can happen to a host.
@@ -198,6 +203,8 @@ pub struct Host {
     pub(crate) walks_total: u64,
     instance: u64,
     pub(crate) grace: Duration,
+    #[cfg(feature = "mutations")]
+    pub(crate) mutation: Option<Mutation>,
 }
 
 impl Host {
@@ -217,6 +224,8 @@ impl Host {
             request_bytes,
             instance,
             grace,
+            #[cfg(feature = "mutations")]
+            mutation,
         } = config;
         if !registry.is_shared() {
             registry.change(Change::RaiseAll)?;
@@ -260,6 +269,8 @@ impl Host {
             walks_total: 0,
             instance,
             grace,
+            #[cfg(feature = "mutations")]
+            mutation,
         })
     }
 

@@ -13,6 +13,7 @@ use crossdock_site::SiteInput;
 use crossdock_types::{Time, WallTime};
 
 use crate::host::{Host, HostEffect};
+use crate::mutation::Mutation;
 use crate::nodes::NodeState;
 use crate::sites::ROOT_SITE;
 
@@ -203,6 +204,7 @@ impl Host {
     /// bytes are on disk (CONSISTENCY 6), so it takes no requests until then.
     fn reopen_for_returned(&mut self, now: Time, wall: WallTime) {
         let open: Vec<SiteId> = self.sites.keys().copied().collect();
+        let skips = self.has(Mutation::ReopenUncommitted);
         for id in open {
             let state = self.registry.state();
             let (expected, set) = state.sites[usize::from(id.0)];
@@ -222,8 +224,10 @@ impl Host {
                 self.following.closing.insert(id, now + CLOSING_PATIENCE);
             }
             if let Some(&due) = self.following.closing.get(&id) {
-                site.commit_all(now, wall);
-                if site.is_committed() || due <= now {
+                if !skips {
+                    site.commit_all(now, wall);
+                }
+                if site.is_committed() || due <= now || skips {
                     let site = id.0;
                     self.propose(Change::RaiseSite { site, expected });
                 }

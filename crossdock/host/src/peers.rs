@@ -22,6 +22,7 @@ use crossdock_site::SiteInput;
 
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
+use crate::mutation::Mutation;
 
 /// A message between hosts.
 #[derive(Clone, Debug)]
@@ -165,7 +166,11 @@ impl Host {
             .collect();
         for id in asked {
             self.peers.asked_sites.remove(&(peer, id));
-            let reply = refusal(id, SiteError::Unanswered);
+            let error = match self.has(Mutation::ForgetDoubt) {
+                true => SiteError::Busy,
+                false => SiteError::Unanswered,
+            };
+            let reply = refusal(id, error);
             self.queue.push_back(Message::answer(reply));
         }
         let begun = self.peers.relayed.iter();
@@ -186,7 +191,8 @@ impl Host {
     /// A message of `peer`, sent by the table of `epoch`.
     pub(crate) fn take_frame(&mut self, peer: HostId, epoch: Epoch, frame: Frame) {
         let waiting = self.peers.early.get(&peer).map_or(0, VecDeque::len);
-        if waiting == 0 && epoch <= self.table.epoch {
+        let is_known = epoch <= self.table.epoch || self.has(Mutation::IgnoreEpoch);
+        if waiting == 0 && is_known {
             return self.carry_frame(peer, frame);
         }
         if waiting < EARLY_MAX {
@@ -215,7 +221,7 @@ impl Host {
     }
 
     fn carry_frame(&mut self, peer: HostId, frame: Frame) {
-        if !self.table.hosts.live.contains(&peer) {
+        if !self.table.hosts.live.contains(&peer) && !self.has(Mutation::SkipFence) {
             let seen = self.table.epoch;
             return self.refuse_frame(peer, frame, &NodeError::Fenced { seen });
         }
@@ -246,6 +252,9 @@ impl Host {
                 if !self.serves(to) {
                     let reply = refusal(call.id, SiteError::Moved);
                     return self.send_frame(peer, Frame::SiteReply(reply));
+                }
+                if self.has(Mutation::ForgetDuplicates) {
+                    call.request.duplicate = None;
                 }
                 call.id = self.peers.relay(Origin {
                     host: peer,
@@ -283,10 +292,14 @@ impl Host {
     pub(crate) fn send_to_node(&mut self, node: NodeId, input: NodeInput) {
         let host = self.table.hosts.nodes.get(&node).copied();
         let host = host.filter(|&host| self.peers.is_connected(host));
+        if self.fakes(node, &input) {
+            return;
+        }
         match (host, input) {
             (Some(host), NodeInput::Call { from, call }) => {
                 self.peers.asked_nodes.insert((host, from, call.id), node);
                 let to = node;
+
                 self.send_frame(host, Frame::NodeCall { from, to, call });
             }
             (Some(host), NodeInput::Cancel { from, id }) => {

@@ -14,6 +14,7 @@ use crossdock_types::Time;
 use crate::equalize::{Answer, Equalize, Pair, Question};
 use crate::host::{Host, HostEffect};
 use crate::message::{EQUALIZE_CALL, Message};
+use crate::mutation::Mutation;
 use crate::nodes::NodeState;
 
 /// What the primary of a data set orders.
@@ -224,7 +225,10 @@ impl Host {
         if let Some(mut pair) = self.replicas.planned.pop_front() {
             pair.table = Arc::clone(&self.table);
             self.replicas.current = Some(Equalize::new(pair));
-            self.step_equalize(None);
+            match self.has(Mutation::JoinUnequal) {
+                true => self.finish_equalize(Ok(())),
+                false => self.step_equalize(None),
+            }
         }
     }
 

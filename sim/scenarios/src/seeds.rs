@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crossdock_host::Mutation;
+
 use crate::host_crash::{self, Shape, ensemble};
 use crate::store_crash::{self, Options, Outcome};
 
@@ -65,11 +67,19 @@ pub fn run_hosts(first: u64, count: u64, patience: Option<Duration>) -> Report {
     run_all(first, count, patience, &Scenario { name, run, twice })
 }
 
-/// Likewise for ensembles.
+/// Likewise for ensembles, with a fault built in, if there is one.
 #[must_use]
-pub fn run_ensembles(first: u64, count: u64, patience: Option<Duration>) -> Report {
-    let run = |seed, history| ensemble::run(seed, ensemble::Shape::of_seed(seed), history);
-    let (name, twice) = ("ensemble", true);
+pub fn run_ensembles(
+    first: u64,
+    count: u64,
+    patience: Option<Duration>,
+    mutation: Option<Mutation>,
+) -> Report {
+    let run = |seed, history| {
+        let shape = ensemble::Shape::of_seed(seed);
+        ensemble::run(seed, shape, mutation, history)
+    };
+    let (name, twice) = ("ensemble", mutation.is_none());
     run_all(first, count, patience, &Scenario { name, run, twice })
 }
 

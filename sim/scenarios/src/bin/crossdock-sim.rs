@@ -20,8 +20,10 @@ crossdock-sim store [--seeds N] [--seed S] [--mutation NAME]
                      in-place-before-journal
 crossdock-sim host [--seeds N] [--seed S]
     the same for a whole host, with clients over NFS
-crossdock-sim ensemble [--seeds N] [--seed S]
-    the same for gateways, managers and nodes over a network";
+crossdock-sim ensemble [--seeds N] [--seed S] [--mutation NAME]
+    the same for gateways, managers and nodes over a network, with ignore-epoch,
+    skip-fence, join-unequal, reopen-uncommitted, mirror-nothing, reply-before-log,
+    forget-duplicates, lose-truncates, forget-doubt, keep-restarted";
 
 #[derive(Clone, Copy, Default)]
 enum Scenario {
@@ -37,6 +39,7 @@ struct Arguments {
     seeds: Option<u64>,
     seed: Option<u64>,
     mutation: Option<Mutation>,
+    fault: Option<crossdock_host::Mutation>,
 }
 
 fn main() -> ExitCode {
@@ -61,7 +64,9 @@ fn run_one(arguments: &Arguments, seed: u64) -> Outcome {
             store_crash::run(seed, options)
         }
         Scenario::Host => host_crash::run(seed, Shape::of_seed(seed), true),
-        Scenario::Ensemble => ensemble::run(seed, ensemble::Shape::of_seed(seed), true),
+        Scenario::Ensemble => {
+            ensemble::run(seed, ensemble::Shape::of_seed(seed), arguments.fault, true)
+        }
     }
 }
 
@@ -79,7 +84,10 @@ fn run_many(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
         Scenario::Host => ("host", seeds::run_hosts(first, count.unwrap_or(1000), None)),
         Scenario::Ensemble => {
             let count = count.unwrap_or(1000);
-            ("ensemble", seeds::run_ensembles(first, count, None))
+            (
+                "ensemble",
+                seeds::run_ensembles(first, count, None, arguments.fault),
+            )
         }
     };
     sum_up(name, first, begun, report)
@@ -100,6 +108,9 @@ fn parse(words: &[String]) -> Option<Arguments> {
         match flag.as_str() {
             "--seeds" => arguments.seeds = Some(value.parse().ok()?),
             "--seed" => arguments.seed = Some(value.parse().ok()?),
+            "--mutation" if matches!(arguments.scenario, Scenario::Ensemble) => {
+                arguments.fault = Some(fault(value)?);
+            }
             "--mutation" => arguments.mutation = Some(mutation(value)?),
             _ => return None,
         }
@@ -116,6 +127,23 @@ fn mutation(name: &str) -> Option<Mutation> {
         "index-ahead-of-journal" => Mutation::IndexAheadOfJournal,
         "freed-run-reused-early" => Mutation::FreedRunReusedEarly,
         "in-place-before-journal" => Mutation::InPlaceBeforeJournal,
+        _ => return None,
+    })
+}
+
+fn fault(name: &str) -> Option<crossdock_host::Mutation> {
+    use crossdock_host::Mutation;
+    Some(match name {
+        "ignore-epoch" => Mutation::IgnoreEpoch,
+        "skip-fence" => Mutation::SkipFence,
+        "join-unequal" => Mutation::JoinUnequal,
+        "reopen-uncommitted" => Mutation::ReopenUncommitted,
+        "mirror-nothing" => Mutation::MirrorNothing,
+        "reply-before-log" => Mutation::ReplyBeforeLog,
+        "forget-duplicates" => Mutation::ForgetDuplicates,
+        "lose-truncates" => Mutation::LoseTruncates,
+        "forget-doubt" => Mutation::ForgetDoubt,
+        "keep-restarted" => Mutation::KeepRestarted,
         _ => return None,
     })
 }

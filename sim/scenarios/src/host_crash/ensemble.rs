@@ -14,6 +14,7 @@ mod network;
 mod service;
 mod world;
 
+use crossdock_host::Mutation;
 use crossdock_members::{HostRecord, State};
 use crossdock_sim::random::Random;
 
@@ -74,7 +75,7 @@ impl Shape {
 
 /// Runs one seed; `history` keeps its lines.
 #[must_use]
-pub fn run(seed: u64, shape: Shape, history: bool) -> Outcome {
+pub fn run(seed: u64, shape: Shape, mutation: Option<Mutation>, history: bool) -> Outcome {
     let mut random = Random::new(seed);
     let mut key = [0; 32];
     random.fill(&mut key);
@@ -96,7 +97,7 @@ pub fn run(seed: u64, shape: Shape, history: bool) -> Outcome {
         ..HostRecord::default()
     });
     let records = nodes.chain(managers).chain(gateways).collect();
-    let world = World::new(state, records, random.fork());
+    let world = World::new(state, records, random.fork(), mutation);
     let mut driver = Driver::new(shape, world, Model::default(), random, history);
     let violation = root.and_then(|root| driver.run(root)).err();
     driver.outcome(violation)

@@ -27,6 +27,8 @@ pub(super) enum News {
 
 pub(super) struct Service {
     pub(super) state: State,
+    /// See [`crossdock_host::Mutation::KeepRestarted`].
+    keeps_restarted: bool,
     pub(super) revision: u64,
     proposals: VecDeque<(Time, Place, Change)>,
     feeds: BTreeMap<Place, VecDeque<(Time, News)>>,
@@ -43,9 +45,10 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) const fn new(state: State) -> Self {
+    pub(super) const fn new(state: State, keeps_restarted: bool) -> Self {
         Self {
             state,
+            keeps_restarted,
             revision: 1,
             proposals: VecDeque::new(),
             feeds: BTreeMap::new(),
@@ -110,8 +113,13 @@ impl Service {
         let line = format!("process {place}: {change:?}");
         self.replaced_total +=
             u64::from(matches!(change, Change::Leave { .. } | Change::Join { .. }));
+        let joins = matches!(change, Change::Join { .. });
+        let sets = (joins && self.keeps_restarted).then(|| self.state.sets.clone());
         match self.state.apply(change) {
             Ok(()) => {
+                if let Some(sets) = sets {
+                    self.state.sets = sets;
+                }
                 self.revision += 1;
                 self.told
                     .push(format!("registry {}: {line}", self.revision));

@@ -14,6 +14,6 @@ fn an_ensemble_has_what_it_acknowledged() {
         Some(_) => None,
         None => Some(Duration::from_secs(40)),
     };
-    let report = seeds::run_ensembles(0, wanted.unwrap_or(400), patience);
+    let report = seeds::run_ensembles(0, wanted.unwrap_or(400), patience, None);
     report.expect_sound();
 }

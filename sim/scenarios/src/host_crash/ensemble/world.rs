@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_disk::{Disk, DiskRequest};
-use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, NodeSettings};
+use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation, NodeSettings};
 use crossdock_members::{HostRecord, Registry, Shared, State};
 use crossdock_names::HostId;
 use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
@@ -78,6 +78,7 @@ enum Source {
 pub(super) struct World {
     pub(super) now: Time,
     random: Random,
+    mutation: Option<Mutation>,
     machines: Vec<Machine>,
     network: Network,
     pub(super) service: Service,
@@ -96,7 +97,12 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(state: State, records: Vec<HostRecord>, mut random: Random) -> Self {
+    pub(super) fn new(
+        state: State,
+        records: Vec<HostRecord>,
+        mut random: Random,
+        mutation: Option<Mutation>,
+    ) -> Self {
         let options = SimDiskOptions::default();
         let mut disks = |_: &u64| Disks {
             journal: SimDisk::new(random.next_u64(), 0, options),
@@ -113,9 +119,10 @@ impl World {
         Self {
             now: Time(0),
             random,
+            mutation,
             machines,
             network: Network::default(),
-            service: Service::new(state),
+            service: Service::new(state, mutation == Some(Mutation::KeepRestarted)),
             wires: BTreeMap::new(),
             boots: 0,
             trace_hash: 0,
@@ -328,6 +335,7 @@ impl World {
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance,
             grace: Duration::from_secs(45),
+            mutation: self.mutation,
         })
         .map_err(|error| format!("a host does not start: {error}"))?;
         self.boots += 1;
