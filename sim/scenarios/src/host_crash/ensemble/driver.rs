@@ -39,6 +39,9 @@ const AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// A client whose connection has ended looks for another gateway after this.
 const RECONNECT_AFTER: Duration = Duration::from_millis(50);
 
+/// A client that has no answer for so long tries another connection.
+const IMPATIENCE: Duration = Duration::from_millis(700);
+
 /// A process that ended starts again after up to this.
 const RESTART_MAX_MILLIS: u64 = 6000;
 
@@ -213,6 +216,9 @@ impl Driver {
                 .min();
             self.world.step(wake.unwrap_or(limit).max(self.world.now))?;
             self.check_patience()?;
+            if faults == Faults::All {
+                self.move_on();
+            }
         }
     }
 
@@ -241,7 +247,7 @@ impl Driver {
             0 => self.random.below(300),
             _ => self.random.below(5000),
         });
-        match (faults, self.random.below(5)) {
+        match (faults, self.random.below(6)) {
             (Faults::All, 0) if place != other => {
                 self.note(|| format!("nothing moves from {place} to {other} for {length:?}"));
                 self.world.cut(place, other, length);
@@ -249,6 +255,10 @@ impl Driver {
             (Faults::All, 1) if place != other => {
                 self.note(|| format!("the connection of {place} and {other} breaks"));
                 self.world.break_link(place, other);
+            }
+            (Faults::All, 3) => {
+                self.note(|| format!("process {place} does nothing for {length:?}"));
+                self.world.pause(place, length);
             }
             (Faults::All, 2) => {
                 self.note(|| format!("process {place} is cut from the registry for {length:?}"));
@@ -333,6 +343,7 @@ impl Driver {
         self.note(|| format!("client {number} connects to process {place}"));
         self.world.connect(name, number, place);
         self.clients[number].connection = Some(name);
+        self.clients[number].connects_at = self.world.now;
         let records = self
             .pending
             .values()
@@ -340,6 +351,28 @@ impl Driver {
         let records: Vec<Bytes> = records.map(|pending| pending.record.clone()).collect();
         for record in records {
             self.world.send(name, record);
+        }
+    }
+
+    /// Clients that have waited long give their connection up if their gateway's
+    /// address has moved. (From one that still counts they would get the answer:
+    /// over two of them at a time one request might be done twice.)
+    fn move_on(&mut self) {
+        for number in 0..CLIENTS {
+            let Some(name) = self.clients[number].connection else {
+                continue;
+            };
+            let now = self.world.now;
+            let waits = |pending: &Pending| {
+                let since = pending.sent_at.max(self.clients[number].connects_at);
+                pending.client == number && now.since(since) >= IMPATIENCE
+            };
+            if self.world.has_moved(name) && self.pending.values().any(waits) {
+                self.note(|| format!("client {number} gives its connection up"));
+                self.world.leave(name);
+                self.clients[number].connection = None;
+                self.clients[number].connects_at = now;
+            }
         }
     }
 

@@ -54,6 +54,8 @@ pub(super) struct Network {
     directions: BTreeMap<(Place, Place), Direction>,
     links: BTreeMap<(Place, Place), State>,
     processes: BTreeMap<Place, HostId>,
+    /// Processes that do nothing until then: what reached them waits for them.
+    paused: BTreeMap<Place, Time>,
     /// Links that will break of themselves.
     breaks: BTreeMap<(Place, Place), Time>,
 }
@@ -127,12 +129,26 @@ impl Network {
         }
     }
 
+    /// A process does nothing for a while: the others take it for dead if that is
+    /// long, and it learns of that behind all that they had sent.
+    pub(super) fn pause(&mut self, now: Time, place: Place, length: Duration) {
+        self.paused.insert(place, now + length);
+        let links: Vec<_> = self.links.keys().copied().collect();
+        for (a, b) in links {
+            if a == place || b == place {
+                let other = if a == place { b } else { a };
+                self.cut(now, other, place, length);
+            }
+        }
+    }
+
     /// Everything moves again.
     pub(super) fn heal(&mut self, now: Time) {
         for direction in self.directions.values_mut() {
             direction.cut_until = now;
         }
         self.breaks.clear();
+        self.paused.clear();
     }
 
     /// A connection breaks: a part of what was on its way still arrives.
@@ -145,17 +161,20 @@ impl Network {
                 continue;
             };
             let direction = self.directions.entry(way).or_default();
+            let is_paused = self.paused.get(&way.1).is_some_and(|until| *until > now);
             let is_cut = direction.cut_until > now;
-            let kept = match is_cut {
-                true => 0,
-                false => random.index(direction.queue.len() + 1),
+            let kept = match (is_paused, is_cut) {
+                (true, _) => direction.queue.len(),
+                (false, true) => 0,
+                (false, false) => random.index(direction.queue.len() + 1),
             };
             direction.queue.truncate(kept);
             let last = direction.queue.back().map_or(now, |last| last.0);
             let learns = Duration::from_nanos(random.below(nanos(KEEPALIVE)));
+            let learns = (last + learns).max(direction.cut_until);
             direction
                 .queue
-                .push_back((last + learns, sender, Arrival::Disconnected));
+                .push_back((learns, sender, Arrival::Disconnected));
         }
         self.links.insert(link, State::Down(now + KEEPALIVE * 2));
     }

@@ -60,6 +60,8 @@ struct Wire {
     to_client: VecDeque<(Time, Bytes)>,
     reader: RecordReader,
     filling: Option<Filler>,
+    /// The client waits for nothing any more.
+    is_left: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,8 @@ pub(super) struct World {
     network: Network,
     pub(super) service: Service,
     wires: BTreeMap<ConnId, Wire>,
+    /// Processes that do nothing until then.
+    paused: BTreeMap<Place, Time>,
     boots: u64,
     pub(super) trace_hash: u64,
     pub(super) events: u64,
@@ -124,6 +128,7 @@ impl World {
             network: Network::default(),
             service: Service::new(state, mutation == Some(Mutation::KeepRestarted)),
             wires: BTreeMap::new(),
+            paused: BTreeMap::new(),
             boots: 0,
             trace_hash: 0,
             events: 0,
@@ -147,7 +152,22 @@ impl World {
     pub(super) fn is_open(&self, place: Place) -> bool {
         let machine = &self.machines[place];
         let process = machine.process.as_ref();
-        machine.record.is_gateway && process.is_some_and(|process| process.host.is_ready())
+        let is_known = |process: &Process| {
+            let host = process.host.host_id();
+            self.service.state.hosts.contains_key(&host.0) && process.host.is_ready()
+        };
+        machine.record.is_gateway && process.is_some_and(is_known)
+    }
+
+    /// Whether the gateway at the other end has been replaced, maybe without
+    /// knowing it: then its address has moved.
+    pub(super) fn has_moved(&self, name: ConnId) -> bool {
+        let wire = self.wires.get(&name);
+        let process = wire.and_then(|wire| self.machines[wire.place].process.as_ref());
+        process.is_none_or(|process| {
+            let host = process.host.host_id();
+            process.host.is_ready() && !self.service.state.hosts.contains_key(&host.0)
+        })
     }
 
     /// The process ends at once; the machine starts another one after a while.
@@ -156,6 +176,7 @@ impl World {
             return;
         };
         drop(process);
+        self.paused.remove(&place);
         let random = &mut self.random;
         if let Some(disks) = &mut self.machines[place].disks {
             *disks = Disks {
@@ -175,6 +196,23 @@ impl World {
         self.network.cut(self.now, from, to, length);
     }
 
+    /// The process does nothing for a while.
+    pub(super) fn pause(&mut self, place: Place, length: Duration) {
+        self.paused.insert(place, self.now + length);
+        self.network.pause(self.now, place, length);
+        self.service.cut(self.now, place, length);
+    }
+
+    /// A client gives its connection up: what it has sent still arrives.
+    pub(super) fn leave(&mut self, name: ConnId) {
+        if let Some(wire) = self.wires.get_mut(&name) {
+            wire.to_client.clear();
+            wire.is_left = true;
+            let last = wire.to_server.back().map_or(self.now, |last| last.0);
+            wire.to_server.push_back((last, Bytes::new()));
+        }
+    }
+
     pub(super) fn cut_from_registry(&mut self, place: Place, length: Duration) {
         self.service.cut(self.now, place, length);
     }
@@ -187,6 +225,7 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.network.heal(self.now);
         self.service.heal();
+        self.paused.clear();
         for machine in &mut self.machines {
             if machine.process.is_none() {
                 machine.starts_at = Some(self.now);
@@ -201,6 +240,7 @@ impl World {
             to_client: VecDeque::new(),
             reader: RecordReader::default(),
             filling: None,
+            is_left: false,
         };
         self.wires.insert(name, wire);
         let from = wire::address(client, name.0);
@@ -248,19 +288,19 @@ impl World {
         for (place, machine) in self.machines.iter().enumerate() {
             if let Some(disks) = &machine.disks {
                 let (journal, data) = (&disks.journal, &disks.data);
-                offer(
-                    journal.next_completion_at(),
-                    Source::Disk(place, StoreDisk::Journal),
-                );
-                offer(
-                    data.next_completion_at(),
-                    Source::Disk(place, StoreDisk::Data),
-                );
+                let journal = journal
+                    .next_completion_at()
+                    .map(|due| self.awake(place, due));
+                let data = data.next_completion_at().map(|due| self.awake(place, due));
+                offer(journal, Source::Disk(place, StoreDisk::Journal));
+                offer(data, Source::Disk(place, StoreDisk::Data));
             }
             if let Some(process) = &machine.process {
-                let index = process.index_queue.front().map(|(due, _)| *due);
+                let index = process.index_queue.front();
+                let index = index.map(|(due, _)| self.awake(place, *due));
                 offer(index, Source::Index(place));
                 let timer = process.host.poll_timeout().map(|due| due.max(self.now));
+                let timer = timer.map(|due| self.awake(place, due));
                 let timer = timer.filter(|&due| process.fired != Some(due));
                 offer(timer, Source::Timer(place));
             } else {
@@ -268,10 +308,9 @@ impl World {
             }
         }
         for (&name, wire) in &self.wires {
-            offer(
-                wire.to_server.front().map(|it| it.0),
-                Source::ToServer(name),
-            );
+            let call = wire.to_server.front();
+            let call = call.map(|(due, _)| self.awake(wire.place, *due));
+            offer(call, Source::ToServer(name));
             offer(
                 wire.to_client.front().map(|it| it.0),
                 Source::ToClient(name),
@@ -280,6 +319,12 @@ impl World {
         offer(self.network.next_at(), Source::Network);
         offer(self.service.next_at(), Source::Service);
         first
+    }
+
+    /// When what is due then happens at a process that may be paused.
+    fn awake(&self, place: Place, due: Time) -> Time {
+        let paused = self.paused.get(&place);
+        paused.map_or(due, |until| due.max(*until))
     }
 
     fn take(&mut self, source: Source) -> Result<(), String> {
@@ -442,6 +487,10 @@ impl World {
             return;
         };
         let place = wire.place;
+        if bytes.is_empty() {
+            self.wires.remove(&name);
+            return self.give(place, HostInput::Door(NfsInput::Closed(name)));
+        }
         if let Some(filler) = wire.filling.take() {
             match filler.take(&mut bytes) {
                 Ok(record) => {
