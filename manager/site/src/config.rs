@@ -104,7 +104,7 @@ impl Default for SiteLimits {
             checkpoint_log_bytes_min: 16 << 20,
             checkpoint_log_bytes_max: 64 << 20,
             checkpoint_ratio_max: 1,
-            checkpoint_chunk_bytes: 256 << 10,
+            checkpoint_chunk_bytes: 64 << 10,
             duplicates_max: 65_536,
             duplicate_age: Duration::from_secs(600),
             waiting_max: 4096,
