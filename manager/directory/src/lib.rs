@@ -11,9 +11,12 @@
 mod attributes;
 mod cell;
 mod create;
+mod index;
 mod mutation;
 mod names;
+mod order;
 mod permission;
+mod piece;
 mod plan;
 mod quota;
 mod readdir;
@@ -24,9 +27,10 @@ mod slab;
 mod state;
 
 pub use attributes::SEGMENTS_MAX;
-pub use cell::Cell;
+pub use cell::{Cell, Rare};
 pub use mutation::Mutation;
 pub use permission::Wanted;
+pub use piece::{DamagedPiece, PieceWriter};
 pub use plan::{Answer, Plan};
 pub use quota::{NewTree, QuotaPlan};
 pub use scan::Scan;

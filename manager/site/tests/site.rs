@@ -44,6 +44,7 @@ fn generation(rig: &Rig, file: FileRef) -> u64 {
         .directory()
         .cell(file)
         .expect("it is there")
+        .rare()
         .truncate_generation
 }
 
@@ -128,6 +129,7 @@ fn duplicates_get_the_first_reply() {
     for checkpoint in [false, true] {
         let mut rig = Rig::new(SiteLimits {
             checkpoint_log_bytes_max: if checkpoint { 1 } else { 1 << 20 },
+            checkpoint_ratio_max: u64::MAX,
             ..SiteLimits::default()
         });
         let first = rig.send(once(1, create("a")));
@@ -454,6 +456,7 @@ fn checkpoints_bound_the_log() {
     let mut rig = Rig::new(SiteLimits {
         segment_bytes_max: 4000,
         checkpoint_log_bytes_max: 10_000,
+        checkpoint_ratio_max: u64::MAX,
         checkpoint_chunk_bytes: 2000,
         ..SiteLimits::default()
     });
@@ -489,6 +492,7 @@ fn checkpoints_bound_the_log() {
 fn a_checkpoint_is_never_ahead_of_the_log() {
     let mut rig = Rig::new(SiteLimits {
         checkpoint_log_bytes_max: 1,
+        checkpoint_ratio_max: u64::MAX,
         ..SiteLimits::default()
     });
     rig.create("old");
