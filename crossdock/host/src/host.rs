@@ -42,9 +42,6 @@ pub struct HostConfig {
     pub instance: u64,
     /// How long only reclaims of locks are taken after a restart, at most.
     pub grace: Duration,
-    /// A fault to build in.
-    #[cfg(feature = "mutations")]
-    pub mutation: Option<Mutation>,
 }
 
 /// What can happen to a host.
@@ -224,8 +221,6 @@ impl Host {
             request_bytes,
             instance,
             grace,
-            #[cfg(feature = "mutations")]
-            mutation,
         } = config;
         if !registry.is_shared() {
             registry.change(Change::RaiseAll)?;
@@ -270,7 +265,7 @@ impl Host {
             instance,
             grace,
             #[cfg(feature = "mutations")]
-            mutation,
+            mutation: None,
         })
     }
 

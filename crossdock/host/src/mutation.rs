@@ -34,6 +34,12 @@ pub enum Mutation {
 }
 
 impl Host {
+    /// Builds a fault in.
+    #[cfg(feature = "mutations")]
+    pub const fn build_in(&mut self, mutation: Option<Mutation>) {
+        self.mutation = mutation;
+    }
+
     #[cfg(feature = "mutations")]
     pub(crate) fn has(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)

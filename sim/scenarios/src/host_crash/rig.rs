@@ -134,7 +134,6 @@ impl Rig {
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance: random.next_u64(),
             grace: Duration::from_secs(45),
-            mutation: None,
         })
         .map_err(|error| format!("the host does not start: {error}"))?;
         let nodes = disks.nodes.into_iter().map(|mut disks| {

@@ -373,16 +373,16 @@ impl World {
         }
         let instance = self.random.next_u64();
         let shared = Shared::new(self.service.revision, self.service.state.clone());
-        let host = Host::new(HostConfig {
+        let mut host = Host::new(HostConfig {
             registry: Registry::Shared(shared),
             role: machine.record.clone(),
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance,
             grace: Duration::from_secs(45),
-            mutation: self.mutation,
         })
         .map_err(|error| format!("a host does not start: {error}"))?;
+        host.build_in(self.mutation);
         self.boots += 1;
         let mut process = Process {
             host,
