@@ -236,6 +236,9 @@ impl Shell {
         self.turns_total += 1;
         self.start_nodes()?;
         self.carry_out_effects();
+        // Everything that came at once shares one durable write.
+        self.host.end_turn(now(), wall_time());
+        self.carry_out_effects();
         if self.host.has_noted() {
             self.settle_figures(now());
         }
@@ -265,7 +268,7 @@ impl Shell {
     }
 
     fn give(&mut self, input: HostInput) {
-        self.host.handle(now(), wall_time(), input);
+        self.host.gather(now(), wall_time(), input);
     }
 
     fn take_event(&mut self, event: Event) {

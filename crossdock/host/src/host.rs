@@ -179,6 +179,9 @@ pub struct Host {
     pub(crate) router: Router,
     pub(crate) door: NfsDoor,
     pub(crate) queue: VecDeque<Message>,
+    /// Whose turn has begun.
+    pub(crate) sites_at_work: Vec<SiteId>,
+    nodes_at_work: Vec<NodeId>,
     pub(crate) effects: VecDeque<HostEffect>,
     pub(crate) scrub: ScrubProgress,
     pub(crate) replicas: Replicas,
@@ -248,6 +251,8 @@ impl Host {
             router,
             door,
             queue: VecDeque::new(),
+            sites_at_work: Vec::new(),
+            nodes_at_work: Vec::new(),
             effects: VecDeque::new(),
             scrub: ScrubProgress::default(),
             replicas: Replicas::default(),
@@ -271,6 +276,13 @@ impl Host {
 
     /// Takes one input and carries all messages that follow from it.
     pub fn handle(&mut self, now: Time, wall: WallTime, input: HostInput) {
+        self.gather(now, wall, input);
+        self.pump(now, wall);
+    }
+
+    /// The same; logs and journals wait for [`end_turn`](Self::end_turn), so that
+    /// inputs that came together share a durable write.
+    pub fn gather(&mut self, now: Time, wall: WallTime, input: HostInput) {
         self.door.replies_sent(now);
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
@@ -290,8 +302,13 @@ impl Host {
             HostInput::Expired(host) => self.propose_leave(host),
             HostInput::Timeout => self.take_timeout(now),
         }
-        self.pump(now, wall);
+        self.carry(now, wall);
         self.advance(now, wall);
+    }
+
+    /// No more inputs come at the moment.
+    pub fn end_turn(&mut self, now: Time, wall: WallTime) {
+        self.pump(now, wall);
     }
 
     /// The next thing for the shell to do.
@@ -339,8 +356,37 @@ impl Host {
         HostId(self.instance)
     }
 
-    /// Carries messages until none is left.
+    /// Carries messages until none is left, and ends the turns of all machines.
     pub(crate) fn pump(&mut self, now: Time, wall: WallTime) {
+        loop {
+            self.carry(now, wall);
+            self.end_turns(now);
+            if self.queue.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Sites first: what they log goes into the nodes' journals.
+    fn end_turns(&mut self, now: Time) {
+        while let Some(id) = self.sites_at_work.pop() {
+            if let Some(site) = self.sites.get_mut(&id) {
+                site.end_turn(now);
+            }
+            self.drain_site(id);
+        }
+        if !self.queue.is_empty() {
+            return;
+        }
+        while let Some(id) = self.nodes_at_work.pop() {
+            if let Some(node) = self.nodes.get_mut(&id).and_then(|slot| slot.node.as_mut()) {
+                node.end_turn(now);
+            }
+            self.drain_node(id);
+        }
+    }
+
+    fn carry(&mut self, now: Time, wall: WallTime) {
         while let Some(message) = self.queue.pop_front() {
             match message {
                 Message::Node(id, input) if !self.nodes.contains_key(&id) => {
@@ -367,7 +413,10 @@ impl Host {
             self.refuse(id, input);
             return;
         };
-        node.handle(now, input);
+        node.gather(now, input);
+        if !self.nodes_at_work.contains(&id) {
+            self.nodes_at_work.push(id);
+        }
         self.drain_node(id);
     }
 

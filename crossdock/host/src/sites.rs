@@ -73,7 +73,10 @@ impl Host {
             self.open_site(now, id);
         }
         if let Some(site) = self.sites.get_mut(&id) {
-            site.handle(now, wall, input);
+            site.gather(now, wall, input);
+        }
+        if !self.sites_at_work.contains(&id) {
+            self.sites_at_work.push(id);
         }
         self.drain_site(id);
     }

@@ -181,6 +181,13 @@ impl Site {
 
     /// Takes one input. `now` and `wall` are the two clocks' times.
     pub fn handle(&mut self, now: Time, wall: WallTime, input: SiteInput) {
+        self.gather(now, wall, input);
+        self.end_turn(now);
+    }
+
+    /// The same; what it has for the log waits until the turn ends. So requests
+    /// that came together share a frame.
+    pub fn gather(&mut self, now: Time, wall: WallTime, input: SiteInput) {
         match input {
             SiteInput::Request(call) => self.request(now, wall, call),
             SiteInput::Node(_, reply) => {
@@ -198,6 +205,19 @@ impl Site {
             }
         }
         self.pump(now, wall);
+    }
+
+    /// No more inputs come at the moment: the log goes on, once the frame before
+    /// is durable.
+    pub fn end_turn(&mut self, now: Time) {
+        let members = std::mem::take(&mut self.members);
+        let append = self.log.as_mut().and_then(|log| log.next_append(&members));
+        if let Some(append) = append {
+            for &member in &members {
+                self.send_frame(now, member, &append);
+            }
+        }
+        self.members = members;
     }
 
     /// The next thing to do, in order.
@@ -286,6 +306,7 @@ impl Site {
         if self.is_serving() {
             self.log_volatile(now, wall);
             self.pump(now, wall);
+            self.end_turn(now);
         }
     }
 
@@ -527,14 +548,6 @@ impl Site {
             self.keep_house(now, wall);
             self.tell_notices(now);
         }
-        let members = std::mem::take(&mut self.members);
-        let append = self.log.as_mut().and_then(|log| log.next_append(&members));
-        if let Some(append) = append {
-            for &member in &members {
-                self.send_frame(now, member, &append);
-            }
-        }
-        self.members = members;
     }
 
     /// Lets requests in that waited, as far as there is room.

@@ -199,6 +199,12 @@ impl Node {
 
     /// Takes one input.
     pub fn handle(&mut self, now: Time, input: NodeInput) {
+        self.gather(now, input);
+        self.end_turn(now);
+    }
+
+    /// The same; what it has for the journal waits until the turn ends.
+    pub fn gather(&mut self, now: Time, input: NodeInput) {
         match input {
             NodeInput::Call { from, call } => self.handle_call(now, from, call),
             NodeInput::Cancel { from, id } => {
@@ -216,10 +222,16 @@ impl Node {
                     _ => true,
                 };
                 if is_ours {
-                    self.store.handle(now, input);
+                    self.store.gather(now, input);
                 }
             }
         }
+        self.drain_store(now);
+    }
+
+    /// No more inputs come at the moment: what they have for the journal goes there.
+    pub fn end_turn(&mut self, now: Time) {
+        self.store.end_turn();
         self.drain_store(now);
     }
 
@@ -326,7 +338,7 @@ impl Node {
             deadline,
             request,
         };
-        self.store.handle(now, StoreInput::Request(call));
+        self.store.gather(now, StoreInput::Request(call));
         Ok(())
     }
 
@@ -387,10 +399,10 @@ impl Node {
         if self.pending.get(&internal).is_none_or(is_change) {
             return;
         }
-        self.store.handle(now, StoreInput::Cancel(internal));
+        self.store.gather(now, StoreInput::Cancel(internal));
         for ended in self.disks.cancel(internal) {
             let input = StoreInput::Disk(StoreDisk::Data, ended);
-            self.store.handle(now, input);
+            self.store.gather(now, input);
         }
     }
 
@@ -457,7 +469,7 @@ impl Node {
                         repairs.awaits(id) || call.is_some_and(|call| call.from == Party::Host)
                     };
                     if let Some(refused) = self.disks.push(now, request, is_background) {
-                        self.store.handle(now, StoreInput::Disk(disk, refused));
+                        self.store.gather(now, StoreInput::Disk(disk, refused));
                     }
                 }
                 StoreEffect::Index(request) => self.effects.push_back(NodeEffect::Index(request)),

@@ -207,6 +207,13 @@ impl Store {
 
     /// Takes one input at the time `now`.
     pub fn handle(&mut self, now: Time, input: StoreInput) {
+        self.gather(now, input);
+        self.end_turn();
+    }
+
+    /// The same; what it has for the journal waits until the turn ends. So
+    /// inputs that came together share a frame.
+    pub fn gather(&mut self, now: Time, input: StoreInput) {
         self.now = self.now.max(now);
         match input {
             StoreInput::Request(call) => self.handle_request(call),
@@ -218,6 +225,13 @@ impl Store {
             StoreInput::Drain => self.checkpoint.is_draining = true,
         }
         self.pump();
+    }
+
+    /// Sends to the journal what was gathered, once the frame before is durable.
+    pub fn end_turn(&mut self) {
+        if matches!(self.phase, Phase::Open) {
+            self.write_frame();
+        }
     }
 
     /// The next thing to do.
@@ -368,7 +382,6 @@ impl Store {
         self.settle();
         self.flush_data();
         self.advance_checkpoint();
-        self.write_frame();
         self.evict_maps();
     }
 

@@ -416,10 +416,15 @@ impl Rig {
 
     fn give(&mut self, input: HostInput) {
         let wall = self.wall();
-        self.host.handle(self.now, wall, input);
+        self.host.gather(self.now, wall, input);
     }
 
     fn carry_out(&mut self) {
+        // What comes at the same moment belongs to the same turn.
+        if self.next_event(None).is_none_or(|(due, _)| due > self.now) {
+            let wall = self.wall();
+            self.host.end_turn(self.now, wall);
+        }
         while let Some(effect) = self.host.poll_effect() {
             match effect {
                 HostEffect::Door(effect) => self.take_door(effect),
