@@ -27,6 +27,12 @@ id!(
     "{:016x}"
 );
 id!(
+    /// A process of the ensemble: random, new for each start. It is the instance
+    /// that writes carry and fences name.
+    HostId(u64),
+    "{:016x}"
+);
+id!(
     /// A replica set: a registry record of nodes that hold the same objects.
     SetId(u32),
     "{}"

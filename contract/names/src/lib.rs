@@ -15,10 +15,11 @@ pub use capability::{Capability, CapabilityKey, Rights};
 pub use extent::Extent;
 pub use handle::{FileHandle, HANDLE_BYTES, HandleError, HandleKey, HandleKeys};
 pub use ids::{
-    Epoch, ExportId, FileId, FileRef, Incarnation, NodeId, SetId, SiteId, Slot, Version, VolumeId,
+    Epoch, ExportId, FileId, FileRef, HostId, Incarnation, NodeId, SetId, SiteId, Slot, Version,
+    VolumeId,
 };
 pub use layout::{
     ColumnPiece, LayoutClass, SEGMENT_BYTES, SMALL_FILE_THRESHOLD_BYTES, STRIPE_UNIT_BYTES,
 };
 pub use object::{OBJECT_ID_BYTES, ObjectClass, ObjectId};
-pub use table::{ReplicaSet, RoutingTable, SITES, SLOTS, SiteRecord};
+pub use table::{Hosts, ReplicaSet, RoutingTable, SITES, SLOTS, SiteRecord};

@@ -3,9 +3,9 @@
 //! It is a registry record with an epoch. Routers and nodes keep a copy; a
 //! request that was sent by an old table is refused with the new epoch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId, Slot};
+use crate::{Epoch, HostId, NodeId, ObjectClass, ObjectId, SetId, SiteId, Slot};
 
 /// Buckets of the placement hash per volume.
 pub const SLOTS: usize = 1024;
@@ -32,6 +32,29 @@ pub struct SiteRecord {
     pub set: SetId,
 }
 
+/// Who runs what. Nothing is in it where all is one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts {
+    /// Who may change anything; everybody else has been replaced, or is not
+    /// known yet.
+    pub live: BTreeSet<HostId>,
+    /// Where each node runs.
+    pub nodes: BTreeMap<NodeId, HostId>,
+    /// Which manager serves each site.
+    pub sites: BTreeMap<SiteId, HostId>,
+    /// Where clients are connected.
+    pub gateways: BTreeSet<HostId>,
+}
+
+impl Hosts {
+    /// Whether all is one process, where nobody can be replaced while others
+    /// go on.
+    #[must_use]
+    pub fn is_one_process(&self) -> bool {
+        self.live.is_empty()
+    }
+}
+
 /// The table of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutingTable {
@@ -43,6 +66,8 @@ pub struct RoutingTable {
     pub slots: Vec<Vec<SetId>>,
     /// Per site its epoch and set.
     pub sites: Vec<SiteRecord>,
+    /// Which processes serve all that.
+    pub hosts: Hosts,
 }
 
 impl RoutingTable {

@@ -21,7 +21,8 @@ pub use lock::{
 };
 pub use network::{Network, NetworkError};
 pub use node::{
-    NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, ReadVersion,
+    ChangedRange, ChangesPage, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order,
+    PinId, ReadVersion,
 };
 pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{

@@ -172,6 +172,14 @@ pub enum NodeRequest {
         /// How many at most, up to 4096.
         limit: usize,
     },
+    /// What was changed by `since` or later, whoever changed it; for those who
+    /// make members of a set equal.
+    Changes {
+        /// The oldest version of interest.
+        since: Version,
+        /// Only objects after this one.
+        after: Option<ObjectId>,
+    },
     /// Holds the current bytes of a range until unpinned or the lease ends;
     /// overwrites go elsewhere meanwhile. After a crash there are no pins.
     Pin {
@@ -194,7 +202,8 @@ pub enum NodeRequest {
 }
 
 impl NodeRequest {
-    /// The object it is about; `None` for [`NodeRequest::List`] and [`NodeRequest::Unpin`].
+    /// The object it is about; `None` for [`NodeRequest::List`], [`NodeRequest::Changes`]
+    /// and [`NodeRequest::Unpin`].
     #[must_use]
     pub const fn object(&self) -> Option<&ObjectId> {
         match self {
@@ -210,7 +219,7 @@ impl NodeRequest {
             | Self::Repair { object, .. }
             | Self::Stat { object }
             | Self::Pin { object, .. } => Some(object),
-            Self::List { .. } | Self::Unpin { .. } => None,
+            Self::List { .. } | Self::Changes { .. } | Self::Unpin { .. } => None,
         }
     }
 }
@@ -230,6 +239,28 @@ pub struct ObjectStat {
     pub fence: Epoch,
     /// Opaque attributes.
     pub attributes: Bytes,
+}
+
+/// A part of the answer to [`NodeRequest::Changes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangesPage {
+    /// In the order of the objects.
+    pub changes: Vec<ChangedRange>,
+    /// Go on after this object, if there is more.
+    pub more_after: Option<ObjectId>,
+}
+
+/// A range of an object and the version that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedRange {
+    /// The object.
+    pub object: ObjectId,
+    /// First byte.
+    pub offset_bytes: u64,
+    /// How many.
+    pub length_bytes: u64,
+    /// The version.
+    pub version: Version,
 }
 
 /// What a node answers when all went well.
@@ -271,6 +302,8 @@ pub enum NodeAnswer {
         /// Whether there are more after them.
         more: bool,
     },
+    /// To changes.
+    Changes(ChangesPage),
     /// To pin.
     Pinned {
         /// The pin.

@@ -636,9 +636,13 @@ pub enum SiteError {
         /// The incarnation that answers.
         current: Incarnation,
     },
-    /// The site is hosted elsewhere, or the layout class has changed.
+    /// The site is hosted elsewhere, or the layout class has changed. What was
+    /// asked may have been done: sent to where the site is now, it gets its answer.
     #[error("moved")]
     Moved,
+    /// The connection to the site's host has ended; likewise.
+    #[error("not answered")]
+    Unanswered,
 }
 
 /// A site's answer to a call.

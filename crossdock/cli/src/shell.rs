@@ -20,6 +20,7 @@ use crossdock_host::{
     Boot, ExportTicket, Host, HostConfig, HostEffect, HostInput, NodeSettings, QuotaTicket,
     ReleaseTicket,
 };
+use crossdock_members::{HostRecord, Registry};
 use crossdock_net::{
     ConnectionId, DiskId, Driver, Event, ListenerId, Receiver, Sender, SocketId, now,
 };
@@ -142,7 +143,8 @@ impl Shell {
     ) -> anyhow::Result<Self> {
         let count = directory.node_directories.len();
         let mut host = Host::new(HostConfig {
-            registry: directory.registry,
+            registry: Registry::Own(directory.registry),
+            role: HostRecord::default(),
             nodes: NodeSettings {
                 capacity_bytes: directory.node_capacity_bytes,
                 journal_bytes: data::JOURNAL_BYTES,
@@ -239,6 +241,9 @@ impl Shell {
         self.turns_total += 1;
         self.start_nodes()?;
         self.carry_out_effects();
+        // Everything that came at once shares one durable write.
+        self.host.end_turn(now(), wall_time());
+        self.carry_out_effects();
         if self.host.has_noted() {
             self.settle_figures(now());
         }
@@ -268,7 +273,7 @@ impl Shell {
     }
 
     fn give(&mut self, input: HostInput) {
-        self.host.handle(now(), wall_time(), input);
+        self.host.gather(now(), wall_time(), input);
     }
 
     fn take_event(&mut self, event: Event) {
@@ -452,6 +457,8 @@ impl Shell {
                 HostEffect::DiskFailed { number, reason } => {
                     error!(node = number, %reason, "a disk takes no writes any more");
                 }
+                // This process is all there is.
+                HostEffect::Send { .. } | HostEffect::Propose(_) => {}
                 HostEffect::Warning(what) => warn!("{what}"),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
                 HostEffect::Quiet => self.is_quiet = true,

@@ -22,7 +22,6 @@ use crossdock_names::{Incarnation, NodeId, ObjectClass, ObjectId, SetId, Version
 use crossdock_peer::{
     NodeAnswer, NodeError, NodeRequest, ObjectStat, Order, ReadVersion, Stability, WriteContext,
 };
-use crossdock_store::ChangesPage;
 
 /// Bytes copied per call.
 const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
@@ -36,6 +35,8 @@ pub(crate) struct Pair {
     pub(crate) set: SetId,
     pub(crate) source: NodeId,
     pub(crate) target: NodeId,
+    /// The set's epoch by which this was planned.
+    pub(crate) epoch: u64,
     /// Versions from here on may differ.
     pub(crate) since: Version,
     /// Whether the source has been serving, hence may hold unstable bytes.
@@ -46,37 +47,11 @@ pub(crate) struct Pair {
     pub(crate) table: std::sync::Arc<crossdock_names::RoutingTable>,
 }
 
-/// What a task asks.
-#[derive(Debug)]
-pub(crate) enum Question {
-    /// What a node's store has changed.
-    Changes {
-        node: NodeId,
-        since: Version,
-        after: Option<ObjectId>,
-    },
-    /// Anything else of a node.
-    Call {
-        node: NodeId,
-        request: Box<NodeRequest>,
-    },
-}
-
-impl Question {
-    /// Who is asked.
-    pub(crate) const fn node(&self) -> NodeId {
-        match self {
-            Self::Changes { node, .. } | Self::Call { node, .. } => *node,
-        }
-    }
-}
+/// What a task asks of which node.
+pub(crate) type Question = (NodeId, NodeRequest);
 
 /// What it is answered.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Changes(Result<ChangesPage, NodeError>),
-    Call(Result<NodeAnswer, NodeError>),
-}
+pub(crate) type Answer = Result<NodeAnswer, NodeError>;
 
 /// A pair being made equal.
 pub(crate) struct Equalize {
@@ -181,12 +156,12 @@ impl Asker {
         let node = self.pair.source;
         let objects: BTreeSet<ObjectId> = ranges.iter().map(|range| range.0).collect();
         for object in objects {
-            let request = Box::new(NodeRequest::Commit {
+            let request = NodeRequest::Commit {
                 object,
                 incarnation: Incarnation::default(), // The node puts its own.
-            });
-            match self.ask(Question::Call { node, request }).await {
-                Answer::Call(Ok(_) | Err(NodeError::NoObject)) => {}
+            };
+            match self.ask((node, request)).await {
+                Ok(_) | Err(NodeError::NoObject) => {}
                 other => return Err(format!("object {object} is not committed: {other:?}")),
             }
         }
@@ -199,10 +174,9 @@ impl Asker {
         let mut after = None;
         loop {
             let since = self.pair.since;
-            let page = match self.ask(Question::Changes { node, since, after }).await {
-                Answer::Changes(Ok(page)) => page,
-                Answer::Changes(Err(error)) => return Err(format!("node {node}: {error}")),
-                Answer::Call(_) => return Err(format!("node {node} does not tell its changes")),
+            let changes = NodeRequest::Changes { since, after };
+            let NodeAnswer::Changes(page) = self.call(node, changes).await? else {
+                return Err(format!("node {node} does not tell its changes"));
             };
             for range in page
                 .changes
@@ -372,10 +346,9 @@ impl Asker {
     }
 
     async fn stat(&self, node: NodeId, object: ObjectId) -> Result<Option<ObjectStat>, String> {
-        let request = Box::new(NodeRequest::Stat { object });
-        match self.ask(Question::Call { node, request }).await {
-            Answer::Call(Ok(NodeAnswer::Stat(stat))) => Ok(Some(stat)),
-            Answer::Call(Err(NodeError::NoObject)) => Ok(None),
+        match self.ask((node, NodeRequest::Stat { object })).await {
+            Ok(NodeAnswer::Stat(stat)) => Ok(Some(stat)),
+            Err(NodeError::NoObject) => Ok(None),
             other => Err(format!(
                 "node {node} does not tell of object {object}: {other:?}"
             )),
@@ -383,17 +356,8 @@ impl Asker {
     }
 
     async fn call(&self, node: NodeId, request: NodeRequest) -> Result<NodeAnswer, String> {
-        match self
-            .ask(Question::Call {
-                node,
-                request: Box::new(request),
-            })
-            .await
-        {
-            Answer::Call(Ok(answer)) => Ok(answer),
-            Answer::Call(Err(error)) => Err(format!("node {node}: {error}")),
-            Answer::Changes(_) => Err(format!("node {node} answers something else")),
-        }
+        let answer = self.ask((node, request)).await;
+        answer.map_err(|error| format!("node {node}: {error}"))
     }
 
     fn ask(&self, question: Question) -> Ask<'_> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
 use crossdock_locks::Holdings;
-use crossdock_members::{Change, Embedded, ExportRecord, OpenError};
-use crossdock_names::{NodeId, RoutingTable, SiteId};
+use crossdock_members::{Change, ExportRecord, HostRecord, OpenError, Registry, State};
+use crossdock_names::{Epoch, HostId, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
 use crossdock_peer::{NodeError, NodeReply, WriterId};
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
@@ -16,11 +16,14 @@ use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
-use crate::equalize::Answer;
 use crate::exports::{ExportError, ExportTicket};
 use crate::locks::{ReleaseError, ReleaseTicket};
+use crate::members::Following;
 use crate::message::Message;
+#[cfg(feature = "mutations")]
+use crate::mutation::Mutation;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
+use crate::peers::{Frame, Peers};
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
 use crate::walks::Walk;
@@ -29,7 +32,10 @@ use crate::watch::ScrubProgress;
 /// What a host is made from.
 pub struct HostConfig {
     /// The registry, opened.
-    pub registry: Embedded,
+    pub registry: Registry,
+    /// What this host is, if the registry is shared with others; else it is
+    /// everything.
+    pub role: HostRecord,
     /// How stores are set up.
     pub nodes: NodeSettings,
     /// Bytes that the NFS door may hold.
@@ -42,10 +48,6 @@ pub struct HostConfig {
 
 /// What can happen to a host.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "passed by value once, and never queued here"
-)]
 pub enum HostInput {
     /// Something happened at the NFS door's sockets.
     Door(NfsInput),
@@ -58,6 +60,28 @@ pub enum HostInput {
         /// What.
         input: StoreInput,
     },
+    /// A connection to another host is there.
+    Connected(HostId),
+    /// It has ended: what was sent over it and not answered may have been done.
+    Disconnected(HostId),
+    /// A message of another host.
+    Frame {
+        /// Which.
+        from: HostId,
+        /// The epoch of its table.
+        epoch: Epoch,
+        /// What.
+        frame: Frame,
+    },
+    /// The shared registry's state of a later revision.
+    Registry {
+        /// Grows with every change.
+        revision: u64,
+        /// All of it.
+        state: Box<State>,
+    },
+    /// The shared registry has not heard of a host for too long.
+    Expired(HostId),
     /// The time of [`Host::poll_timeout`] has come.
     Timeout,
 }
@@ -132,6 +156,17 @@ pub enum HostEffect {
         /// What happened.
         reason: String,
     },
+    /// A message for another host.
+    Send {
+        /// Which.
+        to: HostId,
+        /// The epoch of this host's table.
+        epoch: Epoch,
+        /// What.
+        frame: Frame,
+    },
+    /// A change for the shared registry; repeated until it is carried out.
+    Propose(Change),
     /// Something that an administrator should know.
     Warning(String),
     /// The host cannot go on, for this reason.
@@ -142,7 +177,10 @@ pub enum HostEffect {
 
 /// All roles of one host.
 pub struct Host {
-    pub(crate) registry: Embedded,
+    pub(crate) registry: Registry,
+    pub(crate) role: HostRecord,
+    pub(crate) peers: Peers,
+    pub(crate) following: Following,
     pub(crate) settings: NodeSettings,
     pub(crate) table: Arc<RoutingTable>,
     pub(crate) nodes: BTreeMap<NodeId, NodeSlot>,
@@ -150,11 +188,18 @@ pub struct Host {
     pub(crate) router: Router,
     pub(crate) door: NfsDoor,
     pub(crate) queue: VecDeque<Message>,
+    /// Whose turn has begun.
+    pub(crate) sites_at_work: Vec<SiteId>,
+    nodes_at_work: Vec<NodeId>,
     pub(crate) effects: VecDeque<HostEffect>,
     pub(crate) scrub: ScrubProgress,
     pub(crate) replicas: Replicas,
     pub(crate) space_due: Time,
     pub(crate) is_ready: bool,
+    /// Something that [`follow`](Self::follow) waits for has come.
+    pub(crate) is_follow_wanted: bool,
+    /// Something failed that is to be tried again after a while.
+    pub(crate) is_again_wanted: bool,
     pub(crate) drain: Drain,
     /// When a graceful stop waits no longer for what a node that is away holds
     /// up, and whether that time has come.
@@ -169,35 +214,47 @@ pub struct Host {
     pub(crate) returned: Vec<NodeId>,
     instance: u64,
     pub(crate) grace: Duration,
+    #[cfg(feature = "mutations")]
+    pub(crate) mutation: Option<Mutation>,
 }
 
 impl Host {
     /// A host whose nodes are all down; start them with
     /// [`start_node`](Self::start_node).
     ///
+    /// Every start raises all epochs first, so that nothing of an earlier one
+    /// counts any more; with a shared registry, those of what it takes by joining.
+    ///
     /// # Errors
-    /// If the registry cannot be written: every start raises all epochs first, so
-    /// that nothing of an earlier one counts any more.
+    /// If the registry cannot be written.
     pub fn new(config: HostConfig) -> Result<Self, OpenError> {
         let HostConfig {
             mut registry,
+            role,
             nodes: settings,
             request_bytes,
             instance,
             grace,
         } = config;
-        registry.change(Change::RaiseAll)?;
+        if !registry.is_shared() {
+            registry.change(Change::RaiseAll)?;
+        }
+        let is_here = |node: u64| !registry.is_shared() || role.nodes.contains(&node);
         let state = registry.state();
         let table = Arc::new(state.table());
         let nodes = state
             .nodes
             .iter()
+            .filter(|record| is_here(record.id))
             .map(|record| (NodeId(record.id), NodeSlot::down(record)))
             .collect();
         let router = Router::new(RouterConfig::new(WriterId(instance)), Arc::clone(&table));
         let door = NfsDoor::new(crate::sites::door_config(state, request_bytes));
         Ok(Self {
             registry,
+            role,
+            peers: Peers::default(),
+            following: Following::default(),
             settings,
             table,
             nodes,
@@ -205,11 +262,15 @@ impl Host {
             router,
             door,
             queue: VecDeque::new(),
+            sites_at_work: Vec::new(),
+            nodes_at_work: Vec::new(),
             effects: VecDeque::new(),
             scrub: ScrubProgress::default(),
             replicas: Replicas::default(),
             space_due: Time::default(),
             is_ready: false,
+            is_follow_wanted: false,
+            is_again_wanted: false,
             drain: Drain::Serving,
             drain_due: None,
             is_drain_late: false,
@@ -220,11 +281,20 @@ impl Host {
             returned: Vec::new(),
             instance,
             grace,
+            #[cfg(feature = "mutations")]
+            mutation: None,
         })
     }
 
     /// Takes one input and carries all messages that follow from it.
     pub fn handle(&mut self, now: Time, wall: WallTime, input: HostInput) {
+        self.gather(now, wall, input);
+        self.pump(now, wall);
+    }
+
+    /// The same; logs and journals wait for [`end_turn`](Self::end_turn), so that
+    /// inputs that came together share a durable write.
+    pub fn gather(&mut self, now: Time, wall: WallTime, input: HostInput) {
         self.door.replies_sent(now);
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
@@ -233,14 +303,31 @@ impl Host {
                 boot,
                 input,
             } => self.take_store(number, boot, input),
+            HostInput::Connected(peer) => self.take_connected(peer),
+            HostInput::Disconnected(peer) => self.take_disconnected(peer),
+            HostInput::Frame { from, epoch, frame } => self.take_frame(from, epoch, frame),
+            HostInput::Registry { revision, state } => {
+                if self.registry.take(revision, *state) {
+                    self.take_state(now, wall);
+                }
+            }
+            HostInput::Expired(host) => self.propose_leave(host),
             HostInput::Timeout => self.take_timeout(now),
         }
-        self.pump(now, wall);
+        self.carry(now, wall);
         self.advance(now, wall);
+    }
+
+    /// No more inputs come at the moment.
+    pub fn end_turn(&mut self, now: Time, wall: WallTime) {
+        self.pump(now, wall);
     }
 
     /// The next thing for the shell to do.
     pub fn poll_effect(&mut self) -> Option<HostEffect> {
+        if let Some(change) = self.registry.next_proposal() {
+            return Some(HostEffect::Propose(change));
+        }
         self.effects.pop_front()
     }
 
@@ -259,13 +346,14 @@ impl Host {
             .chain(self.is_ready.then_some(self.space_due))
             .chain(self.scrub.step_due)
             .chain(self.drain_due)
+            .chain(self.following.again_due)
             .min()
     }
 
     /// Whether requests can be taken.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
-        self.is_ready
+        self.is_ready || self.following.has_joined
     }
 
     /// This process's random number.
@@ -274,10 +362,48 @@ impl Host {
         self.instance
     }
 
-    /// Carries messages until none is left.
+    /// This process, as others know it.
+    #[must_use]
+    pub const fn host_id(&self) -> HostId {
+        HostId(self.instance)
+    }
+
+    /// Carries messages until none is left, and ends the turns of all machines.
     pub(crate) fn pump(&mut self, now: Time, wall: WallTime) {
+        loop {
+            self.carry(now, wall);
+            self.end_turns(now);
+            if self.queue.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Sites first: what they log goes into the nodes' journals.
+    fn end_turns(&mut self, now: Time) {
+        while let Some(id) = self.sites_at_work.pop() {
+            if let Some(site) = self.sites.get_mut(&id) {
+                site.end_turn(now);
+            }
+            self.drain_site(id);
+        }
+        if !self.queue.is_empty() {
+            return;
+        }
+        while let Some(id) = self.nodes_at_work.pop() {
+            if let Some(node) = self.nodes.get_mut(&id).and_then(|slot| slot.node.as_mut()) {
+                node.end_turn(now);
+            }
+            self.drain_node(id);
+        }
+    }
+
+    fn carry(&mut self, now: Time, wall: WallTime) {
         while let Some(message) = self.queue.pop_front() {
             match message {
+                Message::Node(id, input) if !self.nodes.contains_key(&id) => {
+                    self.send_to_node(id, input);
+                }
                 Message::Node(id, input) => {
                     if let Some(input) = self.hold(id, input) {
                         self.run_node(now, id, input);
@@ -299,7 +425,10 @@ impl Host {
             self.refuse(id, input);
             return;
         };
-        node.handle(now, input);
+        node.gather(now, input);
+        if !self.nodes_at_work.contains(&id) {
+            self.nodes_at_work.push(id);
+        }
         self.drain_node(id);
     }
 
@@ -310,14 +439,14 @@ impl Host {
     }
 
     /// Answers for a node that is down.
-    fn refuse(&mut self, node: NodeId, input: NodeInput) {
+    pub(crate) fn refuse(&mut self, node: NodeId, input: NodeInput) {
         if let NodeInput::Call { from, call } = input {
             let outcome = Err(NodeError::Unavailable { node });
             let reply = NodeReply {
                 id: call.id,
                 outcome,
             };
-            self.queue.push_back(Message::reply(node, from, reply));
+            self.answer_node(node, from, reply);
         }
     }
 
@@ -326,7 +455,7 @@ impl Host {
             return;
         };
         match effect {
-            NodeEffect::Reply { to, reply } => self.queue.push_back(Message::reply(id, to, reply)),
+            NodeEffect::Reply { to, reply } => self.answer_node(id, to, reply),
             NodeEffect::Peer { to, call } => {
                 let from = crossdock_server::Party::Node(id);
                 self.queue.push_back(Message::call(to, from, call));
@@ -368,9 +497,6 @@ impl Host {
             NodeEffect::Failed(reason) => {
                 let failed = HostEffect::DiskFailed { number, reason };
                 self.effects.push_back(failed);
-            }
-            NodeEffect::Changes(page) => {
-                self.queue.push_back(Message::Host(Answer::Changes(page)));
             }
             NodeEffect::Quiet => self.take_quiet(id),
         }
@@ -443,6 +569,9 @@ impl Host {
         }
         if self.scrub.step_due.is_some_and(|due| due <= now) {
             self.step_scrub();
+        }
+        if self.following.again_due.is_some_and(|due| due <= now) {
+            self.is_follow_wanted = true;
         }
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

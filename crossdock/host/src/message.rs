@@ -2,12 +2,12 @@
 
 use crossdock_names::{NodeId, SiteId};
 use crossdock_nfs::NfsInput;
-use crossdock_peer::{Call, CallId, NodeReply, NodeRequest, SiteReply, SiteRequest};
+use crossdock_peer::{
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteReply, SiteRequest,
+};
 use crossdock_router::RouterInput;
 use crossdock_server::{NodeInput, Party};
 use crossdock_site::SiteInput;
-
-use crate::equalize::Answer;
 
 /// Under which the task that makes replicas equal asks; tools ask otherwise.
 pub(crate) const EQUALIZE_CALL: CallId = CallId(0);
@@ -20,7 +20,7 @@ pub(crate) enum Message {
     Router(RouterInput),
     Door(NfsInput),
     /// To the task that makes replicas equal.
-    Host(Answer),
+    Host(Result<NodeAnswer, NodeError>),
     /// To the tool that asked a node.
     Tool(NodeReply),
     /// To the walk to a directory, or what is done with it.
@@ -40,7 +40,7 @@ impl Message {
             Party::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
             Party::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),
             Party::Host if reply.id != EQUALIZE_CALL => Self::Tool(reply),
-            Party::Host => Self::Host(Answer::Call(reply.outcome)),
+            Party::Host => Self::Host(reply.outcome),
         }
     }
 

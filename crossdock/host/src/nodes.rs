@@ -97,13 +97,13 @@ pub(crate) enum Drain {
 }
 
 impl Host {
-    /// Numbers of the nodes that are not stopped by an administrator.
+    /// Numbers of the nodes of this host that are not stopped by an administrator.
     #[must_use]
     pub fn nodes_to_start(&self) -> Vec<u32> {
         let nodes = &self.registry.state().nodes;
         nodes
             .iter()
-            .filter(|node| !node.stopped)
+            .filter(|node| !node.stopped && self.nodes.contains_key(&NodeId(node.id)))
             .map(|node| node.number)
             .collect()
     }
@@ -337,6 +337,7 @@ impl Host {
             self.plan_return_of(id);
             self.returned.push(id);
         }
+        self.is_follow_wanted = true;
         self.effects
             .push_back(HostEffect::NodeOpened { number, result });
     }
@@ -397,7 +398,12 @@ impl Host {
             self.scrub.step_due = Some(now + SCRUB_REST);
         }
         self.begin_equalize();
-        if !self.is_ready {
+        if std::mem::take(&mut self.is_again_wanted) {
+            self.follow_later(now);
+        } else if std::mem::take(&mut self.is_follow_wanted) {
+            self.follow(now, wall);
+        }
+        if !self.is_ready && !self.registry.is_shared() {
             self.open_sites(now);
         }
         for node in std::mem::take(&mut self.returned) {

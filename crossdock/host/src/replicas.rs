@@ -9,12 +9,12 @@ use crossdock_members::{Change, SITE_SETS, SetRecord};
 use crossdock_names::{Epoch, NodeId, ObjectClass, SetId, Version};
 use crossdock_peer::Call;
 use crossdock_server::{NodeInput, Party};
-use crossdock_store::StoreInput;
 use crossdock_types::Time;
 
 use crate::equalize::{Answer, Equalize, Pair, Question};
 use crate::host::{Host, HostEffect};
 use crate::message::{EQUALIZE_CALL, Message};
+use crate::mutation::Mutation;
 use crate::nodes::NodeState;
 
 /// What the primary of a data set orders.
@@ -41,12 +41,25 @@ pub(crate) struct Replicas {
     /// The answer is of no use any more: its pair was given up.
     is_stale: bool,
     is_start_planned: bool,
+    /// A set whose members are equal, and the epoch under which the registry was
+    /// asked to say so.
+    settling: Option<(SetId, u64)>,
 }
 
 impl Replicas {
     /// Whether all pairs are equal.
     pub(crate) fn is_idle(&self) -> bool {
-        self.planned.is_empty() && self.current.is_none()
+        self.planned.is_empty() && self.current.is_none() && self.settling.is_none()
+    }
+
+    /// Whether something of that set is not equal yet.
+    pub(crate) fn is_busy_with(&self, set: SetId) -> bool {
+        self.planned.iter().any(|pair| pair.set == set)
+            || self
+                .current
+                .as_ref()
+                .is_some_and(|current| current.pair.set == set)
+            || self.settling.is_some_and(|(settling, _)| settling == set)
     }
 
     /// The set whose changes wait.
@@ -56,7 +69,8 @@ impl Replicas {
             .as_ref()
             .map(|current| &current.pair)
             .or_else(|| self.planned.front());
-        pair.map(|pair| pair.set)
+        let settling = self.settling.map(|(set, _)| set);
+        settling.or_else(|| pair.map(|pair| pair.set))
     }
 }
 
@@ -89,6 +103,26 @@ impl Host {
         }
     }
 
+    /// Plans a pair unless it is planned.
+    pub(crate) fn plan_once(
+        &mut self,
+        set: SetId,
+        record: &SetRecord,
+        target: NodeId,
+        is_member: bool,
+    ) {
+        let current = self.replicas.current.as_ref().map(|current| &current.pair);
+        let mut pairs = self.replicas.planned.iter().chain(current);
+        let is_planned = pairs.any(|pair| pair.set == set && pair.target == target)
+            || self
+                .replicas
+                .settling
+                .is_some_and(|(settling, _)| settling == set);
+        if !is_planned {
+            self.plan(set, record, target, is_member);
+        }
+    }
+
     fn plan(&mut self, set: SetId, record: &SetRecord, target: NodeId, is_member: bool) {
         let Some(&source) = record.members.first() else {
             return;
@@ -112,7 +146,8 @@ impl Host {
             source: NodeId(source),
             target,
             since,
-            is_serving: self.is_ready,
+            epoch: record.epoch,
+            is_serving: self.is_ready || self.registry.is_shared() && set.0 < SITE_SETS,
             classes,
             table: Arc::clone(&self.table),
         });
@@ -120,29 +155,61 @@ impl Host {
 
     /// Nothing is made equal to or from a node that has stopped.
     pub(crate) fn forget_pairs_of(&mut self, node: NodeId) {
-        let names = |pair: &Pair| pair.source == node || pair.target == node;
-        self.replicas.planned.retain(|pair| !names(pair));
         // It will not answer.
         if self.replicas.asked == Some(node) {
             self.replicas.asked = None;
             self.replicas.is_stale = false;
         }
+        let names = |pair: &Pair| pair.source == node || pair.target == node;
+        self.forget_pairs(names, &format!("node {node} was stopped"));
+    }
+
+    /// Gives up what was planned for other members than there are now, and goes
+    /// on with sets that have become what they were to become.
+    pub(crate) fn abort_outdated_pairs(&mut self) {
+        let state = self.registry.state();
+        let epochs: std::collections::BTreeMap<u32, u64> = state
+            .sets
+            .iter()
+            .map(|(&id, set)| (id, set.epoch))
+            .collect();
+        let is_outdated = |set: SetId, epoch: u64| epochs.get(&set.0) != Some(&epoch);
+        self.forget_pairs(
+            |pair| is_outdated(pair.set, pair.epoch),
+            "its set has changed",
+        );
+        if let Some((set, epoch)) = self.replicas.settling
+            && is_outdated(set, epoch)
+        {
+            self.replicas.settling = None;
+        }
+        self.release_held();
+    }
+
+    fn forget_pairs(&mut self, is_one: impl Fn(&Pair) -> bool, why: &str) {
+        self.replicas.planned.retain(|pair| !is_one(pair));
         let current = self.replicas.current.as_ref();
-        if current.is_some_and(|current| names(&current.pair)) {
+        if current.is_some_and(|current| is_one(&current.pair)) {
             self.replicas.is_stale = self.replicas.asked.is_some();
-            self.finish_equalize(Err(format!("node {node} was stopped")));
+            self.finish_equalize(Err(why.to_owned()));
         }
     }
 
-    fn is_running(&self, id: NodeId) -> bool {
-        self.nodes
-            .get(&id)
-            .is_some_and(|slot| slot.state == NodeState::Running)
+    /// Whether a node serves, here or where it can be reached.
+    pub(crate) fn is_running(&self, id: NodeId) -> bool {
+        match self.nodes.get(&id) {
+            Some(slot) => slot.state == NodeState::Running,
+            None => {
+                let host = self.table.hosts.nodes.get(&id);
+                host.is_some_and(|&host| self.peers.is_connected(host))
+            }
+        }
     }
 
     /// Begins with the next pair once no change of its set is under way.
     pub(crate) fn begin_equalize(&mut self) {
-        if self.replicas.current.is_some() || self.replicas.is_stale {
+        let is_settling = self.replicas.settling.is_some();
+        if self.replicas.current.is_some() || self.replicas.is_stale || is_settling {
             return;
         }
         let Some(pair) = self.replicas.planned.front() else {
@@ -158,7 +225,10 @@ impl Host {
         if let Some(mut pair) = self.replicas.planned.pop_front() {
             pair.table = Arc::clone(&self.table);
             self.replicas.current = Some(Equalize::new(pair));
-            self.step_equalize(None);
+            match self.has(Mutation::JoinUnequal) {
+                true => self.finish_equalize(Ok(())),
+                false => self.step_equalize(None),
+            }
         }
     }
 
@@ -173,7 +243,7 @@ impl Host {
         match current.step(answer) {
             Poll::Pending => {
                 if let Some(question) = current.question() {
-                    self.replicas.asked = Some(question.node());
+                    self.replicas.asked = Some(question.0);
                     self.queue.push_back(message(question));
                 }
             }
@@ -195,6 +265,8 @@ impl Host {
         };
         let expected = record.epoch;
         let change = match result {
+            // Others have changed it meanwhile.
+            _ if self.registry.is_shared() && record.epoch != pair.epoch => None,
             Ok(()) if more => None,
             Ok(())
                 if record
@@ -217,6 +289,11 @@ impl Host {
                     members,
                 })
             }
+            // It is not in the set, and will be tried again.
+            Err(_) if self.registry.is_shared() && !record.members.contains(&pair.target.0) => {
+                self.is_again_wanted = true;
+                None
+            }
             Err(reason) => {
                 self.effects.push_back(HostEffect::Warning(format!(
                     "node {} stays out of replica set {}: {reason}",
@@ -231,21 +308,29 @@ impl Host {
                 })
             }
         };
-        if let Some(change) = change
-            && let Err(error) = self.registry.change(change)
-        {
-            self.effects.push_back(HostEffect::Failed(format!(
-                "cannot write the registry: {error}"
-            )));
+        if let Some(change) = change {
+            if let Err(error) = self.registry.change(change) {
+                self.effects.push_back(HostEffect::Failed(format!(
+                    "cannot write the registry: {error}"
+                )));
+            }
+            if self.registry.is_shared() {
+                self.replicas.settling = Some((pair.set, expected));
+            }
         }
         self.spread_table();
         if self.replicas.held_set() != Some(pair.set) {
-            let held = std::mem::take(&mut self.replicas.held);
-            self.queue.extend(
-                held.into_iter()
-                    .map(|(node, input)| Message::Node(node, input)),
-            );
+            self.release_held();
         }
+        self.is_follow_wanted = true;
+    }
+
+    /// Carries what waited for its set, or has it wait again.
+    fn release_held(&mut self) {
+        let held = std::mem::take(&mut self.replicas.held);
+        let held = held.into_iter();
+        self.queue
+            .extend(held.map(|(node, input)| Message::Node(node, input)));
     }
 
     /// Keeps a gateway's or site's call on a set that is being made equal until
@@ -271,19 +356,11 @@ impl Host {
     }
 }
 
-fn message(question: Question) -> Message {
-    match question {
-        Question::Changes { node, since, after } => Message::Node(
-            node,
-            NodeInput::Store(StoreInput::ListChanges { since, after }),
-        ),
-        Question::Call { node, request } => {
-            let call = Call {
-                id: EQUALIZE_CALL,
-                deadline: Time(u64::MAX),
-                request: *request,
-            };
-            Message::call(node, Party::Host, call)
-        }
-    }
+fn message((node, request): Question) -> Message {
+    let call = Call {
+        id: EQUALIZE_CALL,
+        deadline: Time(u64::MAX),
+        request,
+    };
+    Message::call(node, Party::Host, call)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossdock_members::{Change, State};
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId};
-use crossdock_nfs::{DoorConfig, DoorLimits, NfsInput};
+use crossdock_nfs::{DoorConfig, DoorLimits};
 use crossdock_peer::{SpaceUsage, WriterId};
 use crossdock_server::Party;
 use crossdock_site::{Site, SiteConfig, SiteEffect, SiteInput};
@@ -16,7 +16,7 @@ use crate::message::Message;
 use crate::nodes::NodeState;
 
 /// The site that holds the root directory.
-const ROOT_SITE: SiteId = SiteId(0);
+pub(crate) const ROOT_SITE: SiteId = SiteId(0);
 
 /// How often everybody is told about free space.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ impl Host {
         }
     }
 
-    fn open_site(&mut self, now: Time, id: SiteId) {
+    pub(crate) fn open_site(&mut self, now: Time, id: SiteId) {
         let state = self.registry.state();
         let mut config = SiteConfig::new(id, state.volume_id(), state.site_epoch(id));
         config.writer = WriterId(self.instance());
@@ -60,6 +60,10 @@ impl Host {
     }
 
     pub(crate) fn run_site(&mut self, now: Time, wall: WallTime, id: SiteId, input: SiteInput) {
+        let is_away = !self.sites.contains_key(&id) || self.is_closing(id);
+        if is_away && self.registry.is_shared() && matches!(input, SiteInput::Request(_)) {
+            return self.send_to_site(id, input);
+        }
         if !self.sites.contains_key(&id) {
             if !matches!(input, SiteInput::Request(_))
                 || usize::from(id.0) >= crossdock_names::SITES
@@ -69,7 +73,10 @@ impl Host {
             self.open_site(now, id);
         }
         if let Some(site) = self.sites.get_mut(&id) {
-            site.handle(now, wall, input);
+            site.gather(now, wall, input);
+        }
+        if !self.sites_at_work.contains(&id) {
+            self.sites_at_work.push(id);
         }
         self.drain_site(id);
     }
@@ -81,10 +88,8 @@ impl Host {
                     self.queue
                         .push_back(Message::call(node, Party::Site(id), call));
                 }
-                SiteEffect::Reply(reply) => self.queue.push_back(Message::answer(reply)),
-                SiteEffect::Lock(notice) => {
-                    self.queue.push_back(Message::Door(NfsInput::Lock(notice)));
-                }
+                SiteEffect::Reply(reply) => self.answer_site(reply),
+                SiteEffect::Lock(notice) => self.tell_doors(notice),
                 SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),
                 SiteEffect::ReadOnly(what) => self.effects.push_back(HostEffect::Warning(format!(
                     "site {id} takes no changes any more, its log cannot be written ({what}): mend the disk, then stop and start the node"
@@ -93,6 +98,8 @@ impl Host {
                     let warning = format!("site {id} cannot be opened: {error}");
                     self.effects.push_back(HostEffect::Warning(warning));
                 }
+                SiteEffect::Opened(Err(crossdock_site::OpenError::Replaced))
+                    if self.registry.is_shared() => {}
                 SiteEffect::Opened(Err(error)) => {
                     self.effects
                         .push_back(HostEffect::Failed(format!("site {id}: {error}")));
@@ -109,7 +116,7 @@ impl Host {
             )));
             return;
         }
-        if id == ROOT_SITE {
+        if id == ROOT_SITE && !self.registry.is_shared() {
             self.is_ready = true;
         }
     }

@@ -19,7 +19,7 @@ use crate::quotas::QuotaTicket;
 use crate::sites::PATIENCE;
 
 /// Calls of walks have this bit, those of the door never.
-const WALK_BIT: u64 = 1 << 63;
+pub(crate) const WALK_BIT: u64 = 1 << 63;
 
 /// Paths that are walked at a time.
 pub(crate) const WALKS_MAX: usize = 16;

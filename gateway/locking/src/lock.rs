@@ -357,7 +357,7 @@ impl LockThen {
                 _ => Status::Stale,
             },
             // Both mean "try again later"; there is no other way to say it.
-            Err(SiteError::Busy | SiteError::Moved) => Status::GracePeriod,
+            Err(SiteError::Busy | SiteError::Moved | SiteError::Unanswered) => Status::GracePeriod,
             Err(_) => Status::Failed,
         }
     }

@@ -121,7 +121,8 @@ impl Listing {
             Some(directory_count_bytes) => {
                 let count = self.count_bytes;
                 let mut builder =
-                    ReaddirplusBuilder::new(directory, verifier, directory_count_bytes, count);
+                    ReaddirplusBuilder::new(directory, verifier, directory_count_bytes, count)
+                        .expecting(entries.len());
                 let fits = entries
                     .iter()
                     .all(|entry| builder.push(&self.plus(view, entry)));

@@ -625,6 +625,7 @@ fn failures_are_mapped() {
         (SiteError::Busy, Status::Jukebox),
         (SiteError::Lost { current }, Status::Jukebox),
         (SiteError::Moved, Status::Jukebox),
+        (SiteError::Unanswered, Status::Jukebox),
     ];
     let mut bench = bench();
     let root = handle(ROOT);

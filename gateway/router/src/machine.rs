@@ -372,7 +372,7 @@ impl Request {
 
 impl Part {
     fn wait_until(&mut self, time: Time, deadline: Time) {
-        if time >= deadline {
+        if time >= deadline && !self.is_in_doubt {
             self.give_up();
         } else {
             self.state = PartState::Later(time);

@@ -119,6 +119,9 @@ pub(crate) struct Part {
     pub(crate) request: PartRequest,
     pub(crate) state: PartState,
     attempts: u32,
+    /// A change that a site may have made without being able to say so: only the
+    /// site's answer tells, however late.
+    pub(crate) is_in_doubt: bool,
 }
 
 /// What to do after an answer.
@@ -144,6 +147,7 @@ impl Part {
             request,
             state: PartState::Later(Time(0)),
             attempts: 0,
+            is_in_doubt: false,
         }
     }
 
@@ -152,7 +156,11 @@ impl Part {
         match reply.outcome {
             // "Nothing was changed": sending again is safe for every operation,
             // and cheaper than the client's own pause after NFS3ERR_JUKEBOX.
-            Err(SiteError::Busy | SiteError::Moved) => Verdict::After(self.next_pause()),
+            Err(SiteError::Busy) => Verdict::After(self.next_pause()),
+            Err(SiteError::Moved | SiteError::Unanswered) => {
+                self.is_in_doubt |= self.is_once();
+                Verdict::After(self.next_pause())
+            }
             _ => Verdict::Done(Outcome::Site(Box::new(reply))),
         }
     }
@@ -174,6 +182,11 @@ impl Part {
             Err(NodeError::StaleTable { .. }) => Verdict::After(PAUSE_TABLE),
             outcome => Verdict::Done(Outcome::Node(outcome)),
         }
+    }
+
+    /// Whether it is a change that must be made once.
+    const fn is_once(&self) -> bool {
+        matches!(&self.request, PartRequest::Site(request) if request.duplicate.is_some())
     }
 
     /// The pause before the next attempt.

@@ -102,7 +102,7 @@ fn resize(cell: &mut Cell, caller: &Caller, size: u64, wall: WallTime) -> Result
     cell.size_bytes = size;
     // Also when extended: a write that is still on its way must not show up in
     // what is then zeros (CONSISTENCY 5).
-    cell.truncate_generation += 1;
+    cell.change_rare(|rare| rare.truncate_generation += 1);
     cell.modified = cell.tick(wall);
     if caller.uid != 0 {
         cell.clear_set_ids();

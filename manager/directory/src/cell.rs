@@ -12,8 +12,9 @@ const FORMAT: u8 = 1;
 
 /// The attributes of one file.
 ///
-/// Encoded: format (1 byte), then every field as a varint in the order of the
-/// fields here, times as zigzag varints.
+/// Encoded: format (1 byte), then serial to ctime as varints in the order of the
+/// fields here, times as zigzag varints; then truncate generation, columns,
+/// segments, quota tree, layout, layout epoch, snapshot birth and death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     /// Number of the file within its site; 0 = vacant.
@@ -38,14 +39,22 @@ pub struct Cell {
     pub modified: WallTime,
     /// Last change of attributes.
     pub changed: WallTime,
+    /// Quota tree; a rename never leaves it.
+    pub quota_tree: u32,
+    /// See [`Cell::rare`], [`Cell::change_rare`]; never there with nothing in it.
+    pub rare: Option<Box<Rare>>,
+}
+
+/// What is known of a file that is large or was cut: it would make the cells of
+/// all others half as large again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rare {
     /// Raised by every truncate (CONSISTENCY 5).
     pub truncate_generation: u64,
     /// Columns per segment; 0 = nothing was ever written beyond the threshold.
     pub columns: u16,
     /// How many segments have had columns made.
     pub segments: u32,
-    /// Quota tree; a rename never leaves it.
-    pub quota_tree: u32,
     /// Layout class.
     pub layout: LayoutClass,
     /// Raised when the class changes.
@@ -56,6 +65,17 @@ pub struct Cell {
     pub snapshot_death: u64,
 }
 
+/// Of a file that has nothing of it.
+static NOTHING: Rare = Rare {
+    truncate_generation: 0,
+    columns: 0,
+    segments: 0,
+    layout: LayoutClass::STRIPED,
+    layout_epoch: 0,
+    snapshot_birth: 0,
+    snapshot_death: 0,
+};
+
 impl Record for Cell {
     fn is_vacant(&self) -> bool {
         self.serial == 0
@@ -63,6 +83,28 @@ impl Record for Cell {
 }
 
 impl Cell {
+    /// What most files do not have.
+    #[must_use]
+    pub fn rare(&self) -> &Rare {
+        self.rare.as_deref().unwrap_or(&NOTHING)
+    }
+
+    /// Changes what most files do not have.
+    pub fn change_rare(&mut self, change: impl FnOnce(&mut Rare)) {
+        let mut rare = self.rare().clone();
+        change(&mut rare);
+        self.set_rare(rare);
+    }
+
+    pub(crate) fn set_rare(&mut self, rare: Rare) {
+        self.rare = (rare != NOTHING).then(|| Box::new(rare));
+    }
+
+    /// Bytes that it takes beside its own.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.rare.as_ref().map_or(0, |_| size_of::<Rare>())
+    }
+
     /// The file's type.
     #[must_use]
     pub const fn kind(&self) -> FileKind {
@@ -165,6 +207,7 @@ impl Cell {
 
     /// Appends the encoded cell.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let rare = self.rare();
         bytes.push(FORMAT);
         for number in [
             self.serial,
@@ -178,14 +221,14 @@ impl Cell {
             zigzag(self.accessed),
             zigzag(self.modified),
             zigzag(self.changed),
-            self.truncate_generation,
-            self.columns.into(),
-            self.segments.into(),
+            rare.truncate_generation,
+            rare.columns.into(),
+            rare.segments.into(),
             self.quota_tree.into(),
-            self.layout.0.into(),
-            self.layout_epoch.into(),
-            self.snapshot_birth,
-            self.snapshot_death,
+            rare.layout.0.into(),
+            rare.layout_epoch.into(),
+            rare.snapshot_birth,
+            rare.snapshot_death,
         ] {
             put_varint(bytes, number);
         }
@@ -198,7 +241,7 @@ impl Cell {
         if format != FORMAT {
             return None;
         }
-        let cell = Self {
+        let mut cell = Self {
             serial: get_varint(bytes)?,
             generation: get(bytes)?,
             kind_and_mode: get(bytes)?,
@@ -210,17 +253,27 @@ impl Cell {
             accessed: get_time(bytes)?,
             modified: get_time(bytes)?,
             changed: get_time(bytes)?,
-            truncate_generation: get_varint(bytes)?,
-            columns: get(bytes)?,
-            segments: get(bytes)?,
-            quota_tree: get(bytes)?,
+            ..Self::default()
+        };
+        let (truncate_generation, columns, segments) =
+            (get_varint(bytes)?, get(bytes)?, get(bytes)?);
+        cell.quota_tree = get(bytes)?;
+        cell.set_rare(Rare {
+            truncate_generation,
+            columns,
+            segments,
             layout: LayoutClass(get(bytes)?),
             layout_epoch: get(bytes)?,
             snapshot_birth: get_varint(bytes)?,
             snapshot_death: get_varint(bytes)?,
-        };
-        FileKind::from_number((cell.kind_and_mode >> 12) as u8)?;
-        (cell.serial > 0 && cell.serial < 1 << 48).then_some(cell)
+        });
+        cell.checked()
+    }
+
+    /// Itself, if its numbers make sense.
+    pub(crate) fn checked(self) -> Option<Self> {
+        FileKind::from_number((self.kind_and_mode >> 12) as u8)?;
+        (self.serial > 0 && self.serial < 1 << 48).then_some(self)
     }
 }
 

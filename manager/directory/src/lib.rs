@@ -11,10 +11,13 @@
 mod attributes;
 mod cell;
 mod create;
+mod index;
 mod mutation;
 mod names;
+mod order;
 mod paths;
 mod permission;
+mod piece;
 mod plan;
 mod quota;
 mod readdir;
@@ -25,9 +28,10 @@ mod slab;
 mod state;
 
 pub use attributes::SEGMENTS_MAX;
-pub use cell::Cell;
+pub use cell::{Cell, Rare};
 pub use mutation::Mutation;
 pub use permission::Wanted;
+pub use piece::{DamagedPiece, PieceWriter};
 pub use plan::{Answer, Plan};
 pub use quota::{NewTree, QuotaPlan};
 pub use scan::Scan;

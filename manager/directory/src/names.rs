@@ -1,9 +1,8 @@
 //! Name entries, and what a directory knows beside its cell.
 
-use std::collections::BTreeMap;
-
 use crossdock_names::{FileRef, SiteId};
 
+use crate::order::Order;
 use crate::slab::Record;
 
 /// Names up to this long lie inside the entry.
@@ -46,25 +45,42 @@ impl Name {
     }
 }
 
-/// A name in a directory.
+/// A number below 2^48 in 6 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Narrow([u8; 6]);
+
+impl Narrow {
+    fn new(number: u64) -> Self {
+        let [a, b, c, d, e, f, ..] = number.to_le_bytes();
+        Self([a, b, c, d, e, f])
+    }
+
+    const fn get(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+}
+
+/// A name in a directory, in 48 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Serial of the directory; 0 = vacant.
-    pub(crate) parent: u64,
+    parent: Narrow,
+    /// The counter of its cookie: the rest of that is the site.
+    counter: Narrow,
     /// The file; its id says at which site its cell is.
-    pub(crate) child: u64,
-    pub(crate) generation: u32,
-    pub(crate) cookie: u64,
+    child: u64,
+    generation: u32,
     pub(crate) name: Name,
 }
 
 impl Default for Entry {
     fn default() -> Self {
         Self {
-            parent: 0,
+            parent: Narrow::default(),
+            counter: Narrow::default(),
             child: 0,
             generation: 0,
-            cookie: 0,
             name: Name::new(b""),
         }
     }
@@ -72,16 +88,39 @@ impl Default for Entry {
 
 impl Record for Entry {
     fn is_vacant(&self) -> bool {
-        self.parent == 0
+        self.parent() == 0
     }
 }
 
 impl Entry {
+    pub(crate) fn new(parent: u64, counter: u64, child: FileRef, name: Name) -> Self {
+        Self {
+            parent: Narrow::new(parent),
+            counter: Narrow::new(counter),
+            child: child.id.0,
+            generation: child.generation,
+            name,
+        }
+    }
+
+    /// Serial of the directory.
+    pub(crate) const fn parent(&self) -> u64 {
+        self.parent.get()
+    }
+
+    pub(crate) const fn counter(&self) -> u64 {
+        self.counter.get()
+    }
+
     pub(crate) const fn child(&self) -> FileRef {
         FileRef {
             id: crossdock_names::FileId(self.child),
             generation: self.generation,
         }
+    }
+
+    pub(crate) fn is(&self, parent: u64, name: &[u8]) -> bool {
+        self.parent() == parent && self.name.as_bytes() == name
     }
 }
 
@@ -97,8 +136,8 @@ pub(crate) struct Listing {
     pub(crate) parent_generation: u32,
     /// Counter part of the next entry's cookie.
     pub(crate) next_cookie: u64,
-    /// Entries by cookie.
-    pub(crate) entries: BTreeMap<u64, u32>,
+    /// Entries by the counters of their cookies.
+    pub(crate) entries: Order,
 }
 
 impl Record for Listing {
@@ -154,6 +193,11 @@ const fn mix(mut hash: u64) -> u64 {
 pub(crate) const fn is_given(cookie: u64, next: u64) -> bool {
     let counter = counter_of(cookie);
     cookie >> COOKIE_BITS == 0 && counter >= FIRST_COOKIE && counter < next
+}
+
+/// The counter behind which the cookies of `site` are greater than `cookie`.
+pub(crate) const fn counter_before(site: SiteId, cookie: u64) -> u64 {
+    cookie.saturating_sub(crate::names::cookie(site, 0))
 }
 
 /// The counter part of a cookie.

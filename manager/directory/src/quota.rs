@@ -414,7 +414,7 @@ impl Directory {
         while let Some(directory) = unvisited.pop() {
             let listing = self.listing(directory);
             let entries = listing.iter().flat_map(|listing| listing.entries.values());
-            for &index in entries {
+            for index in entries {
                 let Ok(cell) = self.cell(self.entries.get(index).child()) else {
                     continue; // At another site.
                 };
@@ -445,7 +445,7 @@ impl Directory {
             for &parent in &parents {
                 let listing = self.listing(parent);
                 let entries = listing.iter().flat_map(|listing| listing.entries.values());
-                for entry in entries.map(|&index| self.entries.get(index)) {
+                for entry in entries.map(|index| self.entries.get(index)) {
                     let child = entry.child().id.serial();
                     if wanted.contains(&child) && self.parent_of(child).is_some() {
                         let name = String::from_utf8_lossy(entry.name.as_bytes());

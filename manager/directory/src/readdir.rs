@@ -1,12 +1,10 @@
 //! Listing a directory in cookie order.
 
-use std::ops::Bound;
-
 use bytes::Bytes;
 use crossdock_names::FileRef;
 use crossdock_peer::{Caller, DirectoryEntry, SiteError};
 
-use crate::names::is_given;
+use crate::names::{cookie as cookie_of, counter_before, is_given};
 use crate::permission::Wanted;
 use crate::plan::{Answer, Plan};
 use crate::state::Directory;
@@ -38,9 +36,10 @@ impl Directory {
             (AFTER_SELF, directory, &b"."[..]),
             (AFTER_PARENT, parent, &b".."[..]),
         ];
-        let after = (Bound::Excluded(cookie.max(AFTER_PARENT)), Bound::Unbounded);
-        let named = listing.entries.range(after).map(|(&cookie, &index)| {
+        let after = counter_before(self.site, cookie.max(AFTER_PARENT));
+        let named = listing.entries.after(after).map(|(counter, index)| {
             let entry = self.entries.get(index);
+            let cookie = cookie_of(self.site, counter);
             (cookie, entry.child(), entry.name.as_bytes())
         });
         let all = dots

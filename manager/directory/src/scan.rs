@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crossdock_names::{FileId, FileRef};
 
 use crate::mutation::Mutation;
+use crate::names::cookie;
 use crate::state::Directory;
 
 /// How far a scan has got.
@@ -28,6 +29,14 @@ enum Phase {
     Entries,
     Links,
     Trees,
+}
+
+impl Scan {
+    /// Whether nothing has been scanned.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        matches!(self.phase, Phase::Counter)
+    }
 }
 
 impl Directory {
@@ -59,10 +68,10 @@ impl Directory {
                 }),
                 Phase::Entries => self.entries.next_from(scan.index).map(|(index, entry)| {
                     let put = Mutation::PutEntry {
-                        parent: entry.parent,
+                        parent: entry.parent(),
                         name: Bytes::copy_from_slice(entry.name.as_bytes()),
                         child: entry.child(),
-                        cookie: entry.cookie,
+                        cookie: cookie(self.site, entry.counter()),
                     };
                     (index, put)
                 }),

@@ -7,8 +7,10 @@ use hashbrown::HashTable;
 use std::collections::BTreeMap;
 
 use crate::cell::Cell;
+use crate::index::{ByName, BySerial};
 use crate::mutation::Mutation;
-use crate::names::{Entry, FIRST_COOKIE, Listing, Name, hash_name, hash_serial};
+use crate::names::{Entry, FIRST_COOKIE, Listing, Name, counter_of, hash_name, hash_serial};
+use crate::order::Order;
 use crate::quota::Quotas;
 use crate::slab::Slab;
 
@@ -19,14 +21,14 @@ pub struct Directory {
     seed: u64,
     pub(crate) next_serial: u64,
     pub(crate) cells: Slab<Cell>,
-    cells_by_serial: HashTable<u32>,
+    cells_by_serial: BySerial,
     pub(crate) entries: Slab<Entry>,
-    entries_by_name: HashTable<u32>,
+    entries_by_name: ByName,
     pub(crate) listings: Slab<Listing>,
     listings_by_serial: HashTable<u32>,
     pub(crate) links: BTreeMap<u64, Box<[u8]>>,
     pub(crate) quotas: Quotas,
-    /// Bytes on the heap of long names and of link texts.
+    /// Bytes on the heap of long names, of link texts and of cells.
     text_bytes: usize,
 }
 
@@ -50,15 +52,15 @@ const ROOT_SERIAL: u64 = 1;
 impl Directory {
     /// The empty state of `site`. `seed` (of the volume) goes into hashes.
     #[must_use]
-    pub const fn new(site: SiteId, seed: u64) -> Self {
+    pub fn new(site: SiteId, seed: u64) -> Self {
         Self {
             site,
             seed,
             next_serial: ROOT_SERIAL + 1,
             cells: Slab::new(),
-            cells_by_serial: HashTable::new(),
+            cells_by_serial: BySerial::new(seed),
             entries: Slab::new(),
-            entries_by_name: HashTable::new(),
+            entries_by_name: ByName::new(),
             listings: Slab::new(),
             listings_by_serial: HashTable::new(),
             links: BTreeMap::new(),
@@ -161,16 +163,13 @@ impl Directory {
     /// What the state costs in memory.
     #[must_use]
     pub fn memory_use(&self) -> MemoryUse {
-        let table = |table: &HashTable<u32>| table.allocation_size();
-        // A full B-tree leaf has 11 places; ascending inserts leave 6 of them filled.
-        let ordered = self.entries.len() * (11 * 12 + 16) / 6;
         let bytes = self.cells.capacity_bytes()
             + self.entries.capacity_bytes()
             + self.listings.capacity_bytes()
-            + table(&self.cells_by_serial)
-            + table(&self.entries_by_name)
-            + table(&self.listings_by_serial)
-            + ordered
+            + self.cells_by_serial.bytes()
+            + self.entries_by_name.bytes()
+            + self.listings_by_serial.allocation_size()
+            + Order::bytes_of(self.entries.len())
             + self.text_bytes;
         MemoryUse {
             cells: self.cells.len(),
@@ -197,83 +196,82 @@ impl Directory {
         })
     }
 
-    fn put_cell(&mut self, cell: &Cell) {
+    pub(crate) fn put_cell(&mut self, cell: &Cell) {
         self.next_serial = self.next_serial.max(cell.serial + 1);
         self.quotas.came(cell);
+        self.text_bytes += cell.heap_bytes();
         if let Some(index) = self.cell_index(cell.serial) {
             let old = std::mem::replace(self.cells.get_mut(index), cell.clone());
             self.quotas.went(&old);
+            self.text_bytes -= old.heap_bytes();
             return;
         }
         let index = self.cells.insert(cell.clone());
-        let (cells, seed) = (&self.cells, self.seed);
-        self.cells_by_serial
-            .insert_unique(hash_serial(seed, cell.serial), index, |&index| {
-                hash_serial(seed, cells.get(index).serial)
-            });
+        self.cells_by_serial.insert(cell.serial, index);
     }
 
     fn remove_cell(&mut self, serial: u64) {
-        let hash = hash_serial(self.seed, serial);
-        let cells = &self.cells;
-        if let Ok(found) = self
-            .cells_by_serial
-            .find_entry(hash, |&index| cells.get(index).serial == serial)
-        {
-            let (index, _) = found.remove();
+        if let Some(index) = self.cells_by_serial.remove(serial) {
             let old = self.cells.remove(index);
             self.quotas.went(&old);
             self.quotas.lost_root(serial);
+            self.text_bytes -= old.heap_bytes();
         }
         let text = self.links.remove(&serial);
         self.forget_text(text.as_deref());
         let listings = &self.listings;
+        let hash = hash_serial(self.seed, serial);
         if let Ok(found) = self
             .listings_by_serial
             .find_entry(hash, |&index| listings.get(index).serial == serial)
         {
             let (index, _) = found.remove();
             // Live, it is empty; on replay over a newer checkpoint as well.
-            for entry in self.listings.remove(index).entries.into_values() {
+            for entry in self.listings.remove(index).entries.values() {
                 let (parent, name) = {
                     let entry = self.entries.get(entry);
-                    (entry.parent, entry.name.clone())
+                    (entry.parent(), entry.name.clone())
                 };
                 self.forget_entry(parent, name.as_bytes());
             }
         }
     }
 
-    fn put_entry(&mut self, parent: u64, name: &[u8], child: FileRef, cookie: u64) {
+    pub(crate) fn put_entry(&mut self, parent: u64, name: &[u8], child: FileRef, cookie: u64) {
         self.remove_entry(parent, name);
         let packed = Name::new(name);
         self.text_bytes += packed.heap_bytes();
-        let index = self.entries.insert(Entry {
-            parent,
-            child: child.id.0,
-            generation: child.generation,
-            cookie,
-            name: packed,
-        });
+        let counter = counter_of(cookie);
+        let entry = Entry::new(parent, counter, child, packed);
+        let index = self.entries.insert(entry);
         let (entries, seed) = (&self.entries, self.seed);
         self.entries_by_name
-            .insert_unique(hash_name(seed, parent, name), index, |&index| {
+            .insert(hash_name(seed, parent, name), index, |index| {
                 let entry = entries.get(index);
-                hash_name(seed, entry.parent, entry.name.as_bytes())
+                hash_name(seed, entry.parent(), entry.name.as_bytes())
             });
         let listing = self.listing_or_new(parent);
         let listing = self.listings.get_mut(listing);
-        listing.next_cookie = listing
-            .next_cookie
-            .max(crate::names::counter_of(cookie) + 1);
-        listing.entries.insert(cookie, index);
+        listing.next_cookie = listing.next_cookie.max(counter + 1);
+        listing.entries.insert(counter, index);
+    }
+
+    /// Makes room for so many more cells and entries.
+    pub(crate) fn expect(&mut self, cells: usize, entries: usize) {
+        self.cells_by_serial.expect(cells);
+        let (all, seed) = (&self.entries, self.seed);
+        self.entries_by_name.expect(entries, |index| {
+            let entry = all.get(index);
+            hash_name(seed, entry.parent(), entry.name.as_bytes())
+        });
     }
 
     fn remove_entry(&mut self, parent: u64, name: &[u8]) {
         if let Some(entry) = self.forget_entry(parent, name)
             && let Some(index) = self.listing_index(parent)
         {
-            self.listings.get_mut(index).entries.remove(&entry.cookie);
+            let listing = self.listings.get_mut(index);
+            listing.entries.remove(entry.counter());
         }
     }
 
@@ -281,11 +279,9 @@ impl Directory {
     fn forget_entry(&mut self, parent: u64, name: &[u8]) -> Option<Entry> {
         let hash = hash_name(self.seed, parent, name);
         let entries = &self.entries;
-        let found = self.entries_by_name.find_entry(hash, |&index| {
-            let entry = entries.get(index);
-            entry.parent == parent && entry.name.as_bytes() == name
-        });
-        let (index, _) = found.ok()?.remove();
+        let index = self
+            .entries_by_name
+            .remove(hash, |index| entries.get(index).is(parent, name))?;
         let entry = self.entries.remove(index);
         self.text_bytes -= entry.name.heap_bytes();
         Some(entry)
@@ -313,10 +309,7 @@ impl Directory {
     }
 
     pub(crate) fn cell_index(&self, serial: u64) -> Option<u32> {
-        let hash = hash_serial(self.seed, serial);
-        self.cells_by_serial
-            .find(hash, |&index| self.cells.get(index).serial == serial)
-            .copied()
+        self.cells_by_serial.get(serial)
     }
 
     fn listing_index(&self, serial: u64) -> Option<u32> {
@@ -329,10 +322,6 @@ impl Directory {
     fn entry_index(&self, parent: u64, name: &[u8]) -> Option<u32> {
         let hash = hash_name(self.seed, parent, name);
         self.entries_by_name
-            .find(hash, |&index| {
-                let entry = self.entries.get(index);
-                entry.parent == parent && entry.name.as_bytes() == name
-            })
-            .copied()
+            .get(hash, |index| self.entries.get(index).is(parent, name))
     }
 }

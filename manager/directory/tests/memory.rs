@@ -19,10 +19,10 @@ fn resident_bytes() -> usize {
     pages.expect("a number") * 4096
 }
 
-/// Goal: a file with entry, cell and all indexes costs at most 256 bytes
+/// Goal: a file with entry, cell and all indexes costs at most 176 bytes
 /// (1 M files in 1,000 directories, names of 15 bytes).
 #[test]
-fn a_file_costs_at_most_256_bytes() {
+fn a_file_costs_at_most_176_bytes() {
     const FILES: usize = 1_000_000;
     let caller = Caller::root();
     let wall = WallTime::from_parts(1_800_000_000, 123_456_789);
@@ -72,6 +72,6 @@ fn a_file_costs_at_most_256_bytes() {
     let counted = directory.memory_use();
     let own = counted.bytes / counted.cells;
     println!("{resident} resident and {own} counted bytes per file");
-    assert!(resident <= 256, "{resident} resident bytes per file");
-    assert!(own <= 256, "{own} counted bytes per file");
+    assert!(resident <= 176, "{resident} resident bytes per file");
+    assert!(own <= 176, "{own} counted bytes per file");
 }

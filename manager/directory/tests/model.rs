@@ -4,7 +4,7 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_directory::{Answer, Directory, Scan};
+use crossdock_directory::{Answer, Directory, PieceWriter, Scan};
 use crossdock_names::{FileRef, SiteId};
 use crossdock_peer::{Caller, SiteError, SiteOperation};
 use proptest::prelude::*;
@@ -357,6 +357,7 @@ proptest! {
     fn a_scan_during_changes_is_repaired_by_replay(
         before in prop::collection::vec(step(), 1..80),
         during in prop::collection::vec((step(), 0..6usize), 1..80),
+        piece_length in 1..40usize,
     ) {
         let mut pair = Pair::new();
         for step in &before {
@@ -373,7 +374,13 @@ proptest! {
             checkpoint.push(mutation);
         }
         let mut restored = Directory::new(SiteId(0), 99);
-        for mutation in checkpoint.iter().chain(&pair.tree.log[start..]) {
+        for mutations in checkpoint.chunks(piece_length) {
+            let mut piece = PieceWriter::default();
+            piece.put_sizes(&pair.tree.directory);
+            mutations.iter().for_each(|mutation| piece.put(mutation));
+            prop_assert_eq!(restored.load(&piece.finish()), Ok(()));
+        }
+        for mutation in &pair.tree.log[start..] {
             restored.apply(mutation);
         }
         prop_assert_eq!(dump(&restored), dump(&pair.tree.directory));

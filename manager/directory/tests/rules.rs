@@ -360,7 +360,10 @@ fn unchecked_creates_take_what_is_there() {
         (0o600, 100)
     );
     let plan = tree.plan(&root(), &unchecked(size(0))).expect("cut");
-    assert_eq!(plan.resized.map(|cell| cell.truncate_generation), Some(2));
+    assert_eq!(
+        plan.resized.map(|cell| cell.rare().truncate_generation),
+        Some(2)
+    );
     assert_eq!(tree.attributes(file).size_bytes, 0);
     let stranger = user(9, 9, &[]);
     assert_eq!(

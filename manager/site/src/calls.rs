@@ -268,6 +268,7 @@ fn stamp_table_epoch(request: &mut NodeRequest, table: &RoutingTable) {
         | NodeRequest::Repair { .. }
         | NodeRequest::Stat { .. }
         | NodeRequest::List { .. }
+        | NodeRequest::Changes { .. }
         | NodeRequest::Pin { .. }
         | NodeRequest::Unpin { .. } => {}
     }

@@ -16,11 +16,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use crossdock_directory::Scan;
+use crossdock_directory::{PieceWriter, Scan};
 use crossdock_locks::LockChange;
 use crossdock_log::Position;
 use crossdock_names::{NodeId, ObjectClass, ObjectId};
-use crossdock_peer::{DuplicateKey, NodeRequest, Order, Stability};
+use crossdock_peer::{NodeRequest, Order, Stability};
 use crossdock_smallfile::{Checkpoint as SmallCheckpoint, CheckpointState};
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -40,8 +40,8 @@ pub(crate) struct CheckpointRun {
     stage: Stage,
     scan: Scan,
     small: SmallCheckpoint,
-    /// Key of the remembered reply that was written last.
-    reply: Option<DuplicateKey>,
+    /// Number of the remembered reply that is written next.
+    reply: u64,
     /// Number of the intention that is written next.
     intention: u64,
     /// The file whose locks were taken last, and those of them that are left.
@@ -71,8 +71,7 @@ impl Site {
     /// Begins a checkpoint when enough has been logged; goes on with one.
     pub(crate) fn advance_checkpoint(&mut self, now: Time, wall: WallTime) {
         let limits = &self.config.limits;
-        let wanted = self.checkpoint_bytes.max(limits.checkpoint_log_bytes_min);
-        let wanted = wanted.min(limits.checkpoint_log_bytes_max);
+        let wanted = limits.checkpoint_after(self.checkpoint_bytes);
         let due = self.log_mut().bytes_since_checkpoint >= wanted;
         if self.checkpoint.is_none() && due && !self.members.is_empty() {
             self.begin_checkpoint(now, wall);
@@ -114,7 +113,7 @@ impl Site {
             stage: Stage::Names,
             scan: Scan::default(),
             small: self.state.small.begin_checkpoint(),
-            reply: None,
+            reply: 0,
             intention: 0,
             lock_file: None,
             lock_changes: VecDeque::new(),
@@ -194,8 +193,9 @@ impl Site {
         loop {
             match run.stage {
                 Stage::Names => {
-                    if let Some(mutation) = self.state.directory.scan(&mut run.scan) {
-                        return Some(Change::Directory(mutation));
+                    let piece = self.next_piece(&mut run.scan, bytes_max);
+                    if let Some(piece) = piece {
+                        return Some(Change::Piece(piece));
                     }
                     run.stage = Stage::SmallFiles;
                 }
@@ -206,8 +206,8 @@ impl Site {
                     run.stage = Stage::Replies;
                 }
                 Stage::Replies => {
-                    if let Some((key, reply)) = self.state.duplicates.next_after(run.reply) {
-                        run.reply = Some(key);
+                    if let Some((behind, key, reply)) = self.state.duplicates.next_from(run.reply) {
+                        run.reply = behind;
                         return Some(Change::Remembered(key, reply.clone()));
                     }
                     run.stage = Stage::Intentions;
@@ -232,6 +232,20 @@ impl Site {
                 Stage::Draining(_) | Stage::Trailer => return None,
             }
         }
+    }
+
+    /// The next names and attributes.
+    fn next_piece(&self, scan: &mut Scan, bytes_max: usize) -> Option<Bytes> {
+        let mut piece = PieceWriter::default();
+        if scan.is_new() {
+            piece.put_sizes(&self.state.directory);
+        }
+        while piece.len() < bytes_max
+            && let Some(mutation) = self.state.directory.scan(scan)
+        {
+            piece.put(&mutation);
+        }
+        (!piece.is_empty()).then(|| piece.finish().into())
     }
 
     fn write_chunk(&mut self, now: Time, run: &mut CheckpointRun, chunk: Payload) {

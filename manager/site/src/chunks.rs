@@ -5,7 +5,7 @@
 //! | offset | bytes | name | meaning (little-endian) |
 //! |---|---|---|---|
 //! | 0 | 4 | magic | "XDCP" |
-//! | 4 | 1 | format | 1 |
+//! | 4 | 1 | format | 2 |
 //! | 5 | 1 | kind | 1 changes, 2 trailer |
 //! | 6 | 2 | – | zero |
 //! | 8 | 4 | length | bytes of the payload |
@@ -26,7 +26,7 @@ use crate::record::{Change, get_number};
 
 const HEADER_BYTES: usize = 16;
 const MAGIC: [u8; 4] = *b"XDCP";
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const KIND_CHANGES: u8 = 1;
 const KIND_TRAILER: u8 = 2;
 
@@ -97,7 +97,9 @@ pub(crate) enum Chunk {
     Changes(Vec<Change>),
     /// The end: the checkpoint is whole, and replay begins there.
     Trailer(LogPoint),
-    /// Not a checkpoint of this format, or a damaged one.
+    /// Another version wrote it.
+    Unknown(u8),
+    /// Not a checkpoint, or a damaged one.
     Damaged,
 }
 
@@ -119,7 +121,7 @@ impl ChunkReader {
         let Ok(length) = usize::try_from(number(8)) else {
             return Chunk::Damaged;
         };
-        if header[..4] != MAGIC || header[4] != FORMAT || length > CHUNK_BYTES_MAX {
+        if header[..4] != MAGIC || length > CHUNK_BYTES_MAX {
             return Chunk::Damaged;
         }
         let whole = (HEADER_BYTES + length).next_multiple_of(BLOCK_BYTES);
@@ -130,6 +132,9 @@ impl ChunkReader {
         let payload = &bytes[HEADER_BYTES..HEADER_BYTES + length];
         if crc32c_append(crc32c(&bytes[..12]), payload) != checksum {
             return Chunk::Damaged;
+        }
+        if bytes[4] != FORMAT {
+            return Chunk::Unknown(bytes[4]);
         }
         match kind {
             KIND_CHANGES => {
@@ -211,7 +216,7 @@ mod tests {
                     Chunk::Unfinished => break,
                     Chunk::Changes(found) => changes += found.len(),
                     Chunk::Trailer(start) => return Some((changes, start)),
-                    Chunk::Damaged => return None,
+                    Chunk::Damaged | Chunk::Unknown(_) => return None,
                 }
             }
         }
@@ -230,12 +235,24 @@ mod tests {
         assert_eq!(read(&without_first, 4096), None, "a chunk is missing");
     }
 
+    /// Goal: what another version wrote is said to be that, and not taken for damage.
+    #[test]
+    fn another_format_is_told_from_damage() {
+        let mut later = checkpoint();
+        later[4] = FORMAT - 1;
+        let checksum = crc32c_append(crc32c(&later[..12]), &later[16..16 + 2]);
+        later[12..16].copy_from_slice(&checksum.to_le_bytes());
+        let mut reader = ChunkReader::default();
+        reader.push(&Payload::from(bytes::Bytes::from(later)));
+        assert_eq!(reader.next(), Chunk::Unknown(FORMAT - 1));
+    }
+
     proptest! {
         /// Goal: no bytes make the reader panic.
         #[test]
         fn random_bytes_are_no_checkpoint(mut bytes: Vec<u8>, like: bool) {
             if like && bytes.len() > 5 {
-                bytes[..5].copy_from_slice(b"XDCP\x01");
+                bytes[..5].copy_from_slice(b"XDCP\x02");
                 bytes.resize(8192, 0);
             }
             prop_assert_eq!(read(&bytes, 4096), None);

@@ -55,12 +55,14 @@ pub struct SiteLimits {
     /// A log object is followed by the next one at this size.
     pub segment_bytes_max: u64,
     /// Log bytes since the last checkpoint at which the next one begins, if the
-    /// last one was small.
+    /// last one was small; see [`checkpoint_after`](Self::checkpoint_after).
     pub checkpoint_log_bytes_min: u64,
-    /// The same, however large the last one was. Between the two it is as many
-    /// as the last one had: so checkpoints at most double what is written, and a
-    /// log that is dropped early never leaves the journals of its nodes.
+    /// The same, unless the last one was even larger than this: a log that is
+    /// dropped before never leaves the journals of its nodes.
     pub checkpoint_log_bytes_max: u64,
+    /// How many times as long as the log since the last one a checkpoint may be:
+    /// what bounds the bytes written for a change, however large the state is.
+    pub checkpoint_ratio_max: u64,
     /// Bytes of a checkpoint's chunk: what one step of it takes.
     pub checkpoint_chunk_bytes: usize,
     /// Replies that are remembered for duplicate requests.
@@ -81,13 +83,28 @@ pub struct SiteLimits {
     pub quota_cells_max: usize,
 }
 
+impl SiteLimits {
+    /// Log bytes after a checkpoint of that length at which the next one begins.
+    ///
+    /// Four times its length: checkpoints add a quarter to what the log writes.
+    /// After a large one it comes sooner, so that a restart has less to replay.
+    pub(crate) fn checkpoint_after(&self, length_bytes: u64) -> u64 {
+        let usual = length_bytes
+            .saturating_mul(4)
+            .max(self.checkpoint_log_bytes_min);
+        let least = length_bytes / self.checkpoint_ratio_max.max(1);
+        usual.min(self.checkpoint_log_bytes_max).max(least)
+    }
+}
+
 impl Default for SiteLimits {
     fn default() -> Self {
         Self {
             segment_bytes_max: 8 << 20,
-            checkpoint_log_bytes_min: 8 << 20,
+            checkpoint_log_bytes_min: 16 << 20,
             checkpoint_log_bytes_max: 64 << 20,
-            checkpoint_chunk_bytes: 256 << 10,
+            checkpoint_ratio_max: 1,
+            checkpoint_chunk_bytes: 64 << 10,
             duplicates_max: 65_536,
             duplicate_age: Duration::from_secs(600),
             waiting_max: 4096,

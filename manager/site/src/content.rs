@@ -87,7 +87,7 @@ impl Site {
         let mut new = None;
         // What was written before a truncate says nothing about the size now, and
         // may be cut in part: the writer learns it by the layout of now.
-        let current = truncate_generation >= old.truncate_generation;
+        let current = truncate_generation >= old.rare().truncate_generation;
         let answer = if wrote && !current {
             SiteAnswer::Opened {
                 layout: layout_of(old, file),
@@ -121,7 +121,8 @@ impl Site {
     pub(crate) fn is_untidy(&self, file: FileRef) -> bool {
         let cell = self.state.directory.cell(file);
         cell.is_ok_and(|cell| {
-            cell.segments > 0 && cell.truncate_generation < self.generation_base()
+            let rare = cell.rare();
+            rare.segments > 0 && rare.truncate_generation < self.generation_base()
         })
     }
 
@@ -139,10 +140,11 @@ impl Site {
             return;
         };
         let mut cell = cell.clone();
-        cell.truncate_generation = self.generation_base();
+        let truncate_generation = self.generation_base();
+        cell.change_rare(|rare| rare.truncate_generation = truncate_generation);
         let kind = Kind::Truncate {
             size_bytes: cell.size_bytes,
-            truncate_generation: cell.truncate_generation,
+            truncate_generation,
         };
         let draft = Draft {
             declare: self.intention_for(&cell, kind),
@@ -258,13 +260,15 @@ impl Site {
     /// and those that were made go.
     fn undo_make(&self, intention: &Intention, draft: &mut Draft) {
         if let Ok(cell) = self.state.directory.cell(intention.file)
-            && cell.segments == intention.end_segment
+            && cell.rare().segments == intention.end_segment
         {
             let mut cell = cell.clone();
-            cell.segments = intention.first_segment;
-            if cell.segments == 0 {
-                cell.columns = 0;
-            }
+            cell.change_rare(|rare| {
+                rare.segments = intention.first_segment;
+                if rare.segments == 0 {
+                    rare.columns = 0;
+                }
+            });
             draft.mutations.push(Mutation::PutCell(cell));
         }
         draft.declare = Some(Intention {
@@ -309,33 +313,36 @@ impl Site {
             return Err(SiteError::FileTooBig);
         }
         self.state.directory.check_growth(&cell, end_bytes)?;
-        if segments <= cell.segments {
+        let mut rare = cell.rare().clone();
+        if segments <= rare.segments {
             return Ok((cell, None));
         }
-        if cell.columns == 0 {
-            cell.columns = self.table.columns_for(file.id.0, 0).max(1);
-            cell.truncate_generation = cell.truncate_generation.max(self.generation_base());
+        if rare.columns == 0 {
+            rare.columns = self.table.columns_for(file.id.0, 0).max(1);
+            rare.truncate_generation = rare.truncate_generation.max(self.generation_base());
         }
         let make = Intention {
             id: self.state.intentions.next_id(),
             file,
-            first_segment: cell.segments,
+            first_segment: rare.segments,
             end_segment: segments,
-            columns: cell.columns,
+            columns: rare.columns,
             kind: Kind::Make,
         };
-        cell.segments = segments;
+        rare.segments = segments;
+        cell.change_rare(|own| *own = rare);
         Ok((cell, Some(make)))
     }
 }
 
-const fn layout_of(cell: &Cell, file: FileRef) -> FileLayout {
+fn layout_of(cell: &Cell, file: FileRef) -> FileLayout {
+    let rare = cell.rare();
     FileLayout {
-        class: cell.layout,
-        class_epoch: cell.layout_epoch,
+        class: rare.layout,
+        class_epoch: rare.layout_epoch,
         placement: FileId(file.id.0),
         generation: cell.generation,
-        columns: cell.columns,
-        truncate_generation: cell.truncate_generation,
+        columns: rare.columns,
+        truncate_generation: rare.truncate_generation,
     }
 }

@@ -1,11 +1,11 @@
 //! Remembered replies: a request that is sent again gets the reply of the
 //! first time, also after a restart (CONSISTENCY 8).
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
+use std::collections::VecDeque;
 
 use crossdock_peer::{Call, DuplicateKey, SiteRequest};
 use crossdock_types::WallTime;
+use hashbrown::HashMap;
 
 use crate::commit::After;
 use crate::replies::decode_reply;
@@ -24,9 +24,12 @@ pub(crate) struct Remembered {
 /// The remembered replies of a site, bounded in number and age.
 #[derive(Debug)]
 pub(crate) struct Duplicates {
-    by_key: BTreeMap<DuplicateKey, Remembered>,
     /// Oldest first.
-    by_age: VecDeque<(WallTime, DuplicateKey)>,
+    by_age: VecDeque<(DuplicateKey, Remembered)>,
+    /// How many were forgotten before the first of them.
+    forgotten: u64,
+    /// Its number, from the first that ever was.
+    by_key: HashMap<DuplicateKey, u64>,
     count_max: usize,
     age_max_nanos: i64,
 }
@@ -34,61 +37,61 @@ pub(crate) struct Duplicates {
 impl Duplicates {
     pub(crate) fn new(count_max: usize, age_max: std::time::Duration) -> Self {
         Self {
-            by_key: BTreeMap::new(),
             by_age: VecDeque::new(),
+            forgotten: 0,
+            by_key: HashMap::new(),
             count_max,
             age_max_nanos: i64::try_from(age_max.as_nanos()).unwrap_or(i64::MAX),
         }
     }
 
     pub(crate) fn get(&self, key: &DuplicateKey) -> Option<&Remembered> {
-        self.by_key.get(key)
+        let number = *self.by_key.get(key)?;
+        Some(&self.from(number).next()?.1)
     }
 
     /// Remembers a reply; forgets what is too old or too many.
     pub(crate) fn insert(&mut self, key: DuplicateKey, remembered: Remembered) {
-        let wall = remembered.wall;
-        if self.by_key.insert(key, remembered).is_none() {
-            self.by_age.push_back((wall, key));
-        }
-        let oldest = wall.0.saturating_sub(self.age_max_nanos);
-        while let Some(&(age, key)) = self.by_age.front() {
-            if self.by_age.len() <= self.count_max && age.0 >= oldest {
+        let oldest = remembered.wall.0.saturating_sub(self.age_max_nanos);
+        self.load(key, remembered);
+        while let Some((key, first)) = self.by_age.front() {
+            if self.by_age.len() <= self.count_max && first.wall.0 >= oldest {
                 break;
             }
+            self.by_key.remove(key);
             self.by_age.pop_front();
-            self.by_key.remove(&key);
+            self.forgotten += 1;
         }
     }
 
-    /// Takes one from a checkpoint, where they are not in order of age.
+    /// Takes one from a checkpoint, which has them in order of age.
     pub(crate) fn load(&mut self, key: DuplicateKey, remembered: Remembered) {
-        self.by_key.insert(key, remembered);
+        let next = self.forgotten + self.by_age.len() as u64;
+        let number = *self.by_key.entry(key).or_insert(next);
+        let known = usize::try_from(number - self.forgotten).ok();
+        match known.and_then(|behind| self.by_age.get_mut(behind)) {
+            // Replay of what the checkpoint has already.
+            Some((_, known)) => *known = remembered,
+            None => self.by_age.push_back((key, remembered)),
+        }
     }
 
-    /// All are loaded: order them by age.
-    pub(crate) fn loaded(&mut self) {
-        let mut by_age: Vec<_> = self
-            .by_key
-            .iter()
-            .map(|(&key, remembered)| (remembered.wall, key))
-            .collect();
-        by_age.sort_unstable();
-        self.by_age = by_age.into();
-    }
-
-    /// The first one after `after`, in key order.
-    pub(crate) fn next_after(
-        &self,
-        after: Option<DuplicateKey>,
-    ) -> Option<(DuplicateKey, &Remembered)> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rest = self.by_key.range((from, Bound::Unbounded));
-        rest.next().map(|(&key, remembered)| (key, remembered))
+    /// From the one with that number on, as far as they are not forgotten: in
+    /// order of age, each with the number behind it.
+    pub(crate) fn next_from(&self, number: u64) -> Option<(u64, DuplicateKey, &Remembered)> {
+        let number = number.max(self.forgotten);
+        let (key, remembered) = self.from(number).next()?;
+        Some((number + 1, *key, remembered))
     }
 
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
+    }
+
+    fn from(&self, number: u64) -> impl Iterator<Item = &(DuplicateKey, Remembered)> {
+        let behind = number.saturating_sub(self.forgotten);
+        let behind = usize::try_from(behind).unwrap_or(usize::MAX);
+        self.by_age.range(behind.min(self.by_age.len())..)
     }
 }
 
@@ -155,5 +158,30 @@ mod tests {
         assert_eq!(duplicates.len(), 3, "2 is too old");
         assert!(duplicates.get(&DuplicateKey([2; 16])).is_none());
         assert!(duplicates.get(&DuplicateKey([3; 16])).is_some());
+    }
+
+    /// Goal: a key that is remembered again is one, and what a checkpoint takes
+    /// comes back.
+    #[test]
+    fn a_key_is_remembered_once() {
+        let mut duplicates = Duplicates::new(3, Duration::from_secs(100));
+        for (number, seconds) in [(1, 0), (7, 1), (2, 2), (7, 3), (3, 4)] {
+            remember(&mut duplicates, number, seconds);
+        }
+        let wall = |duplicates: &Duplicates, number: u8| {
+            let found = duplicates.get(&DuplicateKey([number; 16]));
+            found.map(|found| found.wall)
+        };
+        assert_eq!(wall(&duplicates, 7), Some(WallTime::from_parts(3, 0)));
+        assert_eq!((wall(&duplicates, 1), duplicates.len()), (None, 3));
+        let mut loaded = Duplicates::new(3, Duration::from_secs(100));
+        let mut next = 0;
+        while let Some((behind, key, remembered)) = duplicates.next_from(next) {
+            loaded.load(key, remembered.clone());
+            next = behind;
+        }
+        for number in [7, 2, 3] {
+            assert_eq!(wall(&loaded, number), wall(&duplicates, number));
+        }
     }
 }

@@ -85,7 +85,7 @@ impl Site {
             }
             let kind = Kind::Truncate {
                 size_bytes: cell.size_bytes,
-                truncate_generation: cell.truncate_generation,
+                truncate_generation: cell.rare().truncate_generation,
             };
             draft.declare = self.intention_for(cell, kind);
         }
@@ -129,12 +129,13 @@ impl Site {
 
     /// What is to be done to the columns of a file, if it has any.
     pub(crate) fn intention_for(&self, cell: &Cell, kind: Kind) -> Option<Intention> {
-        (cell.columns > 0 && cell.segments > 0).then(|| Intention {
+        let rare = cell.rare();
+        (rare.columns > 0 && rare.segments > 0).then(|| Intention {
             id: self.state.intentions.next_id(),
             file: cell.file(self.config.site),
             first_segment: 0,
-            end_segment: cell.segments,
-            columns: cell.columns,
+            end_segment: rare.segments,
+            columns: rare.columns,
             kind,
         })
     }

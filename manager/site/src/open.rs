@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crossdock_directory::Mutation;
+use crossdock_directory::{DamagedPiece, Mutation};
 use crossdock_limits::OBJECT_IO_BYTES_MAX;
 use crossdock_names::{NodeId, ObjectClass, ObjectId};
 use crossdock_peer::{Caller, NodeAnswer, NodeError, NodeRequest, ReadVersion};
@@ -74,6 +74,14 @@ pub enum OpenError {
         /// The log object that would be needed.
         segment: u32,
     },
+    /// A checkpoint was written by another version.
+    #[error("checkpoint {number} of the site is of the unknown format {format}")]
+    UnknownCheckpoint {
+        /// Number of the checkpoint.
+        number: u32,
+        /// The format that it says.
+        format: u8,
+    },
     /// A record of the log is not of a known format.
     #[error("record {sequence} of the site's log is of an unknown format")]
     UnknownRecord {
@@ -83,6 +91,9 @@ pub enum OpenError {
     /// The small-file part of the log is not what this site wrote.
     #[error(transparent)]
     SmallFiles(#[from] RecordError),
+    /// Names and attributes in a checkpoint are not what this site wrote.
+    #[error(transparent)]
+    Names(#[from] DamagedPiece),
     /// Somebody with a higher epoch has taken the site over meanwhile.
     #[error("the site has been taken over by another manager")]
     Replaced,
@@ -401,7 +412,6 @@ impl Site {
             self.config.limits.segment_bytes_max,
         ));
         self.log_mut().bytes_since_checkpoint = replaying.log_bytes;
-        self.state.duplicates.loaded();
         report.records = replaying.records;
         report.voided = voided.len();
         report.fresh = replaying.records == 0 && report.checkpoint.is_none();

@@ -16,6 +16,7 @@
 //! | 5 | chunk of the small files (checkpoints only) |
 //! | 6 | key, wall, intention + 1 or 0, reply: a remembered reply (checkpoints only) |
 //! | 7 | no intention below this number is declared (checkpoints only) |
+//! | 8 | piece of the directory (checkpoints only), see [`PieceWriter`](crossdock_directory::PieceWriter) |
 //! | 20 | change of the locks ([`LockChange`]) |
 
 use bytes::Bytes;
@@ -49,6 +50,7 @@ pub(crate) enum Change {
     SmallChunk(Bytes),
     Remembered(DuplicateKey, Remembered),
     NextIntention(u64),
+    Piece(Bytes),
     Lock(LockChange),
 }
 
@@ -136,6 +138,10 @@ impl Change {
                 bytes.push(7);
                 put_varint(bytes, *id);
             }
+            Self::Piece(piece) => {
+                bytes.push(8);
+                put_bytes(bytes, piece);
+            }
             Self::Lock(change) => {
                 bytes.push(20);
                 change.encode(bytes);
@@ -159,6 +165,7 @@ impl Change {
                 },
             ),
             7 => Self::NextIntention(get_varint(bytes)?),
+            8 => Self::Piece(get_bytes(bytes)?),
             20 => Self::Lock(LockChange::decode(bytes)?),
             _ => return None,
         })

@@ -46,7 +46,7 @@ impl Refusals {
     /// Remembers `reply`, if it is a refusal that stands: what was not tried, or
     /// has to be tried elsewhere, is tried again.
     pub(crate) fn note(&mut self, wall: WallTime, key: DuplicateKey, reply: &SiteReply) {
-        let tries_again = [SiteError::Busy, SiteError::Moved];
+        let tries_again = [SiteError::Busy, SiteError::Moved, SiteError::Unanswered];
         if !reply
             .outcome
             .as_ref()

@@ -183,11 +183,14 @@ impl Site {
                     }
                 }
                 Chunk::Trailer(start) => {
-                    self.state.duplicates.loaded();
                     if let Some(opening) = self.opening_mut() {
                         opening.report.checkpoint = Some(loading.number);
                     }
                     return self.begin_replay(now, wall, start);
+                }
+                Chunk::Unknown(format) => {
+                    let number = loading.number;
+                    return self.opening_failed(OpenError::UnknownCheckpoint { number, format });
                 }
                 Chunk::Damaged => return self.try_next_checkpoint(now, wall, loading.candidates),
             }
@@ -405,7 +408,7 @@ impl Site {
         }
         for record in rest {
             if let Err(error) = self.state.replay(&record) {
-                return self.opening_failed(error.into());
+                return self.opening_failed(error);
             }
         }
         self.replayed(now, wall);

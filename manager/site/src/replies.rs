@@ -12,6 +12,7 @@ use crossdock_peer::{
     Attributes, BeforeAttributes, CallId, Device, FileKind, SiteAnswer, SiteError, SiteReply,
     WeakCache,
 };
+use crossdock_types::WallTime;
 
 use crate::record::{get_byte, get_number, get_wall, put_wall};
 
@@ -104,7 +105,7 @@ pub(crate) fn found(directory: &Directory, file: FileRef) -> Result<SiteAnswer, 
     let cell = directory.cell(file)?;
     Ok(SiteAnswer::Found {
         attributes: cell.attributes(directory.site()),
-        layout: cell.layout,
+        layout: cell.rare().layout,
         placement: file.id,
     })
 }
@@ -127,9 +128,10 @@ pub(crate) fn weak_cache(
 ///
 /// Layout: outcome (1 byte: 0 done, 1 found with attributes, layout class,
 /// placement), then before and after of subject and second, each behind a
-/// byte 0 or 1.
+/// byte 0 or 1. Every time is what it lies behind the one before it.
 pub(crate) fn encode_reply(reply: &SiteReply) -> Option<Box<[u8]>> {
     let mut bytes = Vec::with_capacity(256);
+    let mut times = Times::default();
     match &reply.outcome {
         Ok(SiteAnswer::Done) => bytes.push(0),
         Ok(SiteAnswer::Found {
@@ -138,7 +140,7 @@ pub(crate) fn encode_reply(reply: &SiteReply) -> Option<Box<[u8]>> {
             placement,
         }) => {
             bytes.push(1);
-            put_attributes(&mut bytes, attributes);
+            put_attributes(&mut bytes, &mut times, attributes);
             bytes.push(layout.0);
             put_varint(&mut bytes, placement.0);
         }
@@ -147,11 +149,13 @@ pub(crate) fn encode_reply(reply: &SiteReply) -> Option<Box<[u8]>> {
     for cache in [&reply.subject, &reply.second] {
         bytes.push(cache.before.is_some().into());
         if let Some(before) = cache.before {
-            put_before(&mut bytes, before);
+            put_varint(&mut bytes, before.size_bytes);
+            times.put(&mut bytes, before.modified);
+            times.put(&mut bytes, before.changed);
         }
         bytes.push(cache.after.is_some().into());
         if let Some(after) = &cache.after {
-            put_attributes(&mut bytes, after);
+            put_attributes(&mut bytes, &mut times, after);
         }
     }
     Some(bytes.into())
@@ -160,10 +164,11 @@ pub(crate) fn encode_reply(reply: &SiteReply) -> Option<Box<[u8]>> {
 /// The reply that [`encode_reply`] encoded, to the call `id`.
 pub(crate) fn decode_reply(id: CallId, mut bytes: &[u8]) -> Option<SiteReply> {
     let bytes = &mut bytes;
+    let mut times = Times::default();
     let answer = match get_byte(bytes)? {
         0 => SiteAnswer::Done,
         1 => SiteAnswer::Found {
-            attributes: get_attributes(bytes)?,
+            attributes: get_attributes(bytes, &mut times)?,
             layout: LayoutClass(get_byte(bytes)?),
             placement: FileId(get_number(bytes)?),
         },
@@ -172,20 +177,41 @@ pub(crate) fn decode_reply(id: CallId, mut bytes: &[u8]) -> Option<SiteReply> {
     Some(SiteReply {
         id,
         outcome: Ok(answer),
-        subject: get_cache(bytes)?,
-        second: get_cache(bytes)?,
+        subject: get_cache(bytes, &mut times)?,
+        second: get_cache(bytes, &mut times)?,
     })
 }
 
-fn get_cache(bytes: &mut &[u8]) -> Option<WeakCache> {
+fn get_cache(bytes: &mut &[u8], times: &mut Times) -> Option<WeakCache> {
     let mut cache = WeakCache::default();
     if get_byte(bytes)? == 1 {
-        cache.before = Some(get_before(bytes)?);
+        cache.before = Some(BeforeAttributes {
+            size_bytes: get_number(bytes)?,
+            modified: times.get(bytes)?,
+            changed: times.get(bytes)?,
+        });
     }
     if get_byte(bytes)? == 1 {
-        cache.after = Some(get_attributes(bytes)?);
+        cache.after = Some(get_attributes(bytes, times)?);
     }
     Some(cache)
+}
+
+/// The time before, in a remembered reply: most are close to each other.
+#[derive(Default)]
+struct Times(WallTime);
+
+impl Times {
+    fn put(&mut self, bytes: &mut Vec<u8>, time: WallTime) {
+        put_wall(bytes, WallTime(time.0.wrapping_sub(self.0.0)));
+        self.0 = time;
+    }
+
+    fn get(&mut self, bytes: &mut &[u8]) -> Option<WallTime> {
+        let behind = get_wall(bytes)?;
+        self.0 = WallTime(self.0.0.wrapping_add(behind.0));
+        Some(self.0)
+    }
 }
 
 fn put_file(bytes: &mut Vec<u8>, file: FileRef) {
@@ -214,7 +240,7 @@ fn get_before(bytes: &mut &[u8]) -> Option<BeforeAttributes> {
     })
 }
 
-fn put_attributes(bytes: &mut Vec<u8>, attributes: &Attributes) {
+fn put_attributes(bytes: &mut Vec<u8>, times: &mut Times, attributes: &Attributes) {
     put_file(bytes, attributes.file);
     bytes.push(attributes.kind as u8);
     for number in [
@@ -230,11 +256,11 @@ fn put_attributes(bytes: &mut Vec<u8>, attributes: &Attributes) {
     put_varint(bytes, attributes.size_bytes);
     put_varint(bytes, attributes.used_bytes);
     for time in [attributes.accessed, attributes.modified, attributes.changed] {
-        put_wall(bytes, time);
+        times.put(bytes, time);
     }
 }
 
-fn get_attributes(bytes: &mut &[u8]) -> Option<Attributes> {
+fn get_attributes(bytes: &mut &[u8], times: &mut Times) -> Option<Attributes> {
     let file = get_file(bytes)?;
     let kind = FileKind::from_number(get_byte(bytes)?)?;
     let [mode, links, uid, gid, major, minor] = {
@@ -254,8 +280,8 @@ fn get_attributes(bytes: &mut &[u8]) -> Option<Attributes> {
         device: Device { major, minor },
         size_bytes: get_number(bytes)?,
         used_bytes: get_number(bytes)?,
-        accessed: get_wall(bytes)?,
-        modified: get_wall(bytes)?,
-        changed: get_wall(bytes)?,
+        accessed: times.get(bytes)?,
+        modified: times.get(bytes)?,
+        changed: times.get(bytes)?,
     })
 }

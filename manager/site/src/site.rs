@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crossdock_names::{FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
+use crossdock_names::{Epoch, FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
 use crossdock_peer::{
-    Call, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteError, SiteOperation,
-    SiteReply, SiteRequest, SpaceUsage, WriteContext,
+    Call, CallId, Caller, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteError,
+    SiteOperation, SiteReply, SiteRequest, SpaceUsage, WriteContext,
 };
 use crossdock_smallfile::Sequence;
 use crossdock_types::{Time, WallTime};
@@ -121,6 +121,9 @@ pub(crate) enum Phase {
     Replaced,
 }
 
+/// The site's own requests; nobody waits for their answers.
+const OWN_CALL: CallId = CallId(u64::MAX);
+
 /// What a node call was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -183,6 +186,13 @@ impl Site {
 
     /// Takes one input. `now` and `wall` are the two clocks' times.
     pub fn handle(&mut self, now: Time, wall: WallTime, input: SiteInput) {
+        self.gather(now, wall, input);
+        self.end_turn(now);
+    }
+
+    /// The same; what it has for the log waits until the turn ends. So requests
+    /// that came together share a frame.
+    pub fn gather(&mut self, now: Time, wall: WallTime, input: SiteInput) {
         match input {
             SiteInput::Request(call) => self.request(now, wall, call),
             SiteInput::Node(_, reply) => {
@@ -202,12 +212,30 @@ impl Site {
         self.pump(now, wall);
     }
 
+    /// No more inputs come at the moment: the log goes on, once the frame before
+    /// is durable.
+    pub fn end_turn(&mut self, now: Time) {
+        let members = std::mem::take(&mut self.members);
+        let append = self.log.as_mut().and_then(|log| log.next_append(&members));
+        if let Some(append) = append {
+            for &member in &members {
+                self.send_frame(now, member, &append);
+            }
+        }
+        self.members = members;
+    }
+
     /// The next thing to do, in order.
     pub fn poll_effect(&mut self) -> Option<SiteEffect> {
         if let Some((node, call)) = self.calls.effects.pop_front() {
             return Some(SiteEffect::Node(node, call));
         }
-        self.effects.pop_front()
+        loop {
+            match self.effects.pop_front()? {
+                SiteEffect::Reply(reply) if reply.id == OWN_CALL => {}
+                effect => return Some(effect),
+            }
+        }
     }
 
     /// When to call [`handle`](Self::handle) with [`SiteInput::Timeout`].
@@ -231,6 +259,12 @@ impl Site {
     #[must_use]
     pub const fn is_serving(&self) -> bool {
         matches!(self.phase, Phase::Serving)
+    }
+
+    /// Under which epoch the site was opened.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.config.epoch
     }
 
     /// Whether everything is durable and nothing is under way.
@@ -277,7 +311,42 @@ impl Site {
         if self.is_serving() {
             self.log_volatile(now, wall);
             self.pump(now, wall);
+            self.end_turn(now);
         }
+    }
+
+    /// Likewise, and makes durable what clients have not committed yet: a site
+    /// moves only after that (CONSISTENCY 6). Requests must not come any more;
+    /// [`is_committed`](Self::is_committed) tells when it is done.
+    pub fn commit_all(&mut self, now: Time, wall: WallTime) {
+        let serials: Vec<u64> = self.state.small.unstable_files().collect();
+        for serial in serials {
+            let Some(cell) = self.state.directory.cell_of(serial) else {
+                continue;
+            };
+            let operation = SiteOperation::Commit {
+                file: cell.file(self.config.site),
+                incarnation: self.incarnation(),
+            };
+            let request = SiteRequest {
+                caller: Caller::root(),
+                duplicate: None,
+                operation,
+            };
+            let call = Call {
+                id: OWN_CALL,
+                deadline: Time(u64::MAX),
+                request,
+            };
+            self.request(now, wall, call);
+        }
+        self.settle(now, wall);
+    }
+
+    /// Whether nothing of what clients were told would be lost by an end.
+    #[must_use]
+    pub fn is_committed(&self) -> bool {
+        self.is_settled() && self.state.small.unstable_files().next().is_none()
     }
 
     pub(crate) fn log_mut(&mut self) -> &mut SiteLog {
@@ -484,14 +553,6 @@ impl Site {
             self.keep_house(now, wall);
             self.tell_notices(now);
         }
-        let members = std::mem::take(&mut self.members);
-        let append = self.log.as_mut().and_then(|log| log.next_append(&members));
-        if let Some(append) = append {
-            for &member in &members {
-                self.send_frame(now, member, &append);
-            }
-        }
-        self.members = members;
     }
 
     /// Lets requests in that waited, as far as there is room.

@@ -4,11 +4,12 @@ use crossdock_directory::{Directory, Mutation};
 use crossdock_locks::{Limits, Locks};
 use crossdock_log::Position;
 use crossdock_peer::CallId;
-use crossdock_smallfile::{RecordError, SmallFiles};
+use crossdock_smallfile::SmallFiles;
 
 use crate::config::SiteConfig;
 use crate::duplicates::{Duplicates, Remembered};
 use crate::intentions::Intentions;
+use crate::open::OpenError;
 use crate::record::{Change, Record};
 use crate::replies::encode_reply;
 
@@ -53,7 +54,7 @@ impl State {
                 Change::Remembered(key, remembered) => {
                     self.duplicates.load(*key, remembered.clone());
                 }
-                Change::Small(_) | Change::SmallChunk(_) => {}
+                Change::Small(_) | Change::SmallChunk(_) | Change::Piece(_) => {}
             }
         }
         if let Some((key, shape)) = &record.duplicate {
@@ -70,11 +71,12 @@ impl State {
     }
 
     /// Applies a record of the log or of a checkpoint.
-    pub(crate) fn replay(&mut self, record: &Record) -> Result<(), RecordError> {
+    pub(crate) fn replay(&mut self, record: &Record) -> Result<(), OpenError> {
         for change in &record.changes {
             match change {
                 Change::Small(small) => self.small.replay(small)?,
                 Change::SmallChunk(chunk) => self.small.load(chunk)?,
+                Change::Piece(piece) => self.directory.load(piece)?,
                 _ => {}
             }
         }

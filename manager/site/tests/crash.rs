@@ -219,7 +219,7 @@ impl Client {
         for name in 0..NAMES {
             if let Ok(file) = self.lookup(name)
                 && let Ok(cell) = self.rig.site.directory().cell(file)
-                && cell.segments > 0
+                && cell.rare().segments > 0
             {
                 expected.push(file.id.0);
             }
@@ -266,6 +266,7 @@ fn small_limits() -> SiteLimits {
     SiteLimits {
         segment_bytes_max: 3000,
         checkpoint_log_bytes_max: 4000,
+        checkpoint_ratio_max: u64::MAX,
         checkpoint_chunk_bytes: 500,
         ..SiteLimits::default()
     }
@@ -423,6 +424,7 @@ fn what_survives_is_a_prefix() {
             // Checkpoints all the time, of states that are far ahead of the log.
             let mut rig = Rig::new(SiteLimits {
                 checkpoint_log_bytes_max: 300,
+                checkpoint_ratio_max: u64::MAX,
                 checkpoint_chunk_bytes: 400,
                 ..small_limits()
             });

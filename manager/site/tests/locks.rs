@@ -290,6 +290,7 @@ fn locks_are_in_checkpoints() {
     let mut rig = Rig::new(SiteLimits {
         segment_bytes_max: 4096,
         checkpoint_log_bytes_min: 4096,
+        checkpoint_ratio_max: u64::MAX,
         checkpoint_chunk_bytes: 512,
         ..SiteLimits::default()
     });

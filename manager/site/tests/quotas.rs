@@ -192,6 +192,7 @@ fn small_limits() -> SiteLimits {
         segment_bytes_max: 2000,
         checkpoint_log_bytes_min: 500,
         checkpoint_log_bytes_max: 1500,
+        checkpoint_ratio_max: u64::MAX,
         checkpoint_chunk_bytes: 300,
         quota_cells_max: 2,
         ..SiteLimits::default()

@@ -8,9 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_names::{FileRef, Incarnation, NodeId, ObjectClass};
 use crossdock_peer::{
-    AttributeChanges, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, Stability,
+    AttributeChanges, Call, CallId, NodeRequest, OpenFor, SiteAnswer, SiteError, SiteOperation,
+    SiteReply, Stability,
 };
-use crossdock_site::SiteLimits;
+use crossdock_site::{SiteInput, SiteLimits};
 
 use rig::{ROOT, Rig, create, file_of, once, plain, remove};
 
@@ -44,6 +45,7 @@ fn generation(rig: &Rig, file: FileRef) -> u64 {
         .directory()
         .cell(file)
         .expect("it is there")
+        .rare()
         .truncate_generation
 }
 
@@ -128,6 +130,7 @@ fn duplicates_get_the_first_reply() {
     for checkpoint in [false, true] {
         let mut rig = Rig::new(SiteLimits {
             checkpoint_log_bytes_max: if checkpoint { 1 } else { 1 << 20 },
+            checkpoint_ratio_max: u64::MAX,
             ..SiteLimits::default()
         });
         let first = rig.send(once(1, create("a")));
@@ -454,6 +457,7 @@ fn checkpoints_bound_the_log() {
     let mut rig = Rig::new(SiteLimits {
         segment_bytes_max: 4000,
         checkpoint_log_bytes_max: 10_000,
+        checkpoint_ratio_max: u64::MAX,
         checkpoint_chunk_bytes: 2000,
         ..SiteLimits::default()
     });
@@ -489,6 +493,7 @@ fn checkpoints_bound_the_log() {
 fn a_checkpoint_is_never_ahead_of_the_log() {
     let mut rig = Rig::new(SiteLimits {
         checkpoint_log_bytes_max: 1,
+        checkpoint_ratio_max: u64::MAX,
         ..SiteLimits::default()
     });
     rig.create("old");
@@ -603,4 +608,54 @@ fn a_node_that_is_away_does_not_hold_up_a_stop() {
     assert_eq!(rig.attributes(other).size_bytes, 70_000);
     assert_eq!(rig.columns(), []);
     assert!(rig.site.is_idle());
+}
+
+/// Goal: requests that come in one turn share a frame of the log, and nobody is
+/// answered before it is durable.
+#[test]
+fn requests_of_one_turn_share_a_frame_of_the_log() {
+    let mut rig = rig();
+    rig.run();
+    let calls: Vec<CallId> = (0..8)
+        .map(|number| {
+            let id = CallId(1_000_000 + number);
+            let request = once(
+                u8::try_from(number).expect("few"),
+                create(&format!("f{number}")),
+            );
+            let call = Call {
+                id,
+                deadline: rig.now + Duration::from_secs(60),
+                request,
+            };
+            let input = SiteInput::Request(call);
+            rig.site.gather(rig.now, rig.wall, input);
+            rig.collect();
+            assert!(rig.to_nodes.is_empty(), "the turn goes on");
+            id
+        })
+        .collect();
+    rig.site.end_turn(rig.now);
+    rig.collect();
+    let is_append = |call: &Call<NodeRequest>| matches!(call.request, NodeRequest::Append { .. });
+    let mut members: Vec<NodeId> = (rig.to_nodes.iter())
+        .filter(|(_, call)| is_append(call))
+        .map(|(node, _)| *node)
+        .collect();
+    let appends = members.len();
+    members.sort_unstable();
+    members.dedup();
+    assert!(
+        appends > 0 && appends == members.len(),
+        "one for each member"
+    );
+    assert!(calls.iter().all(|id| !rig.replies.contains_key(id)));
+    rig.run();
+    for id in calls {
+        assert!(
+            rig.replies
+                .get(&id)
+                .is_some_and(|reply| reply.outcome.is_ok())
+        );
+    }
 }

@@ -227,6 +227,7 @@ fn a_write_that_waits_for_freed_space_finds_it() {
 fn what_a_checkpoint_covers_is_replayed_without_asking_for_its_bytes() {
     let mut rig = Rig::new(SiteLimits {
         checkpoint_log_bytes_max: 500, // Reached by the long name only.
+        checkpoint_ratio_max: u64::MAX,
         ..SiteLimits::default()
     });
     let file = rig.create("a");

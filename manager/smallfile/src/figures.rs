@@ -38,6 +38,12 @@ pub struct MemoryFigures {
 }
 
 impl SmallFiles {
+    /// Serials of files with bytes that are in memory only.
+    pub fn unstable_files(&self) -> impl Iterator<Item = u64> {
+        let next = |serial: &u64| self.unstable.next_file(serial + 1);
+        std::iter::successors(self.unstable.next_file(0), next)
+    }
+
     /// Bytes that a file takes in backing objects and in the log.
     #[must_use]
     pub fn used_bytes(&self, file: FileId) -> u64 {

@@ -209,7 +209,7 @@ impl Node {
             deadline,
             request,
         };
-        self.store.handle(now, StoreInput::Request(call));
+        self.store.gather(now, StoreInput::Request(call));
     }
 
     fn next_repair_call(&mut self) -> CallId {

@@ -17,9 +17,9 @@ pub struct NodeCounts {
 }
 
 /// What a node can be asked for, in the order of [`NodeCounts::requests`].
-pub const REQUESTS: [&str; 14] = [
+pub const REQUESTS: [&str; 15] = [
     "create", "read", "write", "commit", "append", "seal", "truncate", "zero", "remove", "stat",
-    "list", "pin", "unpin", "repair",
+    "list", "pin", "unpin", "repair", "changes",
 ];
 
 /// Place of a request in [`REQUESTS`].
@@ -39,5 +39,6 @@ pub(crate) const fn index(request: &NodeRequest) -> usize {
         NodeRequest::Pin { .. } => 11,
         NodeRequest::Unpin { .. } => 12,
         NodeRequest::Repair { .. } => 13,
+        NodeRequest::Changes { .. } => 14,
     }
 }

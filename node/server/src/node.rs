@@ -17,8 +17,8 @@ use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, WriteContext,
 };
 use crossdock_store::{
-    ChangesPage, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
-    StoreEffect, StoreInput,
+    IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk, StoreEffect,
+    StoreInput,
 };
 use crossdock_types::Time;
 
@@ -106,8 +106,6 @@ pub enum NodeEffect {
     Opened(Result<OpenReport, OpenError>),
     /// A step of the scrub ended, or cannot be done.
     Scrubbed(Result<ScrubReport, NodeError>),
-    /// Objects with what changed in them, or why they cannot be told.
-    Changes(Result<ChangesPage, NodeError>),
     /// A block could not be read, and what came of it. (One that nobody but this
     /// node has is told of by the errors of its reads.)
     Damage {
@@ -201,6 +199,12 @@ impl Node {
 
     /// Takes one input.
     pub fn handle(&mut self, now: Time, input: NodeInput) {
+        self.gather(now, input);
+        self.end_turn(now);
+    }
+
+    /// The same; what it has for the journal waits until the turn ends.
+    pub fn gather(&mut self, now: Time, input: NodeInput) {
         match input {
             NodeInput::Call { from, call } => self.handle_call(now, from, call),
             NodeInput::Cancel { from, id } => {
@@ -218,10 +222,16 @@ impl Node {
                     _ => true,
                 };
                 if is_ours {
-                    self.store.handle(now, input);
+                    self.store.gather(now, input);
                 }
             }
         }
+        self.drain_store(now);
+    }
+
+    /// No more inputs come at the moment: what they have for the journal goes there.
+    pub fn end_turn(&mut self, now: Time) {
+        self.store.end_turn();
         self.drain_store(now);
     }
 
@@ -328,7 +338,7 @@ impl Node {
             deadline,
             request,
         };
-        self.store.handle(now, StoreInput::Request(call));
+        self.store.gather(now, StoreInput::Request(call));
         Ok(())
     }
 
@@ -389,10 +399,10 @@ impl Node {
         if self.pending.get(&internal).is_none_or(is_change) {
             return;
         }
-        self.store.handle(now, StoreInput::Cancel(internal));
+        self.store.gather(now, StoreInput::Cancel(internal));
         for ended in self.disks.cancel(internal) {
             let input = StoreInput::Disk(StoreDisk::Data, ended);
-            self.store.handle(now, input);
+            self.store.gather(now, input);
         }
     }
 
@@ -459,7 +469,7 @@ impl Node {
                         repairs.awaits(id) || call.is_some_and(|call| call.from == Party::Host)
                     };
                     if let Some(refused) = self.disks.push(now, request, is_background) {
-                        self.store.handle(now, StoreInput::Disk(disk, refused));
+                        self.store.gather(now, StoreInput::Disk(disk, refused));
                     }
                 }
                 StoreEffect::Index(request) => self.effects.push_back(NodeEffect::Index(request)),
@@ -469,7 +479,6 @@ impl Node {
                 StoreEffect::Scrubbed(Err(error)) => {
                     self.effects.push_back(NodeEffect::Scrubbed(Err(error)));
                 }
-                StoreEffect::Changes(page) => self.effects.push_back(NodeEffect::Changes(page)),
                 StoreEffect::Quiet => self.effects.push_back(NodeEffect::Quiet),
                 StoreEffect::Reply(reply) if self.repairs.awaits(reply.id) => {
                     self.repair_answered(now, reply.outcome);

@@ -170,6 +170,7 @@ mod tests {
                 };
                 SITES
             ],
+            hosts: crossdock_names::Hosts::default(),
         })
     }
 

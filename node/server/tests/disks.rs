@@ -167,6 +167,7 @@ fn table() -> Arc<RoutingTable> {
         sets: BTreeMap::from([(SetId(0), set)]),
         slots: vec![vec![SetId(0)]; SLOTS],
         sites: vec![site; SITES],
+        hosts: crossdock_names::Hosts::default(),
     })
 }
 

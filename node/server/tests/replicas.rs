@@ -198,10 +198,7 @@ impl Rig {
                 }
                 NodeEffect::Damage { is_repaired, .. } => self.damage.push(is_repaired),
                 NodeEffect::Scrubbed(report) => self.scrubbed = report.ok(),
-                NodeEffect::Opened(_)
-                | NodeEffect::Changes(_)
-                | NodeEffect::Failed(_)
-                | NodeEffect::Quiet => {}
+                NodeEffect::Opened(_) | NodeEffect::Failed(_) | NodeEffect::Quiet => {}
             }
         }
     }
@@ -267,6 +264,7 @@ fn table(epoch: u64, members: &[NodeId]) -> Arc<RoutingTable> {
         sets: BTreeMap::from([(SetId(0), set)]),
         slots: vec![vec![SetId(0)]; SLOTS],
         sites: vec![site; SITES],
+        hosts: crossdock_names::Hosts::default(),
     })
 }
 

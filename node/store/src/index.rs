@@ -20,13 +20,13 @@ use std::sync::Arc;
 use crossdock_disk::{BlockingDisk, DiskError};
 use crossdock_log::ChainPosition;
 use crossdock_names::{OBJECT_ID_BYTES, ObjectClass, ObjectId, Version};
+use crossdock_peer::ChangedRange;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use thiserror::Error;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::backend::{DiskBackend, clear, is_made, mark_made};
-use crate::interface::ChangedRange;
 use crate::object::Head;
 use crate::runs::{Run, RunKey, WINDOW_BLOCKS, run_key, split_run_key};
 use crate::space::{BITMAP_BYTES, Bitmap, GROUP_BLOCKS, SpaceDelta, groups_of, within};

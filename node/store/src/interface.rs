@@ -1,7 +1,7 @@
 //! What goes into a [`Store`](crate::Store) and what comes out of it.
 
 use crossdock_disk::{DiskCompletion, DiskRequest};
-use crossdock_names::{Incarnation, NodeId, ObjectId, Version};
+use crossdock_names::{Incarnation, NodeId, ObjectId};
 use crossdock_peer::{Call, CallId, NodeError, NodeReply, NodeRequest};
 use std::time::Duration;
 use thiserror::Error;
@@ -135,14 +135,6 @@ pub enum StoreInput {
         /// How much to verify in this step.
         blocks_max: u64,
     },
-    /// List what was changed by `since` or later; answered by
-    /// [`StoreEffect::Changes`].
-    ListChanges {
-        /// The oldest version of interest.
-        since: Version,
-        /// Only objects after this one.
-        after: Option<ObjectId>,
-    },
     /// Write everything back and bring the index up to date; answered by
     /// [`StoreEffect::Quiet`]. No request may come after it.
     Drain,
@@ -166,8 +158,6 @@ pub enum StoreEffect {
     Failed(String),
     /// A step of the scrub ended, or the index has failed.
     Scrubbed(Result<ScrubReport, NodeError>),
-    /// Objects with what changed in them, or the index has failed.
-    Changes(Result<ChangesPage, NodeError>),
     /// Drained: nothing is held in memory only, or a disk has failed and nothing
     /// of it can be saved.
     Quiet,
@@ -248,28 +238,6 @@ pub struct ScrubFinding {
     pub what: String,
     /// Another member's block has taken its place.
     pub is_repaired: bool,
-}
-
-/// A part of the answer to [`StoreInput::ListChanges`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChangesPage {
-    /// In the order of the objects.
-    pub changes: Vec<ChangedRange>,
-    /// Go on after this object, if there is more.
-    pub more_after: Option<ObjectId>,
-}
-
-/// A range of an object and the version that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChangedRange {
-    /// The object.
-    pub object: ObjectId,
-    /// First byte.
-    pub offset_bytes: u64,
-    /// How many.
-    pub length_bytes: u64,
-    /// The version.
-    pub version: Version,
 }
 
 /// Numbers for `status` and metrics.

@@ -37,7 +37,7 @@ mod write;
 pub use fsck::{FsckReport, fsck};
 pub use index::{Index, IndexError, IndexReply, IndexRequest};
 pub use interface::{
-    ChangedRange, ChangesPage, DiskPurpose, Mutation, OpenError, OpenReport, ScrubFinding,
-    ScrubReport, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus,
+    DiskPurpose, Mutation, OpenError, OpenReport, ScrubFinding, ScrubReport, StoreConfig,
+    StoreDisk, StoreEffect, StoreInput, StoreStatus,
 };
 pub use store::Store;

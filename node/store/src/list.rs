@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use crossdock_names::{ObjectClass, ObjectId, Version};
-use crossdock_peer::{CallId, NodeAnswer, NodeError};
+use crossdock_peer::{CallId, ChangedRange, ChangesPage, NodeAnswer, NodeError};
 
 use crate::index::IndexCall;
-use crate::interface::{ChangedRange, ChangesPage, StoreEffect};
 use crate::store::{BLOCK, Store, busy};
 
 /// Ids in one answer.
@@ -26,11 +25,11 @@ pub(crate) struct ListWait {
     asked: usize,
 }
 
-/// The list of changes that the index is asked for.
-#[derive(Debug, Default)]
+/// A list of changes that the index is asked for.
+#[derive(Debug)]
 pub(crate) struct ChangesWait {
+    call: CallId,
     since: Version,
-    is_asked: bool,
 }
 
 impl ListWait {
@@ -110,13 +109,16 @@ impl Store {
     }
 
     /// Changes are read from the index; what it does not have yet is added.
-    pub(crate) fn begin_changes(&mut self, since: Version, after: Option<ObjectId>) {
+    pub(crate) fn begin_changes(&mut self, call: CallId, since: Version, after: Option<ObjectId>) {
         if let Some(error) = self.index_error() {
-            self.effects.push_back(StoreEffect::Changes(Err(error)));
+            self.refuse(call, error);
             return;
         }
-        self.changes.since = since;
-        self.changes.is_asked = true;
+        if self.changes.len() >= LISTS_MAX {
+            self.refuse(call, busy());
+            return;
+        }
+        self.changes.push_back(ChangesWait { call, since });
         self.ask_index(IndexCall::Changes { since, after });
     }
 
@@ -125,8 +127,9 @@ impl Store {
         mut changes: Vec<ChangedRange>,
         more_after: Option<ObjectId>,
     ) {
-        let since = self.changes.since;
-        self.changes.is_asked = false;
+        let Some(ChangesWait { call, since }) = self.changes.pop_front() else {
+            return;
+        };
         // With every page: what leaves memory between two pages is in the index
         // by then, maybe before the place where the pages are.
         self.push_memory_changes(since, &mut changes);
@@ -134,7 +137,7 @@ impl Store {
             changes,
             more_after,
         };
-        self.effects.push_back(StoreEffect::Changes(Ok(page)));
+        self.reply(call, NodeAnswer::Changes(page));
     }
 
     /// The index has failed: whoever waits for its lists is told.
@@ -142,9 +145,8 @@ impl Store {
         for wait in std::mem::take(&mut self.lists) {
             self.refuse(wait.call, error.clone());
         }
-        if std::mem::take(&mut self.changes.is_asked) {
-            let failed = StoreEffect::Changes(Err(error.clone()));
-            self.effects.push_back(failed);
+        for wait in std::mem::take(&mut self.changes) {
+            self.refuse(wait.call, error.clone());
         }
     }
 

@@ -125,6 +125,10 @@ impl Store {
                 self.begin_list(id, *class, *placement, *after, *limit);
                 Ok(())
             }
+            NodeRequest::Changes { since, after } => {
+                self.begin_changes(id, *since, *after);
+                Ok(())
+            }
             NodeRequest::Pin {
                 object,
                 offset_bytes,

@@ -24,8 +24,9 @@ use crate::waiting::Hold;
 /// Flights of settling at a time: many, as one flush serves them all.
 const FLIGHTS_MAX: usize = 256;
 
-/// Blocks in them, at most, before the last one: 16 MiB.
-const FLIGHT_BLOCKS_MAX: u64 = 4096;
+/// Blocks in them, at most, before the last one: 2 MiB. They are copied and summed in one
+/// go, while everybody waits.
+const FLIGHT_BLOCKS_MAX: u64 = 512;
 
 /// Objects that are looked at in one step.
 const OBJECTS_PER_STEP: usize = 64;

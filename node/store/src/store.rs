@@ -96,7 +96,7 @@ pub struct Store {
     pub(crate) pins: BTreeMap<PinId, Pin>,
     pub(crate) next_pin: u64,
     pub(crate) lists: VecDeque<ListWait>,
-    pub(crate) changes: ChangesWait,
+    pub(crate) changes: VecDeque<ChangesWait>,
     pub(crate) scrub: Scrub,
     pub(crate) waiting: Waiting,
     pub(crate) counters: Counters,
@@ -196,7 +196,7 @@ impl Store {
             pins: BTreeMap::new(),
             next_pin: 1,
             lists: VecDeque::new(),
-            changes: ChangesWait::default(),
+            changes: VecDeque::new(),
             scrub: Scrub::default(),
             waiting: Waiting::default(),
             counters: Counters::default(),
@@ -210,6 +210,13 @@ impl Store {
 
     /// Takes one input at the time `now`.
     pub fn handle(&mut self, now: Time, input: StoreInput) {
+        self.gather(now, input);
+        self.end_turn();
+    }
+
+    /// The same; what it has for the journal waits until the turn ends. So
+    /// inputs that came together share a frame.
+    pub fn gather(&mut self, now: Time, input: StoreInput) {
         self.now = self.now.max(now);
         match input {
             StoreInput::Request(call) => self.handle_request(call),
@@ -218,10 +225,16 @@ impl Store {
             StoreInput::Index(reply) => self.handle_index(reply),
             StoreInput::Timeout => self.handle_timeout(),
             StoreInput::Scrub { blocks_max } => self.begin_scrub(blocks_max),
-            StoreInput::ListChanges { since, after } => self.begin_changes(since, after),
             StoreInput::Drain => self.checkpoint.is_draining = true,
         }
         self.pump();
+    }
+
+    /// Sends to the journal what was gathered, once the frame before is durable.
+    pub fn end_turn(&mut self) {
+        if matches!(self.phase, Phase::Open) {
+            self.write_frame();
+        }
     }
 
     /// The next thing to do.
@@ -373,7 +386,6 @@ impl Store {
         self.settle();
         self.flush_data();
         self.advance_checkpoint();
-        self.write_frame();
         self.evict_maps();
     }
 

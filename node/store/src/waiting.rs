@@ -385,6 +385,7 @@ const fn is_change(request: &NodeRequest) -> bool {
         NodeRequest::Read { .. }
             | NodeRequest::Stat { .. }
             | NodeRequest::List { .. }
+            | NodeRequest::Changes { .. }
             | NodeRequest::Pin { .. }
             | NodeRequest::Unpin { .. }
     )

@@ -313,9 +313,14 @@ impl Store {
         }
     }
 
-    /// Up to this many bytes of a write go into the journal.
+    /// Up to this many bytes of a write go into the journal. It takes less while
+    /// it fills: what it takes has to be written a second time to make room.
     pub(crate) fn inline_max(&self) -> u64 {
-        BULK_BYTES_MIN.min(self.journal.frame_bytes_max() / 4)
+        let most = BULK_BYTES_MIN.min(self.journal.frame_bytes_max() / 4);
+        match self.journal.used_bytes() > self.journal.ring_bytes() / 2 {
+            true => most / 4,
+            false => most,
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 mod rig;
 
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SiteId, Version};
-use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, ReadVersion};
+use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest, ReadVersion};
 use crossdock_sim::random::Random;
-use crossdock_store::OpenError;
+use crossdock_store::{OpenError, StoreInput};
+use crossdock_types::Time;
 use rig::*;
 
 fn done(version: u64) -> Result<NodeAnswer, NodeError> {
@@ -445,4 +446,37 @@ fn damaged_blocks_are_not_passed_on() {
         Err(NodeError::Media { .. })
     ));
     assert_eq!(rig.store.status().media_errors, 1);
+}
+
+/// Goal: writes that come in one turn share one durable write, and each is
+/// answered; they come through a crash.
+#[test]
+fn writes_of_one_turn_share_a_journal_frame() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    let before = rig.store.status().journal_flushes;
+    for number in 0..8 {
+        let call = Call {
+            id: CallId(100 + number),
+            deadline: Time(u64::MAX),
+            request: write(id, number * 100, vec![7; 100], true, 2 + number),
+        };
+        rig.store.gather(rig.now, StoreInput::Request(call));
+        rig.run_effects();
+        assert_eq!(
+            rig.store.status().journal_flushes,
+            before,
+            "the turn goes on"
+        );
+    }
+    rig.store.end_turn();
+    rig.settle();
+    assert_eq!(rig.store.status().journal_flushes, before + 1);
+    for number in 0..8 {
+        let answer = rig.take_reply(CallId(100 + number));
+        assert!(matches!(answer, Some(Ok(_))), "{number}: {answer:?}");
+    }
+    let mut rig = rig.crash(&mut Random::new(3));
+    assert_eq!(rig.read(id, 0, 800), Ok(vec![7; 800]));
 }

@@ -3,9 +3,9 @@
 mod rig;
 
 use crossdock_disk::Disk;
-use crossdock_peer::{NodeAnswer, NodeRequest, ReadVersion};
+use crossdock_peer::{CallId, NodeAnswer, NodeError, NodeRequest, ReadVersion};
 use crossdock_sim::random::Random;
-use crossdock_store::{StoreEffect, StoreInput};
+use crossdock_store::{StoreDisk, StoreEffect, StoreInput};
 use rig::*;
 
 /// Bytes that are in no other block.
@@ -103,4 +103,49 @@ fn a_pinned_block_is_not_written_over() {
         Ok(NodeAnswer::Read { payload, .. }) => assert_eq!(payload.to_bytes(), pattern(5)),
         other => panic!("{other:?}"),
     }
+}
+
+/// Goal: while the journal fills faster than it is emptied, what is not small goes
+/// around it: it would have to be written a second time before others have room.
+#[test]
+fn a_filling_journal_leaves_medium_writes_to_the_disk() {
+    let mut rig = file_on_the_disk();
+    let four: Vec<u8> = (200..204).flat_map(pattern).collect();
+    let used = |rig: &Rig| rig.store.status().journal_used_bytes;
+    let before = used(&rig);
+    let call = rig.send(write(object(1), 0, four.clone(), true, 3));
+    assert!(answer_by_journal(&mut rig, call).is_some());
+    assert!(used(&rig) - before > 16 << 10, "an empty journal takes it");
+    for version in 4..74 {
+        let at = (100 + 2 * version) * BLOCK as u64;
+        let call = rig.send(write(object(1), at, pattern(version), true, version));
+        assert!(answer_by_journal(&mut rig, call).is_some(), "{version}");
+    }
+    let before = used(&rig);
+    assert!(before > rig.store.status().journal_bytes / 2);
+    let at = 20 * BLOCK as u64;
+    let call = rig.send(write(object(1), at, four.clone(), true, 74));
+    assert!(
+        answer_by_journal(&mut rig, call).is_none(),
+        "a filling one does not"
+    );
+    assert_eq!(used(&rig), before);
+    rig.settle();
+    assert!(matches!(rig.take_reply(call), Some(Ok(_))));
+    let mut rig = rig.crash(&mut Random::new(9));
+    assert_eq!(rig.read(object(1), at, 4 * BLOCK as u64), Ok(four));
+}
+
+/// The answer to a call, as far as it comes without the data disk.
+fn answer_by_journal(rig: &mut Rig, call: CallId) -> Option<Result<NodeAnswer, NodeError>> {
+    while let Some(at) = rig.disks.journal.next_completion_at() {
+        rig.now = rig.now.max(at);
+        rig.disks.journal.advance(rig.now);
+        while let Some(completion) = rig.disks.journal.poll() {
+            let input = StoreInput::Disk(StoreDisk::Journal, completion);
+            rig.store.handle(rig.now, input);
+        }
+        rig.run_effects();
+    }
+    rig.take_reply(call)
 }

@@ -2,14 +2,18 @@
 //! member, who holds which slot, which epoch a site is at, keys, exports), never
 //! names or data.
 //!
-//! [`Embedded`] keeps it in one local file; an etcd cluster will stand behind the
-//! same [`Change`]s and [`State`]. Every change is a compare-and-swap: it names
+//! [`Embedded`] keeps it in one local file; [`Shared`] is a process's copy of one
+//! that many have in common, behind the same [`Change`]s and [`State`]. Every change is a compare-and-swap: it names
 //! the epoch that it has seen, and fails if that is no longer the current one.
 
 mod embedded;
+mod hosts;
+mod shared;
 mod state;
 
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
+pub use hosts::HostRecord;
+pub use shared::{Registry, Shared};
 pub use state::{
     Change, Conflict, DirectoryRecord, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord,
     State,

@@ -10,6 +10,8 @@ use crossdock_peer::ExportRules;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::hosts::HostRecord;
+
 /// A storage node of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -135,6 +137,12 @@ pub struct State {
     pub replicas: u32,
     /// Copies of site logs and small files.
     pub site_replicas: u32,
+    /// The processes of an ensemble on many hosts; nothing where all is one.
+    #[serde(default)]
+    pub hosts: BTreeMap<u64, HostRecord>,
+    /// Which of them serves each site.
+    #[serde(default)]
+    pub owners: BTreeMap<u16, u64>,
 }
 
 /// Somebody else was faster.
@@ -155,6 +163,13 @@ pub enum Conflict {
     Exported {
         /// The path.
         path: String,
+    },
+    /// That process has been declared dead; it has to begin anew under another
+    /// number.
+    #[error("host {host:016x} has been replaced")]
+    Replaced {
+        /// Which.
+        host: u64,
     },
     /// No such set, site, node or export.
     #[error("there is no {what}")]
@@ -205,6 +220,19 @@ pub enum Change {
         number: u32,
         /// Which.
         stopped: bool,
+    },
+    /// A process has started, and takes what its nodes' earlier processes had.
+    Join {
+        /// Its number.
+        host: u64,
+        /// What it is.
+        record: HostRecord,
+    },
+    /// A process has ended, or is believed to: from now on nothing that it writes
+    /// counts, and others take over what it served.
+    Leave {
+        /// Its number.
+        host: u64,
     },
     /// A directory is exported, under a number that the state gives it.
     AddExport {
@@ -302,7 +330,24 @@ impl State {
             next_export: 2,
             replicas,
             site_replicas,
+            hosts: BTreeMap::new(),
+            owners: BTreeMap::new(),
         }
+    }
+
+    /// The same with a set of its own for every site, as an ensemble needs it: a
+    /// node comes back to a set when the site that alone uses it has seen to that.
+    #[must_use]
+    pub fn with_sets_per_site(mut self) -> Self {
+        let template = self.sets.split_off(&SITE_SETS);
+        let records: Vec<SetRecord> = template.into_values().collect();
+        for (number, site) in self.sites.iter_mut().enumerate() {
+            let set = SITE_SETS + u32::try_from(number).unwrap_or(0);
+            self.sets
+                .insert(set, records[number % records.len()].clone());
+            site.1 = set;
+        }
+        self
     }
 
     /// Makes the change, or leaves everything as it is.
@@ -352,6 +397,8 @@ impl State {
                     .ok_or_else(|| unknown("node", number))?;
                 node.stopped = stopped;
             }
+            Change::Join { host, record } => self.join(host, record)?,
+            Change::Leave { host } => self.leave(host)?,
             // Routing does not depend on exports.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
             Change::SetExport { id, rules } => {
@@ -428,6 +475,7 @@ impl State {
                     set: SetId(set),
                 })
                 .collect(),
+            hosts: self.host_table(),
         }
     }
 

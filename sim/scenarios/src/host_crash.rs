@@ -16,7 +16,9 @@
 
 mod acts;
 mod checks;
+mod draw;
 mod driver;
+pub mod ensemble;
 mod faults;
 mod flushes;
 mod model;

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::host_crash::{self, Shape};
+use crossdock_host::Mutation;
+
+use crate::host_crash::{self, Shape, ensemble};
 use crate::store_crash::{self, Options, Outcome};
 
 /// A seed that found something.
@@ -62,6 +64,22 @@ pub fn run_store(
 pub fn run_hosts(first: u64, count: u64, patience: Option<Duration>) -> Report {
     let run = |seed, history| host_crash::run(seed, Shape::of_seed(seed), history);
     let (name, twice) = ("host", true);
+    run_all(first, count, patience, &Scenario { name, run, twice })
+}
+
+/// Likewise for ensembles, with a fault built in, if there is one.
+#[must_use]
+pub fn run_ensembles(
+    first: u64,
+    count: u64,
+    patience: Option<Duration>,
+    mutation: Option<Mutation>,
+) -> Report {
+    let run = |seed, history| {
+        let shape = ensemble::Shape::of_seed(seed);
+        ensemble::run(seed, shape, mutation, history)
+    };
+    let (name, twice) = ("ensemble", mutation.is_none());
     run_all(first, count, patience, &Scenario { name, run, twice })
 }
 

@@ -1,6 +1,8 @@
 //! Attributes: read, set, and compared before and after.
 
-use crossdock_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, xdr_enum, xdr_struct};
+use crossdock_xdr::{
+    Decode, DecodeError, Decoder, Encode, Encoder, UNIT_BYTES, halves, xdr_enum, xdr_struct,
+};
 
 xdr_enum! {
     /// What an object is (`ftype3`, RFC 1813 section 2.6).
@@ -44,36 +46,88 @@ xdr_struct! {
     }
 }
 
-xdr_struct! {
-    /// What there is to know about an object (`fattr3`, RFC 1813 section 2.6).
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Attributes {
-        /// What it is.
-        pub file_type: FileType,
-        /// Permission bits, set-user-id, set-group-id and sticky.
-        pub mode: u32,
-        /// Hard links.
-        pub links: u32,
-        /// Owner.
-        pub uid: u32,
-        /// Group.
-        pub gid: u32,
-        /// Size in bytes.
-        pub size_bytes: u64,
-        /// Bytes of disk that it uses.
-        pub used_bytes: u64,
-        /// Device number, for devices.
-        pub device: DeviceNumber,
-        /// Identity of the file system.
-        pub fsid: u64,
-        /// Number of the object in it.
-        pub fileid: u64,
-        /// Last access.
-        pub accessed: Timestamp,
-        /// Last change of the content.
-        pub modified: Timestamp,
-        /// Last change of the attributes.
-        pub changed: Timestamp,
+/// What there is to know about an object (`fattr3`, RFC 1813 section 2.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// What it is.
+    pub file_type: FileType,
+    /// Permission bits, set-user-id, set-group-id and sticky.
+    pub mode: u32,
+    /// Hard links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes of disk that it uses.
+    pub used_bytes: u64,
+    /// Device number, for devices.
+    pub device: DeviceNumber,
+    /// Identity of the file system.
+    pub fsid: u64,
+    /// Number of the object in it.
+    pub fileid: u64,
+    /// Last access.
+    pub accessed: Timestamp,
+    /// Last change of the content.
+    pub modified: Timestamp,
+    /// Last change of the attributes.
+    pub changed: Timestamp,
+}
+
+impl<'record> Decode<'record> for Attributes {
+    fn decode(decoder: &mut Decoder<'record>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            file_type: decoder.get()?,
+            mode: decoder.get()?,
+            links: decoder.get()?,
+            uid: decoder.get()?,
+            gid: decoder.get()?,
+            size_bytes: decoder.get()?,
+            used_bytes: decoder.get()?,
+            device: decoder.get()?,
+            fsid: decoder.get()?,
+            fileid: decoder.get()?,
+            accessed: decoder.get()?,
+            modified: decoder.get()?,
+            changed: decoder.get()?,
+        })
+    }
+}
+
+/// All at once: replies carry attributes more often than anything else.
+impl Encode for Attributes {
+    fn encode(&self, encoder: &mut Encoder) {
+        let [size_high, size_low] = halves(self.size_bytes);
+        let [used_high, used_low] = halves(self.used_bytes);
+        let [fsid_high, fsid_low] = halves(self.fsid);
+        let [fileid_high, fileid_low] = halves(self.fileid);
+        let units: [u32; Self::ENCODED_BYTES / UNIT_BYTES] = [
+            self.file_type.number(),
+            self.mode,
+            self.links,
+            self.uid,
+            self.gid,
+            size_high,
+            size_low,
+            used_high,
+            used_low,
+            self.device.major,
+            self.device.minor,
+            fsid_high,
+            fsid_low,
+            fileid_high,
+            fileid_low,
+            self.accessed.seconds,
+            self.accessed.nanoseconds,
+            self.modified.seconds,
+            self.modified.nanoseconds,
+            self.changed.seconds,
+            self.changed.nanoseconds,
+        ];
+        encoder.units(units);
     }
 }
 

@@ -15,10 +15,12 @@
 
 use bytes::Bytes;
 use crossdock_limits::NFS_TCP_IO_BYTES_MAX;
-use crossdock_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, opaque_bytes, xdr_struct};
+use crossdock_xdr::{
+    Decode, DecodeError, Decoder, Encode, Encoder, halves, opaque_bytes, xdr_struct,
+};
 
 use crate::attributes::Attributes;
-use crate::names::{CookieVerifier, HandleBuffer, Name};
+use crate::names::{CookieVerifier, HANDLE_BYTES_MAX, HandleBuffer, Name};
 use crate::reply::{self, Failure, Outcome};
 use crate::status::Status;
 
@@ -47,20 +49,48 @@ impl Entry<'_> {
     }
 }
 
-xdr_struct! {
-    /// An entry of READDIRPLUS (`entryplus3`).
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct EntryPlus<'a> {
-        /// Number of the object.
-        pub fileid: u64,
-        /// Its name.
-        pub name: Name<'a>,
-        /// Where to go on behind this entry.
-        pub cookie: u64,
-        /// Attributes of the object.
-        pub attributes: Option<Attributes>,
-        /// Its handle.
-        pub object: Option<HandleBuffer>,
+/// An entry of READDIRPLUS (`entryplus3`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryPlus<'a> {
+    /// Number of the object.
+    pub fileid: u64,
+    /// Its name.
+    pub name: Name<'a>,
+    /// Where to go on behind this entry.
+    pub cookie: u64,
+    /// Attributes of the object.
+    pub attributes: Option<Attributes>,
+    /// Its handle.
+    pub object: Option<HandleBuffer>,
+}
+
+impl<'a> Decode<'a> for EntryPlus<'a> {
+    fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            fileid: decoder.get()?,
+            name: decoder.get()?,
+            cookie: decoder.get()?,
+            attributes: decoder.get()?,
+            object: decoder.get()?,
+        })
+    }
+}
+
+/// In a few large steps: a reply has hundreds of them.
+impl Encode for EntryPlus<'_> {
+    fn encode(&self, encoder: &mut Encoder) {
+        encoder.u64(self.fileid);
+        encoder.put(&self.name);
+        let [cookie_high, cookie_low] = halves(self.cookie);
+        encoder.units([
+            cookie_high,
+            cookie_low,
+            u32::from(self.attributes.is_some()),
+        ]);
+        if let Some(attributes) = &self.attributes {
+            encoder.put(attributes);
+        }
+        encoder.put(&self.object);
     }
 }
 
@@ -84,6 +114,14 @@ impl EntryPlus<'_> {
         directory_bytes(self.name.0.len())
     }
 }
+
+/// An entry of READDIRPLUS with attributes, a handle and a name of up to 32 bytes.
+const ENTRY_PLUS_BYTES_USUAL: usize = BOOL_BYTES
+    + directory_bytes(32)
+    + BOOL_BYTES
+    + Attributes::ENCODED_BYTES
+    + BOOL_BYTES
+    + opaque_bytes(HANDLE_BYTES_MAX);
 
 /// Fileid, name and cookie.
 const fn directory_bytes(name_bytes: usize) -> usize {
@@ -231,6 +269,14 @@ impl ReaddirplusBuilder {
             verifier,
             encoder: Encoder::new(),
         }
+    }
+
+    /// Takes memory for so many entries at once, as far as there is room for them.
+    #[must_use]
+    pub fn expecting(mut self, entries: usize) -> Self {
+        let bytes = entries.saturating_mul(ENTRY_PLUS_BYTES_USUAL);
+        self.encoder = Encoder::with_capacity(bytes.min(self.room_bytes));
+        self
     }
 
     /// Adds `entry`, or returns `false` if there is no room for it: then finish.

@@ -13,7 +13,7 @@ mod encoder;
 mod macros;
 
 pub use decoder::{Decode, DecodeError, Decoder, Opaque};
-pub use encoder::{Encode, Encoder};
+pub use encoder::{Encode, Encoder, halves};
 
 /// Size of an XDR unit: every item is a multiple of this long (RFC 4506 section 3).
 pub const UNIT_BYTES: usize = 4;

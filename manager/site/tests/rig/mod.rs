@@ -592,6 +592,7 @@ fn table() -> RoutingTable {
             };
             SITES
         ],
+        hosts: crossdock_names::Hosts::default(),
     }
 }
 

@@ -6,9 +6,9 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crossdock_scenarios::host_crash::{self, Shape};
-use crossdock_scenarios::seeds;
-use crossdock_scenarios::store_crash::{self, Options};
+use crossdock_scenarios::host_crash::{self, Shape, ensemble};
+use crossdock_scenarios::seeds::{self, Report};
+use crossdock_scenarios::store_crash::{self, Options, Outcome};
 use crossdock_store::Mutation;
 
 const USAGE: &str = "\
@@ -19,14 +19,27 @@ crossdock-sim store [--seeds N] [--seed S] [--mutation NAME]
                      index-ahead-of-journal, freed-run-reused-early,
                      in-place-before-journal
 crossdock-sim host [--seeds N] [--seed S]
-    the same for a whole host, with clients over NFS";
+    the same for a whole host, with clients over NFS
+crossdock-sim ensemble [--seeds N] [--seed S] [--mutation NAME]
+    the same for gateways, managers and nodes over a network, with ignore-epoch,
+    skip-fence, join-unequal, reopen-uncommitted, mirror-nothing, reply-before-log,
+    forget-duplicates, lose-truncates, forget-doubt, keep-restarted";
+
+#[derive(Clone, Copy, Default)]
+enum Scenario {
+    #[default]
+    Store,
+    Host,
+    Ensemble,
+}
 
 #[derive(Default)]
 struct Arguments {
-    is_host: bool,
+    scenario: Scenario,
     seeds: Option<u64>,
     seed: Option<u64>,
     mutation: Option<Mutation>,
+    fault: Option<crossdock_host::Mutation>,
 }
 
 fn main() -> ExitCode {
@@ -36,32 +49,68 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     match (arguments.seeds, arguments.seed) {
-        (None, Some(seed)) if arguments.is_host => run_one_host(seed),
-        (seeds, seed) if arguments.is_host => {
-            run_many_hosts(seed.unwrap_or(0), seeds.unwrap_or(1000))
-        }
-        (None, Some(seed)) => run_one(seed, arguments.mutation),
-        (seeds, seed) => run_many(
-            seed.unwrap_or(0),
-            seeds.unwrap_or(10_000),
-            arguments.mutation,
-        ),
+        (None, Some(seed)) => show(seed, &run_one(&arguments, seed)),
+        (seeds, seed) => run_many(&arguments, seed.unwrap_or(0), seeds),
     }
+}
+
+fn run_one(arguments: &Arguments, seed: u64) -> Outcome {
+    match arguments.scenario {
+        Scenario::Store => {
+            let options = Options {
+                mutation: arguments.mutation,
+                history: true,
+            };
+            store_crash::run(seed, options)
+        }
+        Scenario::Host => host_crash::run(seed, Shape::of_seed(seed), true),
+        Scenario::Ensemble => {
+            ensemble::run(seed, ensemble::Shape::of_seed(seed), arguments.fault, true)
+        }
+    }
+}
+
+fn run_many(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
+    let begun = Instant::now();
+    let (name, report) = match arguments.scenario {
+        Scenario::Store => {
+            let options = Options {
+                mutation: arguments.mutation,
+                history: false,
+            };
+            let count = count.unwrap_or(10_000);
+            ("store", seeds::run_store(first, count, None, true, options))
+        }
+        Scenario::Host => ("host", seeds::run_hosts(first, count.unwrap_or(1000), None)),
+        Scenario::Ensemble => {
+            let count = count.unwrap_or(1000);
+            (
+                "ensemble",
+                seeds::run_ensembles(first, count, None, arguments.fault),
+            )
+        }
+    };
+    sum_up(name, first, begun, report)
 }
 
 fn parse(words: &[String]) -> Option<Arguments> {
     let (name, mut rest) = words.split_first()?;
     let mut arguments = Arguments {
-        is_host: name == "host",
+        scenario: match name.as_str() {
+            "store" => Scenario::Store,
+            "host" => Scenario::Host,
+            "ensemble" => Scenario::Ensemble,
+            _ => return None,
+        },
         ..Arguments::default()
     };
-    if name != "store" && !arguments.is_host {
-        return None;
-    }
     while let [flag, value, others @ ..] = rest {
         match flag.as_str() {
             "--seeds" => arguments.seeds = Some(value.parse().ok()?),
             "--seed" => arguments.seed = Some(value.parse().ok()?),
+            "--mutation" if matches!(arguments.scenario, Scenario::Ensemble) => {
+                arguments.fault = Some(fault(value)?);
+            }
             "--mutation" => arguments.mutation = Some(mutation(value)?),
             _ => return None,
         }
@@ -82,17 +131,29 @@ fn mutation(name: &str) -> Option<Mutation> {
     })
 }
 
-fn run_one(seed: u64, mutation: Option<Mutation>) -> ExitCode {
-    let options = Options {
-        mutation,
-        history: true,
-    };
-    let outcome = store_crash::run(seed, options);
+fn fault(name: &str) -> Option<crossdock_host::Mutation> {
+    use crossdock_host::Mutation;
+    Some(match name {
+        "ignore-epoch" => Mutation::IgnoreEpoch,
+        "skip-fence" => Mutation::SkipFence,
+        "join-unequal" => Mutation::JoinUnequal,
+        "reopen-uncommitted" => Mutation::ReopenUncommitted,
+        "mirror-nothing" => Mutation::MirrorNothing,
+        "reply-before-log" => Mutation::ReplyBeforeLog,
+        "forget-duplicates" => Mutation::ForgetDuplicates,
+        "lose-truncates" => Mutation::LoseTruncates,
+        "forget-doubt" => Mutation::ForgetDoubt,
+        "keep-restarted" => Mutation::KeepRestarted,
+        _ => return None,
+    })
+}
+
+fn show(seed: u64, outcome: &Outcome) -> ExitCode {
     for line in &outcome.history {
         println!("{line}");
     }
     println!("seed {seed}: trace {:016x}", outcome.trace_hash);
-    match outcome.violation {
+    match &outcome.violation {
         None => ExitCode::SUCCESS,
         Some(what) => {
             println!("seed {seed}: {what}");
@@ -101,45 +162,9 @@ fn run_one(seed: u64, mutation: Option<Mutation>) -> ExitCode {
     }
 }
 
-fn run_one_host(seed: u64) -> ExitCode {
-    let outcome = host_crash::run(seed, Shape::of_seed(seed), true);
-    for line in &outcome.history {
-        println!("{line}");
-    }
-    println!("seed {seed}: trace {:016x}", outcome.trace_hash);
-    match outcome.violation {
-        None => ExitCode::SUCCESS,
-        Some(what) => {
-            println!("seed {seed}: {what}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run_many_hosts(first: u64, count: u64) -> ExitCode {
-    let report = seeds::run_hosts(first, count, None);
+fn sum_up(name: &str, first: u64, begun: Instant, report: Report) -> ExitCode {
     println!(
-        "host: {} seeds from {first}, each twice, {} crashes, {} requests",
-        report.seeds, report.crashes, report.calls
-    );
-    match report.failure {
-        None => ExitCode::SUCCESS,
-        Some(failure) => {
-            println!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run_many(first: u64, count: u64, mutation: Option<Mutation>) -> ExitCode {
-    let begun = Instant::now();
-    let options = Options {
-        mutation,
-        history: false,
-    };
-    let report = seeds::run_store(first, count, None, true, options);
-    println!(
-        "store: {} seeds from {first}, each twice, {} crashes, {} requests, {:.1} s",
+        "{name}: {} seeds from {first}, each twice, {} crashes, {} requests, {:.1} s",
         report.seeds,
         report.crashes,
         report.calls,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_disk::{Disk, DiskRequest};
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, NodeSettings};
-use crossdock_members::{Embedded, State};
+use crossdock_members::{Embedded, HostRecord, Registry, State};
 use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 use crossdock_rpc::RecordReader;
@@ -130,7 +130,8 @@ impl Rig {
         let registry = Embedded::open(Box::new(disks.registry.clone()))
             .map_err(|error| format!("the registry does not open: {error}"))?;
         let host = Host::new(HostConfig {
-            registry,
+            registry: Registry::Own(registry),
+            role: HostRecord::default(),
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance: random.next_u64(),
@@ -429,10 +430,15 @@ impl Rig {
 
     fn give(&mut self, input: HostInput) {
         let wall = self.wall();
-        self.host.handle(self.now, wall, input);
+        self.host.gather(self.now, wall, input);
     }
 
     fn carry_out(&mut self) {
+        // What comes at the same moment belongs to the same turn.
+        if self.next_event(None).is_none_or(|(due, _)| due > self.now) {
+            let wall = self.wall();
+            self.host.end_turn(self.now, wall);
+        }
         while let Some(effect) = self.host.poll_effect() {
             match effect {
                 HostEffect::Door(effect) => self.take_door(effect),
@@ -462,6 +468,9 @@ impl Rig {
                 HostEffect::Damage { .. } => {}
                 HostEffect::DiskFailed { .. } => {
                     self.failed_at.get_or_insert(self.now);
+                }
+                HostEffect::Send { .. } | HostEffect::Propose(_) => {
+                    self.failure = Some("there are no other hosts".to_owned());
                 }
                 HostEffect::Warning(what) => self.warnings.push_back(what),
                 HostEffect::Failed(reason) => self.failure = Some(reason),

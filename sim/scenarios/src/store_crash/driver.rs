@@ -542,7 +542,6 @@ impl<'a> Driver<'a> {
                 },
                 Output::Scrubbed(Ok(report)) => self.take_scrubbed(report)?,
                 Output::Scrubbed(Err(_)) if self.has_failed => {}
-                Output::Changes(_) if self.has_failed => {}
                 other => self.rig.outputs.push_back(other),
             }
         }

@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crossdock_disk::{BlockingDisk, Disk, DiskError};
-use crossdock_names::{ObjectId, Version};
 use crossdock_peer::{Call, CallId, NodeError, NodeReply, NodeRequest};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
 use crossdock_store::{
-    ChangesPage, Index, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig,
-    StoreDisk, StoreEffect, StoreInput, StoreStatus, fsck,
+    Index, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
+    StoreEffect, StoreInput, StoreStatus, fsck,
 };
 use crossdock_types::Time;
 
@@ -76,7 +75,6 @@ pub(super) enum Output {
     Opened(Result<OpenReport, OpenError>),
     Reply(NodeReply),
     Scrubbed(Result<ScrubReport, NodeError>),
-    Changes(Result<ChangesPage, NodeError>),
     Quiet,
 }
 
@@ -145,11 +143,6 @@ impl Rig {
     pub(super) fn scrub(&mut self, blocks_max: u64) {
         self.store
             .handle(self.now, StoreInput::Scrub { blocks_max });
-    }
-
-    pub(super) fn list_changes(&mut self, since: Version, after: Option<ObjectId>) {
-        let input = StoreInput::ListChanges { since, after };
-        self.store.handle(self.now, input);
     }
 
     pub(super) fn drain(&mut self) {
@@ -237,7 +230,6 @@ impl Rig {
                 StoreEffect::Quiet => self.outputs.push_back(Output::Quiet),
                 StoreEffect::Failed(_) => {} // Its figures say so, too.
                 StoreEffect::Scrubbed(report) => self.outputs.push_back(Output::Scrubbed(report)),
-                StoreEffect::Changes(page) => self.outputs.push_back(Output::Changes(page)),
             }
         }
     }

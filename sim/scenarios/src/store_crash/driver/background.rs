@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_names::{ObjectId, Version};
-use crossdock_store::{ChangesPage, ScrubReport};
+use crossdock_names::{FileId, ObjectId, Version};
+use crossdock_peer::{NodeAnswer, NodeRequest};
+use crossdock_store::ScrubReport;
 
 use super::super::model::{Presence, without};
-use super::super::rig::Output;
 use super::{Driver, Outcome, violation};
 
 /// Far more steps than a scrub of everything needs.
@@ -82,8 +82,11 @@ impl Driver<'_> {
         let mut listed: BTreeMap<ObjectId, Vec<(u64, u64)>> = BTreeMap::new();
         let mut after = None;
         loop {
-            self.rig.list_changes(since, after);
-            let page = self.next_changes()?;
+            let any = ObjectId::column(FileId(0), 0, 0, 0); // It is about none.
+            let page = match self.call(any, NodeRequest::Changes { since, after })? {
+                Ok(NodeAnswer::Changes(page)) => page,
+                other => return violation(format!("{other:?} instead of changes")),
+            };
             for change in page.changes {
                 let range = (
                     change.offset_bytes,
@@ -111,16 +114,5 @@ impl Driver<'_> {
             }
         }
         Ok(())
-    }
-
-    fn next_changes(&mut self) -> Outcome<ChangesPage> {
-        loop {
-            self.step(None)?;
-            match self.rig.outputs.pop_front() {
-                Some(Output::Changes(Ok(page))) => return Ok(page),
-                Some(other) => return violation(format!("{other:?} instead of changes")),
-                None => {}
-            }
-        }
     }
 }

@@ -1,0 +1,87 @@
+//! Faults that can be built in, to show that the simulation finds them.
+
+use crossdock_names::{NodeId, Version};
+use crossdock_peer::{NodeAnswer, NodeReply, NodeRequest};
+use crossdock_server::{NodeInput, Party};
+
+use crate::host::Host;
+use crate::message::Message;
+
+/// What a host gets wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// Messages that were sent by a newer table are taken at once.
+    IgnoreEpoch,
+    /// Messages of hosts that have been replaced are taken.
+    SkipFence,
+    /// A node that comes back is made a member as it is.
+    JoinUnequal,
+    /// A site is opened anew without what its clients have not committed yet.
+    ReopenUncommitted,
+    /// The other members of a set are said to have a change that they never got.
+    MirrorNothing,
+    /// A site's log is said to be durable while it is on its way.
+    ReplyBeforeLog,
+    /// Requests that must not happen twice are not remembered.
+    ForgetDuplicates,
+    /// Columns are said to be cut that are not.
+    LoseTruncates,
+    /// A request that may have been done is answered as one that was not.
+    ForgetDoubt,
+    /// A node that starts again is a member of its sets at once. (Built into the
+    /// simulated registry.)
+    KeepRestarted,
+}
+
+impl Host {
+    /// Builds a fault in.
+    #[cfg(feature = "mutations")]
+    pub const fn build_in(&mut self, mutation: Option<Mutation>) {
+        self.mutation = mutation;
+    }
+
+    #[cfg(feature = "mutations")]
+    pub(crate) fn has(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    #[cfg(not(feature = "mutations"))]
+    #[expect(clippy::unused_self, reason = "the same call in both builds")]
+    pub(crate) const fn has(&self, _: Mutation) -> bool {
+        false
+    }
+
+    /// Answers a call to another host in its place, if a fault says so; whether
+    /// the call is to be dropped then.
+    pub(crate) fn fakes(&mut self, node: NodeId, input: &NodeInput) -> bool {
+        let NodeInput::Call { from, call } = input else {
+            return false;
+        };
+        let version = Version::NONE;
+        let answer = match (from, &call.request) {
+            (Party::Node(_), NodeRequest::Write { .. }) if self.has(Mutation::MirrorNothing) => {
+                NodeAnswer::Done { version }
+            }
+            (
+                Party::Site(_),
+                NodeRequest::Append {
+                    offset_bytes,
+                    payload,
+                    ..
+                },
+            ) if self.has(Mutation::ReplyBeforeLog) => NodeAnswer::End {
+                size_bytes: offset_bytes + payload.len() as u64,
+            },
+            (Party::Site(_), NodeRequest::Truncate { .. }) if self.has(Mutation::LoseTruncates) => {
+                NodeAnswer::Done { version }
+            }
+            _ => return false,
+        };
+        let reply = NodeReply {
+            id: call.id,
+            outcome: Ok(answer),
+        };
+        self.queue.push_back(Message::reply(node, *from, reply));
+        !matches!(call.request, NodeRequest::Append { .. })
+    }
+}

@@ -1,0 +1,385 @@
+//! What crosses to other hosts of the ensemble, and what is owed for it.
+//!
+//! A call of another host gets a number of this host's, under which the machines
+//! here know it. When a connection ends, everybody who waits for an answer over
+//! it is told, and what was begun for the other side is withdrawn.
+//!
+//! Every message carries the epoch of the table by which it was sent: one that
+//! is ahead of this host's table waits until that has come, and one of a host
+//! that has been replaced is refused (CONSISTENCY 3). So nothing of a replaced
+//! gateway or manager lands after its successor's first message.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crossdock_names::{Epoch, HostId, NodeId, SiteId};
+use crossdock_nfs::NfsInput;
+use crossdock_peer::{
+    Call, CallId, LockNotice, NodeError, NodeReply, NodeRequest, SiteError, SiteReply, SiteRequest,
+    WeakCache,
+};
+use crossdock_server::{NodeInput, Party};
+use crossdock_site::SiteInput;
+
+use crate::host::{Host, HostEffect};
+use crate::message::Message;
+use crate::mutation::Mutation;
+
+/// A message between hosts.
+#[derive(Clone, Debug)]
+pub enum Frame {
+    /// A call to a node.
+    NodeCall {
+        /// Who asks, on the sending host.
+        from: Party,
+        /// The node.
+        to: NodeId,
+        /// What.
+        call: Call<NodeRequest>,
+    },
+    /// The answer.
+    NodeReply {
+        /// The node.
+        from: NodeId,
+        /// Who asked.
+        to: Party,
+        /// What.
+        reply: NodeReply,
+    },
+    /// Nobody waits for that call any more.
+    CancelNode {
+        /// Who had asked.
+        from: Party,
+        /// The node.
+        to: NodeId,
+        /// The call's id.
+        id: CallId,
+    },
+    /// A request of the sending host's router.
+    SiteCall {
+        /// The site.
+        to: SiteId,
+        /// What.
+        call: Call<SiteRequest>,
+    },
+    /// The answer.
+    SiteReply(SiteReply),
+    /// Something that clients are to be told about their locks.
+    Lock(LockNotice),
+}
+
+/// Numbers of calls of other hosts have this bit, those of this host never.
+const RELAYED: u64 = 1 << 62;
+
+/// Messages of one host that wait for a table.
+const EARLY_MAX: usize = 4096;
+
+/// What is between this host and the others.
+#[derive(Default)]
+pub(crate) struct Peers {
+    connected: BTreeSet<HostId>,
+    relayed_total: u64,
+    /// Calls of others, by the numbers that they have here …
+    relayed: BTreeMap<CallId, Origin>,
+    /// … and by those that they have there.
+    by_origin: BTreeMap<(HostId, Party, CallId), CallId>,
+    /// What this host has asked others.
+    asked_nodes: BTreeMap<(HostId, Party, CallId), NodeId>,
+    asked_sites: BTreeMap<(HostId, CallId), SiteId>,
+    /// Messages that wait for the table by which they were sent.
+    early: BTreeMap<HostId, VecDeque<(Epoch, Frame)>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    host: HostId,
+    id: CallId,
+    callee: Callee,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Callee {
+    Node(NodeId, Party),
+    Site,
+}
+
+impl Peers {
+    pub(crate) fn is_connected(&self, host: HostId) -> bool {
+        self.connected.contains(&host)
+    }
+
+    fn relay(&mut self, origin: Origin) -> CallId {
+        self.relayed_total += 1;
+        let id = CallId(RELAYED | self.relayed_total);
+        if let Callee::Node(_, party) = origin.callee {
+            self.by_origin.insert((origin.host, party, origin.id), id);
+        }
+        self.relayed.insert(id, origin);
+        id
+    }
+
+    fn end_relay(&mut self, id: CallId) -> Option<Origin> {
+        let origin = self.relayed.remove(&id)?;
+        if let Callee::Node(_, party) = origin.callee {
+            let key = (origin.host, party, origin.id);
+            // A later sending of the same call has taken its place.
+            if self.by_origin.get(&key) == Some(&id) {
+                self.by_origin.remove(&key);
+            }
+        }
+        Some(origin)
+    }
+}
+
+/// Whether a call came from another host.
+pub(crate) const fn is_relayed(id: CallId) -> bool {
+    id.0 & RELAYED != 0 && id.0 & crate::walks::WALK_BIT == 0
+}
+
+impl Host {
+    /// A connection to `peer` is there.
+    pub(crate) fn take_connected(&mut self, peer: HostId) {
+        self.peers.connected.insert(peer);
+        self.is_follow_wanted = true;
+    }
+
+    /// The connection to `peer` has ended, or `peer` has been replaced.
+    pub(crate) fn take_disconnected(&mut self, peer: HostId) {
+        self.peers.connected.remove(&peer);
+        self.peers.early.remove(&peer);
+        let first = (peer, Party::Router, CallId(0));
+        let asked = self.peers.asked_nodes.range(first..);
+        let asked: Vec<_> = asked
+            .take_while(|((host, ..), _)| *host == peer)
+            .map(|(&key, &node)| (key, node))
+            .collect();
+        for (key, node) in asked {
+            self.peers.asked_nodes.remove(&key);
+            let (_, party, id) = key;
+            let outcome = Err(NodeError::Unavailable { node });
+            let reply = Message::reply(node, party, NodeReply { id, outcome });
+            self.queue.push_back(reply);
+        }
+        let asked = self.peers.asked_sites.range((peer, CallId(0))..);
+        let asked: Vec<CallId> = asked
+            .take_while(|((host, _), _)| *host == peer)
+            .map(|(&(_, id), _)| id)
+            .collect();
+        for id in asked {
+            self.peers.asked_sites.remove(&(peer, id));
+            let error = match self.has(Mutation::ForgetDoubt) {
+                true => SiteError::Busy,
+                false => SiteError::Unanswered,
+            };
+            let reply = refusal(id, error);
+            self.queue.push_back(Message::answer(reply));
+        }
+        let begun = self.peers.relayed.iter();
+        let begun: Vec<CallId> = begun
+            .filter(|(_, origin)| origin.host == peer)
+            .map(|(&id, _)| id)
+            .collect();
+        for id in begun {
+            if let Some(origin) = self.peers.end_relay(id)
+                && let Callee::Node(node, from) = origin.callee
+            {
+                let cancel = NodeInput::Cancel { from, id };
+                self.queue.push_back(Message::Node(node, cancel));
+            }
+        }
+    }
+
+    /// A message of `peer`, sent by the table of `epoch`.
+    pub(crate) fn take_frame(&mut self, peer: HostId, epoch: Epoch, frame: Frame) {
+        let waiting = self.peers.early.get(&peer).map_or(0, VecDeque::len);
+        let is_known = epoch <= self.table.epoch || self.has(Mutation::IgnoreEpoch);
+        if waiting == 0 && is_known {
+            return self.carry_frame(peer, frame);
+        }
+        if waiting < EARLY_MAX {
+            let early = self.peers.early.entry(peer).or_default();
+            early.push_back((epoch, frame));
+        } else {
+            self.refuse_frame(peer, frame, &NodeError::Busy { retry_after_ms: 20 });
+        }
+    }
+
+    /// The table has changed: carries what waited for it.
+    pub(crate) fn carry_early(&mut self) {
+        let peers: Vec<HostId> = self.peers.early.keys().copied().collect();
+        for peer in peers {
+            let Some(mut early) = self.peers.early.remove(&peer) else {
+                continue;
+            };
+            while let Some((_, frame)) = early.pop_front_if(|(epoch, _)| *epoch <= self.table.epoch)
+            {
+                self.carry_frame(peer, frame);
+            }
+            if !early.is_empty() {
+                self.peers.early.insert(peer, early);
+            }
+        }
+    }
+
+    fn carry_frame(&mut self, peer: HostId, frame: Frame) {
+        if !self.table.hosts.live.contains(&peer) && !self.has(Mutation::SkipFence) {
+            let seen = self.table.epoch;
+            return self.refuse_frame(peer, frame, &NodeError::Fenced { seen });
+        }
+        match frame {
+            Frame::NodeCall { from, to, mut call } => {
+                let callee = Callee::Node(to, from);
+                call.id = self.peers.relay(Origin {
+                    host: peer,
+                    id: call.id,
+                    callee,
+                });
+                let input = NodeInput::Call { from, call };
+                self.queue.push_back(Message::Node(to, input));
+            }
+            Frame::NodeReply { from, to, reply } => {
+                let key = (peer, to, reply.id);
+                if self.peers.asked_nodes.remove(&key).is_some() {
+                    self.queue.push_back(Message::reply(from, to, reply));
+                }
+            }
+            Frame::CancelNode { from, to, id } => {
+                if let Some(&id) = self.peers.by_origin.get(&(peer, from, id)) {
+                    let cancel = NodeInput::Cancel { from, id };
+                    self.queue.push_back(Message::Node(to, cancel));
+                }
+            }
+            Frame::SiteCall { to, mut call } => {
+                if !self.serves(to) {
+                    let reply = refusal(call.id, SiteError::Moved);
+                    return self.send_frame(peer, Frame::SiteReply(reply));
+                }
+                if self.has(Mutation::ForgetDuplicates) {
+                    call.request.duplicate = None;
+                }
+                call.id = self.peers.relay(Origin {
+                    host: peer,
+                    id: call.id,
+                    callee: Callee::Site,
+                });
+                self.queue.push_back(Message::request(to, call));
+            }
+            Frame::SiteReply(reply) => {
+                if self.peers.asked_sites.remove(&(peer, reply.id)).is_some() {
+                    self.queue.push_back(Message::answer(reply));
+                }
+            }
+            Frame::Lock(notice) => self.queue.push_back(Message::Door(NfsInput::Lock(notice))),
+        }
+    }
+
+    fn refuse_frame(&mut self, peer: HostId, frame: Frame, error: &NodeError) {
+        let reply = match frame {
+            Frame::NodeCall { from, to, call } => Frame::NodeReply {
+                from: to,
+                to: from,
+                reply: NodeReply {
+                    id: call.id,
+                    outcome: Err(error.clone()),
+                },
+            },
+            Frame::SiteCall { call, .. } => Frame::SiteReply(refusal(call.id, SiteError::Busy)),
+            _ => return,
+        };
+        self.send_frame(peer, reply);
+    }
+
+    /// What is for a node that does not run here.
+    pub(crate) fn send_to_node(&mut self, node: NodeId, input: NodeInput) {
+        let host = self.table.hosts.nodes.get(&node).copied();
+        let host = host.filter(|&host| self.peers.is_connected(host));
+        if self.fakes(node, &input) {
+            return;
+        }
+        match (host, input) {
+            (Some(host), NodeInput::Call { from, call }) => {
+                self.peers.asked_nodes.insert((host, from, call.id), node);
+                let to = node;
+
+                self.send_frame(host, Frame::NodeCall { from, to, call });
+            }
+            (Some(host), NodeInput::Cancel { from, id }) => {
+                let to = node;
+                self.send_frame(host, Frame::CancelNode { from, to, id });
+            }
+            (_, input) => self.refuse(node, input),
+        }
+    }
+
+    /// What is for a site that is not served here.
+    pub(crate) fn send_to_site(&mut self, site: SiteId, input: SiteInput) {
+        let SiteInput::Request(call) = input else {
+            return; // An answer for a site that has moved away.
+        };
+        if self.serves(site) {
+            self.want_site(site);
+            return self.answer_site(refusal(call.id, SiteError::Busy));
+        }
+        if is_relayed(call.id) {
+            return self.answer_site(refusal(call.id, SiteError::Moved));
+        }
+        let host = self.table.hosts.sites.get(&site).copied();
+        match host.filter(|&host| self.peers.is_connected(host)) {
+            Some(host) => {
+                self.peers.asked_sites.insert((host, call.id), site);
+                self.send_frame(host, Frame::SiteCall { to: site, call });
+            }
+            None => self.answer_site(refusal(call.id, SiteError::Busy)),
+        }
+    }
+
+    /// A node's answer, to this host's machines or to another host.
+    pub(crate) fn answer_node(&mut self, from: NodeId, to: Party, mut reply: NodeReply) {
+        if !is_relayed(reply.id) {
+            return self.queue.push_back(Message::reply(from, to, reply));
+        }
+        if let Some(origin) = self.peers.end_relay(reply.id) {
+            reply.id = origin.id;
+            self.send_frame(origin.host, Frame::NodeReply { from, to, reply });
+        }
+    }
+
+    /// A site's answer, likewise.
+    pub(crate) fn answer_site(&mut self, mut reply: SiteReply) {
+        if !is_relayed(reply.id) {
+            return self.queue.push_back(Message::answer(reply));
+        }
+        if let Some(origin) = self.peers.end_relay(reply.id) {
+            reply.id = origin.id;
+            self.send_frame(origin.host, Frame::SiteReply(reply));
+        }
+    }
+
+    /// Tells the doors of all gateways.
+    pub(crate) fn tell_doors(&mut self, notice: LockNotice) {
+        let others = self.table.hosts.gateways.clone();
+        for host in others {
+            if host != self.host_id() && self.peers.is_connected(host) {
+                self.send_frame(host, Frame::Lock(notice.clone()));
+            }
+        }
+        let input = NfsInput::Lock(notice);
+        self.queue.push_back(Message::Door(input));
+    }
+
+    fn send_frame(&mut self, to: HostId, frame: Frame) {
+        if self.peers.is_connected(to) {
+            let epoch = self.table.epoch;
+            self.effects
+                .push_back(HostEffect::Send { to, epoch, frame });
+        }
+    }
+}
+
+fn refusal(id: CallId, error: SiteError) -> SiteReply {
+    SiteReply {
+        id,
+        outcome: Err(error),
+        subject: WeakCache::default(),
+        second: WeakCache::default(),
+    }
+}

@@ -1,0 +1,240 @@
+//! Processes that come and go: who takes what over is decided in one change, so
+//! that the one who is replaced is fenced, the sets are without it, and its
+//! sites have a new epoch and owner, all at once or not at all (CONSISTENCY 3).
+
+use std::collections::BTreeMap;
+
+use crossdock_names::{HostId, Hosts, NodeId, SiteId};
+use serde::{Deserialize, Serialize};
+
+use crate::state::{Conflict, SITE_SETS, State};
+
+/// What a process of the ensemble is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// The storage nodes that it runs.
+    pub nodes: Vec<u64>,
+    /// Whether it serves sites.
+    pub is_manager: bool,
+    /// Whether clients are connected to it.
+    pub is_gateway: bool,
+}
+
+impl State {
+    /// Where everything runs, for the routing table.
+    pub(crate) fn host_table(&self) -> Hosts {
+        let nodes = self.hosts.iter().flat_map(|(&host, record)| {
+            let nodes = record.nodes.iter();
+            nodes.map(move |&node| (NodeId(node), HostId(host)))
+        });
+        let owners = self.owners.iter();
+        let gateways = self.hosts.iter().filter(|(_, record)| record.is_gateway);
+        Hosts {
+            live: self.hosts.keys().map(|&host| HostId(host)).collect(),
+            nodes: nodes.collect(),
+            sites: owners
+                .map(|(&site, &host)| (SiteId(site), HostId(host)))
+                .collect(),
+            gateways: gateways.map(|(&host, _)| HostId(host)).collect(),
+        }
+    }
+
+    /// A process has started. What its nodes had in memory is gone: they are
+    /// members only where nobody else is, under a new epoch, and come back to
+    /// the others' sets when they have caught up.
+    pub(crate) fn join(&mut self, host: u64, record: HostRecord) -> Result<(), Conflict> {
+        if self.hosts.contains_key(&host) {
+            return Ok(());
+        }
+        for node in &record.nodes {
+            if !self.nodes.iter().any(|known| known.id == *node) {
+                let what = format!("node {node:016x}");
+                return Err(Conflict::Unknown { what });
+            }
+            let earlier = self.hosts.iter();
+            let earlier = earlier.filter(|(_, other)| other.nodes.contains(node));
+            let earlier: Vec<u64> = earlier.map(|(&other, _)| other).collect();
+            for other in earlier {
+                self.leave(other)?;
+            }
+            self.restart_node(*node);
+        }
+        let is_manager = record.is_manager;
+        self.hosts.insert(host, record);
+        if is_manager {
+            self.assign_sites();
+        }
+        Ok(())
+    }
+
+    /// A process has ended. Its sites go to other managers; its nodes leave all
+    /// sets that have other members.
+    pub(crate) fn leave(&mut self, host: u64) -> Result<(), Conflict> {
+        let record = self
+            .hosts
+            .remove(&host)
+            .ok_or(Conflict::Replaced { host })?;
+        for node in record.nodes {
+            self.remove_member(node);
+        }
+        self.owners.retain(|_, owner| *owner != host);
+        self.assign_sites();
+        Ok(())
+    }
+
+    fn restart_node(&mut self, node: u64) {
+        self.remove_member(node);
+        let sole = self.sets.values_mut();
+        for set in sole.filter(|set| set.members == [node]) {
+            set.epoch += 1;
+        }
+    }
+
+    /// A data set goes on with the next member alone if the primary left: what
+    /// it sent to some of the others only has to be made equal first.
+    fn remove_member(&mut self, node: u64) {
+        for (&id, set) in &mut self.sets {
+            let Some(place) = set.members.iter().position(|&member| member == node) else {
+                continue;
+            };
+            if set.members.len() == 1 {
+                continue; // Nobody else has it: it is away until the node is back.
+            }
+            set.members.remove(place);
+            if place == 0 && id < SITE_SETS {
+                set.members.truncate(1);
+            }
+            set.epoch += 1;
+        }
+    }
+
+    /// Gives every site without an owner to the manager with the fewest.
+    fn assign_sites(&mut self) {
+        let managers = self.hosts.iter().filter(|(_, record)| record.is_manager);
+        let mut load: BTreeMap<u64, usize> = managers.map(|(&host, _)| (host, 0)).collect();
+        for owner in self.owners.values() {
+            if let Some(sites) = load.get_mut(owner) {
+                *sites += 1;
+            }
+        }
+        for site in 0..u16::try_from(self.sites.len()).unwrap_or(u16::MAX) {
+            if self.owners.contains_key(&site) {
+                continue;
+            }
+            let least = load
+                .iter_mut()
+                .min_by_key(|(host, sites)| (**sites, **host));
+            let Some((&host, sites)) = least else {
+                return;
+            };
+            *sites += 1;
+            self.owners.insert(site, host);
+            self.sites[usize::from(site)].0 += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Change;
+
+    fn manager() -> HostRecord {
+        HostRecord {
+            is_manager: true,
+            ..HostRecord::default()
+        }
+    }
+
+    fn node(id: u64) -> HostRecord {
+        HostRecord {
+            nodes: vec![id],
+            ..HostRecord::default()
+        }
+    }
+
+    fn join(state: &mut State, host: u64, record: HostRecord) {
+        state.apply(Change::Join { host, record }).expect("joins");
+    }
+
+    fn ensemble() -> State {
+        let mut state = State::fresh(1, 2, &[11, 12, 13], 2, 2, [0; 32]);
+        for (host, id) in [(1, 11), (2, 12), (3, 13)] {
+            join(&mut state, host, node(id));
+        }
+        join(&mut state, 8, manager());
+        join(&mut state, 9, manager());
+        for (set, record) in state.sets.clone() {
+            let expected = record.epoch;
+            let equal = Change::SetEqual { set, expected };
+            state.apply(equal).expect("nobody else changes it");
+        }
+        state
+    }
+
+    /// Goal: of a manager that left nothing counts any more: all its sites have
+    /// another owner and a higher epoch, and those of others are as they were.
+    #[test]
+    fn the_sites_of_a_dead_manager_get_an_epoch_and_an_owner() {
+        let mut state = ensemble();
+        assert!(state.owners.values().all(|&owner| owner == 8));
+        let before = state.sites.clone();
+        state.apply(Change::Leave { host: 8 }).expect("leaves");
+        assert!(state.owners.values().all(|&owner| owner == 9));
+        for (old, new) in before.iter().zip(&state.sites) {
+            assert_eq!(old.0 + 1, new.0);
+        }
+        assert!(!state.table().hosts.live.contains(&HostId(8)));
+        let again = state.apply(Change::Leave { host: 8 });
+        assert_eq!(again, Err(Conflict::Replaced { host: 8 }));
+    }
+
+    /// Goal: a node that is away is in no set that has another member, its sets
+    /// have a new epoch, and the only copy stays where it is.
+    #[test]
+    fn a_dead_node_leaves_the_sets_of_others() {
+        let mut state = ensemble();
+        let epochs: BTreeMap<u32, u64> = state
+            .sets
+            .iter()
+            .map(|(&id, set)| (id, set.epoch))
+            .collect();
+        state.apply(Change::Leave { host: 1 }).expect("leaves");
+        for (id, set) in &state.sets {
+            assert!(!set.members.contains(&11), "set {id}");
+            let had = set.home.contains(&11);
+            assert_eq!(set.epoch, epochs[id] + u64::from(had), "set {id}");
+        }
+        state.apply(Change::Leave { host: 2 }).expect("leaves");
+        let alone: Vec<_> = state
+            .sets
+            .values()
+            .filter(|set| set.members == [12])
+            .collect();
+        assert!(!alone.is_empty(), "what only node 12 has stays with it");
+    }
+
+    /// Goal: a node that starts again under another number loses its place
+    /// where others went on, and keeps it, under a new epoch, where it is alone.
+    #[test]
+    fn a_node_that_restarts_counts_anew() {
+        let mut state = ensemble();
+        state.apply(Change::Leave { host: 2 }).expect("leaves");
+        let alone: Vec<u32> = state
+            .sets
+            .iter()
+            .filter(|(_, set)| set.members == [11])
+            .map(|(&id, _)| id)
+            .collect();
+        let epochs: Vec<u64> = alone.iter().map(|id| state.sets[id].epoch).collect();
+        join(&mut state, 4, node(11));
+        assert!(
+            !state.hosts.contains_key(&1),
+            "the earlier process is replaced"
+        );
+        for (id, epoch) in alone.iter().zip(epochs) {
+            assert_eq!(state.sets[id].members, [11]);
+            assert!(state.sets[id].epoch > epoch);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A whole ensemble: gateways, managers and storage nodes as processes of their
+//! own, over a network and a registry, all of which fail; clients that move from
+//! gateway to gateway; and the model of what they were told.
+//!
+//! Processes are killed at any message, and start again; connections break with
+//! what is on its way; nothing moves in one direction for a while; processes
+//! are cut off from the registry for long enough to be replaced while they live.
+//! Held against it: every reply is as the model says, also that of a request
+//! which is sent again through another gateway; after all that, what was
+//! acknowledged is there.
+
+mod driver;
+mod network;
+mod service;
+mod world;
+
+use crossdock_host::Mutation;
+use crossdock_members::{HostRecord, State};
+use crossdock_sim::random::Random;
+
+use super::model::Model;
+use crate::store_crash::Outcome;
+use driver::Driver;
+use world::World;
+
+/// How many of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Storage nodes.
+    pub nodes: u32,
+    /// Copies of data and of site logs.
+    pub replicas: u32,
+    /// Managers.
+    pub managers: u32,
+    /// Gateways.
+    pub gateways: u32,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Faults {
+    /// Nothing.
+    None,
+    /// Processes are killed.
+    Kills,
+    /// So are connections, and processes are cut off.
+    All,
+}
+
+impl Shape {
+    /// A shape for `seed`, so that a range of seeds has all of them.
+    #[must_use]
+    pub const fn of_seed(seed: u64) -> Self {
+        let (nodes, replicas, managers, gateways) = match seed % 4 {
+            0 => (3, 2, 2, 2),
+            1 => (2, 2, 1, 1),
+            2 => (2, 1, 2, 2),
+            _ => (4, 2, 3, 2),
+        };
+        Self {
+            nodes,
+            replicas,
+            managers,
+            gateways,
+            faults: match seed / 4 % 5 {
+                0 => Faults::None,
+                1 | 2 => Faults::Kills,
+                _ => Faults::All,
+            },
+        }
+    }
+}
+
+/// Runs one seed; `history` keeps its lines.
+#[must_use]
+pub fn run(seed: u64, shape: Shape, mutation: Option<Mutation>, history: bool) -> Outcome {
+    let mut random = Random::new(seed);
+    let mut key = [0; 32];
+    random.fill(&mut key);
+    let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
+    let (ensemble, volume) = (random.next_u64(), random.next_u64());
+    let copies = shape.replicas;
+    let state = State::fresh(ensemble, volume, &nodes, copies, copies, key).with_sets_per_site();
+    let root = super::root_of(&state);
+    let nodes = nodes.into_iter().map(|node| HostRecord {
+        nodes: vec![node],
+        ..HostRecord::default()
+    });
+    let managers = (0..shape.managers).map(|_| HostRecord {
+        is_manager: true,
+        ..HostRecord::default()
+    });
+    let gateways = (0..shape.gateways).map(|_| HostRecord {
+        is_gateway: true,
+        ..HostRecord::default()
+    });
+    let records = nodes.chain(managers).chain(gateways).collect();
+    let world = World::new(state, records, random.fork(), mutation);
+    let mut driver = Driver::new(shape, world, Model::default(), random, history);
+    let violation = root.and_then(|root| driver.run(root)).err();
+    driver.outcome(violation)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,600 @@
+//! The clients of an ensemble, and what goes wrong around them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_nfs::ConnId;
+use crossdock_nfs3::{
+    Call, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes, Status, call,
+};
+use crossdock_sim::random::Random;
+use crossdock_types::Time;
+
+use super::super::acts::{Act, Circumstances, Next};
+use super::super::draw::draw;
+use super::super::flushes::Watch;
+use super::super::model::{CELL_BYTES, CELLS_MAX, Model, NameKey, name_of};
+use super::super::rig::mix;
+use super::super::wire;
+use super::network::Place;
+use super::world::World;
+use super::{Faults, Shape};
+use crate::store_crash::Outcome;
+
+const CLIENTS: usize = 3;
+
+/// Requests on their way at a time, at most.
+const PIPELINE_MAX: u64 = 10;
+
+/// What goes wrong in one round of work, at most.
+const FAULTS_MAX: u64 = 16;
+
+/// Nothing that goes wrong keeps a request longer than this.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A client that is told to try again waits so long.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// A client whose connection has ended looks for another gateway after this.
+const RECONNECT_AFTER: Duration = Duration::from_millis(50);
+
+/// A client that has no answer for so long tries another connection.
+const IMPATIENCE: Duration = Duration::from_millis(700);
+
+/// A process that ended starts again after up to this.
+const RESTART_MAX_MILLIS: u64 = 6000;
+
+/// Acknowledged requests that a client may send again as if the reply were lost.
+const REMEMBERED_MAX: usize = 4;
+
+struct Pending {
+    client: usize,
+    act: Act,
+    procedure: Procedure,
+    record: Bytes,
+    sent_at: Time,
+    is_disturbed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Client {
+    connection: Option<ConnId>,
+    connects_at: Time,
+}
+
+pub(super) struct Driver {
+    shape: Shape,
+    world: World,
+    model: Model,
+    random: Random,
+    clients: Vec<Client>,
+    connections: u64,
+    next_xid: u32,
+    /// By xid: in the order in which they were sent first.
+    pending: BTreeMap<u32, Pending>,
+    again: Vec<(Time, Pending)>,
+    answered: VecDeque<(usize, Bytes, Bytes)>,
+    /// For [`exchange`](Self::exchange): the reply to a request outside the work.
+    awaited: Option<(u32, Option<Bytes>)>,
+    /// How often somebody was replaced, as far as was looked.
+    replaced_total: u64,
+    calls: u64,
+    crashes: u64,
+    history: Option<Vec<String>>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        shape: Shape,
+        world: World,
+        model: Model,
+        random: Random,
+        history: bool,
+    ) -> Self {
+        let client = Client {
+            connection: None,
+            connects_at: Time(0),
+        };
+        Self {
+            shape,
+            world,
+            model,
+            random,
+            clients: vec![client; CLIENTS],
+            connections: 0,
+            next_xid: 1000,
+            pending: BTreeMap::new(),
+            again: Vec::new(),
+            answered: VecDeque::new(),
+            awaited: None,
+            replaced_total: 0,
+            calls: 0,
+            crashes: 0,
+            history: history.then(Vec::new),
+        }
+    }
+
+    pub(super) fn outcome(self, violation: Option<String>) -> Outcome {
+        Outcome {
+            violation,
+            trace_hash: mix(self.world.trace_hash, self.world.events),
+            crashes: self.crashes,
+            calls: self.calls,
+            history: self.history.unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
+        self.model.directories.push(root);
+        for name in [b"one", b"two"] {
+            let made = self.call(&Call::Mkdir(call::Mkdir {
+                location: Location {
+                    directory: root.as_handle(),
+                    name: Name(name),
+                },
+                attributes: SetAttributes::default(),
+            }))?;
+            let Reply::Mkdir(Ok(made)) = made else {
+                return Err(format!("MKDIR fails: {made:?}"));
+            };
+            let handle = made.object.ok_or("MKDIR gives no handle")?;
+            self.model.directories.push(handle);
+        }
+        for _ in 0..self.random.between(1, 4) {
+            let actions = self.random.between(20, 150);
+            self.work(actions, self.shape.faults)?;
+        }
+        self.note(|| "all is mended".to_owned());
+        self.world.heal();
+        self.work(0, Faults::None)?;
+        self.settle(Duration::from_secs(8))?;
+        self.work(10, Faults::None)?;
+        self.verify_all()?;
+        for (client, record, reply) in std::mem::take(&mut self.answered) {
+            let again = self.exchange(client, record)?;
+            if again != reply {
+                return Err(format!(
+                    "a retransmission is answered {again:02x?}, not {reply:02x?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(history) = &mut self.history {
+            history.push(format!("{:>9} µs  {}", self.world.now.0 / 1000, line()));
+        }
+    }
+
+    /// Sends up to `actions` requests and waits for all replies.
+    fn work(&mut self, actions: u64, faults: Faults) -> Result<(), String> {
+        let pipeline = self.random.between(1, PIPELINE_MAX);
+        let mut left = actions;
+        let mut next_at = self.world.now;
+        let mut fault_at = self.next_fault();
+        let mut faults_left = match faults {
+            Faults::None => 0,
+            _ => self.random.between(1, FAULTS_MAX),
+        };
+        loop {
+            self.take_news()?;
+            if left == 0 && self.pending.is_empty() && self.again.is_empty() {
+                return Ok(());
+            }
+            if faults_left > 0 && self.world.now >= fault_at {
+                faults_left -= 1;
+                self.go_wrong(faults);
+                fault_at = self.next_fault();
+            }
+            let has_room = left > 0 && (self.pending.len() as u64) < pipeline;
+            if has_room && self.world.now >= next_at {
+                left -= 1;
+                self.act();
+                let pause_micros_max = match self.random.below(40) {
+                    0 => 3_000_000,
+                    1..4 => 50_000,
+                    _ => 2_000,
+                };
+                let pause = self.random.below(pause_micros_max);
+                next_at = self.world.now + Duration::from_micros(pause);
+            }
+            self.send_again();
+            let again = self.again.iter().map(|(due, _)| *due);
+            let connects = self
+                .clients
+                .iter()
+                .filter(|client| client.connection.is_none());
+            let connects = connects.map(|client| client.connects_at);
+            let limit = self.world.now + Duration::from_secs(1);
+            let wake = again
+                .chain(connects)
+                .chain(has_room.then_some(next_at))
+                .chain((faults_left > 0).then_some(fault_at))
+                .chain([limit])
+                .min();
+            self.world.step(wake.unwrap_or(limit).max(self.world.now))?;
+            self.check_patience()?;
+            if faults == Faults::All {
+                self.move_on();
+            }
+        }
+    }
+
+    fn settle(&mut self, pause: Duration) -> Result<(), String> {
+        let until = self.world.now + pause;
+        while self.world.now < until {
+            self.world.step(until)?;
+            self.take_news()?;
+        }
+        Ok(())
+    }
+
+    fn next_fault(&mut self) -> Time {
+        let millis = match self.random.below(4) {
+            0 => self.random.below(4),
+            1 => self.random.below(60),
+            _ => self.random.below(1500),
+        };
+        self.world.now + Duration::from_millis(millis)
+    }
+
+    fn go_wrong(&mut self, faults: Faults) {
+        let place = self.random.index(self.world.places());
+        let other = self.random.index(self.world.places());
+        let length = Duration::from_millis(match self.random.below(3) {
+            0 => self.random.below(300),
+            _ => self.random.below(5000),
+        });
+        match (faults, self.random.below(6)) {
+            (Faults::All, 0) if place != other => {
+                self.note(|| format!("nothing moves from {place} to {other} for {length:?}"));
+                self.world.cut(place, other, length);
+            }
+            (Faults::All, 1) if place != other => {
+                self.note(|| format!("the connection of {place} and {other} breaks"));
+                self.world.break_link(place, other);
+            }
+            (Faults::All, 3) => {
+                self.note(|| format!("process {place} does nothing for {length:?}"));
+                self.world.pause(place, length);
+            }
+            (Faults::All, 2) => {
+                self.note(|| format!("process {place} is cut from the registry for {length:?}"));
+                self.world.cut_from_registry(place, length);
+            }
+            _ => self.kill(place),
+        }
+    }
+
+    fn kill(&mut self, place: Place) {
+        if !self.world.is_running(place) {
+            return;
+        }
+        self.crashes += 1;
+        let pause = Duration::from_millis(self.random.below(RESTART_MAX_MILLIS));
+        self.note(|| format!("process {place} is killed for {pause:?}"));
+        self.world.kill(place, pause);
+        self.disturb();
+    }
+
+    /// What is unstable may be gone.
+    fn disturb(&mut self) {
+        self.model.loses();
+        for pending in self.pending.values_mut() {
+            pending.is_disturbed = true;
+            if let Act::Read { file, size_low, .. } = &mut pending.act
+                && let Some(file) = self.model.files.get(file)
+            {
+                *size_low = file.sizes().0.min(*size_low);
+            }
+        }
+    }
+
+    /// Replies, connections that ended, processes that gave up; then those
+    /// without a connection look for one.
+    fn take_news(&mut self) -> Result<(), String> {
+        let notes = std::mem::take(&mut self.world.notes);
+        for line in notes {
+            self.note(|| line);
+        }
+        let replaced_total = self.world.service.replaced_total;
+        if std::mem::replace(&mut self.replaced_total, replaced_total) != replaced_total {
+            self.disturb();
+        }
+        while let Some(place) = self.world.replaced.pop_front() {
+            self.note(|| format!("process {place} has been replaced"));
+            self.kill(place);
+        }
+        while let Some(name) = self.world.ended.pop_front() {
+            let lost = self
+                .clients
+                .iter_mut()
+                .find(|client| client.connection == Some(name));
+            if let Some(client) = lost {
+                client.connection = None;
+                client.connects_at = self.world.now + RECONNECT_AFTER;
+            }
+        }
+        while let Some((name, record)) = self.world.replies.pop_front() {
+            self.take_record(name, record)?;
+        }
+        for number in 0..CLIENTS {
+            let client = self.clients[number];
+            if client.connection.is_none() && client.connects_at <= self.world.now {
+                self.connect(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects to any gateway that is open, and sends what is not answered
+    /// again, byte for byte.
+    fn connect(&mut self, number: usize) {
+        let places = 0..self.world.places();
+        let open: Vec<Place> = places.filter(|&place| self.world.is_open(place)).collect();
+        let Some(&place) = self.random.pick(&open) else {
+            self.clients[number].connects_at = self.world.now + RECONNECT_AFTER;
+            return;
+        };
+        self.connections += 1;
+        let name = ConnId(self.connections);
+        self.note(|| format!("client {number} connects to process {place}"));
+        self.world.connect(name, number, place);
+        self.clients[number].connection = Some(name);
+        self.clients[number].connects_at = self.world.now;
+        let records = self
+            .pending
+            .values()
+            .filter(|pending| pending.client == number);
+        let records: Vec<Bytes> = records.map(|pending| pending.record.clone()).collect();
+        for record in records {
+            self.world.send(name, record);
+        }
+    }
+
+    /// Clients that have waited long give their connection up if their gateway's
+    /// address has moved. (From one that still counts they would get the answer:
+    /// over two of them at a time one request might be done twice.)
+    fn move_on(&mut self) {
+        for number in 0..CLIENTS {
+            let Some(name) = self.clients[number].connection else {
+                continue;
+            };
+            let now = self.world.now;
+            let waits = |pending: &Pending| {
+                let since = pending.sent_at.max(self.clients[number].connects_at);
+                pending.client == number && now.since(since) >= IMPATIENCE
+            };
+            if self.world.has_moved(name) && self.pending.values().any(waits) {
+                self.note(|| format!("client {number} gives its connection up"));
+                self.world.leave(name);
+                self.clients[number].connection = None;
+                self.clients[number].connects_at = now;
+            }
+        }
+    }
+
+    fn check_patience(&self) -> Result<(), String> {
+        let late = |pending: &&Pending| self.world.now.since(pending.sent_at) >= PATIENCE;
+        match self.pending.values().find(late) {
+            None => Ok(()),
+            Some(pending) => Err(format!(
+                "{:?} is not answered within {} s",
+                pending.act,
+                PATIENCE.as_secs()
+            )),
+        }
+    }
+
+    fn act(&mut self) {
+        for _ in 0..8 {
+            if let Some(act) = draw(&mut self.model, &mut self.random) {
+                let client = self.random.index(CLIENTS);
+                self.next_xid += 1;
+                let xid = self.next_xid;
+                let pending = Pending {
+                    client,
+                    record: act.encode(xid, &self.model),
+                    procedure: act.procedure(&self.model),
+                    act,
+                    sent_at: self.world.now,
+                    is_disturbed: false,
+                };
+                pending.act.lock(&mut self.model);
+                return self.send(xid, pending);
+            }
+        }
+    }
+
+    fn send(&mut self, xid: u32, pending: Pending) {
+        self.calls += 1;
+        let client = pending.client;
+        self.note(|| format!("client {client}, #{xid}: {}", brief(&pending.act)));
+        if let Some(connection) = self.clients[client].connection {
+            self.world.send(connection, pending.record.clone());
+        }
+        self.pending.insert(xid, pending);
+    }
+
+    fn send_again(&mut self) {
+        let now = self.world.now;
+        let (due, later) = std::mem::take(&mut self.again)
+            .into_iter()
+            .partition(|(due, _)| *due <= now);
+        self.again = later;
+        for (_, mut pending) in due {
+            self.next_xid += 1;
+            let xid = self.next_xid;
+            pending.record = pending.act.encode(xid, &self.model);
+            self.send(xid, pending);
+        }
+    }
+
+    fn take_record(&mut self, name: ConnId, record: Bytes) -> Result<(), String> {
+        let xid = wire::xid(&record)?;
+        if let Some((awaited, reply)) = &mut self.awaited
+            && *awaited == xid
+        {
+            *reply = Some(record);
+            return Ok(());
+        }
+        // Of an earlier connection, or answered over two.
+        let Some(pending) = self.pending.get(&xid) else {
+            return Ok(());
+        };
+        if self.clients[pending.client].connection != Some(name) {
+            return Ok(());
+        }
+        let reply = wire::decode(pending.procedure, &record)?;
+        let Some(pending) = self.pending.remove(&xid) else {
+            return Ok(());
+        };
+        let status = reply.status();
+        self.note(|| match status {
+            None => format!("#{xid} is done"),
+            Some(status) => format!("#{xid}: {status}"),
+        });
+        pending.act.unlock(&mut self.model);
+        let circumstances = Circumstances {
+            watch: &Watch::default(),
+            sent: None,
+            is_disturbed: pending.is_disturbed,
+            copies: 0,
+        };
+        let next = pending
+            .act
+            .replied(&mut self.model, &reply, &circumstances)
+            .map_err(|what| format!("#{xid} {:?}: {what}", pending.act))?;
+        match next {
+            Next::Again => {
+                pending.act.lock(&mut self.model);
+                self.again.push((self.world.now + AGAIN_AFTER, pending));
+            }
+            Next::Done if pending.act.is_once() => {
+                self.answered
+                    .push_back((pending.client, pending.record, record));
+                if self.answered.len() > REMEMBERED_MAX {
+                    self.answered.pop_front();
+                }
+            }
+            Next::Done => {}
+        }
+        Ok(())
+    }
+
+    /// Sends a record until it is answered.
+    fn exchange(&mut self, client: usize, record: Bytes) -> Result<Bytes, String> {
+        let xid = wire::xid(&record.slice(4..))?;
+        self.calls += 1;
+        self.awaited = Some((xid, None));
+        let deadline = self.world.now + PATIENCE;
+        let mut sent_over = None;
+        while self.world.now < deadline {
+            self.take_news()?;
+            if let Some((_, Some(_))) = &self.awaited {
+                let reply = self.awaited.take().and_then(|(_, reply)| reply);
+                return reply.ok_or_else(|| "no reply".to_owned());
+            }
+            let connection = self.clients[client].connection;
+            if let Some(name) = connection
+                && sent_over != connection
+            {
+                sent_over = connection;
+                self.world.send(name, record.clone());
+            }
+            let soon = self.world.now + RECONNECT_AFTER;
+            self.world.step(soon.min(deadline))?;
+        }
+        Err(format!("#{xid} is not answered"))
+    }
+
+    /// Calls, and calls again for as long as it is told to try later.
+    fn call(&mut self, call: &Call<'_>) -> Result<Reply, String> {
+        for _ in 0..500 {
+            self.next_xid += 1;
+            let record = wire::encode(self.next_xid, call);
+            let record = self.exchange(0, record)?;
+            let reply = wire::decode(call.procedure(), &record)?;
+            if reply.status() != Some(Status::Jukebox) {
+                return Ok(reply);
+            }
+            self.settle(AGAIN_AFTER)?;
+        }
+        let procedure = call.procedure();
+        Err(format!("{procedure:?} is told to try later for ever"))
+    }
+
+    /// Compares all names and all content with the model.
+    fn verify_all(&mut self) -> Result<(), String> {
+        for directory in 0..self.model.directories.len() {
+            for number in 0..5 {
+                let key: NameKey = (directory, number);
+                let known = self.model.names.get(&key).copied();
+                let handle = self.model.directories[directory];
+                let name = name_of(key);
+                let found = match self.call(&Call::Lookup(Location {
+                    directory: handle.as_handle(),
+                    name: Name(&name),
+                }))? {
+                    Reply::Lookup(Ok(found)) => Some(found.object),
+                    Reply::Lookup(Err(failed)) if failed.status == Status::NoEnt => None,
+                    other => return Err(format!("LOOKUP of {key:?}: {other:?}")),
+                };
+                let expected = known.map(|file| self.model.files[&file].handle);
+                if found != expected {
+                    return Err(format!("name {key:?} is {found:?}, should be {expected:?}"));
+                }
+                if let Some(file) = known {
+                    self.verify_file(file)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_file(&mut self, number: usize) -> Result<(), String> {
+        let file = &self.model.files[&number];
+        if file.is_directory {
+            return Ok(());
+        }
+        let handle = file.handle;
+        let (low, high) = file.sizes();
+        let mut data = Vec::new();
+        let most = CELLS_MAX as u64 * CELL_BYTES;
+        while (data.len() as u64) < most {
+            let reply = self.call(&Call::Read(call::Read {
+                file: handle.as_handle(),
+                offset: data.len() as u64,
+                count_bytes: 256 << 10,
+            }))?;
+            let Reply::Read(Ok(read)) = reply else {
+                return Err(format!("READ of file {number}: {reply:?}"));
+            };
+            data.extend_from_slice(&read.data.to_bytes());
+            if read.is_end {
+                break;
+            }
+        }
+        let size = data.len() as u64;
+        if size < low || size > high {
+            return Err(format!(
+                "file {number} has {size} bytes, should have {low} to {high}"
+            ));
+        }
+        let file = self.model.files.get_mut(&number).ok_or("no such file")?;
+        file.check(0, &data, false)
+            .map_err(|what| format!("file {number}: {what}"))
+    }
+}
+
+/// A line for the history: what a COMMIT is to make durable would fill a page.
+fn brief(act: &Act) -> String {
+    match act {
+        Act::Commit { file, unstable } => {
+            format!("Commit {{ file: {file}, {} cells }}", unstable.len())
+        }
+        act => format!("{act:?}"),
+    }
+}

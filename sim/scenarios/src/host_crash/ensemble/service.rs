@@ -1,0 +1,159 @@
+//! The registry that all processes share: linearizable changes, states that
+//! reach each process in order but late, and leases that run out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crossdock_members::{Change, State};
+use crossdock_names::HostId;
+use crossdock_sim::random::Random;
+use crossdock_types::Time;
+
+use super::network::{Place, nanos};
+
+const DELAY_MAX: Duration = Duration::from_millis(4);
+
+/// A process that is not heard of for so long is believed dead.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// How often leases are looked at.
+const TICK: Duration = Duration::from_millis(250);
+
+/// What a process learns.
+pub(super) enum News {
+    State(u64, Box<State>),
+    Expired(HostId),
+}
+
+pub(super) struct Service {
+    pub(super) state: State,
+    /// See [`crossdock_host::Mutation::KeepRestarted`].
+    keeps_restarted: bool,
+    pub(super) revision: u64,
+    proposals: VecDeque<(Time, Place, Change)>,
+    feeds: BTreeMap<Place, VecDeque<(Time, News)>>,
+    /// Processes that run, and when each was heard last, also those that ended.
+    running: BTreeMap<Place, HostId>,
+    heard: BTreeMap<HostId, Time>,
+    /// Who cannot reach it, until when.
+    cut: BTreeMap<Place, Time>,
+    tick: Time,
+    /// How often somebody was replaced, with all that was in its memory only.
+    pub(super) replaced_total: u64,
+    /// What was changed, for the history.
+    pub(super) told: Vec<String>,
+}
+
+impl Service {
+    pub(super) const fn new(state: State, keeps_restarted: bool) -> Self {
+        Self {
+            state,
+            keeps_restarted,
+            revision: 1,
+            proposals: VecDeque::new(),
+            feeds: BTreeMap::new(),
+            running: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            cut: BTreeMap::new(),
+            tick: Time(0),
+            replaced_total: 0,
+            told: Vec::new(),
+        }
+    }
+
+    pub(super) fn starts(&mut self, now: Time, place: Place, host: HostId) {
+        self.feeds.insert(place, VecDeque::new());
+        self.running.insert(place, host);
+        self.heard.insert(host, now);
+    }
+
+    pub(super) fn ends(&mut self, place: Place) {
+        self.feeds.remove(&place);
+        self.running.remove(&place);
+    }
+
+    pub(super) fn cut(&mut self, now: Time, place: Place, length: Duration) {
+        self.cut.insert(place, now + length);
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    pub(super) fn propose(&mut self, now: Time, place: Place, change: Change, random: &mut Random) {
+        let reachable = self.cut.get(&place).map_or(now, |until| now.max(*until));
+        let due = reachable + Duration::from_nanos(random.below(nanos(DELAY_MAX)));
+        self.proposals.push_back((due, place, change));
+    }
+
+    pub(super) fn next_at(&self) -> Option<Time> {
+        let proposals = self.proposals.iter().map(|(due, ..)| *due);
+        let feeds = self.feeds.values().filter_map(|feed| Some(feed.front()?.0));
+        proposals.chain(feeds).chain([self.tick]).min()
+    }
+
+    /// Carries out what is due; then what a process learns by now.
+    pub(super) fn next(&mut self, now: Time, random: &mut Random) -> Option<(Place, News)> {
+        while let Some(at) = self.proposals.iter().position(|(due, ..)| *due <= now) {
+            if let Some((_, place, change)) = self.proposals.remove(at) {
+                self.carry_out(now, place, change, random);
+            }
+        }
+        if self.tick <= now {
+            self.tick = now + TICK;
+            self.expire(now, random);
+        }
+        let due = |feed: &VecDeque<(Time, News)>| feed.front().is_some_and(|(due, _)| *due <= now);
+        let (&place, _) = self.feeds.iter().find(|(_, feed)| due(feed))?;
+        let (_, news) = self.feeds.get_mut(&place)?.pop_front()?;
+        Some((place, news))
+    }
+
+    fn carry_out(&mut self, now: Time, place: Place, change: Change, random: &mut Random) {
+        let line = format!("process {place}: {change:?}");
+        self.replaced_total +=
+            u64::from(matches!(change, Change::Leave { .. } | Change::Join { .. }));
+        let joins = matches!(change, Change::Join { .. });
+        let sets = (joins && self.keeps_restarted).then(|| self.state.sets.clone());
+        match self.state.apply(change) {
+            Ok(()) => {
+                if let Some(sets) = sets {
+                    self.state.sets = sets;
+                }
+                self.revision += 1;
+                self.told
+                    .push(format!("registry {}: {line}", self.revision));
+                let (revision, state) = (self.revision, self.state.clone());
+                self.spread(now, random, |_| {
+                    News::State(revision, Box::new(state.clone()))
+                });
+            }
+            Err(conflict) => self.told.push(format!("registry: {line}: {conflict}")),
+        }
+    }
+
+    fn spread(&mut self, now: Time, random: &mut Random, news: impl Fn(Place) -> News) {
+        for (&place, feed) in &mut self.feeds {
+            let reachable = self.cut.get(&place).map_or(now, |until| now.max(*until));
+            let due = reachable + Duration::from_nanos(random.below(nanos(DELAY_MAX)));
+            let due = feed.back().map_or(due, |last| last.0.max(due));
+            feed.push_back((due, news(place)));
+        }
+    }
+
+    fn expire(&mut self, now: Time, random: &mut Random) {
+        self.cut.retain(|_, until| *until > now);
+        for (place, host) in &self.running {
+            if !self.cut.contains_key(place) {
+                self.heard.insert(*host, now);
+            }
+        }
+        let known: Vec<u64> = self.state.hosts.keys().copied().collect();
+        for host in known {
+            let heard = self.heard.get(&HostId(host));
+            if heard.is_none_or(|heard| now.since(*heard) >= LEASE) {
+                self.spread(now, random, |_| News::Expired(HostId(host)));
+            }
+        }
+    }
+}

@@ -1,0 +1,640 @@
+//! The processes of an ensemble in simulated time: the production hosts, their
+//! disks, the network between them, the registry, and the wires to clients.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_disk::{Disk, DiskRequest};
+use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation, NodeSettings};
+use crossdock_members::{HostRecord, Registry, Shared, State};
+use crossdock_names::HostId;
+use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
+use crossdock_rpc::RecordReader;
+use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
+use crossdock_sim::random::Random;
+use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
+use crossdock_types::{Time, WallTime};
+
+use super::super::rig::mix;
+use super::super::wire;
+use super::network::{Arrival, Network, Place, nanos};
+use super::service::{News, Service};
+
+const WIRE_DELAY_MAX: Duration = Duration::from_micros(300);
+const INDEX_DELAY_MAX: Duration = Duration::from_micros(500);
+const WALL_START_SECONDS: i64 = 1_800_000_000;
+
+const SETTINGS: NodeSettings = NodeSettings {
+    capacity_bytes: 256 << 20,
+    journal_bytes: 2 << 20,
+    cache_bytes: 1 << 20,
+    disk_depth: 3,
+};
+
+struct Disks {
+    journal: SimDisk,
+    data: SimDisk,
+    index: SimBlockingDisk,
+}
+
+/// Where a process runs: what outlives it.
+struct Machine {
+    record: HostRecord,
+    disks: Option<Disks>,
+    process: Option<Process>,
+    starts_at: Option<Time>,
+}
+
+struct Process {
+    host: Host,
+    boot: Boot,
+    index: Option<Index>,
+    index_queue: VecDeque<(Time, IndexRequest)>,
+    fired: Option<Time>,
+}
+
+struct Wire {
+    place: Place,
+    to_server: VecDeque<(Time, Bytes)>,
+    to_client: VecDeque<(Time, Bytes)>,
+    reader: RecordReader,
+    filling: Option<Filler>,
+    /// The client waits for nothing any more.
+    is_left: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Disk(Place, StoreDisk),
+    Index(Place),
+    Timer(Place),
+    Start(Place),
+    ToServer(ConnId),
+    ToClient(ConnId),
+    Network,
+    Service,
+    Wake,
+}
+
+pub(super) struct World {
+    pub(super) now: Time,
+    random: Random,
+    mutation: Option<Mutation>,
+    machines: Vec<Machine>,
+    network: Network,
+    pub(super) service: Service,
+    wires: BTreeMap<ConnId, Wire>,
+    /// Processes that do nothing until then.
+    paused: BTreeMap<Place, Time>,
+    boots: u64,
+    pub(super) trace_hash: u64,
+    pub(super) events: u64,
+    /// Replies that have arrived at clients.
+    pub(super) replies: VecDeque<(ConnId, Bytes)>,
+    /// Connections that have ended.
+    pub(super) ended: VecDeque<ConnId>,
+    /// Processes that have ended because others had replaced them.
+    pub(super) replaced: VecDeque<Place>,
+    pub(super) notes: Vec<String>,
+    failure: Option<String>,
+}
+
+impl World {
+    pub(super) fn new(
+        state: State,
+        records: Vec<HostRecord>,
+        mut random: Random,
+        mutation: Option<Mutation>,
+    ) -> Self {
+        let options = SimDiskOptions::default();
+        let mut disks = |_: &u64| Disks {
+            journal: SimDisk::new(random.next_u64(), 0, options),
+            data: SimDisk::new(random.next_u64(), 0, options),
+            index: SimBlockingDisk::new(random.next_u64(), 0, options),
+        };
+        let machines = records.into_iter().map(|record| Machine {
+            disks: record.nodes.first().map(&mut disks),
+            record,
+            process: None,
+            starts_at: Some(Time(0)),
+        });
+        let machines = machines.collect();
+        Self {
+            now: Time(0),
+            random,
+            mutation,
+            machines,
+            network: Network::default(),
+            service: Service::new(state, mutation == Some(Mutation::KeepRestarted)),
+            wires: BTreeMap::new(),
+            paused: BTreeMap::new(),
+            boots: 0,
+            trace_hash: 0,
+            events: 0,
+            replies: VecDeque::new(),
+            ended: VecDeque::new(),
+            replaced: VecDeque::new(),
+            notes: Vec::new(),
+            failure: None,
+        }
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.machines.len()
+    }
+
+    pub(super) fn is_running(&self, place: Place) -> bool {
+        self.machines[place].process.is_some()
+    }
+
+    /// Whether clients can connect.
+    pub(super) fn is_open(&self, place: Place) -> bool {
+        let machine = &self.machines[place];
+        let process = machine.process.as_ref();
+        let is_known = |process: &Process| {
+            let host = process.host.host_id();
+            self.service.state.hosts.contains_key(&host.0) && process.host.is_ready()
+        };
+        machine.record.is_gateway && process.is_some_and(is_known)
+    }
+
+    /// Whether the gateway at the other end has been replaced, maybe without
+    /// knowing it: then its address has moved.
+    pub(super) fn has_moved(&self, name: ConnId) -> bool {
+        let wire = self.wires.get(&name);
+        let process = wire.and_then(|wire| self.machines[wire.place].process.as_ref());
+        process.is_none_or(|process| {
+            let host = process.host.host_id();
+            process.host.is_ready() && !self.service.state.hosts.contains_key(&host.0)
+        })
+    }
+
+    /// The process ends at once; the machine starts another one after a while.
+    pub(super) fn kill(&mut self, place: Place, pause: Duration) {
+        let Some(process) = self.machines[place].process.take() else {
+            return;
+        };
+        drop(process);
+        self.paused.remove(&place);
+        let random = &mut self.random;
+        if let Some(disks) = &mut self.machines[place].disks {
+            *disks = Disks {
+                journal: disks.journal.crashed(random),
+                data: disks.data.crashed(random),
+                index: disks.index.crashed(random),
+            };
+        }
+        self.machines[place].starts_at = Some(self.now + pause);
+        self.network.ends(self.now, place, &mut self.random);
+        self.service.ends(place);
+        let gone = self.wires.extract_if(.., |_, wire| wire.place == place);
+        self.ended.extend(gone.map(|(name, _)| name));
+    }
+
+    pub(super) fn cut(&mut self, from: Place, to: Place, length: Duration) {
+        self.network.cut(self.now, from, to, length);
+    }
+
+    /// The process does nothing for a while.
+    pub(super) fn pause(&mut self, place: Place, length: Duration) {
+        self.paused.insert(place, self.now + length);
+        self.network.pause(self.now, place, length);
+        self.service.cut(self.now, place, length);
+    }
+
+    /// A client gives its connection up: what it has sent still arrives.
+    pub(super) fn leave(&mut self, name: ConnId) {
+        if let Some(wire) = self.wires.get_mut(&name) {
+            wire.to_client.clear();
+            wire.is_left = true;
+            let last = wire.to_server.back().map_or(self.now, |last| last.0);
+            wire.to_server.push_back((last, Bytes::new()));
+        }
+    }
+
+    pub(super) fn cut_from_registry(&mut self, place: Place, length: Duration) {
+        self.service.cut(self.now, place, length);
+    }
+
+    pub(super) fn break_link(&mut self, a: Place, b: Place) {
+        let link = (a.min(b), a.max(b));
+        self.network.lose(self.now, link, &mut self.random);
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.network.heal(self.now);
+        self.service.heal();
+        self.paused.clear();
+        for machine in &mut self.machines {
+            if machine.process.is_none() {
+                machine.starts_at = Some(self.now);
+            }
+        }
+    }
+
+    pub(super) fn connect(&mut self, name: ConnId, client: usize, place: Place) {
+        let wire = Wire {
+            place,
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            reader: RecordReader::default(),
+            filling: None,
+            is_left: false,
+        };
+        self.wires.insert(name, wire);
+        let from = wire::address(client, name.0);
+        self.give(place, HostInput::Door(NfsInput::Opened(name, from)));
+    }
+
+    pub(super) fn send(&mut self, name: ConnId, record: Bytes) {
+        let due = self.now + self.delay(WIRE_DELAY_MAX);
+        if let Some(wire) = self.wires.get_mut(&name) {
+            let due = wire.to_server.back().map_or(due, |last| last.0.max(due));
+            wire.to_server.push_back((due, record));
+        }
+    }
+
+    /// Lets the one next thing happen that is due before `wake`.
+    pub(super) fn step(&mut self, wake: Time) -> Result<(), String> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let (due, source) = self.next_event(wake);
+        self.now = self.now.max(due);
+        for machine in &mut self.machines {
+            if let Some(disks) = &mut machine.disks {
+                disks.journal.advance(self.now);
+                disks.data.advance(self.now);
+            }
+        }
+        if source != Source::Wake {
+            self.events += 1;
+            self.trace_hash = mix(self.trace_hash, self.now.0);
+            self.take(source)?;
+        }
+        Ok(())
+    }
+
+    fn next_event(&self, wake: Time) -> (Time, Source) {
+        let mut first = (wake, Source::Wake);
+        let mut offer = |due: Option<Time>, source| {
+            if let Some(due) = due
+                && due < first.0
+            {
+                first = (due, source);
+            }
+        };
+        for (place, machine) in self.machines.iter().enumerate() {
+            if let Some(disks) = &machine.disks {
+                let (journal, data) = (&disks.journal, &disks.data);
+                let journal = journal
+                    .next_completion_at()
+                    .map(|due| self.awake(place, due));
+                let data = data.next_completion_at().map(|due| self.awake(place, due));
+                offer(journal, Source::Disk(place, StoreDisk::Journal));
+                offer(data, Source::Disk(place, StoreDisk::Data));
+            }
+            if let Some(process) = &machine.process {
+                let index = process.index_queue.front();
+                let index = index.map(|(due, _)| self.awake(place, *due));
+                offer(index, Source::Index(place));
+                let timer = process.host.poll_timeout().map(|due| due.max(self.now));
+                let timer = timer.map(|due| self.awake(place, due));
+                let timer = timer.filter(|&due| process.fired != Some(due));
+                offer(timer, Source::Timer(place));
+            } else {
+                offer(machine.starts_at, Source::Start(place));
+            }
+        }
+        for (&name, wire) in &self.wires {
+            let call = wire.to_server.front();
+            let call = call.map(|(due, _)| self.awake(wire.place, *due));
+            offer(call, Source::ToServer(name));
+            offer(
+                wire.to_client.front().map(|it| it.0),
+                Source::ToClient(name),
+            );
+        }
+        offer(self.network.next_at(), Source::Network);
+        offer(self.service.next_at(), Source::Service);
+        first
+    }
+
+    /// When what is due then happens at a process that may be paused.
+    fn awake(&self, place: Place, due: Time) -> Time {
+        let paused = self.paused.get(&place);
+        paused.map_or(due, |until| due.max(*until))
+    }
+
+    fn take(&mut self, source: Source) -> Result<(), String> {
+        match source {
+            Source::Disk(place, disk) => self.take_disk(place, disk),
+            Source::Index(place) => self.take_index(place),
+            Source::Timer(place) => {
+                if let Some(process) = &mut self.machines[place].process {
+                    process.fired = Some(self.now);
+                }
+                self.give(place, HostInput::Timeout);
+            }
+            Source::Start(place) => return self.start(place),
+            Source::ToServer(name) => self.take_call(name),
+            Source::ToClient(name) => return self.take_reply(name),
+            Source::Network => {
+                if let Some((at, from, arrival)) = self.network.next(self.now, &mut self.random) {
+                    self.take_arrival(at, from, arrival);
+                }
+            }
+            Source::Service => {
+                if let Some((place, news)) = self.service.next(self.now, &mut self.random) {
+                    self.give(
+                        place,
+                        match news {
+                            News::State(revision, state) => HostInput::Registry { revision, state },
+                            News::Expired(host) => HostInput::Expired(host),
+                        },
+                    );
+                }
+                self.notes.append(&mut self.service.told);
+            }
+            Source::Wake => {}
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, place: Place) -> Result<(), String> {
+        let machine = &mut self.machines[place];
+        machine.starts_at = None;
+        if let Some(disks) = &machine.disks
+            && disks.journal.in_flight() + disks.data.in_flight() > 0
+        {
+            machine.starts_at = Some(self.now + Duration::from_millis(1));
+            return Ok(());
+        }
+        let instance = self.random.next_u64();
+        let shared = Shared::new(self.service.revision, self.service.state.clone());
+        let mut host = Host::new(HostConfig {
+            registry: Registry::Shared(shared),
+            role: machine.record.clone(),
+            nodes: SETTINGS,
+            request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
+            instance,
+            grace: Duration::from_secs(45),
+        })
+        .map_err(|error| format!("a host does not start: {error}"))?;
+        host.build_in(self.mutation);
+        self.boots += 1;
+        let mut process = Process {
+            host,
+            boot: Boot(self.boots),
+            index: None,
+            index_queue: VecDeque::new(),
+            fired: None,
+        };
+        if let Some(disks) = &machine.disks {
+            let index = Index::open(Box::new(disks.index.clone()))
+                .map_err(|error| format!("an index does not open: {error}"))?;
+            process.index = Some(index);
+        }
+        let boot = process.boot;
+        let numbers = process.host.nodes_to_start();
+        machine.process = Some(process);
+        self.notes
+            .push(format!("process {place} starts as {instance:016x}"));
+        let others: Vec<Place> = (0..self.machines.len())
+            .filter(|&other| other != place && self.is_running(other))
+            .collect();
+        self.network
+            .starts(self.now, place, HostId(instance), &others);
+        self.service.starts(self.now, place, HostId(instance));
+        let (incarnation, wall, now) = (self.random.next_u64(), self.wall(), self.now);
+        if let Some(process) = &mut self.machines[place].process {
+            for number in numbers {
+                process
+                    .host
+                    .start_node(now, wall, number, boot, incarnation)?;
+            }
+        }
+        self.give(place, HostInput::Timeout);
+        Ok(())
+    }
+
+    fn take_arrival(&mut self, at: Place, peer: HostId, arrival: Arrival) {
+        self.give(
+            at,
+            match arrival {
+                Arrival::Connected => HostInput::Connected(peer),
+                Arrival::Frame(epoch, frame) => HostInput::Frame {
+                    from: peer,
+                    epoch,
+                    frame,
+                },
+                Arrival::Disconnected => HostInput::Disconnected(peer),
+            },
+        );
+    }
+
+    fn take_disk(&mut self, place: Place, disk: StoreDisk) {
+        let machine = &mut self.machines[place];
+        let Some(disks) = &mut machine.disks else {
+            return;
+        };
+        let device = match disk {
+            StoreDisk::Journal => &mut disks.journal,
+            StoreDisk::Data => &mut disks.data,
+        };
+        // Of an earlier boot: nobody waits for it any more.
+        let completion = device.poll();
+        let boot = machine.process.as_ref().map(|process| process.boot);
+        if let (Some(completion), Some(boot)) = (completion, boot) {
+            self.give_store(place, boot, StoreInput::Disk(disk, completion));
+        }
+    }
+
+    fn take_index(&mut self, place: Place) {
+        let Some(process) = &mut self.machines[place].process else {
+            return;
+        };
+        if let (Some((_, request)), Some(index)) =
+            (process.index_queue.pop_front(), &mut process.index)
+        {
+            let (boot, reply) = (process.boot, index.handle(request));
+            self.give_store(place, boot, StoreInput::Index(reply));
+        }
+    }
+
+    fn give_store(&mut self, place: Place, boot: Boot, input: StoreInput) {
+        let state = &self.service.state;
+        let node = self.machines[place].record.nodes.first();
+        let record = state.nodes.iter().find(|record| Some(&record.id) == node);
+        if let Some(number) = record.map(|record| record.number) {
+            self.give(
+                place,
+                HostInput::Store {
+                    number,
+                    boot,
+                    input,
+                },
+            );
+        }
+    }
+
+    fn take_call(&mut self, name: ConnId) {
+        let Some(wire) = self.wires.get_mut(&name) else {
+            return;
+        };
+        let Some((_, mut bytes)) = wire.to_server.pop_front() else {
+            return;
+        };
+        let place = wire.place;
+        if bytes.is_empty() {
+            self.wires.remove(&name);
+            return self.give(place, HostInput::Door(NfsInput::Closed(name)));
+        }
+        if let Some(filler) = wire.filling.take() {
+            match filler.take(&mut bytes) {
+                Ok(record) => {
+                    self.give(place, HostInput::Door(NfsInput::Filled(name, record)));
+                }
+                Err(filler) => wire.filling = Some(filler),
+            }
+        }
+        if !bytes.is_empty() {
+            self.give(place, HostInput::Door(NfsInput::Received(name, bytes)));
+        }
+    }
+
+    fn take_reply(&mut self, name: ConnId) -> Result<(), String> {
+        let Some(wire) = self.wires.get_mut(&name) else {
+            return Ok(());
+        };
+        let Some((_, mut bytes)) = wire.to_client.pop_front() else {
+            return Ok(());
+        };
+        let (length, place) = (bytes.len(), wire.place);
+        while let Some(record) = wire
+            .reader
+            .next_record(&mut bytes)
+            .map_err(|error| format!("a client cannot read its replies: {error}"))?
+        {
+            let hash = record
+                .iter()
+                .fold(self.trace_hash, |hash, &byte| mix(hash, u64::from(byte)));
+            self.trace_hash = hash;
+            self.replies.push_back((name, record));
+        }
+        self.give(place, HostInput::Door(NfsInput::Sent(name, length)));
+        Ok(())
+    }
+
+    fn give(&mut self, place: Place, input: HostInput) {
+        let (now, wall) = (self.now, self.wall());
+        let Some(process) = &mut self.machines[place].process else {
+            return;
+        };
+        process.host.handle(now, wall, input);
+        self.carry_out(place);
+    }
+
+    fn carry_out(&mut self, place: Place) {
+        while let Some(effect) = self.next_effect(place) {
+            match effect {
+                HostEffect::Door(effect) => self.take_door(effect),
+                HostEffect::Disk { disk, request, .. } => self.submit(place, disk, request),
+                HostEffect::Index { request, .. } => {
+                    let due = self.now + self.delay(INDEX_DELAY_MAX);
+                    if let Some(process) = &mut self.machines[place].process {
+                        let last = process.index_queue.back();
+                        let due = last.map_or(due, |last| last.0.max(due));
+                        process.index_queue.push_back((due, request));
+                    }
+                }
+                HostEffect::Send { to, epoch, frame } => {
+                    if let Some(other) = self.place_of(to) {
+                        let (now, item) = (self.now, (epoch, frame));
+                        self.network.send(now, place, other, item, &mut self.random);
+                    }
+                }
+                HostEffect::Propose(change) => {
+                    self.service
+                        .propose(self.now, place, change, &mut self.random);
+                }
+                HostEffect::NodeOpened {
+                    result: Err(why), ..
+                } => {
+                    self.failure = Some(format!("a node of process {place} does not open: {why}"));
+                }
+                HostEffect::Failed(reason) if reason.contains("replaced") => {
+                    self.replaced.push_back(place);
+                }
+                HostEffect::Failed(reason) => {
+                    self.failure = Some(format!("process {place}: {reason}"));
+                }
+                HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
+                HostEffect::NodeOpened { result: Ok(()), .. }
+                | HostEffect::ExportAdded { .. }
+                | HostEffect::QuotaChanged { .. }
+                | HostEffect::LocksReleased { .. }
+                | HostEffect::Damage { .. }
+                | HostEffect::DiskFailed { .. }
+                | HostEffect::Quiet => {}
+            }
+        }
+    }
+
+    fn next_effect(&mut self, place: Place) -> Option<HostEffect> {
+        self.machines[place].process.as_mut()?.host.poll_effect()
+    }
+
+    fn place_of(&self, host: HostId) -> Option<Place> {
+        let is_it = |machine: &Machine| {
+            let process = machine.process.as_ref();
+            process.is_some_and(|process| process.host.host_id() == host)
+        };
+        self.machines.iter().position(is_it)
+    }
+
+    fn submit(&mut self, place: Place, disk: StoreDisk, request: DiskRequest) {
+        if let Some(disks) = &mut self.machines[place].disks {
+            match disk {
+                StoreDisk::Journal => disks.journal.submit(request),
+                StoreDisk::Data => disks.data.submit(request),
+            }
+        }
+    }
+
+    fn take_door(&mut self, effect: NfsEffect) {
+        match effect {
+            NfsEffect::Send(name, pieces) => {
+                let due = self.now + self.delay(WIRE_DELAY_MAX);
+                if let Some(wire) = self.wires.get_mut(&name) {
+                    let due = wire.to_client.back().map_or(due, |last| last.0.max(due));
+                    wire.to_client.push_back((due, pieces.concat().into()));
+                }
+            }
+            NfsEffect::Fill(name, fill) => {
+                if let Some(wire) = self.wires.get_mut(&name) {
+                    wire.filling = Some(fill.into());
+                }
+            }
+            NfsEffect::Close(name) | NfsEffect::Abort(name) => {
+                self.failure = Some(format!("a door closes connection {}", name.0));
+            }
+            NfsEffect::SendDatagram(..)
+            | NfsEffect::SendPortmapDatagram(..)
+            | NfsEffect::Pause(_)
+            | NfsEffect::Resume(_)
+            | NfsEffect::Router(_)
+            | NfsEffect::Withdraw(_) => {}
+        }
+    }
+
+    fn delay(&mut self, delay_max: Duration) -> Duration {
+        Duration::from_nanos(self.random.between(0, nanos(delay_max)))
+    }
+
+    fn wall(&self) -> WallTime {
+        let nanos = i64::try_from(self.now.0).unwrap_or(i64::MAX);
+        WallTime(WALL_START_SECONDS * 1_000_000_000 + nanos)
+    }
+}
