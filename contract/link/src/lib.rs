@@ -1,1 +1,28 @@
-//! x
+//! Hosts talk to each other: the messages of [`crossdock_peer`] over one stream
+//! of bytes.
+//!
+//! A [`Link`] is one connection: handshake, framing, windows, cancellation, and
+//! whether the other side is alive. Both are sans-io machines; the stream may be
+//! a TCP connection, a TLS one, or a simulated one.
+
+mod calls;
+mod config;
+mod frame;
+mod handshake;
+mod header;
+mod link;
+mod message;
+mod outbox;
+mod reader;
+
+pub use calls::{CallRef, Target};
+pub use config::LinkConfig;
+pub use frame::Frame;
+pub use handshake::Peer;
+pub use header::{FrameError, HEADER_BYTES};
+pub use link::{CloseReason, Link, LinkEffect, LinkInput};
+pub use message::{
+    Credit, EncodeError, Encoded, Hello, Message, PROTOCOL_VERSION, Refusal, RefusalKind, Role,
+    Welcome,
+};
+pub use reader::{Fill, FrameReader};
