@@ -165,7 +165,7 @@ impl Calls {
     /// The link has ended: nobody waits for answers to theirs any more.
     pub(crate) fn take_theirs(&mut self) -> impl Iterator<Item = Frame> {
         let theirs = std::mem::take(&mut self.theirs);
-        theirs.into_iter().filter_map(|(key, _)| match key {
+        theirs.into_keys().filter_map(|key| match key {
             CallKey::Node(from, to, id) => Some(Frame::CancelNode { from, to, id }),
             CallKey::Site(_) => None,
         })

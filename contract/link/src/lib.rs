@@ -2,14 +2,15 @@
 //! of bytes.
 //!
 //! A [`Link`] is one connection: handshake, framing, windows, cancellation, and
-//! whether the other side is alive. Both are sans-io machines; the stream may be
-//! a TCP connection, a TLS one, or a simulated one.
+//! whether the other side is alive. It is a sans-io machine; the stream may be a
+//! TCP connection, a TLS one, or a simulated one.
 
 mod calls;
 mod config;
 mod frame;
 mod handshake;
 mod header;
+mod interface;
 mod link;
 mod message;
 mod outbox;
@@ -20,7 +21,8 @@ pub use config::LinkConfig;
 pub use frame::Frame;
 pub use handshake::Peer;
 pub use header::{FrameError, HEADER_BYTES};
-pub use link::{CloseReason, Link, LinkEffect, LinkInput};
+pub use interface::{CloseReason, LinkEffect, LinkInput};
+pub use link::Link;
 pub use message::{
     Credit, EncodeError, Encoded, Hello, Message, PROTOCOL_VERSION, Refusal, RefusalKind, Role,
     Welcome,

@@ -10,118 +10,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_limits::LINK_CALLS_MAX;
 use crossdock_types::Time;
-use thiserror::Error;
 
 use crate::calls::{CallKey, CallRef, Calls, place_of_answer};
 use crate::frame::Class;
 use crate::handshake::{Peer, check_hello, check_welcome, hello, welcome};
+use crate::interface::{CloseReason, LinkEffect, LinkInput};
 use crate::outbox::{Outbox, empty};
-use crate::reader::{Fill, FrameReader, Read};
-use crate::{Credit, EncodeError, Frame, FrameError, LinkConfig, Message, Refusal};
+use crate::reader::{FrameReader, Read};
+use crate::{Credit, Frame, LinkConfig, Message, Refusal};
 
 /// A slower network would not do: no link is given up while so much of a payload
 /// arrives in a second.
 const FILL_BYTES_PER_SECOND: u64 = 128 << 10;
 
-/// What happens to a link.
-#[derive(Clone, Debug)]
-pub enum LinkInput {
-    /// The next bytes of the stream.
-    Received(Bytes),
-    /// What [`LinkEffect::Fill`] has asked for: the head and what was missing.
-    Filled(Bytes),
-    /// A frame is to be sent. Frames that come before the other host is known
-    /// wait.
-    Send(Frame),
-    /// So much of what was transmitted lies at the socket and has not been taken
-    /// by the kernel. To be told after each [`LinkEffect::Transmit`], and again
-    /// when it sinks.
-    Sent {
-        /// How many bytes.
-        queued_bytes: usize,
-    },
-    /// The peer that [`LinkEffect::Asked`] is welcome.
-    Admit,
-    /// It is not, or not any more.
-    Refuse(Refusal),
-    /// The link is to end.
-    Close(CloseReason),
-    /// The time of [`Link::poll_timeout`], or any other.
-    Timeout,
-    /// The stream has ended.
-    Closed,
-}
-
-/// What a link wants done.
-#[derive(Clone, Debug)]
-pub enum LinkEffect {
-    /// Pieces for the stream, in order; to be held, not copied.
-    Transmit(Vec<Bytes>),
-    /// The rest of a payload is to be received right behind its beginning; no
-    /// [`LinkInput::Received`] may come before it is [filled](LinkInput::Filled).
-    Fill(Fill),
-    /// A peer wants in ([`LinkConfig::asks`]).
-    Asked(Peer),
-    /// Both know each other.
-    Ready(Peer),
-    /// For a part of this host. To take it opens the window for the next.
-    Frame(Frame),
-    /// A call for which there is no room, or that waited too long to be sent: the
-    /// other host has not seen it.
-    Busy(CallRef),
-    /// A call that gets no answer; the other host may have carried it out, or may
-    /// still do.
-    Lost(CallRef),
-    /// The link has ended, the last effect.
-    Close(CloseReason),
-}
-
-/// How a link has ended.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum CloseReason {
-    /// This host will not have the other one.
-    #[error("refused: {0}")]
-    Refused(Refusal),
-    /// The other one will not have this host.
-    #[error("the other host has refused: {0}")]
-    RefusedByPeer(Refusal),
-    /// What came is no message.
-    #[error("the other host does not make sense: {0}")]
-    Broken(#[from] FrameError),
-    /// A message that must not come now.
-    #[error("the other host breaks the protocol: {0}")]
-    Protocol(&'static str),
-    /// A message that cannot be sent.
-    #[error("{0}")]
-    Unsendable(#[from] EncodeError),
-    /// No byte for too long.
-    #[error("nothing was heard of the other host for {} ms", .0.as_millis())]
-    Silent(Duration),
-    /// The other side did not say who it is.
-    #[error("no handshake within {} ms", .0.as_millis())]
-    NoHandshake(Duration),
-    /// More answers wait for the other host than it may have asked for.
-    #[error("the other host takes no answers")]
-    Overrun,
-    /// The stream has ended.
-    #[error("the connection has ended")]
-    Ended,
-    /// A newer connection between the two hosts has taken its place.
-    #[error("replaced by a newer connection")]
-    Superseded,
-    /// This host does not want it any more.
-    #[error("not wanted any more")]
-    Unwanted,
-}
-
-impl CloseReason {
-    /// Whether what was transmitted should still reach the other host: else the
-    /// stream can be cut at once.
-    #[must_use]
-    pub const fn flushes(&self) -> bool {
-        matches!(self, Self::Refused(_))
-    }
-}
+/// How often calls that nobody waits for any more are looked for.
+const LATE_EVERY: Duration = Duration::from_millis(250);
 
 /// The machine of one connection.
 ///
@@ -139,6 +42,8 @@ pub struct Link {
     now: Time,
     /// When the last byte came.
     heard_at: Time,
+    /// When late calls were looked for.
+    tidied_at: Time,
     /// First and last time that the other host was asked since.
     pinged_at: Option<(Time, Time)>,
     /// Transmitted, and not with the kernel yet.
@@ -185,6 +90,7 @@ impl Link {
             effects: VecDeque::new(),
             now: Time::default(),
             heard_at: Time::default(),
+            tidied_at: Time::default(),
             pinged_at: None,
             unsent_bytes: 0,
             held: Credit::default(),
@@ -217,6 +123,10 @@ impl Link {
             LinkInput::Close(reason) => self.end(reason),
             LinkInput::Timeout => self.handle_timeout(),
             LinkInput::Closed => self.end(CloseReason::Ended),
+        }
+        if self.now - self.tidied_at >= LATE_EVERY {
+            self.tidied_at = self.now;
+            self.drop_late();
         }
         self.pump();
     }
@@ -474,12 +384,12 @@ impl Link {
         let place = place_of_answer(&frame);
         let is_full = self.calls.ours() >= LINK_CALLS_MAX;
         match self.outbox.push(frame) {
-            Ok(number) if is_full => {
+            Some(number) if is_full => {
                 self.outbox.take_back(number);
                 self.push(LinkEffect::Busy(key.call(to)));
             }
-            Ok(number) => self.calls.begin(key, to, number, place),
-            Err(_) => self.push(LinkEffect::Busy(key.call(to))),
+            Some(number) => self.calls.begin(key, to, number, place),
+            None => self.push(LinkEffect::Busy(key.call(to))),
         }
     }
 
@@ -565,11 +475,8 @@ impl Link {
             Phase::Greeting | Phase::Asking(..) if since >= self.config.patience => {
                 self.end(CloseReason::NoHandshake(since));
             }
-            Phase::Open(_) => {
-                self.keep_alive(since);
-                self.drop_late();
-            }
-            _ => self.drop_late(),
+            Phase::Open(_) => self.keep_alive(since),
+            _ => {}
         }
     }
 

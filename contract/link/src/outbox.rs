@@ -146,10 +146,10 @@ impl Outbox {
         self.replies.window_bytes = more(self.replies.window_bytes, credit.reply_bytes);
     }
 
-    /// Lines a frame up; a call for which there is no room comes back. A reply
-    /// for which there is none loses what it carries, but is sent: its call was
-    /// counted. Tells its number.
-    pub(crate) fn push(&mut self, mut frame: Frame) -> Result<u64, Frame> {
+    /// Lines a frame up and tells its number; `None`: there is no room for that
+    /// call. A reply for which there is none loses what it carries, but is sent:
+    /// its call was counted.
+    pub(crate) fn push(&mut self, mut frame: Frame) -> Option<u64> {
         let number = self.next_number;
         self.next_number += 1;
         let lane = match frame.class() {
@@ -157,17 +157,17 @@ impl Outbox {
             Class::Reply => &mut self.replies,
             Class::Control => {
                 self.cancels.push_back(frame);
-                return Ok(number);
+                return Some(number);
             }
         };
         if lane.queued_bytes + size(&frame) > lane.queued_bytes_max {
             if frame.class() == Class::Call {
-                return Err(frame);
+                return None;
             }
             empty(&mut frame);
         }
         lane.push(number, frame);
-        Ok(number)
+        Some(number)
     }
 
     /// How many replies and notices wait.

@@ -279,7 +279,11 @@ fn deadlines_travel_as_the_time_that_is_left() {
 /// block boundaries, however it is cut.
 #[test]
 fn payloads_are_shared_when_sent_and_aligned_when_received() {
-    let data = Bytes::from((0..20_000u32).map(|at| at as u8).collect::<Vec<u8>>());
+    let data = Bytes::from(
+        (0..20_000u32)
+            .map(|at| at.to_le_bytes()[0])
+            .collect::<Vec<u8>>(),
+    );
     for offset in [0, 1, 4095, 4096, 123_456_789] {
         let message = append(offset, Payload::from(data.clone()));
         let encoded = message.encode(NOW).expect("a message");
