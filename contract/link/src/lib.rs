@@ -2,11 +2,14 @@
 //! of bytes.
 //!
 //! A [`Link`] is one connection: handshake, framing, windows, cancellation, and
-//! whether the other side is alive. It is a sans-io machine; the stream may be a
-//! TCP connection, a TLS one, or a simulated one.
+//! whether the other side is alive. [`Connections`] is all of a host's: it connects
+//! and reconnects, and sees to it that there is one link to each other host. Both
+//! are sans-io machines; a stream may be a TCP connection, a TLS one, or a
+//! simulated one.
 
 mod calls;
 mod config;
+mod connections;
 mod frame;
 mod handshake;
 mod header;
@@ -18,6 +21,9 @@ mod reader;
 
 pub use calls::{CallRef, Target};
 pub use config::LinkConfig;
+pub use connections::{
+    Connections, ConnectionsConfig, ConnectionsEffect, ConnectionsInput, LinkId,
+};
 pub use frame::Frame;
 pub use handshake::Peer;
 pub use header::{FrameError, HEADER_BYTES};

@@ -46,8 +46,10 @@ pub(crate) struct Side {
     pub(crate) told: Vec<Told>,
     /// Given to the socket.
     socket: VecDeque<Bytes>,
+    socket_bytes: usize,
     /// On the way from here: when it arrives, and what.
     flight: VecDeque<(Time, Bytes)>,
+    flight_bytes: usize,
     fill: Option<(Fill, Vec<u8>)>,
     pub(crate) fills: usize,
     /// Whether the host takes what its link tells.
@@ -69,19 +71,21 @@ impl Side {
             link,
             told: Vec::new(),
             socket: VecDeque::new(),
+            socket_bytes: 0,
             flight: VecDeque::new(),
+            flight_bytes: 0,
             fill: None,
             fills: 0,
             takes: true,
         }
     }
 
-    pub(crate) fn flight_bytes(&self) -> usize {
-        self.flight.iter().map(|(_, chunk)| chunk.len()).sum()
+    pub(crate) const fn flight_bytes(&self) -> usize {
+        self.flight_bytes
     }
 
-    pub(crate) fn socket_bytes(&self) -> usize {
-        self.socket.iter().map(Bytes::len).sum()
+    pub(crate) const fn socket_bytes(&self) -> usize {
+        self.socket_bytes
     }
 
     pub(crate) fn frames(&self) -> Vec<Frame> {
@@ -134,6 +138,7 @@ impl Pair {
             };
             side.told.push(match effect {
                 LinkEffect::Transmit(pieces) => {
+                    side.socket_bytes += pieces.iter().map(Bytes::len).sum::<usize>();
                     side.socket.extend(pieces);
                     let queued_bytes = side.socket_bytes();
                     side.link.handle(self.now, LinkInput::Sent { queued_bytes });
@@ -159,9 +164,8 @@ impl Pair {
     /// Sends off what the network takes.
     fn depart(&mut self, index: usize) {
         let side = &mut self.sides[index];
-        let mut flight_bytes = side.flight_bytes();
         let before = side.socket.len();
-        while flight_bytes < self.network.flight_bytes_max {
+        while side.flight_bytes < self.network.flight_bytes_max {
             let Some(piece) = side.socket.front_mut() else {
                 break;
             };
@@ -171,12 +175,13 @@ impl Pair {
             if piece.is_empty() {
                 side.socket.pop_front();
             }
-            flight_bytes += chunk.len();
+            side.socket_bytes -= chunk.len();
             let delay_ns = u64::try_from(self.network.delay_max.as_nanos()).expect("short");
             let delay = Duration::from_nanos(self.random.between(0, delay_ns));
             let last = side.flight.back().map_or(self.now, |(at, _)| *at);
             let arrival = last.max(self.now + delay);
             if self.is_up {
+                side.flight_bytes += chunk.len();
                 side.flight.push_back((arrival, chunk));
             }
         }
@@ -208,6 +213,7 @@ impl Pair {
                 .flight
                 .pop_front_if(|(at, _)| *at <= self.now);
             if let Some((_, chunk)) = due {
+                self.sides[index].flight_bytes -= chunk.len();
                 self.arrive(1 - index, chunk);
                 self.take(index);
             }
@@ -245,6 +251,7 @@ impl Pair {
         self.is_up = false;
         for side in &mut self.sides {
             side.flight.clear();
+            side.flight_bytes = 0;
         }
     }
 }
