@@ -246,7 +246,9 @@ pub(crate) fn empty(reply: &mut Frame) {
     use crossdock_peer::{NodeAnswer, SiteAnswer};
     match reply {
         Frame::NodeReply { reply, .. } => {
-            if let Ok(NodeAnswer::Read { .. } | NodeAnswer::List { .. }) = reply.outcome {
+            if let Ok(NodeAnswer::Read { .. } | NodeAnswer::List { .. } | NodeAnswer::Changes(_)) =
+                reply.outcome
+            {
                 reply.outcome = Err(NodeError::Busy {
                     retry_after_ms: RETRY_MS,
                 });

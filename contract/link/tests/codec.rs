@@ -87,13 +87,13 @@ fn samples_are_of_every_kind() {
         assert_eq!(seen, (0..count).collect());
     }
     let dice = &mut Dice::new(3);
-    all_of(&samples::node_requests(dice), number_of_request, 14);
-    all_of(&samples::node_answers(dice), number_of_answer, 9);
+    all_of(&samples::node_requests(dice), number_of_request, 15);
+    all_of(&samples::node_answers(dice), number_of_answer, 10);
     all_of(&samples::node_errors(dice), number_of_error, 13);
     all_of(&samples::site_operations(dice), number_of_operation, 24);
     all_of(&samples::lock_operations(dice), number_of_lock, 11);
     all_of(&samples::site_answers(dice), number_of_site_answer, 13);
-    all_of(&samples::site_errors(dice), number_of_site_error, 22);
+    all_of(&samples::site_errors(dice), number_of_site_error, 23);
 }
 
 fn number_of_request(of: &NodeRequest) -> usize {
@@ -110,8 +110,9 @@ fn number_of_request(of: &NodeRequest) -> usize {
         NodeRequest::Repair { .. } => 9,
         NodeRequest::Stat { .. } => 10,
         NodeRequest::List { .. } => 11,
-        NodeRequest::Pin { .. } => 12,
-        NodeRequest::Unpin { .. } => 13,
+        NodeRequest::Changes { .. } => 12,
+        NodeRequest::Pin { .. } => 13,
+        NodeRequest::Unpin { .. } => 14,
     }
 }
 
@@ -124,8 +125,9 @@ fn number_of_answer(of: &NodeAnswer) -> usize {
         NodeAnswer::End { .. } => 4,
         NodeAnswer::Stat(..) => 5,
         NodeAnswer::List { .. } => 6,
-        NodeAnswer::Pinned { .. } => 7,
-        NodeAnswer::Unpinned => 8,
+        NodeAnswer::Changes(..) => 7,
+        NodeAnswer::Pinned { .. } => 8,
+        NodeAnswer::Unpinned => 9,
     }
 }
 
@@ -234,6 +236,7 @@ fn number_of_site_error(of: &SiteError) -> usize {
         SiteError::Busy => 19,
         SiteError::Lost { .. } => 20,
         SiteError::Moved => 21,
+        SiteError::Unanswered => 22,
     }
 }
 

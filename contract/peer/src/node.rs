@@ -248,7 +248,7 @@ pub struct ObjectStat {
 }
 
 /// A part of the answer to [`NodeRequest::Changes`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangesPage {
     /// In the order of the objects.
     pub changes: Vec<ChangedRange>,
@@ -257,7 +257,7 @@ pub struct ChangesPage {
 }
 
 /// A range of an object and the version that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedRange {
     /// The object.
     pub object: ObjectId,

@@ -11,8 +11,9 @@ use crossdock_names::{
     Epoch, FileId, HostId, Incarnation, NodeId, ObjectClass, ObjectId, SiteId, Version,
 };
 use crossdock_peer::{
-    Call, CallId, Caller, DuplicateKey, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat,
-    Order, PinId, Port, ReadVersion, SiteReply, SiteRequest, Stability, WriteContext, WriterId,
+    Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, NodeAnswer, NodeError,
+    NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion, SiteReply, SiteRequest,
+    Stability, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time};
 
@@ -263,6 +264,10 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             version: dice.maybe(|dice| Version(dice.u64())),
             lease_ms: dice.u32(),
         },
+        NodeRequest::Changes {
+            since: Version(dice.u64()),
+            after: dice.maybe(object),
+        },
         NodeRequest::Unpin {
             pin: PinId(dice.u64()),
         },
@@ -301,6 +306,10 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
             objects: (0..dice.below(9)).map(|_| object(dice)).collect(),
             more: dice.flag(),
         },
+        NodeAnswer::Changes(ChangesPage {
+            changes: (0..dice.below(9)).map(|_| changed(dice)).collect(),
+            more_after: dice.maybe(object),
+        }),
         NodeAnswer::Pinned {
             pin: PinId(dice.u64()),
             boot: incarnation,
@@ -308,6 +317,15 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
         },
         NodeAnswer::Unpinned,
     ]
+}
+
+fn changed(dice: &mut Dice) -> ChangedRange {
+    ChangedRange {
+        object: object(dice),
+        offset_bytes: dice.u64(),
+        length_bytes: dice.u64(),
+        version: Version(dice.u64()),
+    }
 }
 
 /// One error of each kind.

@@ -410,6 +410,7 @@ pub fn site_errors(dice: &mut Dice) -> Vec<SiteError> {
             current: Incarnation(dice.u64()),
         },
         SiteError::Moved,
+        SiteError::Unanswered,
     ]
 }
 
