@@ -111,3 +111,33 @@ pub const LOCK_NAME_BYTES_MAX: usize = 255;
 pub const LOCK_CALLS_MAX: usize = 16_384;
 /// Trees with a quota at one site: all of them are listed at once.
 pub const QUOTAS_MAX: usize = 4096;
+
+/// Largest body of a message between hosts, in bytes: a list of all clients with locks.
+pub const LINK_BODY_BYTES_MAX: usize = 8 << 20;
+
+/// Largest body before two hosts know each other, in bytes.
+pub const LINK_HELLO_BYTES_MAX: usize = 1024;
+
+/// Longest reason of a refusal between hosts, in bytes.
+pub const LINK_REASON_BYTES_MAX: usize = 512;
+
+/// Calls that one host may have unanswered at another.
+pub const LINK_CALLS_MAX: usize = 65_536;
+
+/// Bytes of calls, and as many of replies, that a host takes before it has handed
+/// them on. One message may exceed it.
+pub const LINK_WINDOW_BYTES: usize = 16 << 20;
+
+/// Bytes of calls, and as many of replies, that wait to be sent to one host. More
+/// are answered with "busy".
+pub const LINK_QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes given to the socket of a host and not taken by the kernel yet, before
+/// more wait where they can still be cancelled.
+pub const LINK_UNSENT_BYTES_MAX: usize = 1 << 20;
+
+/// Connections from hosts that have not said yet who they are.
+pub const LINK_HANDSHAKES_MAX: usize = 256;
+
+/// Hosts that are remembered.
+pub const LINK_PEERS_MAX: usize = 16_384;

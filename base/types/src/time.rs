@@ -4,6 +4,8 @@
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A point on the monotonic clock of one process, in nanoseconds since an
 /// arbitrary origin. Machines receive it as an argument and never read a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +44,9 @@ impl Sub for Time {
 
 /// Nanoseconds since 1970-01-01 UTC; what becomes mtime and ctime. Negative
 /// values are dates before 1970.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct WallTime(pub i64);
 
 impl WallTime {

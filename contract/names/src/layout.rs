@@ -1,5 +1,7 @@
 //! Layout classes and the arithmetic of striping (Slice 3.1, DESIGN "Objects of a file").
 
+use serde::{Deserialize, Serialize};
+
 use crate::{FileId, ObjectId};
 
 /// Files, and heads of files, below this many bytes live at small-file sites
@@ -14,7 +16,9 @@ pub const SEGMENT_BYTES: u64 = 64 << 30;
 
 /// How a file's bytes are spread. The number is kept in handles and attribute
 /// cells; 0 is the only class that is built so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct LayoutClass(pub u8);
 
 impl LayoutClass {

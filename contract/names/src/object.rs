@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{FileId, SiteId};
 
 /// Bytes of an encoded [`ObjectId`].
@@ -9,7 +11,7 @@ pub const OBJECT_ID_BYTES: usize = 24;
 
 /// What an object is for. It decides who orders its writes: columns by the
 /// primary of their replica set, everything else by the site that owns it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u16)]
 pub enum ObjectClass {
     /// One stripe column of a segment of a file.
@@ -46,7 +48,7 @@ impl ObjectClass {
 /// | 14 | 4 | branch | 0, or the clone or snapshot |
 /// | 18 | 4 | segment | 64 GiB piece of the file; number of a site's object |
 /// | 22 | 2 | column | stripe column |
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId {
     /// What the object is for.
     pub class: ObjectClass,

@@ -2,13 +2,16 @@
 
 use crossdock_names::Epoch;
 use crossdock_types::Time;
+use serde::{Deserialize, Serialize};
 
 /// Number of a call, unique within its sender.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct CallId(pub u64);
 
 /// A request on its way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call<Request> {
     /// The sender's number for it; the reply carries it back.
     pub id: CallId,
@@ -20,7 +23,7 @@ pub struct Call<Request> {
 }
 
 /// How durable a write has to be before it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stability {
     /// It may be lost by a crash until the next commit (NFS UNSTABLE).
     Unstable,
@@ -30,12 +33,14 @@ pub enum Stability {
 }
 
 /// An instance of a gateway or manager process; a restart makes a new one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct WriterId(pub u64);
 
 /// Carried by every message that changes something, and checked by whoever
 /// carries it out (CONSISTENCY 3 and 5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteContext {
     /// The routing table's epoch by which the message was routed.
     pub table_epoch: Epoch,

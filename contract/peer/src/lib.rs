@@ -5,15 +5,18 @@
 //! it can be answered out of order and cancelled, and its deadline.
 
 mod call;
+mod carried;
 mod export;
 mod lock;
 mod network;
 mod node;
+mod port;
 mod quota;
 mod site;
 mod squash;
 
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
+pub use carried::Carries;
 pub use export::ExportRules;
 pub use lock::{
     ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner,
@@ -24,6 +27,7 @@ pub use node::{
     ChangedRange, ChangesPage, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order,
     PinId, ReadVersion,
 };
+pub use port::Port;
 pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{
     AttributeChanges, Attributes, BeforeAttributes, Caller, CreateMode, Device, DirectoryEntry,

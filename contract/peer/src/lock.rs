@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// Who holds a lock: a process of a client.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockOwner {
     /// The machine.
     pub client: LockClient,
@@ -17,7 +18,7 @@ pub struct LockOwner {
 }
 
 /// A machine. Its address is part of it: many are called "localhost".
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockClient {
     /// Name of the machine, as it says itself.
     pub name: Bytes,
@@ -27,7 +28,7 @@ pub struct LockClient {
 
 /// Bytes `first..=last` of a file; a range to the end of the file, wherever it
 /// will be, ends at `u64::MAX`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockRange {
     /// First byte.
     pub first: u64,
@@ -76,7 +77,7 @@ impl LockRange {
 }
 
 /// A lock that is asked for, or looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockWanted {
     /// Who wants it.
     pub owner: LockOwner,
@@ -87,7 +88,7 @@ pub struct LockWanted {
 }
 
 /// How a lock is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockTerms {
     /// Whether to wait for it.
     pub may_block: bool,
@@ -104,7 +105,7 @@ pub struct LockTerms {
 }
 
 /// A share reservation: what its owner does, and what it keeps others from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareTerms {
     /// 1 reads, 2 writes, 3 both.
     pub access: u8,
@@ -113,7 +114,7 @@ pub struct ShareTerms {
 }
 
 /// Which of a client's locks go when it has restarted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ForgetWhat {
     /// Those that were taken under another state number than this.
     BeforeState(u32),
@@ -122,12 +123,12 @@ pub enum ForgetWhat {
 }
 
 /// A grant whose client has to be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GrantId(pub u64);
 
 /// What can be asked about locks. The file of the request is that of the lock;
 /// where it is about clients, the root of the site.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockOperation {
     /// Whether the lock could be had.
     Test(LockWanted),
@@ -155,7 +156,7 @@ pub enum LockOperation {
 }
 
 /// Why a lock was not given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockRefusal {
     /// Somebody else has one in the way.
     Held(LockWanted),
@@ -174,7 +175,7 @@ pub enum LockRefusal {
 }
 
 /// A lock for a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedLock {
     /// Serial of the file.
     pub file: u64,
@@ -185,7 +186,7 @@ pub struct ListedLock {
 }
 
 /// What a site has a door tell clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockNotice {
     /// The site serves: with this state number, after a restart to be told to
     /// these clients.
@@ -202,7 +203,7 @@ pub enum LockNotice {
 }
 
 /// What a client is told of a grant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantedLock {
     /// Comes back with its answer.
     pub id: GrantId,

@@ -1,19 +1,22 @@
 //! Gateway, site or node to node: operations on objects (DESIGN "Object operations").
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use crossdock_names::{Epoch, Incarnation, NodeId, ObjectClass, ObjectId, Version};
 use crossdock_types::Payload;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{CallId, Stability, WriteContext};
 
 /// A pin: a leased hold on a version of a range. Numbers are never reused
 /// within a boot of the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PinId(pub u64);
 
 /// Who gives a change its version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// The node that gets the request, as primary of the object's set; it
     /// sends the change on to the other members (CONSISTENCY 1).
@@ -24,7 +27,7 @@ pub enum Order {
 }
 
 /// Which bytes a read wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadVersion {
     /// Those that are there now.
     Current,
@@ -40,7 +43,7 @@ pub enum ReadVersion {
 /// `limits::OBJECT_IO_BYTES_MAX` unless stated otherwise. Everything that
 /// changes carries a [`WriteContext`] and an [`Order`], and is durable before
 /// it is answered, except an unstable write.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeRequest {
     /// Makes an empty object; one that exists already is left as it is
     /// (idempotent). Writes never make objects: a late write cannot bring a
@@ -75,6 +78,7 @@ pub enum NodeRequest {
         /// First byte.
         offset_bytes: u64,
         /// The bytes.
+        #[serde(skip)]
         payload: Payload,
         /// How durable before the answer.
         stability: Stability,
@@ -98,6 +102,7 @@ pub enum NodeRequest {
         /// Where the object must end now.
         offset_bytes: u64,
         /// The bytes.
+        #[serde(skip)]
         payload: Payload,
         /// Epoch of the site; one lower than any seen on this object is refused.
         fence: Epoch,
@@ -152,6 +157,7 @@ pub enum NodeRequest {
         /// First byte of the block.
         offset_bytes: u64,
         /// The block's bytes up to the object's end.
+        #[serde(skip)]
         payload: Payload,
         /// The newest version in it, where it was read.
         version: Version,
@@ -225,7 +231,7 @@ impl NodeRequest {
 }
 
 /// What a node knows of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectStat {
     /// End of the object, in bytes.
     pub size_bytes: u64,
@@ -242,7 +248,7 @@ pub struct ObjectStat {
 }
 
 /// A part of the answer to [`NodeRequest::Changes`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangesPage {
     /// In the order of the objects.
     pub changes: Vec<ChangedRange>,
@@ -251,7 +257,7 @@ pub struct ChangesPage {
 }
 
 /// A range of an object and the version that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedRange {
     /// The object.
     pub object: ObjectId,
@@ -264,7 +270,7 @@ pub struct ChangedRange {
 }
 
 /// What a node answers when all went well.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeAnswer {
     /// To create, truncate, zero and remove: it is durable on all members. To
     /// repair: on this node.
@@ -275,6 +281,7 @@ pub enum NodeAnswer {
     /// To read.
     Read {
         /// The bytes; shorter than asked only at the object's end.
+        #[serde(skip)]
         payload: Payload,
         /// The newest version in the range.
         version: Version,
@@ -318,7 +325,7 @@ pub enum NodeAnswer {
 }
 
 /// Why a node did not do it. Nothing was changed, unless stated otherwise.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeError {
     /// No such object.
     #[error("the object does not exist")]
@@ -384,11 +391,11 @@ pub enum NodeError {
     },
     /// The request makes no sense (a length of zero, beyond a limit).
     #[error("invalid request: {0}")]
-    Invalid(&'static str),
+    Invalid(Cow<'static, str>),
 }
 
 /// A node's answer to a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReply {
     /// The call's id.
     pub id: CallId,

@@ -1,7 +1,7 @@
 //! Quotas of directory trees: what a tree may hold, and what it holds.
 
 use crossdock_names::FileRef;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What a tree may hold; `None` = as much as there is room for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct QuotaChange {
 }
 
 /// A tree with a quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     /// The tree's number at its site, never used for another one.
     pub tree: u32,
@@ -62,6 +62,20 @@ impl QuotaLimits {
 /// Takes a number or null that is there: a missing one is `None`.
 fn said<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::deserialize(from).map(Some)
+}
+
+/// A change in a format whose fields have no names: each is there, said or not.
+pub(crate) mod in_place {
+    use super::{Deserialize, Deserializer, QuotaChange, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(change: &QuotaChange, to: S) -> Result<S::Ok, S::Error> {
+        (change.bytes, change.files).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<QuotaChange, D::Error> {
+        let (bytes, files) = Deserialize::deserialize(from)?;
+        Ok(QuotaChange { bytes, files })
+    }
 }
 
 #[cfg(test)]

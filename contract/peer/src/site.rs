@@ -5,12 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
 use crossdock_types::{Payload, WallTime};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{CallId, ListedLock, LockOperation, LockRefusal, Quota, QuotaChange, Stability};
 
 /// Who asks, after squashing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
     /// Effective user.
     pub uid: u32,
@@ -35,11 +36,11 @@ impl Caller {
 /// Names a request whose effect must happen once: a 128-bit hash of client
 /// address without port, xid, program, version, procedure, credential and
 /// arguments (CONSISTENCY 8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DuplicateKey(pub [u8; 16]);
 
 /// Type of a file (RFC 1813 ftype3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum FileKind {
     /// Regular file.
@@ -76,7 +77,7 @@ impl FileKind {
 }
 
 /// Device numbers of a block or character special file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Major number.
     pub major: u32,
@@ -85,7 +86,7 @@ pub struct Device {
 }
 
 /// Attributes of a file as a client sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// The file and its generation.
     pub file: FileRef,
@@ -114,7 +115,7 @@ pub struct Attributes {
 }
 
 /// Attributes before an operation (RFC 1813 wcc_attr).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeforeAttributes {
     /// Size in bytes.
     pub size_bytes: u64,
@@ -125,7 +126,7 @@ pub struct BeforeAttributes {
 }
 
 /// Weak cache consistency data of one file or directory (RFC 1813 wcc_data).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeakCache {
     /// Before the operation; `None` where it changed nothing or is not known.
     pub before: Option<BeforeAttributes>,
@@ -134,7 +135,7 @@ pub struct WeakCache {
 }
 
 /// A new value for a time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeChange {
     /// As it is.
     #[default]
@@ -146,7 +147,7 @@ pub enum TimeChange {
 }
 
 /// Which attributes to change (RFC 1813 sattr3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttributeChanges {
     /// Permission bits.
     pub mode: Option<u32>,
@@ -163,7 +164,7 @@ pub struct AttributeChanges {
 }
 
 /// How a file is created when the name is taken (RFC 1813 createmode3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CreateMode {
     /// The existing file is taken; the changes are applied (size at least).
     Unchecked(AttributeChanges),
@@ -174,7 +175,7 @@ pub enum CreateMode {
 }
 
 /// What an open is for; decides which permission is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpenFor {
     /// Reading (the owner may, and who may execute).
     Read,
@@ -188,7 +189,7 @@ pub enum OpenFor {
 }
 
 /// What a router needs to do bulk I/O on a file itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLayout {
     /// Layout class, with its epoch.
     pub class: LayoutClass,
@@ -205,7 +206,7 @@ pub struct FileLayout {
 }
 
 /// An entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryEntry {
     /// The file.
     pub file: FileId,
@@ -218,7 +219,7 @@ pub struct DirectoryEntry {
 }
 
 /// Space of the volume, or of a tree with a quota.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceUsage {
     /// Capacity in bytes.
     pub total_bytes: u64,
@@ -236,7 +237,7 @@ pub struct SpaceUsage {
 }
 
 /// A request to a site.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteRequest {
     /// Who asks.
     pub caller: Caller,
@@ -248,7 +249,7 @@ pub struct SiteRequest {
 
 /// What can be asked of a site. Names are any bytes but `/` and NUL, 1 to 255;
 /// `.` is a name of LOOKUP only, and `..` is [`Self::LookupParent`]. The site checks POSIX permissions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SiteOperation {
     /// Attributes of a file.
     GetAttributes {
@@ -392,6 +393,7 @@ pub enum SiteOperation {
         /// The directory.
         directory: FileRef,
         /// What is to be different; of a new quota, from no limits.
+        #[serde(with = "crate::quota::in_place")]
         change: QuotaChange,
     },
     /// Takes the quota of a tree away.
@@ -415,6 +417,7 @@ pub enum SiteOperation {
         /// First byte.
         offset_bytes: u64,
         /// The bytes.
+        #[serde(skip)]
         payload: Payload,
         /// How durable.
         stability: Stability,
@@ -503,7 +506,7 @@ impl SiteOperation {
 
 /// What a site answers when all went well. Attributes of the subjects are in
 /// [`SiteReply::subject`] and [`SiteReply::second`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SiteAnswer {
     /// Nothing but attributes: getattr, setattr, remove, rmdir, rename, link,
     /// push.
@@ -543,6 +546,7 @@ pub enum SiteAnswer {
     /// To read.
     Read {
         /// The bytes, shorter than asked only at the end of the file.
+        #[serde(skip)]
         payload: Payload,
         /// Whether the file ends with them.
         end_of_file: bool,
@@ -568,7 +572,7 @@ pub enum SiteAnswer {
 }
 
 /// Why a site did not do it; nothing was changed.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SiteError {
     /// NFS3ERR_PERM.
     #[error("not the owner")]
@@ -646,7 +650,7 @@ pub enum SiteError {
 }
 
 /// A site's answer to a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteReply {
     /// The call's id.
     pub id: CallId,

@@ -476,7 +476,7 @@ impl Site {
         let object = ObjectId::of_site(class, self.config.site, number);
         let error = match answered.outcome {
             Err(error) => error,
-            Ok(_) => NodeError::Invalid("an answer to another question"),
+            Ok(_) => NodeError::Invalid("an answer to another question".into()),
         };
         self.opening_failed(OpenError::Node {
             node: answered.node,

@@ -163,7 +163,9 @@ impl Store {
         version: Version,
     ) -> Result<(), Hold> {
         if attributes.len() > OBJECT_ATTRIBUTES_BYTES_MAX {
-            return Err(Hold::Refuse(NodeError::Invalid("attributes too long")));
+            return Err(Hold::Refuse(NodeError::Invalid(
+                "attributes too long".into(),
+            )));
         }
         self.need_object(id)?;
         if let Some(object) = self.object(id) {
@@ -322,7 +324,7 @@ impl Store {
     ) -> Result<(), Hold> {
         if size > OBJECT_BYTES_MAX {
             return Err(Hold::Refuse(NodeError::Invalid(
-                "beyond the largest object",
+                "beyond the largest object".into(),
             )));
         }
         self.need_existing(id)?;
@@ -368,7 +370,7 @@ impl Store {
         version: Version,
     ) -> Result<(), Hold> {
         if length == 0 || offset > OBJECT_BYTES_MAX {
-            return Err(Hold::Refuse(NodeError::Invalid("an empty range")));
+            return Err(Hold::Refuse(NodeError::Invalid("an empty range".into())));
         }
         let length = length.min(OBJECT_BYTES_MAX - offset + BLOCK);
         self.need_existing(id)?;
@@ -475,18 +477,20 @@ fn given(order: Order) -> Result<Version, Hold> {
     match order {
         Order::Given(version) => Ok(version),
         Order::Primary => Err(Hold::Refuse(NodeError::Invalid(
-            "a store gives no versions",
+            "a store gives no versions".into(),
         ))),
     }
 }
 
 fn check_length(offset: u64, length: u64) -> Result<(), Hold> {
     if length == 0 || length > OBJECT_IO_BYTES_MAX as u64 {
-        return Err(Hold::Refuse(NodeError::Invalid("length out of bounds")));
+        return Err(Hold::Refuse(NodeError::Invalid(
+            "length out of bounds".into(),
+        )));
     }
     if offset > OBJECT_BYTES_MAX - length {
         return Err(Hold::Refuse(NodeError::Invalid(
-            "beyond the largest object",
+            "beyond the largest object".into(),
         )));
     }
     Ok(())

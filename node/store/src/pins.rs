@@ -141,7 +141,9 @@ impl Store {
             return Err(Hold::Refuse(NodeError::UnknownPin));
         };
         if offset < pin.offset || offset > pin.offset + pin.plan.length {
-            return Err(Hold::Refuse(NodeError::Invalid("outside the pinned range")));
+            return Err(Hold::Refuse(NodeError::Invalid(
+                "outside the pinned range".into(),
+            )));
         }
         let from = offset - pin.offset;
         let to = pin.plan.length.min(from.saturating_add(length));

@@ -33,7 +33,7 @@ impl Store {
     ) -> Result<(), Hold> {
         let is_block = (1..=BLOCK_BYTES).contains(&payload.len());
         if !is_block || !offset.is_multiple_of(BLOCK) {
-            return Err(Hold::Refuse(NodeError::Invalid("not one block")));
+            return Err(Hold::Refuse(NodeError::Invalid("not one block".into())));
         }
         let plan = self.plan_range(id, offset, BLOCK)?;
         let block = offset / BLOCK;

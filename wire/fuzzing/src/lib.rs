@@ -7,6 +7,7 @@
 //!
 //! Only tests and fuzzing use this crate.
 
+pub mod link;
 pub mod samples;
 
 mod dice;
@@ -14,6 +15,7 @@ mod locking;
 mod targets;
 
 pub use dice::Dice;
+pub use link::link_frame;
 pub use locking::{nlm_call, nlm_reply, nsm, portmap};
 pub use targets::{
     TARGETS, Target, mount_call, mount_reply, nfs3_call, nfs3_reply, record_reader, rpc_call,

@@ -7,7 +7,7 @@ use crossdock_nfs3::{Call, Procedure, Reply, mount};
 use crossdock_rpc::{CallHeader, RecordError, RecordReader, RecordWriter, ReplyHeader};
 use crossdock_xdr::{Decode, Decoder, Encode, Encoder};
 
-use crate::{Dice, locking, samples};
+use crate::{Dice, link, locking, samples};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,11 @@ pub const TARGETS: &[Target] = &[
         name: "portmap",
         run: locking::portmap,
         seeds: locking::portmap_seeds,
+    },
+    Target {
+        name: "link_frame",
+        run: link::link_frame,
+        seeds: link::link_frame_seeds,
     },
 ];
 

@@ -1,0 +1,123 @@
+//! What hosts send each other, once they know each other.
+
+use std::time::Duration;
+
+use crossdock_names::{NodeId, SiteId};
+use crossdock_peer::{
+    Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
+};
+use crossdock_types::{Payload, Time};
+
+/// A message from a part of one host to a part of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A request to a node.
+    NodeCall {
+        /// Who asks, on the sending host.
+        from: Port,
+        /// Which node of the receiving host.
+        to: NodeId,
+        /// What.
+        call: Call<NodeRequest>,
+    },
+    /// A node's answer.
+    NodeReply {
+        /// Which node of the sending host.
+        from: NodeId,
+        /// Who had asked, on the receiving host.
+        to: Port,
+        /// What came of it.
+        reply: NodeReply,
+    },
+    /// Nobody waits for that answer any more.
+    CancelNode {
+        /// Who had asked, on the sending host.
+        from: Port,
+        /// Whom.
+        to: NodeId,
+        /// Under which number.
+        id: CallId,
+    },
+    /// A request to a site, from the sending host's router.
+    SiteCall {
+        /// Which site of the receiving host.
+        to: SiteId,
+        /// What.
+        call: Call<SiteRequest>,
+    },
+    /// A site's answer, to the receiving host's router.
+    SiteReply(SiteReply),
+    /// What clients of the receiving host's door are to be told.
+    Lock(LockNotice),
+}
+
+/// Which window a frame takes. Replies have their own, so that calls never keep
+/// them back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Call,
+    Reply,
+    /// Takes none: smaller than what tells of a window.
+    Control,
+}
+
+impl Frame {
+    pub(crate) const fn class(&self) -> Class {
+        match self {
+            Self::NodeCall { .. } | Self::SiteCall { .. } => Class::Call,
+            Self::NodeReply { .. } | Self::SiteReply(_) | Self::Lock(_) => Class::Reply,
+            Self::CancelNode { .. } => Class::Control,
+        }
+    }
+
+    /// The bulk bytes that it carries, if frames of that kind carry some.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Payload> {
+        match self {
+            Self::NodeCall { call, .. } => call.request.payload(),
+            Self::NodeReply { reply, .. } => reply.payload(),
+            Self::SiteCall { call, .. } => call.request.operation.payload(),
+            Self::SiteReply(reply) => reply.payload(),
+            Self::CancelNode { .. } | Self::Lock(_) => None,
+        }
+    }
+
+    pub(crate) fn payload_mut(&mut self) -> Option<&mut Payload> {
+        match self {
+            Self::NodeCall { call, .. } => call.request.payload_mut(),
+            Self::NodeReply { reply, .. } => reply.payload_mut(),
+            Self::SiteCall { call, .. } => call.request.operation.payload_mut(),
+            Self::SiteReply(reply) => reply.payload_mut(),
+            Self::CancelNode { .. } | Self::Lock(_) => None,
+        }
+    }
+
+    /// Where its bytes go in their object or file, as far as it says so itself.
+    pub(crate) fn payload_offset_bytes(&self) -> u64 {
+        match self {
+            Self::NodeCall { call, .. } => call.request.payload_offset_bytes(),
+            Self::SiteCall { call, .. } => call.request.operation.payload_offset_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// When nobody waits for it any more.
+    pub(crate) const fn deadline(&self) -> Option<Time> {
+        match self {
+            Self::NodeCall { call, .. } => Some(call.deadline),
+            Self::SiteCall { call, .. } => Some(call.deadline),
+            _ => None,
+        }
+    }
+}
+
+/// Clocks of hosts differ: a deadline travels as what is left of it.
+pub(crate) fn remaining_ms(now: Time, deadline: Time) -> u64 {
+    let left = deadline - now;
+    // Rounded up, so that it never becomes shorter by travelling.
+    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn deadline(now: Time, remaining_ms: u64) -> Time {
+    now + Duration::from_millis(remaining_ms)
+}

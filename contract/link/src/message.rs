@@ -1,0 +1,412 @@
+//! Everything that travels between hosts, and its encoding: a fixed header, a
+//! body in the postcard format, and the payload as it lies in memory.
+
+use bytes::Bytes;
+use crossdock_checksum::{crc32c, crc32c_append};
+use crossdock_limits::{
+    LINK_BODY_BYTES_MAX, LINK_HELLO_BYTES_MAX, LINK_REASON_BYTES_MAX, OBJECT_IO_BYTES_MAX,
+};
+use crossdock_names::{Epoch, HostId};
+use crossdock_peer::Call;
+use crossdock_types::{Payload, Time};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::frame::{deadline, remaining_ms};
+use crate::header::{Bounds, HEADER_BYTES, Header, Kind};
+use crate::reader::FrameReader;
+use crate::{Frame, FrameError};
+
+/// The version of the protocol that this build speaks: raised with every change
+/// of what the bodies of messages mean or how they are encoded.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// A message between hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "mostly it is the large one")]
+pub enum Message {
+    /// The first one, of the host that has connected.
+    Hello(Hello),
+    /// The answer: the connection can be used.
+    Welcome(Welcome),
+    /// Instead of an answer, or after it: the connection ends.
+    Refuse(Refusal),
+    /// Are you there?
+    Ping,
+    /// Yes.
+    Pong,
+    /// The window is open for more.
+    Credit(Credit),
+    /// One for a part of the host.
+    Frame(Frame),
+}
+
+/// Who connects. Later versions may put fields behind these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The oldest version of the protocol that it speaks.
+    pub version_min: u16,
+    /// The newest.
+    pub version_max: u16,
+    /// Whose part it is.
+    pub ensemble: u64,
+    /// Who it is.
+    pub host: HostId,
+    /// What it does: the number of a [`Role`].
+    pub role: u8,
+    /// Rises with each connection between the two hosts.
+    pub connection: u64,
+    /// The highest epoch of the routing table that it has seen.
+    pub table_epoch: Epoch,
+    /// Bytes of calls that it takes.
+    pub call_window_bytes: u64,
+    /// Bytes of replies that it takes.
+    pub reply_window_bytes: u64,
+}
+
+/// Who was connected to. Later versions may put fields behind these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The version that both speak from now on.
+    pub version: u16,
+    /// Whose part it is.
+    pub ensemble: u64,
+    /// Who it is.
+    pub host: HostId,
+    /// What it does: the number of a [`Role`].
+    pub role: u8,
+    /// The highest epoch of the routing table that it has seen.
+    pub table_epoch: Epoch,
+    /// Bytes of calls that it takes.
+    pub call_window_bytes: u64,
+    /// Bytes of replies that it takes.
+    pub reply_window_bytes: u64,
+}
+
+/// Why a host will not have the other one. Later versions may put fields behind
+/// these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
+#[error("{text}")]
+pub struct Refusal {
+    /// What the other one can do about it: the number of a [`RefusalKind`].
+    pub kind: u8,
+    /// For people; at most `limits::LINK_REASON_BYTES_MAX` bytes.
+    pub text: String,
+    /// The highest connection number between the two that the refusing host
+    /// knows; 0 if that is not what it is about.
+    pub connection: u64,
+}
+
+/// Kinds of refusals; the numbers are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RefusalKind {
+    /// Another one, of a later version.
+    Other = 0,
+    /// No version of the protocol that both speak.
+    Version = 1,
+    /// Another ensemble.
+    Ensemble = 2,
+    /// A role that is unknown here.
+    Role = 3,
+    /// There is a newer connection between the two.
+    Superseded = 4,
+    /// Another host than was expected.
+    Host = 5,
+    /// Too many connections.
+    Full = 6,
+}
+
+impl Refusal {
+    pub(crate) fn new(kind: RefusalKind, text: String) -> Self {
+        let mut text = text;
+        while text.len() > LINK_REASON_BYTES_MAX {
+            text.pop();
+        }
+        Self {
+            kind: kind as u8,
+            text,
+            connection: 0,
+        }
+    }
+
+    /// What kind it is.
+    #[must_use]
+    pub const fn kind(&self) -> RefusalKind {
+        match self.kind {
+            1 => RefusalKind::Version,
+            2 => RefusalKind::Ensemble,
+            3 => RefusalKind::Role,
+            4 => RefusalKind::Superseded,
+            5 => RefusalKind::Host,
+            6 => RefusalKind::Full,
+            _ => RefusalKind::Other,
+        }
+    }
+}
+
+/// What a host does; the numbers are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Role {
+    /// It has storage nodes.
+    Node = 1,
+    /// It has sites.
+    Manager = 2,
+    /// It has doors and a router.
+    Gateway = 3,
+    /// All of these.
+    All = 4,
+}
+
+impl Role {
+    /// The role of that number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Node,
+            2 => Self::Manager,
+            3 => Self::Gateway,
+            4 => Self::All,
+            _ => return None,
+        })
+    }
+}
+
+/// So many more bytes are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credit {
+    /// Of calls.
+    pub call_bytes: u64,
+    /// Of replies.
+    pub reply_bytes: u64,
+}
+
+/// A message as bytes.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// Header and body.
+    pub head: Bytes,
+    /// Follows the head; the memory is shared with the message.
+    pub payload: Payload,
+}
+
+impl Encoded {
+    /// Length on the wire.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a message is never empty")]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.len()
+    }
+
+    /// The pieces in order.
+    pub fn into_pieces(self) -> impl Iterator<Item = Bytes> {
+        std::iter::once(self.head).chain(self.payload.into_pieces())
+    }
+
+    /// All in one piece, by a copy.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        let mut whole = Payload::from(self.head.clone());
+        whole.append(self.payload.clone());
+        whole.to_bytes()
+    }
+}
+
+/// Why a message cannot be sent.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum EncodeError {
+    /// Longer than any host takes.
+    #[error("a message of {bytes} bytes of {part}, at most {bytes_max} are taken")]
+    TooLong {
+        /// Body or payload.
+        part: &'static str,
+        /// How long it is.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// It has no encoding.
+    #[error("a message without encoding: {0}")]
+    Body(String),
+}
+
+impl Message {
+    pub(crate) const fn kind(&self) -> Kind {
+        match self {
+            Self::Hello(_) => Kind::Hello,
+            Self::Welcome(_) => Kind::Welcome,
+            Self::Refuse(_) => Kind::Refuse,
+            Self::Ping => Kind::Ping,
+            Self::Pong => Kind::Pong,
+            Self::Credit(_) => Kind::Credit,
+            Self::Frame(Frame::NodeCall { .. }) => Kind::NodeCall,
+            Self::Frame(Frame::NodeReply { .. }) => Kind::NodeReply,
+            Self::Frame(Frame::CancelNode { .. }) => Kind::CancelNode,
+            Self::Frame(Frame::SiteCall { .. }) => Kind::SiteCall,
+            Self::Frame(Frame::SiteReply(_)) => Kind::SiteReply,
+            Self::Frame(Frame::Lock(_)) => Kind::Lock,
+        }
+    }
+
+    fn payload(&self) -> Option<&Payload> {
+        match self {
+            Self::Frame(frame) => frame.payload(),
+            _ => None,
+        }
+    }
+
+    /// The message's bytes. `now` turns deadlines into what is left of them.
+    ///
+    /// # Errors
+    /// [`EncodeError::TooLong`]: no host would take it.
+    pub fn encode(&self, now: Time) -> Result<Encoded, EncodeError> {
+        let room = vec![0; HEADER_BYTES];
+        let written = self.write_body(now, room);
+        let mut head = written.map_err(|error| EncodeError::Body(error.to_string()))?;
+        let payload = self.payload().cloned().unwrap_or_default();
+        check_length("body", head.len() - HEADER_BYTES, LINK_BODY_BYTES_MAX)?;
+        let payload_bytes = check_length("payload", payload.len(), OBJECT_IO_BYTES_MAX)?;
+        let pieces = payload.pieces().iter();
+        let checksum = pieces.fold(crc32c(&[]), |sum, piece| crc32c_append(sum, piece));
+        Header::write(&mut head, self.kind(), payload_bytes, checksum);
+        Ok(Encoded {
+            head: head.into(),
+            payload,
+        })
+    }
+
+    fn write_body(&self, now: Time, to: Vec<u8>) -> postcard::Result<Vec<u8>> {
+        match self {
+            Self::Hello(hello) => postcard::to_extend(hello, to),
+            Self::Welcome(welcome) => postcard::to_extend(welcome, to),
+            Self::Refuse(refusal) => postcard::to_extend(refusal, to),
+            Self::Ping | Self::Pong => Ok(to),
+            Self::Credit(credit) => postcard::to_extend(credit, to),
+            Self::Frame(Frame::NodeCall {
+                from,
+                to: node,
+                call,
+            }) => {
+                let left_ms = remaining_ms(now, call.deadline);
+                postcard::to_extend(&(from, node, call.id, left_ms, &call.request), to)
+            }
+            Self::Frame(Frame::NodeReply {
+                from,
+                to: port,
+                reply,
+            }) => postcard::to_extend(&(from, port, reply), to),
+            Self::Frame(Frame::CancelNode { from, to: node, id }) => {
+                postcard::to_extend(&(from, node, id), to)
+            }
+            Self::Frame(Frame::SiteCall { to: site, call }) => {
+                let left_ms = remaining_ms(now, call.deadline);
+                postcard::to_extend(&(site, call.id, left_ms, &call.request), to)
+            }
+            Self::Frame(Frame::SiteReply(reply)) => postcard::to_extend(reply, to),
+            Self::Frame(Frame::Lock(notice)) => postcard::to_extend(notice, to),
+        }
+    }
+
+    /// Reads one whole message.
+    ///
+    /// # Errors
+    /// [`FrameError`]; `None` if `bytes` end within it.
+    pub fn decode(now: Time, bytes: &Bytes) -> Result<Option<Self>, FrameError> {
+        let mut rest = bytes.clone();
+        let mut reader = FrameReader::new();
+        reader.trust();
+        reader.next_message(now, &mut rest)
+    }
+
+    /// Reads a message but for its payload.
+    pub(crate) fn read_body(now: Time, kind: Kind, body: &[u8]) -> Result<Self, FrameError> {
+        Ok(match kind {
+            Kind::Hello => Self::Hello(beginning(kind, body)?),
+            Kind::Welcome => Self::Welcome(beginning(kind, body)?),
+            Kind::Refuse => Self::Refuse(beginning(kind, body)?),
+            Kind::Ping => whole(kind, body).map(|()| Self::Ping)?,
+            Kind::Pong => whole(kind, body).map(|()| Self::Pong)?,
+            Kind::Credit => Self::Credit(whole(kind, body)?),
+            Kind::NodeCall => {
+                let (from, to, id, left_ms, request) = whole(kind, body)?;
+                let deadline = deadline(now, left_ms);
+                let call = Call {
+                    id,
+                    deadline,
+                    request,
+                };
+                Self::Frame(Frame::NodeCall { from, to, call })
+            }
+            Kind::NodeReply => {
+                let (from, to, reply) = whole(kind, body)?;
+                Self::Frame(Frame::NodeReply { from, to, reply })
+            }
+            Kind::CancelNode => {
+                let (from, to, id) = whole(kind, body)?;
+                Self::Frame(Frame::CancelNode { from, to, id })
+            }
+            Kind::SiteCall => {
+                let (to, id, left_ms, request) = whole(kind, body)?;
+                let deadline = deadline(now, left_ms);
+                let call = Call {
+                    id,
+                    deadline,
+                    request,
+                };
+                Self::Frame(Frame::SiteCall { to, call })
+            }
+            Kind::SiteReply => Self::Frame(Frame::SiteReply(whole(kind, body)?)),
+            Kind::Lock => Self::Frame(Frame::Lock(whole(kind, body)?)),
+        })
+    }
+}
+
+impl Bounds {
+    /// Before the hosts know each other.
+    pub(crate) const STRANGER: Self = Self {
+        body_bytes_max: LINK_HELLO_BYTES_MAX,
+        payload_bytes_max: 0,
+    };
+    /// Afterwards.
+    pub(crate) const PEER: Self = Self {
+        body_bytes_max: LINK_BODY_BYTES_MAX,
+        payload_bytes_max: OBJECT_IO_BYTES_MAX,
+    };
+}
+
+fn check_length(part: &'static str, bytes: usize, bytes_max: usize) -> Result<u32, EncodeError> {
+    let too_long = EncodeError::TooLong {
+        part,
+        bytes,
+        bytes_max,
+    };
+    match u32::try_from(bytes) {
+        Ok(length) if bytes <= bytes_max => Ok(length),
+        _ => Err(too_long),
+    }
+}
+
+/// A body of which later versions may have more.
+fn beginning<T: DeserializeOwned>(kind: Kind, body: &[u8]) -> Result<T, FrameError> {
+    let taken = postcard::take_from_bytes(body);
+    let (value, _later) = taken.map_err(|error| nonsense(kind, error.to_string()))?;
+    Ok(value)
+}
+
+fn whole<T: DeserializeOwned>(kind: Kind, body: &[u8]) -> Result<T, FrameError> {
+    let taken = postcard::take_from_bytes(body);
+    let (value, rest) = taken.map_err(|error| nonsense(kind, error.to_string()))?;
+    match rest.len() {
+        0 => Ok(value),
+        more => Err(nonsense(kind, format!("{more} bytes too many"))),
+    }
+}
+
+fn nonsense(kind: Kind, what: String) -> FrameError {
+    FrameError::Body {
+        kind: kind.name(),
+        what,
+    }
+}

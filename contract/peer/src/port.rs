@@ -1,0 +1,17 @@
+//! Who within a host.
+
+use crossdock_names::{NodeId, SiteId};
+use serde::{Deserialize, Serialize};
+
+/// A part of a host that calls others, and gets their answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Port {
+    /// The gateway's router.
+    Router,
+    /// A site that the host has.
+    Site(SiteId),
+    /// A node that the host has.
+    Node(NodeId),
+    /// The host itself: its tools, and its upkeep.
+    Host,
+}

@@ -1,0 +1,424 @@
+//! Messages between hosts: samples of every kind, and the target.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_limits::NAME_BYTES_MAX;
+use crossdock_link::{
+    Credit, Frame, FrameReader, Hello, Message, Refusal, RefusalKind, Role, Welcome,
+};
+use crossdock_names::{
+    Epoch, FileId, HostId, Incarnation, NodeId, ObjectClass, ObjectId, SiteId, Version,
+};
+use crossdock_peer::{
+    Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, NodeAnswer, NodeError,
+    NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion, SiteReply, SiteRequest,
+    Stability, WriteContext, WriterId,
+};
+use crossdock_types::{Payload, Time};
+
+use crate::Dice;
+
+mod site;
+
+use site::weak_cache;
+pub use site::{lock_operations, notices, site_answers, site_errors, site_operations};
+
+/// When samples are encoded and decoded.
+pub const NOW: Time = Time::from_secs(1000);
+
+/// Every message of a link: all kinds of requests, answers and errors.
+#[must_use]
+pub fn messages(dice: &mut Dice) -> Vec<Message> {
+    let mut all = vec![
+        Message::Hello(Hello {
+            version_min: 1,
+            version_max: 2,
+            ensemble: dice.u64(),
+            host: HostId(dice.u64()),
+            role: Role::Node as u8,
+            connection: dice.u64(),
+            table_epoch: Epoch(dice.u64()),
+            call_window_bytes: dice.u64(),
+            reply_window_bytes: dice.u64(),
+        }),
+        Message::Welcome(Welcome {
+            version: 1,
+            ensemble: dice.u64(),
+            host: HostId(dice.u64()),
+            role: Role::All as u8,
+            table_epoch: Epoch(dice.u64()),
+            call_window_bytes: dice.u64(),
+            reply_window_bytes: dice.u64(),
+        }),
+        Message::Refuse(Refusal {
+            kind: RefusalKind::Superseded as u8,
+            text: "no".to_owned(),
+            connection: dice.u64(),
+        }),
+        Message::Ping,
+        Message::Pong,
+        Message::Credit(Credit {
+            call_bytes: dice.u64(),
+            reply_bytes: dice.u64(),
+        }),
+    ];
+    all.extend(frames(dice).into_iter().map(Message::Frame));
+    all
+}
+
+/// Every frame of a link.
+#[must_use]
+pub fn frames(dice: &mut Dice) -> Vec<Frame> {
+    let mut all = Vec::new();
+    for request in node_requests(dice) {
+        let call = call(dice, request);
+        let (from, to) = (port(dice), NodeId(dice.u64()));
+        all.push(Frame::NodeCall { from, to, call });
+    }
+    let answers = node_answers(dice).into_iter().map(Ok);
+    for outcome in answers.chain(node_errors(dice).into_iter().map(Err)) {
+        let id = CallId(dice.u64());
+        let (from, to) = (NodeId(dice.u64()), port(dice));
+        let reply = NodeReply { id, outcome };
+        all.push(Frame::NodeReply { from, to, reply });
+    }
+    let (from, to) = (port(dice), NodeId(dice.u64()));
+    let id = CallId(dice.u64());
+    all.push(Frame::CancelNode { from, to, id });
+    for operation in site_operations(dice) {
+        let request = SiteRequest {
+            caller: Caller {
+                uid: dice.u32(),
+                gid: dice.u32(),
+                groups: (0..dice.below(17)).map(|_| dice.u32()).collect(),
+            },
+            duplicate: dice.maybe(|dice| DuplicateKey(sixteen(dice))),
+            operation,
+        };
+        let to = SiteId(u16::from(dice.eight()[0]));
+        let call = call(dice, request);
+        all.push(Frame::SiteCall { to, call });
+    }
+    let answers = site_answers(dice).into_iter().map(Ok);
+    for outcome in answers.chain(site_errors(dice).into_iter().map(Err)) {
+        all.push(Frame::SiteReply(SiteReply {
+            id: CallId(dice.u64()),
+            outcome,
+            subject: weak_cache(dice),
+            second: weak_cache(dice),
+        }));
+    }
+    all.extend(notices(dice).into_iter().map(Frame::Lock));
+    all
+}
+
+fn call<R>(dice: &mut Dice, request: R) -> Call<R> {
+    let left = Duration::from_millis(u64::from(dice.u32()));
+    Call {
+        id: CallId(dice.u64()),
+        deadline: NOW + left,
+        request,
+    }
+}
+
+fn port(dice: &mut Dice) -> Port {
+    match dice.below(4) {
+        0 => Port::Router,
+        1 => Port::Site(SiteId(7)),
+        2 => Port::Node(NodeId(dice.u64())),
+        _ => Port::Host,
+    }
+}
+
+fn sixteen(dice: &mut Dice) -> [u8; 16] {
+    let (low, high) = (dice.u64(), dice.u64());
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}
+
+fn object(dice: &mut Dice) -> ObjectId {
+    let (placement, number) = (FileId(dice.u64()), dice.u32());
+    match dice.below(4) {
+        0 => ObjectId::of_site(ObjectClass::SiteLog, SiteId(3), number),
+        1 => ObjectId::of_site(ObjectClass::Checkpoint, SiteId(255), number),
+        2 => ObjectId::of_site(ObjectClass::SmallFiles, SiteId(0), number),
+        _ => ObjectId::column(placement, number, 1, 2),
+    }
+}
+
+fn context(dice: &mut Dice) -> WriteContext {
+    WriteContext {
+        table_epoch: Epoch(dice.u64()),
+        writer: WriterId(dice.u64()),
+        site_epoch: Epoch(dice.u64()),
+        truncate_generation: dice.u64(),
+        snapshot_sequence: dice.u64(),
+    }
+}
+
+fn order(dice: &mut Dice) -> Order {
+    match dice.flag() {
+        true => Order::Primary,
+        false => Order::Given(Version(dice.u64())),
+    }
+}
+
+fn stability(dice: &mut Dice) -> Stability {
+    dice.one_of(&[Stability::Unstable, Stability::Stable])
+}
+
+/// In two pieces, if there are so many bytes.
+fn payload(dice: &mut Dice) -> Payload {
+    let mut payload = Payload::from(Bytes::from_static(dice.bytes(9000)));
+    payload.push(Bytes::from_static(dice.bytes(40)));
+    payload
+}
+
+fn bytes(dice: &mut Dice) -> Bytes {
+    Bytes::from_static(dice.bytes(NAME_BYTES_MAX))
+}
+
+/// One request of each kind.
+#[must_use]
+pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
+    let versions = [
+        ReadVersion::Current,
+        ReadVersion::NotAfter(Version(dice.u64())),
+        ReadVersion::Pinned(PinId(dice.u64())),
+    ];
+    let mut all: Vec<NodeRequest> = versions
+        .map(|version| NodeRequest::Read {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            version,
+        })
+        .into();
+    all.extend([
+        NodeRequest::Create {
+            object: object(dice),
+            reservation_bytes: dice.u64(),
+            attributes: bytes(dice),
+            context: context(dice),
+            order: order(dice),
+        },
+        NodeRequest::Write {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            payload: payload(dice),
+            stability: stability(dice),
+            context: context(dice),
+            order: order(dice),
+        },
+        NodeRequest::Commit {
+            object: object(dice),
+            incarnation: Incarnation(dice.u64()),
+        },
+        NodeRequest::Append {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            payload: payload(dice),
+            fence: Epoch(dice.u64()),
+        },
+        NodeRequest::Seal {
+            object: object(dice),
+            fence: Epoch(dice.u64()),
+        },
+        NodeRequest::Truncate {
+            object: object(dice),
+            size_bytes: dice.u64(),
+            context: context(dice),
+            order: order(dice),
+        },
+        NodeRequest::Zero {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            context: context(dice),
+            order: order(dice),
+        },
+        NodeRequest::Remove {
+            object: object(dice),
+            context: context(dice),
+            order: order(dice),
+        },
+        NodeRequest::Repair {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            payload: payload(dice),
+            version: Version(dice.u64()),
+        },
+        NodeRequest::Stat {
+            object: object(dice),
+        },
+        NodeRequest::List {
+            class: ObjectClass::Column,
+            placement: dice.maybe(Dice::u64),
+            after: dice.maybe(object),
+            limit: dice.below(4096),
+        },
+        NodeRequest::Pin {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            version: dice.maybe(|dice| Version(dice.u64())),
+            lease_ms: dice.u32(),
+        },
+        NodeRequest::Changes {
+            since: Version(dice.u64()),
+            after: dice.maybe(object),
+        },
+        NodeRequest::Unpin {
+            pin: PinId(dice.u64()),
+        },
+    ]);
+    all
+}
+
+/// One answer of each kind.
+#[must_use]
+pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
+    let version = Version(dice.u64());
+    let incarnation = Incarnation(dice.u64());
+    vec![
+        NodeAnswer::Done { version },
+        NodeAnswer::Read {
+            payload: payload(dice),
+            version,
+        },
+        NodeAnswer::Written {
+            version,
+            incarnation,
+        },
+        NodeAnswer::Committed,
+        NodeAnswer::End {
+            size_bytes: dice.u64(),
+        },
+        NodeAnswer::Stat(ObjectStat {
+            size_bytes: dice.u64(),
+            allocated_bytes: dice.u64(),
+            version,
+            truncate_generation: dice.u64(),
+            fence: Epoch(dice.u64()),
+            attributes: bytes(dice),
+        }),
+        NodeAnswer::List {
+            objects: (0..dice.below(9)).map(|_| object(dice)).collect(),
+            more: dice.flag(),
+        },
+        NodeAnswer::Changes(ChangesPage {
+            changes: (0..dice.below(9)).map(|_| changed(dice)).collect(),
+            more_after: dice.maybe(object),
+        }),
+        NodeAnswer::Pinned {
+            pin: PinId(dice.u64()),
+            boot: incarnation,
+            version,
+        },
+        NodeAnswer::Unpinned,
+    ]
+}
+
+fn changed(dice: &mut Dice) -> ChangedRange {
+    ChangedRange {
+        object: object(dice),
+        offset_bytes: dice.u64(),
+        length_bytes: dice.u64(),
+        version: Version(dice.u64()),
+    }
+}
+
+/// One error of each kind.
+#[must_use]
+pub fn node_errors(dice: &mut Dice) -> Vec<NodeError> {
+    let node = NodeId(dice.u64());
+    vec![
+        NodeError::NoObject,
+        NodeError::NoSpace,
+        NodeError::Busy {
+            retry_after_ms: dice.u32(),
+        },
+        NodeError::Unavailable { node },
+        NodeError::Media {
+            node,
+            what: "block 7: wrong checksum".to_owned(),
+        },
+        NodeError::Fenced {
+            seen: Epoch(dice.u64()),
+        },
+        NodeError::StaleTable {
+            current: Epoch(dice.u64()),
+        },
+        NodeError::StaleGeneration {
+            current: dice.u64(),
+        },
+        NodeError::WrongEnd {
+            size_bytes: dice.u64(),
+        },
+        NodeError::VersionGone,
+        NodeError::UnknownPin,
+        NodeError::Lost {
+            current: Incarnation(dice.u64()),
+        },
+        NodeError::Invalid("an empty range".into()),
+    ]
+}
+
+/// [`FrameReader`]: what is a message is the same one again after encoding it,
+/// and however the stream is cut into chunks, it gives the same messages and the
+/// same error. The first byte seeds the cuts.
+pub fn link_frame(input: &[u8]) {
+    let &[seed, ref stream @ ..] = input else {
+        return;
+    };
+    let stream = Bytes::copy_from_slice(stream);
+    let mut dice = Dice::new(u64::from(seed));
+    let mut whole = FrameReader::new();
+    let mut cut = FrameReader::new();
+    // An odd seed: a peer that is known.
+    if seed % 2 == 1 {
+        whole.trust();
+        cut.trust();
+    }
+    let read = |reader: &mut FrameReader, next_bytes: &mut dyn FnMut() -> usize| {
+        let (mut messages, mut rest) = (Vec::new(), stream.clone());
+        while !rest.is_empty() {
+            let mut chunk = rest.split_to(next_bytes().min(rest.len()));
+            loop {
+                match reader.next_message(NOW, &mut chunk) {
+                    Ok(Some(message)) => messages.push(message),
+                    Ok(None) => break assert!(chunk.is_empty()),
+                    Err(error) => return (messages, Some(error)),
+                }
+            }
+        }
+        (messages, None)
+    };
+    let (expected, error) = read(&mut whole, &mut || usize::MAX);
+    let (messages, same_error) = read(&mut cut, &mut || 1 + dice.below(40));
+    assert_eq!((&messages, same_error), (&expected, error));
+    for message in expected {
+        let Ok(encoded) = message.encode(NOW) else {
+            panic!("what was read cannot be written: {message:?}");
+        };
+        let again = Message::decode(NOW, &encoded.to_bytes());
+        assert_eq!(again, Ok(Some(message)));
+    }
+}
+
+/// A known peer's stream of each message, three at a time; and a stranger's.
+pub(crate) fn link_frame_seeds() -> Vec<Vec<u8>> {
+    let mut dice = Dice::new(5);
+    let all = messages(&mut dice);
+    let encoded = |message: &Message| match message.encode(NOW) {
+        Ok(encoded) => encoded.to_bytes(),
+        Err(error) => panic!("a sample cannot be encoded: {error}"),
+    };
+    let seed = |first: u8, messages: &[Message]| {
+        let stream = messages.iter().flat_map(&encoded);
+        std::iter::once(first).chain(stream).collect::<Vec<u8>>()
+    };
+    let mut seeds: Vec<Vec<u8>> = all.chunks(3).map(|three| seed(1, three)).collect();
+    seeds.push(seed(0, &all[..6]));
+    seeds
+}

@@ -1,0 +1,433 @@
+//! Samples of what is said to and by sites.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass};
+use crossdock_peer::{
+    AttributeChanges, Attributes, BeforeAttributes, CreateMode, Device, DirectoryEntry, FileKind,
+    FileLayout, ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice,
+    LockOperation, LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, OpenFor, Quota,
+    QuotaChange, QuotaLimits, ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage,
+    TimeChange, WeakCache,
+};
+use crossdock_types::WallTime;
+
+use super::{bytes, payload, sixteen, stability};
+use crate::Dice;
+
+fn file(dice: &mut Dice) -> FileRef {
+    FileRef {
+        id: FileId(dice.u64()),
+        generation: dice.u32(),
+    }
+}
+
+fn time_change(dice: &mut Dice) -> TimeChange {
+    match dice.below(3) {
+        0 => TimeChange::Keep,
+        1 => TimeChange::Now,
+        _ => TimeChange::To(wall(dice)),
+    }
+}
+
+const fn wall(dice: &mut Dice) -> WallTime {
+    WallTime(dice.u64().cast_signed())
+}
+
+fn changes(dice: &mut Dice) -> AttributeChanges {
+    AttributeChanges {
+        mode: dice.maybe(Dice::u32),
+        uid: dice.maybe(Dice::u32),
+        gid: dice.maybe(Dice::u32),
+        size_bytes: dice.maybe(Dice::u64),
+        accessed: time_change(dice),
+        modified: time_change(dice),
+    }
+}
+
+fn attributes(dice: &mut Dice) -> Attributes {
+    Attributes {
+        file: file(dice),
+        kind: dice.one_of(&[
+            FileKind::Regular,
+            FileKind::Directory,
+            FileKind::Block,
+            FileKind::Character,
+            FileKind::Symlink,
+            FileKind::Socket,
+            FileKind::Fifo,
+        ]),
+        mode: dice.u32(),
+        links: dice.u32(),
+        uid: dice.u32(),
+        gid: dice.u32(),
+        size_bytes: dice.u64(),
+        used_bytes: dice.u64(),
+        device: device(dice),
+        accessed: wall(dice),
+        modified: wall(dice),
+        changed: wall(dice),
+    }
+}
+
+fn device(dice: &mut Dice) -> Device {
+    Device {
+        major: dice.u32(),
+        minor: dice.u32(),
+    }
+}
+
+pub(super) fn weak_cache(dice: &mut Dice) -> WeakCache {
+    WeakCache {
+        before: dice.maybe(|dice| BeforeAttributes {
+            size_bytes: dice.u64(),
+            modified: wall(dice),
+            changed: wall(dice),
+        }),
+        after: dice.maybe(attributes),
+    }
+}
+
+/// One operation of each kind.
+#[must_use]
+pub fn site_operations(dice: &mut Dice) -> Vec<SiteOperation> {
+    let mut all = name_operations(dice);
+    all.extend(file_operations(dice));
+    let locks = lock_operations(dice).into_iter();
+    all.extend(locks.map(|operation| SiteOperation::Locks {
+        file: file(dice),
+        operation,
+    }));
+    all
+}
+
+fn name_operations(dice: &mut Dice) -> Vec<SiteOperation> {
+    let directory = file(dice);
+    let name = bytes(dice);
+    let modes = [
+        CreateMode::Unchecked(changes(dice)),
+        CreateMode::Guarded(changes(dice)),
+        CreateMode::Exclusive(dice.eight()),
+    ];
+    let mut all: Vec<SiteOperation> = modes
+        .map(|mode| SiteOperation::Create {
+            directory,
+            name: name.clone(),
+            mode,
+        })
+        .into();
+    all.extend([
+        SiteOperation::Lookup {
+            directory,
+            name: name.clone(),
+        },
+        SiteOperation::LookupParent {
+            directory,
+            within: file(dice),
+        },
+        SiteOperation::MakeDirectory {
+            directory,
+            name: name.clone(),
+            changes: changes(dice),
+        },
+        SiteOperation::MakeSymlink {
+            directory,
+            name: name.clone(),
+            changes: changes(dice),
+            target: bytes(dice),
+        },
+        SiteOperation::MakeNode {
+            directory,
+            name: name.clone(),
+            kind: FileKind::Fifo,
+            device: device(dice),
+            changes: changes(dice),
+        },
+        SiteOperation::Remove {
+            directory,
+            name: name.clone(),
+        },
+        SiteOperation::RemoveDirectory {
+            directory,
+            name: name.clone(),
+        },
+        SiteOperation::Rename {
+            from_directory: directory,
+            from_name: name.clone(),
+            to_directory: file(dice),
+            to_name: bytes(dice),
+        },
+        SiteOperation::Link {
+            file: file(dice),
+            directory,
+            name,
+        },
+        SiteOperation::ReadDirectory {
+            directory,
+            cookie: dice.u64(),
+            entries_max: dice.below(1000),
+            name_bytes_max: dice.below(100_000),
+            with_attributes: dice.flag(),
+        },
+    ]);
+    all
+}
+
+fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
+    let file = file(dice);
+    vec![
+        SiteOperation::GetAttributes { file },
+        SiteOperation::SetAttributes {
+            file,
+            changes: changes(dice),
+            guard: dice.maybe(wall),
+        },
+        SiteOperation::Access {
+            file,
+            wanted: dice.u32(),
+        },
+        SiteOperation::ReadLink { file },
+        SiteOperation::Space { file },
+        SiteOperation::SetQuota {
+            directory: file,
+            change: QuotaChange {
+                bytes: dice.maybe(|dice| dice.maybe(Dice::u64)),
+                files: dice.maybe(|dice| dice.maybe(Dice::u64)),
+            },
+        },
+        SiteOperation::RemoveQuota { directory: file },
+        SiteOperation::Read {
+            file,
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+        },
+        SiteOperation::Write {
+            file,
+            offset_bytes: dice.u64(),
+            payload: payload(dice),
+            stability: stability(dice),
+        },
+        SiteOperation::Commit {
+            file,
+            incarnation: Incarnation(dice.u64()),
+        },
+        SiteOperation::Open {
+            file,
+            purpose: OpenFor::Read,
+        },
+        SiteOperation::Open {
+            file,
+            purpose: OpenFor::Write {
+                offset_bytes: dice.u64(),
+                end_bytes: dice.u64(),
+            },
+        },
+        SiteOperation::PushAttributes {
+            file,
+            size_at_least_bytes: dice.u64(),
+            wrote: dice.flag(),
+            read: dice.flag(),
+            truncate_generation: dice.u64(),
+            stability: stability(dice),
+        },
+    ]
+}
+
+fn client(dice: &mut Dice) -> LockClient {
+    let address = match dice.flag() {
+        true => IpAddr::V4(Ipv4Addr::from_bits(dice.u32())),
+        false => IpAddr::V6(Ipv6Addr::from(sixteen(dice))),
+    };
+    LockClient {
+        name: bytes(dice),
+        address,
+    }
+}
+
+fn owner(dice: &mut Dice) -> LockOwner {
+    LockOwner {
+        client: client(dice),
+        process: dice.u32(),
+        handle: bytes(dice),
+    }
+}
+
+fn wanted(dice: &mut Dice) -> LockWanted {
+    LockWanted {
+        owner: owner(dice),
+        range: range(dice),
+        is_exclusive: dice.flag(),
+    }
+}
+
+const fn range(dice: &mut Dice) -> LockRange {
+    LockRange {
+        first: dice.u64(),
+        last: dice.u64(),
+    }
+}
+
+fn terms(dice: &mut Dice) -> LockTerms {
+    LockTerms {
+        may_block: dice.flag(),
+        is_reclaim: dice.flag(),
+        is_monitored: dice.flag(),
+        state: dice.u32(),
+        handle: bytes(dice),
+        version: 4,
+    }
+}
+
+/// One operation of each kind.
+#[must_use]
+pub fn lock_operations(dice: &mut Dice) -> Vec<LockOperation> {
+    let share = ShareTerms { access: 3, deny: 2 };
+    vec![
+        LockOperation::Test(wanted(dice)),
+        LockOperation::Lock(wanted(dice), terms(dice)),
+        LockOperation::Cancel(wanted(dice)),
+        LockOperation::Unlock(owner(dice), range(dice)),
+        LockOperation::Share(owner(dice), share, terms(dice)),
+        LockOperation::Unshare(owner(dice)),
+        LockOperation::Forget(client(dice), ForgetWhat::BeforeState(dice.u32())),
+        LockOperation::Forget(client(dice), ForgetWhat::Everything),
+        LockOperation::Told(client(dice)),
+        LockOperation::GrantAnswered(GrantId(dice.u64()), dice.flag()),
+        LockOperation::List,
+        LockOperation::Release(bytes(dice)),
+    ]
+}
+
+/// One answer of each kind.
+#[must_use]
+pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
+    let file = file(dice);
+    let incarnation = Incarnation(dice.u64());
+    let refusals = [
+        LockRefusal::Held(wanted(dice)),
+        LockRefusal::Shared,
+        LockRefusal::NotWaiting,
+        LockRefusal::Blocked,
+        LockRefusal::GracePeriod,
+        LockRefusal::Full,
+        LockRefusal::Deadlock,
+    ];
+    let mut all = Vec::from(refusals.map(SiteAnswer::NotLocked));
+    let entry = |dice: &mut Dice| DirectoryEntry {
+        file: FileId(dice.u64()),
+        name: bytes(dice),
+        cookie: dice.u64(),
+        attributes: dice.maybe(attributes),
+    };
+    let listed = |dice: &mut Dice| ListedLock {
+        file: dice.u64(),
+        lock: wanted(dice),
+        is_waiting: dice.flag(),
+    };
+    all.extend([
+        SiteAnswer::Done,
+        SiteAnswer::Found {
+            attributes: attributes(dice),
+            layout: LayoutClass::STRIPED,
+            placement: file.id,
+        },
+        SiteAnswer::Access {
+            granted: dice.u32(),
+        },
+        SiteAnswer::Link {
+            target: bytes(dice),
+        },
+        SiteAnswer::Directory {
+            entries: (0..dice.below(9)).map(|_| entry(dice)).collect(),
+            end: dice.flag(),
+            verifier: dice.eight(),
+        },
+        SiteAnswer::Space(SpaceUsage {
+            total_bytes: dice.u64(),
+            free_bytes: dice.u64(),
+            available_bytes: dice.u64(),
+            total_files: dice.u64(),
+            free_files: dice.u64(),
+            available_files: dice.u64(),
+        }),
+        SiteAnswer::Quota(Quota {
+            tree: dice.u32(),
+            root: file,
+            limits: QuotaLimits {
+                bytes: dice.maybe(Dice::u64),
+                files: dice.maybe(Dice::u64),
+            },
+            used_bytes: dice.u64(),
+            used_files: dice.u64(),
+        }),
+        SiteAnswer::Read {
+            payload: payload(dice),
+            end_of_file: dice.flag(),
+        },
+        SiteAnswer::Written { incarnation },
+        SiteAnswer::Committed,
+        SiteAnswer::Opened {
+            layout: FileLayout {
+                class: LayoutClass::STRIPED,
+                class_epoch: dice.u32(),
+                placement: file.id,
+                generation: file.generation,
+                columns: 4,
+                truncate_generation: dice.u64(),
+            },
+            incarnation,
+        },
+        SiteAnswer::Locked((0..dice.below(9)).map(|_| listed(dice)).collect()),
+    ]);
+    all
+}
+
+/// Every error.
+#[must_use]
+pub fn site_errors(dice: &mut Dice) -> Vec<SiteError> {
+    vec![
+        SiteError::NotOwner,
+        SiteError::NotFound,
+        SiteError::Io,
+        SiteError::AccessDenied,
+        SiteError::Exists,
+        SiteError::CrossDevice,
+        SiteError::NotDirectory,
+        SiteError::IsDirectory,
+        SiteError::Invalid,
+        SiteError::FileTooBig,
+        SiteError::NoSpace,
+        SiteError::Quota,
+        SiteError::TooManyLinks,
+        SiteError::NameTooLong,
+        SiteError::NotEmpty,
+        SiteError::Stale,
+        SiteError::BadCookie,
+        SiteError::NotSync,
+        SiteError::BadType,
+        SiteError::Busy,
+        SiteError::Lost {
+            current: Incarnation(dice.u64()),
+        },
+        SiteError::Moved,
+        SiteError::Unanswered,
+    ]
+}
+
+/// One notice of each kind.
+#[must_use]
+pub fn notices(dice: &mut Dice) -> Vec<LockNotice> {
+    vec![
+        LockNotice::Restarted {
+            state: dice.u32(),
+            clients: (0..dice.below(5)).map(|_| client(dice)).collect(),
+        },
+        LockNotice::Granted(Box::new(GrantedLock {
+            id: GrantId(dice.u64()),
+            lock: wanted(dice),
+            handle: bytes(dice),
+            version: 4,
+        })),
+        LockNotice::GrantSettled(GrantId(dice.u64())),
+    ]
+}
