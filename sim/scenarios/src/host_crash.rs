@@ -72,7 +72,7 @@ impl Shape {
             nodes,
             replicas,
             stops_nodes,
-            faults: Faults::of_seed(seed, replicas),
+            faults: Faults::of_seed(seed, replicas, stops_nodes),
         }
     }
 }

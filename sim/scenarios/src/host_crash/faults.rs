@@ -23,11 +23,12 @@ pub enum Faults {
 }
 
 impl Faults {
-    /// Those of a seed with so many copies.
-    pub(super) const fn of_seed(seed: u64, replicas: u32) -> Self {
-        match (seed / 5 % 3, replicas) {
-            (1, 1) => Self::Writes,
-            (1, _) => Self::Reads,
+    /// Those of a seed with so many copies. Where nodes are stopped there may be
+    /// one copy only of what cannot be read.
+    pub(super) const fn of_seed(seed: u64, replicas: u32, stops_nodes: bool) -> Self {
+        match (seed / 5 % 3, replicas, stops_nodes) {
+            (1, 1, _) => Self::Writes,
+            (1, _, false) => Self::Reads,
             _ => Self::None,
         }
     }
