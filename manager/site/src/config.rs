@@ -55,7 +55,7 @@ pub struct SiteLimits {
     /// A log object is followed by the next one at this size.
     pub segment_bytes_max: u64,
     /// Log bytes since the last checkpoint at which the next one begins, if the
-    /// last one was small; see [`checkpoint_after`](Self::checkpoint_after).
+    /// last one was small.
     pub checkpoint_log_bytes_min: u64,
     /// The same, unless the last one was even larger than this: a log that is
     /// dropped before never leaves the journals of its nodes.
