@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossdock_names::{Epoch, NodeId, RoutingTable};
 use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
@@ -384,6 +385,10 @@ impl Part {
     }
 }
 
+/// How long a site may take to say what became of a change that it may have made:
+/// from each time that it is asked, as the client waits for the answer anyway.
+const DOUBT_PATIENCE: Duration = Duration::from_secs(20);
+
 /// Sends parts; borrows of the router what that takes.
 struct Sender<'a> {
     now: Time,
@@ -395,7 +400,10 @@ struct Sender<'a> {
 
 impl Sender<'_> {
     fn send(&mut self, request: &mut Request, index: usize) {
-        let deadline = request.deadline;
+        let mut deadline = request.deadline;
+        if request.parts[index].is_in_doubt {
+            deadline = deadline.max(self.now + DOUBT_PATIENCE);
+        }
         let sub = request.calls_total & ((1 << CALL_BITS) - 1);
         let id = CallId(self.number << CALL_BITS | sub);
         let part = &mut request.parts[index];

@@ -31,7 +31,7 @@ const PIPELINE_MAX: u64 = 10;
 const FAULTS_MAX: u64 = 16;
 
 /// Nothing that goes wrong keeps a request longer than this.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A client that is told to try again waits so long.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -44,6 +44,9 @@ const IMPATIENCE: Duration = Duration::from_millis(700);
 
 /// A process that ended starts again after up to this.
 const RESTART_MAX_MILLIS: u64 = 6000;
+
+/// Or now and then up to this: longer than a door waits for an answer.
+const OUTAGE_MAX_MILLIS: u64 = 40_000;
 
 /// Acknowledged requests that a client may send again as if the reply were lost.
 const REMEMBERED_MAX: usize = 4;
@@ -273,7 +276,11 @@ impl Driver {
             return;
         }
         self.crashes += 1;
-        let pause = Duration::from_millis(self.random.below(RESTART_MAX_MILLIS));
+        let longest = match self.random.one_in(6) {
+            true => OUTAGE_MAX_MILLIS,
+            false => RESTART_MAX_MILLIS,
+        };
+        let pause = Duration::from_millis(self.random.below(longest));
         self.note(|| format!("process {place} is killed for {pause:?}"));
         self.world.kill(place, pause);
         self.disturb();

@@ -36,6 +36,7 @@ fn built_in_faults_of_an_ensemble_are_found() {
         Mutation::ForgetDuplicates,
         Mutation::LoseTruncates,
         Mutation::KeepRestarted,
+        Mutation::ForgetDoubt,
     ] {
         let report = seeds::run_ensembles(0, MUTATION_SEEDS, None, Some(mutation));
         let failure = report.failure;
