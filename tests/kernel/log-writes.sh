@@ -23,7 +23,8 @@ for ((step = 1; step <= STEPS; step++)); do
     if ((step % 3 == 0)); then
         piece "$((step + 500))" 5000 | dd of="f$((step - 1))" bs=64k iflag=fullblock conv=notrunc,fsync status=none
     fi
-    if ((step % 4 == 0)); then mv "f$((step - 3))" "g$((step - 3))"; fi
+    # Step 25 removes f25 for good: step 26 does not write it again.
+    if ((step % 4 == 0)) && [[ -e f$((step - 3)) ]]; then mv "f$((step - 3))" "g$((step - 3))"; fi
     if ((step % 5 == 0)); then rm "f$step"; fi
     mark "$step"
 done

@@ -7,8 +7,8 @@
 //!
 //! 1. makes `f<n>` with `piece(n, n * 7919 % 200000 + 6000)`, and fsyncs it;
 //! 2. if 3 divides n: writes `piece(n + 500, 5000)` over the beginning of `f<n-1>`,
-//!    if that is there, and fsyncs it;
-//! 3. if 4 divides n: renames `f<n-3>` to `g<n-3>`;
+//!    which makes that file again if it was removed, and fsyncs it;
+//! 3. if 4 divides n: renames `f<n-3>`, if that is there, to `g<n-3>`;
 //! 4. if 5 divides n: removes `f<n>`;
 //!
 //! and then marks n. Steps that had their mark are there; of the one after, any
