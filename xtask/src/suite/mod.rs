@@ -6,6 +6,7 @@ mod conformance;
 pub(crate) mod console;
 mod crash;
 mod disks;
+mod etcd;
 mod kernel;
 mod libnfs;
 mod locks;
@@ -42,11 +43,12 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 25] = [
+pub(crate) const SUITES: [Suite; 26] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
     suite("console", When::Quick, 120, console::run),
+    suite("etcd", When::Quick, 60, etcd::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 300, kernel::tree),
