@@ -108,8 +108,7 @@ impl Shell {
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
         let (time, wall) = (now(), wall_time());
         let uptime = time.since(self.started);
-        let connections = self.names.len();
-        let status = report::status(&self.host, &self.surroundings, uptime, connections).ok()?;
+        let status = self.status().ok()?;
         let scrub = report::scrub(&self.host).ok()?;
         let figures = self.host.figures(time);
         let stores = self.host.status();
