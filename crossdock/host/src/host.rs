@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
-use crossdock_link::Stamped;
+use crossdock_link::{CallRef, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{Change, ExportRecord, HostRecord, OpenError, Registry, State};
 use crossdock_names::{HostId, NodeId, RoutingTable, SiteId};
@@ -71,6 +71,13 @@ pub enum HostInput {
         from: HostId,
         /// What.
         sent: Stamped,
+    },
+    /// A call to another host was not sent: there is no room.
+    Unsent {
+        /// To whom.
+        to: HostId,
+        /// Which.
+        call: CallRef,
     },
     /// The shared registry's state of a later revision.
     Registry {
@@ -303,6 +310,7 @@ impl Host {
             HostInput::Connected(peer) => self.take_connected(peer),
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
             HostInput::Frame { from, sent } => self.take_frame(from, sent),
+            HostInput::Unsent { to, call } => self.take_unsent(to, call),
             HostInput::Registry { revision, state } => {
                 if self.registry.take(revision, *state) {
                     self.take_state(now, wall);

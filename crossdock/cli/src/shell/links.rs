@@ -5,7 +5,7 @@
 //! network, so each attempt is a short-lived thread; there are no more of them
 //! than hosts that cannot be reached, each for as long as a handshake may take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -42,6 +42,8 @@ pub(crate) struct Links {
     names: BTreeMap<ConnectionId, LinkId>,
     /// Bytes that the kernel has not taken yet, per link that has some.
     unsent: BTreeMap<LinkId, usize>,
+    /// Links that are being connected.
+    dialing: BTreeSet<LinkId>,
     dialed: Receiver<Dialed>,
     dialer: Sender<Dialed>,
 }
@@ -69,6 +71,7 @@ impl Links {
             streams: BTreeMap::new(),
             names: BTreeMap::new(),
             unsent: BTreeMap::new(),
+            dialing: BTreeSet::new(),
             dialed,
             dialer,
         }
@@ -107,6 +110,9 @@ impl Links {
     /// Attempts to connect that have ended.
     pub(super) fn take_dialed(&mut self, driver: &mut Driver) {
         while let Some(Dialed { link, stream }) = self.dialed.try_receive() {
+            if !self.dialing.remove(&link) {
+                continue; // Too late: it is not wanted any more.
+            }
             let adopted = stream.and_then(|stream| {
                 driver
                     .adopt(stream)
@@ -172,6 +178,7 @@ impl Links {
     }
 
     fn forget(&mut self, link: LinkId) {
+        self.dialing.remove(&link);
         self.unsent.remove(&link);
         if let Some(connection) = self.streams.remove(&link) {
             self.names.remove(&connection);
@@ -232,9 +239,14 @@ impl Links {
             let _ = dialer.send(Dialed { link, stream });
         };
         let thread = thread::Builder::new().name("dial".to_owned());
-        if let Err(error) = thread.spawn(attempt) {
-            warn!(host = %peer, %error, "cannot connect: no thread");
-            self.machine.handle(now(), ConnectionsInput::Closed(link));
+        match thread.spawn(attempt) {
+            Ok(_) => {
+                self.dialing.insert(link);
+            }
+            Err(error) => {
+                warn!(host = %peer, %error, "cannot connect: no thread");
+                self.machine.handle(now(), ConnectionsInput::Closed(link));
+            }
         }
     }
 
