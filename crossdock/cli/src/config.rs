@@ -25,7 +25,7 @@ pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
 };
 pub(crate) use up::{NODES_DEFAULT, UpFlags, UpSettings};
-pub(crate) use values::{Door, Io, LogFormat, Size};
+pub(crate) use values::{Io, LogFormat, Size};
 
 /// The command line or the file asks for something that cannot be: exit code 2.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl File {
     /// Refuses keys that no group has.
     fn finish(self) -> anyhow::Result<()> {
         let keys: BTreeMap<Spanned<String>, IgnoredAny> = self.parse()?;
-        let unknown = keys.keys().find(|key| !self.known.contains(*key.get_ref()));
+        let unknown = keys.keys().find(|key| !self.known.contains(key.get_ref()));
         let Some(unknown) = unknown else {
             return Ok(());
         };

@@ -51,6 +51,11 @@ impl Doors {
         self.names.get(&connection).copied()
     }
 
+    /// How many have been since the start.
+    pub(super) const fn accepted_total(&self) -> u64 {
+        self.connections_total
+    }
+
     /// Whether the kernel has not taken all replies.
     pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()

@@ -140,7 +140,7 @@ impl Shell {
             event_loop: LoopFigures {
                 turns_total: self.turns_total,
                 enters_total: self.driver.enters(),
-                accepted_total: self.connections_total,
+                accepted_total: self.doors.accepted_total(),
             },
             slow: door.slow.iter().map(slow).collect(),
             door: door_figures(&figures),
