@@ -88,6 +88,11 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
             io: doors.io,
             doors: doors.bound,
             has_several_devices: true,
+            role: match settings.part {
+                Part::Node { .. } => "node",
+                Part::Manager { .. } => "manager",
+                Part::Gateway(_) => "gateway",
+            },
         },
     })?;
     shell.tell_services(doors.services);

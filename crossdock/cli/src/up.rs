@@ -46,6 +46,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         io: doors.io,
         doors: doors.bound,
         has_several_devices: directory.has_several_devices,
+        role: "all",
     };
     let node_directories = (0..).zip(directory.node_directories.clone()).collect();
     let mut shell = Shell::start(Parts {

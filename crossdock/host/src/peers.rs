@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use crossdock_link::{CallRef, Frame, Stamped, Target};
+use crossdock_members::HostRecord;
 use crossdock_names::{HostId, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
@@ -190,6 +191,27 @@ impl Host {
         let &host = state.owners.get(&ROOT_SITE.0)?;
         let record = state.hosts.get(&host)?;
         Some((HostId(host), record.admin))
+    }
+
+    /// The processes of the ensemble, and whether this one is or talks to each.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostId, &HostRecord, bool)> {
+        let hosts = self.registry.state().hosts.iter();
+        hosts.map(|(&host, record)| {
+            let host = HostId(host);
+            let is_connected = host == self.host_id() || self.peers.is_connected(host);
+            (host, record, is_connected)
+        })
+    }
+
+    /// Replica sets that miss a member: those of data, and of sites that there are.
+    pub(crate) fn sets_short(&self) -> usize {
+        let state = self.registry.state();
+        let sites = state.opened_sites.iter();
+        let sites = sites.filter_map(|&site| Some(state.sites.get(usize::from(site))?.1));
+        let used = state.data_sets.iter().copied().chain(sites);
+        let used: BTreeSet<u32> = used.collect();
+        let sets = used.iter().filter_map(|set| state.sets.get(set));
+        sets.filter(|set| set.members.len() < set.home.len()).count()
     }
 
     /// Whether what clients ask for reaches the site of the root directory.
