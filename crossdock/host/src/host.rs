@@ -243,7 +243,8 @@ impl Host {
         if !registry.is_shared() {
             registry.change(Change::RaiseAll)?;
         }
-        let is_here = |node: u64| !registry.is_shared() || role.nodes.contains(&node);
+        let is_shared = registry.is_shared();
+        let is_here = |node: u64| !is_shared || role.nodes.contains(&node);
         let state = registry.state();
         let table = Arc::new(state.table());
         let nodes = state
@@ -273,7 +274,8 @@ impl Host {
             replicas: Replicas::default(),
             space_due: Time::default(),
             is_ready: false,
-            is_follow_wanted: false,
+            // Who has no nodes to wait for joins at once.
+            is_follow_wanted: is_shared,
             is_again_wanted: false,
             drain: Drain::Serving,
             drain_due: None,
