@@ -6,6 +6,8 @@ use crossdock_members::{Change, State};
 use crossdock_names::HostId;
 use thiserror::Error;
 
+use crate::shell::{Follower, Target};
+
 /// Which registry, and who asks.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -73,28 +75,28 @@ pub enum Notice {
     Back,
 }
 
-/// Makes an ensemble: the key that holds `state` must not exist.
+/// Makes an ensemble: the key that holds `state` must not exist. Blocks for at most a
+/// second per endpoint, and must not be called by a task of a runtime.
 ///
 /// # Errors
 /// [`Error::Exists`], [`Error::Config`], and [`Error::Away`], after which it may or may not
 /// have been made.
 pub fn create(config: &Config, state: &State) -> Result<(), Error> {
-    let _ = (config, state);
-    Err(Error::Config("not built yet".to_owned()))
+    Target::new(config.clone())?.create(state)
 }
 
-/// The ensemble's state and its revision.
+/// The ensemble's state and its revision. Blocks as [`create`] does.
 ///
 /// # Errors
 /// [`Error::Missing`], [`Error::Unreadable`], [`Error::Away`], [`Error::Config`].
 pub fn read(config: &Config) -> Result<(u64, State), Error> {
-    let _ = config;
-    Err(Error::Config("not built yet".to_owned()))
+    Target::new(config.clone())?.read()
 }
 
 /// Follows the registry from `revision` on, until the handle is dropped.
 ///
-/// `notices` is called on the registry's own thread, in order.
+/// `notices` is called on the registry's own thread, in order. It must not block: while
+/// it does, the lease is not prolonged.
 ///
 /// # Errors
 /// [`Error::Config`] and [`Error::Thread`]. A cluster that is away is none: it is
@@ -105,22 +107,26 @@ pub fn start(
     state: State,
     notices: impl FnMut(Notice) + Send + 'static,
 ) -> Result<Handle, Error> {
-    let _ = (config, revision, state, notices);
-    Err(Error::Config("not built yet".to_owned()))
+    let follower = Target::new(config)?.start(revision, state, notices)?;
+    Ok(Handle { follower })
 }
 
 /// The registry's thread. Dropping it is [`Handle::leave`].
 #[derive(Debug)]
-pub struct Handle {}
+pub struct Handle {
+    follower: Follower,
+}
 
 impl Handle {
     /// Has a change carried out, once etcd answers. What became of it, the next
     /// state tells; a change that finds something newer than it had seen is dropped.
     pub fn propose(&self, change: Change) {
-        let _ = change;
+        self.follower.propose(change);
     }
 
     /// Gives up this host's lease, so that others learn at once that it is gone, and
     /// ends the thread. Waits for that for at most a second.
-    pub fn leave(self) {}
+    pub fn leave(self) {
+        drop(self);
+    }
 }

@@ -11,5 +11,10 @@
 //! (`session`); the thread only carries them out.
 
 mod api;
+mod client;
+mod keys;
+mod proto;
+mod session;
+mod shell;
 
 pub use api::{Config, Error, Handle, Notice, create, read, start};
