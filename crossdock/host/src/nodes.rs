@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crossdock_members::Change;
 use crossdock_names::{Incarnation, NodeId};
-use crossdock_peer::{Call, NodeError, NodeReply, NodeRequest};
-use crossdock_server::{Node, NodeInput, Party};
+use crossdock_peer::{Call, NodeError, NodeReply, NodeRequest, Port};
+use crossdock_server::{Node, NodeInput};
 use crossdock_store::{ScrubReport, StoreConfig, StoreInput};
 use crossdock_types::{Time, WallTime};
 
@@ -203,7 +203,7 @@ impl Host {
         // The task that makes replicas equal has been told.
         let callers = callers
             .into_iter()
-            .filter(|&(from, call)| !matches!(from, Party::Host) || call != EQUALIZE_CALL);
+            .filter(|&(from, call)| !matches!(from, Port::Host) || call != EQUALIZE_CALL);
         for (from, call) in callers {
             let outcome = Err(NodeError::Unavailable { node: id });
             self.queue
@@ -247,6 +247,13 @@ impl Host {
         Ok(())
     }
 
+    /// Which place that node has, of all nodes that there are.
+    #[must_use]
+    pub fn node_number(&self, id: u64) -> Option<u32> {
+        let mut nodes = self.registry.state().nodes.iter();
+        nodes.find(|node| node.id == id).map(|node| node.number)
+    }
+
     /// How far the last scrub has come.
     #[must_use]
     pub const fn scrub_progress(&self) -> &ScrubProgress {
@@ -284,6 +291,7 @@ impl Host {
                 .map(|site| site.directory().memory_use().cells as u64)
                 .sum(),
             requests: self.requests,
+            sets_short: self.sets_short(),
             nodes,
         }
     }
@@ -302,7 +310,7 @@ impl Host {
         call: Call<NodeRequest>,
     ) -> Result<(), String> {
         let id = self.slot(number)?.id;
-        self.queue.push_back(Message::call(id, Party::Host, call));
+        self.queue.push_back(Message::call(id, Port::Host, call));
         self.pump(now, wall);
         Ok(())
     }

@@ -42,8 +42,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         endpoints: endpoints.join(","),
     };
     bench.nobody_there(&endpoints).context("no etcd")?;
-    let mut etcd = Etcd::start(stage.paths, &network, &stage.folder)?;
-    ensure!(etcd.endpoints() == endpoints, "{:?}", etcd.endpoints());
+    let mut etcd = Etcd::start(stage.paths, Some(&network), &stage.folder)?;
+    ensure!(etcd.endpoints() == bench.endpoints, "{}", etcd.endpoints());
     bench.made_once().context("made once")?;
     let mut hosts = Vec::new();
     for host in 1..=3 {
