@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
-use crossdock_link::Stamped;
+use crossdock_link::{CallRef, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{Change, ExportRecord, HostRecord, OpenError, Registry, State};
 use crossdock_names::{HostId, NodeId, RoutingTable, SiteId};
@@ -71,6 +71,13 @@ pub enum HostInput {
         from: HostId,
         /// What.
         sent: Box<Stamped>,
+    },
+    /// A call to another host was not sent: there is no room.
+    Unsent {
+        /// To whom.
+        to: HostId,
+        /// Which.
+        call: CallRef,
     },
     /// The shared registry's state of a later revision.
     Registry {
@@ -236,7 +243,8 @@ impl Host {
         if !registry.is_shared() {
             registry.change(Change::RaiseAll)?;
         }
-        let is_here = |node: u64| !registry.is_shared() || role.nodes.contains(&node);
+        let is_shared = registry.is_shared();
+        let is_here = |node: u64| !is_shared || role.nodes.contains(&node);
         let state = registry.state();
         let table = Arc::new(state.table());
         let nodes = state
@@ -266,7 +274,8 @@ impl Host {
             replicas: Replicas::default(),
             space_due: Time::default(),
             is_ready: false,
-            is_follow_wanted: false,
+            // Who has no nodes to wait for joins at once.
+            is_follow_wanted: is_shared,
             is_again_wanted: false,
             drain: Drain::Serving,
             drain_due: None,
@@ -303,6 +312,7 @@ impl Host {
             HostInput::Connected(peer) => self.take_connected(peer),
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
             HostInput::Frame { from, sent } => self.take_frame(from, *sent),
+            HostInput::Unsent { to, call } => self.take_unsent(to, call),
             HostInput::Registry { revision, state } => {
                 if self.registry.take(revision, *state) {
                     self.take_state(now, wall);
