@@ -15,7 +15,7 @@ use super::super::acts::{Act, Circumstances, Next};
 use super::super::draw::draw;
 use super::super::flushes::Watch;
 use super::super::model::{CELL_BYTES, CELLS_MAX, Model, NameKey, name_of};
-use super::super::rig::mix;
+use super::super::shell::mix;
 use super::super::wire;
 use super::network::Place;
 use super::world::World;

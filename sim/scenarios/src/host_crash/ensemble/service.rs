@@ -9,7 +9,8 @@ use crossdock_names::HostId;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
-use super::network::{Place, nanos};
+use super::super::shell::nanos;
+use super::network::Place;
 
 const DELAY_MAX: Duration = Duration::from_millis(4);
 
@@ -124,7 +125,7 @@ impl Service {
                 self.told
                     .push(format!("registry {}: {line}", self.revision));
                 let (revision, state) = (self.revision, self.state.clone());
-                self.spread(now, random, |_| {
+                self.spread(now, random, || {
                     News::State(revision, Box::new(state.clone()))
                 });
             }
@@ -132,12 +133,12 @@ impl Service {
         }
     }
 
-    fn spread(&mut self, now: Time, random: &mut Random, news: impl Fn(Place) -> News) {
+    fn spread(&mut self, now: Time, random: &mut Random, news: impl Fn() -> News) {
         for (&place, feed) in &mut self.feeds {
             let reachable = self.cut.get(&place).map_or(now, |until| now.max(*until));
             let due = reachable + Duration::from_nanos(random.below(nanos(DELAY_MAX)));
             let due = feed.back().map_or(due, |last| last.0.max(due));
-            feed.push_back((due, news(place)));
+            feed.push_back((due, news()));
         }
     }
 
@@ -152,7 +153,7 @@ impl Service {
         for host in known {
             let heard = self.heard.get(&HostId(host));
             if heard.is_none_or(|heard| now.since(*heard) >= LEASE) {
-                self.spread(now, random, |_| News::Expired(HostId(host)));
+                self.spread(now, random, || News::Expired(HostId(host)));
             }
         }
     }
