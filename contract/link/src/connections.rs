@@ -16,8 +16,8 @@ use crossdock_types::Time;
 
 use crate::calls::CallKey;
 use crate::{
-    CallRef, CloseReason, Fill, Frame, Link, LinkConfig, LinkEffect, LinkInput, Peer, Refusal,
-    RefusalKind,
+    CallRef, CloseReason, Fill, Link, LinkConfig, LinkEffect, LinkInput, Peer, Refusal,
+    RefusalKind, Stamped,
 };
 
 /// A connection, as shell and machine call it. Never used for another one again.
@@ -76,7 +76,7 @@ pub enum ConnectionsInput {
     /// A stream has ended, or could not be connected.
     Closed(LinkId),
     /// A frame for a host.
-    Send(HostId, Frame),
+    Send(HostId, Stamped),
     /// The routing table has a new epoch.
     Table(Epoch),
     /// The time of [`Connections::poll_timeout`], or any other.
@@ -116,7 +116,7 @@ pub enum ConnectionsEffect {
         /// From which host.
         from: HostId,
         /// What.
-        frame: Frame,
+        sent: Stamped,
     },
     /// A call that was not sent: there is no room.
     Busy {
@@ -231,7 +231,7 @@ impl Connections {
                 self.give(link, LinkInput::Sent { queued_bytes });
             }
             ConnectionsInput::Closed(id) => self.give(id, LinkInput::Closed),
-            ConnectionsInput::Send(host, frame) => self.send(host, frame),
+            ConnectionsInput::Send(host, sent) => self.send(host, sent),
             ConnectionsInput::Table(epoch) => self.config.link.table_epoch = epoch,
             ConnectionsInput::Timeout => self.handle_timeout(),
         }
@@ -294,10 +294,10 @@ impl Connections {
         }
     }
 
-    fn send(&mut self, host: HostId, frame: Frame) {
+    fn send(&mut self, host: HostId, sent: Stamped) {
         let link = self.peers.get(&host).and_then(|state| state.link);
-        match (link, CallKey::of_call(&frame)) {
-            (Some(id), _) => self.give(id, LinkInput::Send(frame)),
+        match (link, CallKey::of_call(&sent.frame)) {
+            (Some(id), _) => self.give(id, LinkInput::Send(sent)),
             (None, Some((key, to))) => self.effects.push_back(ConnectionsEffect::Lost {
                 peer: host,
                 call: key.call(to),
@@ -421,9 +421,9 @@ impl Connections {
             (LinkEffect::Asked(peer), _) => self.decide(id, &peer),
             (LinkEffect::Ready(peer), _) => self.ready(id, peer),
             (LinkEffect::Close(reason), _) => self.ended(id, reason),
-            (LinkEffect::Frame(frame), Some(from)) => {
+            (LinkEffect::Frame(sent), Some(from)) => {
                 self.effects
-                    .push_back(ConnectionsEffect::Frame { from, frame });
+                    .push_back(ConnectionsEffect::Frame { from, sent });
             }
             (LinkEffect::Busy(call), Some(peer)) => {
                 self.effects

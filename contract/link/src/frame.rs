@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crossdock_names::{NodeId, SiteId};
+use crossdock_names::{Epoch, NodeId, SiteId};
 use crossdock_peer::{
     Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
 };
@@ -51,6 +51,16 @@ pub enum Frame {
     Lock(LockNotice),
 }
 
+/// A frame, and by which table it was sent: whoever gets it has to have seen that
+/// table before it does anything for it (CONSISTENCY 3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamped {
+    /// Epoch of the sender's routing table.
+    pub epoch: Epoch,
+    /// What.
+    pub frame: Frame,
+}
+
 /// Which window a frame takes. Replies have their own, so that calls never keep
 /// them back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +72,12 @@ pub(crate) enum Class {
 }
 
 impl Frame {
+    /// Sent by the table of `epoch`.
+    #[must_use]
+    pub const fn by(self, epoch: Epoch) -> Stamped {
+        Stamped { epoch, frame: self }
+    }
+
     pub(crate) const fn class(&self) -> Class {
         match self {
             Self::NodeCall { .. } | Self::SiteCall { .. } => Class::Call,

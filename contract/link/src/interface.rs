@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::calls::CallRef;
 use crate::handshake::Peer;
 use crate::reader::Fill;
-use crate::{EncodeError, Frame, FrameError, Refusal};
+use crate::{EncodeError, FrameError, Refusal, Stamped};
 
 /// What happens to a link.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub enum LinkInput {
     Filled(Bytes),
     /// A frame is to be sent. Frames that come before the other host is known
     /// wait.
-    Send(Frame),
+    Send(Stamped),
     /// So much of what was transmitted lies at the socket and has not been taken
     /// by the kernel. To be told after each [`LinkEffect::Transmit`], and again
     /// when it sinks.
@@ -54,7 +54,7 @@ pub enum LinkEffect {
     /// Both know each other.
     Ready(Peer),
     /// For a part of this host. To take it opens the window for the next.
-    Frame(Frame),
+    Frame(Stamped),
     /// A call for which there is no room, or that waited too long to be sent: the
     /// other host has not seen it.
     Busy(CallRef),

@@ -24,7 +24,7 @@ pub use config::LinkConfig;
 pub use connections::{
     Connections, ConnectionsConfig, ConnectionsEffect, ConnectionsInput, LinkId,
 };
-pub use frame::Frame;
+pub use frame::{Frame, Stamped};
 pub use handshake::Peer;
 pub use header::{FrameError, HEADER_BYTES};
 pub use interface::{CloseReason, LinkEffect, LinkInput};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_limits::LINK_CALLS_MAX;
+use crossdock_names::Epoch;
 use crossdock_types::Time;
 
 use crate::calls::{CallKey, CallRef, Calls, place_of_answer};
@@ -17,7 +18,7 @@ use crate::handshake::{Peer, check_hello, check_welcome, hello, welcome};
 use crate::interface::{CloseReason, LinkEffect, LinkInput};
 use crate::outbox::{Outbox, empty};
 use crate::reader::{FrameReader, Read};
-use crate::{Credit, Frame, LinkConfig, Message, Refusal};
+use crate::{Credit, Frame, LinkConfig, Message, Refusal, Stamped};
 
 /// A slower network would not do: no link is given up while so much of a payload
 /// arrives in a second.
@@ -112,7 +113,7 @@ impl Link {
         match input {
             LinkInput::Received(chunk) => self.receive(chunk),
             LinkInput::Filled(payload) => self.filled(payload),
-            LinkInput::Send(frame) => self.send(frame),
+            LinkInput::Send(sent) => self.send(sent),
             LinkInput::Sent { queued_bytes } => self.unsent_bytes = queued_bytes,
             LinkInput::Admit => {
                 if let Phase::Asking(peer, window) = self.phase {
@@ -259,8 +260,9 @@ impl Link {
         for call in ours {
             self.push(LinkEffect::Lost(call));
         }
+        // This host's own news: no table is needed for it.
         for cancel in theirs {
-            self.push(LinkEffect::Frame(cancel));
+            self.push(LinkEffect::Frame(cancel.by(Epoch(0))));
         }
         self.push(LinkEffect::Close(reason));
         // What waited is of no use any more, and may be large.
@@ -270,8 +272,8 @@ impl Link {
 
     /// A call that comes after the end gets its answer, too.
     fn handle_late(&mut self, input: LinkInput) {
-        if let LinkInput::Send(frame) = input
-            && let Some((key, to)) = CallKey::of_call(&frame)
+        if let LinkInput::Send(sent) = input
+            && let Some((key, to)) = CallKey::of_call(&sent.frame)
         {
             self.push(LinkEffect::Lost(key.call(to)));
         }
@@ -323,7 +325,7 @@ impl Link {
             (Phase::Open(_), Message::Ping) => self.outbox.pong(),
             (Phase::Open(_), Message::Pong) => {}
             (Phase::Open(_), Message::Credit(credit)) => self.outbox.open(credit),
-            (Phase::Open(_), Message::Frame(frame)) => self.take_frame(frame, bytes),
+            (Phase::Open(_), Message::Frame(sent)) => self.take_frame(sent, bytes),
             (Phase::Open(_), Message::Refuse(refusal)) => {
                 self.end(CloseReason::RefusedByPeer(refusal));
             }
@@ -331,7 +333,8 @@ impl Link {
         }
     }
 
-    fn take_frame(&mut self, frame: Frame, bytes: usize) {
+    fn take_frame(&mut self, sent: Stamped, bytes: usize) {
+        let frame = &sent.frame;
         let length = u64::try_from(bytes).unwrap_or(u64::MAX);
         let window = u64::try_from(self.config.window_bytes).unwrap_or(u64::MAX);
         let (mut credit, mut held) = (Credit::default(), 0);
@@ -345,13 +348,13 @@ impl Link {
         }
         self.held.call_bytes += credit.call_bytes;
         self.held.reply_bytes += credit.reply_bytes;
-        if let Some((key, to)) = CallKey::of_call(&frame) {
+        if let Some((key, to)) = CallKey::of_call(frame) {
             if self.calls.theirs() >= LINK_CALLS_MAX {
                 return self.end(CloseReason::Protocol("it waits for too many answers"));
             }
             self.calls.came(key, to);
         }
-        let is_awaited = match (&frame, CallKey::of_reply(&frame)) {
+        let is_awaited = match (frame, CallKey::of_reply(frame)) {
             (Frame::CancelNode { from, to, id }, _) => {
                 self.calls.is_theirs(CallKey::Node(*from, *to, *id))
             }
@@ -359,7 +362,7 @@ impl Link {
             (_, None) => true,
         };
         if is_awaited {
-            self.effects.push_back((LinkEffect::Frame(frame), credit));
+            self.effects.push_back((LinkEffect::Frame(sent), credit));
         } else {
             self.handed.call_bytes += credit.call_bytes;
             self.handed.reply_bytes += credit.reply_bytes;
@@ -369,21 +372,21 @@ impl Link {
 
 /// Sending.
 impl Link {
-    fn send(&mut self, frame: Frame) {
-        match frame.class() {
-            Class::Call => self.send_call(frame),
-            Class::Reply => self.send_reply(frame),
-            Class::Control => self.send_cancel(frame),
+    fn send(&mut self, sent: Stamped) {
+        match sent.frame.class() {
+            Class::Call => self.send_call(sent),
+            Class::Reply => self.send_reply(sent),
+            Class::Control => self.send_cancel(sent),
         }
     }
 
-    fn send_call(&mut self, frame: Frame) {
-        let Some((key, to)) = CallKey::of_call(&frame) else {
+    fn send_call(&mut self, sent: Stamped) {
+        let Some((key, to)) = CallKey::of_call(&sent.frame) else {
             return;
         };
-        let place = place_of_answer(&frame);
+        let place = place_of_answer(&sent.frame);
         let is_full = self.calls.ours() >= LINK_CALLS_MAX;
-        match self.outbox.push(frame) {
+        match self.outbox.push(sent) {
             Some(number) if is_full => {
                 self.outbox.take_back(number);
                 self.push(LinkEffect::Busy(key.call(to)));
@@ -393,20 +396,20 @@ impl Link {
         }
     }
 
-    fn send_reply(&mut self, frame: Frame) {
+    fn send_reply(&mut self, sent: Stamped) {
         // Nobody has asked on this link: the call came over an earlier one.
-        if CallKey::of_reply(&frame).is_some_and(|key| !self.calls.answered(key)) {
+        if CallKey::of_reply(&sent.frame).is_some_and(|key| !self.calls.answered(key)) {
             return;
         }
         // Replies always find room; notices have no call that bounds them.
-        let _ = self.outbox.push(frame);
+        let _ = self.outbox.push(sent);
         if self.outbox.replies() > 2 * LINK_CALLS_MAX {
             self.end(CloseReason::Overrun);
         }
     }
 
-    fn send_cancel(&mut self, frame: Frame) {
-        let Frame::CancelNode { from, to, id } = frame else {
+    fn send_cancel(&mut self, sent: Stamped) {
+        let Frame::CancelNode { from, to, id } = sent.frame else {
             return;
         };
         let key = CallKey::Node(from, to, id);
@@ -416,7 +419,7 @@ impl Link {
         if self.outbox.take_back(number) {
             self.calls.end(key);
         } else {
-            let _ = self.outbox.push(frame);
+            let _ = self.outbox.push(sent);
         }
     }
 
@@ -438,11 +441,11 @@ impl Link {
 
     fn put(&mut self, message: Message, pieces: &mut Vec<Bytes>) {
         let call = match &message {
-            Message::Frame(frame) => CallKey::of_call(frame),
+            Message::Frame(sent) => CallKey::of_call(&sent.frame),
             _ => None,
         };
         let class = match &message {
-            Message::Frame(frame) => frame.class(),
+            Message::Frame(sent) => sent.frame.class(),
             _ => Class::Control,
         };
         let encoded = match (message.encode(self.now), message, call) {
@@ -452,9 +455,9 @@ impl Link {
                 self.calls.end(key);
                 return self.push(LinkEffect::Busy(key.call(to)));
             }
-            (Err(_), Message::Frame(mut frame), None) => {
-                empty(&mut frame);
-                match Message::Frame(frame).encode(self.now) {
+            (Err(_), Message::Frame(mut sent), None) => {
+                empty(&mut sent.frame);
+                match Message::Frame(sent).encode(self.now) {
                     Ok(encoded) => encoded,
                     Err(error) => return self.end(error.into()),
                 }

@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::frame::{deadline, remaining_ms};
 use crate::header::{Bounds, HEADER_BYTES, Header, Kind};
 use crate::reader::FrameReader;
-use crate::{Frame, FrameError};
+use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
@@ -39,7 +39,7 @@ pub enum Message {
     /// The window is open for more.
     Credit(Credit),
     /// One for a part of the host.
-    Frame(Frame),
+    Frame(Stamped),
 }
 
 /// Who connects. Later versions may put fields behind these.
@@ -241,18 +241,20 @@ impl Message {
             Self::Ping => Kind::Ping,
             Self::Pong => Kind::Pong,
             Self::Credit(_) => Kind::Credit,
-            Self::Frame(Frame::NodeCall { .. }) => Kind::NodeCall,
-            Self::Frame(Frame::NodeReply { .. }) => Kind::NodeReply,
-            Self::Frame(Frame::CancelNode { .. }) => Kind::CancelNode,
-            Self::Frame(Frame::SiteCall { .. }) => Kind::SiteCall,
-            Self::Frame(Frame::SiteReply(_)) => Kind::SiteReply,
-            Self::Frame(Frame::Lock(_)) => Kind::Lock,
+            Self::Frame(sent) => match sent.frame {
+                Frame::NodeCall { .. } => Kind::NodeCall,
+                Frame::NodeReply { .. } => Kind::NodeReply,
+                Frame::CancelNode { .. } => Kind::CancelNode,
+                Frame::SiteCall { .. } => Kind::SiteCall,
+                Frame::SiteReply(_) => Kind::SiteReply,
+                Frame::Lock(_) => Kind::Lock,
+            },
         }
     }
 
     fn payload(&self) -> Option<&Payload> {
         match self {
-            Self::Frame(frame) => frame.payload(),
+            Self::Frame(sent) => sent.frame.payload(),
             _ => None,
         }
     }
@@ -284,28 +286,7 @@ impl Message {
             Self::Refuse(refusal) => postcard::to_extend(refusal, to),
             Self::Ping | Self::Pong => Ok(to),
             Self::Credit(credit) => postcard::to_extend(credit, to),
-            Self::Frame(Frame::NodeCall {
-                from,
-                to: node,
-                call,
-            }) => {
-                let left_ms = remaining_ms(now, call.deadline);
-                postcard::to_extend(&(from, node, call.id, left_ms, &call.request), to)
-            }
-            Self::Frame(Frame::NodeReply {
-                from,
-                to: port,
-                reply,
-            }) => postcard::to_extend(&(from, port, reply), to),
-            Self::Frame(Frame::CancelNode { from, to: node, id }) => {
-                postcard::to_extend(&(from, node, id), to)
-            }
-            Self::Frame(Frame::SiteCall { to: site, call }) => {
-                let left_ms = remaining_ms(now, call.deadline);
-                postcard::to_extend(&(site, call.id, left_ms, &call.request), to)
-            }
-            Self::Frame(Frame::SiteReply(reply)) => postcard::to_extend(reply, to),
-            Self::Frame(Frame::Lock(notice)) => postcard::to_extend(notice, to),
+            Self::Frame(Stamped { epoch, frame }) => write_frame(now, *epoch, frame, to),
         }
     }
 
@@ -330,35 +311,41 @@ impl Message {
             Kind::Pong => whole(kind, body).map(|()| Self::Pong)?,
             Kind::Credit => Self::Credit(whole(kind, body)?),
             Kind::NodeCall => {
-                let (from, to, id, left_ms, request) = whole(kind, body)?;
+                let (epoch, from, to, id, left_ms, request) = whole(kind, body)?;
                 let deadline = deadline(now, left_ms);
                 let call = Call {
                     id,
                     deadline,
                     request,
                 };
-                Self::Frame(Frame::NodeCall { from, to, call })
+                Self::Frame(Frame::NodeCall { from, to, call }.by(epoch))
             }
             Kind::NodeReply => {
-                let (from, to, reply) = whole(kind, body)?;
-                Self::Frame(Frame::NodeReply { from, to, reply })
+                let (epoch, from, to, reply) = whole(kind, body)?;
+                Self::Frame(Frame::NodeReply { from, to, reply }.by(epoch))
             }
             Kind::CancelNode => {
-                let (from, to, id) = whole(kind, body)?;
-                Self::Frame(Frame::CancelNode { from, to, id })
+                let (epoch, from, to, id) = whole(kind, body)?;
+                Self::Frame(Frame::CancelNode { from, to, id }.by(epoch))
             }
             Kind::SiteCall => {
-                let (to, id, left_ms, request) = whole(kind, body)?;
+                let (epoch, to, id, left_ms, request) = whole(kind, body)?;
                 let deadline = deadline(now, left_ms);
                 let call = Call {
                     id,
                     deadline,
                     request,
                 };
-                Self::Frame(Frame::SiteCall { to, call })
+                Self::Frame(Frame::SiteCall { to, call }.by(epoch))
             }
-            Kind::SiteReply => Self::Frame(Frame::SiteReply(whole(kind, body)?)),
-            Kind::Lock => Self::Frame(Frame::Lock(whole(kind, body)?)),
+            Kind::SiteReply => {
+                let (epoch, reply) = whole(kind, body)?;
+                Self::Frame(Frame::SiteReply(reply).by(epoch))
+            }
+            Kind::Lock => {
+                let (epoch, notice) = whole(kind, body)?;
+                Self::Frame(Frame::Lock(notice).by(epoch))
+            }
         })
     }
 }
@@ -374,6 +361,33 @@ impl Bounds {
         body_bytes_max: LINK_BODY_BYTES_MAX,
         payload_bytes_max: OBJECT_IO_BYTES_MAX,
     };
+}
+
+fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard::Result<Vec<u8>> {
+    match frame {
+        Frame::NodeCall {
+            from,
+            to: node,
+            call,
+        } => {
+            let left_ms = remaining_ms(now, call.deadline);
+            postcard::to_extend(&(epoch, from, node, call.id, left_ms, &call.request), to)
+        }
+        Frame::NodeReply {
+            from,
+            to: port,
+            reply,
+        } => postcard::to_extend(&(epoch, from, port, reply), to),
+        Frame::CancelNode { from, to: node, id } => {
+            postcard::to_extend(&(epoch, from, node, id), to)
+        }
+        Frame::SiteCall { to: site, call } => {
+            let left_ms = remaining_ms(now, call.deadline);
+            postcard::to_extend(&(epoch, site, call.id, left_ms, &call.request), to)
+        }
+        Frame::SiteReply(reply) => postcard::to_extend(&(epoch, reply), to),
+        Frame::Lock(notice) => postcard::to_extend(&(epoch, notice), to),
+    }
 }
 
 fn check_length(part: &'static str, bytes: usize, bytes_max: usize) -> Result<u32, EncodeError> {

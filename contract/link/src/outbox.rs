@@ -10,7 +10,7 @@ use crossdock_peer::{NodeError, SiteError};
 use crossdock_types::Time;
 
 use crate::frame::Class;
-use crate::{Credit, Frame, Message};
+use crate::{Credit, Frame, Message, Stamped};
 
 /// What a frame takes in memory beside its payload, about.
 const FRAME_BYTES: usize = 512;
@@ -23,7 +23,7 @@ const RETRY_MS: u32 = 100;
 pub(crate) struct Outbox {
     calls: Lane,
     replies: Lane,
-    cancels: VecDeque<Frame>,
+    cancels: VecDeque<Stamped>,
     ping: bool,
     pong: bool,
     credit: Credit,
@@ -46,7 +46,7 @@ struct Lane {
 struct Queued {
     number: u64,
     /// `None`: taken out.
-    frame: Option<Frame>,
+    sent: Option<Stamped>,
 }
 
 impl Lane {
@@ -64,17 +64,17 @@ impl Lane {
         self.queue.len() - self.gone
     }
 
-    fn push(&mut self, number: u64, frame: Frame) {
-        self.queued_bytes += size(&frame);
-        let frame = Some(frame);
-        self.queue.push_back(Queued { number, frame });
+    fn push(&mut self, number: u64, sent: Stamped) {
+        self.queued_bytes += size(&sent.frame);
+        let sent = Some(sent);
+        self.queue.push_back(Queued { number, sent });
     }
 
-    fn pop(&mut self) -> Option<Frame> {
-        let frame = self.queue.pop_front()?.frame?;
-        self.queued_bytes -= size(&frame);
+    fn pop(&mut self) -> Option<Stamped> {
+        let sent = self.queue.pop_front()?.sent?;
+        self.queued_bytes -= size(&sent.frame);
         self.tidy();
-        Some(frame)
+        Some(sent)
     }
 
     /// The number of the next frame, if it may go.
@@ -85,7 +85,7 @@ impl Lane {
 
     fn take_out(&mut self, number: u64) -> Option<Frame> {
         let found = self.queue.binary_search_by_key(&number, |it| it.number);
-        let frame = self.queue.get_mut(found.ok()?)?.frame.take()?;
+        let frame = self.queue.get_mut(found.ok()?)?.sent.take()?.frame;
         self.took_out(&frame);
         self.tidy();
         Some(frame)
@@ -94,7 +94,8 @@ impl Lane {
     fn take_out_all(&mut self, is_meant: impl Fn(&Frame) -> bool) -> Vec<Frame> {
         let queue = self.queue.iter_mut();
         let taken: Vec<Frame> = queue
-            .filter_map(|queued| queued.frame.take_if(|frame| is_meant(frame)))
+            .filter_map(|queued| queued.sent.take_if(|sent| is_meant(&sent.frame)))
+            .map(|sent| sent.frame)
             .collect();
         for frame in &taken {
             self.took_out(frame);
@@ -110,12 +111,12 @@ impl Lane {
 
     /// The first one is there, and few places are empty.
     fn tidy(&mut self) {
-        while self.queue.front().is_some_and(|it| it.frame.is_none()) {
+        while self.queue.front().is_some_and(|it| it.sent.is_none()) {
             self.queue.pop_front();
             self.gone -= 1;
         }
         if self.gone > self.waiting() {
-            self.queue.retain(|it| it.frame.is_some());
+            self.queue.retain(|it| it.sent.is_some());
             self.gone = 0;
         }
     }
@@ -149,24 +150,25 @@ impl Outbox {
     /// Lines a frame up and tells its number; `None`: there is no room for that
     /// call. A reply for which there is none loses what it carries, but is sent:
     /// its call was counted.
-    pub(crate) fn push(&mut self, mut frame: Frame) -> Option<u64> {
+    pub(crate) fn push(&mut self, mut sent: Stamped) -> Option<u64> {
         let number = self.next_number;
         self.next_number += 1;
-        let lane = match frame.class() {
+        let class = sent.frame.class();
+        let lane = match class {
             Class::Call => &mut self.calls,
             Class::Reply => &mut self.replies,
             Class::Control => {
-                self.cancels.push_back(frame);
+                self.cancels.push_back(sent);
                 return Some(number);
             }
         };
-        if lane.queued_bytes + size(&frame) > lane.queued_bytes_max {
-            if frame.class() == Class::Call {
+        if lane.queued_bytes + size(&sent.frame) > lane.queued_bytes_max {
+            if class == Class::Call {
                 return None;
             }
-            empty(&mut frame);
+            empty(&mut sent.frame);
         }
-        lane.push(number, frame);
+        lane.push(number, sent);
         Some(number)
     }
 

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload, Time};
 
 use crate::header::{Bounds, HEADER_BYTES, Header};
-use crate::{Frame, FrameError, Message};
+use crate::{Frame, FrameError, Message, Stamped};
 
 /// Less is gathered as it comes: a receive of its own would not pay.
 const FILL_BYTES_MIN: usize = 32 << 10;
@@ -25,7 +25,7 @@ pub struct FrameReader {
 /// A message that waits for its payload.
 #[derive(Debug)]
 struct Partial {
-    frame: Frame,
+    sent: Stamped,
     header: Header,
     room: Room,
 }
@@ -153,7 +153,7 @@ impl FrameReader {
                         what: format!("{} of {length} bytes were received", payload.len()),
                     });
                 }
-                let message = complete(partial.frame, &partial.header, payload)?;
+                let message = complete(partial.sent, &partial.header, payload)?;
                 Ok(Some(Read::Message(message, partial.header.message_bytes())))
             }
             other => {
@@ -194,22 +194,20 @@ impl FrameReader {
         chunk: &mut Bytes,
         place: impl Fn(&Frame) -> u64,
     ) -> Result<Option<Read>, FrameError> {
-        let frame = match message {
-            Message::Frame(frame) if header.payload_bytes > 0 && frame.payload().is_some() => frame,
+        let sent = match message {
+            Message::Frame(sent) if header.payload_bytes > 0 && sent.frame.payload().is_some() => {
+                sent
+            }
             _ if header.payload_bytes > 0 => return Err(FrameError::NoPayload(header.kind.name())),
             message => return Ok(Some(Read::Message(message, header.message_bytes()))),
         };
         let length = usize::try_from(header.payload_bytes).unwrap_or(usize::MAX);
-        let lead = usize::try_from(place(&frame) % BLOCK_BYTES as u64).unwrap_or(0);
+        let lead = usize::try_from(place(&sent.frame) % BLOCK_BYTES as u64).unwrap_or(0);
         if self.lends && length.saturating_sub(chunk.len()) >= FILL_BYTES_MIN {
             let head = chunk.split_to(chunk.len());
             let missing_bytes = length - head.len();
             let room = Room::Lent { missing_bytes };
-            self.partial = Some(Partial {
-                frame,
-                header,
-                room,
-            });
+            self.partial = Some(Partial { sent, header, room });
             return Ok(Some(Read::Fill(Fill {
                 head,
                 lead_bytes: lead,
@@ -222,21 +220,13 @@ impl FrameReader {
             filled: lead,
             end: lead + length,
         };
-        let partial = Partial {
-            frame,
-            header,
-            room,
-        };
+        let partial = Partial { sent, header, room };
         self.go_on(partial, chunk)
     }
 
     /// Takes what belongs to a payload.
     fn go_on(&mut self, partial: Partial, chunk: &mut Bytes) -> Result<Option<Read>, FrameError> {
-        let Partial {
-            frame,
-            header,
-            room,
-        } = partial;
+        let Partial { sent, header, room } = partial;
         let Room::Here {
             mut buffer,
             start,
@@ -244,11 +234,7 @@ impl FrameReader {
             end,
         } = room
         else {
-            self.partial = Some(Partial {
-                frame,
-                header,
-                room,
-            });
+            self.partial = Some(Partial { sent, header, room });
             return Ok(None);
         };
         let part = chunk.split_to(chunk.len().min(end - filled));
@@ -256,7 +242,7 @@ impl FrameReader {
         buffer[filled..filled_now].copy_from_slice(&part);
         if filled_now == end {
             let payload = buffer.freeze().slice(start..end);
-            let message = complete(frame, &header, payload)?;
+            let message = complete(sent, &header, payload)?;
             return Ok(Some(Read::Message(message, header.message_bytes())));
         }
         let room = Room::Here {
@@ -265,19 +251,15 @@ impl FrameReader {
             filled: filled_now,
             end,
         };
-        self.partial = Some(Partial {
-            frame,
-            header,
-            room,
-        });
+        self.partial = Some(Partial { sent, header, room });
         Ok(None)
     }
 }
 
-fn complete(mut frame: Frame, header: &Header, payload: Bytes) -> Result<Message, FrameError> {
+fn complete(mut sent: Stamped, header: &Header, payload: Bytes) -> Result<Message, FrameError> {
     header.check_payload(&payload)?;
-    if let Some(place) = frame.payload_mut() {
+    if let Some(place) = sent.frame.payload_mut() {
         *place = Payload::from(payload);
     }
-    Ok(Message::Frame(frame))
+    Ok(Message::Frame(sent))
 }

@@ -8,7 +8,7 @@ use crossdock_fuzzing::Dice;
 use crossdock_fuzzing::link as samples;
 use crossdock_limits::LINK_CALLS_MAX;
 use crossdock_link::{CallRef, CloseReason, Frame, Link, LinkInput, Message, Target};
-use crossdock_names::{FileId, Incarnation, NodeId, SiteId};
+use crossdock_names::{Epoch, FileId, Incarnation, NodeId, SiteId};
 use crossdock_peer::{
     CallId, Caller, ListedLock, LockClient, LockOperation, LockOwner, LockRange, LockWanted,
     NodeError, NodeRequest, Port, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
@@ -201,7 +201,7 @@ fn more_than_the_window_is_not_taken() {
     let mut pair = Pair::new(6, Link::connect(config(1)), Link::accept(small));
     pair.run(Duration::from_millis(50));
     pair.sides[1].takes = false;
-    let frame = Message::Frame(write(1, pair.now, 1000));
+    let frame = Message::Frame(write(1, pair.now, 1000).by(Epoch(3)));
     let bytes = frame.encode(pair.now).expect("a call").to_bytes();
     pair.give(1, LinkInput::Received(bytes.clone()));
     pair.give(1, LinkInput::Received(bytes));
@@ -393,7 +393,9 @@ fn answers_that_nobody_asked_for_go_nowhere() {
     let reply = answer(&read(5, pair.now, 0)).expect("a call");
     pair.send(1, reply.clone());
     assert_eq!(pair.sides[1].link.queued_bytes(), 0);
-    let bytes = Message::Frame(reply).encode(pair.now).expect("a reply");
+    let bytes = Message::Frame(reply.by(Epoch(3)))
+        .encode(pair.now)
+        .expect("a reply");
     pair.give(0, LinkInput::Received(bytes.to_bytes()));
     pair.run(Duration::from_millis(10));
     assert!(pair.sides.iter().all(|side| side.told.len() == 1));

@@ -56,26 +56,26 @@ pub(crate) type Answer = Result<NodeAnswer, NodeError>;
 /// A pair being made equal.
 pub(crate) struct Equalize {
     pub(crate) pair: Pair,
-    port: Rc<RefCell<Port>>,
+    exchange: Rc<RefCell<Exchange>>,
     steps: Pin<Box<dyn Future<Output = Result<(), String>>>>,
 }
 
 #[derive(Default)]
-struct Port {
+struct Exchange {
     question: Option<Question>,
     answer: Option<Answer>,
 }
 
 impl Equalize {
     pub(crate) fn new(pair: Pair) -> Self {
-        let port = Rc::new(RefCell::new(Port::default()));
+        let exchange = Rc::new(RefCell::new(Exchange::default()));
         let asker = Asker {
-            port: Rc::clone(&port),
+            exchange: Rc::clone(&exchange),
             pair: pair.clone(),
         };
         Self {
             pair,
-            port,
+            exchange,
             steps: Box::pin(asker.run()),
         }
     }
@@ -83,7 +83,7 @@ impl Equalize {
     /// Goes on with the answer to the last question; the next question, or the
     /// end.
     pub(crate) fn step(&mut self, answer: Option<Answer>) -> Poll<Result<(), String>> {
-        self.port.borrow_mut().answer = answer;
+        self.exchange.borrow_mut().answer = answer;
         self.steps
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()))
@@ -91,18 +91,18 @@ impl Equalize {
 
     /// What is to be asked now.
     pub(crate) fn question(&mut self) -> Option<Question> {
-        self.port.borrow_mut().question.take()
+        self.exchange.borrow_mut().question.take()
     }
 }
 
-/// The steps' end of the port.
+/// The steps' end of the exchange.
 struct Asker {
-    port: Rc<RefCell<Port>>,
+    exchange: Rc<RefCell<Exchange>>,
     pair: Pair,
 }
 
 struct Ask<'a> {
-    port: &'a RefCell<Port>,
+    exchange: &'a RefCell<Exchange>,
     question: Option<Question>,
 }
 
@@ -111,11 +111,11 @@ impl Future for Ask<'_> {
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Answer> {
         let question = self.question.take();
-        let mut port = self.port.borrow_mut();
+        let mut exchange = self.exchange.borrow_mut();
         if question.is_some() {
-            port.question = question;
+            exchange.question = question;
         }
-        port.answer.take().map_or(Poll::Pending, Poll::Ready)
+        exchange.answer.take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -362,7 +362,7 @@ impl Asker {
 
     fn ask(&self, question: Question) -> Ask<'_> {
         Ask {
-            port: &self.port,
+            exchange: &self.exchange,
             question: Some(question),
         }
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
+use crossdock_link::Stamped;
 use crossdock_locks::Holdings;
 use crossdock_members::{Change, ExportRecord, HostRecord, OpenError, Registry, State};
-use crossdock_names::{Epoch, HostId, NodeId, RoutingTable, SiteId};
+use crossdock_names::{HostId, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
-use crossdock_peer::{NodeError, NodeReply, WriterId};
+use crossdock_peer::{NodeError, NodeReply, Port, WriterId};
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_server::{NodeEffect, NodeInput};
 use crossdock_site::Site;
@@ -23,7 +24,7 @@ use crate::message::Message;
 #[cfg(feature = "mutations")]
 use crate::mutation::Mutation;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
-use crate::peers::{Frame, Peers};
+use crate::peers::Peers;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
 use crate::walks::Walk;
@@ -68,10 +69,8 @@ pub enum HostInput {
     Frame {
         /// Which.
         from: HostId,
-        /// The epoch of its table.
-        epoch: Epoch,
         /// What.
-        frame: Frame,
+        sent: Stamped,
     },
     /// The shared registry's state of a later revision.
     Registry {
@@ -160,10 +159,8 @@ pub enum HostEffect {
     Send {
         /// Which.
         to: HostId,
-        /// The epoch of this host's table.
-        epoch: Epoch,
         /// What.
-        frame: Frame,
+        sent: Stamped,
     },
     /// A change for the shared registry; repeated until it is carried out.
     Propose(Change),
@@ -305,7 +302,7 @@ impl Host {
             } => self.take_store(number, boot, input),
             HostInput::Connected(peer) => self.take_connected(peer),
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
-            HostInput::Frame { from, epoch, frame } => self.take_frame(from, epoch, frame),
+            HostInput::Frame { from, sent } => self.take_frame(from, sent),
             HostInput::Registry { revision, state } => {
                 if self.registry.take(revision, *state) {
                     self.take_state(now, wall);
@@ -457,7 +454,7 @@ impl Host {
         match effect {
             NodeEffect::Reply { to, reply } => self.answer_node(id, to, reply),
             NodeEffect::Peer { to, call } => {
-                let from = crossdock_server::Party::Node(id);
+                let from = Port::Node(id);
                 self.queue.push_back(Message::call(to, from, call));
             }
             NodeEffect::Suspect { set, epoch, member } => self.expel(set, epoch, member),
@@ -507,11 +504,9 @@ impl Host {
         while let Some(effect) = self.router.poll_effect() {
             self.queue.extend(match effect {
                 RouterEffect::Site(site, call) => Some(Message::request(site, call)),
-                RouterEffect::Node(node, call) => {
-                    Some(Message::call(node, crossdock_server::Party::Router, call))
-                }
+                RouterEffect::Node(node, call) => Some(Message::call(node, Port::Router, call)),
                 RouterEffect::CancelNode(node, id) => {
-                    let from = crossdock_server::Party::Router;
+                    let from = Port::Router;
                     Some(Message::Node(node, NodeInput::Cancel { from, id }))
                 }
                 RouterEffect::Reply(routed) if Self::is_of_walk(routed.reply.id) => {

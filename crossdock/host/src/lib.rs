@@ -29,6 +29,5 @@ pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use locks::{LockKind, LockList, PlacedLock, ReleaseError, ReleaseTicket};
 pub use mutation::Mutation;
 pub use nodes::{Boot, NodeSettings, NodeState};
-pub use peers::Frame;
 pub use quotas::{PlacedQuota, QuotaError, QuotaTicket};
 pub use watch::{HostStatus, NodeFigures, ScrubProgress};

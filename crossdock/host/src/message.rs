@@ -3,10 +3,10 @@
 use crossdock_names::{NodeId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteReply, SiteRequest,
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
 };
 use crossdock_router::RouterInput;
-use crossdock_server::{NodeInput, Party};
+use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 
 /// Under which the task that makes replicas equal asks; tools ask otherwise.
@@ -29,18 +29,18 @@ pub(crate) enum Message {
 
 impl Message {
     /// A request to a node.
-    pub(crate) const fn call(to: NodeId, from: Party, call: Call<NodeRequest>) -> Self {
+    pub(crate) const fn call(to: NodeId, from: Port, call: Call<NodeRequest>) -> Self {
         Self::Node(to, NodeInput::Call { from, call })
     }
 
     /// A node's answer, to whoever asked.
-    pub(crate) fn reply(from: NodeId, to: Party, reply: NodeReply) -> Self {
+    pub(crate) fn reply(from: NodeId, to: Port, reply: NodeReply) -> Self {
         match to {
-            Party::Router => Self::Router(RouterInput::Node(from, reply)),
-            Party::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
-            Party::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),
-            Party::Host if reply.id != EQUALIZE_CALL => Self::Tool(reply),
-            Party::Host => Self::Host(reply.outcome),
+            Port::Router => Self::Router(RouterInput::Node(from, reply)),
+            Port::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
+            Port::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),
+            Port::Host if reply.id != EQUALIZE_CALL => Self::Tool(reply),
+            Port::Host => Self::Host(reply.outcome),
         }
     }
 

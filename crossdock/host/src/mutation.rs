@@ -1,8 +1,8 @@
 //! Faults that can be built in, to show that the simulation finds them.
 
 use crossdock_names::{NodeId, Version};
-use crossdock_peer::{NodeAnswer, NodeReply, NodeRequest};
-use crossdock_server::{NodeInput, Party};
+use crossdock_peer::{NodeAnswer, NodeReply, NodeRequest, Port};
+use crossdock_server::NodeInput;
 
 use crate::host::Host;
 use crate::message::Message;
@@ -59,11 +59,11 @@ impl Host {
         };
         let version = Version::NONE;
         let answer = match (from, &call.request) {
-            (Party::Node(_), NodeRequest::Write { .. }) if self.has(Mutation::MirrorNothing) => {
+            (Port::Node(_), NodeRequest::Write { .. }) if self.has(Mutation::MirrorNothing) => {
                 NodeAnswer::Done { version }
             }
             (
-                Party::Site(_),
+                Port::Site(_),
                 NodeRequest::Append {
                     offset_bytes,
                     payload,
@@ -72,7 +72,7 @@ impl Host {
             ) if self.has(Mutation::ReplyBeforeLog) => NodeAnswer::End {
                 size_bytes: offset_bytes + payload.len() as u64,
             },
-            (Party::Site(_), NodeRequest::Truncate { .. }) if self.has(Mutation::LoseTruncates) => {
+            (Port::Site(_), NodeRequest::Truncate { .. }) if self.has(Mutation::LoseTruncates) => {
                 NodeAnswer::Done { version }
             }
             _ => return false,

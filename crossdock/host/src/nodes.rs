@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crossdock_members::Change;
 use crossdock_names::{Incarnation, NodeId};
-use crossdock_peer::{Call, NodeError, NodeReply, NodeRequest};
-use crossdock_server::{Node, NodeInput, Party};
+use crossdock_peer::{Call, NodeError, NodeReply, NodeRequest, Port};
+use crossdock_server::{Node, NodeInput};
 use crossdock_store::{ScrubReport, StoreConfig, StoreInput};
 use crossdock_types::{Time, WallTime};
 
@@ -203,7 +203,7 @@ impl Host {
         // The task that makes replicas equal has been told.
         let callers = callers
             .into_iter()
-            .filter(|&(from, call)| !matches!(from, Party::Host) || call != EQUALIZE_CALL);
+            .filter(|&(from, call)| !matches!(from, Port::Host) || call != EQUALIZE_CALL);
         for (from, call) in callers {
             let outcome = Err(NodeError::Unavailable { node: id });
             self.queue
@@ -302,7 +302,7 @@ impl Host {
         call: Call<NodeRequest>,
     ) -> Result<(), String> {
         let id = self.slot(number)?.id;
-        self.queue.push_back(Message::call(id, Party::Host, call));
+        self.queue.push_back(Message::call(id, Port::Host, call));
         self.pump(now, wall);
         Ok(())
     }

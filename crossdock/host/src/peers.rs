@@ -11,61 +11,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crossdock_names::{Epoch, HostId, NodeId, SiteId};
+use crossdock_link::{Frame, Stamped};
+use crossdock_names::{HostId, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
-    Call, CallId, LockNotice, NodeError, NodeReply, NodeRequest, SiteError, SiteReply, SiteRequest,
-    WeakCache,
+    CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply, WeakCache,
 };
-use crossdock_server::{NodeInput, Party};
+use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
 use crate::mutation::Mutation;
-
-/// A message between hosts.
-#[derive(Clone, Debug)]
-pub enum Frame {
-    /// A call to a node.
-    NodeCall {
-        /// Who asks, on the sending host.
-        from: Party,
-        /// The node.
-        to: NodeId,
-        /// What.
-        call: Call<NodeRequest>,
-    },
-    /// The answer.
-    NodeReply {
-        /// The node.
-        from: NodeId,
-        /// Who asked.
-        to: Party,
-        /// What.
-        reply: NodeReply,
-    },
-    /// Nobody waits for that call any more.
-    CancelNode {
-        /// Who had asked.
-        from: Party,
-        /// The node.
-        to: NodeId,
-        /// The call's id.
-        id: CallId,
-    },
-    /// A request of the sending host's router.
-    SiteCall {
-        /// The site.
-        to: SiteId,
-        /// What.
-        call: Call<SiteRequest>,
-    },
-    /// The answer.
-    SiteReply(SiteReply),
-    /// Something that clients are to be told about their locks.
-    Lock(LockNotice),
-}
 
 /// Numbers of calls of other hosts have this bit, those of this host never.
 const RELAYED: u64 = 1 << 62;
@@ -81,12 +38,12 @@ pub(crate) struct Peers {
     /// Calls of others, by the numbers that they have here …
     relayed: BTreeMap<CallId, Origin>,
     /// … and by those that they have there.
-    by_origin: BTreeMap<(HostId, Party, CallId), CallId>,
+    by_origin: BTreeMap<(HostId, Port, CallId), CallId>,
     /// What this host has asked others.
-    asked_nodes: BTreeMap<(HostId, Party, CallId), NodeId>,
-    asked_sites: BTreeMap<(HostId, CallId), SiteId>,
+    asked_nodes: BTreeMap<(HostId, Port, CallId), NodeId>,
+    asked_sites: BTreeSet<(HostId, CallId)>,
     /// Messages that wait for the table by which they were sent.
-    early: BTreeMap<HostId, VecDeque<(Epoch, Frame)>>,
+    early: BTreeMap<HostId, VecDeque<Stamped>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +55,7 @@ struct Origin {
 
 #[derive(Clone, Copy, Debug)]
 enum Callee {
-    Node(NodeId, Party),
+    Node(NodeId, Port),
     Site,
 }
 
@@ -146,7 +103,7 @@ impl Host {
     pub(crate) fn take_disconnected(&mut self, peer: HostId) {
         self.peers.connected.remove(&peer);
         self.peers.early.remove(&peer);
-        let first = (peer, Party::Router, CallId(0));
+        let first = (peer, Port::Router, CallId(0));
         let asked = self.peers.asked_nodes.range(first..);
         let asked: Vec<_> = asked
             .take_while(|((host, ..), _)| *host == peer)
@@ -161,8 +118,8 @@ impl Host {
         }
         let asked = self.peers.asked_sites.range((peer, CallId(0))..);
         let asked: Vec<CallId> = asked
-            .take_while(|((host, _), _)| *host == peer)
-            .map(|(&(_, id), _)| id)
+            .take_while(|(host, _)| *host == peer)
+            .map(|&(_, id)| id)
             .collect();
         for id in asked {
             self.peers.asked_sites.remove(&(peer, id));
@@ -188,18 +145,18 @@ impl Host {
         }
     }
 
-    /// A message of `peer`, sent by the table of `epoch`.
-    pub(crate) fn take_frame(&mut self, peer: HostId, epoch: Epoch, frame: Frame) {
+    /// A message of `peer`.
+    pub(crate) fn take_frame(&mut self, peer: HostId, sent: Stamped) {
         let waiting = self.peers.early.get(&peer).map_or(0, VecDeque::len);
-        let is_known = epoch <= self.table.epoch || self.has(Mutation::IgnoreEpoch);
+        let is_known = sent.epoch <= self.table.epoch || self.has(Mutation::IgnoreEpoch);
         if waiting == 0 && is_known {
-            return self.carry_frame(peer, frame);
+            return self.carry_frame(peer, sent.frame);
         }
         if waiting < EARLY_MAX {
             let early = self.peers.early.entry(peer).or_default();
-            early.push_back((epoch, frame));
+            early.push_back(sent);
         } else {
-            self.refuse_frame(peer, frame, &NodeError::Busy { retry_after_ms: 20 });
+            self.refuse_frame(peer, sent.frame, &NodeError::Busy { retry_after_ms: 20 });
         }
     }
 
@@ -210,9 +167,8 @@ impl Host {
             let Some(mut early) = self.peers.early.remove(&peer) else {
                 continue;
             };
-            while let Some((_, frame)) = early.pop_front_if(|(epoch, _)| *epoch <= self.table.epoch)
-            {
-                self.carry_frame(peer, frame);
+            while let Some(sent) = early.pop_front_if(|sent| sent.epoch <= self.table.epoch) {
+                self.carry_frame(peer, sent.frame);
             }
             if !early.is_empty() {
                 self.peers.early.insert(peer, early);
@@ -264,7 +220,7 @@ impl Host {
                 self.queue.push_back(Message::request(to, call));
             }
             Frame::SiteReply(reply) => {
-                if self.peers.asked_sites.remove(&(peer, reply.id)).is_some() {
+                if self.peers.asked_sites.remove(&(peer, reply.id)) {
                     self.queue.push_back(Message::answer(reply));
                 }
             }
@@ -299,7 +255,6 @@ impl Host {
             (Some(host), NodeInput::Call { from, call }) => {
                 self.peers.asked_nodes.insert((host, from, call.id), node);
                 let to = node;
-
                 self.send_frame(host, Frame::NodeCall { from, to, call });
             }
             (Some(host), NodeInput::Cancel { from, id }) => {
@@ -325,7 +280,7 @@ impl Host {
         let host = self.table.hosts.sites.get(&site).copied();
         match host.filter(|&host| self.peers.is_connected(host)) {
             Some(host) => {
-                self.peers.asked_sites.insert((host, call.id), site);
+                self.peers.asked_sites.insert((host, call.id));
                 self.send_frame(host, Frame::SiteCall { to: site, call });
             }
             None => self.answer_site(refusal(call.id, SiteError::Busy)),
@@ -333,7 +288,7 @@ impl Host {
     }
 
     /// A node's answer, to this host's machines or to another host.
-    pub(crate) fn answer_node(&mut self, from: NodeId, to: Party, mut reply: NodeReply) {
+    pub(crate) fn answer_node(&mut self, from: NodeId, to: Port, mut reply: NodeReply) {
         if !is_relayed(reply.id) {
             return self.queue.push_back(Message::reply(from, to, reply));
         }
@@ -368,9 +323,8 @@ impl Host {
 
     fn send_frame(&mut self, to: HostId, frame: Frame) {
         if self.peers.is_connected(to) {
-            let epoch = self.table.epoch;
-            self.effects
-                .push_back(HostEffect::Send { to, epoch, frame });
+            let sent = frame.by(self.table.epoch);
+            self.effects.push_back(HostEffect::Send { to, sent });
         }
     }
 }

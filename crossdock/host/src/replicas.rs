@@ -7,8 +7,8 @@ use std::task::Poll;
 
 use crossdock_members::{Change, SITE_SETS, SetRecord};
 use crossdock_names::{Epoch, NodeId, ObjectClass, SetId, Version};
-use crossdock_peer::Call;
-use crossdock_server::{NodeInput, Party};
+use crossdock_peer::{Call, Port};
+use crossdock_server::NodeInput;
 use crossdock_types::Time;
 
 use crate::equalize::{Answer, Equalize, Pair, Question};
@@ -341,7 +341,7 @@ impl Host {
         };
         let waits = match &input {
             NodeInput::Call {
-                from: Party::Router | Party::Site(_),
+                from: Port::Router | Port::Site(_),
                 call,
             } => call.request.object().is_some_and(|object| {
                 object.class == ObjectClass::Column && self.table.set_of(object) == held
@@ -362,5 +362,5 @@ fn message((node, request): Question) -> Message {
         deadline: Time(u64::MAX),
         request,
     };
-    Message::call(node, Party::Host, call)
+    Message::call(node, Port::Host, call)
 }

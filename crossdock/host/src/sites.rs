@@ -6,8 +6,7 @@ use std::time::Duration;
 use crossdock_members::{Change, State};
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId};
 use crossdock_nfs::{DoorConfig, DoorLimits};
-use crossdock_peer::{SpaceUsage, WriterId};
-use crossdock_server::Party;
+use crossdock_peer::{Port, SpaceUsage, WriterId};
 use crossdock_site::{Site, SiteConfig, SiteEffect, SiteInput};
 use crossdock_types::{Time, WallTime};
 
@@ -86,7 +85,7 @@ impl Host {
             match effect {
                 SiteEffect::Node(node, call) => {
                     self.queue
-                        .push_back(Message::call(node, Party::Site(id), call));
+                        .push_back(Message::call(node, Port::Site(id), call));
                 }
                 SiteEffect::Reply(reply) => self.answer_site(reply),
                 SiteEffect::Lock(notice) => self.tell_doors(notice),

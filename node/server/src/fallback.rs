@@ -8,11 +8,13 @@
 use std::time::Duration;
 
 use crossdock_names::{NodeId, ObjectClass, ObjectId};
-use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, ReadVersion};
+use crossdock_peer::{
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Port, ReadVersion,
+};
 use crossdock_store::StoreInput;
 use crossdock_types::Time;
 
-use crate::node::{Node, NodeEffect, Party};
+use crate::node::{Node, NodeEffect};
 use crate::repair::{Ask, Told};
 
 /// How long a block waits for room in the store before it is left as it is.
@@ -34,7 +36,7 @@ pub(crate) struct ReadOfPending {
 }
 
 impl ReadOfPending {
-    pub(crate) fn of(from: Party, request: &NodeRequest) -> Option<Self> {
+    pub(crate) fn of(from: Port, request: &NodeRequest) -> Option<Self> {
         let NodeRequest::Read {
             object,
             offset_bytes,
@@ -45,16 +47,16 @@ impl ReadOfPending {
             return None;
         };
         // A member that helps another one does not ask that one for help.
-        (!matches!(from, Party::Node(_))).then_some(Self {
+        (!matches!(from, Port::Node(_))).then_some(Self {
             object,
             offset_bytes,
             length_bytes,
             version,
             falls_back: match from {
-                Party::Router => object.class == ObjectClass::Column,
+                Port::Router => object.class == ObjectClass::Column,
                 // What is made equal must not stay unequal for one bad block.
-                Party::Host => true,
-                Party::Site(_) | Party::Node(_) => false,
+                Port::Host => true,
+                Port::Site(_) | Port::Node(_) => false,
             },
             asked: 0,
             own_error: None,

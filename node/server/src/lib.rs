@@ -9,4 +9,4 @@ mod ordering;
 mod repair;
 
 pub use figures::{NodeCounts, REQUESTS};
-pub use node::{Node, NodeEffect, NodeInput, Party};
+pub use node::{Node, NodeEffect, NodeInput};

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use crossdock_disk::DiskRequest;
 use crossdock_names::{
-    Epoch, Incarnation, NodeId, ObjectClass, ObjectId, RoutingTable, SetId, SiteId, Version,
+    Epoch, Incarnation, NodeId, ObjectClass, ObjectId, RoutingTable, SetId, Version,
 };
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, WriteContext,
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, WriteContext,
 };
 use crossdock_store::{
     IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk, StoreEffect,
@@ -28,33 +28,20 @@ use crate::figures::{self, NodeCounts};
 use crate::ordering::Ordering;
 use crate::repair::Repairs;
 
-/// Who calls a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Party {
-    /// A gateway's router.
-    Router,
-    /// A site.
-    Site(SiteId),
-    /// Another node, as primary.
-    Node(NodeId),
-    /// The host itself (tools, scrub).
-    Host,
-}
-
 /// What can happen to a node.
 #[derive(Debug)]
 pub enum NodeInput {
     /// A request.
     Call {
         /// Who asks.
-        from: Party,
+        from: Port,
         /// What.
         call: Call<NodeRequest>,
     },
     /// Nobody waits for that request any more.
     Cancel {
         /// Who had asked.
-        from: Party,
+        from: Port,
         /// The call's id.
         id: CallId,
     },
@@ -77,7 +64,7 @@ pub enum NodeEffect {
     /// An answer.
     Reply {
         /// To whom.
-        to: Party,
+        to: Port,
         /// What.
         reply: NodeReply,
     },
@@ -145,7 +132,7 @@ pub struct Node {
     /// Calls by the number under which the store and the members know them.
     pub(crate) pending: BTreeMap<CallId, Pending>,
     /// Callers' numbers, for cancellation.
-    by_caller: BTreeMap<(Party, CallId), CallId>,
+    by_caller: BTreeMap<(Port, CallId), CallId>,
     requests: [u64; figures::REQUESTS.len()],
     refused_total: u64,
     pub(crate) repairs: Repairs,
@@ -153,7 +140,7 @@ pub struct Node {
 }
 
 pub(crate) struct Pending {
-    pub(crate) from: Party,
+    pub(crate) from: Port,
     id: CallId,
     /// The store's answer, once there.
     pub(crate) local: Option<Result<NodeAnswer, NodeError>>,
@@ -263,7 +250,7 @@ impl Node {
         }
     }
 
-    fn handle_call(&mut self, now: Time, from: Party, call: Call<NodeRequest>) {
+    fn handle_call(&mut self, now: Time, from: Port, call: Call<NodeRequest>) {
         let Call {
             id,
             deadline,
@@ -292,7 +279,7 @@ impl Node {
     fn start(
         &mut self,
         now: Time,
-        from: Party,
+        from: Port,
         id: CallId,
         deadline: Time,
         mut request: NodeRequest,
@@ -316,7 +303,7 @@ impl Node {
             });
         }
         if let NodeRequest::Commit { incarnation, .. } = &mut request
-            && !matches!(from, Party::Site(_))
+            && !matches!(from, Port::Site(_))
         {
             // The set's epoch has been checked; the store knows only its boot.
             *incarnation = self.boot;
@@ -347,13 +334,13 @@ impl Node {
     #[expect(clippy::type_complexity, reason = "the two halves of a pending entry")]
     fn prepare(
         &mut self,
-        from: Party,
+        from: Port,
         request: &mut NodeRequest,
     ) -> Result<Option<((SetId, Epoch, Version), Vec<NodeId>)>, NodeError> {
         if let Some(((object, context), order)) = change_of(request) {
             return match *order {
                 // The host copies between members, with the versions that are there.
-                Order::Given(_) if from == Party::Host => Ok(None),
+                Order::Given(_) if from == Port::Host => Ok(None),
                 Order::Given(version) => {
                     self.ordering.check_given(&object, version)?;
                     Ok(None)
@@ -372,7 +359,7 @@ impl Node {
             NodeRequest::Commit {
                 object,
                 incarnation,
-            } if from == Party::Router => {
+            } if from == Port::Router => {
                 let (set, epoch) = self.ordering.primary_of(object)?;
                 if *incarnation != Incarnation(epoch.0) {
                     return Err(NodeError::Lost {
@@ -383,7 +370,7 @@ impl Node {
                 Ok(Some(((set, epoch, Version::NONE), others)))
             }
             NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
-                if from == Party::Router && object.class == ObjectClass::Column =>
+                if from == Port::Router && object.class == ObjectClass::Column =>
             {
                 self.ordering.primary_of(object)?;
                 Ok(None)
@@ -466,7 +453,7 @@ impl Node {
                     let (pending, repairs) = (&self.pending, &self.repairs);
                     let is_background = |id| {
                         let call: Option<&Pending> = pending.get(&id);
-                        repairs.awaits(id) || call.is_some_and(|call| call.from == Party::Host)
+                        repairs.awaits(id) || call.is_some_and(|call| call.from == Port::Host)
                     };
                     if let Some(refused) = self.disks.push(now, request, is_background) {
                         self.store.gather(now, StoreInput::Disk(disk, refused));
@@ -546,7 +533,7 @@ impl Node {
 
     /// Who waits for an answer: they are told that the node is gone when it is
     /// dropped.
-    pub fn callers(&self) -> impl Iterator<Item = (Party, CallId)> {
+    pub fn callers(&self) -> impl Iterator<Item = (Port, CallId)> {
         self.pending
             .values()
             .map(|pending| (pending.from, pending.id))

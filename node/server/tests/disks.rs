@@ -11,9 +11,10 @@ use crossdock_names::{
     SiteRecord,
 };
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, Stability, WriteContext,
+    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, Port, ReadVersion, Stability,
+    WriteContext,
 };
-use crossdock_server::{Node, NodeEffect, NodeInput, Party};
+use crossdock_server::{Node, NodeEffect, NodeInput};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_store::{Index, StoreConfig, StoreDisk, StoreInput};
 use crossdock_types::{BLOCK_BYTES, Payload, Time};
@@ -88,7 +89,7 @@ impl Rig {
         self.calls += 1;
         let id = CallId(self.calls);
         let deadline = Time(u64::MAX);
-        let from = Party::Router;
+        let from = Port::Router;
         let call = Call {
             id,
             deadline,
@@ -180,7 +181,7 @@ fn a_cancelled_read_is_not_begun_and_leaves_nothing_behind() {
     let calls: Vec<CallId> = (0..8).map(|block| rig.read(block)).collect();
     assert!(rig.replies.is_empty());
     for id in [calls[0], calls[3], calls[5]] {
-        let from = Party::Router;
+        let from = Port::Router;
         rig.give(NodeInput::Cancel { from, id });
     }
     assert_eq!(rig.replies.len(), 2, "the first is at the disk");

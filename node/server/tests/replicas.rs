@@ -10,9 +10,10 @@ use crossdock_names::{
     SiteRecord,
 };
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, Stability, WriteContext,
+    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, Port, ReadVersion, Stability,
+    WriteContext,
 };
-use crossdock_server::{Node, NodeEffect, NodeInput, Party};
+use crossdock_server::{Node, NodeEffect, NodeInput};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_store::{Index, ScrubReport, StoreConfig, StoreDisk, StoreInput};
 use crossdock_types::{BLOCK_BYTES, Payload, Time};
@@ -138,7 +139,7 @@ impl Rig {
         self.calls += 1;
         let id = CallId(self.calls);
         let deadline = Time(u64::MAX);
-        let from = Party::Router;
+        let from = Port::Router;
         let call = Call {
             id,
             deadline,
@@ -172,7 +173,7 @@ impl Rig {
                     member.node.handle(self.now, NodeInput::Store(reply));
                 }
                 NodeEffect::Reply { to, reply } => match to {
-                    Party::Node(to) => {
+                    Port::Node(to) => {
                         let input = NodeInput::Reply { from: id, reply };
                         self.messages.push_back((to, input));
                     }
@@ -181,7 +182,7 @@ impl Rig {
                     }
                 },
                 NodeEffect::Peer { to, call } => {
-                    let from = Party::Node(id);
+                    let from = Port::Node(id);
                     self.messages
                         .push_back((to, NodeInput::Call { from, call }));
                 }

@@ -63,7 +63,9 @@ pub fn messages(dice: &mut Dice) -> Vec<Message> {
             reply_bytes: dice.u64(),
         }),
     ];
-    all.extend(frames(dice).into_iter().map(Message::Frame));
+    for frame in frames(dice) {
+        all.push(Message::Frame(frame.by(Epoch(dice.u64()))));
+    }
     all
 }
 

@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_link::{CallRef, CloseReason, Fill, Frame, Link, LinkEffect, LinkInput, Peer};
+use crossdock_names::Epoch;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
+
+/// By which table everything is sent.
+const EPOCH: Epoch = Epoch(3);
 
 pub(crate) mod frames;
 
@@ -126,7 +130,7 @@ impl Pair {
     }
 
     pub(crate) fn send(&mut self, side: usize, frame: Frame) {
-        self.give(side, LinkInput::Send(frame));
+        self.give(side, LinkInput::Send(frame.by(EPOCH)));
     }
 
     /// Takes what a link tells.
@@ -152,7 +156,7 @@ impl Pair {
                 }
                 LinkEffect::Asked(_) => panic!("asked without being told to"),
                 LinkEffect::Ready(peer) => Told::Ready(peer),
-                LinkEffect::Frame(frame) => Told::Frame(frame),
+                LinkEffect::Frame(sent) => Told::Frame(sent.frame),
                 LinkEffect::Busy(call) => Told::Busy(call),
                 LinkEffect::Lost(call) => Told::Lost(call),
                 LinkEffect::Close(reason) => Told::Closed(reason),

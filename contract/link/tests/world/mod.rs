@@ -10,10 +10,13 @@ use crossdock_link::{
     CallRef, CloseReason, Connections, ConnectionsConfig, ConnectionsEffect, ConnectionsInput,
     Frame, LinkConfig, LinkId, Role, Target,
 };
-use crossdock_names::{FileId, HostId, Incarnation, NodeId, ObjectId};
+use crossdock_names::{Epoch, FileId, HostId, Incarnation, NodeId, ObjectId};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeReply, NodeRequest, Port};
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
+
+/// By which table everything is sent.
+const EPOCH: Epoch = Epoch(3);
 
 const ENSEMBLE: u64 = 5;
 
@@ -112,7 +115,7 @@ impl World {
             to: NodeId(peer.0),
             call,
         };
-        self.give(from, ConnectionsInput::Send(peer, frame));
+        self.give(from, ConnectionsInput::Send(peer, frame.by(EPOCH)));
         id
     }
 
@@ -146,7 +149,7 @@ impl World {
                     ready.retain(|host| *host != peer);
                     assert_eq!(ready.len() + 1, count, "gone without being there");
                 }
-                ConnectionsEffect::Frame { from, frame } => self.frame(index, from, frame),
+                ConnectionsEffect::Frame { from, sent } => self.frame(index, from, sent.frame),
                 ConnectionsEffect::Busy { call, .. } => panic!("busy: {call:?}"),
                 ConnectionsEffect::Lost { peer, call } => self.lost(index, peer, call),
             }
@@ -176,7 +179,7 @@ impl World {
                 };
                 // Some take their time, some are never done.
                 if !self.random.one_in(10) {
-                    self.give(index, ConnectionsInput::Send(from, frame));
+                    self.give(index, ConnectionsInput::Send(from, frame.by(EPOCH)));
                 }
             }
             Frame::NodeReply { reply, .. } => {

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crossdock_host::Frame;
-use crossdock_names::{Epoch, HostId};
+use crossdock_link::Stamped;
+use crossdock_names::HostId;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
@@ -31,7 +31,7 @@ pub(super) type Place = usize;
 )]
 pub(super) enum Arrival {
     Connected,
-    Frame(Epoch, Frame),
+    Frame(Stamped),
     Disconnected,
 }
 
@@ -96,14 +96,13 @@ impl Network {
         now: Time,
         from: Place,
         to: Place,
-        item: (Epoch, Frame),
+        sent: Stamped,
         random: &mut Random,
     ) {
         if self.links.get(&pair(from, to)) != Some(&State::Up) {
             return; // The sender does not know yet.
         }
-        let (epoch, frame) = item;
-        self.put(now, (from, to), Arrival::Frame(epoch, frame), random);
+        self.put(now, (from, to), Arrival::Frame(sent), random);
     }
 
     fn put(&mut self, now: Time, way: (Place, Place), arrival: Arrival, random: &mut Random) {

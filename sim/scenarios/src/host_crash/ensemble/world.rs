@@ -379,11 +379,7 @@ impl World {
             at,
             match arrival {
                 Arrival::Connected => HostInput::Connected(peer),
-                Arrival::Frame(epoch, frame) => HostInput::Frame {
-                    from: peer,
-                    epoch,
-                    frame,
-                },
+                Arrival::Frame(sent) => HostInput::Frame { from: peer, sent },
                 Arrival::Disconnected => HostInput::Disconnected(peer),
             },
         );
@@ -499,10 +495,10 @@ impl World {
                         process.index_queue.push_back((due, request));
                     }
                 }
-                HostEffect::Send { to, epoch, frame } => {
+                HostEffect::Send { to, sent } => {
                     if let Some(other) = self.place_of(to) {
-                        let (now, item) = (self.now, (epoch, frame));
-                        self.network.send(now, place, other, item, &mut self.random);
+                        self.network
+                            .send(self.now, place, other, sent, &mut self.random);
                     }
                 }
                 HostEffect::Propose(change) => {
