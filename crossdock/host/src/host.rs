@@ -193,10 +193,6 @@ pub struct Host {
     pub(crate) replicas: Replicas,
     pub(crate) space_due: Time,
     pub(crate) is_ready: bool,
-    /// Something that [`follow`](Self::follow) waits for has come.
-    pub(crate) is_follow_wanted: bool,
-    /// Something failed that is to be tried again after a while.
-    pub(crate) is_again_wanted: bool,
     pub(crate) drain: Drain,
     /// When a graceful stop waits no longer for what a node that is away holds
     /// up, and whether that time has come.
@@ -208,7 +204,7 @@ pub struct Host {
     pub(crate) walks: BTreeMap<u64, Walk>,
     pub(crate) walks_total: u64,
     /// Nodes that have been opened while the host was serving.
-    pub(crate) returned: Vec<NodeId>,
+    pub(crate) started: Vec<NodeId>,
     instance: u64,
     pub(crate) grace: Duration,
     #[cfg(feature = "mutations")]
@@ -266,8 +262,6 @@ impl Host {
             replicas: Replicas::default(),
             space_due: Time::default(),
             is_ready: false,
-            is_follow_wanted: false,
-            is_again_wanted: false,
             drain: Drain::Serving,
             drain_due: None,
             is_drain_late: false,
@@ -275,7 +269,7 @@ impl Host {
             tool_replies: VecDeque::new(),
             walks: BTreeMap::new(),
             walks_total: 0,
-            returned: Vec::new(),
+            started: Vec::new(),
             instance,
             grace,
             #[cfg(feature = "mutations")]
@@ -343,7 +337,7 @@ impl Host {
             .chain(self.is_ready.then_some(self.space_due))
             .chain(self.scrub.step_due)
             .chain(self.drain_due)
-            .chain(self.following.again_due)
+            .chain(self.following.again_due())
             .min()
     }
 
@@ -565,9 +559,7 @@ impl Host {
         if self.scrub.step_due.is_some_and(|due| due <= now) {
             self.step_scrub();
         }
-        if self.following.again_due.is_some_and(|due| due <= now) {
-            self.is_follow_wanted = true;
-        }
+        self.following.wake(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }
 

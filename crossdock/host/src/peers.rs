@@ -96,7 +96,7 @@ impl Host {
     /// A connection to `peer` is there.
     pub(crate) fn take_connected(&mut self, peer: HostId) {
         self.peers.connected.insert(peer);
-        self.is_follow_wanted = true;
+        self.following.want();
     }
 
     /// The connection to `peer` has ended, or `peer` has been replaced.

@@ -109,10 +109,7 @@ impl Host {
 
     fn take_site_opened(&mut self, id: SiteId) {
         let known = self.registry.state().opened_sites.contains(&id.0);
-        if !known && let Err(error) = self.registry.change(Change::SiteOpened { site: id.0 }) {
-            self.effects.push_back(HostEffect::Failed(format!(
-                "cannot write the registry: {error}"
-            )));
+        if !known && !self.propose(Change::SiteOpened { site: id.0 }) {
             return;
         }
         if id == ROOT_SITE && !self.registry.is_shared() {
@@ -135,9 +132,7 @@ impl Host {
                 site: id.0,
                 expected: self.registry.state().site_epoch(id).0,
             };
-            if let Err(error) = self.registry.change(change) {
-                let failed = format!("cannot write the registry: {error}");
-                self.effects.push_back(HostEffect::Failed(failed));
+            if !self.propose(change) {
                 return;
             }
             self.sites.remove(&id);
@@ -166,18 +161,11 @@ impl Host {
             expected: epoch.0,
             members,
         };
-        match self.registry.change(change) {
-            Ok(()) => {
-                self.effects.push_back(HostEffect::Warning(format!(
-                    "node {member} has left replica set {set}: it does not carry out changes"
-                )));
-                self.spread_table();
-            }
-            Err(error) => {
-                self.effects.push_back(HostEffect::Failed(format!(
-                    "cannot write the registry: {error}"
-                )));
-            }
+        if self.propose(change) {
+            self.effects.push_back(HostEffect::Warning(format!(
+                "node {member} has left replica set {set}: it does not carry out changes"
+            )));
+            self.spread_table();
         }
     }
 
