@@ -27,6 +27,11 @@ use crate::mutation::Mutation;
 /// Numbers of calls of other hosts have this bit, those of this host never.
 const RELAYED: u64 = 1 << 62;
 
+/// What is said for a site that cannot be asked now. "Nothing was done" would be
+/// too much: the client may have sent it before, through another gateway, and what
+/// became of that only the site knows.
+const AWAY: SiteError = SiteError::Unanswered;
+
 /// Messages of one host that wait for a table.
 const EARLY_MAX: usize = 4096;
 
@@ -238,7 +243,7 @@ impl Host {
                     outcome: Err(error.clone()),
                 },
             },
-            Frame::SiteCall { call, .. } => Frame::SiteReply(refusal(call.id, SiteError::Busy)),
+            Frame::SiteCall { call, .. } => Frame::SiteReply(refusal(call.id, AWAY)),
             _ => return,
         };
         self.send_frame(peer, reply);
@@ -272,7 +277,7 @@ impl Host {
         };
         if self.serves(site) {
             self.want_site(site);
-            return self.answer_site(refusal(call.id, SiteError::Busy));
+            return self.answer_site(refusal(call.id, AWAY));
         }
         if is_relayed(call.id) {
             return self.answer_site(refusal(call.id, SiteError::Moved));
@@ -283,7 +288,7 @@ impl Host {
                 self.peers.asked_sites.insert((host, call.id));
                 self.send_frame(host, Frame::SiteCall { to: site, call });
             }
-            None => self.answer_site(refusal(call.id, SiteError::Busy)),
+            None => self.answer_site(refusal(call.id, AWAY)),
         }
     }
 
