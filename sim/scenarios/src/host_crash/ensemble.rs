@@ -4,11 +4,13 @@
 //!
 //! Processes are killed at any message, and start again; connections break with
 //! what is on its way; nothing moves in one direction for a while; processes
-//! are cut off from the registry for long enough to be replaced while they live.
+//! are cut off from the registry for long enough to be replaced while they live,
+//! also a gateway together with a manager or a node, so that none of them knows.
 //! Held against it: every reply is as the model says, also that of a request
 //! which is sent again through another gateway; after all that, what was
 //! acknowledged is there.
 
+mod apart;
 mod driver;
 mod network;
 mod service;

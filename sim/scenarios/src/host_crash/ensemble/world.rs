@@ -142,6 +142,12 @@ impl World {
         })
     }
 
+    /// Where a connection leads, if that is still there.
+    pub(super) fn gateway_of(&self, name: ConnId) -> Option<Place> {
+        let place = self.links.get(&name)?.place;
+        self.is_open(place).then_some(place)
+    }
+
     /// The process ends at once; the machine starts another one after a while.
     pub(super) fn kill(&mut self, place: Place, pause: Duration) {
         let Some(process) = self.machines[place].process.take() else {
@@ -477,9 +483,12 @@ impl World {
             match effect {
                 HostEffect::Door(effect) => {
                     let (now, links, random) = (self.now, &mut self.links, &mut self.random);
-                    let wire = |name| links.get_mut(&name).map(|link| &mut link.wire);
                     let arrival = || now + shell::delay(random, WIRE_DELAY_MAX);
-                    let done = shell::carry_out(effect, wire, arrival);
+                    let done = shell::carry_out(
+                        effect,
+                        |name| Some(&mut links.get_mut(&name)?.wire),
+                        arrival,
+                    );
                     self.failure = done.err().or(self.failure.take());
                 }
                 HostEffect::Disk { disk, request, .. } => {
