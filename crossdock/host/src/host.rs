@@ -18,6 +18,7 @@ use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
 use crate::exports::{ExportError, ExportTicket};
+use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
 use crate::members::Following;
 use crate::message::Message;
@@ -162,7 +163,8 @@ pub enum HostEffect {
         /// What.
         sent: Stamped,
     },
-    /// A change for the shared registry; repeated until it is carried out.
+    /// A change for the shared registry, to be carried out there in this host's
+    /// name ([`State::apply_by`]); repeated until it is.
     Propose(Change),
     /// Something that an administrator should know.
     Warning(String),
@@ -178,6 +180,7 @@ pub struct Host {
     pub(crate) role: HostRecord,
     pub(crate) peers: Peers,
     pub(crate) following: Following,
+    pub(crate) leases: Leases,
     pub(crate) settings: NodeSettings,
     pub(crate) table: Arc<RoutingTable>,
     pub(crate) nodes: BTreeMap<NodeId, NodeSlot>,
@@ -248,6 +251,7 @@ impl Host {
             role,
             peers: Peers::default(),
             following: Following::default(),
+            leases: Leases::default(),
             settings,
             table,
             nodes,
@@ -287,6 +291,7 @@ impl Host {
     /// inputs that came together share a durable write.
     pub fn gather(&mut self, now: Time, wall: WallTime, input: HostInput) {
         self.door.replies_sent(now);
+        self.leases.now = now;
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
             HostInput::Store {
@@ -298,12 +303,10 @@ impl Host {
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
             HostInput::Frame { from, sent } => self.take_frame(from, sent),
             HostInput::Registry { revision, state } => {
-                if self.registry.take(revision, *state) {
-                    self.take_state(now, wall);
-                }
+                self.take_news(now, wall, revision, state);
             }
             HostInput::Expired(host) => self.propose_leave(host),
-            HostInput::Timeout => self.take_timeout(now),
+            HostInput::Timeout => self.take_timeout(now, wall),
         }
         self.carry(now, wall);
         self.advance(now, wall);
@@ -338,6 +341,7 @@ impl Host {
             .chain(self.scrub.step_due)
             .chain(self.drain_due)
             .chain(self.following.again_due())
+            .chain(self.lease_due())
             .min()
     }
 
@@ -364,6 +368,7 @@ impl Host {
         loop {
             self.carry(now, wall);
             self.end_turns(now);
+            self.release_answers();
             if self.queue.is_empty() {
                 return;
             }
@@ -446,7 +451,9 @@ impl Host {
             return;
         };
         match effect {
-            NodeEffect::Reply { to, reply } => self.answer_node(id, to, reply),
+            NodeEffect::Reply { to, reply, shows } => {
+                self.answer_for_node(id, to, reply, shows);
+            }
             NodeEffect::Peer { to, call } => {
                 let from = Port::Node(id);
                 self.queue.push_back(Message::call(to, from, call));
@@ -529,7 +536,7 @@ impl Host {
         }
     }
 
-    fn take_timeout(&mut self, now: Time) {
+    fn take_timeout(&mut self, now: Time, wall: WallTime) {
         for slot in self.nodes.values() {
             if slot
                 .node
@@ -560,12 +567,14 @@ impl Host {
             self.step_scrub();
         }
         self.following.wake(now);
+        self.wake_leases(now, wall);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }
 
     /// Tells everybody about a new routing table.
     pub(crate) fn spread_table(&mut self) {
         self.table = Arc::new(self.registry.state().table());
+        self.count_leases();
         for (&id, slot) in &self.nodes {
             if slot.node.is_some() {
                 let input = NodeInput::Table(Arc::clone(&self.table));

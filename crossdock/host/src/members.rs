@@ -161,8 +161,13 @@ impl Host {
             .map_err(|error| format!("cannot write the registry: {error}"))
     }
 
-    /// A node is known to others once it can answer.
+    /// A node is known to others once it can answer, and once the leases have ended
+    /// that an earlier process of it may have given.
     fn join(&mut self) {
+        self.following.again_due = self.leases.waits_until();
+        if self.following.again_due.is_some() {
+            return;
+        }
         let mut nodes = self.nodes.values();
         if nodes.all(|slot| slot.state == NodeState::Running) && !self.following.is_joining {
             self.following.is_joining = true;
@@ -237,6 +242,7 @@ impl Host {
                 site.handle(now, wall, table);
             }
             self.drain_site(id);
+            self.withdraw_answers(id);
             self.sites.remove(&id);
             self.following.closing.remove(&id);
         }

@@ -143,6 +143,9 @@ impl Host {
                 stopped: false,
             })?;
         }
+        if self.registry.is_shared() {
+            self.leases.begin(now);
+        }
         let boot_number = Incarnation(incarnation);
         let mut config = StoreConfig::new(id, boot_number, self.settings.capacity_bytes);
         config.journal_bytes = self.settings.journal_bytes;
@@ -401,6 +404,7 @@ impl Host {
         if self.following.takes_turn(now) {
             self.follow(now, wall);
         }
+        self.renew_leases();
         if !self.is_ready && !self.registry.is_shared() {
             self.open_sites(now);
         }

@@ -55,6 +55,7 @@ impl Host {
         config.new_volume = !state.opened_sites.contains(&id.0);
         let site = Site::open(now, config, Arc::clone(&self.table));
         self.sites.insert(id, site);
+        self.count_leases();
         self.drain_site(id);
     }
 
@@ -87,7 +88,7 @@ impl Host {
                     self.queue
                         .push_back(Message::call(node, Port::Site(id), call));
                 }
-                SiteEffect::Reply(reply) => self.answer_site(reply),
+                SiteEffect::Reply(reply) => self.answer_for_site(id, reply),
                 SiteEffect::Lock(notice) => self.tell_doors(notice),
                 SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),
                 SiteEffect::ReadOnly(what) => self.effects.push_back(HostEffect::Warning(format!(

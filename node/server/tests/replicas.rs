@@ -172,7 +172,7 @@ impl Rig {
                     let reply = StoreInput::Index(member.index.handle(request));
                     member.node.handle(self.now, NodeInput::Store(reply));
                 }
-                NodeEffect::Reply { to, reply } => match to {
+                NodeEffect::Reply { to, reply, .. } => match to {
                     Port::Node(to) => {
                         let input = NodeInput::Reply { from: id, reply };
                         self.messages.push_back((to, input));

@@ -31,7 +31,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 16] = [
+const FAULTS: [(&str, Fault); 18] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -77,6 +77,8 @@ const FAULTS: [(&str, Fault); 16] = [
         Fault::Ensemble(HostMutation::LoseTruncates),
     ),
     ("forget-doubt", Fault::Ensemble(HostMutation::ForgetDoubt)),
+    ("ignore-lease", Fault::Ensemble(HostMutation::IgnoreLease)),
+    ("grant-at-once", Fault::Ensemble(HostMutation::GrantAtOnce)),
     (
         "keep-restarted",
         Fault::Ensemble(HostMutation::KeepRestarted),

@@ -18,6 +18,7 @@ mod world;
 
 use crossdock_host::Mutation;
 use crossdock_members::{HostRecord, State};
+use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
 use super::model::Model;
@@ -79,6 +80,19 @@ impl Shape {
 #[must_use]
 pub fn run(seed: u64, shape: Shape, mutation: Option<Mutation>, history: bool) -> Outcome {
     let mut random = Random::new(seed);
+    let (world, root) = world_of(shape, mutation, &mut random);
+    let mut driver = Driver::new(shape, world, Model::default(), random, history);
+    let violation = root.and_then(|root| driver.run(root)).err();
+    driver.outcome(violation)
+}
+
+/// The processes of an ensemble, nodes before managers before gateways, and the
+/// handle of its root.
+fn world_of(
+    shape: Shape,
+    mutation: Option<Mutation>,
+    random: &mut Random,
+) -> (World, Result<HandleBuffer, String>) {
     let mut key = [0; 32];
     random.fill(&mut key);
     let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
@@ -99,11 +113,10 @@ pub fn run(seed: u64, shape: Shape, mutation: Option<Mutation>, history: bool) -
         ..HostRecord::default()
     });
     let records = nodes.chain(managers).chain(gateways).collect();
-    let world = World::new(state, records, random.fork(), mutation);
-    let mut driver = Driver::new(shape, world, Model::default(), random, history);
-    let violation = root.and_then(|root| driver.run(root)).err();
-    driver.outcome(violation)
+    (World::new(state, records, random.fork(), mutation), root)
 }
 
+#[cfg(test)]
+mod histories;
 #[cfg(test)]
 mod tests;

@@ -541,7 +541,7 @@ impl World {
         self.machines[place].process.as_mut()?.host.poll_effect()
     }
 
-    fn place_of(&self, host: HostId) -> Option<Place> {
+    pub(super) fn place_of(&self, host: HostId) -> Option<Place> {
         let is_it = |machine: &Machine| {
             let process = machine.process.as_ref();
             process.is_some_and(|process| process.host.host_id() == host)
