@@ -17,7 +17,7 @@ const SPREAD_MILLIS: u64 = 2000;
 const LENGTH_MILLIS: std::ops::Range<u64> = 2500..7000;
 
 /// Requests in the meantime.
-const REQUESTS: u64 = 60;
+const REQUESTS: u64 = 90;
 
 /// Requests of the client that stays, which may wait all the time.
 const ROOM: u64 = 6;
@@ -45,9 +45,12 @@ impl Driver {
         }
         let nodes = self.shape.nodes as usize;
         let managers = self.shape.managers as usize;
+        let owner = self.world.owner_of_root();
         let mut places = vec![gateway];
-        if self.random.below(4) > 0 {
-            places.push(nodes + self.random.index(managers));
+        match (self.random.below(6), owner) {
+            (0, _) => {}
+            (1, _) | (_, None) => places.push(nodes + self.random.index(managers)),
+            (_, Some(owner)) => places.push(owner),
         }
         if self.random.coin() || places.len() == 1 {
             places.push(self.random.index(nodes));

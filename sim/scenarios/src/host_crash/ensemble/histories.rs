@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use crossdock_host::Mutation;
-use crossdock_names::HostId;
 use crossdock_nfs::ConnId;
-use crossdock_nfs3::call::{self, CreateHow};
-use crossdock_nfs3::{Call, HandleBuffer, Location, Name, Reply, SetAttributes, Status};
+use crossdock_nfs3::call::{self, CreateHow, StableHow};
+use crossdock_nfs3::{Call, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes, Status};
 use crossdock_sim::random::Random;
-use crossdock_types::Time;
+use crossdock_types::Payload;
 
 use super::super::wire;
 use super::network::Place;
@@ -35,6 +35,7 @@ struct Stage {
     world: World,
     root: HandleBuffer,
     calls: u32,
+    procedure: Procedure,
     /// Of the gateways, in their order.
     connections: [ConnId; 2],
 }
@@ -47,6 +48,7 @@ impl Stage {
             world,
             root: root.expect("a root"),
             calls: 0,
+            procedure: Procedure::Null,
             connections: [ConnId(1), ConnId(2)],
         };
         while ![CUT, WELL].iter().all(|&place| stage.world.is_open(place)) {
@@ -71,29 +73,38 @@ impl Stage {
         }
     }
 
-    /// What is answered through a gateway within `patience`, and when.
-    fn ask(&mut self, via: Place, call: &Call<'_>, patience: Duration) -> Option<(Time, Reply)> {
+    fn begin(&mut self, via: Place, call: &Call<'_>) {
         self.calls += 1;
-        let xid = self.calls;
         let name = self.connections[via - CUT];
-        self.world.send(name, wire::encode(xid, call));
+        self.world.send(name, wire::encode(self.calls, call));
+        self.procedure = call.procedure();
+    }
+
+    /// What is answered to the last call within `patience`.
+    fn wait(&mut self, patience: Duration) -> Option<Reply> {
         let until = self.world.now + patience;
         while self.world.now < until {
-            self.step(until.since(self.world.now));
             while let Some((_, record)) = self.world.replies.pop_front() {
-                if wire::xid(&record) == Ok(xid) {
-                    let reply = wire::decode(call.procedure(), &record);
-                    return Some((self.world.now, reply.expect("a reply")));
+                if wire::xid(&record) == Ok(self.calls) {
+                    let reply = wire::decode(self.procedure, &record);
+                    return Some(reply.expect("a reply"));
                 }
             }
+            self.step(until.since(self.world.now));
         }
         None
+    }
+
+    /// What is answered through a gateway within `patience`.
+    fn ask(&mut self, via: Place, call: &Call<'_>, patience: Duration) -> Option<Reply> {
+        self.begin(via, call);
+        self.wait(patience)
     }
 
     /// Likewise, as often as it is told to try again.
     fn do_it(&mut self, call: &Call<'_>) -> Reply {
         loop {
-            let (_, reply) = self.ask(WELL, call, LONG).expect("an answer");
+            let reply = self.ask(WELL, call, LONG).expect("an answer");
             if reply.status() != Some(Status::Jukebox) {
                 return reply;
             }
@@ -133,7 +144,7 @@ impl Stage {
         let root = self.root;
         let call = Call::Lookup(Self::location(&root, name));
         let answer = self.ask(CUT, &call, patience);
-        matches!(answer, Some((_, Reply::Lookup(Ok(_)))))
+        matches!(answer, Some(Reply::Lookup(Ok(_))))
     }
 
     /// Until another one has the root's site, and all who can have heard of it.
@@ -147,8 +158,7 @@ impl Stage {
 
     /// Who serves the root's site.
     fn manager(&self) -> Place {
-        let owner = self.world.service.state.owners[&0];
-        self.world.place_of(HostId(owner)).expect("it runs")
+        self.world.owner_of_root().expect("it runs")
     }
 }
 
@@ -196,6 +206,62 @@ fn a_lease_is_waited_out_before_the_site_goes_on() {
     assert!(!lease_lost_at_take_over(None));
     assert!(lease_lost_at_take_over(Some(Mutation::GrantAtOnce)));
     assert!(lease_lost_at_take_over(Some(Mutation::IgnoreLease)));
+}
+
+/// Where in a file the bytes lie: beyond what a site keeps.
+const OFFSET: u64 = 128 << 10;
+
+const BYTES: u32 = 4096;
+
+fn write(file: &HandleBuffer, byte: u8, stable: StableHow) -> Call<'_> {
+    Call::Write(call::Write {
+        file: file.as_handle(),
+        offset: OFFSET,
+        count_bytes: BYTES,
+        stable,
+        data: Payload::from(Bytes::from(vec![byte; BYTES as usize])),
+    })
+}
+
+/// A node, and a little later a gateway with the manager, are cut off. What was
+/// written meanwhile went to the node's successor. Whether the old bytes show.
+fn deposed_primary(node: Place, mutation: Option<Mutation>) -> bool {
+    let mut stage = Stage::new(mutation);
+    let file = stage.create(b"file");
+    let written = stage.do_it(&write(&file, 1, StableHow::FileSync));
+    assert!(matches!(written, Reply::Write(Ok(_))), "{written:?}");
+    let manager = stage.manager();
+    stage.world.cut(WELL, node, LONG);
+    stage.world.cut_from_registry(node, LONG);
+    stage.begin(WELL, &write(&file, 2, StableHow::Unstable));
+    stage.pass(Duration::from_millis(1900));
+    for place in [manager, CUT] {
+        stage.world.cut_from_registry(place, LONG);
+    }
+    let written = stage.wait(LONG).expect("an answer");
+    assert!(matches!(written, Reply::Write(Ok(_))), "{written:?}");
+    let read = Call::Read(call::Read {
+        file: file.as_handle(),
+        offset: OFFSET,
+        count_bytes: BYTES,
+    });
+    eprintln!("{node} {mutation:?} manager {manager} written at {:?}", stage.world.now);
+    let answer = stage.ask(CUT, &read, Duration::from_secs(3));
+    eprintln!("{:?} {:?}\n{}", stage.world.now, answer.as_ref().map(|a|a.status()), stage.world.notes.join("\n"));
+    let Some(Reply::Read(Ok(read))) = answer else {
+        return false;
+    };
+    read.data.to_bytes() == vec![1; BYTES as usize]
+}
+
+/// Goal: the primary of a data set shows nothing old either, whichever of the
+/// nodes it is that is cut off.
+#[test]
+fn a_deposed_primary_shows_nothing_old() {
+    let is_shown = |mutation| (0..3).any(|node| deposed_primary(node, mutation));
+    assert!(!is_shown(None));
+    assert!(is_shown(Some(Mutation::IgnoreLease)));
+    assert!(is_shown(Some(Mutation::GrantAtOnce)));
 }
 
 /// Goal: who loses the registry, and nothing else, is replaced within 5 s of it:

@@ -148,6 +148,12 @@ impl World {
         self.is_open(place).then_some(place)
     }
 
+    /// Who serves the root's site, if it runs.
+    pub(super) fn owner_of_root(&self) -> Option<Place> {
+        let owner = self.service.state.owners.get(&0)?;
+        self.place_of(HostId(*owner))
+    }
+
     /// The process ends at once; the machine starts another one after a while.
     pub(super) fn kill(&mut self, place: Place, pause: Duration) {
         let Some(process) = self.machines[place].process.take() else {
@@ -541,7 +547,7 @@ impl World {
         self.machines[place].process.as_mut()?.host.poll_effect()
     }
 
-    pub(super) fn place_of(&self, host: HostId) -> Option<Place> {
+    fn place_of(&self, host: HostId) -> Option<Place> {
         let is_it = |machine: &Machine| {
             let process = machine.process.as_ref();
             process.is_some_and(|process| process.host.host_id() == host)
