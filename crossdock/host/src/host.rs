@@ -71,7 +71,7 @@ pub enum HostInput {
         /// Which.
         from: HostId,
         /// What.
-        sent: Stamped,
+        sent: Box<Stamped>,
     },
     /// The shared registry's state of a later revision.
     Registry {
@@ -161,7 +161,7 @@ pub enum HostEffect {
         /// Which.
         to: HostId,
         /// What.
-        sent: Stamped,
+        sent: Box<Stamped>,
     },
     /// A change for the shared registry, to be carried out there in this host's
     /// name ([`State::apply_by`]); repeated until it is.
@@ -301,7 +301,7 @@ impl Host {
             } => self.take_store(number, boot, input),
             HostInput::Connected(peer) => self.take_connected(peer),
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
-            HostInput::Frame { from, sent } => self.take_frame(from, sent),
+            HostInput::Frame { from, sent } => self.take_frame(from, *sent),
             HostInput::Registry { revision, state } => {
                 self.take_news(now, wall, revision, state);
             }
@@ -365,6 +365,7 @@ impl Host {
 
     /// Carries messages until none is left, and ends the turns of all machines.
     pub(crate) fn pump(&mut self, now: Time, wall: WallTime) {
+        self.leases.now = now;
         loop {
             self.carry(now, wall);
             self.end_turns(now);
@@ -394,7 +395,7 @@ impl Host {
         }
     }
 
-    fn carry(&mut self, now: Time, wall: WallTime) {
+    pub(crate) fn carry(&mut self, now: Time, wall: WallTime) {
         while let Some(message) = self.queue.pop_front() {
             match message {
                 Message::Node(id, input) if !self.nodes.contains_key(&id) => {
@@ -410,7 +411,7 @@ impl Host {
                 Message::Door(input) => self.run_door(now, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Tool(reply) => self.tool_replies.push_back(reply),
-                Message::Walk(reply) => self.take_walk(now, reply),
+                Message::Walk(routed) => self.take_walk(now, routed.reply),
             }
         }
     }
@@ -511,7 +512,7 @@ impl Host {
                     Some(Message::Node(node, NodeInput::Cancel { from, id }))
                 }
                 RouterEffect::Reply(routed) if Self::is_of_walk(routed.reply.id) => {
-                    Some(Message::Walk(routed.reply))
+                    Some(Message::Walk(routed))
                 }
                 RouterEffect::Reply(routed) => Some(Message::Door(NfsInput::Reply(routed))),
             });

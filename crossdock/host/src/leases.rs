@@ -35,6 +35,10 @@ const RENEWED_AFTER: Duration = Duration::from_millis(750);
 /// Who does not answer is asked again after this.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
+/// A member that gives none for so long, while somebody waits, leaves the set: as
+/// if it did not carry out a change. Longer than it may hold a table back.
+const MEMBER_PATIENCE: Duration = Duration::from_secs(3);
+
 /// The leases of this host, and those that it has given.
 #[derive(Default)]
 pub(crate) struct Leases {
@@ -53,8 +57,17 @@ pub(crate) struct Leases {
     /// An earlier process may have given leases until then.
     started_until: Time,
     /// Answers that wait for a lease; whoever asked bounds them.
-    of_sites: VecDeque<(SiteId, SiteReply)>,
-    of_nodes: VecDeque<(SetId, NodeId, Port, NodeReply)>,
+    of_sites: VecDeque<(SiteId, Box<SiteReply>)>,
+    of_nodes: VecDeque<WaitingRead>,
+}
+
+/// What a primary has read, and may not show yet.
+struct WaitingRead {
+    set: SetId,
+    node: NodeId,
+    to: Port,
+    reply: NodeReply,
+    since: Time,
 }
 
 struct Coming {
@@ -167,7 +180,9 @@ impl Host {
         let needed = needed.filter(|&&host| self.peers.is_connected(host));
         let renewals = needed.map(|&host| self.leases.renewal_due(host));
         let coming = self.leases.coming.as_ref().map(|coming| coming.until);
-        renewals.chain(coming).min()
+        let reads = self.leases.of_nodes.iter();
+        let reads = reads.map(|read| read.since + MEMBER_PATIENCE);
+        renewals.chain(coming).chain(reads).min()
     }
 
     /// Finds out anew whose leases are needed.
@@ -220,7 +235,7 @@ impl Host {
     }
 
     /// A site's answer goes out under leases of all members of its set.
-    pub(crate) fn answer_for_site(&mut self, site: SiteId, reply: SiteReply) {
+    pub(crate) fn answer_for_site(&mut self, site: SiteId, reply: Box<SiteReply>) {
         let shows_nothing = matches!(
             reply.outcome,
             Err(SiteError::Busy | SiteError::Moved | SiteError::Unanswered)
@@ -242,7 +257,13 @@ impl Host {
         shows: Option<SetId>,
     ) {
         match shows.filter(|&set| !self.has_leases(set)) {
-            Some(set) => self.leases.of_nodes.push_back((set, node, to, reply)),
+            Some(set) => self.leases.of_nodes.push_back(WaitingRead {
+                set,
+                node,
+                to,
+                reply,
+                since: self.leases.now,
+            }),
             None => self.answer_node(node, to, reply),
         }
     }
@@ -253,15 +274,37 @@ impl Host {
         for (site, reply) in std::mem::take(&mut self.leases.of_sites) {
             self.answer_for_site(site, reply);
         }
-        for (set, node, to, mut reply) in std::mem::take(&mut self.leases.of_nodes) {
-            let members = self.table.set(set).map(|set| &set.members);
-            if members.and_then(|members| members.first()) != Some(&node) {
+        for mut read in std::mem::take(&mut self.leases.of_nodes) {
+            let members = self.table.set(read.set).map(|set| &set.members);
+            if members.and_then(|members| members.first()) != Some(&read.node) {
                 let current = self.table.epoch;
-                reply.outcome = Err(NodeError::StaleTable { current });
-                self.answer_node(node, to, reply);
+                read.reply.outcome = Err(NodeError::StaleTable { current });
+                self.answer_node(read.node, read.to, read.reply);
+            } else if self.has_leases(read.set) {
+                self.answer_node(read.node, read.to, read.reply);
             } else {
-                self.answer_for_node(node, to, reply, Some(set));
+                if self.leases.now >= read.since + MEMBER_PATIENCE {
+                    read.since = self.leases.now;
+                    self.expel_silent(read.set);
+                }
+                self.leases.of_nodes.push_back(read);
             }
+        }
+    }
+
+    /// Has the members of `set` leave it that give no lease.
+    fn expel_silent(&mut self, set: SetId) {
+        let Some(record) = self.table.set(set) else {
+            return;
+        };
+        let gives = |node: &NodeId| {
+            let host = self.table.hosts.nodes.get(node);
+            self.nodes.contains_key(node) || host.is_some_and(|&host| self.leases.has(host))
+        };
+        let (epoch, members) = (record.epoch, record.members.iter());
+        let silent = members.copied().find(|node| !gives(node));
+        if let Some(member) = silent {
+            self.expel(set, epoch, member);
         }
     }
 
