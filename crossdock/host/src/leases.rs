@@ -100,7 +100,7 @@ impl Leases {
 
     fn renewal_due(&self, host: HostId) -> Time {
         let held = self.held.get(&host);
-        let old = held.map_or(Time::default(), |&asked_at| asked_at + RENEWED_AFTER);
+        let old = held.map_or_else(Time::default, |&asked_at| asked_at + RENEWED_AFTER);
         let asked = self.asked.get(&host);
         asked.map_or(old, |&asked| old.max(asked + ASK_AGAIN_AFTER))
     }

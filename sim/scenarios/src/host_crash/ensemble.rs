@@ -12,6 +12,7 @@
 
 mod apart;
 mod driver;
+mod faults;
 mod network;
 mod service;
 mod world;

@@ -388,7 +388,9 @@ impl Rig {
                     let (now, wires, random) = (self.now, &mut self.wires, &mut self.random);
                     let arrival = || now + shell::delay(random, WIRE_DELAY_MAX);
                     let done = shell::carry_out(effect, |name| wires.get_mut(&name), arrival);
-                    self.failure = done.err().or(self.failure.take());
+                    if let Err(what) = done {
+                        self.failure = Some(what);
+                    }
                 }
                 HostEffect::Disk {
                     number,

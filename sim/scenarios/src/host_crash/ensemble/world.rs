@@ -495,7 +495,9 @@ impl World {
                         |name| Some(&mut links.get_mut(&name)?.wire),
                         arrival,
                     );
-                    self.failure = done.err().or(self.failure.take());
+                    if let Err(what) = done {
+                        self.failure = Some(what);
+                    }
                 }
                 HostEffect::Disk { disk, request, .. } => {
                     if let Some(disks) = &mut self.machines[place].disks {
