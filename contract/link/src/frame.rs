@@ -49,6 +49,17 @@ pub enum Frame {
     SiteReply(SiteReply),
     /// What clients of the receiving host's door are to be told.
     Lock(LockNotice),
+    /// The sending host asks for a lease (CONSISTENCY 4): for as long as that lasts
+    /// the receiving host takes part in nothing by which the sender is replaced.
+    Renew {
+        /// The sender's clock, in nanoseconds: the lease counts from then.
+        at: u64,
+    },
+    /// It has it.
+    Granted {
+        /// What the question said.
+        at: u64,
+    },
 }
 
 /// A frame, and by which table it was sent: whoever gets it has to have seen that
@@ -81,7 +92,11 @@ impl Frame {
     pub(crate) const fn class(&self) -> Class {
         match self {
             Self::NodeCall { .. } | Self::SiteCall { .. } => Class::Call,
-            Self::NodeReply { .. } | Self::SiteReply(_) | Self::Lock(_) => Class::Reply,
+            Self::NodeReply { .. }
+            | Self::SiteReply(_)
+            | Self::Lock(_)
+            | Self::Renew { .. }
+            | Self::Granted { .. } => Class::Reply,
             Self::CancelNode { .. } => Class::Control,
         }
     }
@@ -94,7 +109,9 @@ impl Frame {
             Self::NodeReply { reply, .. } => reply.payload(),
             Self::SiteCall { call, .. } => call.request.operation.payload(),
             Self::SiteReply(reply) => reply.payload(),
-            Self::CancelNode { .. } | Self::Lock(_) => None,
+            Self::CancelNode { .. } | Self::Lock(_) | Self::Renew { .. } | Self::Granted { .. } => {
+                None
+            }
         }
     }
 
@@ -104,7 +121,9 @@ impl Frame {
             Self::NodeReply { reply, .. } => reply.payload_mut(),
             Self::SiteCall { call, .. } => call.request.operation.payload_mut(),
             Self::SiteReply(reply) => reply.payload_mut(),
-            Self::CancelNode { .. } | Self::Lock(_) => None,
+            Self::CancelNode { .. } | Self::Lock(_) | Self::Renew { .. } | Self::Granted { .. } => {
+                None
+            }
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     SiteCall = 19,
     SiteReply = 20,
     Lock = 21,
+    Renew = 22,
+    Granted = 23,
 }
 
 impl Kind {
@@ -54,6 +56,8 @@ impl Kind {
             19 => Self::SiteCall,
             20 => Self::SiteReply,
             21 => Self::Lock,
+            22 => Self::Renew,
+            23 => Self::Granted,
             _ => return None,
         })
     }
@@ -73,6 +77,8 @@ impl Kind {
             Self::SiteCall => "call of a site",
             Self::SiteReply => "reply of a site",
             Self::Lock => "lock notice",
+            Self::Renew => "question for a lease",
+            Self::Granted => "lease",
         }
     }
 }

@@ -248,6 +248,8 @@ impl Message {
                 Frame::SiteCall { .. } => Kind::SiteCall,
                 Frame::SiteReply(_) => Kind::SiteReply,
                 Frame::Lock(_) => Kind::Lock,
+                Frame::Renew { .. } => Kind::Renew,
+                Frame::Granted { .. } => Kind::Granted,
             },
         }
     }
@@ -346,6 +348,14 @@ impl Message {
                 let (epoch, notice) = whole(kind, body)?;
                 Self::Frame(Frame::Lock(notice).by(epoch))
             }
+            Kind::Renew => {
+                let (epoch, at) = whole(kind, body)?;
+                Self::Frame(Frame::Renew { at }.by(epoch))
+            }
+            Kind::Granted => {
+                let (epoch, at) = whole(kind, body)?;
+                Self::Frame(Frame::Granted { at }.by(epoch))
+            }
         })
     }
 }
@@ -387,6 +397,7 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
         }
         Frame::SiteReply(reply) => postcard::to_extend(&(epoch, reply), to),
         Frame::Lock(notice) => postcard::to_extend(&(epoch, notice), to),
+        Frame::Renew { at } | Frame::Granted { at } => postcard::to_extend(&(epoch, at), to),
     }
 }
 

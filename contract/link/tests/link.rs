@@ -80,7 +80,7 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
             call.deadline = soon;
             Some(Frame::SiteCall { to, call })
         }
-        Frame::Lock(notice) => Some(Frame::Lock(notice)),
+        Frame::Lock(_) | Frame::Renew { .. } | Frame::Granted { .. } => Some(frame),
         _ => None,
     }
 }

@@ -18,6 +18,7 @@ use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
 use crate::exports::{ExportError, ExportTicket};
+use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
 use crate::members::Following;
 use crate::message::Message;
@@ -169,7 +170,8 @@ pub enum HostEffect {
         /// What.
         sent: Box<Stamped>,
     },
-    /// A change for the shared registry; repeated until it is carried out.
+    /// A change for the shared registry, to be carried out there in this host's
+    /// name ([`State::apply_by`]); repeated until it is.
     Propose(Change),
     /// Something that an administrator should know.
     Warning(String),
@@ -185,6 +187,7 @@ pub struct Host {
     pub(crate) role: HostRecord,
     pub(crate) peers: Peers,
     pub(crate) following: Following,
+    pub(crate) leases: Leases,
     pub(crate) settings: NodeSettings,
     pub(crate) table: Arc<RoutingTable>,
     pub(crate) nodes: BTreeMap<NodeId, NodeSlot>,
@@ -200,10 +203,6 @@ pub struct Host {
     pub(crate) replicas: Replicas,
     pub(crate) space_due: Time,
     pub(crate) is_ready: bool,
-    /// Something that [`follow`](Self::follow) waits for has come.
-    pub(crate) is_follow_wanted: bool,
-    /// Something failed that is to be tried again after a while.
-    pub(crate) is_again_wanted: bool,
     pub(crate) drain: Drain,
     /// When a graceful stop waits no longer for what a node that is away holds
     /// up, and whether that time has come.
@@ -215,7 +214,7 @@ pub struct Host {
     pub(crate) walks: BTreeMap<u64, Walk>,
     pub(crate) walks_total: u64,
     /// Nodes that have been opened while the host was serving.
-    pub(crate) returned: Vec<NodeId>,
+    pub(crate) started: Vec<NodeId>,
     instance: u64,
     pub(crate) grace: Duration,
     #[cfg(feature = "mutations")]
@@ -244,6 +243,10 @@ impl Host {
             registry.change(Change::RaiseAll)?;
         }
         let is_shared = registry.is_shared();
+        let mut following = Following::default();
+        if is_shared {
+            following.want(); // Who has no nodes to wait for joins at once.
+        }
         let is_here = |node: u64| !is_shared || role.nodes.contains(&node);
         let state = registry.state();
         let table = Arc::new(state.table());
@@ -259,7 +262,8 @@ impl Host {
             registry,
             role,
             peers: Peers::default(),
-            following: Following::default(),
+            following,
+            leases: Leases::default(),
             settings,
             table,
             nodes,
@@ -274,9 +278,6 @@ impl Host {
             replicas: Replicas::default(),
             space_due: Time::default(),
             is_ready: false,
-            // Who has no nodes to wait for joins at once.
-            is_follow_wanted: is_shared,
-            is_again_wanted: false,
             drain: Drain::Serving,
             drain_due: None,
             is_drain_late: false,
@@ -284,7 +285,7 @@ impl Host {
             tool_replies: VecDeque::new(),
             walks: BTreeMap::new(),
             walks_total: 0,
-            returned: Vec::new(),
+            started: Vec::new(),
             instance,
             grace,
             #[cfg(feature = "mutations")]
@@ -302,6 +303,7 @@ impl Host {
     /// inputs that came together share a durable write.
     pub fn gather(&mut self, now: Time, wall: WallTime, input: HostInput) {
         self.door.replies_sent(now);
+        self.leases.now = now;
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
             HostInput::Store {
@@ -314,12 +316,10 @@ impl Host {
             HostInput::Frame { from, sent } => self.take_frame(from, *sent),
             HostInput::Unsent { to, call } => self.take_unsent(to, call),
             HostInput::Registry { revision, state } => {
-                if self.registry.take(revision, *state) {
-                    self.take_state(now, wall);
-                }
+                self.take_news(now, wall, revision, state);
             }
             HostInput::Expired(host) => self.propose_leave(host),
-            HostInput::Timeout => self.take_timeout(now),
+            HostInput::Timeout => self.take_timeout(now, wall),
         }
         self.carry(now, wall);
         self.advance(now, wall);
@@ -353,7 +353,8 @@ impl Host {
             .chain(self.is_ready.then_some(self.space_due))
             .chain(self.scrub.step_due)
             .chain(self.drain_due)
-            .chain(self.following.again_due)
+            .chain(self.following.again_due())
+            .chain(self.lease_due())
             .min()
     }
 
@@ -377,9 +378,11 @@ impl Host {
 
     /// Carries messages until none is left, and ends the turns of all machines.
     pub(crate) fn pump(&mut self, now: Time, wall: WallTime) {
+        self.leases.now = now;
         loop {
             self.carry(now, wall);
             self.end_turns(now);
+            self.release_answers();
             if self.queue.is_empty() {
                 return;
             }
@@ -462,7 +465,9 @@ impl Host {
             return;
         };
         match effect {
-            NodeEffect::Reply { to, reply } => self.answer_node(id, to, reply),
+            NodeEffect::Reply { to, reply, shows } => {
+                self.answer_for_node(id, to, reply, shows);
+            }
             NodeEffect::Peer { to, call } => {
                 let from = Port::Node(id);
                 self.queue.push_back(Message::call(to, from, call));
@@ -545,7 +550,7 @@ impl Host {
         }
     }
 
-    fn take_timeout(&mut self, now: Time) {
+    fn take_timeout(&mut self, now: Time, wall: WallTime) {
         for slot in self.nodes.values() {
             if slot
                 .node
@@ -575,15 +580,15 @@ impl Host {
         if self.scrub.step_due.is_some_and(|due| due <= now) {
             self.step_scrub();
         }
-        if self.following.again_due.is_some_and(|due| due <= now) {
-            self.is_follow_wanted = true;
-        }
+        self.following.wake(now);
+        self.wake_leases(now, wall);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }
 
     /// Tells everybody about a new routing table.
     pub(crate) fn spread_table(&mut self) {
         self.table = Arc::new(self.registry.state().table());
+        self.count_leases();
         for (&id, slot) in &self.nodes {
             if slot.node.is_some() {
                 let input = NodeInput::Table(Arc::clone(&self.table));

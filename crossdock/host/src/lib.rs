@@ -10,6 +10,7 @@ mod equalize;
 mod exports;
 mod figures;
 mod host;
+mod leases;
 mod locks;
 mod members;
 mod message;

@@ -35,10 +35,48 @@ pub(crate) struct Following {
     /// Sites whose members are being made equal, or are, and under which epoch.
     prepared: BTreeMap<SiteId, u64>,
     /// For whose sake a site was opened anew.
-    returned: BTreeSet<(SiteId, NodeId, HostId)>,
+    reopened_for: BTreeSet<(SiteId, NodeId, HostId)>,
     /// Sites that are about to be opened anew, at the latest then.
     closing: BTreeMap<SiteId, Time>,
-    pub(crate) again_due: Option<Time>,
+    /// Something that [`Host::follow`] waits for has come.
+    is_wanted: bool,
+    /// Something failed that is to be tried again after a while, not at once.
+    has_failed: bool,
+    again_due: Option<Time>,
+}
+
+impl Following {
+    /// Something that it waits for has come.
+    pub(crate) const fn want(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// Something failed: it is tried again after a while.
+    pub(crate) const fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
+    /// When something is tried again.
+    pub(crate) const fn again_due(&self) -> Option<Time> {
+        self.again_due
+    }
+
+    /// The time has come, or not yet.
+    pub(crate) fn wake(&mut self, now: Time) {
+        self.is_wanted |= self.again_due.is_some_and(|due| due <= now);
+    }
+
+    /// Whether to go on now; what failed just now is for later.
+    pub(crate) fn takes_turn(&mut self, now: Time) -> bool {
+        if std::mem::take(&mut self.has_failed) {
+            self.later(now);
+        }
+        std::mem::take(&mut self.is_wanted)
+    }
+
+    fn later(&mut self, now: Time) {
+        self.again_due.get_or_insert(now + AGAIN_AFTER);
+    }
 }
 
 impl Host {
@@ -89,34 +127,47 @@ impl Host {
         if !self.following.has_joined {
             return self.join();
         }
-        self.plan_returns();
+        // Data sets whose primary is here take back who belongs to them.
+        self.plan_returns(|host, record, _| {
+            let first = record.members.first();
+            first.is_some_and(|&first| host.nodes.contains_key(&NodeId(first)))
+        });
         for site in self.sites_to_open() {
             self.prepare_site(now, site);
         }
         self.reopen_for_returned(now, wall);
     }
 
-    /// Tries again after a while.
-    pub(crate) fn follow_later(&mut self, now: Time) {
-        self.following.again_due.get_or_insert(now + AGAIN_AFTER);
-    }
-
     /// Remembers that somebody asks for a site that is not open.
     pub(crate) fn want_site(&mut self, site: SiteId) {
         if self.following.wanted.insert(site) {
-            self.is_follow_wanted = true;
+            self.following.want();
         }
     }
 
-    fn propose(&mut self, change: Change) {
-        if let Err(error) = self.registry.change(change) {
-            let what = format!("cannot write the registry: {error}");
-            self.effects.push_back(HostEffect::Failed(what));
-        }
+    /// Changes the registry, or sends the change on its way; whether that was
+    /// possible. If not, the host cannot go on.
+    pub(crate) fn propose(&mut self, change: Change) -> bool {
+        let changed = self.change(change);
+        let is_changed = changed.is_ok();
+        self.effects.extend(changed.err().map(HostEffect::Failed));
+        is_changed
     }
 
-    /// A node is known to others once it can answer.
+    /// The same for an administrator, who is told why not.
+    pub(crate) fn change(&mut self, change: Change) -> Result<(), String> {
+        self.registry
+            .change(change)
+            .map_err(|error| format!("cannot write the registry: {error}"))
+    }
+
+    /// A node is known to others once it can answer, and once the leases have ended
+    /// that an earlier process of it may have given.
     fn join(&mut self) {
+        self.following.again_due = self.leases.waits_until();
+        if self.following.again_due.is_some() {
+            return;
+        }
         let mut nodes = self.nodes.values();
         if nodes.all(|slot| slot.state == NodeState::Running) && !self.following.is_joining {
             self.following.is_joining = true;
@@ -125,15 +176,12 @@ impl Host {
         }
     }
 
-    /// Data sets whose primary is here take back who belongs to them.
-    fn plan_returns(&mut self) {
+    /// Plans that nodes come back into the data sets that they had to leave, where
+    /// `is_one` says so. (Sets of sites take them back when the site is opened.)
+    pub(crate) fn plan_returns(&mut self, is_one: impl Fn(&Self, &SetRecord, NodeId) -> bool) {
         for (id, record) in self.registry.state().sets.clone() {
-            let is_ours = record
-                .members
-                .first()
-                .is_some_and(|&first| self.nodes.contains_key(&NodeId(first)));
-            if id < SITE_SETS && is_ours {
-                for &node in &absent(&record) {
+            for node in absent(&record) {
+                if id < SITE_SETS && is_one(self, &record, node) {
                     self.plan_once(SetId(id), &record, node, false);
                 }
             }
@@ -194,6 +242,7 @@ impl Host {
                 site.handle(now, wall, table);
             }
             self.drain_site(id);
+            self.withdraw_answers(id);
             self.sites.remove(&id);
             self.following.closing.remove(&id);
         }
@@ -219,7 +268,7 @@ impl Host {
                 continue;
             };
             if let Some(back) = back
-                && self.following.returned.insert(back)
+                && self.following.reopened_for.insert(back)
             {
                 self.following.closing.insert(id, now + CLOSING_PATIENCE);
             }
@@ -232,7 +281,7 @@ impl Host {
                     self.propose(Change::RaiseSite { site, expected });
                 }
                 self.drain_site(id);
-                self.follow_later(now);
+                self.following.later(now);
             }
         }
     }
@@ -249,4 +298,27 @@ fn absent(record: &SetRecord) -> Vec<NodeId> {
     home.filter(|node| !record.members.contains(node))
         .map(|&node| NodeId(node))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what failed is tried again after its pause, not at the next input;
+    /// what has come for something else is acted on at once.
+    #[test]
+    fn what_failed_is_tried_again_after_a_pause() {
+        let mut following = Following::default();
+        let begun = Time::from_secs(1);
+        following.fail();
+        assert!(!following.takes_turn(begun));
+        let due = begun + AGAIN_AFTER;
+        assert_eq!(following.again_due(), Some(due));
+        following.wake(begun);
+        assert!(!following.takes_turn(begun), "an input comes meanwhile");
+        following.want();
+        assert!(following.takes_turn(begun));
+        following.wake(due);
+        assert!(following.takes_turn(due));
+    }
 }

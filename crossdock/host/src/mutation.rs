@@ -28,6 +28,10 @@ pub enum Mutation {
     LoseTruncates,
     /// A request that may have been done is answered as one that was not.
     ForgetDoubt,
+    /// What needs a lease is answered without one.
+    IgnoreLease,
+    /// A lease that was given keeps nobody from taking the holder's place.
+    GrantAtOnce,
     /// A node that starts again is a member of its sets at once. (Built into the
     /// simulated registry.)
     KeepRestarted,

@@ -143,6 +143,9 @@ impl Host {
                 stopped: false,
             })?;
         }
+        if self.registry.is_shared() {
+            self.leases.begin(now);
+        }
         let boot_number = Incarnation(incarnation);
         let mut config = StoreConfig::new(id, boot_number, self.settings.capacity_bytes);
         config.journal_bytes = self.settings.journal_bytes;
@@ -342,10 +345,10 @@ impl Host {
             }
         }
         if self.is_ready && result.is_ok() {
-            self.plan_return_of(id);
-            self.returned.push(id);
+            self.plan_returns(|_, _, node| node == id);
+            self.started.push(id);
         }
-        self.is_follow_wanted = true;
+        self.following.want();
         self.effects
             .push_back(HostEffect::NodeOpened { number, result });
     }
@@ -406,15 +409,14 @@ impl Host {
             self.scrub.step_due = Some(now + SCRUB_REST);
         }
         self.begin_equalize();
-        if std::mem::take(&mut self.is_again_wanted) {
-            self.follow_later(now);
-        } else if std::mem::take(&mut self.is_follow_wanted) {
+        if self.following.takes_turn(now) {
             self.follow(now, wall);
         }
+        self.renew_leases();
         if !self.is_ready && !self.registry.is_shared() {
             self.open_sites(now);
         }
-        for node in std::mem::take(&mut self.returned) {
+        for node in std::mem::take(&mut self.started) {
             self.reopen_sites(now, node);
         }
         if self.drain == Drain::Serving {
@@ -472,12 +474,6 @@ impl Host {
             }
         }
         Ok(())
-    }
-
-    fn change(&mut self, change: Change) -> Result<(), String> {
-        self.registry
-            .change(change)
-            .map_err(|error| format!("cannot write the registry: {error}"))
     }
 
     fn slot(&self, number: u32) -> Result<&NodeSlot, String> {

@@ -21,6 +21,7 @@ use crossdock_peer::{
 };
 use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
+use crossdock_types::Time;
 
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
@@ -29,6 +30,11 @@ use crate::sites::ROOT_SITE;
 
 /// Numbers of calls of other hosts have this bit, those of this host never.
 const RELAYED: u64 = 1 << 62;
+
+/// What is said for a site that cannot be asked now. "Nothing was done" would be
+/// too much: the client may have sent it before, through another gateway, and what
+/// became of that only the site knows.
+const AWAY: SiteError = SiteError::Unanswered;
 
 /// Messages of one host that wait for a table.
 const EARLY_MAX: usize = 4096;
@@ -43,10 +49,16 @@ pub(crate) struct Peers {
     /// … and by those that they have there.
     by_origin: BTreeMap<(HostId, Port, CallId), CallId>,
     /// What this host has asked others.
-    asked_nodes: BTreeMap<(HostId, Port, CallId), NodeId>,
+    asked_nodes: BTreeMap<(HostId, Port, CallId), Asked>,
     asked_sites: BTreeSet<(HostId, CallId)>,
     /// Messages that wait for the table by which they were sent.
     early: BTreeMap<HostId, VecDeque<Stamped>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    node: NodeId,
+    at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +111,7 @@ impl Host {
     /// A connection to `peer` is there.
     pub(crate) fn take_connected(&mut self, peer: HostId) {
         self.peers.connected.insert(peer);
-        self.is_follow_wanted = true;
+        self.following.want();
     }
 
     /// The connection to `peer` has ended, or `peer` has been replaced.
@@ -110,7 +122,7 @@ impl Host {
         let asked = self.peers.asked_nodes.range(first..);
         let asked: Vec<_> = asked
             .take_while(|((host, ..), _)| *host == peer)
-            .map(|(&key, &node)| (key, node))
+            .map(|(&key, asked)| (key, asked.node))
             .collect();
         for (key, node) in asked {
             self.peers.asked_nodes.remove(&key);
@@ -239,12 +251,16 @@ impl Host {
     }
 
     fn carry_frame(&mut self, peer: HostId, frame: Frame) {
-        if !self.table.hosts.live.contains(&peer) && !self.has(Mutation::SkipFence) {
+        let is_replaced = !self.table.hosts.live.contains(&peer) || self.is_doomed(peer);
+        if is_replaced && !self.has(Mutation::SkipFence) {
             let seen = self.table.epoch;
             return self.refuse_frame(peer, frame, &NodeError::Fenced { seen });
         }
         match frame {
             Frame::NodeCall { from, to, mut call } => {
+                if is_leasing(from) {
+                    self.grant(peer);
+                }
                 let callee = Callee::Node(to, from);
                 call.id = self.peers.relay(Origin {
                     host: peer,
@@ -256,7 +272,10 @@ impl Host {
             }
             Frame::NodeReply { from, to, reply } => {
                 let key = (peer, to, reply.id);
-                if self.peers.asked_nodes.remove(&key).is_some() {
+                if let Some(asked) = self.peers.asked_nodes.remove(&key) {
+                    if is_leasing(to) && reply.outcome.is_ok() {
+                        self.leases.granted(peer, asked.at);
+                    }
                     self.queue.push_back(Message::reply(from, to, reply));
                 }
             }
@@ -287,6 +306,11 @@ impl Host {
                 }
             }
             Frame::Lock(notice) => self.queue.push_back(Message::Door(NfsInput::Lock(notice))),
+            Frame::Renew { at } => {
+                self.grant(peer);
+                self.send_frame(peer, Frame::Granted { at });
+            }
+            Frame::Granted { at } => self.leases.granted(peer, Time(at)),
         }
     }
 
@@ -300,7 +324,7 @@ impl Host {
                     outcome: Err(error.clone()),
                 },
             },
-            Frame::SiteCall { call, .. } => Frame::SiteReply(*refusal(call.id, SiteError::Busy)),
+            Frame::SiteCall { call, .. } => Frame::SiteReply(*refusal(call.id, AWAY)),
             _ => return,
         };
         self.send_frame(peer, reply);
@@ -315,7 +339,11 @@ impl Host {
         }
         match (host, input) {
             (Some(host), NodeInput::Call { from, call }) => {
-                self.peers.asked_nodes.insert((host, from, call.id), node);
+                let asked = Asked {
+                    node,
+                    at: self.leases.now,
+                };
+                self.peers.asked_nodes.insert((host, from, call.id), asked);
                 let to = node;
                 self.send_frame(host, Frame::NodeCall { from, to, call });
             }
@@ -334,7 +362,7 @@ impl Host {
         };
         if self.serves(site) {
             self.want_site(site);
-            return self.answer_site(refusal(call.id, SiteError::Busy));
+            return self.answer_site(refusal(call.id, AWAY));
         }
         if is_relayed(call.id) {
             return self.answer_site(refusal(call.id, SiteError::Moved));
@@ -345,7 +373,7 @@ impl Host {
                 self.peers.asked_sites.insert((host, call.id));
                 self.send_frame(host, Frame::SiteCall { to: site, call });
             }
-            None => self.answer_site(refusal(call.id, SiteError::Busy)),
+            None => self.answer_site(refusal(call.id, AWAY)),
         }
     }
 
@@ -383,7 +411,7 @@ impl Host {
         self.queue.push_back(Message::Door(input));
     }
 
-    fn send_frame(&mut self, to: HostId, frame: Frame) {
+    pub(crate) fn send_frame(&mut self, to: HostId, frame: Frame) {
         if self.peers.is_connected(to) {
             let sent = Box::new(frame.by(self.table.epoch));
             self.effects.push_back(HostEffect::Send { to, sent });
@@ -391,7 +419,12 @@ impl Host {
     }
 }
 
-fn refusal(id: CallId, error: SiteError) -> Box<SiteReply> {
+/// Whether what calls of a port are for needs a lease: to be called is to give one.
+const fn is_leasing(port: Port) -> bool {
+    matches!(port, Port::Site(_) | Port::Node(_))
+}
+
+pub(crate) fn refusal(id: CallId, error: SiteError) -> Box<SiteReply> {
     Box::new(SiteReply {
         id,
         outcome: Err(error),

@@ -92,17 +92,6 @@ impl Host {
         }
     }
 
-    /// While others serve: the data sets that `node` had to leave. (Sets of
-    /// sites take it back at the next start.)
-    pub(crate) fn plan_return_of(&mut self, node: NodeId) {
-        for (id, record) in self.registry.state().sets.clone() {
-            if id < SITE_SETS && record.home.contains(&node.0) && !record.members.contains(&node.0)
-            {
-                self.plan(SetId(id), &record, node, false);
-            }
-        }
-    }
-
     /// Plans a pair unless it is planned.
     pub(crate) fn plan_once(
         &mut self,
@@ -264,6 +253,7 @@ impl Host {
             return;
         };
         let expected = record.epoch;
+        let mut is_tried_again = false;
         let change = match result {
             // Others have changed it meanwhile.
             _ if self.registry.is_shared() && record.epoch != pair.epoch => None,
@@ -291,7 +281,7 @@ impl Host {
             }
             // It is not in the set, and will be tried again.
             Err(_) if self.registry.is_shared() && !record.members.contains(&pair.target.0) => {
-                self.is_again_wanted = true;
+                is_tried_again = true;
                 None
             }
             Err(reason) => {
@@ -309,11 +299,7 @@ impl Host {
             }
         };
         if let Some(change) = change {
-            if let Err(error) = self.registry.change(change) {
-                self.effects.push_back(HostEffect::Failed(format!(
-                    "cannot write the registry: {error}"
-                )));
-            }
+            self.propose(change);
             if self.registry.is_shared() {
                 self.replicas.settling = Some((pair.set, expected));
             }
@@ -322,7 +308,10 @@ impl Host {
         if self.replicas.held_set() != Some(pair.set) {
             self.release_held();
         }
-        self.is_follow_wanted = true;
+        match is_tried_again {
+            true => self.following.fail(),
+            false => self.following.want(),
+        }
     }
 
     /// Carries what waited for its set, or has it wait again.

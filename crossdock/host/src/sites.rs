@@ -55,6 +55,7 @@ impl Host {
         config.new_volume = !state.opened_sites.contains(&id.0);
         let site = Site::open(now, config, Arc::clone(&self.table));
         self.sites.insert(id, site);
+        self.count_leases();
         self.drain_site(id);
     }
 
@@ -87,7 +88,7 @@ impl Host {
                     self.queue
                         .push_back(Message::call(node, Port::Site(id), call));
                 }
-                SiteEffect::Reply(reply) => self.answer_site(reply),
+                SiteEffect::Reply(reply) => self.answer_for_site(id, reply),
                 SiteEffect::Lock(notice) => self.tell_doors(notice),
                 SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),
                 SiteEffect::ReadOnly(what) => self.effects.push_back(HostEffect::Warning(format!(
@@ -109,10 +110,7 @@ impl Host {
 
     fn take_site_opened(&mut self, id: SiteId) {
         let known = self.registry.state().opened_sites.contains(&id.0);
-        if !known && let Err(error) = self.registry.change(Change::SiteOpened { site: id.0 }) {
-            self.effects.push_back(HostEffect::Failed(format!(
-                "cannot write the registry: {error}"
-            )));
+        if !known && !self.propose(Change::SiteOpened { site: id.0 }) {
             return;
         }
         if id == ROOT_SITE && !self.registry.is_shared() {
@@ -135,9 +133,7 @@ impl Host {
                 site: id.0,
                 expected: self.registry.state().site_epoch(id).0,
             };
-            if let Err(error) = self.registry.change(change) {
-                let failed = format!("cannot write the registry: {error}");
-                self.effects.push_back(HostEffect::Failed(failed));
+            if !self.propose(change) {
                 return;
             }
             self.sites.remove(&id);
@@ -166,18 +162,11 @@ impl Host {
             expected: epoch.0,
             members,
         };
-        match self.registry.change(change) {
-            Ok(()) => {
-                self.effects.push_back(HostEffect::Warning(format!(
-                    "node {member} has left replica set {set}: it does not carry out changes"
-                )));
-                self.spread_table();
-            }
-            Err(error) => {
-                self.effects.push_back(HostEffect::Failed(format!(
-                    "cannot write the registry: {error}"
-                )));
-            }
+        if self.propose(change) {
+            self.effects.push_back(HostEffect::Warning(format!(
+                "node {member} has left replica set {set}: it does not carry out changes"
+            )));
+            self.spread_table();
         }
     }
 

@@ -618,7 +618,9 @@ impl Site {
         self.calls = Calls::of_epoch(self.config.epoch);
         // Whether they were carried out the successor knows: sent to it again,
         // they get their reply.
-        for id in self.take_unanswered() {
+        let mut unanswered = self.take_unanswered();
+        unanswered.extend(self.small.take_readers());
+        for id in unanswered {
             self.refuse(id, SiteError::Moved);
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crossdock_directory::{Mutation, Wanted};
 use crossdock_names::{ObjectId, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
-    Call, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteAnswer, SiteError,
+    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteAnswer, SiteError,
     SiteOperation, SiteRequest, Stability,
 };
 use crossdock_smallfile::{
@@ -79,6 +79,16 @@ impl SmallWork {
     /// Whether bytes are on their way to backing objects.
     pub(crate) fn is_writing(&self) -> bool {
         !self.writes.is_empty()
+    }
+
+    /// Forgets all reads of backing objects; the calls that waited for them.
+    pub(crate) fn take_readers(&mut self) -> Vec<CallId> {
+        let tasks = std::mem::take(&mut self.reads).into_values();
+        let calls = tasks.filter_map(|task| match task.job {
+            Job::Read(call, ..) | Job::Change(call, _) => Some(call.id),
+            Job::Flush(_) => None,
+        });
+        calls.collect()
     }
 }
 

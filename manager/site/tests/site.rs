@@ -450,6 +450,28 @@ fn a_replaced_manager_answers_nothing() {
     assert!(rig.site.is_settled());
 }
 
+/// A read that waited for a node when its site was given to another epoch was
+/// never answered: the gateway waited for it for ever.
+///
+/// Goal: it is answered "moved", too.
+#[test]
+fn a_replaced_manager_answers_who_waits_for_a_node() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    rig.write(file, 0, &[3; 9000], Stability::Stable);
+    let asked = rig.send(plain(SiteOperation::Read {
+        file,
+        offset_bytes: 0,
+        length_bytes: 9000,
+    }));
+    assert!(!rig.replies.contains_key(&asked), "it has to ask a node");
+    let mut table = rig.table.clone();
+    table.epoch.0 += 1;
+    table.sites[0].epoch.0 += 1;
+    rig.input(SiteInput::Table(table.into()));
+    assert_eq!(rig.replies[&asked].outcome, Err(SiteError::Moved));
+}
+
 /// Goal: checkpoints are made while the site works; old log objects and
 /// checkpoints go, and restarts begin from the newest.
 #[test]

@@ -67,6 +67,10 @@ pub enum NodeEffect {
         to: Port,
         /// What.
         reply: NodeReply,
+        /// The set of which it shows what this node has as its primary, without
+        /// another member having had a part in it: the primary may have been
+        /// replaced without knowing (CONSISTENCY 4).
+        shows: Option<SetId>,
     },
     /// A change in the given order for another member.
     Peer {
@@ -150,6 +154,8 @@ pub(crate) struct Pending {
     ordered: Option<(SetId, Epoch, Version)>,
     /// Set for reads that other members can help with.
     pub(crate) read: Option<ReadOfPending>,
+    /// Set for what only a primary may answer, and does so alone.
+    shows: Option<SetId>,
 }
 
 impl Node {
@@ -272,6 +278,7 @@ impl Node {
                     id,
                     outcome: Err(error),
                 },
+                shows: None,
             });
         }
     }
@@ -288,6 +295,7 @@ impl Node {
         self.next_call += 1;
         let internal = CallId(self.next_call);
         let read = ReadOfPending::of(from, &request);
+        let shown = shown_by(from, &request).map(|object| self.ordering.set_of(object));
         let waiting: BTreeSet<NodeId> = ordered
             .iter()
             .flat_map(|(_, others)| others.iter().copied())
@@ -318,6 +326,7 @@ impl Node {
                 waiting,
                 ordered: ordered.map(|(key, _)| key),
                 read,
+                shows: shown,
             },
         );
         let call = Call {
@@ -369,13 +378,12 @@ impl Node {
                 let others = self.ordering.others(set);
                 Ok(Some(((set, epoch, Version::NONE), others)))
             }
-            NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
-                if from == Port::Router && object.class == ObjectClass::Column =>
-            {
-                self.ordering.primary_of(object)?;
+            _ => {
+                if let Some(object) = shown_by(from, request) {
+                    self.ordering.primary_of(object)?;
+                }
                 Ok(None)
             }
-            _ => Ok(None),
         }
     }
 
@@ -520,6 +528,7 @@ impl Node {
                 id: pending.id,
                 outcome,
             },
+            shows: pending.shows,
         });
     }
 
@@ -543,6 +552,18 @@ impl Node {
     #[must_use]
     pub const fn id(&self) -> NodeId {
         self.id
+    }
+}
+
+/// The object of which only the primary of its set may show what it has.
+fn shown_by(from: Port, request: &NodeRequest) -> Option<&ObjectId> {
+    match request {
+        NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
+            if from == Port::Router && object.class == ObjectClass::Column =>
+        {
+            Some(object)
+        }
+        _ => None,
     }
 }
 

@@ -62,6 +62,11 @@ impl Ordering {
             .is_some_and(|set| set.members.contains(&node))
     }
 
+    /// The set of an object.
+    pub(crate) fn set_of(&self, object: &ObjectId) -> SetId {
+        self.table.set_of(object)
+    }
+
     /// The set of an object, if this node is its primary now.
     pub(crate) fn primary_of(&self, object: &ObjectId) -> Result<(SetId, Epoch), NodeError> {
         let id = self.table.set_of(object);

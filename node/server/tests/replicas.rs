@@ -40,6 +40,8 @@ struct Rig {
     now: Time,
     calls: u64,
     replies: BTreeMap<CallId, Outcome>,
+    /// Of which set the last answer shows what one member alone says.
+    shown: Option<SetId>,
     /// Whether each bad block was repaired.
     damage: Vec<bool>,
     scrubbed: Option<ScrubReport>,
@@ -56,6 +58,7 @@ impl Rig {
             now: Time::from_secs(1),
             calls: 0,
             replies: BTreeMap::new(),
+            shown: None,
             damage: Vec::new(),
             scrubbed: None,
         };
@@ -172,12 +175,13 @@ impl Rig {
                     let reply = StoreInput::Index(member.index.handle(request));
                     member.node.handle(self.now, NodeInput::Store(reply));
                 }
-                NodeEffect::Reply { to, reply } => match to {
+                NodeEffect::Reply { to, reply, shows } => match to {
                     Port::Node(to) => {
                         let input = NodeInput::Reply { from: id, reply };
                         self.messages.push_back((to, input));
                     }
                     _ => {
+                        self.shown = shows;
                         self.replies.insert(reply.id, reply.outcome);
                     }
                 },
@@ -380,4 +384,21 @@ fn a_primary_whose_disk_fails_leaves_its_set() {
     let mut expected = content();
     expected[..100].fill(5);
     assert_eq!(rig.read(), Ok(expected));
+}
+
+/// Goal (CONSISTENCY 4): an answer that a primary gives alone says so, as it needs
+/// a lease; what all members have had a part in does not.
+#[test]
+fn what_a_primary_answers_alone_is_marked() {
+    let mut rig = Rig::new();
+    assert!(rig.write(0, vec![1; 100]).is_ok());
+    assert_eq!(rig.shown, None, "all members have it");
+    assert!(rig.read().is_ok());
+    assert_eq!(rig.shown, Some(SetId(0)));
+    let stat = rig.call(PRIMARY, NodeRequest::Stat { object: OBJECT });
+    assert!(stat.is_ok());
+    assert_eq!(rig.shown, Some(SetId(0)));
+    let refused = rig.call(OTHER, NodeRequest::Stat { object: OBJECT });
+    assert!(refused.is_err());
+    assert_eq!(rig.shown, None, "nothing is shown");
 }

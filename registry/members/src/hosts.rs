@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use crossdock_names::{HostId, Hosts, NodeId, SiteId};
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Conflict, SITE_SETS, State};
+use crate::state::{Change, Conflict, SITE_SETS, State};
 
 /// What a process of the ensemble is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,20 @@ impl State {
                 .collect(),
             gateways: gateways.map(|(&host, _)| HostId(host)).collect(),
         }
+    }
+
+    /// Makes the change in the name of a process. One that has been replaced changes
+    /// nothing any more, however late its proposal comes: it may have made a member
+    /// equal to what its successor has gone on from (CONSISTENCY 3).
+    ///
+    /// # Errors
+    /// [`Conflict`]: the process had seen something older, or is not a member.
+    pub fn apply_by(&mut self, host: HostId, change: Change) -> Result<(), Conflict> {
+        let is_known = self.hosts.contains_key(&host.0);
+        if !is_known && !matches!(change, Change::Join { .. }) {
+            return Err(Conflict::Replaced { host: host.0 });
+        }
+        self.apply(change)
     }
 
     /// A process has started. What its nodes had in memory is gone: they are
@@ -148,7 +162,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Change;
 
     fn manager() -> HostRecord {
         HostRecord {
@@ -198,6 +211,25 @@ mod tests {
         assert!(!state.table().hosts.live.contains(&HostId(8)));
         let again = state.apply(Change::Leave { host: 8 });
         assert_eq!(again, Err(Conflict::Replaced { host: 8 }));
+    }
+
+    /// Goal: what a replaced process proposed before it knew, and what comes late,
+    /// changes nothing; a process that starts may join.
+    #[test]
+    fn a_replaced_process_changes_nothing_more() {
+        let mut state = ensemble();
+        state.apply(Change::Leave { host: 8 }).expect("leaves");
+        let before = state.clone();
+        let set = SITE_SETS;
+        let expected = state.sets[&set].epoch;
+        let late = Change::SetEqual { set, expected };
+        let refused = state.apply_by(HostId(8), late.clone());
+        assert_eq!(refused, Err(Conflict::Replaced { host: 8 }));
+        assert_eq!(state, before);
+        assert_eq!(state.apply_by(HostId(9), late), Ok(()));
+        let (host, record) = (10, manager());
+        let joined = state.apply_by(HostId(host), Change::Join { host, record });
+        assert_eq!(joined, Ok(()));
     }
 
     /// Goal: a node that is away is in no set that has another member, its sets

@@ -3,8 +3,9 @@
 //! names or data.
 //!
 //! [`Embedded`] keeps it in one local file; [`Shared`] is a process's copy of one
-//! that many have in common, behind the same [`Change`]s and [`State`]. Every change is a compare-and-swap: it names
-//! the epoch that it has seen, and fails if that is no longer the current one.
+//! that many have in common, behind the same [`Change`]s and [`State`]. Every
+//! change is a compare-and-swap: it names the epoch that it has seen, and fails
+//! if that is no longer the current one.
 
 mod embedded;
 mod hosts;

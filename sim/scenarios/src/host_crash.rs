@@ -23,6 +23,7 @@ mod faults;
 mod flushes;
 mod model;
 mod rig;
+mod shell;
 mod wire;
 
 use std::collections::VecDeque;
@@ -37,7 +38,8 @@ use crossdock_types::Time;
 use driver::{Driver, Memory, Stop};
 pub use faults::Faults;
 use model::Model;
-use rig::{Disks, Rig, mix};
+use rig::{Disks, Rig};
+use shell::mix;
 
 use crate::store_crash::Outcome;
 

@@ -112,6 +112,8 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         }));
     }
     all.extend(notices(dice).into_iter().map(Frame::Lock));
+    all.push(Frame::Renew { at: dice.u64() });
+    all.push(Frame::Granted { at: dice.u64() });
     all
 }
 

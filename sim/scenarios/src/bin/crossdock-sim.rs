@@ -6,26 +6,86 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crossdock_host::Mutation as HostMutation;
 use crossdock_scenarios::host_crash::{self, Shape, ensemble};
 use crossdock_scenarios::seeds::{self, Report};
 use crossdock_scenarios::store_crash::{self, Options, Outcome};
-use crossdock_store::Mutation;
+use crossdock_store::Mutation as StoreMutation;
 
 const USAGE: &str = "\
 crossdock-sim store [--seeds N] [--seed S] [--mutation NAME]
     --seeds N        how many seeds (10000)
     --seed S         the first of them (0); alone: run this one and print its history
-    --mutation NAME  build a fault in: reply-before-flush, no-flush, no-checksum-check,
-                     index-ahead-of-journal, freed-run-reused-early,
-                     in-place-before-journal
+    --mutation NAME  build a fault in, one of those below
 crossdock-sim host [--seeds N] [--seed S]
     the same for a whole host, with clients over NFS
 crossdock-sim ensemble [--seeds N] [--seed S] [--mutation NAME]
-    the same for gateways, managers and nodes over a network, with ignore-epoch,
-    skip-fence, join-unequal, reopen-uncommitted, mirror-nothing, reply-before-log,
-    forget-duplicates, lose-truncates, forget-doubt, keep-restarted";
+    the same for gateways, managers and nodes over a network
+faults of the";
 
-#[derive(Clone, Copy, Default)]
+/// A fault that can be built in.
+#[derive(Clone, Copy)]
+enum Fault {
+    Store(StoreMutation),
+    Ensemble(HostMutation),
+}
+
+/// All of them, by name.
+const FAULTS: [(&str, Fault); 18] = [
+    (
+        "reply-before-flush",
+        Fault::Store(StoreMutation::ReplyBeforeFlush),
+    ),
+    ("no-flush", Fault::Store(StoreMutation::NoFlush)),
+    (
+        "no-checksum-check",
+        Fault::Store(StoreMutation::NoChecksumCheck),
+    ),
+    (
+        "index-ahead-of-journal",
+        Fault::Store(StoreMutation::IndexAheadOfJournal),
+    ),
+    (
+        "freed-run-reused-early",
+        Fault::Store(StoreMutation::FreedRunReusedEarly),
+    ),
+    (
+        "in-place-before-journal",
+        Fault::Store(StoreMutation::InPlaceBeforeJournal),
+    ),
+    ("ignore-epoch", Fault::Ensemble(HostMutation::IgnoreEpoch)),
+    ("skip-fence", Fault::Ensemble(HostMutation::SkipFence)),
+    ("join-unequal", Fault::Ensemble(HostMutation::JoinUnequal)),
+    (
+        "reopen-uncommitted",
+        Fault::Ensemble(HostMutation::ReopenUncommitted),
+    ),
+    (
+        "mirror-nothing",
+        Fault::Ensemble(HostMutation::MirrorNothing),
+    ),
+    (
+        "reply-before-log",
+        Fault::Ensemble(HostMutation::ReplyBeforeLog),
+    ),
+    (
+        "forget-duplicates",
+        Fault::Ensemble(HostMutation::ForgetDuplicates),
+    ),
+    (
+        "lose-truncates",
+        Fault::Ensemble(HostMutation::LoseTruncates),
+    ),
+    ("forget-doubt", Fault::Ensemble(HostMutation::ForgetDoubt)),
+    ("ignore-lease", Fault::Ensemble(HostMutation::IgnoreLease)),
+    ("grant-at-once", Fault::Ensemble(HostMutation::GrantAtOnce)),
+    (
+        "keep-restarted",
+        Fault::Ensemble(HostMutation::KeepRestarted),
+    ),
+];
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Scenario {
     #[default]
     Store,
@@ -38,14 +98,29 @@ struct Arguments {
     scenario: Scenario,
     seeds: Option<u64>,
     seed: Option<u64>,
-    mutation: Option<Mutation>,
-    fault: Option<crossdock_host::Mutation>,
+    fault: Option<Fault>,
+}
+
+impl Arguments {
+    const fn of_store(&self) -> Option<StoreMutation> {
+        match self.fault {
+            Some(Fault::Store(mutation)) => Some(mutation),
+            _ => None,
+        }
+    }
+
+    const fn of_ensemble(&self) -> Option<HostMutation> {
+        match self.fault {
+            Some(Fault::Ensemble(mutation)) => Some(mutation),
+            _ => None,
+        }
+    }
 }
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some(arguments) = parse(&words) else {
-        eprintln!("{USAGE}");
+        eprintln!("{}", usage());
         return ExitCode::from(2);
     };
     match (arguments.seeds, arguments.seed) {
@@ -58,14 +133,15 @@ fn run_one(arguments: &Arguments, seed: u64) -> Outcome {
     match arguments.scenario {
         Scenario::Store => {
             let options = Options {
-                mutation: arguments.mutation,
+                mutation: arguments.of_store(),
                 history: true,
             };
             store_crash::run(seed, options)
         }
         Scenario::Host => host_crash::run(seed, Shape::of_seed(seed), true),
         Scenario::Ensemble => {
-            ensemble::run(seed, ensemble::Shape::of_seed(seed), arguments.fault, true)
+            let shape = ensemble::Shape::of_seed(seed);
+            ensemble::run(seed, shape, arguments.of_ensemble(), true)
         }
     }
 }
@@ -75,7 +151,7 @@ fn run_many(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
     let (name, report) = match arguments.scenario {
         Scenario::Store => {
             let options = Options {
-                mutation: arguments.mutation,
+                mutation: arguments.of_store(),
                 history: false,
             };
             let count = count.unwrap_or(10_000);
@@ -86,7 +162,7 @@ fn run_many(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
             let count = count.unwrap_or(1000);
             (
                 "ensemble",
-                seeds::run_ensembles(first, count, None, arguments.fault),
+                seeds::run_ensembles(first, count, None, arguments.of_ensemble()),
             )
         }
     };
@@ -108,10 +184,7 @@ fn parse(words: &[String]) -> Option<Arguments> {
         match flag.as_str() {
             "--seeds" => arguments.seeds = Some(value.parse().ok()?),
             "--seed" => arguments.seed = Some(value.parse().ok()?),
-            "--mutation" if matches!(arguments.scenario, Scenario::Ensemble) => {
-                arguments.fault = Some(fault(value)?);
-            }
-            "--mutation" => arguments.mutation = Some(mutation(value)?),
+            "--mutation" => arguments.fault = Some(fault(arguments.scenario, value)?),
             _ => return None,
         }
         rest = others;
@@ -119,33 +192,24 @@ fn parse(words: &[String]) -> Option<Arguments> {
     rest.is_empty().then_some(arguments)
 }
 
-fn mutation(name: &str) -> Option<Mutation> {
-    Some(match name {
-        "reply-before-flush" => Mutation::ReplyBeforeFlush,
-        "no-flush" => Mutation::NoFlush,
-        "no-checksum-check" => Mutation::NoChecksumCheck,
-        "index-ahead-of-journal" => Mutation::IndexAheadOfJournal,
-        "freed-run-reused-early" => Mutation::FreedRunReusedEarly,
-        "in-place-before-journal" => Mutation::InPlaceBeforeJournal,
-        _ => return None,
-    })
+/// The fault of that name, if it can be built into `scenario`.
+fn fault(scenario: Scenario, name: &str) -> Option<Fault> {
+    let (_, fault) = FAULTS.iter().find(|(known, _)| *known == name)?;
+    let fits = match fault {
+        Fault::Store(_) => scenario == Scenario::Store,
+        Fault::Ensemble(_) => scenario == Scenario::Ensemble,
+    };
+    fits.then_some(*fault)
 }
 
-fn fault(name: &str) -> Option<crossdock_host::Mutation> {
-    use crossdock_host::Mutation;
-    Some(match name {
-        "ignore-epoch" => Mutation::IgnoreEpoch,
-        "skip-fence" => Mutation::SkipFence,
-        "join-unequal" => Mutation::JoinUnequal,
-        "reopen-uncommitted" => Mutation::ReopenUncommitted,
-        "mirror-nothing" => Mutation::MirrorNothing,
-        "reply-before-log" => Mutation::ReplyBeforeLog,
-        "forget-duplicates" => Mutation::ForgetDuplicates,
-        "lose-truncates" => Mutation::LoseTruncates,
-        "forget-doubt" => Mutation::ForgetDoubt,
-        "keep-restarted" => Mutation::KeepRestarted,
-        _ => return None,
-    })
+fn usage() -> String {
+    let names = |is_one: fn(&Fault) -> bool| {
+        let names = FAULTS.iter().filter(|(_, fault)| is_one(fault));
+        names.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    };
+    let store = names(|fault| matches!(fault, Fault::Store(_)));
+    let ensemble = names(|fault| matches!(fault, Fault::Ensemble(_)));
+    format!("{USAGE} store: {store}\nfaults of the ensemble: {ensemble}")
 }
 
 fn show(seed: u64, outcome: &Outcome) -> ExitCode {

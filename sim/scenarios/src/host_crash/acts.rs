@@ -50,6 +50,15 @@ pub(super) enum Act {
         file: usize,
         unstable: Vec<(usize, Tag, WriteVerifier)>,
     },
+    /// Which file has the name.
+    Look {
+        name: NameKey,
+    },
+    /// How large the file is.
+    Stat {
+        file: usize,
+        size_low: u64,
+    },
 }
 
 /// What is known when a reply arrives.
@@ -147,6 +156,14 @@ impl Act {
                     }),
                 )
             }
+            Self::Look { name } => {
+                let bytes = name_of(*name);
+                wire::encode(xid, &Call::Lookup(locate(model, name, &bytes)))
+            }
+            Self::Stat { file, .. } => {
+                let object = model.files[file].handle.as_handle();
+                wire::encode(xid, &Call::Getattr(call::Getattr { object }))
+            }
             Self::Commit { file, .. } => {
                 let file = model.files[file].handle.as_handle();
                 let (offset, count_bytes) = (0, 0);
@@ -180,6 +197,8 @@ impl Act {
             Self::Truncate { .. } => Procedure::Setattr,
             Self::Read { .. } => Procedure::Read,
             Self::Commit { .. } => Procedure::Commit,
+            Self::Look { .. } => Procedure::Lookup,
+            Self::Stat { .. } => Procedure::Getattr,
         }
     }
 
@@ -187,7 +206,11 @@ impl Act {
     pub(super) const fn is_once(&self) -> bool {
         !matches!(
             self,
-            Self::Write { .. } | Self::Read { .. } | Self::Commit { .. }
+            Self::Write { .. }
+                | Self::Read { .. }
+                | Self::Commit { .. }
+                | Self::Look { .. }
+                | Self::Stat { .. }
         )
     }
 
@@ -230,7 +253,14 @@ impl Act {
                     }
                 }
             }
-            Self::Commit { file, .. } => {
+            Self::Look { name } => {
+                if is_taken {
+                    model.locked.insert(*name);
+                } else {
+                    model.locked.remove(name);
+                }
+            }
+            Self::Commit { file, .. } | Self::Stat { file, .. } => {
                 if let Some(state) = model.files.get_mut(file) {
                     // An empty range: meets no other, but forbids a lock.
                     if is_taken {
@@ -333,6 +363,28 @@ impl Act {
                     ));
                 }
                 file.check(offset, &data, false)?;
+                return Ok(Next::Done);
+            }
+            (Self::Look { name }, Reply::Lookup(found)) => {
+                let found = match found {
+                    Ok(found) => Some(found.object),
+                    Err(failed) if failed.status == Status::NoEnt => None,
+                    Err(failed) => return Err(format!("a look-up fails: {}", failed.status)),
+                };
+                let file = model.names.get(name).map(|file| &model.files[file]);
+                let expected = file.map(|file| file.handle);
+                if found != expected {
+                    return Err(format!(
+                        "name {name:?} is {found:?}, should be {expected:?}"
+                    ));
+                }
+                return Ok(Next::Done);
+            }
+            (Self::Stat { file, size_low }, Reply::Getattr(Ok(found))) => {
+                let (size, high) = (found.size_bytes, file_of(model, *file)?.size_max());
+                if size < *size_low || size > high {
+                    return Err(format!("{size} bytes, should have {size_low} to {high}"));
+                }
                 return Ok(Next::Done);
             }
             (Self::Commit { file, unstable }, Reply::Commit(Ok(done))) => {

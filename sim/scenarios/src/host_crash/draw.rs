@@ -26,6 +26,31 @@ pub(super) fn draw(model: &mut Model, random: &mut Random) -> Option<Act> {
     }
 }
 
+/// A request that only looks, unless the draw fell on one that cannot be made now.
+pub(super) fn draw_look(model: &Model, random: &mut Random) -> Option<Act> {
+    let kind = random.below(8);
+    if kind < 4 {
+        let name = draw_name(model, random);
+        return (!model.locked.contains(&name)).then_some(Act::Look { name });
+    }
+    let files = model.files.iter().filter(|(_, file)| !file.is_locked);
+    let files: Vec<usize> = files.map(|(&number, _)| number).collect();
+    let file = *random.pick(&files)?;
+    let state = &model.files[&file];
+    let size_low = state.sizes().0;
+    if kind < 6 && !state.is_directory {
+        return Some(Act::Stat { file, size_low });
+    }
+    let is_small = random.coin();
+    let cells = draw_cells(random, is_small);
+    let can_read = !state.is_directory && state.can_use(&cells, false);
+    can_read.then_some(Act::Read {
+        file,
+        cells,
+        size_low,
+    })
+}
+
 fn draw_name(model: &Model, random: &mut Random) -> NameKey {
     let number = u8::try_from(random.below(NAMES)).unwrap_or(0);
     (random.index(model.directories.len()), number)

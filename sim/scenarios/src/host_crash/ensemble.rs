@@ -4,18 +4,22 @@
 //!
 //! Processes are killed at any message, and start again; connections break with
 //! what is on its way; nothing moves in one direction for a while; processes
-//! are cut off from the registry for long enough to be replaced while they live.
+//! are cut off from the registry for long enough to be replaced while they live,
+//! also a gateway together with a manager or a node, so that none of them knows.
 //! Held against it: every reply is as the model says, also that of a request
 //! which is sent again through another gateway; after all that, what was
 //! acknowledged is there.
 
+mod apart;
 mod driver;
+mod faults;
 mod network;
 mod service;
 mod world;
 
 use crossdock_host::Mutation;
 use crossdock_members::{HostRecord, State};
+use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
 use super::model::Model;
@@ -77,6 +81,19 @@ impl Shape {
 #[must_use]
 pub fn run(seed: u64, shape: Shape, mutation: Option<Mutation>, history: bool) -> Outcome {
     let mut random = Random::new(seed);
+    let (world, root) = world_of(shape, mutation, &mut random);
+    let mut driver = Driver::new(shape, world, Model::default(), random, history);
+    let violation = root.and_then(|root| driver.run(root)).err();
+    driver.outcome(violation)
+}
+
+/// The processes of an ensemble, nodes before managers before gateways, and the
+/// handle of its root.
+fn world_of(
+    shape: Shape,
+    mutation: Option<Mutation>,
+    random: &mut Random,
+) -> (World, Result<HandleBuffer, String>) {
     let mut key = [0; 32];
     random.fill(&mut key);
     let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
@@ -97,11 +114,10 @@ pub fn run(seed: u64, shape: Shape, mutation: Option<Mutation>, history: bool) -
         ..HostRecord::default()
     });
     let records = nodes.chain(managers).chain(gateways).collect();
-    let world = World::new(state, records, random.fork(), mutation);
-    let mut driver = Driver::new(shape, world, Model::default(), random, history);
-    let violation = root.and_then(|root| driver.run(root)).err();
-    driver.outcome(violation)
+    (World::new(state, records, random.fork(), mutation), root)
 }
 
+#[cfg(test)]
+mod histories;
 #[cfg(test)]
 mod tests;

@@ -279,6 +279,13 @@ impl File {
         }
     }
 
+    /// The largest size that may show while others write.
+    pub(super) fn size_max(&self) -> u64 {
+        let writes = self.busy.iter().filter(|(_, writes)| *writes);
+        let ends = writes.map(|(cells, _)| cells.end as u64 * CELL_BYTES);
+        ends.chain([self.sizes().1]).max().unwrap_or_default()
+    }
+
     /// Checks bytes that were read from `offset`; with `adopt`, what shows is
     /// certain from now on.
     pub(super) fn check(&mut self, offset: u64, data: &[u8], adopt: bool) -> Result<(), String> {

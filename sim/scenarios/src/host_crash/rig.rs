@@ -6,46 +6,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_disk::{Disk, DiskRequest};
-use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, NodeSettings};
+use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput};
 use crossdock_members::{Embedded, HostRecord, Registry, State};
-use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
+use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
-use crossdock_rpc::RecordReader;
-use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
+use crossdock_sim::disk::{SimBlockingDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
 use super::flushes::Watch;
+use super::shell::{self, INDEX_DELAY_MAX, NodeDisks, SETTINGS, WIRE_DELAY_MAX, Wire, mix};
 use super::wire;
-
-/// The index thread takes up to this for a request.
-const INDEX_DELAY_MAX: Duration = Duration::from_micros(500);
-
-/// Bytes take up to this from one end of a wire to the other.
-const WIRE_DELAY_MAX: Duration = Duration::from_micros(300);
-
-/// What the clocks on walls show when simulated time begins, in seconds.
-const WALL_START_SECONDS: i64 = 1_800_000_000;
-
-const SETTINGS: NodeSettings = NodeSettings {
-    capacity_bytes: 256 << 20,
-    journal_bytes: 2 << 20,
-    cache_bytes: 1 << 20,
-    // Little, so that requests wait in the queues.
-    disk_depth: 3,
-};
 
 /// What outlives a start.
 pub(super) struct Disks {
     registry: SimBlockingDisk,
     nodes: Vec<NodeDisks>,
-}
-
-struct NodeDisks {
-    journal: SimDisk,
-    data: SimDisk,
-    index: SimBlockingDisk,
 }
 
 /// What a node has outside its machine.
@@ -56,14 +33,6 @@ struct NodeShell {
     index_queue: VecDeque<(Time, IndexRequest)>,
     /// Whether it starts as soon as nothing is in flight.
     starts: bool,
-}
-
-/// One connection. What is on its way arrives in order.
-struct Wire {
-    to_server: VecDeque<(Time, Bytes)>,
-    to_client: VecDeque<(Time, Bytes)>,
-    reader: RecordReader,
-    filling: Option<Filler>,
 }
 
 /// How far a step got.
@@ -105,11 +74,7 @@ impl Disks {
     pub(super) fn fresh(state: State, random: &mut Random) -> Result<Self, String> {
         let options = SimDiskOptions::default();
         let registry = SimBlockingDisk::new(random.next_u64(), 0, options);
-        let nodes = state.nodes.iter().map(|_| NodeDisks {
-            journal: SimDisk::new(random.next_u64(), 0, options),
-            data: SimDisk::new(random.next_u64(), 0, options),
-            index: SimBlockingDisk::new(random.next_u64(), 0, options),
-        });
+        let nodes = state.nodes.iter().map(|_| NodeDisks::fresh(random));
         let nodes = nodes.collect();
         Embedded::create(Box::new(registry.clone()), state)
             .map_err(|error| format!("no registry can be made: {error}"))?;
@@ -139,8 +104,8 @@ impl Rig {
         })
         .map_err(|error| format!("the host does not start: {error}"))?;
         let nodes = disks.nodes.into_iter().map(|mut disks| {
+            disks.advance(now);
             for disk in [&mut disks.journal, &mut disks.data] {
-                disk.advance(now);
                 disk.set_options(SimDiskOptions::default());
             }
             NodeShell {
@@ -193,13 +158,7 @@ impl Rig {
     }
 
     pub(super) fn connect(&mut self, connection: ConnId, client: usize) {
-        let wire = Wire {
-            to_server: VecDeque::new(),
-            to_client: VecDeque::new(),
-            reader: RecordReader::default(),
-            filling: None,
-        };
-        self.wires.insert(connection, wire);
+        self.wires.insert(connection, Wire::default());
         let from = wire::address(client, connection.0);
         self.give(HostInput::Door(NfsInput::Opened(connection, from)));
     }
@@ -217,8 +176,7 @@ impl Rig {
     fn put_on_wire(&mut self, connection: ConnId, bytes: Bytes) {
         let due = self.now + self.delay(WIRE_DELAY_MAX);
         if let Some(wire) = self.wires.get_mut(&connection) {
-            let due = wire.to_server.back().map_or(due, |last| last.0.max(due));
-            wire.to_server.push_back((due, bytes));
+            wire.send(due, bytes);
         }
     }
 
@@ -284,8 +242,7 @@ impl Rig {
         };
         self.now = self.now.max(due);
         for node in &mut self.nodes {
-            node.disks.journal.advance(self.now);
-            node.disks.data.advance(self.now);
+            node.disks.advance(self.now);
         }
         if source == Source::Wake {
             return Ok(Step::Woken);
@@ -346,20 +303,11 @@ impl Rig {
         }
     }
 
-    fn receive(&mut self, name: ConnId, mut bytes: Bytes) {
+    fn receive(&mut self, name: ConnId, bytes: Bytes) {
         let wire = self.wires.get_mut(&name);
-        if let Some(filler) = wire.and_then(|wire| wire.filling.take()) {
-            match filler.take(&mut bytes) {
-                Ok(record) => self.give(HostInput::Door(NfsInput::Filled(name, record))),
-                Err(filler) => {
-                    if let Some(wire) = self.wires.get_mut(&name) {
-                        wire.filling = Some(filler);
-                    }
-                }
-            }
-        }
-        if !bytes.is_empty() {
-            self.give(HostInput::Door(NfsInput::Received(name, bytes)));
+        let inputs = wire.map(|wire| wire.arrived(name, bytes));
+        for input in inputs.into_iter().flatten() {
+            self.give(HostInput::Door(input));
         }
     }
 
@@ -367,11 +315,7 @@ impl Rig {
         let Some(node) = self.nodes.get_mut(number as usize) else {
             return;
         };
-        let device = match disk {
-            StoreDisk::Journal => &mut node.disks.journal,
-            StoreDisk::Data => &mut node.disks.data,
-        };
-        if let Some(completion) = device.poll() {
+        if let Some(completion) = node.disks.device(disk).poll() {
             self.watch.completed(number, disk, completion.token);
             let boot = node.boot;
             // Of an earlier boot: nobody waits for it any more.
@@ -406,23 +350,22 @@ impl Rig {
         let Some(wire) = self.wires.get_mut(&name) else {
             return;
         };
-        let Some((_, mut bytes)) = wire.to_client.pop_front() else {
+        let Some((_, bytes)) = wire.to_client.pop_front() else {
             return;
         };
         let length = bytes.len();
-        loop {
-            match wire.reader.next_record(&mut bytes) {
-                Ok(Some(record)) => {
+        match wire.records(bytes) {
+            Ok(records) => {
+                for record in records {
                     self.trace_hash = record
                         .iter()
                         .fold(self.trace_hash, |hash, &byte| mix(hash, u64::from(byte)));
                     self.replies.push_back((name, record));
                 }
-                Ok(None) => break,
-                Err(error) => {
-                    self.failure = Some(format!("a client cannot read its replies: {error}"));
-                    return;
-                }
+            }
+            Err(what) => {
+                self.failure = Some(what);
+                return;
             }
         }
         self.give(HostInput::Door(NfsInput::Sent(name, length)));
@@ -441,7 +384,14 @@ impl Rig {
         }
         while let Some(effect) = self.host.poll_effect() {
             match effect {
-                HostEffect::Door(effect) => self.take_door(effect),
+                HostEffect::Door(effect) => {
+                    let (now, wires, random) = (self.now, &mut self.wires, &mut self.random);
+                    let arrival = || now + shell::delay(random, WIRE_DELAY_MAX);
+                    let done = shell::carry_out(effect, |name| wires.get_mut(&name), arrival);
+                    if let Err(what) = done {
+                        self.failure = Some(what);
+                    }
+                }
                 HostEffect::Disk {
                     number,
                     disk,
@@ -484,37 +434,7 @@ impl Rig {
             self.watch.submitted(number, disk, &request);
         }
         if let Some(node) = self.nodes.get_mut(number as usize) {
-            match disk {
-                StoreDisk::Journal => node.disks.journal.submit(request),
-                StoreDisk::Data => node.disks.data.submit(request),
-            }
-        }
-    }
-
-    fn take_door(&mut self, effect: NfsEffect) {
-        match effect {
-            NfsEffect::Send(name, pieces) => {
-                let due = self.now + self.delay(WIRE_DELAY_MAX);
-                if let Some(wire) = self.wires.get_mut(&name) {
-                    let due = wire.to_client.back().map_or(due, |last| last.0.max(due));
-                    wire.to_client.push_back((due, pieces.concat().into()));
-                }
-            }
-            NfsEffect::Fill(name, fill) => {
-                if let Some(wire) = self.wires.get_mut(&name) {
-                    wire.filling = Some(fill.into());
-                }
-            }
-            NfsEffect::Close(name) | NfsEffect::Abort(name) => {
-                self.failure = Some(format!("the door closes connection {}", name.0));
-            }
-            // Clients here have few calls in flight, and no datagrams.
-            NfsEffect::SendDatagram(..)
-            | NfsEffect::SendPortmapDatagram(..)
-            | NfsEffect::Pause(_)
-            | NfsEffect::Resume(_)
-            | NfsEffect::Router(_)
-            | NfsEffect::Withdraw(_) => {}
+            node.disks.submit(disk, request);
         }
     }
 
@@ -523,8 +443,7 @@ impl Rig {
     fn start_idle_nodes(&mut self) -> Result<(), String> {
         for number in 0..u32::try_from(self.nodes.len()).unwrap_or(0) {
             let node = &mut self.nodes[number as usize];
-            let in_flight = node.disks.journal.in_flight() + node.disks.data.in_flight();
-            if node.starts && in_flight == 0 {
+            if node.starts && node.disks.in_flight() == 0 {
                 node.starts = false;
                 self.start_now(number)?;
             }
@@ -548,13 +467,11 @@ impl Rig {
     }
 
     fn delay(&mut self, delay_max: Duration) -> Duration {
-        let nanos_max = u64::try_from(delay_max.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(self.random.between(0, nanos_max))
+        shell::delay(&mut self.random, delay_max)
     }
 
     fn wall(&self) -> WallTime {
-        let nanos = i64::try_from(self.now.0).unwrap_or(i64::MAX);
-        WallTime(WALL_START_SECONDS * 1_000_000_000 + nanos)
+        shell::wall(self.now)
     }
 
     /// Power fails now, or the process is killed. The indexes may still write
@@ -562,11 +479,7 @@ impl Rig {
     pub(super) fn crash(mut self) -> Disks {
         let random = &mut self.random;
         let registry = self.registry.crashed(random);
-        let nodes = self.nodes.iter().map(|node| NodeDisks {
-            journal: node.disks.journal.crashed(random),
-            data: node.disks.data.crashed(random),
-            index: node.disks.index.crashed(random),
-        });
+        let nodes = self.nodes.iter().map(|node| node.disks.crashed(random));
         let nodes = nodes.collect();
         Disks { registry, nodes }
     }
@@ -594,9 +507,4 @@ enum Source {
     ToClient(ConnId),
     Timer,
     Wake,
-}
-
-/// One step of FNV-1a over a whole word.
-pub(super) const fn mix(hash: u64, word: u64) -> u64 {
-    (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3)
 }

@@ -12,17 +12,18 @@ use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
 use super::super::acts::{Act, Circumstances, Next};
-use super::super::draw::draw;
+use super::super::draw::{draw, draw_look};
 use super::super::flushes::Watch;
 use super::super::model::{CELL_BYTES, CELLS_MAX, Model, NameKey, name_of};
-use super::super::rig::mix;
+use super::super::shell::mix;
 use super::super::wire;
+use super::apart::Apart;
 use super::network::Place;
 use super::world::World;
 use super::{Faults, Shape};
 use crate::store_crash::Outcome;
 
-const CLIENTS: usize = 3;
+pub(super) const CLIENTS: usize = 3;
 
 /// Requests on their way at a time, at most.
 const PIPELINE_MAX: u64 = 10;
@@ -42,12 +43,6 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(50);
 /// A client that has no answer for so long tries another connection.
 const IMPATIENCE: Duration = Duration::from_millis(700);
 
-/// A process that ended starts again after up to this.
-const RESTART_MAX_MILLIS: u64 = 6000;
-
-/// Or now and then up to this: longer than a door waits for an answer.
-const OUTAGE_MAX_MILLIS: u64 = 40_000;
-
 /// Acknowledged requests that a client may send again as if the reply were lost.
 const REMEMBERED_MAX: usize = 4;
 
@@ -61,17 +56,18 @@ struct Pending {
 }
 
 #[derive(Clone, Copy)]
-struct Client {
-    connection: Option<ConnId>,
+pub(super) struct Client {
+    pub(super) connection: Option<ConnId>,
     connects_at: Time,
 }
 
 pub(super) struct Driver {
-    shape: Shape,
-    world: World,
+    pub(super) shape: Shape,
+    pub(super) world: World,
     model: Model,
-    random: Random,
-    clients: Vec<Client>,
+    pub(super) random: Random,
+    pub(super) clients: Vec<Client>,
+    pub(super) apart: Option<Apart>,
     connections: u64,
     next_xid: u32,
     /// By xid: in the order in which they were sent first.
@@ -83,7 +79,7 @@ pub(super) struct Driver {
     /// How often somebody was replaced, as far as was looked.
     replaced_total: u64,
     calls: u64,
-    crashes: u64,
+    pub(super) crashes: u64,
     history: Option<Vec<String>>,
 }
 
@@ -105,6 +101,7 @@ impl Driver {
             model,
             random,
             clients: vec![client; CLIENTS],
+            apart: None,
             connections: 0,
             next_xid: 1000,
             pending: BTreeMap::new(),
@@ -150,6 +147,7 @@ impl Driver {
         }
         self.note(|| "all is mended".to_owned());
         self.world.heal();
+        self.apart = None;
         self.work(0, Faults::None)?;
         self.settle(Duration::from_secs(8))?;
         self.work(10, Faults::None)?;
@@ -165,7 +163,7 @@ impl Driver {
         Ok(())
     }
 
-    fn note(&mut self, line: impl FnOnce() -> String) {
+    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(history) = &mut self.history {
             history.push(format!("{:>9} µs  {}", self.world.now.0 / 1000, line()));
         }
@@ -188,14 +186,16 @@ impl Driver {
             }
             if faults_left > 0 && self.world.now >= fault_at {
                 faults_left -= 1;
-                self.go_wrong(faults);
+                left += self.go_wrong(faults);
                 fault_at = self.next_fault();
             }
-            let has_room = left > 0 && (self.pending.len() as u64) < pipeline;
+            self.cut_apart();
+            let has_room = left > 0 && (self.pending.len() as u64) < pipeline + self.extra_room();
             if has_room && self.world.now >= next_at {
                 left -= 1;
                 self.act();
                 let pause_micros_max = match self.random.below(40) {
+                    _ if self.apart.is_some() => 100_000,
                     0 => 3_000_000,
                     1..4 => 50_000,
                     _ => 2_000,
@@ -215,6 +215,7 @@ impl Driver {
                 .chain(connects)
                 .chain(has_room.then_some(next_at))
                 .chain((faults_left > 0).then_some(fault_at))
+                .chain(self.next_cut())
                 .chain([limit])
                 .min();
             self.world.step(wake.unwrap_or(limit).max(self.world.now))?;
@@ -234,64 +235,13 @@ impl Driver {
         Ok(())
     }
 
-    fn next_fault(&mut self) -> Time {
-        let millis = match self.random.below(4) {
-            0 => self.random.below(4),
-            1 => self.random.below(60),
-            _ => self.random.below(1500),
-        };
-        self.world.now + Duration::from_millis(millis)
-    }
-
-    fn go_wrong(&mut self, faults: Faults) {
-        let place = self.random.index(self.world.places());
-        let other = self.random.index(self.world.places());
-        let length = Duration::from_millis(match self.random.below(3) {
-            0 => self.random.below(300),
-            _ => self.random.below(5000),
-        });
-        match (faults, self.random.below(6)) {
-            (Faults::All, 0) if place != other => {
-                self.note(|| format!("nothing moves from {place} to {other} for {length:?}"));
-                self.world.cut(place, other, length);
-            }
-            (Faults::All, 1) if place != other => {
-                self.note(|| format!("the connection of {place} and {other} breaks"));
-                self.world.break_link(place, other);
-            }
-            (Faults::All, 3) => {
-                self.note(|| format!("process {place} does nothing for {length:?}"));
-                self.world.pause(place, length);
-            }
-            (Faults::All, 2) => {
-                self.note(|| format!("process {place} is cut from the registry for {length:?}"));
-                self.world.cut_from_registry(place, length);
-            }
-            _ => self.kill(place),
-        }
-    }
-
-    fn kill(&mut self, place: Place) {
-        if !self.world.is_running(place) {
-            return;
-        }
-        self.crashes += 1;
-        let longest = match self.random.one_in(6) {
-            true => OUTAGE_MAX_MILLIS,
-            false => RESTART_MAX_MILLIS,
-        };
-        let pause = Duration::from_millis(self.random.below(longest));
-        self.note(|| format!("process {place} is killed for {pause:?}"));
-        self.world.kill(place, pause);
-        self.disturb();
-    }
-
     /// What is unstable may be gone.
-    fn disturb(&mut self) {
+    pub(super) fn disturb(&mut self) {
         self.model.loses();
         for pending in self.pending.values_mut() {
             pending.is_disturbed = true;
-            if let Act::Read { file, size_low, .. } = &mut pending.act
+            if let Act::Read { file, size_low, .. } | Act::Stat { file, size_low } =
+                &mut pending.act
                 && let Some(file) = self.model.files.get(file)
             {
                 *size_low = file.sizes().0.min(*size_low);
@@ -369,6 +319,9 @@ impl Driver {
             let Some(name) = self.clients[number].connection else {
                 continue;
             };
+            if self.is_reader(number) {
+                continue; // It stays where it is.
+            }
             let now = self.world.now;
             let waits = |pending: &Pending| {
                 let since = pending.sent_at.max(self.clients[number].connects_at);
@@ -397,8 +350,12 @@ impl Driver {
 
     fn act(&mut self) {
         for _ in 0..8 {
-            if let Some(act) = draw(&mut self.model, &mut self.random) {
-                let client = self.random.index(CLIENTS);
+            let client = self.random_client();
+            let act = match self.is_reader(client) || self.random.one_in(12) {
+                true => draw_look(&self.model, &mut self.random),
+                false => draw(&mut self.model, &mut self.random),
+            };
+            if let Some(act) = act {
                 self.next_xid += 1;
                 let xid = self.next_xid;
                 let pending = Pending {

@@ -9,6 +9,8 @@ use crossdock_names::HostId;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
+use super::super::shell::nanos;
+
 /// A message takes up to this.
 const DELAY_MAX: Duration = Duration::from_micros(400);
 
@@ -237,8 +239,4 @@ impl Network {
         let (_, sender, arrival) = self.directions.get_mut(&way)?.queue.pop_front()?;
         Some((way.1, sender, arrival))
     }
-}
-
-pub(super) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

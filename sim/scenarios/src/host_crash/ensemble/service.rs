@@ -9,7 +9,8 @@ use crossdock_names::HostId;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
-use super::network::{Place, nanos};
+use super::super::shell::nanos;
+use super::network::Place;
 
 const DELAY_MAX: Duration = Duration::from_millis(4);
 
@@ -30,7 +31,7 @@ pub(super) struct Service {
     /// See [`crossdock_host::Mutation::KeepRestarted`].
     keeps_restarted: bool,
     pub(super) revision: u64,
-    proposals: VecDeque<(Time, Place, Change)>,
+    proposals: VecDeque<(Time, HostId, Change)>,
     feeds: BTreeMap<Place, VecDeque<(Time, News)>>,
     /// Processes that run, and when each was heard last, also those that ended.
     running: BTreeMap<Place, HostId>,
@@ -81,9 +82,12 @@ impl Service {
     }
 
     pub(super) fn propose(&mut self, now: Time, place: Place, change: Change, random: &mut Random) {
+        let Some(&host) = self.running.get(&place) else {
+            return;
+        };
         let reachable = self.cut.get(&place).map_or(now, |until| now.max(*until));
         let due = reachable + Duration::from_nanos(random.below(nanos(DELAY_MAX)));
-        self.proposals.push_back((due, place, change));
+        self.proposals.push_back((due, host, change));
     }
 
     pub(super) fn next_at(&self) -> Option<Time> {
@@ -95,8 +99,8 @@ impl Service {
     /// Carries out what is due; then what a process learns by now.
     pub(super) fn next(&mut self, now: Time, random: &mut Random) -> Option<(Place, News)> {
         while let Some(at) = self.proposals.iter().position(|(due, ..)| *due <= now) {
-            if let Some((_, place, change)) = self.proposals.remove(at) {
-                self.carry_out(now, place, change, random);
+            if let Some((_, host, change)) = self.proposals.remove(at) {
+                self.carry_out(now, host, change, random);
             }
         }
         if self.tick <= now {
@@ -109,13 +113,13 @@ impl Service {
         Some((place, news))
     }
 
-    fn carry_out(&mut self, now: Time, place: Place, change: Change, random: &mut Random) {
-        let line = format!("process {place}: {change:?}");
+    fn carry_out(&mut self, now: Time, host: HostId, change: Change, random: &mut Random) {
+        let line = format!("{host}: {change:?}");
         self.replaced_total +=
             u64::from(matches!(change, Change::Leave { .. } | Change::Join { .. }));
         let joins = matches!(change, Change::Join { .. });
         let sets = (joins && self.keeps_restarted).then(|| self.state.sets.clone());
-        match self.state.apply(change) {
+        match self.state.apply_by(host, change) {
             Ok(()) => {
                 if let Some(sets) = sets {
                     self.state.sets = sets;
@@ -124,7 +128,7 @@ impl Service {
                 self.told
                     .push(format!("registry {}: {line}", self.revision));
                 let (revision, state) = (self.revision, self.state.clone());
-                self.spread(now, random, |_| {
+                self.spread(now, random, || {
                     News::State(revision, Box::new(state.clone()))
                 });
             }
@@ -132,12 +136,12 @@ impl Service {
         }
     }
 
-    fn spread(&mut self, now: Time, random: &mut Random, news: impl Fn(Place) -> News) {
+    fn spread(&mut self, now: Time, random: &mut Random, news: impl Fn() -> News) {
         for (&place, feed) in &mut self.feeds {
             let reachable = self.cut.get(&place).map_or(now, |until| now.max(*until));
             let due = reachable + Duration::from_nanos(random.below(nanos(DELAY_MAX)));
             let due = feed.back().map_or(due, |last| last.0.max(due));
-            feed.push_back((due, news(place)));
+            feed.push_back((due, news()));
         }
     }
 
@@ -152,7 +156,7 @@ impl Service {
         for host in known {
             let heard = self.heard.get(&HostId(host));
             if heard.is_none_or(|heard| now.since(*heard) >= LEASE) {
-                self.spread(now, random, |_| News::Expired(HostId(host)));
+                self.spread(now, random, || News::Expired(HostId(host)));
             }
         }
     }

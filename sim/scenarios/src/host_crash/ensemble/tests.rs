@@ -37,6 +37,9 @@ fn built_in_faults_of_an_ensemble_are_found() {
         Mutation::LoseTruncates,
         Mutation::KeepRestarted,
         Mutation::ForgetDoubt,
+        Mutation::SkipFence,
+        Mutation::IgnoreLease,
+        Mutation::GrantAtOnce,
     ] {
         let report = seeds::run_ensembles(0, MUTATION_SEEDS, None, Some(mutation));
         let failure = report.failure;

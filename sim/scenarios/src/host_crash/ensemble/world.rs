@@ -5,43 +5,24 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_disk::{Disk, DiskRequest};
-use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation, NodeSettings};
+use crossdock_disk::Disk;
+use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation};
 use crossdock_members::{HostRecord, Registry, Shared, State};
 use crossdock_names::HostId;
-use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
-use crossdock_rpc::RecordReader;
-use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
+use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
-use super::super::rig::mix;
+use super::super::shell::{self, INDEX_DELAY_MAX, NodeDisks, SETTINGS, WIRE_DELAY_MAX, Wire, mix};
 use super::super::wire;
-use super::network::{Arrival, Network, Place, nanos};
+use super::network::{Arrival, Network, Place};
 use super::service::{News, Service};
-
-const WIRE_DELAY_MAX: Duration = Duration::from_micros(300);
-const INDEX_DELAY_MAX: Duration = Duration::from_micros(500);
-const WALL_START_SECONDS: i64 = 1_800_000_000;
-
-const SETTINGS: NodeSettings = NodeSettings {
-    capacity_bytes: 256 << 20,
-    journal_bytes: 2 << 20,
-    cache_bytes: 1 << 20,
-    disk_depth: 3,
-};
-
-struct Disks {
-    journal: SimDisk,
-    data: SimDisk,
-    index: SimBlockingDisk,
-}
 
 /// Where a process runs: what outlives it.
 struct Machine {
     record: HostRecord,
-    disks: Option<Disks>,
+    disks: Option<NodeDisks>,
     process: Option<Process>,
     starts_at: Option<Time>,
 }
@@ -54,14 +35,10 @@ struct Process {
     fired: Option<Time>,
 }
 
-struct Wire {
+/// A client's connection to a gateway.
+struct Link {
     place: Place,
-    to_server: VecDeque<(Time, Bytes)>,
-    to_client: VecDeque<(Time, Bytes)>,
-    reader: RecordReader,
-    filling: Option<Filler>,
-    /// The client waits for nothing any more.
-    is_left: bool,
+    wire: Wire,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +61,7 @@ pub(super) struct World {
     machines: Vec<Machine>,
     network: Network,
     pub(super) service: Service,
-    wires: BTreeMap<ConnId, Wire>,
+    links: BTreeMap<ConnId, Link>,
     /// Processes that do nothing until then.
     paused: BTreeMap<Place, Time>,
     boots: u64,
@@ -107,12 +84,7 @@ impl World {
         mut random: Random,
         mutation: Option<Mutation>,
     ) -> Self {
-        let options = SimDiskOptions::default();
-        let mut disks = |_: &u64| Disks {
-            journal: SimDisk::new(random.next_u64(), 0, options),
-            data: SimDisk::new(random.next_u64(), 0, options),
-            index: SimBlockingDisk::new(random.next_u64(), 0, options),
-        };
+        let mut disks = |_: &u64| NodeDisks::fresh(&mut random);
         let machines = records.into_iter().map(|record| Machine {
             disks: record.nodes.first().map(&mut disks),
             record,
@@ -127,7 +99,7 @@ impl World {
             machines,
             network: Network::default(),
             service: Service::new(state, mutation == Some(Mutation::KeepRestarted)),
-            wires: BTreeMap::new(),
+            links: BTreeMap::new(),
             paused: BTreeMap::new(),
             boots: 0,
             trace_hash: 0,
@@ -162,12 +134,24 @@ impl World {
     /// Whether the gateway at the other end has been replaced, maybe without
     /// knowing it: then its address has moved.
     pub(super) fn has_moved(&self, name: ConnId) -> bool {
-        let wire = self.wires.get(&name);
-        let process = wire.and_then(|wire| self.machines[wire.place].process.as_ref());
+        let link = self.links.get(&name);
+        let process = link.and_then(|link| self.machines[link.place].process.as_ref());
         process.is_none_or(|process| {
             let host = process.host.host_id();
             process.host.is_ready() && !self.service.state.hosts.contains_key(&host.0)
         })
+    }
+
+    /// Where a connection leads, if that is still there.
+    pub(super) fn gateway_of(&self, name: ConnId) -> Option<Place> {
+        let place = self.links.get(&name)?.place;
+        self.is_open(place).then_some(place)
+    }
+
+    /// Who serves the root's site, if it runs.
+    pub(super) fn owner_of_root(&self) -> Option<Place> {
+        let owner = self.service.state.owners.get(&0)?;
+        self.place_of(HostId(*owner))
     }
 
     /// The process ends at once; the machine starts another one after a while.
@@ -177,18 +161,13 @@ impl World {
         };
         drop(process);
         self.paused.remove(&place);
-        let random = &mut self.random;
         if let Some(disks) = &mut self.machines[place].disks {
-            *disks = Disks {
-                journal: disks.journal.crashed(random),
-                data: disks.data.crashed(random),
-                index: disks.index.crashed(random),
-            };
+            *disks = disks.crashed(&mut self.random);
         }
         self.machines[place].starts_at = Some(self.now + pause);
         self.network.ends(self.now, place, &mut self.random);
         self.service.ends(place);
-        let gone = self.wires.extract_if(.., |_, wire| wire.place == place);
+        let gone = self.links.extract_if(.., |_, link| link.place == place);
         self.ended.extend(gone.map(|(name, _)| name));
     }
 
@@ -205,9 +184,8 @@ impl World {
 
     /// A client gives its connection up: what it has sent still arrives.
     pub(super) fn leave(&mut self, name: ConnId) {
-        if let Some(wire) = self.wires.get_mut(&name) {
+        if let Some(Link { wire, .. }) = self.links.get_mut(&name) {
             wire.to_client.clear();
-            wire.is_left = true;
             let last = wire.to_server.back().map_or(self.now, |last| last.0);
             wire.to_server.push_back((last, Bytes::new()));
         }
@@ -234,24 +212,16 @@ impl World {
     }
 
     pub(super) fn connect(&mut self, name: ConnId, client: usize, place: Place) {
-        let wire = Wire {
-            place,
-            to_server: VecDeque::new(),
-            to_client: VecDeque::new(),
-            reader: RecordReader::default(),
-            filling: None,
-            is_left: false,
-        };
-        self.wires.insert(name, wire);
+        let wire = Wire::default();
+        self.links.insert(name, Link { place, wire });
         let from = wire::address(client, name.0);
         self.give(place, HostInput::Door(NfsInput::Opened(name, from)));
     }
 
     pub(super) fn send(&mut self, name: ConnId, record: Bytes) {
-        let due = self.now + self.delay(WIRE_DELAY_MAX);
-        if let Some(wire) = self.wires.get_mut(&name) {
-            let due = wire.to_server.back().map_or(due, |last| last.0.max(due));
-            wire.to_server.push_back((due, record));
+        let due = self.now + shell::delay(&mut self.random, WIRE_DELAY_MAX);
+        if let Some(link) = self.links.get_mut(&name) {
+            link.wire.send(due, record);
         }
     }
 
@@ -264,8 +234,7 @@ impl World {
         self.now = self.now.max(due);
         for machine in &mut self.machines {
             if let Some(disks) = &mut machine.disks {
-                disks.journal.advance(self.now);
-                disks.data.advance(self.now);
+                disks.advance(self.now);
             }
         }
         if source != Source::Wake {
@@ -307,14 +276,12 @@ impl World {
                 offer(machine.starts_at, Source::Start(place));
             }
         }
-        for (&name, wire) in &self.wires {
+        for (&name, Link { place, wire }) in &self.links {
             let call = wire.to_server.front();
-            let call = call.map(|(due, _)| self.awake(wire.place, *due));
+            let call = call.map(|(due, _)| self.awake(*place, *due));
             offer(call, Source::ToServer(name));
-            offer(
-                wire.to_client.front().map(|it| it.0),
-                Source::ToClient(name),
-            );
+            let reply = wire.to_client.front();
+            offer(reply.map(|(due, _)| *due), Source::ToClient(name));
         }
         offer(self.network.next_at(), Source::Network);
         offer(self.service.next_at(), Source::Service);
@@ -366,7 +333,7 @@ impl World {
         let machine = &mut self.machines[place];
         machine.starts_at = None;
         if let Some(disks) = &machine.disks
-            && disks.journal.in_flight() + disks.data.in_flight() > 0
+            && disks.in_flight() > 0
         {
             machine.starts_at = Some(self.now + Duration::from_millis(1));
             return Ok(());
@@ -435,12 +402,8 @@ impl World {
         let Some(disks) = &mut machine.disks else {
             return;
         };
-        let device = match disk {
-            StoreDisk::Journal => &mut disks.journal,
-            StoreDisk::Data => &mut disks.data,
-        };
         // Of an earlier boot: nobody waits for it any more.
-        let completion = device.poll();
+        let completion = disks.device(disk).poll();
         let boot = machine.process.as_ref().map(|process| process.boot);
         if let (Some(completion), Some(boot)) = (completion, boot) {
             self.give_store(place, boot, StoreInput::Disk(disk, completion));
@@ -476,43 +439,32 @@ impl World {
     }
 
     fn take_call(&mut self, name: ConnId) {
-        let Some(wire) = self.wires.get_mut(&name) else {
+        let Some(Link { place, wire }) = self.links.get_mut(&name) else {
             return;
         };
-        let Some((_, mut bytes)) = wire.to_server.pop_front() else {
+        let place = *place;
+        let Some((_, bytes)) = wire.to_server.pop_front() else {
             return;
         };
-        let place = wire.place;
         if bytes.is_empty() {
-            self.wires.remove(&name);
+            self.links.remove(&name);
             return self.give(place, HostInput::Door(NfsInput::Closed(name)));
         }
-        if let Some(filler) = wire.filling.take() {
-            match filler.take(&mut bytes) {
-                Ok(record) => {
-                    self.give(place, HostInput::Door(NfsInput::Filled(name, record)));
-                }
-                Err(filler) => wire.filling = Some(filler),
-            }
-        }
-        if !bytes.is_empty() {
-            self.give(place, HostInput::Door(NfsInput::Received(name, bytes)));
+        for input in wire.arrived(name, bytes) {
+            self.give(place, HostInput::Door(input));
         }
     }
 
     fn take_reply(&mut self, name: ConnId) -> Result<(), String> {
-        let Some(wire) = self.wires.get_mut(&name) else {
+        let Some(Link { place, wire }) = self.links.get_mut(&name) else {
             return Ok(());
         };
-        let Some((_, mut bytes)) = wire.to_client.pop_front() else {
+        let place = *place;
+        let Some((_, bytes)) = wire.to_client.pop_front() else {
             return Ok(());
         };
-        let (length, place) = (bytes.len(), wire.place);
-        while let Some(record) = wire
-            .reader
-            .next_record(&mut bytes)
-            .map_err(|error| format!("a client cannot read its replies: {error}"))?
-        {
+        let length = bytes.len();
+        for record in wire.records(bytes)? {
             let hash = record
                 .iter()
                 .fold(self.trace_hash, |hash, &byte| mix(hash, u64::from(byte)));
@@ -535,10 +487,25 @@ impl World {
     fn carry_out(&mut self, place: Place) {
         while let Some(effect) = self.next_effect(place) {
             match effect {
-                HostEffect::Door(effect) => self.take_door(effect),
-                HostEffect::Disk { disk, request, .. } => self.submit(place, disk, request),
+                HostEffect::Door(effect) => {
+                    let (now, links, random) = (self.now, &mut self.links, &mut self.random);
+                    let arrival = || now + shell::delay(random, WIRE_DELAY_MAX);
+                    let done = shell::carry_out(
+                        effect,
+                        |name| Some(&mut links.get_mut(&name)?.wire),
+                        arrival,
+                    );
+                    if let Err(what) = done {
+                        self.failure = Some(what);
+                    }
+                }
+                HostEffect::Disk { disk, request, .. } => {
+                    if let Some(disks) = &mut self.machines[place].disks {
+                        disks.submit(disk, request);
+                    }
+                }
                 HostEffect::Index { request, .. } => {
-                    let due = self.now + self.delay(INDEX_DELAY_MAX);
+                    let due = self.now + shell::delay(&mut self.random, INDEX_DELAY_MAX);
                     if let Some(process) = &mut self.machines[place].process {
                         let last = process.index_queue.back();
                         let due = last.map_or(due, |last| last.0.max(due));
@@ -590,47 +557,7 @@ impl World {
         self.machines.iter().position(is_it)
     }
 
-    fn submit(&mut self, place: Place, disk: StoreDisk, request: DiskRequest) {
-        if let Some(disks) = &mut self.machines[place].disks {
-            match disk {
-                StoreDisk::Journal => disks.journal.submit(request),
-                StoreDisk::Data => disks.data.submit(request),
-            }
-        }
-    }
-
-    fn take_door(&mut self, effect: NfsEffect) {
-        match effect {
-            NfsEffect::Send(name, pieces) => {
-                let due = self.now + self.delay(WIRE_DELAY_MAX);
-                if let Some(wire) = self.wires.get_mut(&name) {
-                    let due = wire.to_client.back().map_or(due, |last| last.0.max(due));
-                    wire.to_client.push_back((due, pieces.concat().into()));
-                }
-            }
-            NfsEffect::Fill(name, fill) => {
-                if let Some(wire) = self.wires.get_mut(&name) {
-                    wire.filling = Some(fill.into());
-                }
-            }
-            NfsEffect::Close(name) | NfsEffect::Abort(name) => {
-                self.failure = Some(format!("a door closes connection {}", name.0));
-            }
-            NfsEffect::SendDatagram(..)
-            | NfsEffect::SendPortmapDatagram(..)
-            | NfsEffect::Pause(_)
-            | NfsEffect::Resume(_)
-            | NfsEffect::Router(_)
-            | NfsEffect::Withdraw(_) => {}
-        }
-    }
-
-    fn delay(&mut self, delay_max: Duration) -> Duration {
-        Duration::from_nanos(self.random.between(0, nanos(delay_max)))
-    }
-
     fn wall(&self) -> WallTime {
-        let nanos = i64::try_from(self.now.0).unwrap_or(i64::MAX);
-        WallTime(WALL_START_SECONDS * 1_000_000_000 + nanos)
+        shell::wall(self.now)
     }
 }
