@@ -211,7 +211,8 @@ impl Host {
         let used = state.data_sets.iter().copied().chain(sites);
         let used: BTreeSet<u32> = used.collect();
         let sets = used.iter().filter_map(|set| state.sets.get(set));
-        sets.filter(|set| set.members.len() < set.home.len()).count()
+        sets.filter(|set| set.members.len() < set.home.len())
+            .count()
     }
 
     /// Whether what clients ask for reaches the site of the root directory.

@@ -26,8 +26,18 @@ impl Etcd {
         let (client, peer) = (format!("http://{address}"), format!("http://{peer}"));
         let mut command = program("etcd");
         command.arg("--data-dir").arg(folder);
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args([
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+        ]);
+        command.args([
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ]);
         command.args(["--initial-cluster", &format!("default={peer}")]);
         let output = open_log(&log.with_file_name("ensemble-etcd.log"))?;
         command.stdout(output.try_clone()?).stderr(output);

@@ -84,7 +84,10 @@ impl Ensemble<'_> {
         let mut member = Member {
             name: name.to_owned(),
             words: words.collect(),
-            log: self.stage.log.with_file_name(format!("ensemble-{name}.log")),
+            log: self
+                .stage
+                .log
+                .with_file_name(format!("ensemble-{name}.log")),
             running: None,
             doors: doors.iter().map(|door| ((*door).to_owned(), any)).collect(),
         };
@@ -123,7 +126,10 @@ impl Member {
             let line = lines.next(deadline);
             let line = line.with_context(|| format!("{name} is not ready"))?;
             let Some(line) = line else {
-                bail!("{name} ended before it was ready: see {}", self.log.display());
+                bail!(
+                    "{name} ended before it was ready: see {}",
+                    self.log.display()
+                );
             };
             if line == "crossdock ready" {
                 is_ready = true;

@@ -81,7 +81,15 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     };
     let etcd = ensemble.etcd.as_str();
     let init = [
-        "cluster", "init", "--etcd", etcd, "--name", Ensemble::NAME, "--nodes", "3", "--replicas",
+        "cluster",
+        "init",
+        "--etcd",
+        etcd,
+        "--name",
+        Ensemble::NAME,
+        "--nodes",
+        "3",
+        "--replicas",
         "2",
     ];
     finish(stage, &init)?.expect(0, &[])?;
@@ -101,7 +109,10 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
 
     let began = Instant::now();
     processes.stop()?;
-    println!("all stopped in order: {:.1} s", began.elapsed().as_secs_f64());
+    println!(
+        "all stopped in order: {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
     let mut processes = Processes::start(&ensemble)?;
     verify(&files, &processes)?;
     processes.stop()

@@ -17,23 +17,47 @@ pub(super) fn before(ensemble: &Ensemble<'_>) -> Result<()> {
     let (stage, etcd) = (ensemble.stage, ensemble.etcd.as_str());
     let run = |words: &[&str]| finish(stage, words);
     let again = [
-        "cluster", "init", "--etcd", etcd, "--name", "pool", "--nodes", "3", "--replicas", "2",
+        "cluster",
+        "init",
+        "--etcd",
+        etcd,
+        "--name",
+        "pool",
+        "--nodes",
+        "3",
+        "--replicas",
+        "2",
     ];
     run(&again)?.expect(1, &["already", "pool"])?;
     let gateway = ["gateway", "run", "--etcd", etcd];
     let listen = ["--listen", "127.0.0.1:0"];
-    let other = [&gateway[..], &["--name", "other"], &listen, &["--nfs", "127.0.0.1:0", "--admin", "off"]].concat();
+    let other = [
+        &gateway[..],
+        &["--name", "other"],
+        &listen,
+        &["--nfs", "127.0.0.1:0", "--admin", "off"],
+    ]
+    .concat();
     run(&other)?.expect(1, &["no ensemble", "other", "cluster init"])?;
     run(&[&gateway[..], &["--name", "pool"]].concat())?.expect(2, &["--listen", "missing"])?;
-    let nowhere = [&gateway[..], &["--name", "pool", "--listen", "0.0.0.0:7071"]].concat();
+    let nowhere = [
+        &gateway[..],
+        &["--name", "pool", "--listen", "0.0.0.0:7071"],
+    ]
+    .concat();
     run(&nowhere)?.expect(2, &["0.0.0.0", "others"])?;
-    let node = ["node", "run", "--etcd", etcd, "--name", "pool", "--admin", "off"];
+    let node = [
+        "node", "run", "--etcd", etcd, "--name", "pool", "--admin", "off",
+    ];
     let data = stage.folder.join("unused");
     let data = data.to_str().context("not UTF-8")?;
     let ninth = [&node[..], &listen, &["--number", "9", "--data", data]].concat();
     run(&ninth)?.expect(1, &["no node 9", "3 nodes"])?;
     let file = stage.folder.join("node.toml");
-    std::fs::write(&file, format!("etcd = [{etcd:?}]\nname = \"pool\"\nnfs = \"off\"\nnumber = 1\n"))?;
+    std::fs::write(
+        &file,
+        format!("etcd = [{etcd:?}]\nname = \"pool\"\nnfs = \"off\"\nnumber = 1\n"),
+    )?;
     let file = file.to_str().context("not UTF-8")?;
     let check = run(&["config", "check", file, "--json"])?;
     let answer = check.json(2)?;
@@ -46,14 +70,36 @@ pub(super) fn second(ensemble: &Ensemble<'_>) -> Result<()> {
     let (stage, etcd) = (ensemble.stage, ensemble.etcd.as_str());
     let start = |data: &str| {
         let words = [
-            "node", "run", "--etcd", etcd, "--name", "pool", "--number", "0", "--admin", "off",
-            "--size", "1G", "--listen", "127.0.0.1:0", "--data", data,
+            "node",
+            "run",
+            "--etcd",
+            etcd,
+            "--name",
+            "pool",
+            "--number",
+            "0",
+            "--admin",
+            "off",
+            "--size",
+            "1G",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            data,
         ];
         finish(stage, &words)
     };
     let fresh = stage.folder.join("fresh");
     let said = start(fresh.to_str().context("not UTF-8")?)?;
-    said.expect(1, &["has been in the ensemble before", "journal", "--data", "restore"])?;
+    said.expect(
+        1,
+        &[
+            "has been in the ensemble before",
+            "journal",
+            "--data",
+            "restore",
+        ],
+    )?;
     ensure!(!fresh.exists(), "what was refused has made data");
     let same = ensemble.node_directory(0);
     let said = start(same.to_str().context("not UTF-8")?)?;
