@@ -1,7 +1,7 @@
 //! An ensemble of real processes over real sockets on loopback: etcd, nodes,
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
-mod load;
+pub(super) mod load;
 mod members;
 mod refusals;
 
