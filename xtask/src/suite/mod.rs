@@ -2,11 +2,13 @@
 //! a log of its own and a PASS or FAIL line.
 
 mod cli;
+mod cluster;
 mod conformance;
 pub(crate) mod console;
 mod crash;
 mod disks;
 mod ensemble;
+mod etcd;
 mod kernel;
 mod libnfs;
 mod locks;
@@ -43,11 +45,12 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 26] = [
+pub(crate) const SUITES: [Suite; 28] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
     suite("console", When::Quick, 120, console::run),
+    suite("etcd", When::Quick, 60, etcd::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 300, kernel::tree),
@@ -64,6 +67,7 @@ pub(crate) const SUITES: [Suite; 26] = [
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
     suite("ensemble", When::Quick, 240, ensemble::run),
+    suite("cluster", When::Quick, 180, cluster::run),
     suite("disk-faults", When::Quick, 240, disks::faults),
     suite("disk-alone", When::Quick, 240, disks::alone),
     suite("disk-full", When::Quick, 240, disks::full),

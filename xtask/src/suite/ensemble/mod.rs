@@ -1,7 +1,7 @@
 //! An ensemble of real processes over real sockets on loopback: etcd, nodes,
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
-mod load;
+pub(super) mod load;
 mod members;
 mod refusals;
 
@@ -74,7 +74,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         stage.server == Kind::Crossdock,
         "this suite starts and kills Crossdock only"
     );
-    let etcd = Etcd::start(&stage.folder.join("etcd"), &stage.log)?;
+    let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
