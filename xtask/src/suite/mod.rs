@@ -66,7 +66,7 @@ pub(crate) const SUITES: [Suite; 28] = [
     suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
-    suite("ensemble", When::Quick, 240, ensemble::run),
+    suite("ensemble", When::Quick, 120, ensemble::run),
     suite("cluster", When::Quick, 180, cluster::run),
     suite("disk-faults", When::Quick, 240, disks::faults),
     suite("disk-alone", When::Quick, 240, disks::alone),

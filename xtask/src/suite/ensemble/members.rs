@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::Running;
 use crate::rig::server::READY_PATIENCE;
@@ -149,6 +150,31 @@ impl Member {
     /// Kills it with SIGKILL.
     pub(super) fn kill(&mut self) {
         self.running = None;
+    }
+
+    /// Has it do nothing (SIGSTOP), or go on (SIGCONT).
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        let running = self.running.as_ref();
+        let running = running.with_context(|| format!("{} does not run", self.name))?;
+        let id = Pid::from_raw(i32::try_from(running.pid())?);
+        kill_process(id.context("process id 0")?, signal)?;
+        Ok(())
+    }
+
+    /// Waits until it ends by itself, as one that has been replaced.
+    pub(super) fn await_replaced(&mut self) -> Result<()> {
+        let mut running = self.running.take();
+        let running = running.as_mut();
+        let running = running.with_context(|| format!("{} does not run", self.name))?;
+        let status = running.wait(Instant::now() + STOP_PATIENCE)?;
+        let said = std::fs::read_to_string(&self.log)?;
+        ensure!(
+            status.code() == Some(1) && said.contains("has been replaced"),
+            "{} ended with {status}: see {}",
+            self.name,
+            self.log.display()
+        );
+        Ok(())
     }
 
     /// Stops it with SIGTERM; it must exit with 0.

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use rustix::process::Signal;
 
 use super::Stage;
 use super::cli::program::finish;
@@ -102,6 +103,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let load = Load::start(&processes.doors()?);
     load.pause(ANSWERS)?;
     kill_one_after_the_other(stage, &mut processes, &load)?;
+    freeze(stage, &mut processes, &load)?;
     let files = load.finish()?;
     let made: u64 = files.iter().map(Files::made).sum();
     println!("{made} files were written, read and renamed meanwhile");
@@ -138,6 +140,25 @@ fn kill_one_after_the_other(
         refusals::nonsense(&processes.nodes[2])?;
     }
     Ok(())
+}
+
+/// The manager that serves stands still until others have taken over, and goes on:
+/// it learns that it has been replaced, answers nobody any more, and ends.
+fn freeze(stage: &Stage<'_>, processes: &mut Processes, load: &Load) -> Result<()> {
+    // The other one was killed last.
+    let manager = &mut processes.managers[0];
+    load.mark();
+    manager.signal(Signal::STOP)?;
+    let pause = load.pause(ANSWERS)?;
+    manager.signal(Signal::CONT)?;
+    manager.await_replaced()?;
+    println!(
+        "{} stood still: longest answer {:.2} s; replaced, it ended",
+        manager.name(),
+        pause.as_secs_f64()
+    );
+    manager.restart(stage)?;
+    processes.await_whole(stage)
 }
 
 /// Kills one, waits until the clients are served, starts it again and waits
