@@ -1,6 +1,7 @@
 //! An ensemble of real processes over real sockets on loopback: etcd, nodes,
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
+mod kernel;
 pub(super) mod load;
 mod members;
 mod refusals;
@@ -22,14 +23,14 @@ use members::{Ensemble, Member};
 const ANSWERS: u64 = 40;
 
 /// Everything that runs.
-struct Processes {
-    nodes: Vec<Member>,
-    managers: Vec<Member>,
-    gateways: Vec<Member>,
+struct Processes<'stage> {
+    nodes: Vec<Member<'stage>>,
+    managers: Vec<Member<'stage>>,
+    gateways: Vec<Member<'stage>>,
 }
 
-impl Processes {
-    fn start(ensemble: &Ensemble<'_>) -> Result<Self> {
+impl<'stage> Processes<'stage> {
+    fn start(ensemble: &Ensemble<'stage>) -> Result<Self> {
         Ok(Self {
             nodes: (0..3)
                 .map(|number| ensemble.node(number))
@@ -70,6 +71,8 @@ impl Processes {
     }
 }
 
+pub(super) use kernel::run as run_kernel;
+
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     ensure!(
         stage.server == Kind::Crossdock,
@@ -79,6 +82,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
+        network: None,
     };
     let etcd = ensemble.etcd.as_str();
     let init = [
@@ -120,7 +124,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     processes.stop()
 }
 
-fn verify(files: &[Files], processes: &Processes) -> Result<()> {
+fn verify(files: &[Files], processes: &Processes<'_>) -> Result<()> {
     for gateway in processes.doors()? {
         files.iter().try_for_each(|files| files.verify(gateway))?;
     }
@@ -130,7 +134,7 @@ fn verify(files: &[Files], processes: &Processes) -> Result<()> {
 /// The clients go on: nothing is refused, and what was answered is there.
 fn kill_one_after_the_other(
     stage: &Stage<'_>,
-    processes: &mut Processes,
+    processes: &mut Processes<'_>,
     load: &Load,
 ) -> Result<()> {
     for turn in 0..2 {
@@ -144,7 +148,7 @@ fn kill_one_after_the_other(
 
 /// The manager that serves stands still until others have taken over, and goes on:
 /// it learns that it has been replaced, answers nobody any more, and ends.
-fn freeze(stage: &Stage<'_>, processes: &mut Processes, load: &Load) -> Result<()> {
+fn freeze(stage: &Stage<'_>, processes: &mut Processes<'_>, load: &Load) -> Result<()> {
     // The other one was killed last.
     let manager = &mut processes.managers[0];
     load.mark();
@@ -163,11 +167,11 @@ fn freeze(stage: &Stage<'_>, processes: &mut Processes, load: &Load) -> Result<(
 
 /// Kills one, waits until the clients are served, starts it again and waits
 /// until it is a member like before.
-fn kill(
+fn kill<'stage>(
     stage: &Stage<'_>,
-    processes: &mut Processes,
+    processes: &mut Processes<'stage>,
     load: &Load,
-    which: impl Fn(&mut Processes) -> &mut Member,
+    which: impl for<'all> Fn(&'all mut Processes<'stage>) -> &'all mut Member<'stage>,
 ) -> Result<()> {
     load.mark();
     which(processes).kill();
