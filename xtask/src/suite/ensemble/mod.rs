@@ -16,6 +16,7 @@ use super::Stage;
 use super::cli::program::finish;
 use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
+pub(super) use kernel::run as run_kernel;
 use load::{Files, Load};
 use members::{Ensemble, Member};
 
@@ -70,8 +71,6 @@ impl<'stage> Processes<'stage> {
         all.chain(&mut self.nodes).try_for_each(Member::stop)
     }
 }
-
-pub(super) use kernel::run as run_kernel;
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     ensure!(
