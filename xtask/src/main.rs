@@ -41,6 +41,10 @@ cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: n
 cargo xtask gen [WHAT]          makes what is checked in: benchmarks (docs/benchmarks.md from bench/results),
                                 console (its bundle, by npm); console-picture: docs/console.png
     --check                     proves that the console's bundle is fresh, and changes nothing
+cargo xtask rig cluster up      builds an ensemble of many hosts (network namespaces) and prints it as JSON
+    --nodes N --managers N --gateways N --clients N --replicas N --size BYTES (of each node)
+    --rate MEGABITS, --rate ROLE=MEGABITS   of the hosts' links
+cargo xtask rig cluster down    ends its processes and removes its namespaces
 cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler), and the
                                 running program's sockets for ten minutes (target: sockets)
 cargo xtask sim NAME [--seeds N] [--seed S]   runs a simulated scenario on many seeds";
@@ -79,6 +83,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["suites", server, names @ ..] => test::run_suites(&paths, server, names),
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
         ["bench-growth", ..] => bench::run_growth_as_root(&paths),
+        ["rig", "cluster", words @ ..] => rig::cluster::command(&paths, words),
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),
         ["without-io-uring", program, arguments @ ..] => {
             rig::seccomp::become_without_io_uring(program, arguments)

@@ -34,6 +34,7 @@ pub(crate) fn hello(config: &LinkConfig) -> Hello {
         table_epoch: config.table_epoch,
         call_window_bytes: window,
         reply_window_bytes: window,
+        expected: config.expected,
     }
 }
 
@@ -54,6 +55,7 @@ pub(crate) fn welcome(config: &LinkConfig, peer: &Peer) -> Welcome {
 /// Who has connected, and what it takes.
 pub(crate) fn check_hello(config: &LinkConfig, hello: &Hello) -> Result<(Peer, Credit), Refusal> {
     let role = check_common(config, hello.ensemble, hello.host, hello.role)?;
+    check_expected(hello.expected, config.host)?;
     let (ours_min, ours_max) = config.versions;
     let version = hello.version_max.min(ours_max);
     if version < hello.version_min.max(ours_min) {
@@ -95,14 +97,7 @@ pub(crate) fn check_welcome(
             ),
         ));
     }
-    if let Some(expected) = config.expected
-        && expected != welcome.host
-    {
-        return Err(Refusal::new(
-            RefusalKind::Host,
-            format!("host {} was expected, {} answers", expected, welcome.host),
-        ));
-    }
+    check_expected(config.expected, welcome.host)?;
     let peer = Peer {
         host: welcome.host,
         role,
@@ -115,6 +110,18 @@ pub(crate) fn check_welcome(
         reply_bytes: welcome.reply_window_bytes,
     };
     Ok((peer, window))
+}
+
+/// Before anything is concluded from the number of the connection: it counts
+/// those to the host that was expected.
+fn check_expected(expected: Option<HostId>, answers: HostId) -> Result<(), Refusal> {
+    match expected {
+        Some(expected) if expected != answers => Err(Refusal::new(
+            RefusalKind::Host,
+            format!("host {expected} was expected, {answers} answers"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn check_common(

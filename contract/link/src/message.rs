@@ -63,6 +63,9 @@ pub struct Hello {
     pub call_window_bytes: u64,
     /// Bytes of replies that it takes.
     pub reply_window_bytes: u64,
+    /// Whom it wants to talk to: at the address of a process that has ended there
+    /// may be another one.
+    pub expected: Option<HostId>,
 }
 
 /// Who was connected to. Later versions may put fields behind these.

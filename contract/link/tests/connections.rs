@@ -108,6 +108,10 @@ fn connections(host: u64) -> Connections {
 }
 
 fn hello(connection: u64) -> Bytes {
+    hello_to(connection, None)
+}
+
+fn hello_to(connection: u64, expected: Option<HostId>) -> Bytes {
     let hello = Message::Hello(Hello {
         version_min: 1,
         version_max: 1,
@@ -118,6 +122,7 @@ fn hello(connection: u64) -> Bytes {
         table_epoch: Epoch(1),
         call_window_bytes: 1000,
         reply_window_bytes: 1000,
+        expected,
     });
     hello.encode(Time::default()).expect("hello").to_bytes()
 }
@@ -132,6 +137,27 @@ fn closed(effects: &[ConnectionsEffect]) -> Vec<(LinkId, CloseReason)> {
         _ => None,
     });
     closed.collect()
+}
+
+/// Goal: whoever has connected for somebody else, who had this address before, is
+/// refused, and the connection that there is stays, however high the other's number.
+#[test]
+fn a_connection_for_somebody_else_ends_nothing() {
+    let now = Time::from_secs(1);
+    let mut host = connections(2);
+    let there = host.accept(now);
+    let for_us = hello_to(1, Some(HostId(2)));
+    host.handle(now, ConnectionsInput::Received(there, for_us));
+    assert!(closed(&effects(&mut host)).is_empty());
+    let lost = host.accept(now);
+    let for_another = hello_to(7, Some(HostId(1)));
+    host.handle(now, ConnectionsInput::Received(lost, for_another));
+    let told = effects(&mut host);
+    let [(link, CloseReason::Refused(refusal))] = &closed(&told)[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!((*link, refusal.kind()), (lost, RefusalKind::Host));
+    assert_eq!(host.peers().count(), 1);
 }
 
 /// Goal: a newer connection of the same host ends the older one before anything

@@ -422,7 +422,8 @@ pub(crate) fn within(range: DiskRange, group: u32) -> Option<DiskRange> {
     let base = u64::from(group) * GROUP_BLOCKS;
     let block = range.block.max(base);
     let end = range.end().min(base + GROUP_BLOCKS);
-    (block < end).then_some(DiskRange {
+    // What lies behind or before the group ends before it begins.
+    (block < end).then(|| DiskRange {
         block,
         blocks: end - block,
     })
@@ -566,6 +567,18 @@ mod tests {
         assert_eq!(space.release(Position(2), |_| false), []);
         assert_eq!(space.release(Position(2), |_| true), [freed]);
         assert_eq!(space.allocate(1), Ok(vec![freed]));
+    }
+
+    /// Goal: of a range that begins behind a group, or ends before it, the group
+    /// has nothing; of one that reaches over its end it has the part.
+    #[test]
+    fn a_range_is_within_the_groups_that_it_touches() {
+        let range = |block, blocks| DiskRange { block, blocks };
+        let over = range(2 * GROUP_BLOCKS - 1, 2);
+        assert_eq!(within(over, 0), None);
+        assert_eq!(within(over, 1), Some(range(2 * GROUP_BLOCKS - 1, 1)));
+        assert_eq!(within(over, 2), Some(range(2 * GROUP_BLOCKS, 1)));
+        assert_eq!(within(over, 3), None);
     }
 
     /// Goal: what changes while a group is being loaded is not lost.

@@ -65,7 +65,8 @@ impl State {
 
     /// A process has started. What its nodes had in memory is gone: they are
     /// members only where nobody else is, under a new epoch, and come back to
-    /// the others' sets when they have caught up.
+    /// the others' sets when they have caught up. Who had its nodes, or the address
+    /// at which it listens, has ended.
     pub(crate) fn join(&mut self, host: u64, record: HostRecord) -> Result<(), Conflict> {
         if self.hosts.contains_key(&host) {
             return Ok(());
@@ -76,12 +77,17 @@ impl State {
                 what: format!("node {node:016x}"),
             })?;
             place.is_used = true;
-            let earlier = self.hosts.iter();
-            let earlier = earlier.filter(|(_, other)| other.nodes.contains(node));
-            let earlier: Vec<u64> = earlier.map(|(&other, _)| other).collect();
-            for other in earlier {
-                self.leave(other)?;
-            }
+        }
+        let is_same = |other: &HostRecord| {
+            let shares = other.nodes.iter().any(|node| record.nodes.contains(node));
+            shares || record.link.is_some() && other.link == record.link
+        };
+        let earlier = self.hosts.iter().filter(|(_, other)| is_same(other));
+        let earlier: Vec<u64> = earlier.map(|(&other, _)| other).collect();
+        for other in earlier {
+            self.leave(other)?;
+        }
+        for node in &record.nodes {
             self.restart_node(*node);
         }
         let is_manager = record.is_manager;
@@ -271,6 +277,22 @@ mod tests {
         join(&mut state, 1, record);
         let used: Vec<bool> = state.nodes.iter().map(|place| place.is_used).collect();
         assert_eq!(used, [true, false]);
+    }
+
+    /// Goal: a process that listens where another one did has taken its place: no
+    /// lease has to run out first.
+    #[test]
+    fn whoever_listens_at_an_address_is_the_only_one() {
+        let mut state = ensemble();
+        let at = |port: u16| HostRecord {
+            link: Some(SocketAddr::from(([127, 0, 0, 1], port))),
+            ..manager()
+        };
+        join(&mut state, 20, at(7071));
+        join(&mut state, 21, at(7072));
+        join(&mut state, 22, at(7072));
+        let hosts: Vec<u64> = state.hosts.keys().copied().collect();
+        assert_eq!(hosts, [1, 2, 3, 8, 9, 20, 22]);
     }
 
     /// Goal: a node that starts again under another number loses its place

@@ -41,6 +41,7 @@ pub fn messages(dice: &mut Dice) -> Vec<Message> {
             table_epoch: Epoch(dice.u64()),
             call_window_bytes: dice.u64(),
             reply_window_bytes: dice.u64(),
+            expected: Some(HostId(3)),
         }),
         Message::Welcome(Welcome {
             version: 1,

@@ -16,7 +16,7 @@ use crate::rig::server::{Kind, Server};
 use crate::rig::tree;
 
 /// What the restart script prints when the server is to be killed.
-const KILL_MARK: &str = "@@kill";
+pub(super) const KILL_MARK: &str = "@@kill";
 
 /// What the basics script prints before what `crossdock quota` is to do.
 const QUOTA_MARK: &str = "@@quota";
@@ -136,27 +136,41 @@ fn script_with(
         ("MOUNT_OPTIONS", server.mount_options().to_owned()),
     ];
     all.extend(variables);
+    in_guest(stage, &network, name, all, |line| {
+        on_line(line, &mut server)
+    })?;
+    server.stop()
+}
+
+/// The same with a server that stands already, as `variables` describe it.
+pub(super) fn in_guest(
+    stage: &Stage<'_>,
+    network: &Network,
+    name: &str,
+    variables: Vec<(&str, String)>,
+    mut on_line: impl FnMut(&str) -> Result<()>,
+) -> Result<()> {
     let job = Job {
         script: name,
-        variables: all,
+        variables,
         disks: Vec::new(),
         log: &stage.log,
         deadline: stage.deadline,
     };
     let (mut kernel, mut mount) = (None, None);
-    let code = guest::run_job(stage.paths, &network, &job, |line| {
+    let code = guest::run_job(stage.paths, network, &job, |line| {
         if kernel.is_none() && line.starts_with("guest kernel ") {
             kernel = Some(line.to_owned());
         }
         if mount.is_none() && line.contains(" nfs rw,") {
             mount = Some(line.to_owned());
         }
-        on_line(line, &mut server)
+        on_line(line)
     })?;
     println!("{}", kernel.context("the guest's kernel is not known")?);
     println!("{}", mount.context("the guest has mounted nothing")?);
     ensure!(code == 0, "{name} failed with {code}");
-    server.stop()
+    Ok(())
 }
 
 /// Copies the sources of all dependencies, as cargo has unpacked them, to `to`.

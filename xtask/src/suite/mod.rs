@@ -2,6 +2,7 @@
 //! a log of its own and a PASS or FAIL line.
 
 mod cli;
+mod cluster;
 mod conformance;
 pub(crate) mod console;
 mod crash;
@@ -44,7 +45,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 27] = [
+pub(crate) const SUITES: [Suite; 29] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
@@ -65,7 +66,9 @@ pub(crate) const SUITES: [Suite; 27] = [
     suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
-    suite("ensemble", When::Quick, 240, ensemble::run),
+    suite("ensemble", When::Quick, 120, ensemble::run),
+    suite("kernel-ensemble", When::Quick, 300, ensemble::run_kernel),
+    suite("cluster", When::Quick, 180, cluster::run),
     suite("disk-faults", When::Quick, 240, disks::faults),
     suite("disk-alone", When::Quick, 240, disks::alone),
     suite("disk-full", When::Quick, 240, disks::full),

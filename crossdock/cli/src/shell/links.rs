@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crossdock_host::HostInput;
 use crossdock_link::{
     CloseReason, Connections, ConnectionsConfig, ConnectionsEffect, ConnectionsInput, LinkConfig,
-    LinkId, Stamped,
+    LinkId, RefusalKind, Stamped,
 };
 use crossdock_members::State;
 use crossdock_names::{Epoch, HostId};
@@ -218,10 +218,10 @@ impl Links {
                 info!(host = %peer.host, role = ?peer.role, "connected");
                 Some(HostInput::Connected(peer.host))
             }
-            ConnectionsEffect::Frame { from, sent } => Some(HostInput::Frame {
-                from,
-                sent: Box::new(sent),
-            }),
+            ConnectionsEffect::Frame { from, sent } => {
+                let sent = Box::new(sent);
+                Some(HostInput::Frame { from, sent })
+            }
             ConnectionsEffect::Busy { peer, call } => Some(HostInput::Unsent { to: peer, call }),
             // The host has its own list of them, which it goes through when it
             // learns that the other one is gone.
@@ -293,11 +293,18 @@ impl Links {
 /// What an administrator should know of a connection that has ended.
 fn tell_closed(peer: Option<HostId>, reason: &CloseReason) {
     let host = peer.map(|host| host.to_string()).unwrap_or_default();
-    match reason {
-        CloseReason::Superseded | CloseReason::Unwanted | CloseReason::Ended => {
-            debug!(host, %reason, "connection closed");
+    let is_usual = match reason {
+        CloseReason::Superseded | CloseReason::Unwanted | CloseReason::Ended => true,
+        // Two have connected to each other at once, or somebody has started anew.
+        CloseReason::Refused(refusal) | CloseReason::RefusedByPeer(refusal) => {
+            [RefusalKind::Superseded, RefusalKind::Host].contains(&refusal.kind())
         }
-        reason => warn!(host, %reason, "connection closed"),
+        _ => false,
+    };
+    if is_usual {
+        debug!(host, %reason, "connection closed");
+    } else {
+        warn!(host, %reason, "connection closed");
     }
 }
 

@@ -35,7 +35,7 @@ const PIECE_BYTES: usize = 256 << 10;
 const REMOVE_EVERY: u64 = 7;
 
 /// The clients.
-pub(super) struct Load {
+pub(in crate::suite) struct Load {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Result<Files>>>,
 }
@@ -55,7 +55,7 @@ struct Progress {
 }
 
 /// What there is, as a client knows it.
-pub(super) struct Files {
+pub(in crate::suite) struct Files {
     client: u32,
     directory: HandleBuffer,
     files: Vec<File>,
@@ -71,7 +71,7 @@ struct File {
 
 impl Load {
     /// Starts the clients.
-    pub(super) fn start(gateways: &[SocketAddr]) -> Self {
+    pub(in crate::suite) fn start(gateways: &[SocketAddr]) -> Self {
         let shared = Arc::new(Shared {
             gateways: gateways.to_vec(),
             stops: AtomicBool::new(false),
@@ -90,7 +90,7 @@ impl Load {
     }
 
     /// From here on [`pause`](Self::pause) counts.
-    pub(super) fn mark(&self) {
+    pub(in crate::suite) fn mark(&self) {
         let mut all = self.shared.lock();
         all.iter_mut().for_each(|one| {
             (one.calls, one.longest) = (0, Duration::ZERO);
@@ -102,7 +102,7 @@ impl Load {
     ///
     /// # Errors
     /// A client has ended, or gets no answers.
-    pub(super) fn pause(&self, calls: u64) -> Result<Duration> {
+    pub(in crate::suite) fn pause(&self, calls: u64) -> Result<Duration> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let all = self.shared.lock().clone();
@@ -120,7 +120,7 @@ impl Load {
     }
 
     /// Ends the clients; what there is now.
-    pub(super) fn finish(self) -> Result<Vec<Files>> {
+    pub(in crate::suite) fn finish(self) -> Result<Vec<Files>> {
         self.shared.stops.store(true, Ordering::Relaxed);
         let files = self.threads.into_iter().map(|thread| match thread.join() {
             Ok(files) => files,
@@ -132,12 +132,12 @@ impl Load {
 
 impl Files {
     /// How many files were made.
-    pub(super) const fn made(&self) -> u64 {
+    pub(in crate::suite) const fn made(&self) -> u64 {
         self.made
     }
 
     /// Reads all of it through that gateway.
-    pub(super) fn verify(&self, gateway: SocketAddr) -> Result<()> {
+    pub(in crate::suite) fn verify(&self, gateway: SocketAddr) -> Result<()> {
         let shared = Shared {
             gateways: vec![gateway],
             stops: AtomicBool::new(false),

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::Running;
+use crate::rig::network::Network;
 use crate::rig::server::READY_PATIENCE;
 use crate::suite::Stage;
-use crate::suite::cli::program::{crossdock, finish};
+use crate::suite::cli::program::{Finished, crossdock, finish_command};
 
 /// How long a graceful stop may take.
 const STOP_PATIENCE: Duration = Duration::from_secs(25);
@@ -27,8 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const SIZE: &str = "1G";
 
 /// A process of the ensemble.
-pub(super) struct Member {
+pub(super) struct Member<'network> {
     name: String,
+    network: Option<&'network Network>,
     words: Vec<String>,
     log: PathBuf,
     running: Option<Running>,
@@ -40,14 +43,16 @@ pub(super) struct Member {
 pub(super) struct Ensemble<'stage> {
     pub(super) stage: &'stage Stage<'stage>,
     pub(super) etcd: String,
+    /// Where all of it runs, unless that is the machine's own network.
+    pub(super) network: Option<&'stage Network>,
 }
 
-impl Ensemble<'_> {
+impl<'stage> Ensemble<'stage> {
     /// The name that `cluster init` gave it.
     pub(super) const NAME: &'static str = "pool";
 
     /// A storage node, ready.
-    pub(super) fn node(&self, number: u32) -> Result<Member> {
+    pub(super) fn node(&self, number: u32) -> Result<Member<'stage>> {
         let data = self.node_directory(number);
         let data = data.to_str().context("not UTF-8")?;
         let number = number.to_string();
@@ -63,16 +68,35 @@ impl Ensemble<'_> {
     }
 
     /// A manager, ready.
-    pub(super) fn manager(&self, name: &str) -> Result<Member> {
+    pub(super) fn manager(&self, name: &str) -> Result<Member<'stage>> {
         self.start(name, "manager", &["--grace", "1"])
     }
 
     /// A gateway, ready.
-    pub(super) fn gateway(&self, name: &str) -> Result<Member> {
+    pub(super) fn gateway(&self, name: &str) -> Result<Member<'stage>> {
         self.start(name, "gateway", &[])
     }
 
-    fn start(&self, name: &str, role: &str, own: &[&str]) -> Result<Member> {
+    /// A gateway that clients reach at `nfs`, ready.
+    pub(super) fn gateway_at(&self, name: &str, nfs: SocketAddr) -> Result<Member<'stage>> {
+        let mut gateway = self.stopped(name, "gateway", &[]);
+        gateway.doors.insert("nfs".to_owned(), nfs);
+        gateway.restart(self.stage)?;
+        Ok(gateway)
+    }
+
+    /// Runs the binary with `words` to its end.
+    pub(super) fn finish(&self, words: &[&str]) -> Result<Finished> {
+        finish_command(self.stage, command(self.stage, self.network, words))
+    }
+
+    fn start(&self, name: &str, role: &str, own: &[&str]) -> Result<Member<'stage>> {
+        let mut member = self.stopped(name, role, own);
+        member.restart(self.stage)?;
+        Ok(member)
+    }
+
+    fn stopped(&self, name: &str, role: &str, own: &[&str]) -> Member<'stage> {
         let common = [role, "run", "--etcd", &self.etcd, "--name", Self::NAME];
         let words = common.iter().chain(own).map(|word| (*word).to_owned());
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -81,8 +105,9 @@ impl Ensemble<'_> {
             doors.push("nfs");
         }
         doors.push("admin");
-        let mut member = Member {
+        Member {
             name: name.to_owned(),
+            network: self.network,
             words: words.collect(),
             log: self
                 .stage
@@ -90,13 +115,23 @@ impl Ensemble<'_> {
                 .with_file_name(format!("ensemble-{name}.log")),
             running: None,
             doors: doors.iter().map(|door| ((*door).to_owned(), any)).collect(),
-        };
-        member.restart(self.stage)?;
-        Ok(member)
+        }
     }
 }
 
-impl Member {
+/// The binary, where the ensemble runs.
+fn command(stage: &Stage<'_>, network: Option<&Network>, words: &[&str]) -> Command {
+    match network {
+        None => crossdock(stage, words),
+        Some(network) => {
+            let mut command = network.program(stage.paths.release_binary());
+            command.args(words);
+            command
+        }
+    }
+}
+
+impl Member<'_> {
     /// What it is called.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -116,7 +151,7 @@ impl Member {
             words.extend([format!("--{flag}"), address.to_string()]);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut command = crossdock(stage, &words);
+        let mut command = command(stage, self.network, &words);
         command.stdin(Stdio::null());
         let (running, lines) = Running::start_with_lines(command, &self.log)?;
         let deadline = Instant::now() + READY_PATIENCE;
@@ -151,6 +186,31 @@ impl Member {
         self.running = None;
     }
 
+    /// Has it do nothing (SIGSTOP), or go on (SIGCONT).
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        let running = self.running.as_ref();
+        let running = running.with_context(|| format!("{} does not run", self.name))?;
+        let id = Pid::from_raw(i32::try_from(running.pid())?);
+        kill_process(id.context("process id 0")?, signal)?;
+        Ok(())
+    }
+
+    /// Waits until it ends by itself, as one that has been replaced.
+    pub(super) fn await_replaced(&mut self) -> Result<()> {
+        let mut running = self.running.take();
+        let running = running.as_mut();
+        let running = running.with_context(|| format!("{} does not run", self.name))?;
+        let status = running.wait(Instant::now() + STOP_PATIENCE)?;
+        let said = std::fs::read_to_string(&self.log)?;
+        ensure!(
+            status.code() == Some(1) && said.contains("has been replaced"),
+            "{} ended with {status}: see {}",
+            self.name,
+            self.log.display()
+        );
+        Ok(())
+    }
+
     /// Stops it with SIGTERM; it must exit with 0.
     pub(super) fn stop(&mut self) -> Result<()> {
         let mut running = self.running.take();
@@ -164,7 +224,8 @@ impl Member {
     /// What `crossdock status` says of it.
     pub(super) fn status(&self, stage: &Stage<'_>) -> Result<serde_json::Value> {
         let admin = self.door("admin")?.to_string();
-        finish(stage, &["status", "--json", "--admin", &admin])?.json(0)
+        let words = ["status", "--json", "--admin", &admin];
+        finish_command(stage, command(stage, self.network, &words))?.json(0)
     }
 
     /// Waits until it knows of no replica set that misses a member, and of

@@ -1,7 +1,8 @@
 //! An ensemble of real processes over real sockets on loopback: etcd, nodes,
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
-mod load;
+mod kernel;
+pub(super) mod load;
 mod members;
 mod refusals;
 
@@ -9,11 +10,13 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use rustix::process::Signal;
 
 use super::Stage;
 use super::cli::program::finish;
 use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
+pub(super) use kernel::run as run_kernel;
 use load::{Files, Load};
 use members::{Ensemble, Member};
 
@@ -21,14 +24,14 @@ use members::{Ensemble, Member};
 const ANSWERS: u64 = 40;
 
 /// Everything that runs.
-struct Processes {
-    nodes: Vec<Member>,
-    managers: Vec<Member>,
-    gateways: Vec<Member>,
+struct Processes<'stage> {
+    nodes: Vec<Member<'stage>>,
+    managers: Vec<Member<'stage>>,
+    gateways: Vec<Member<'stage>>,
 }
 
-impl Processes {
-    fn start(ensemble: &Ensemble<'_>) -> Result<Self> {
+impl<'stage> Processes<'stage> {
+    fn start(ensemble: &Ensemble<'stage>) -> Result<Self> {
         Ok(Self {
             nodes: (0..3)
                 .map(|number| ensemble.node(number))
@@ -78,6 +81,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
+        network: None,
     };
     let etcd = ensemble.etcd.as_str();
     let init = [
@@ -102,6 +106,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let load = Load::start(&processes.doors()?);
     load.pause(ANSWERS)?;
     kill_one_after_the_other(stage, &mut processes, &load)?;
+    freeze(stage, &mut processes, &load)?;
     let files = load.finish()?;
     let made: u64 = files.iter().map(Files::made).sum();
     println!("{made} files were written, read and renamed meanwhile");
@@ -118,7 +123,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     processes.stop()
 }
 
-fn verify(files: &[Files], processes: &Processes) -> Result<()> {
+fn verify(files: &[Files], processes: &Processes<'_>) -> Result<()> {
     for gateway in processes.doors()? {
         files.iter().try_for_each(|files| files.verify(gateway))?;
     }
@@ -128,7 +133,7 @@ fn verify(files: &[Files], processes: &Processes) -> Result<()> {
 /// The clients go on: nothing is refused, and what was answered is there.
 fn kill_one_after_the_other(
     stage: &Stage<'_>,
-    processes: &mut Processes,
+    processes: &mut Processes<'_>,
     load: &Load,
 ) -> Result<()> {
     for turn in 0..2 {
@@ -140,13 +145,32 @@ fn kill_one_after_the_other(
     Ok(())
 }
 
+/// The manager that serves stands still until others have taken over, and goes on:
+/// it learns that it has been replaced, answers nobody any more, and ends.
+fn freeze(stage: &Stage<'_>, processes: &mut Processes<'_>, load: &Load) -> Result<()> {
+    // The other one was killed last.
+    let manager = &mut processes.managers[0];
+    load.mark();
+    manager.signal(Signal::STOP)?;
+    let pause = load.pause(ANSWERS)?;
+    manager.signal(Signal::CONT)?;
+    manager.await_replaced()?;
+    println!(
+        "{} stood still: longest answer {:.2} s; replaced, it ended",
+        manager.name(),
+        pause.as_secs_f64()
+    );
+    manager.restart(stage)?;
+    processes.await_whole(stage)
+}
+
 /// Kills one, waits until the clients are served, starts it again and waits
 /// until it is a member like before.
-fn kill(
+fn kill<'stage>(
     stage: &Stage<'_>,
-    processes: &mut Processes,
+    processes: &mut Processes<'stage>,
     load: &Load,
-    which: impl Fn(&mut Processes) -> &mut Member,
+    which: impl for<'all> Fn(&'all mut Processes<'stage>) -> &'all mut Member<'stage>,
 ) -> Result<()> {
     load.mark();
     which(processes).kill();

@@ -107,7 +107,7 @@ pub(super) fn second(ensemble: &Ensemble<'_>) -> Result<()> {
 }
 
 /// Bytes that are no message end the connection, and nothing else.
-pub(super) fn nonsense(member: &Member) -> Result<()> {
+pub(super) fn nonsense(member: &Member<'_>) -> Result<()> {
     for bytes in [&b"GET / HTTP/1.1\r\nHost: pool\r\n\r\n"[..], &[0xa5; 4096]] {
         let mut stream = TcpStream::connect(member.door("link")?)?;
         stream.set_read_timeout(Some(NONSENSE_PATIENCE))?;
@@ -123,7 +123,11 @@ pub(super) fn nonsense(member: &Member) -> Result<()> {
 }
 
 /// Orders that a process of that role cannot carry out.
-pub(super) fn orders(ensemble: &Ensemble<'_>, node: &Member, gateway: &Member) -> Result<()> {
+pub(super) fn orders(
+    ensemble: &Ensemble<'_>,
+    node: &Member<'_>,
+    gateway: &Member<'_>,
+) -> Result<()> {
     let stage = ensemble.stage;
     let (node, gateway) = (node.door("admin")?, gateway.door("admin")?);
     let ask = |words: &[&str], admin: std::net::SocketAddr| {

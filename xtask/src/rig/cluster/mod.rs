@@ -1,0 +1,404 @@
+//! `cargo xtask rig cluster up|down`: an ensemble of many hosts on one machine.
+//!
+//! Each host is a network namespace on a bridge of their own, and its process sees
+//! nothing of this machine but programs: a node its own directory, a manager or a
+//! gateway no writable path at all. So the network is the only channel between them.
+//! The processes go on when `up` returns; `down` ends exactly those that it started.
+
+mod jail;
+mod options;
+mod switch;
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::etcd;
+use crate::paths::Paths;
+use crate::process::run;
+use crate::{Usage, install};
+use jail::Process;
+pub(crate) use jail::in_network;
+pub(crate) use options::{Options, Role};
+
+/// Port between hosts.
+const LINK_PORT: u16 = 7071;
+/// Port of NFS at a gateway.
+const NFS_PORT: u16 = 2049;
+/// Where every process answers its administrator: in its own namespace.
+const ADMIN: &str = "127.0.0.1:7070";
+/// What the ensemble is called.
+const POOL: &str = "pool";
+/// How long a process may take until it serves.
+const READY_PATIENCE: Duration = Duration::from_secs(60);
+/// Which clients may mount: all of the rig.
+const NETWORK: &str = "198.18.0.0/15";
+
+/// Carries `cargo xtask rig cluster …` out.
+pub(crate) fn command(paths: &Paths, words: &[&str]) -> Result<bool> {
+    match words {
+        ["up", flags @ ..] => {
+            let options = Options::parse(flags)?;
+            install::etcd(paths)?;
+            install::debian(&["iproute2", "util-linux"])?;
+            let mut build = Command::new("cargo");
+            build.args(["build", "--release", "--bin", "crossdock"]);
+            run(build.current_dir(&paths.root))?;
+            if !install::is_root() {
+                return as_root(&[&["up-built"], flags].concat());
+            }
+            up(paths, &options)
+        }
+        // What `up` calls through sudo.
+        ["up-built", flags @ ..] => up(paths, &Options::parse(flags)?),
+        ["down"] if !install::is_root() => as_root(words),
+        ["down"] => down(paths, Cluster::NAME).map(|()| true),
+        _ => Err(Usage("cargo xtask rig cluster up|down".to_owned()).into()),
+    }
+}
+
+fn as_root(words: &[&str]) -> Result<bool> {
+    let mut command = install::as_root("env");
+    command
+        .arg(std::env::current_exe()?)
+        .args(["rig", "cluster"]);
+    run(command.args(words)).map(|()| true)
+}
+
+fn up(paths: &Paths, options: &Options) -> Result<bool> {
+    let folder = paths.target.join("rig").join(Cluster::NAME);
+    let cluster = Cluster::up(paths, Cluster::NAME, &folder, options)?;
+    println!("{}", cluster.line());
+    cluster.keep();
+    Ok(true)
+}
+
+/// One host of the rig.
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) address: Ipv4Addr,
+    /// Its network namespace, as `ip netns` knows it.
+    pub(crate) netns: String,
+    process: Option<Process>,
+}
+
+/// A rig that is up. Dropping it takes it down.
+pub(crate) struct Cluster<'paths> {
+    paths: &'paths Paths,
+    name: String,
+    folder: PathBuf,
+    options: Options,
+    pub(crate) hosts: Vec<Host>,
+    is_kept: bool,
+}
+
+impl<'paths> Cluster<'paths> {
+    /// The rig that a command line means.
+    const NAME: &'static str = "cluster";
+
+    /// Builds the rig `name` with its data and logs in `folder`, and waits until
+    /// every process serves. What is left of an earlier one is taken down first.
+    pub(crate) fn up(
+        paths: &'paths Paths,
+        name: &str,
+        folder: &Path,
+        options: &Options,
+    ) -> Result<Self> {
+        ensure!(
+            paths.release_binary().exists(),
+            "target/release/crossdock is not built"
+        );
+        down(paths, name)?;
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        fs::create_dir_all(folder.join("logs"))?;
+        let mut cluster = Self {
+            paths,
+            name: name.to_owned(),
+            folder: folder.to_owned(),
+            options: options.clone(),
+            hosts: Vec::new(),
+            is_kept: false,
+        };
+        cluster.make_hosts()?;
+        cluster.start_all()?;
+        Ok(cluster)
+    }
+
+    /// The hosts of that role, by name.
+    pub(crate) fn of(&self, role: Role) -> impl Iterator<Item = &Host> {
+        self.hosts.iter().filter(move |host| host.role == role)
+    }
+
+    /// Where clients of a gateway connect.
+    pub(crate) fn nfs_doors(&self) -> Vec<std::net::SocketAddr> {
+        let gateways = self.of(Role::Gateway);
+        gateways
+            .map(|host| (host.address, NFS_PORT).into())
+            .collect()
+    }
+
+    /// Kills a host's process with SIGKILL, and deletes its files.
+    pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
+        let at = self.index(name)?;
+        let process = self.hosts[at].process.take();
+        process
+            .with_context(|| format!("{name} does not run"))?
+            .kill()?;
+        let data = self.data(name);
+        if data.exists() {
+            fs::remove_dir_all(data)?;
+        }
+        self.save()
+    }
+
+    /// Starts a host's process again, and waits until it serves.
+    pub(crate) fn restart(&mut self, name: &str) -> Result<()> {
+        let at = self.index(name)?;
+        ensure!(self.hosts[at].process.is_none(), "{name} is running");
+        self.start(at)?;
+        self.wait(at)
+    }
+
+    /// What the process of a host says of itself.
+    pub(crate) fn status(&self, name: &str) -> Result<Value> {
+        let host = &self.hosts[self.index(name)?];
+        let mut ask = jail::command_in(&host.netns, &self.paths.release_binary());
+        ask.args(["status", "--json", "--admin", ADMIN]);
+        let output = ask.stdin(Stdio::null()).output()?;
+        ensure!(output.status.success(), "{name}: {output:?}");
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// The line of JSON that describes the rig (DESIGN.md).
+    pub(crate) fn line(&self) -> Value {
+        let mut hosts: Vec<Value> = self
+            .hosts
+            .iter()
+            .map(|host| {
+                let pids: Vec<u32> = host.process.iter().map(|process| process.pid).collect();
+                let (role, address) = (host.role.word(), host.address.to_string());
+                json!({
+                    "name": host.name, "role": role, "netns": host.netns,
+                    "addr": address, "pids": pids,
+                })
+            })
+            .collect();
+        hosts.push(json!({
+            "name": "switch", "role": "switch", "netns": switch::netns(&self.name, "switch"),
+            "addr": "", "pids": [],
+        }));
+        // Gateways have no addresses that move yet.
+        let virtual_addresses: [&str; 0] = [];
+        json!({
+            "hosts": hosts,
+            "virtual": virtual_addresses,
+            "paths": {
+                "data": self.folder.join("data"),
+                "logs": self.folder.join("logs"),
+                "program": self.paths.release_binary(),
+            },
+        })
+    }
+
+    /// Lets the rig go on without this handle.
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
+    }
+
+    fn make_hosts(&mut self) -> Result<()> {
+        switch::make(&self.name)?;
+        for (number, role) in self.options.hosts() {
+            let name = format!("{}-{number}", role.word());
+            let host = Host {
+                netns: switch::netns(&self.name, &name),
+                address: role.address(number)?,
+                name,
+                role,
+                process: None,
+            };
+            let rate = self.options.rate_mbit(role);
+            self.hosts.push(host);
+            // Whatever fails from here on, `down` knows what there is.
+            self.save()?;
+            let host = &self.hosts[self.hosts.len() - 1];
+            switch::add(&self.name, &host.name, host.address, rate)?;
+        }
+        Ok(())
+    }
+
+    fn start_all(&mut self) -> Result<()> {
+        let of_etcd: Vec<usize> = self.indices(|role| role == Role::Etcd);
+        for &at in &of_etcd {
+            self.start(at)?;
+        }
+        let first = &self.hosts[of_etcd[0]];
+        let etcdctl = jail::command_in(&first.netns, &self.paths.tool("etcdctl"));
+        etcd::wait_for_leader(etcdctl, &self.etcd())?;
+        self.init()?;
+        let others = self.indices(|role| !matches!(role, Role::Etcd | Role::Client));
+        for &at in &others {
+            self.start(at)?;
+        }
+        others.iter().try_for_each(|&at| self.wait(at))
+    }
+
+    fn indices(&self, is_wanted: impl Fn(Role) -> bool) -> Vec<usize> {
+        let all = self.hosts.iter().enumerate();
+        all.filter(|(_, host)| is_wanted(host.role))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    fn index(&self, name: &str) -> Result<usize> {
+        let at = self.hosts.iter().position(|host| host.name == name);
+        at.with_context(|| format!("there is no host {name}"))
+    }
+
+    fn data(&self, host: &str) -> PathBuf {
+        self.folder.join("data").join(host)
+    }
+
+    fn log(&self, host: &str) -> PathBuf {
+        self.folder.join("logs").join(host).with_extension("log")
+    }
+
+    /// Addresses of etcd.
+    fn etcd(&self) -> String {
+        let places = self.places();
+        let endpoints: Vec<String> = places.iter().map(etcd::Place::endpoint).collect();
+        endpoints.join(",")
+    }
+
+    fn places(&self) -> Vec<etcd::Place> {
+        let hosts = self.of(Role::Etcd);
+        hosts
+            .map(|host| etcd::Place::new(host.address.to_string()))
+            .collect()
+    }
+
+    fn init(&self) -> Result<()> {
+        let host = &self.hosts[0];
+        let mut init = jail::command_in(&host.netns, &self.paths.release_binary());
+        init.args(["cluster", "init", "--etcd", &self.etcd(), "--name", POOL]);
+        init.args(["--nodes", &self.options.nodes.to_string()]);
+        init.args(["--replicas", &self.options.replicas.to_string()]);
+        init.args(["--allow", NETWORK]);
+        run(init.stdin(Stdio::null()).stdout(Stdio::null()))
+    }
+
+    /// What runs on a host, with the paths that it sees.
+    fn words(&self, host: &Host) -> Result<Vec<String>> {
+        let (_, number) = host.name.rsplit_once('-').context("no number")?;
+        let number: usize = number.parse()?;
+        if host.role == Role::Etcd {
+            let arguments = etcd::arguments(number, &self.places(), jail::DATA);
+            return Ok([vec!["/tools/etcd".to_owned()], arguments].concat());
+        }
+        let listen = format!("{}:{LINK_PORT}", host.address);
+        let nfs = format!("{}:{NFS_PORT}", host.address);
+        let (number, size, etcd) = (number.to_string(), &self.options.size, self.etcd());
+        let mut words = vec!["/programs/crossdock", host.role.word(), "run"];
+        words.extend(["--etcd", &etcd, "--name", POOL]);
+        words.extend(["--listen", &listen, "--admin", ADMIN]);
+        match host.role {
+            Role::Node => words.extend([
+                "--number",
+                &number,
+                "--data",
+                jail::DATA,
+                "--size",
+                size,
+                "--cache",
+                "64M",
+            ]),
+            Role::Manager => words.extend(["--grace", "5"]),
+            Role::Gateway => words.extend(["--nfs", &nfs]),
+            Role::Etcd | Role::Client => bail!("{} runs nothing of ours", host.name),
+        }
+        Ok(words.into_iter().map(str::to_owned).collect())
+    }
+
+    fn start(&mut self, at: usize) -> Result<()> {
+        let host = &self.hosts[at];
+        let data = self.data(&host.name);
+        let has_data = matches!(host.role, Role::Etcd | Role::Node);
+        if has_data {
+            fs::create_dir_all(&data)?;
+        }
+        let place = jail::Place {
+            netns: &host.netns,
+            name: &host.name,
+            data: has_data.then_some(data.as_path()),
+            programs: &self.paths.target.join("release"),
+            tools: &self.paths.tools().join("bin"),
+        };
+        let process = jail::start(&place, &self.words(host)?, &self.log(&host.name))?;
+        self.hosts[at].process = Some(process);
+        self.save()
+    }
+
+    fn wait(&self, at: usize) -> Result<()> {
+        let host = &self.hosts[at];
+        let process = host.process.as_ref().context("it does not run")?;
+        process
+            .wait_for_line(&self.log(&host.name), "crossdock ready", READY_PATIENCE)
+            .with_context(|| host.name.clone())
+    }
+
+    /// Writes down what `down` has to end and remove.
+    fn save(&self) -> Result<()> {
+        let processes = self.hosts.iter().filter_map(|host| host.process.as_ref());
+        let state = json!({
+            "folder": self.folder,
+            "processes": processes.map(Process::to_json).collect::<Vec<Value>>(),
+            "namespaces": self.hosts.iter().map(|host| host.netns.as_str()).collect::<Vec<&str>>(),
+        });
+        let file = state_file(&self.name);
+        fs::create_dir_all(file.parent().context("no folder")?)?;
+        Ok(fs::write(file, serde_json::to_vec(&state)?)?)
+    }
+}
+
+impl Drop for Cluster<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept
+            && let Err(error) = down(self.paths, &self.name)
+        {
+            eprintln!("the rig {} is not all gone: {error:#}", self.name);
+        }
+    }
+}
+
+/// Ends the processes of a rig and removes its namespaces and data. The logs stay.
+fn down(_: &Paths, name: &str) -> Result<()> {
+    let file = state_file(name);
+    let Ok(state) = fs::read(&file) else {
+        return Ok(()); // There is none.
+    };
+    let state: Value = serde_json::from_slice(&state)?;
+    for process in state["processes"].as_array().into_iter().flatten() {
+        Process::from_json(process)?.kill()?;
+    }
+    let namespaces = state["namespaces"].as_array().into_iter().flatten();
+    let namespaces: Vec<&str> = namespaces.filter_map(Value::as_str).collect();
+    switch::remove(name, &namespaces)?;
+    let folder = state["folder"].as_str().context("no folder")?;
+    let data = Path::new(folder).join("data");
+    if data.exists() {
+        fs::remove_dir_all(data)?;
+    }
+    Ok(fs::remove_file(file)?)
+}
+
+/// Where a rig is written down: gone after a restart of the machine, as it is.
+fn state_file(name: &str) -> PathBuf {
+    PathBuf::from(format!("/run/crossdock-rig/{name}.json"))
+}

@@ -1,0 +1,72 @@
+//! The network of a rig: a namespace with a bridge, and one per host that hangs on it
+//! by a pair of virtual cables. This machine's own network is not touched.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::process::{output, run};
+
+/// All of 198.18.0.0/15.
+const PREFIX_BITS: u8 = 15;
+/// What a link that is not fast holds back at most.
+const QUEUE: &str = "50ms";
+/// Sent at once at least: one gathered send, or a tick's worth of the rate.
+const BURST_BYTES_MIN: u32 = 128 << 10;
+const TICKS_PER_SECOND: u32 = 100;
+
+/// A host's namespace, as `ip netns` knows it.
+pub(crate) fn netns(rig: &str, host: &str) -> String {
+    format!("crossdock-{rig}-{host}")
+}
+
+/// Makes the namespace with the bridge.
+pub(super) fn make(rig: &str) -> Result<()> {
+    let switch = netns(rig, "switch");
+    ip(&format!("netns add {switch}"))?;
+    ip(&format!("-n {switch} link add bridge type bridge"))?;
+    ip(&format!("-n {switch} link set bridge up"))
+}
+
+/// Makes a host's namespace and joins it to the bridge; `rate_mbit` holds both ways.
+pub(super) fn add(rig: &str, host: &str, address: Ipv4Addr, rate_mbit: Option<u32>) -> Result<()> {
+    let (switch, own) = (netns(rig, "switch"), netns(rig, host));
+    ip(&format!("netns add {own}"))?;
+    ip(&format!(
+        "-n {switch} link add {host} type veth peer name eth0 netns {own}"
+    ))?;
+    ip(&format!("-n {switch} link set {host} master bridge up"))?;
+    ip(&format!(
+        "-n {own} address add {address}/{PREFIX_BITS} dev eth0"
+    ))?;
+    ip(&format!("-n {own} link set eth0 up"))?;
+    ip(&format!("-n {own} link set lo up"))?;
+    if let Some(mbit) = rate_mbit {
+        let burst = BURST_BYTES_MIN.max(mbit * (1_000_000 / 8) / TICKS_PER_SECOND);
+        for (namespace, device) in [(&own, "eth0"), (&switch, host)] {
+            let words = format!(
+                "-n {namespace} qdisc add dev {device} root tbf rate {mbit}mbit burst {burst} latency {QUEUE}"
+            );
+            run(Command::new("tc").args(words.split(' ')))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the namespaces of a rig, as far as they are there.
+pub(super) fn remove(rig: &str, namespaces: &[&str]) -> Result<()> {
+    let there = output(Command::new("ip").args(["netns", "list"]))?;
+    let switch = netns(rig, "switch");
+    for namespace in namespaces.iter().copied().chain([switch.as_str()]) {
+        let is_it = |line: &str| line.split(' ').next() == Some(namespace);
+        if there.lines().any(is_it) {
+            ip(&format!("netns delete {namespace}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn ip(words: &str) -> Result<()> {
+    run(Command::new("ip").args(words.split(' ')))
+}

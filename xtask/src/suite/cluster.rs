@@ -1,0 +1,152 @@
+//! An ensemble on the hosts of the cluster rig: clients in a namespace of their own go
+//! on while a node loses all that it has, and a manager and a gateway are killed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::Stage;
+use super::ensemble::load::{Files, Load};
+use crate::rig::cluster::{Cluster, Options, Role, in_network};
+use crate::rig::server::Kind;
+
+/// Answers that each client has to have after something was killed.
+const ANSWERS: u64 = 40;
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
+    ensure!(
+        stage.server == Kind::Crossdock,
+        "this suite starts and kills Crossdock only"
+    );
+    let options = Options::default();
+    let mut cluster = Cluster::up(stage.paths, "suite", &stage.folder, &options)?;
+    described(&cluster).context("the rig's description")?;
+    alone(&cluster).context("what processes see")?;
+    await_whole(stage, &cluster)?;
+    let client = cluster.of(Role::Client).next().context("no client")?;
+    let netns = client.netns.clone();
+    in_network(&netns, || kill_each(stage, &mut cluster))
+}
+
+fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
+    let doors = cluster.nfs_doors();
+    // Each file is written through one gateway and read through the other.
+    let load = Load::start(&doors);
+    load.pause(ANSWERS)?;
+    kill(cluster, &load, "node-1")?;
+    kill(cluster, &load, "manager-0")?;
+    cluster.restart("manager-0")?;
+    load.pause(ANSWERS)?;
+    kill(cluster, &load, "gateway-0")?;
+    cluster.restart("gateway-0")?;
+    load.pause(ANSWERS)?;
+    let files = load.finish()?;
+    let made: u64 = files.iter().map(Files::made).sum();
+    println!("{made} files were written, read and renamed meanwhile");
+    verify(&files, &doors)?;
+    for log in fs::read_dir(stage.folder.join("logs"))? {
+        let log = fs::read_to_string(log?.path())?;
+        ensure!(!log.contains("panicked"), "a process has panicked: {log}");
+    }
+    Ok(())
+}
+
+/// Kills a host, with all that it had, and waits until the clients are served.
+fn kill(cluster: &mut Cluster<'_>, load: &Load, name: &str) -> Result<()> {
+    load.mark();
+    cluster.kill(name)?;
+    let pause = load.pause(ANSWERS)?;
+    println!("{name} killed: longest answer {:.2} s", pause.as_secs_f64());
+    Ok(())
+}
+
+/// Every gateway has every file as it was written.
+fn verify(files: &[Files], doors: &[SocketAddr]) -> Result<()> {
+    for &gateway in doors {
+        files.iter().try_for_each(|files| files.verify(gateway))?;
+    }
+    Ok(())
+}
+
+/// Waits until no set misses a member, as a manager sees it.
+fn await_whole(stage: &Stage<'_>, cluster: &Cluster<'_>) -> Result<()> {
+    let runs = |role: Role| !matches!(role, Role::Etcd | Role::Client);
+    let hosts = cluster.hosts.iter().filter(|host| runs(host.role)).count();
+    loop {
+        let status = cluster.status("manager-0")?;
+        let known = status["hosts"].as_array().map_or(0, Vec::len);
+        if status["sets_short"] == 0 && known == hosts {
+            return Ok(());
+        }
+        ensure!(
+            std::time::Instant::now() < stage.deadline,
+            "{known} of {hosts} hosts, {} sets miss a member",
+            status["sets_short"]
+        );
+        thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// The line of JSON is true: every process is there, in the namespace that it names.
+fn described(cluster: &Cluster<'_>) -> Result<()> {
+    let line = cluster.line();
+    let hosts = line["hosts"].as_array().context("no hosts")?;
+    ensure!(hosts.len() == cluster.hosts.len() + 1, "{line}");
+    for host in hosts {
+        let netns = host["netns"].as_str().context("no namespace")?;
+        let named = fs::metadata(format!("/run/netns/{netns}"))?;
+        let pids = host["pids"].as_array().context("no processes")?;
+        let runs = !matches!(host["role"].as_str(), Some("client" | "switch"));
+        ensure!(pids.len() == usize::from(runs), "{host}");
+        for pid in pids {
+            let own = fs::metadata(format!("/proc/{pid}/ns/net"))?;
+            let inode = std::os::unix::fs::MetadataExt::ino;
+            ensure!(inode(&own) == inode(&named), "{host}: another network");
+        }
+    }
+    Ok(())
+}
+
+/// No process can write anything but its own directory, and none sees another.
+fn alone(cluster: &Cluster<'_>) -> Result<()> {
+    let line = cluster.line();
+    for host in line["hosts"].as_array().context("no hosts")? {
+        for pid in host["pids"].as_array().context("no processes")? {
+            let has_data = matches!(host["role"].as_str(), Some("etcd" | "node"));
+            check_mounts(pid, has_data).with_context(|| host.to_string())?;
+            let seen = fs::read_dir(format!("/proc/{pid}/root/proc"))?;
+            let names = seen.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            let others = names.filter_map(|name| name.parse::<u32>().ok());
+            ensure!(others.eq([1]), "{host} sees other processes");
+        }
+    }
+    Ok(())
+}
+
+fn check_mounts(pid: &Value, has_data: bool) -> Result<()> {
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
+    let mut writable = Vec::new();
+    for line in mounts.lines() {
+        let mut fields = line.split(' ').skip(4);
+        let (place, flags) = (fields.next(), fields.next());
+        let (place, flags) = (place.context("no path")?, flags.context("no flags")?);
+        // Devices take writes and keep nothing.
+        if flags.split(',').any(|flag| flag == "rw") && !place.starts_with("/dev/") {
+            writable.push(place.to_owned());
+        }
+    }
+    let allowed: &[&str] = if has_data { &["/data"] } else { &[] };
+    ensure!(writable == allowed, "it can write {writable:?}");
+    let root = Path::new("/proc").join(pid.to_string()).join("root");
+    ensure!(
+        fs::read_dir(root)?.count() == 11,
+        "it sees more than it should"
+    );
+    Ok(())
+}
