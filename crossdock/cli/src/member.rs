@@ -25,9 +25,10 @@ use crate::report::Surroundings;
 use crate::shell::{Ensemble, Links, Parts, Shell};
 use crate::start::{Doors, host_name, raise_descriptor_limit, stop_on_signals};
 
-/// After how long without a sign of life a host is replaced: longer than a busy
-/// machine stands still, shorter than a client's patience.
-const TTL: Duration = Duration::from_secs(5);
+/// After how long without a sign of life a host is replaced: the least that etcd
+/// knows with its own settings. With the leases between hosts (docs/decisions/0019)
+/// and the reading of a site's log a take-over then ends within 5 s.
+const TTL: Duration = Duration::from_secs(2);
 
 /// News of the registry that wait for the data thread.
 const NOTICES_MAX: usize = 64;
