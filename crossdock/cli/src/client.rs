@@ -62,6 +62,9 @@ fn describe(status: &Status, health: &Health) -> String {
     for warning in &status.warnings {
         text += &format!("warning: {warning}\n");
     }
+    if !status.hosts.is_empty() {
+        text += &describe_hosts(status);
+    }
     let mut rows = vec![
         [
             "node",
@@ -99,6 +102,29 @@ fn describe(status: &Status, health: &Health) -> String {
             .map(|door| vec![door.name.clone(), door.address.clone()]),
     );
     text + &format::table(&rows)
+}
+
+/// The processes of an ensemble, as the one that was asked sees them.
+fn describe_hosts(status: &Status) -> String {
+    let head = ["host", "is", "machine", "link", "admin", "connected"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(status.hosts.iter().map(|host| {
+        let connected = if host.is_connected { "yes" } else { "no" };
+        vec![
+            host.id.clone(),
+            host.role.clone(),
+            host.machine.clone(),
+            host.link.clone(),
+            host.admin.clone(),
+            connected.to_owned(),
+        ]
+    }));
+    let short = status.sets_short;
+    format!(
+        "this is a {}; replica sets that miss a member: {short}\n\n{}",
+        status.role,
+        format::table(&rows)
+    )
 }
 
 /// `crossdock node stop|start N`.

@@ -9,12 +9,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Flags, UsageError};
+use crate::cluster::ClusterCommand;
+use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
 use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
 use crate::quotas::QuotaCommand;
 use crate::top::{self, TopArgs};
-use crate::{client, config, format, offline, up};
+use crate::{client, config, format, member, offline, up};
 
 #[derive(Parser)]
 #[command(
@@ -38,7 +39,7 @@ enum Command {
         crossdock up --data /srv/pool --nodes 8 --size 200G\n  \
         crossdock up --nfs '10.0.0.1:2049,[fd00::1]:2049'    (for other machines: crossdock export add)\n  \
         crossdock up --nfs 127.0.0.1:0 --admin 127.0.0.1:0    (free ports, printed when ready)")]
-    Up(Box<Flags>),
+    Up(Box<UpFlags>),
     /// Show nodes, doors and space of a running system.
     Status(Remote),
     /// Show what a running system does now: procedures, clients, nodes, slow requests.
@@ -55,9 +56,18 @@ enum Command {
     /// Check a stopped node's files and prove them consistent.
     #[command(after_help = "Example:\n  crossdock fsck --node crossdock-data/node-0")]
     Fsck(FsckArgs),
-    /// Take a node of a running system down, or bring it back.
+    /// Make an ensemble of many hosts.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Take a node of an all-in-one down, bring it back, or run one of an ensemble.
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Run a manager of an ensemble.
+    #[command(subcommand)]
+    Manager(ManagerCommand),
+    /// Run a gateway of an ensemble.
+    #[command(subcommand)]
+    Gateway(GatewayCommand),
     /// Say which clients may mount which directories of a running system.
     #[command(subcommand)]
     Export(ExportCommand),
@@ -76,6 +86,9 @@ enum ConfigCommand {
     Check {
         /// The TOML file.
         file: PathBuf,
+        /// The command that it is for [default: the one that its keys fit].
+        #[arg(long, value_name = "COMMAND")]
+        of: Option<config::Of>,
         /// Print as JSON.
         #[arg(long)]
         json: bool,
@@ -88,6 +101,32 @@ enum NodeCommand {
     Stop(NodeArgs),
     /// Bring a node back.
     Start(NodeArgs),
+    /// Run a storage node of an ensemble.
+    #[command(
+        after_help = "Example:\n  crossdock node run --etcd http://10.0.0.1:2379 --name pool \
+        --number 0 --data /srv/pool --listen 10.0.0.5:7071"
+    )]
+    Run(Box<NodeFlags>),
+}
+
+#[derive(Subcommand)]
+enum ManagerCommand {
+    /// Serve names and small files; all that it knows lies on the nodes.
+    #[command(
+        after_help = "Example:\n  crossdock manager run --etcd http://10.0.0.1:2379 --name pool \
+        --listen 10.0.0.6:7071"
+    )]
+    Run(Box<ManagerFlags>),
+}
+
+#[derive(Subcommand)]
+enum GatewayCommand {
+    /// Serve NFS clients.
+    #[command(
+        after_help = "Example:\n  crossdock gateway run --etcd http://10.0.0.1:2379 --name pool \
+        --listen 10.0.0.7:7071 --nfs 10.0.0.7:2049"
+    )]
+    Run(Box<GatewayFlags>),
 }
 
 #[derive(Args)]
@@ -159,7 +198,9 @@ impl Command {
     /// Whether what it prints is for programs.
     fn prints_json(&self) -> bool {
         match self {
-            Self::Up(_) => false,
+            Self::Up(_) | Self::Manager(_) | Self::Gateway(_) => false,
+            Self::Node(NodeCommand::Run(_)) => false,
+            Self::Cluster(command) => command.prints_json(),
             Self::Status(remote) | Self::Scrub(remote) => remote.json,
             Self::Top(args) => args.remote.json,
             Self::Config(ConfigCommand::Check { json, .. }) => *json,
@@ -173,10 +214,16 @@ impl Command {
 
     fn carry_out(self) -> anyhow::Result<Verdict> {
         match self {
-            Self::Up(flags) => up::run(&flags)?,
+            Self::Up(flags) => up::run(*flags)?,
+            Self::Cluster(command) => command.carry_out()?,
+            Self::Node(NodeCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Manager(ManagerCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Gateway(GatewayCommand::Run(flags)) => member::run(&flags.settle()?)?,
             Self::Status(remote) => client::status(&remote)?,
             Self::Top(args) => top::run(&args)?,
-            Self::Config(ConfigCommand::Check { file, json }) => config::check(&file, json)?,
+            Self::Config(ConfigCommand::Check { file, of, json }) => {
+                config::check(&file, of, json)?;
+            }
             Self::Scrub(remote) => return client::scrub(&remote),
             Self::Fsck(args) => return offline::fsck(&args.node, args.full, args.json),
             Self::Node(NodeCommand::Stop(args)) => client::node(&args.remote, args.number, "stop")?,

@@ -1,4 +1,4 @@
-//! The data directory of the all-in-one: what is in it, making and opening it.
+//! The data directory of the all-in-one, or of an ensemble's node: what is in it, making and opening it.
 //!
 //! ```text
 //! DIR/registry          the embedded registry; locked while in use
@@ -6,6 +6,8 @@
 //! DIR/node-N/data       runs, grows as needed
 //! DIR/node-N/index      the index of objects and runs
 //! ```
+//!
+//! A node of an ensemble has the three files of a node, and nothing else.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -17,7 +19,7 @@ use anyhow::{Context, bail};
 use crossdock_disk::{DiskFile, FileBlockingDisk, OpenOptions};
 use crossdock_members::{Embedded, OpenError, State};
 
-use crate::config::{NODES_DEFAULT, Settings};
+use crate::config::{NODES_DEFAULT, StoreSettings, UpSettings};
 use crate::format;
 use crate::leftover::when_free;
 
@@ -48,14 +50,9 @@ pub(crate) struct DataDirectory {
 /// # Errors
 /// What is wrong and what to do: used by another process, no permission, no
 /// space, made for other settings.
-pub(crate) fn open(settings: &Settings) -> anyhow::Result<DataDirectory> {
-    let directory = &settings.data;
-    fs::create_dir_all(directory).with_context(|| {
-        format!(
-            "cannot make the data directory {}; choose another one with --data, or give this user the right to write there",
-            directory.display()
-        )
-    })?;
+pub(crate) fn open(settings: &UpSettings) -> anyhow::Result<DataDirectory> {
+    let directory = &settings.store.data;
+    make_directory(directory)?;
     let path = directory.join("registry");
     let disk =
         FileBlockingDisk::open_or_create(&path).map_err(|error| explain(error, directory))?;
@@ -80,16 +77,46 @@ pub(crate) fn open(settings: &Settings) -> anyhow::Result<DataDirectory> {
     let count = u64::try_from(registry.state().nodes.len())?;
     let node_directories = node_directories(directory, count)?;
     let has_several_devices = several_devices(&node_directories)?;
-    let capacity_bytes = match settings.size {
-        Some(size) => size,
-        None => file_system(directory)?.total_bytes / 100 * FILE_SYSTEM_SHARE_PERCENT,
-    };
+    let capacity_bytes = capacity_bytes(&settings.store)?;
     Ok(DataDirectory {
         registry,
         node_directories,
         node_capacity_bytes: capacity_bytes / count,
         has_several_devices,
     })
+}
+
+/// Bytes that all nodes of this process may hold: as configured, or most of the
+/// file system.
+fn capacity_bytes(settings: &StoreSettings) -> anyhow::Result<u64> {
+    Ok(match settings.size {
+        Some(size) => size,
+        None => file_system(&settings.data)?.total_bytes / 100 * FILE_SYSTEM_SHARE_PERCENT,
+    })
+}
+
+/// Makes the directory of an ensemble's node ready, and tells how many bytes it
+/// may hold. `is_used`: the node has been in the ensemble before.
+///
+/// # Errors
+/// What is wrong and what to do: no permission, no space, and that the node has
+/// lost what it held. To go on without it would read as empty what nobody else has.
+pub(crate) fn prepare_node(settings: &StoreSettings, is_used: bool) -> anyhow::Result<u64> {
+    let directory = &settings.data;
+    let lost = ["journal", "data", "index"].map(|name| directory.join(name));
+    let lost = lost.into_iter().find(|path| !path.exists());
+    if let Some(path) = lost.filter(|_| is_used) {
+        bail!(
+            "this node has been in the ensemble before, and its data is not in {}: {} is missing. Name the directory that it had with --data, or restore it from a copy; what this node alone held is nowhere else",
+            directory.display(),
+            path.display()
+        );
+    }
+    make_directory(directory)?;
+    if !directory.join("index").exists() {
+        check_room_for(1, directory)?;
+    }
+    capacity_bytes(settings)
 }
 
 /// Opens or makes journal and data file of the node in `directory`.
@@ -130,7 +157,7 @@ pub(crate) fn random_u64() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(random_bytes()?))
 }
 
-fn random_bytes<const N: usize>() -> anyhow::Result<[u8; N]> {
+pub(crate) fn random_bytes<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
@@ -138,13 +165,13 @@ fn random_bytes<const N: usize>() -> anyhow::Result<[u8; N]> {
     Ok(bytes)
 }
 
-fn fresh_state(settings: &Settings) -> anyhow::Result<State> {
+fn fresh_state(settings: &UpSettings) -> anyhow::Result<State> {
     let nodes = settings.nodes.unwrap_or(NODES_DEFAULT);
     let replicas = settings.replicas.unwrap_or(1);
     let ids = (0..nodes)
         .map(|_| random_u64())
         .collect::<anyhow::Result<Vec<u64>>>()?;
-    let directories = node_directories(&settings.data, u64::from(nodes))?;
+    let directories = node_directories(&settings.store.data, u64::from(nodes))?;
     let site_replicas = if several_devices(&directories)? {
         replicas.max(2)
     } else {
@@ -160,7 +187,7 @@ fn fresh_state(settings: &Settings) -> anyhow::Result<State> {
     ))
 }
 
-fn check_against(settings: &Settings, state: &State) -> anyhow::Result<()> {
+fn check_against(settings: &UpSettings, state: &State) -> anyhow::Result<()> {
     let nodes = u32::try_from(state.nodes.len())?;
     for (name, wanted, is) in [
         ("nodes", settings.nodes, nodes),
@@ -171,7 +198,7 @@ fn check_against(settings: &Settings, state: &State) -> anyhow::Result<()> {
         {
             bail!(
                 "the data directory {} was made with {name} = {is}, not {wanted}; leave --{name} away, or choose another directory with --data",
-                settings.data.display()
+                settings.store.data.display()
             );
         }
     }
@@ -190,19 +217,34 @@ fn refuse_if_nodes_exist(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_room(settings: &Settings) -> anyhow::Result<()> {
-    let nodes = u64::from(settings.nodes.unwrap_or(NODES_DEFAULT));
-    let needed = nodes * NODE_BYTES_MIN;
-    let available = file_system(&settings.data)?.available_bytes;
+fn check_room(settings: &UpSettings) -> anyhow::Result<()> {
+    check_room_for(
+        settings.nodes.unwrap_or(NODES_DEFAULT),
+        &settings.store.data,
+    )
+}
+
+fn check_room_for(nodes: u32, directory: &Path) -> anyhow::Result<()> {
+    let needed = u64::from(nodes) * NODE_BYTES_MIN;
+    let available = file_system(directory)?.available_bytes;
     if available < needed {
         bail!(
             "the file system of {} has {} free, {nodes} nodes need at least {}; free some space, use fewer --nodes, or choose another directory with --data",
-            settings.data.display(),
+            directory.display(),
             format::bytes(available),
             format::bytes(needed)
         );
     }
     Ok(())
+}
+
+fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| {
+        format!(
+            "cannot make the data directory {}; choose another one with --data, or give this user the right to write there",
+            directory.display()
+        )
+    })
 }
 
 fn node_directories(directory: &Path, count: u64) -> anyhow::Result<Vec<PathBuf>> {

@@ -13,10 +13,10 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::config::{LogFormat, Settings};
+use crate::config::{LogFormat, ProcessSettings};
 
 /// Starts logging; the events from INFO on are also kept, whatever is shown.
-pub(crate) fn start(settings: &Settings) -> anyhow::Result<Arc<Events>> {
+pub(crate) fn start(settings: &ProcessSettings) -> anyhow::Result<Arc<Events>> {
     let filter = EnvFilter::try_new(&settings.log).context("the log filter")?;
     let events = Arc::new(Events::default());
     let kept = Kept(Arc::clone(&events)).with_filter(LevelFilter::INFO);

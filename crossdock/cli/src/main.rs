@@ -2,6 +2,7 @@
 //! to the machine that they run on. No logic.
 
 mod client;
+mod cluster;
 mod commands;
 mod config;
 mod data;
@@ -10,6 +11,7 @@ mod format;
 mod leftover;
 mod locks;
 mod log;
+mod member;
 mod memory;
 mod notify;
 mod offline;
@@ -17,6 +19,7 @@ mod privileges;
 mod quotas;
 mod report;
 mod shell;
+mod start;
 mod top;
 mod up;
 

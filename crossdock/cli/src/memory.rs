@@ -4,20 +4,20 @@ use std::fs;
 
 use crossdock_limits::{NFS_REQUEST_BYTES_MAX, NFS_REQUEST_BYTES_MIN};
 
-use crate::config::Settings;
+use crate::config::{DoorSettings, StoreSettings};
 
 /// Where neither the configuration nor the system says how much there is.
 const MEMORY_BYTES: u64 = 4 << 30;
 
 /// Bytes of all read caches: as configured, or a quarter of all memory.
-pub(crate) fn cache_bytes(settings: &Settings) -> anyhow::Result<usize> {
+pub(crate) fn cache_bytes(settings: &StoreSettings) -> anyhow::Result<usize> {
     let bytes = settings.cache.unwrap_or_else(|| all_bytes() / 4);
     Ok(usize::try_from(bytes)?)
 }
 
 /// Bytes for what the NFS door holds: as configured, or an eighth of all memory
 /// up to the usual.
-pub(crate) fn request_bytes(settings: &Settings) -> anyhow::Result<usize> {
+pub(crate) fn request_bytes(settings: &DoorSettings) -> anyhow::Result<usize> {
     let usual = NFS_REQUEST_BYTES_MIN as u64..=NFS_REQUEST_BYTES_MAX as u64;
     let eighth = || (all_bytes() / 8).clamp(*usual.start(), *usual.end());
     Ok(usize::try_from(

@@ -52,11 +52,11 @@ impl Account {
     }
 
     /// Gives the account a data directory if there is none yet. One that exists
-    /// stays as it is.
+    /// stays as it is; whose it is, is seen at its file `first`.
     ///
     /// # Errors
     /// It cannot be made, or it is not the account's.
-    pub(crate) fn prepare(self, directory: &Path) -> anyhow::Result<()> {
+    pub(crate) fn prepare(self, directory: &Path, first: &str) -> anyhow::Result<()> {
         if !directory.exists() {
             fs::create_dir_all(directory)
                 .and_then(|()| chown(directory, Some(self.uid), Some(self.gid)))
@@ -64,12 +64,8 @@ impl Account {
                     format!("cannot make the data directory {}", directory.display())
                 })?;
         }
-        let registry = directory.join("registry");
-        let first = if registry.exists() {
-            &registry
-        } else {
-            directory
-        };
+        let first = directory.join(first);
+        let first = if first.exists() { &first } else { directory };
         let owner = fs::metadata(first)
             .with_context(|| format!("cannot look at {}", first.display()))?
             .uid();

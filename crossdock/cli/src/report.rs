@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crossdock_admin::{Answer, DoorStatus, NodeStatus, Refusal, ScrubStatus, Status};
+use crossdock_admin::{Answer, DoorStatus, HostStatus, NodeStatus, Refusal, ScrubStatus, Status};
 use crossdock_host::{Host, NodeFigures, NodeState};
-use crossdock_members::ExportRecord;
+use crossdock_members::{ExportRecord, HostRecord};
 use crossdock_peer::Network;
 
 /// What the host itself does not know about where it runs.
@@ -16,6 +16,30 @@ pub(crate) struct Surroundings {
     pub(crate) doors: Vec<DoorStatus>,
     /// Whether the nodes lie on more than one device.
     pub(crate) has_several_devices: bool,
+    /// What this process is for.
+    pub(crate) role: &'static str,
+}
+
+/// The processes of the ensemble, as an administrator wants them.
+fn hosts(host: &Host) -> Vec<HostStatus> {
+    let of = |record: &HostRecord| match record.nodes.first() {
+        Some(&node) => match host.node_number(node) {
+            Some(number) => format!("node {number}"),
+            None => "node".to_owned(),
+        },
+        None if record.is_manager => "manager".to_owned(),
+        None => "gateway".to_owned(),
+    };
+    let text = |address: Option<SocketAddr>| address.map(|it| it.to_string()).unwrap_or_default();
+    let hosts = host.hosts().map(|(id, record, is_connected)| HostStatus {
+        id: id.to_string(),
+        role: of(record),
+        machine: record.machine.clone(),
+        link: text(record.link),
+        admin: text(record.admin),
+        is_connected,
+    });
+    hosts.collect()
 }
 
 /// What `GET /v1/status` answers.
@@ -43,6 +67,9 @@ pub(crate) fn status(
         files: figures.files,
         connections: connections as u64,
         requests: figures.requests,
+        role: surroundings.role.to_owned(),
+        sets_short: figures.sets_short as u64,
+        hosts: hosts(host),
     })
 }
 
@@ -66,7 +93,8 @@ pub(crate) fn scrub(host: &Host) -> Answer {
 
 fn warnings(surroundings: &Surroundings, site_replicas: u32, nodes: &[NodeFigures]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if !surroundings.has_several_devices {
+    // Nodes of an ensemble are where its administrators have put them.
+    if surroundings.role == "all" && !surroundings.has_several_devices {
         warnings.push("not redundant: all nodes on one device".to_owned());
     } else if site_replicas < 2 {
         warnings.push("not redundant: one copy of the site logs".to_owned());

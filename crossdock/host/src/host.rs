@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
-use crossdock_link::Stamped;
+use crossdock_link::{CallRef, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{Change, ExportRecord, HostRecord, OpenError, Registry, State};
 use crossdock_names::{HostId, NodeId, RoutingTable, SiteId};
@@ -72,6 +72,13 @@ pub enum HostInput {
         from: HostId,
         /// What.
         sent: Box<Stamped>,
+    },
+    /// A call to another host was not sent: there is no room.
+    Unsent {
+        /// To whom.
+        to: HostId,
+        /// Which.
+        call: CallRef,
     },
     /// The shared registry's state of a later revision.
     Registry {
@@ -235,7 +242,8 @@ impl Host {
         if !registry.is_shared() {
             registry.change(Change::RaiseAll)?;
         }
-        let is_here = |node: u64| !registry.is_shared() || role.nodes.contains(&node);
+        let is_shared = registry.is_shared();
+        let is_here = |node: u64| !is_shared || role.nodes.contains(&node);
         let state = registry.state();
         let table = Arc::new(state.table());
         let nodes = state
@@ -250,7 +258,7 @@ impl Host {
             registry,
             role,
             peers: Peers::default(),
-            following: Following::default(),
+            following: Following::new(is_shared),
             leases: Leases::default(),
             settings,
             table,
@@ -302,6 +310,7 @@ impl Host {
             HostInput::Connected(peer) => self.take_connected(peer),
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
             HostInput::Frame { from, sent } => self.take_frame(from, *sent),
+            HostInput::Unsent { to, call } => self.take_unsent(to, call),
             HostInput::Registry { revision, state } => {
                 self.take_news(now, wall, revision, state);
             }

@@ -250,6 +250,13 @@ impl Host {
         Ok(())
     }
 
+    /// Which place that node has, of all nodes that there are.
+    #[must_use]
+    pub fn node_number(&self, id: u64) -> Option<u32> {
+        let mut nodes = self.registry.state().nodes.iter();
+        nodes.find(|node| node.id == id).map(|node| node.number)
+    }
+
     /// How far the last scrub has come.
     #[must_use]
     pub const fn scrub_progress(&self) -> &ScrubProgress {
@@ -287,6 +294,7 @@ impl Host {
                 .map(|site| site.directory().memory_use().cells as u64)
                 .sum(),
             requests: self.requests,
+            sets_short: self.sets_short(),
             nodes,
         }
     }

@@ -10,8 +10,10 @@
 //! gateway or manager lands after its successor's first message.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 
-use crossdock_link::{Frame, Stamped};
+use crossdock_link::{CallRef, Frame, Stamped, Target};
+use crossdock_members::HostRecord;
 use crossdock_names::{HostId, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
@@ -24,6 +26,7 @@ use crossdock_types::Time;
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
 use crate::mutation::Mutation;
+use crate::sites::ROOT_SITE;
 
 /// Numbers of calls of other hosts have this bit, those of this host never.
 const RELAYED: u64 = 1 << 62;
@@ -170,6 +173,65 @@ impl Host {
         } else {
             self.refuse_frame(peer, sent.frame, &NodeError::Busy { retry_after_ms: 20 });
         }
+    }
+
+    /// There was no room for a call to `peer`: it has not seen it.
+    pub(crate) fn take_unsent(&mut self, peer: HostId, call: CallRef) {
+        let CallRef { port, to, id } = call;
+        match to {
+            Target::Node(node) => {
+                if self.peers.asked_nodes.remove(&(peer, port, id)).is_some() {
+                    let outcome = Err(NodeError::Busy { retry_after_ms: 20 });
+                    let reply = Message::reply(node, port, NodeReply { id, outcome });
+                    self.queue.push_back(reply);
+                }
+            }
+            Target::Site(_) => {
+                if self.peers.asked_sites.remove(&(peer, id)) {
+                    let reply = refusal(id, AWAY);
+                    self.queue.push_back(Message::answer(reply));
+                }
+            }
+        }
+    }
+
+    /// Which process serves the site of the root directory, and where its
+    /// administrators reach it.
+    #[must_use]
+    pub fn root_manager(&self) -> Option<(HostId, Option<SocketAddr>)> {
+        let state = self.registry.state();
+        let &host = state.owners.get(&ROOT_SITE.0)?;
+        let record = state.hosts.get(&host)?;
+        Some((HostId(host), record.admin))
+    }
+
+    /// The processes of the ensemble, and whether this one is or talks to each.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostId, &HostRecord, bool)> {
+        let hosts = self.registry.state().hosts.iter();
+        hosts.map(|(&host, record)| {
+            let host = HostId(host);
+            let is_connected = host == self.host_id() || self.peers.is_connected(host);
+            (host, record, is_connected)
+        })
+    }
+
+    /// Replica sets that miss a member: those of data, and of sites that there are.
+    pub(crate) fn sets_short(&self) -> usize {
+        let state = self.registry.state();
+        let sites = state.opened_sites.iter();
+        let sites = sites.filter_map(|&site| Some(state.sites.get(usize::from(site))?.1));
+        let used = state.data_sets.iter().copied().chain(sites);
+        let used: BTreeSet<u32> = used.collect();
+        let sets = used.iter().filter_map(|set| state.sets.get(set));
+        sets.filter(|set| set.members.len() < set.home.len())
+            .count()
+    }
+
+    /// Whether what clients ask for reaches the site of the root directory.
+    #[must_use]
+    pub fn reaches_root(&self) -> bool {
+        let manager = self.root_manager();
+        manager.is_some_and(|(host, _)| host == self.host_id() || self.peers.is_connected(host))
     }
 
     /// The table has changed: carries what waited for it.

@@ -22,6 +22,8 @@ pub struct HostStatus {
     pub files: u64,
     /// Requests of clients since the start.
     pub requests: u64,
+    /// Replica sets in use that miss a member.
+    pub sets_short: usize,
     /// The nodes.
     pub nodes: Vec<NodeFigures>,
 }

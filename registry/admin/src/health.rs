@@ -82,7 +82,10 @@ impl Health {
             let (status, detail) = judge_node(node, figures);
             check(&name, status, &detail)
         }));
-        checks.push(space(snapshot));
+        // Managers and gateways of an ensemble have no nodes.
+        if ["all", "node"].contains(&snapshot.status.role.as_str()) {
+            checks.push(space(snapshot));
+        }
         checks.push(sites(snapshot));
         checks.push(door(snapshot));
         if !snapshot.scrub.findings.is_empty() {

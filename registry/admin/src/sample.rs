@@ -199,5 +199,8 @@ fn status() -> Status {
         files: 20,
         connections: 2,
         requests: 24,
+        role: "all".to_owned(),
+        sets_short: 0,
+        hosts: Vec::new(),
     }
 }

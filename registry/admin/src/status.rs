@@ -33,6 +33,37 @@ pub struct Status {
     pub connections: u64,
     /// Requests since start.
     pub requests: u64,
+    /// What this process does: `all`, or `node`, `manager` or `gateway` of an
+    /// ensemble.
+    #[serde(default = "all")]
+    pub role: String,
+    /// Replica sets in use that miss a member, as far as this process knows.
+    #[serde(default)]
+    pub sets_short: u64,
+    /// The processes of the ensemble.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
+}
+
+fn all() -> String {
+    "all".to_owned()
+}
+
+/// A process of an ensemble.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Its id, hexadecimal.
+    pub id: String,
+    /// `node 3`, `manager` or `gateway`.
+    pub role: String,
+    /// What the machine that it runs on is called.
+    pub machine: String,
+    /// Where other processes connect to it.
+    pub link: String,
+    /// Where administrators do; empty if they cannot.
+    pub admin: String,
+    /// Whether it is the process that was asked, or this one talks to it.
+    pub is_connected: bool,
 }
 
 /// A door.

@@ -3,6 +3,7 @@
 //! sites have a new epoch and owner, all at once or not at all (CONSISTENCY 3).
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use crossdock_names::{HostId, Hosts, NodeId, SiteId};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,15 @@ pub struct HostRecord {
     pub is_manager: bool,
     /// Whether clients are connected to it.
     pub is_gateway: bool,
+    /// Where other hosts connect to it; nothing where all is one process.
+    #[serde(default)]
+    pub link: Option<SocketAddr>,
+    /// Where its administrators do, if it lets them.
+    #[serde(default)]
+    pub admin: Option<SocketAddr>,
+    /// What the machine that it runs on is called, for people.
+    #[serde(default)]
+    pub machine: String,
 }
 
 impl State {
@@ -61,10 +71,11 @@ impl State {
             return Ok(());
         }
         for node in &record.nodes {
-            if !self.nodes.iter().any(|known| known.id == *node) {
-                let what = format!("node {node:016x}");
-                return Err(Conflict::Unknown { what });
-            }
+            let place = self.nodes.iter_mut().find(|known| known.id == *node);
+            let place = place.ok_or_else(|| Conflict::Unknown {
+                what: format!("node {node:016x}"),
+            })?;
+            place.is_used = true;
             let earlier = self.hosts.iter();
             let earlier = earlier.filter(|(_, other)| other.nodes.contains(node));
             let earlier: Vec<u64> = earlier.map(|(&other, _)| other).collect();
@@ -244,6 +255,22 @@ mod tests {
             .filter(|set| set.members == [12])
             .collect();
         assert!(!alone.is_empty(), "what only node 12 has stays with it");
+    }
+
+    /// Goal: what an earlier version wrote about hosts and nodes is still
+    /// understood, and a node's place is known to be used once it was joined.
+    #[test]
+    fn older_records_are_read_and_places_are_remembered() {
+        let old = r#"{"nodes":[11],"is_manager":false,"is_gateway":false}"#;
+        let record: HostRecord = serde_json::from_str(old).expect("a record");
+        assert_eq!(record, node(11));
+        let old = r#"{"id":11,"number":0,"stopped":false}"#;
+        let place: crate::NodeRecord = serde_json::from_str(old).expect("a record");
+        let mut state = State::fresh(1, 2, &[11, 12], 1, 1, [0; 32]);
+        assert_eq!(place, state.nodes[0]);
+        join(&mut state, 1, record);
+        let used: Vec<bool> = state.nodes.iter().map(|place| place.is_used).collect();
+        assert_eq!(used, [true, false]);
     }
 
     /// Goal: a node that starts again under another number loses its place

@@ -21,6 +21,10 @@ pub struct NodeRecord {
     pub number: u32,
     /// Whether it was stopped by an administrator.
     pub stopped: bool,
+    /// Whether a process has ever had it: from then on it needs the data that it
+    /// had, as nobody else may have all of it.
+    #[serde(default)]
+    pub is_used: bool,
 }
 
 /// Members of a replica set, in order.
@@ -309,6 +313,7 @@ impl State {
                     id: nodes[number as usize],
                     number,
                     stopped: false,
+                    is_used: false,
                 })
                 .collect(),
             sets,

@@ -1,6 +1,7 @@
 //! What real-client tests stand on: a private network, the server under test
 //! in it, and a guest with a real Linux kernel.
 
+pub(crate) mod etcd;
 pub(crate) mod ganesha;
 pub(crate) mod guest;
 pub(crate) mod network;

@@ -6,6 +6,8 @@ mod conformance;
 pub(crate) mod console;
 mod crash;
 mod disks;
+mod ensemble;
+mod etcd;
 mod kernel;
 mod libnfs;
 mod locks;
@@ -42,11 +44,12 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 25] = [
+pub(crate) const SUITES: [Suite; 27] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
     suite("console", When::Quick, 120, console::run),
+    suite("etcd", When::Quick, 60, etcd::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 300, kernel::tree),
@@ -62,12 +65,13 @@ pub(crate) const SUITES: [Suite; 25] = [
     suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
+    suite("ensemble", When::Quick, 240, ensemble::run),
     suite("disk-faults", When::Quick, 240, disks::faults),
     suite("disk-alone", When::Quick, 240, disks::alone),
     suite("disk-full", When::Quick, 240, disks::full),
     suite("log-writes", When::Quick, 300, disks::log_writes),
     suite("fuzz-sockets", When::Quick, 120, sockets::run),
-    suite("kernel-fsx-long", When::Full, 1800, kernel::fsx_long),
+    suite("kernel-fsx-long", When::Full, 3600, kernel::fsx_long),
     suite(
         "kernel-restart-long",
         When::Full,

@@ -108,8 +108,7 @@ impl Shell {
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
         let (time, wall) = (now(), wall_time());
         let uptime = time.since(self.started);
-        let connections = self.names.len();
-        let status = report::status(&self.host, &self.surroundings, uptime, connections).ok()?;
+        let status = self.status().ok()?;
         let scrub = report::scrub(&self.host).ok()?;
         let figures = self.host.figures(time);
         let stores = self.host.status();
@@ -141,7 +140,7 @@ impl Shell {
             event_loop: LoopFigures {
                 turns_total: self.turns_total,
                 enters_total: self.driver.enters(),
-                accepted_total: self.connections_total,
+                accepted_total: self.doors.accepted_total(),
             },
             slow: door.slow.iter().map(slow).collect(),
             door: door_figures(&figures),

@@ -1,0 +1,269 @@
+//! Groups of flags that several commands have in common: each flag is described
+//! once, and is a key of the file of every command that has its group.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use crossdock_limits::{DISK_DEPTH_MAX, NFS_REQUEST_BYTES_MIN};
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+use super::values::{Door, Io, LogFormat, Size, loopback};
+use super::{Group, usage};
+
+/// Clients begin to notice.
+const SLOW_MS_DEFAULT: u64 = 1000;
+
+/// Seconds of grace for locks, as other servers have.
+const GRACE_DEFAULT: u64 = 45;
+
+/// Most seconds of it: nobody gets a new lock meanwhile.
+const GRACE_MAX: u64 = 3600;
+
+/// No device takes more at a time.
+const DISK_DEPTH_LIMIT: usize = 1024;
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct StoreFlags {
+    /// Directory of all data [default of up: ./crossdock-data].
+    #[arg(long, value_name = "DIR", env = "CROSSDOCK_DATA")]
+    pub(crate) data: Option<PathBuf>,
+    /// Space of all nodes of this process together, like 500M, 20G, 1T
+    /// [default: 80 % of the file system].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_SIZE")]
+    pub(crate) size: Option<Size>,
+    /// Memory for cached blocks, like 512M [default: 25 % of memory].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_CACHE")]
+    pub(crate) cache: Option<Size>,
+    /// Requests that each disk works on at a time; more wait by priority [default: 32].
+    #[arg(long, value_name = "N", env = "CROSSDOCK_DISK_DEPTH")]
+    pub(crate) disk_depth: Option<usize>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct DoorFlags {
+    /// NFS and MOUNT door: an IPv4 and an IPv6 address at most [default: 127.0.0.1:2049].
+    #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_NFS")]
+    pub(crate) nfs: Option<Door>,
+    /// Portmapper door, by which clients find NLM to lock files: an IPv4 and an
+    /// IPv6 address at most, port 111 [default: off].
+    #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_PORTMAP")]
+    pub(crate) portmap: Option<Door>,
+    /// Memory for calls and replies of all NFS clients together, like 256M, at least
+    /// 16M [default: 512M, or an eighth of memory if that is less].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_REQUEST_MEMORY")]
+    pub(crate) request_memory: Option<Size>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct LockFlags {
+    /// After a restart, how long clients have to take their locks again before
+    /// new ones are given; it ends as soon as all of them are told [default: 45].
+    #[arg(long, value_name = "SECONDS", env = "CROSSDOCK_GRACE")]
+    pub(crate) grace: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ProcessFlags {
+    /// Admin API: an IPv4 and an IPv6 address at most [default: 127.0.0.1:7070].
+    #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_ADMIN_DOOR")]
+    pub(crate) admin: Option<Door>,
+    /// Names, besides addresses and localhost, under which browsers may ask the admin API.
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        env = "CROSSDOCK_ADMIN_NAME"
+    )]
+    pub(crate) admin_name: Option<Vec<String>>,
+    /// A request that takes longer is told in the log and kept to look at [default: 1000].
+    #[arg(long, value_name = "MS", env = "CROSSDOCK_SLOW_MS")]
+    pub(crate) slow_ms: Option<u64>,
+    /// User to become once the doors are bound, by name or as UID:GID, when started
+    /// as root [default: stay, without capabilities].
+    #[arg(long, value_name = "NAME", env = "CROSSDOCK_USER")]
+    pub(crate) user: Option<String>,
+    /// How disks and sockets are driven [default: auto].
+    #[arg(long, value_name = "HOW", env = "CROSSDOCK_IO")]
+    pub(crate) io: Option<Io>,
+    /// How log lines look [default: human].
+    #[arg(long, value_name = "FORMAT", env = "CROSSDOCK_LOG_FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+    /// Which log lines are shown, like `info` or `crossdock=debug` [default: info].
+    #[arg(long, value_name = "FILTER", env = "CROSSDOCK_LOG")]
+    pub(crate) log: Option<String>,
+}
+
+/// Which ensemble it is, and where it is kept.
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct EnsembleFlags {
+    /// Where etcd answers, like http://10.0.0.1:2379; several with commas.
+    #[arg(
+        long,
+        value_name = "URL,…",
+        value_delimiter = ',',
+        env = "CROSSDOCK_ETCD"
+    )]
+    pub(crate) etcd: Option<Vec<String>>,
+    /// The ensemble's name, as `crossdock cluster init` was given it.
+    #[arg(long, value_name = "NAME", env = "CROSSDOCK_NAME")]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct LinkFlags {
+    /// Where the ensemble's other processes reach this one; they are told this
+    /// address, so it is not 0.0.0.0. Port 0 picks a free one.
+    #[arg(long, value_name = "ADDR:PORT", env = "CROSSDOCK_LISTEN")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct NumberFlags {
+    /// Which of the ensemble's nodes this is, from 0.
+    #[arg(long, value_name = "K", env = "CROSSDOCK_NUMBER")]
+    pub(crate) number: Option<u32>,
+}
+
+/// Where nodes keep what they hold.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StoreSettings {
+    pub(crate) data: PathBuf,
+    pub(crate) size: Option<u64>,
+    pub(crate) cache: Option<u64>,
+    pub(crate) disk_depth: usize,
+}
+
+/// Where clients are served.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DoorSettings {
+    pub(crate) nfs: Door,
+    pub(crate) portmap: Door,
+    pub(crate) request_memory: Option<u64>,
+}
+
+/// What every process has.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProcessSettings {
+    pub(crate) admin: Door,
+    pub(crate) admin_name: Vec<String>,
+    pub(crate) slow_ms: u64,
+    /// `None`: stay who we are.
+    pub(crate) user: Option<String>,
+    pub(crate) io: Io,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log: String,
+}
+
+/// Gives a group the file's keys where there are no flags.
+macro_rules! group {
+    ($group:ident: $($key:ident),+) => {
+        impl Group for $group {
+            fn over(self, file: Self) -> Self {
+                Self { $($key: self.$key.or(file.$key)),+ }
+            }
+        }
+    };
+}
+
+group!(StoreFlags: data, size, cache, disk_depth);
+group!(DoorFlags: nfs, portmap, request_memory);
+group!(LockFlags: grace);
+group!(ProcessFlags: admin, admin_name, slow_ms, user, io, log_format, log);
+group!(EnsembleFlags: etcd, name);
+group!(LinkFlags: listen);
+group!(NumberFlags: number);
+
+impl StoreFlags {
+    pub(super) fn settle(self, data_default: Option<&str>) -> anyhow::Result<StoreSettings> {
+        let data = self.data.or_else(|| data_default.map(PathBuf::from));
+        let data = data.ok_or_else(|| missing("data", "the directory of the node's data"))?;
+        let disk_depth = self.disk_depth.unwrap_or(DISK_DEPTH_MAX);
+        if disk_depth == 0 || disk_depth > DISK_DEPTH_LIMIT {
+            return Err(usage(format!(
+                "disk_depth must be 1 to {DISK_DEPTH_LIMIT}, not {disk_depth}"
+            )));
+        }
+        Ok(StoreSettings {
+            data,
+            size: self.size.map(|size| size.0),
+            cache: self.cache.map(|size| size.0),
+            disk_depth,
+        })
+    }
+}
+
+impl DoorFlags {
+    pub(super) fn settle(self) -> anyhow::Result<DoorSettings> {
+        let request_memory = self.request_memory.map(|size| size.0);
+        if let Some(bytes) = request_memory
+            && bytes < NFS_REQUEST_BYTES_MIN as u64
+        {
+            return Err(usage(format!(
+                "request_memory must be at least {}M, some of the largest calls at a time, not {bytes} bytes",
+                NFS_REQUEST_BYTES_MIN >> 20
+            )));
+        }
+        Ok(DoorSettings {
+            nfs: self.nfs.unwrap_or_else(|| loopback(2049)),
+            portmap: self.portmap.unwrap_or(Door::Off),
+            request_memory,
+        })
+    }
+}
+
+impl LockFlags {
+    /// In seconds.
+    pub(super) fn settle(&self) -> anyhow::Result<u64> {
+        let grace = self.grace.unwrap_or(GRACE_DEFAULT);
+        if grace > GRACE_MAX {
+            return Err(usage(format!(
+                "grace must be 0 to {GRACE_MAX} seconds, not {grace}"
+            )));
+        }
+        Ok(grace)
+    }
+}
+
+impl ProcessFlags {
+    pub(super) fn settle(self) -> anyhow::Result<ProcessSettings> {
+        let log = self.log.unwrap_or_else(|| "info".to_owned());
+        if let Err(error) = EnvFilter::try_new(&log) {
+            return Err(usage(format!(
+                "the log filter {log:?} is not valid ({error}); try `info` or `crossdock=debug`"
+            )));
+        }
+        Ok(ProcessSettings {
+            admin: self.admin.unwrap_or_else(|| loopback(7070)),
+            admin_name: self.admin_name.unwrap_or_default(),
+            slow_ms: self.slow_ms.unwrap_or(SLOW_MS_DEFAULT),
+            user: self.user,
+            io: self.io.unwrap_or(Io::Auto),
+            log_format: self.log_format.unwrap_or(LogFormat::Human),
+            log,
+        })
+    }
+}
+
+impl ProcessSettings {
+    /// From which time on a request is slow.
+    pub(crate) const fn slow_after(&self) -> Duration {
+        Duration::from_millis(self.slow_ms)
+    }
+}
+
+/// A flag without which nothing can begin.
+pub(super) fn missing(key: &str, what: &str) -> anyhow::Error {
+    usage(format!(
+        "--{key} is missing (or the key {key} of the file): {what}"
+    ))
+}

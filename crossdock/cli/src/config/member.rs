@@ -1,0 +1,222 @@
+//! Configuration of the processes of an ensemble: `crossdock node run`,
+//! `manager run` and `gateway run`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::groups::{
+    DoorFlags, DoorSettings, EnsembleFlags, LinkFlags, LockFlags, NumberFlags, ProcessFlags,
+    ProcessSettings, StoreFlags, StoreSettings, missing,
+};
+use super::{File, usage};
+
+/// Longest name of an ensemble: it is part of keys in etcd.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The flags of `crossdock node run`.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct NodeFlags {
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    ensemble: EnsembleFlags,
+    #[command(flatten)]
+    number: NumberFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+    #[command(flatten)]
+    link: LinkFlags,
+    #[command(flatten)]
+    process: ProcessFlags,
+}
+
+/// The flags of `crossdock manager run`.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ManagerFlags {
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    ensemble: EnsembleFlags,
+    #[command(flatten)]
+    link: LinkFlags,
+    #[command(flatten)]
+    locks: LockFlags,
+    #[command(flatten)]
+    process: ProcessFlags,
+}
+
+/// The flags of `crossdock gateway run`.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct GatewayFlags {
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    ensemble: EnsembleFlags,
+    #[command(flatten)]
+    link: LinkFlags,
+    #[command(flatten)]
+    door: DoorFlags,
+    #[command(flatten)]
+    process: ProcessFlags,
+}
+
+/// Which ensemble it is, and where it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct EnsembleSettings {
+    pub(crate) etcd: Vec<String>,
+    pub(crate) name: String,
+}
+
+/// What a process of an ensemble runs with, all defaults filled in.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MemberSettings {
+    #[serde(flatten)]
+    pub(crate) ensemble: EnsembleSettings,
+    pub(crate) listen: SocketAddr,
+    #[serde(flatten)]
+    pub(crate) part: Part,
+    #[serde(flatten)]
+    pub(crate) process: ProcessSettings,
+}
+
+/// What the process does in the ensemble.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Part {
+    Node {
+        number: u32,
+        #[serde(flatten)]
+        store: StoreSettings,
+    },
+    Manager {
+        /// In seconds.
+        grace: u64,
+    },
+    Gateway(DoorSettings),
+}
+
+impl NodeFlags {
+    /// With what that file says only.
+    pub(super) fn of_file(path: PathBuf) -> Self {
+        Self {
+            config: Some(path),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the file, if one is named, and fills in defaults.
+    pub(crate) fn settle(self) -> anyhow::Result<MemberSettings> {
+        let mut file = File::read(self.config.as_deref())?;
+        let ensemble = file.complete(self.ensemble)?;
+        let number = file.complete(self.number)?;
+        let store = file.complete(self.store)?;
+        let link = file.complete(self.link)?;
+        let process = file.complete(self.process)?;
+        file.finish()?;
+        let number = number.number;
+        let number = number.ok_or_else(|| missing("number", "which of the nodes this is"))?;
+        let store = store.settle(None)?;
+        Ok(MemberSettings {
+            ensemble: ensemble.settle()?,
+            listen: link.settle()?,
+            part: Part::Node { number, store },
+            process: process.settle()?,
+        })
+    }
+}
+
+impl ManagerFlags {
+    /// With what that file says only.
+    pub(super) fn of_file(path: PathBuf) -> Self {
+        Self {
+            config: Some(path),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the file, if one is named, and fills in defaults.
+    pub(crate) fn settle(self) -> anyhow::Result<MemberSettings> {
+        let mut file = File::read(self.config.as_deref())?;
+        let ensemble = file.complete(self.ensemble)?;
+        let link = file.complete(self.link)?;
+        let locks = file.complete(self.locks)?;
+        let process = file.complete(self.process)?;
+        file.finish()?;
+        let grace = locks.settle()?;
+        Ok(MemberSettings {
+            ensemble: ensemble.settle()?,
+            listen: link.settle()?,
+            part: Part::Manager { grace },
+            process: process.settle()?,
+        })
+    }
+}
+
+impl GatewayFlags {
+    /// With what that file says only.
+    pub(super) fn of_file(path: PathBuf) -> Self {
+        Self {
+            config: Some(path),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the file, if one is named, and fills in defaults.
+    pub(crate) fn settle(self) -> anyhow::Result<MemberSettings> {
+        let mut file = File::read(self.config.as_deref())?;
+        let ensemble = file.complete(self.ensemble)?;
+        let link = file.complete(self.link)?;
+        let door = file.complete(self.door)?;
+        let process = file.complete(self.process)?;
+        file.finish()?;
+        Ok(MemberSettings {
+            ensemble: ensemble.settle()?,
+            listen: link.settle()?,
+            part: Part::Gateway(door.settle()?),
+            process: process.settle()?,
+        })
+    }
+}
+
+impl EnsembleFlags {
+    /// Both have to be there.
+    pub(crate) fn settle(self) -> anyhow::Result<EnsembleSettings> {
+        let etcd = self.etcd.unwrap_or_default();
+        if etcd.is_empty() {
+            return Err(missing(
+                "etcd",
+                "where etcd answers, like http://10.0.0.1:2379",
+            ));
+        }
+        let name = self
+            .name
+            .ok_or_else(|| missing("name", "the ensemble's name"))?;
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
+            return Err(usage(format!(
+                "{name:?} is no name of an ensemble: it has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
+            )));
+        }
+        Ok(EnsembleSettings { etcd, name })
+    }
+}
+
+impl LinkFlags {
+    fn settle(self) -> anyhow::Result<SocketAddr> {
+        let why = "where the ensemble's other processes reach this one, like 10.0.0.5:7071";
+        let listen = self.listen.ok_or_else(|| missing("listen", why))?;
+        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        if listen.ip() == unspecified || listen.ip().is_unspecified() {
+            return Err(usage(format!(
+                "--listen {listen} is no address that others can connect to: name {why}"
+            )));
+        }
+        Ok(listen)
+    }
+}

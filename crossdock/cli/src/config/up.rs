@@ -1,0 +1,203 @@
+//! Configuration of `crossdock up`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::groups::{
+    DoorFlags, DoorSettings, LockFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings,
+};
+use super::values::Door;
+use super::{File, Group, usage};
+
+/// Nodes of a new all-in-one.
+pub(crate) const NODES_DEFAULT: u32 = 4;
+
+/// Most nodes of an all-in-one, or of an ensemble.
+pub(super) const NODES_MAX: u32 = 64;
+
+/// The flags of `crossdock up`; a key of the file has the flag's name with `_`.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct UpFlags {
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreFlags,
+    #[command(flatten)]
+    pool: PoolFlags,
+    #[command(flatten)]
+    door: DoorFlags,
+    #[command(flatten)]
+    process: ProcessFlags,
+    #[command(flatten)]
+    locks: LockFlags,
+    #[command(flatten)]
+    absent: AbsentFlags,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct PoolFlags {
+    /// Number of storage nodes, fixed when the data directory is made [default: 4].
+    #[arg(long, value_name = "N", env = "CROSSDOCK_NODES")]
+    nodes: Option<u32>,
+    /// Copies of data on different nodes, fixed when the data directory is made [default: 1].
+    #[arg(long, value_name = "N", env = "CROSSDOCK_REPLICAS")]
+    replicas: Option<u32>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct AbsentFlags {
+    /// HTTP door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_HTTP")]
+    http: Option<Door>,
+    /// iSCSI door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_ISCSI")]
+    iscsi: Option<Door>,
+    /// IBP door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_IBP")]
+    ibp: Option<Door>,
+    /// L-Bone door: not built yet, only `off`.
+    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_LBONE")]
+    lbone: Option<Door>,
+    /// Disk sets: not built yet.
+    #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
+    disks: Option<String>,
+}
+
+impl Group for PoolFlags {
+    fn over(self, file: Self) -> Self {
+        Self {
+            nodes: self.nodes.or(file.nodes),
+            replicas: self.replicas.or(file.replicas),
+        }
+    }
+}
+
+impl Group for AbsentFlags {
+    fn over(self, file: Self) -> Self {
+        Self {
+            http: self.http.or(file.http),
+            iscsi: self.iscsi.or(file.iscsi),
+            ibp: self.ibp.or(file.ibp),
+            lbone: self.lbone.or(file.lbone),
+            disks: self.disks.or(file.disks),
+        }
+    }
+}
+
+/// What `crossdock up` runs with, all defaults filled in.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct UpSettings {
+    #[serde(flatten)]
+    pub(crate) store: StoreSettings,
+    /// `None`: what the data directory has; 4 for a new one.
+    pub(crate) nodes: Option<u32>,
+    /// `None`: what the data directory has; 1 for a new one.
+    pub(crate) replicas: Option<u32>,
+    #[serde(flatten)]
+    pub(crate) door: DoorSettings,
+    #[serde(flatten)]
+    pub(crate) process: ProcessSettings,
+    /// In seconds.
+    pub(crate) grace: u64,
+}
+
+impl UpFlags {
+    /// With what that file says only.
+    pub(super) fn of_file(path: PathBuf) -> Self {
+        Self {
+            config: Some(path),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the file, if one is named, and fills in defaults.
+    pub(crate) fn settle(self) -> anyhow::Result<UpSettings> {
+        let mut file = File::read(self.config.as_deref())?;
+        let store = file.complete(self.store)?;
+        let pool = file.complete(self.pool)?;
+        let door = file.complete(self.door)?;
+        let process = file.complete(self.process)?;
+        let locks = file.complete(self.locks)?;
+        let absent = file.complete(self.absent)?;
+        file.finish()?;
+        absent.check()?;
+        pool.check()?;
+        Ok(UpSettings {
+            store: store.settle(Some("crossdock-data"))?,
+            nodes: pool.nodes,
+            replicas: pool.replicas,
+            door: door.settle()?,
+            process: process.settle()?,
+            grace: locks.settle()?,
+        })
+    }
+}
+
+impl AbsentFlags {
+    fn check(self) -> anyhow::Result<()> {
+        for (name, door) in [
+            ("http", self.http),
+            ("iscsi", self.iscsi),
+            ("ibp", self.ibp),
+            ("lbone", self.lbone),
+        ] {
+            if let Some(Door::At(_)) = door {
+                return Err(usage(format!(
+                    "the {name} door is not built in this version; leave --{name} away or say --{name} off"
+                )));
+            }
+        }
+        if self.disks.is_some() {
+            return Err(usage(
+                "disk sets are not built in this version; leave --disks away: each node keeps its disk as files in the data directory".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl PoolFlags {
+    fn check(&self) -> anyhow::Result<()> {
+        let nodes = self.nodes.unwrap_or(NODES_DEFAULT);
+        if nodes == 0 || nodes > NODES_MAX {
+            return Err(usage(format!(
+                "nodes must be 1 to {NODES_MAX}, not {nodes}"
+            )));
+        }
+        if let Some(replicas) = self.replicas
+            && (replicas == 0 || (self.nodes.is_some() && replicas > nodes) || replicas > NODES_MAX)
+        {
+            return Err(usage(format!(
+                "replicas must be 1 to the number of nodes ({nodes}), not {replicas}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::UsageError;
+    use super::super::values::loopback;
+    use super::*;
+
+    /// Goal: doors that are not built are refused, `off` is accepted.
+    #[test]
+    fn doors_not_built_are_refused() {
+        let flags = |door| UpFlags {
+            absent: AbsentFlags {
+                http: Some(door),
+                ..AbsentFlags::default()
+            },
+            ..UpFlags::default()
+        };
+        assert!(flags(Door::Off).settle().is_ok());
+        let error = flags(loopback(80)).settle().expect_err("not built");
+        assert!(error.downcast_ref::<UsageError>().is_some(), "exit code 2");
+    }
+}

@@ -1,0 +1,216 @@
+//! `crossdock node run`, `manager run` and `gateway run`: a process of an ensemble.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use crossdock_etcd::Notice;
+use crossdock_host::{Host, HostConfig, NodeSettings};
+use crossdock_limits::NFS_REQUEST_BYTES_MIN;
+use crossdock_link::{LinkConfig, Role};
+use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
+use crossdock_names::{Epoch, HostId};
+use crossdock_net::{ListenerId, Receiver};
+use rustix::thread::CapabilitySet;
+use tracing::info;
+
+use crate::config::{EnsembleSettings, MemberSettings, Part};
+use crate::data;
+use crate::log;
+use crate::memory;
+use crate::privileges::{self, Account};
+use crate::report::Surroundings;
+use crate::shell::{Ensemble, Links, Parts, Shell};
+use crate::start::{Doors, host_name, raise_descriptor_limit, stop_on_signals};
+
+/// After how long without a sign of life a host is replaced: longer than a busy
+/// machine stands still, shorter than a client's patience.
+const TTL: Duration = Duration::from_secs(5);
+
+/// News of the registry that wait for the data thread.
+const NOTICES_MAX: usize = 64;
+
+/// Which registry an ensemble has, for the process of that number.
+pub(crate) fn registry(settings: &EnsembleSettings, host: HostId) -> crossdock_etcd::Config {
+    crossdock_etcd::Config {
+        endpoints: settings.etcd.clone(),
+        prefix: format!("/crossdock/{}", settings.name),
+        host,
+        ttl: TTL,
+    }
+}
+
+/// Runs until SIGINT, SIGTERM, or until others have replaced this process.
+pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
+    let process = &settings.process;
+    let events = log::start(process)?;
+    raise_descriptor_limit();
+    let account = process.user.as_deref().map(Account::find).transpose()?;
+    if let (Some(account), Part::Node { store, .. }) = (account, &settings.part) {
+        account.prepare(&store.data, "index")?;
+    }
+    let mut doors = Doors::start(process)?;
+    let (listener, link) = doors.bind_link(settings.listen)?;
+    if let Part::Gateway(door) = &settings.part {
+        doors.bind_nfs(door)?;
+    }
+    let admin = doors.bind_admin(process)?;
+    // From here on there are other threads, which are to have no more rights.
+    privileges::drop_all_but(CapabilitySet::empty(), account)?;
+    let (orders, received) = doors.orders();
+    stop_on_signals(orders.clone())?;
+
+    let host = HostId(data::random_u64()?);
+    let config = registry(&settings.ensemble, host);
+    let (revision, state) = crossdock_etcd::read(&config)?;
+    let place = Place::find(settings, &state)?;
+    let record = record(&settings.part, &place, link, admin);
+    let background = doors.take_background();
+    let (registry, notices) = follow(config, revision, &state, &doors)?;
+    let ensemble = Ensemble {
+        part: settings.part.clone(),
+        links: links(&state, host, &settings.part, listener, &doors)?,
+        registry,
+        notices,
+    };
+    info!(%host, ensemble = %settings.ensemble.name, %link, io = doors.io, "starting");
+    let shared = Shared::new(revision, state);
+    let mut shell = Shell::start(Parts {
+        host: machines(settings, &place, shared, record, host)?,
+        driver: doors.driver,
+        node_directories: place.directories,
+        nfs: doors.nfs,
+        ensemble: Some(ensemble),
+        orders: received,
+        surroundings: Surroundings {
+            io: doors.io,
+            doors: doors.bound,
+            has_several_devices: true,
+            role: match settings.part {
+                Part::Node { .. } => "node",
+                Part::Manager { .. } => "manager",
+                Part::Gateway(_) => "gateway",
+            },
+        },
+    })?;
+    shell.tell_services(doors.services);
+    background.run(shell, process, events, orders)
+}
+
+/// What a node has that other processes have not.
+#[derive(Default)]
+struct Place {
+    node: Option<NodeRecord>,
+    directories: BTreeMap<u32, PathBuf>,
+    capacity_bytes: u64,
+}
+
+impl Place {
+    /// # Errors
+    /// There is no such node, or its data is not where it should be.
+    fn find(settings: &MemberSettings, state: &State) -> anyhow::Result<Self> {
+        let Part::Node { number, store } = &settings.part else {
+            return Ok(Self::default());
+        };
+        let node = state.nodes.iter().find(|node| node.number == *number);
+        let Some(node) = node else {
+            bail!(
+                "the ensemble {} has no node {number}: it has {} nodes, numbered from 0",
+                settings.ensemble.name,
+                state.nodes.len()
+            );
+        };
+        Ok(Self {
+            node: Some(node.clone()),
+            directories: [(*number, store.data.clone())].into(),
+            capacity_bytes: data::prepare_node(store, node.is_used)?,
+        })
+    }
+}
+
+fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr>) -> HostRecord {
+    HostRecord {
+        nodes: place.node.iter().map(|node| node.id).collect(),
+        is_manager: matches!(part, Part::Manager { .. }),
+        is_gateway: matches!(part, Part::Gateway(_)),
+        link: Some(link),
+        admin,
+        machine: String::from_utf8_lossy(&host_name()).into_owned(),
+    }
+}
+
+fn links(
+    state: &State,
+    host: HostId,
+    part: &Part,
+    listener: ListenerId,
+    doors: &Doors,
+) -> anyhow::Result<Links> {
+    let role = match part {
+        Part::Node { .. } => Role::Node,
+        Part::Manager { .. } => Role::Manager,
+        Part::Gateway(_) => Role::Gateway,
+    };
+    let mut config = LinkConfig::new(state.ensemble, host, role);
+    config.table_epoch = Epoch(state.table_epoch);
+    config.fills = true;
+    Ok(Links::new(
+        config,
+        data::random_u64()?,
+        listener,
+        &doors.driver,
+    ))
+}
+
+/// The machines of this process.
+fn machines(
+    settings: &MemberSettings,
+    place: &Place,
+    shared: Shared,
+    record: HostRecord,
+    host: HostId,
+) -> anyhow::Result<Host> {
+    let mut nodes = NodeSettings {
+        capacity_bytes: place.capacity_bytes,
+        journal_bytes: data::JOURNAL_BYTES,
+        cache_bytes: 0,
+        disk_depth: 1,
+    };
+    let (mut request_bytes, mut grace) = (NFS_REQUEST_BYTES_MIN, 0);
+    match &settings.part {
+        Part::Node { store, .. } => {
+            nodes.cache_bytes = memory::cache_bytes(store)?;
+            nodes.disk_depth = store.disk_depth;
+        }
+        Part::Manager { grace: seconds } => grace = *seconds,
+        Part::Gateway(door) => request_bytes = memory::request_bytes(door)?,
+    }
+    let mut machines = Host::new(HostConfig {
+        registry: Registry::Shared(shared),
+        role: record,
+        nodes,
+        request_bytes,
+        instance: host.0,
+        grace: Duration::from_secs(grace),
+    })
+    .context("cannot begin with the registry's state")?;
+    machines.set_slow_after(settings.process.slow_after());
+    Ok(machines)
+}
+
+/// Follows the registry from `revision` on.
+fn follow(
+    config: crossdock_etcd::Config,
+    revision: u64,
+    state: &State,
+    doors: &Doors,
+) -> anyhow::Result<(crossdock_etcd::Handle, Receiver<Notice>)> {
+    let (sender, notices) = crossdock_net::channel(NOTICES_MAX, doors.driver.waker());
+    let handle = crossdock_etcd::start(config, revision, state.clone(), move |notice| {
+        // If the data thread is gone, nobody wants to know.
+        let _ = sender.send(notice);
+    })?;
+    Ok((handle, notices))
+}

@@ -1,0 +1,116 @@
+//! The ensemble that this process is a part of: its registry, and who does what.
+
+use crossdock_admin::{Command, Refusal};
+use crossdock_etcd::{Handle, Notice};
+use crossdock_host::{Host, HostInput};
+use crossdock_members::Change;
+use crossdock_names::HostId;
+use crossdock_net::Receiver;
+use tracing::{info, warn};
+
+use super::Shell;
+use super::links::Links;
+use crate::config::Part;
+
+/// What connects this process with the others.
+pub(crate) struct Ensemble {
+    pub(crate) part: Part,
+    pub(crate) links: Links,
+    pub(crate) registry: Handle,
+    pub(crate) notices: Receiver<Notice>,
+}
+
+impl Ensemble {
+    /// Whether this process does what it was started for.
+    pub(super) fn is_ready(&self, host: &Host) -> bool {
+        match self.part {
+            Part::Node { .. } | Part::Manager { .. } => host.is_ready(),
+            Part::Gateway(_) => host.is_ready() && host.reaches_root(),
+        }
+    }
+
+    /// The others need not wait for signs of life any more.
+    pub(super) fn leave(self) {
+        self.registry.leave();
+    }
+}
+
+impl Shell {
+    /// What the registry tells, and connections that were made meanwhile.
+    pub(super) fn take_notices(&mut self) {
+        let Some(ensemble) = &mut self.ensemble else {
+            return;
+        };
+        ensemble.links.take_dialed(&mut self.driver);
+        while let Some(ensemble) = &mut self.ensemble
+            && let Some(notice) = ensemble.notices.try_receive()
+        {
+            match notice {
+                Notice::State { revision, state } => {
+                    ensemble.links.follow(&state);
+                    self.give(HostInput::Registry { revision, state });
+                }
+                Notice::Expired(host) => self.take_expired(host),
+                Notice::Away(reason) => warn!(
+                    %reason,
+                    "etcd does not answer: what runs goes on, but nobody can be replaced"
+                ),
+                Notice::Back => info!("etcd answers again"),
+            }
+        }
+    }
+
+    fn take_expired(&mut self, host: HostId) {
+        // Whoever hears of its own end lives; the others decide.
+        if host != self.host.host_id() {
+            self.give(HostInput::Expired(host));
+        }
+    }
+
+    pub(super) fn propose(&mut self, change: Change) {
+        if let Some(ensemble) = &self.ensemble {
+            ensemble.registry.propose(change);
+        }
+    }
+
+    /// Whether a command can be carried out by this process at all.
+    ///
+    /// # Errors
+    /// Why not, and where else.
+    pub(super) fn check_place(&self, command: &Command) -> Result<(), Refusal> {
+        let Some(ensemble) = &self.ensemble else {
+            return Ok(());
+        };
+        let what = match (command, &ensemble.part) {
+            (Command::Status | Command::ExportList, _)
+            | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. }) => return Ok(()),
+            (Command::ScrubStart | Command::ScrubStatus, _) => {
+                "this process has no storage node; ask a node's admin port".to_owned()
+            }
+            (Command::NodeStop(_) | Command::NodeStart(_), _) => {
+                "a node of an ensemble is a process of its own: stop it with SIGTERM, start it with crossdock node run".to_owned()
+            }
+            (Command::ExportAdd(_) | Command::ExportSet(..) | Command::ExportRemove(_), _) => {
+                "exports of an ensemble cannot be changed yet: they are what crossdock cluster init --allow has made them".to_owned()
+            }
+            (
+                Command::QuotaSet(_)
+                | Command::QuotaRemove(_)
+                | Command::QuotaList
+                | Command::LockList
+                | Command::LockRelease(_),
+                _,
+            ) => match self.host.root_manager() {
+                Some((host, _)) if host == self.host.host_id() => return Ok(()),
+                Some((_, Some(admin))) => {
+                    format!("the manager of the root directory does that: say --admin {admin}")
+                }
+                Some((host, None)) => format!(
+                    "the manager of the root directory does that, host {host}, which has no admin port"
+                ),
+                None => "no manager serves the root directory now; start one with crossdock manager run".to_owned(),
+            },
+        };
+        Err(Refusal::Conflict(what))
+    }
+}

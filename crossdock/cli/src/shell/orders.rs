@@ -1,0 +1,99 @@
+//! What other threads ask of the data thread.
+
+use std::sync::Arc;
+
+use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
+use crossdock_net::{Sender, now};
+use tokio::sync::oneshot;
+
+use super::{Shell, wall_time};
+use crate::report;
+
+/// What other threads ask of the data thread.
+pub(crate) enum Order {
+    /// SIGINT or SIGTERM.
+    Stop,
+    /// The admin API.
+    Admin(Command, oneshot::Sender<Answer>),
+    /// Whoever watches.
+    Snapshot(oneshot::Sender<Snapshot>),
+}
+
+/// The control thread's end.
+pub(crate) struct RemoteControl {
+    orders: Arc<Sender<Order>>,
+}
+
+impl RemoteControl {
+    pub(crate) const fn new(orders: Arc<Sender<Order>>) -> Self {
+        Self { orders }
+    }
+}
+
+impl Control for RemoteControl {
+    fn ask(&self, command: Command, reply: oneshot::Sender<Answer>) {
+        // A refused order drops its reply, which the API reports as stopping.
+        let _ = self.orders.try_send(Order::Admin(command, reply));
+    }
+
+    fn snapshot(&self, reply: oneshot::Sender<Snapshot>) {
+        let _ = self.orders.try_send(Order::Snapshot(reply)); // As above.
+    }
+}
+
+impl Shell {
+    pub(super) fn take_orders(&mut self) {
+        while let Some(order) = self.orders.try_receive() {
+            match order {
+                Order::Stop => self.stop(),
+                Order::Admin(command, reply) => self.take_command(command, reply),
+                Order::Snapshot(reply) => {
+                    let snapshot = self.snapshot().filter(|_| self.stop_by.is_none());
+                    if let Some(snapshot) = snapshot {
+                        // The asker may have gone away meanwhile.
+                        let _ = reply.send(snapshot);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_command(&mut self, command: Command, reply: oneshot::Sender<Answer>) {
+        let allowed = match self.stop_by {
+            Some(_) => Err(Refusal::Stopping),
+            None => self.check_place(&command),
+        };
+        if let Err(refusal) = allowed {
+            let _ = reply.send(Err(refusal)); // The asker may have gone away meanwhile.
+            return;
+        }
+        let answer = match command {
+            Command::ExportAdd(addition) => return self.add_export(addition, reply),
+            Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
+            Command::QuotaRemove(id) => return self.remove_quota(id, reply),
+            Command::LockRelease(order) => return self.release_locks(order, reply),
+            Command::LockList => self.list_locks(),
+            Command::QuotaList => self.list_quotas(),
+            Command::ExportList => self.list_exports(),
+            Command::ExportSet(id, change) => self.set_export(id, change),
+            Command::ExportRemove(id) => self.remove_export(id),
+            Command::Status => self.status(),
+            Command::ScrubStatus => report::scrub(&self.host),
+            Command::ScrubStart => self.start_scrub(),
+            Command::NodeStop(number) => self.stop_node(number),
+            Command::NodeStart(number) => self.order_start(number),
+        };
+        let _ = reply.send(answer); // As above.
+    }
+
+    pub(super) fn status(&self) -> Answer {
+        let uptime = now().since(self.started);
+        report::status(&self.host, &self.surroundings, uptime, self.doors.count())
+    }
+
+    fn start_scrub(&mut self) -> Answer {
+        let started = self.host.start_scrub(now(), wall_time());
+        started.map_err(Refusal::Conflict)?;
+        report::scrub(&self.host)
+    }
+}

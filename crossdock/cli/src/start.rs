@@ -1,0 +1,290 @@
+//! What every kind of process does when it starts: doors, event loop, signals,
+//! the line that says that it is ready.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use crossdock_admin::{DoorStatus, Events, Watch};
+use crossdock_limits::LINK_HANDSHAKES_MAX;
+use crossdock_net::{Driver, KernelChoice, ListenerId, Options, Receiver, Started};
+use crossdock_nfs::{DoorLimits, Services};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{info, warn};
+
+use crate::config::{DoorSettings, Io, ProcessSettings};
+use crate::format;
+use crate::leftover::when_free;
+use crate::notify;
+use crate::shell::{NfsSockets, Order, RemoteControl, Shell};
+
+/// Commands of other threads that wait for the data thread.
+const ORDERS_MAX: usize = 64;
+
+/// Open files that are enough for all clients and disks.
+const DESCRIPTORS_WANTED: u64 = 16_384;
+
+/// How long a killed predecessor may hold a port; another program holds it longer.
+const PORT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Connections beyond the door's: those that it is just refusing, and other hosts.
+const CONNECTIONS_SPARE: usize = 64 + LINK_HANDSHAKES_MAX;
+
+/// The sockets of a process, bound while it may still do that.
+pub(crate) struct Doors {
+    pub(crate) driver: Driver,
+    /// How disks and sockets are driven.
+    pub(crate) io: &'static str,
+    /// In the order in which they are announced.
+    pub(crate) bound: Vec<DoorStatus>,
+    pub(crate) nfs: Vec<NfsSockets>,
+    /// What clients are told about where programs are.
+    pub(crate) services: Services,
+    admin: Vec<TcpListener>,
+}
+
+impl Doors {
+    /// The event loop of this thread, without any door.
+    pub(crate) fn start(settings: &ProcessSettings) -> anyhow::Result<Self> {
+        let Started { driver, fallback } = start_driver(settings)?;
+        if let Some(reason) = &fallback {
+            warn!(%reason, "io_uring is not available: disks are driven by a thread pool, which is slower");
+        }
+        let io = if fallback.is_some() || settings.io == Io::Threads {
+            "threads"
+        } else {
+            "io_uring"
+        };
+        Ok(Self {
+            driver,
+            io,
+            bound: Vec::new(),
+            nfs: Vec::new(),
+            services: Services {
+                host: host_name(),
+                ..Services::default()
+            },
+            admin: Vec::new(),
+        })
+    }
+
+    /// Where other hosts of the ensemble connect, and the address that it got.
+    pub(crate) fn bind_link(
+        &mut self,
+        address: SocketAddr,
+    ) -> anyhow::Result<(ListenerId, SocketAddr)> {
+        let driver = &mut self.driver;
+        let (listener, address) =
+            when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
+                .map_err(|error| port_advice(error, "link", "listen", address))?;
+        self.bound.push(door("link", address));
+        Ok((listener, address))
+    }
+
+    /// Where NFS clients connect.
+    pub(crate) fn bind_nfs(&mut self, settings: &DoorSettings) -> anyhow::Result<()> {
+        for &address in settings.nfs.addresses() {
+            let (bound, address) = bind(&mut self.driver, "nfs", address)?;
+            self.nfs.push(bound);
+            self.services.nfs.push(address);
+            self.bound.push(door("nfs", address));
+        }
+        for &address in settings.portmap.addresses() {
+            let (bound, address) = bind(&mut self.driver, "portmap", address)?;
+            self.nfs.push(bound);
+            self.services.portmap.push(address);
+            self.bound.push(door("portmap", address));
+        }
+        Ok(())
+    }
+
+    /// Where administrators connect; the first address, if there is one.
+    pub(crate) fn bind_admin(
+        &mut self,
+        settings: &ProcessSettings,
+    ) -> anyhow::Result<Option<SocketAddr>> {
+        let mut first = None;
+        for &address in settings.admin.addresses() {
+            let (listener, address) = crossdock_net::listener(address)
+                .map_err(|error| port_advice(error, "admin", "admin", address))?;
+            self.bound.push(door("admin", address));
+            self.admin.push(listener);
+            first = first.or(Some(address));
+        }
+        Ok(first)
+    }
+
+    /// The way by which other threads reach the data thread.
+    pub(crate) fn orders(&self) -> (Arc<crossdock_net::Sender<Order>>, Receiver<Order>) {
+        let (orders, received) = crossdock_net::channel(ORDERS_MAX, self.driver.waker());
+        (Arc::new(orders), received)
+    }
+
+    /// What goes on beside the data thread once it serves.
+    pub(crate) fn take_background(&mut self) -> Background {
+        Background {
+            admin: std::mem::take(&mut self.admin),
+            doors: self.bound.clone(),
+        }
+    }
+}
+
+/// What goes on beside the data thread.
+pub(crate) struct Background {
+    admin: Vec<TcpListener>,
+    doors: Vec<DoorStatus>,
+}
+
+impl Background {
+    /// Turns the loop until every part serves, says so, and goes on until a stop
+    /// was ordered and everything is quiet.
+    pub(crate) fn run(
+        self,
+        mut shell: Shell,
+        settings: &ProcessSettings,
+        events: Arc<Events>,
+        orders: Arc<crossdock_net::Sender<Order>>,
+    ) -> anyhow::Result<()> {
+        shell.run_until_ready()?;
+        let control = Arc::new(RemoteControl::new(orders));
+        let watch = Watch::new(control, events, settings.admin_name.clone());
+        for listener in self.admin {
+            crossdock_admin::serve(listener, Arc::clone(&watch))
+                .context("cannot start the admin API")?;
+        }
+        shell.pin();
+        shell.tell_exports();
+        announce(&self.doors)?;
+        notify::tell(notify::READY);
+        info!("ready");
+        shell.run()
+    }
+}
+
+/// Binds the TCP and the UDP socket of a door.
+fn bind(
+    driver: &mut Driver,
+    name: &str,
+    address: SocketAddr,
+) -> anyhow::Result<(NfsSockets, SocketAddr)> {
+    let (listener, address) = when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
+        .map_err(|error| port_advice(error, name, name, address))?;
+    let (datagrams, _) = when_free(PORT_PATIENCE, is_port_taken, || {
+        driver.bind_datagram(address)
+    })
+    .map_err(|error| port_advice(error, name, name, address))?;
+    let sockets = NfsSockets {
+        listener,
+        datagrams,
+        is_ipv6: address.is_ipv6(),
+        is_portmap: name == "portmap",
+    };
+    Ok((sockets, address))
+}
+
+/// What this machine is called: clients are told it when we have restarted.
+pub(crate) fn host_name() -> Vec<u8> {
+    let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_ascii().to_vec()
+}
+
+/// The contract with scripts: one line when every door answers, then one line
+/// per door.
+fn announce(doors: &[DoorStatus]) -> anyhow::Result<()> {
+    let lines: String = doors
+        .iter()
+        .map(|door| format!("{} {}\n", door.name, door.address))
+        .collect();
+    Ok(format::print(&format!("crossdock ready\n{lines}"))?)
+}
+
+fn door(name: &str, address: SocketAddr) -> DoorStatus {
+    DoorStatus {
+        name: name.to_owned(),
+        address: address.to_string(),
+    }
+}
+
+fn start_driver(settings: &ProcessSettings) -> anyhow::Result<Started> {
+    let kernel = match settings.io {
+        Io::Auto => KernelChoice::Best,
+        Io::Uring => KernelChoice::Ring,
+        Io::Threads => KernelChoice::Epoll,
+    };
+    let options = Options {
+        kernel,
+        // The door refuses what is too much for it; the loop would only let it wait.
+        connections_max: DoorLimits::default().connections_max + CONNECTIONS_SPARE,
+        ..Options::default()
+    };
+    Driver::start(options).context(
+        "cannot start the event loop; with --io uring the kernel must allow io_uring, --io auto falls back to threads",
+    )
+}
+
+fn is_port_taken(error: &crossdock_net::NetError) -> bool {
+    matches!(error, crossdock_net::NetError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse)
+}
+
+fn port_advice(
+    error: crossdock_net::NetError,
+    door: &str,
+    flag: &str,
+    address: SocketAddr,
+) -> anyhow::Error {
+    let crossdock_net::NetError::Listen { source, .. } = error else {
+        return anyhow::Error::new(error).context(format!("the {door} door at {address}"));
+    };
+    let advice = match source.kind() {
+        ErrorKind::AddrInUse => format!(
+            "another program has the port: stop it, or choose another address with --{flag} (port 0 picks a free one)"
+        ),
+        ErrorKind::PermissionDenied => {
+            format!("ports below 1024 need root: choose another one with --{flag}")
+        }
+        _ => format!("choose another address with --{flag}"),
+    };
+    anyhow::Error::new(source).context(format!(
+        "the {door} door cannot listen on {address}; {advice}"
+    ))
+}
+
+/// SIGINT and SIGTERM end the process after what is in progress; a second one
+/// ends it at once.
+pub(crate) fn stop_on_signals(orders: Arc<crossdock_net::Sender<Order>>) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for (count, _) in signals.forever().enumerate() {
+                if count > 0 || orders.try_send(Order::Stop).is_err() {
+                    std::process::exit(1);
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// Each client takes a descriptor; the usual soft limit of 1,024 is less than
+/// the door serves.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit
+        .maximum
+        .unwrap_or(DESCRIPTORS_WANTED)
+        .min(DESCRIPTORS_WANTED);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum,
+        };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            warn!(%error, "cannot raise the limit of open files; with many clients, raise it (ulimit -n)");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A real etcd cluster: members that are started, killed and started again on the
+//! data that they have.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::network::Network;
+use crate::paths::Paths;
+use crate::process::{Running, open_log, program, run};
+
+/// How many members there are: one may be away.
+pub(crate) const MEMBERS: usize = 3;
+
+/// Where a member is.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Its IP address.
+    pub(crate) address: String,
+    client_port: u16,
+    peer_port: u16,
+}
+
+impl Place {
+    /// At the ports that etcd has by default.
+    pub(crate) fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            client_port: 2379,
+            peer_port: 2380,
+        }
+    }
+
+    /// On the machine's own loopback, at free ports.
+    fn free() -> Result<Self> {
+        let listeners = [
+            TcpListener::bind("127.0.0.1:0")?,
+            TcpListener::bind("127.0.0.1:0")?,
+        ];
+        Ok(Self {
+            address: "127.0.0.1".to_owned(),
+            client_port: listeners[0].local_addr()?.port(),
+            peer_port: listeners[1].local_addr()?.port(),
+        })
+    }
+
+    /// Where it answers.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}:{}", self.address, self.client_port)
+    }
+
+    fn peer(&self) -> String {
+        format!("http://{}:{}", self.address, self.peer_port)
+    }
+}
+
+/// The command line of member `number` of a cluster at `places`, with its data in
+/// `folder` and etcd's own settings otherwise.
+pub(crate) fn arguments(number: usize, places: &[Place], folder: &str) -> Vec<String> {
+    let name = |number: usize| format!("etcd-{number}");
+    let cluster: Vec<String> = places
+        .iter()
+        .enumerate()
+        .map(|(number, place)| format!("{}={}", name(number), place.peer()))
+        .collect();
+    let place = &places[number];
+    [
+        ("--name", name(number)),
+        ("--data-dir", folder.to_owned()),
+        ("--listen-client-urls", place.endpoint()),
+        ("--advertise-client-urls", place.endpoint()),
+        ("--listen-peer-urls", place.peer()),
+        ("--initial-advertise-peer-urls", place.peer()),
+        ("--initial-cluster", cluster.join(",")),
+        ("--logger", "zap".to_owned()),
+        ("--log-level", "warn".to_owned()),
+    ]
+    .into_iter()
+    .flat_map(|(flag, value)| [flag.to_owned(), value])
+    .collect()
+}
+
+/// Waits until the members at `endpoints` have a leader: `etcdctl` is the program
+/// where they can be reached.
+pub(crate) fn wait_for_leader(mut etcdctl: Command, endpoints: &str) -> Result<()> {
+    etcdctl.args(["--endpoints", endpoints]);
+    etcdctl.args(["--dial-timeout=30s", "--command-timeout=30s", "get", "any"]);
+    run(etcdctl.stdout(Stdio::null())).context("etcd has no leader")
+}
+
+/// A cluster on loopback: that of a network, or the machine's own.
+pub(crate) struct Etcd<'network> {
+    paths: &'network Paths,
+    network: Option<&'network Network>,
+    folder: PathBuf,
+    places: Vec<Place>,
+    members: Vec<Option<Running>>,
+}
+
+impl<'network> Etcd<'network> {
+    /// Starts a fresh cluster with its data in `folder` and waits for its leader.
+    pub(crate) fn start(
+        paths: &'network Paths,
+        network: Option<&'network Network>,
+        folder: &Path,
+    ) -> Result<Self> {
+        let places = (1..=MEMBERS).map(|number| match network {
+            Some(_) => Ok(Place::new(format!("127.0.0.{number}"))),
+            None => Place::free(),
+        });
+        let mut etcd = Self {
+            paths,
+            network,
+            folder: folder.to_owned(),
+            places: places.collect::<Result<_>>()?,
+            members: (0..MEMBERS).map(|_| None).collect(),
+        };
+        for member in 0..MEMBERS {
+            etcd.restart(member)?;
+        }
+        etcd.wait()?;
+        Ok(etcd)
+    }
+
+    /// Addresses of all members, with commas.
+    pub(crate) fn endpoints(&self) -> String {
+        let endpoints: Vec<String> = self.places.iter().map(Place::endpoint).collect();
+        endpoints.join(",")
+    }
+
+    /// Ends a member with SIGKILL.
+    pub(crate) fn kill(&mut self, member: usize) {
+        self.members[member] = None;
+    }
+
+    /// Starts a member that was killed, on what it has written.
+    pub(crate) fn restart(&mut self, member: usize) -> Result<()> {
+        ensure!(self.members[member].is_none(), "member {member} is running");
+        let data = self.folder.join(format!("etcd-{member}"));
+        let mut command = self.program("etcd");
+        command.args(arguments(member, &self.places, Paths::plain(&data)?));
+        let log = open_log(&self.folder.join(format!("etcd-{member}.log")))?;
+        command.stdin(Stdio::null());
+        command.stdout(log.try_clone()?).stderr(log);
+        self.members[member] = Some(Running::start(command)?);
+        Ok(())
+    }
+
+    /// Waits until there is a leader.
+    pub(crate) fn wait(&self) -> Result<()> {
+        wait_for_leader(self.program("etcdctl"), &self.endpoints())
+    }
+
+    /// Forgets all revisions before `revision`.
+    pub(crate) fn compact(&self, revision: u64) -> Result<()> {
+        let mut compact = self.program("etcdctl");
+        compact.args(["--endpoints", &self.endpoints()]);
+        compact.args(["compact", &revision.to_string()]);
+        run(compact.stdout(Stdio::null()))
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let path = self.paths.tool(name);
+        match self.network {
+            Some(network) => network.program(path),
+            None => program(path),
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Clients that go on whatever happens: each call is sent again until it is
+//! answered, through whichever gateway there is, and everything that was
+//! answered is compared with what is read.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use crossdock_nfs3::call::{self, Call, CreateHow, StableHow};
+use crossdock_nfs3::{HandleBuffer, Location, Name, Reply, SetAttributes, Status};
+use crossdock_tests_crash::client::Client;
+use crossdock_types::Payload;
+
+/// Clients at a time.
+const CLIENTS: u32 = 3;
+
+/// A call that is not answered for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pause before a call is sent again that the server could not carry out yet.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// Lengths of files: inside a log record, a small file, over the threshold, over
+/// several stripes.
+const LENGTHS: [usize; 4] = [700, 40 << 10, 200 << 10, 1500 << 10];
+
+/// Bytes of one READ or WRITE.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Every so many files one of the oldest is removed.
+const REMOVE_EVERY: u64 = 7;
+
+/// The clients.
+pub(super) struct Load {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<Files>>>,
+}
+
+struct Shared {
+    gateways: Vec<SocketAddr>,
+    stops: AtomicBool,
+    progress: Mutex<Vec<Progress>>,
+}
+
+/// What a client has done since the last mark.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    calls: u64,
+    longest: Duration,
+    has_ended: bool,
+}
+
+/// What there is, as a client knows it.
+pub(super) struct Files {
+    client: u32,
+    directory: HandleBuffer,
+    files: Vec<File>,
+    made: u64,
+}
+
+#[derive(Clone)]
+struct File {
+    name: String,
+    seed: u64,
+    length: usize,
+}
+
+impl Load {
+    /// Starts the clients.
+    pub(super) fn start(gateways: &[SocketAddr]) -> Self {
+        let shared = Arc::new(Shared {
+            gateways: gateways.to_vec(),
+            stops: AtomicBool::new(false),
+            progress: Mutex::new(vec![Progress::default(); CLIENTS as usize]),
+        });
+        let clients = (0..CLIENTS).map(|number| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let worked = Worker::new(number, &shared).work();
+                shared.change(number, |progress| progress.has_ended = true);
+                worked
+            })
+        });
+        let threads = clients.collect();
+        Self { shared, threads }
+    }
+
+    /// From here on [`pause`](Self::pause) counts.
+    pub(super) fn mark(&self) {
+        let mut all = self.shared.lock();
+        all.iter_mut().for_each(|one| {
+            (one.calls, one.longest) = (0, Duration::ZERO);
+        });
+    }
+
+    /// Waits until every client has had so many answers since the mark; how long
+    /// the longest of them took.
+    ///
+    /// # Errors
+    /// A client has ended, or gets no answers.
+    pub(super) fn pause(&self, calls: u64) -> Result<Duration> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let all = self.shared.lock().clone();
+            ensure!(
+                !all.iter().any(|one| one.has_ended),
+                "a client has ended: see its error"
+            );
+            if all.iter().all(|one| one.calls >= calls) {
+                let longest = all.iter().map(|one| one.longest).max();
+                return longest.context("there are no clients");
+            }
+            ensure!(Instant::now() < deadline, "a client gets no answers");
+            thread::park_timeout(AGAIN_AFTER);
+        }
+    }
+
+    /// Ends the clients; what there is now.
+    pub(super) fn finish(self) -> Result<Vec<Files>> {
+        self.shared.stops.store(true, Ordering::Relaxed);
+        let files = self.threads.into_iter().map(|thread| match thread.join() {
+            Ok(files) => files,
+            Err(_) => bail!("a client panicked"),
+        });
+        files.collect()
+    }
+}
+
+impl Files {
+    /// How many files were made.
+    pub(super) const fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Reads all of it through that gateway.
+    pub(super) fn verify(&self, gateway: SocketAddr) -> Result<()> {
+        let shared = Shared {
+            gateways: vec![gateway],
+            stops: AtomicBool::new(false),
+            progress: Mutex::new(vec![Progress::default(); CLIENTS as usize]),
+        };
+        let mut worker = Worker::new(self.client, &shared);
+        // Of another client than those that wrote.
+        worker.xid += 1 << 27;
+        self.files
+            .iter()
+            .try_for_each(|file| worker.check(&self.directory, file))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Progress>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, number: u32, change: impl FnOnce(&mut Progress)) {
+        if let Some(progress) = self.lock().get_mut(number as usize) {
+            change(progress);
+        }
+    }
+}
+
+/// One client.
+struct Worker<'a> {
+    number: u32,
+    shared: &'a Shared,
+    /// Which gateway it uses.
+    at: usize,
+    client: Option<Client>,
+    xid: u32,
+}
+
+impl<'a> Worker<'a> {
+    fn new(number: u32, shared: &'a Shared) -> Self {
+        Self {
+            number,
+            shared,
+            at: number as usize,
+            client: None,
+            // Far from those of the others.
+            xid: (std::process::id() << 12) ^ (number << 24),
+        }
+    }
+
+    fn work(&mut self) -> Result<Files> {
+        let mut files = Files {
+            client: self.number,
+            directory: self.make_directory()?,
+            files: Vec::new(),
+            made: 0,
+        };
+        while !self.shared.stops.load(Ordering::Relaxed) {
+            self.one_file(&mut files)
+                .with_context(|| format!("client {}, file {}", self.number, files.made))?;
+        }
+        Ok(files)
+    }
+
+    /// A file is made and written through one gateway, and read through the next.
+    fn one_file(&mut self, files: &mut Files) -> Result<()> {
+        let number = files.made;
+        files.made += 1;
+        let choice = usize::try_from(number)?;
+        let file = File {
+            name: format!("file-{number}"),
+            seed: u64::from(self.number) << 32 | number,
+            length: LENGTHS[choice % LENGTHS.len()],
+        };
+        let directory = files.directory;
+        let handle = self.create(&directory, "new")?;
+        self.write(&handle, &file, number.is_multiple_of(2))?;
+        self.rename(&directory, "new", &file.name)?;
+        self.at += 1;
+        self.client = None;
+        self.check(&directory, &file)?;
+        files.files.push(file);
+        if number % REMOVE_EVERY == REMOVE_EVERY - 1 {
+            let old = files.files.remove(0);
+            self.remove(&directory, &old.name)?;
+        }
+        // One of those that have been there for a while.
+        let old = files.files[choice * 7 % files.files.len()].clone();
+        self.check(&directory, &old)
+    }
+
+    fn make_directory(&mut self) -> Result<HandleBuffer> {
+        let root = self.root()?;
+        let name = format!("client-{}", self.number);
+        let call = Call::Mkdir(call::Mkdir {
+            location: place(&root, &name),
+            attributes: SetAttributes::default(),
+        });
+        match self.call(&call)? {
+            Reply::Mkdir(Ok(made)) => made.object.context("MKDIR without a handle"),
+            other => bail!("MKDIR: {:?}", other.status()),
+        }
+    }
+
+    fn create(&mut self, directory: &HandleBuffer, name: &str) -> Result<HandleBuffer> {
+        let call = Call::Create(call::Create {
+            location: place(directory, name),
+            how: CreateHow::Guarded(SetAttributes::default()),
+        });
+        match self.call(&call)? {
+            Reply::Create(Ok(made)) => made.object.context("CREATE without a handle"),
+            other => bail!("CREATE: {:?}", other.status()),
+        }
+    }
+
+    /// Stable, or unstable with a COMMIT behind it and all again if that says
+    /// that a server has lost it.
+    fn write(&mut self, handle: &HandleBuffer, file: &File, is_stable: bool) -> Result<()> {
+        let stable = if is_stable {
+            StableHow::FileSync
+        } else {
+            StableHow::Unstable
+        };
+        loop {
+            let mut verifiers = Vec::new();
+            let content = file.content();
+            for offset in (0..file.length).step_by(PIECE_BYTES) {
+                let end = file.length.min(offset + PIECE_BYTES);
+                let mut data = Payload::new();
+                data.push(content.slice(offset..end));
+                let call = Call::Write(call::Write {
+                    file: handle.as_handle(),
+                    offset: u64::try_from(offset)?,
+                    count_bytes: u32::try_from(end - offset)?,
+                    stable,
+                    data,
+                });
+                match self.call(&call)? {
+                    Reply::Write(Ok(done)) => {
+                        let count = usize::try_from(done.count_bytes)?;
+                        ensure!(count == end - offset, "a short WRITE: {count}");
+                        verifiers.push(done.verifier);
+                    }
+                    other => bail!("WRITE at {offset}: {:?}", other.status()),
+                }
+            }
+            if is_stable {
+                return Ok(());
+            }
+            let call = Call::Commit(call::Commit {
+                file: handle.as_handle(),
+                offset: 0,
+                count_bytes: 0,
+            });
+            match self.call(&call)? {
+                Reply::Commit(Ok(done)) => {
+                    if verifiers.iter().all(|verifier| *verifier == done.verifier) {
+                        return Ok(());
+                    }
+                }
+                other => bail!("COMMIT: {:?}", other.status()),
+            }
+        }
+    }
+
+    fn rename(&mut self, directory: &HandleBuffer, from: &str, to: &str) -> Result<()> {
+        let call = Call::Rename(call::Rename {
+            source: place(directory, from),
+            target: place(directory, to),
+        });
+        match self.call(&call)? {
+            Reply::Rename(Ok(_)) => Ok(()),
+            other => bail!("RENAME: {:?}", other.status()),
+        }
+    }
+
+    fn remove(&mut self, directory: &HandleBuffer, name: &str) -> Result<()> {
+        match self.call(&Call::Remove(place(directory, name)))? {
+            Reply::Remove(Ok(_)) => {}
+            other => bail!("REMOVE: {:?}", other.status()),
+        }
+        match self.call(&Call::Lookup(place(directory, name)))? {
+            Reply::Lookup(Err(failure)) if failure.status == Status::NoEnt => Ok(()),
+            other => bail!("{name} was removed, and LOOKUP says {:?}", other.status()),
+        }
+    }
+
+    /// The file is there, with its content.
+    fn check(&mut self, directory: &HandleBuffer, file: &File) -> Result<()> {
+        let name = &file.name;
+        let handle = match self.call(&Call::Lookup(place(directory, name)))? {
+            Reply::Lookup(Ok(found)) => found.object,
+            other => bail!("LOOKUP of {name}: {:?}", other.status()),
+        };
+        let mut read = Vec::new();
+        loop {
+            let call = Call::Read(call::Read {
+                file: handle.as_handle(),
+                offset: u64::try_from(read.len())?,
+                count_bytes: u32::try_from(PIECE_BYTES)?,
+            });
+            let part = match self.call(&call)? {
+                Reply::Read(Ok(part)) => part,
+                other => bail!("READ of {name} at {}: {:?}", read.len(), other.status()),
+            };
+            part.data
+                .pieces()
+                .iter()
+                .for_each(|piece| read.extend_from_slice(piece));
+            if part.is_end {
+                break;
+            }
+            ensure!(!part.data.is_empty(), "READ of {name} gets no further");
+        }
+        let expected = file.content();
+        ensure!(
+            read.len() == expected.len(),
+            "{name} has {} bytes, not {}",
+            read.len(),
+            expected.len()
+        );
+        let wrong = read.iter().zip(&expected).position(|(is, was)| is != was);
+        ensure!(wrong.is_none(), "{name} differs at {wrong:?}");
+        Ok(())
+    }
+
+    fn root(&mut self) -> Result<HandleBuffer> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(client) = self.connected() {
+                return Ok(client.root());
+            }
+            ensure!(Instant::now() < deadline, "no gateway can be mounted");
+            thread::park_timeout(AGAIN_AFTER);
+        }
+    }
+
+    /// Sends `call` until it is answered: under the same number if the
+    /// connection ends, under a new one if it was not carried out.
+    fn call(&mut self, call: &Call<'_>) -> Result<Reply> {
+        let began = Instant::now();
+        self.xid = self.xid.wrapping_add(1);
+        loop {
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "{:?}: no answer",
+                call.procedure()
+            );
+            let xid = self.xid;
+            let Some(client) = self.connected() else {
+                thread::park_timeout(AGAIN_AFTER);
+                continue;
+            };
+            let reply = match client.send_again(xid, call)? {
+                true => client.receive()?,
+                false => None,
+            };
+            match reply {
+                None => {
+                    self.client = None;
+                    self.at += 1;
+                }
+                Some((answered, _)) if answered != xid => bail!("a reply to another call"),
+                Some((_, reply)) if reply.status() == Some(Status::Jukebox) => {
+                    thread::park_timeout(AGAIN_AFTER);
+                    self.xid = self.xid.wrapping_add(1);
+                }
+                Some((_, reply)) => {
+                    self.shared.change(self.number, |progress| {
+                        progress.calls += 1;
+                        progress.longest = progress.longest.max(began.elapsed());
+                    });
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+
+    /// The connection, to the next gateway if this one is not there.
+    fn connected(&mut self) -> Option<&mut Client> {
+        if self.client.is_none() {
+            let gateways = &self.shared.gateways;
+            match Client::connect(gateways[self.at % gateways.len()]) {
+                Ok(client) => self.client = Some(client),
+                Err(_) => self.at += 1,
+            }
+        }
+        self.client.as_mut()
+    }
+}
+
+impl File {
+    /// Different for each file, and at each place.
+    fn content(&self) -> Bytes {
+        let words = (0..self.length.div_ceil(8) as u64).flat_map(|word| {
+            let mixed = (self.seed << 20 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed ^ mixed >> 29).to_le_bytes()
+        });
+        words.take(self.length).collect::<Vec<u8>>().into()
+    }
+}
+
+fn place<'a>(directory: &'a HandleBuffer, name: &'a str) -> Location<'a> {
+    Location {
+        directory: directory.as_handle(),
+        name: Name(name.as_bytes()),
+    }
+}

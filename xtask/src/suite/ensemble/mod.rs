@@ -1,0 +1,168 @@
+//! An ensemble of real processes over real sockets on loopback: etcd, nodes,
+//! managers, gateways, and NFS clients that go on while the others are killed.
+
+mod load;
+mod members;
+mod refusals;
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use super::Stage;
+use super::cli::program::finish;
+use crate::rig::etcd::Etcd;
+use crate::rig::server::Kind;
+use load::{Files, Load};
+use members::{Ensemble, Member};
+
+/// Answers that each client has to have after something was killed.
+const ANSWERS: u64 = 40;
+
+/// Everything that runs.
+struct Processes {
+    nodes: Vec<Member>,
+    managers: Vec<Member>,
+    gateways: Vec<Member>,
+}
+
+impl Processes {
+    fn start(ensemble: &Ensemble<'_>) -> Result<Self> {
+        Ok(Self {
+            nodes: (0..3)
+                .map(|number| ensemble.node(number))
+                .collect::<Result<_>>()?,
+            managers: ["manager-a", "manager-b"]
+                .iter()
+                .map(|name| ensemble.manager(name))
+                .collect::<Result<_>>()?,
+            gateways: ["gateway-a", "gateway-b"]
+                .iter()
+                .map(|name| ensemble.gateway(name))
+                .collect::<Result<_>>()?,
+        })
+    }
+
+    fn count(&self) -> usize {
+        self.nodes.len() + self.managers.len() + self.gateways.len()
+    }
+
+    fn doors(&self) -> Result<Vec<SocketAddr>> {
+        let gateways = self.gateways.iter();
+        gateways.map(|gateway| gateway.door("nfs")).collect()
+    }
+
+    /// Every process talks to every other one, and no set misses a member.
+    fn await_whole(&self, stage: &Stage<'_>) -> Result<()> {
+        let all = self.nodes.iter().chain(&self.managers);
+        for member in all.chain(&self.gateways) {
+            member.await_whole(stage, self.count())?;
+        }
+        Ok(())
+    }
+
+    /// Gateways first, so that clients are answered; nodes last.
+    fn stop(&mut self) -> Result<()> {
+        let all = self.gateways.iter_mut().chain(&mut self.managers);
+        all.chain(&mut self.nodes).try_for_each(Member::stop)
+    }
+}
+
+pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
+    ensure!(
+        stage.server == Kind::Crossdock,
+        "this suite starts and kills Crossdock only"
+    );
+    let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
+    let ensemble = Ensemble {
+        stage,
+        etcd: etcd.endpoints(),
+    };
+    let etcd = ensemble.etcd.as_str();
+    let init = [
+        "cluster",
+        "init",
+        "--etcd",
+        etcd,
+        "--name",
+        Ensemble::NAME,
+        "--nodes",
+        "3",
+        "--replicas",
+        "2",
+    ];
+    finish(stage, &init)?.expect(0, &[])?;
+    refusals::before(&ensemble)?;
+    let mut processes = Processes::start(&ensemble)?;
+    processes.await_whole(stage)?;
+    refusals::second(&ensemble)?;
+    refusals::orders(&ensemble, &processes.nodes[0], &processes.gateways[0])?;
+
+    let load = Load::start(&processes.doors()?);
+    load.pause(ANSWERS)?;
+    kill_one_after_the_other(stage, &mut processes, &load)?;
+    let files = load.finish()?;
+    let made: u64 = files.iter().map(Files::made).sum();
+    println!("{made} files were written, read and renamed meanwhile");
+    verify(&files, &processes)?;
+
+    let began = Instant::now();
+    processes.stop()?;
+    println!(
+        "all stopped in order: {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    let mut processes = Processes::start(&ensemble)?;
+    verify(&files, &processes)?;
+    processes.stop()
+}
+
+fn verify(files: &[Files], processes: &Processes) -> Result<()> {
+    for gateway in processes.doors()? {
+        files.iter().try_for_each(|files| files.verify(gateway))?;
+    }
+    Ok(())
+}
+
+/// The clients go on: nothing is refused, and what was answered is there.
+fn kill_one_after_the_other(
+    stage: &Stage<'_>,
+    processes: &mut Processes,
+    load: &Load,
+) -> Result<()> {
+    for turn in 0..2 {
+        kill(stage, processes, load, |all| &mut all.managers[turn])?;
+        kill(stage, processes, load, |all| &mut all.nodes[turn])?;
+        kill(stage, processes, load, |all| &mut all.gateways[turn])?;
+        refusals::nonsense(&processes.nodes[2])?;
+    }
+    Ok(())
+}
+
+/// Kills one, waits until the clients are served, starts it again and waits
+/// until it is a member like before.
+fn kill(
+    stage: &Stage<'_>,
+    processes: &mut Processes,
+    load: &Load,
+    which: impl Fn(&mut Processes) -> &mut Member,
+) -> Result<()> {
+    load.mark();
+    which(processes).kill();
+    let pause = load.pause(ANSWERS)?;
+    load.mark();
+    which(processes).restart(stage)?;
+    let back = Instant::now();
+    processes.await_whole(stage)?;
+    let back = back.elapsed();
+    let again = load.pause(ANSWERS)?;
+    println!(
+        "{} killed: longest answer {:.2} s; back after {:.2} s, longest answer meanwhile {:.2} s",
+        which(processes).name(),
+        pause.as_secs_f64(),
+        back.as_secs_f64(),
+        again.as_secs_f64()
+    );
+    Ok(())
+}
