@@ -243,10 +243,6 @@ impl Host {
             registry.change(Change::RaiseAll)?;
         }
         let is_shared = registry.is_shared();
-        let mut following = Following::default();
-        if is_shared {
-            following.want(); // Who has no nodes to wait for joins at once.
-        }
         let is_here = |node: u64| !is_shared || role.nodes.contains(&node);
         let state = registry.state();
         let table = Arc::new(state.table());
@@ -262,7 +258,7 @@ impl Host {
             registry,
             role,
             peers: Peers::default(),
-            following,
+            following: Following::new(is_shared),
             leases: Leases::default(),
             settings,
             table,

@@ -46,6 +46,14 @@ pub(crate) struct Following {
 }
 
 impl Following {
+    /// Who has no nodes to wait for joins at once.
+    pub(crate) fn new(is_shared: bool) -> Self {
+        Self {
+            is_wanted: is_shared,
+            ..Self::default()
+        }
+    }
+
     /// Something that it waits for has come.
     pub(crate) const fn want(&mut self) {
         self.is_wanted = true;

@@ -188,7 +188,7 @@ impl Host {
             }
             Target::Site(_) => {
                 if self.peers.asked_sites.remove(&(peer, id)) {
-                    let reply = refusal(id, SiteError::Busy);
+                    let reply = refusal(id, AWAY);
                     self.queue.push_back(Message::answer(reply));
                 }
             }

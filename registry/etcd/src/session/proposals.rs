@@ -79,7 +79,7 @@ impl Session {
             // Carried out before, and undone by others: it must not be done twice.
             let joins_again =
                 was_member && matches!(change, Change::Join { host: own, .. } if *own == host);
-            !joins_again && state.apply(change.clone()).is_ok()
+            !joins_again && state.apply_by(self.host, change.clone()).is_ok()
         });
         let count = self.proposals.waiting.len();
         if count == 0 {
