@@ -14,8 +14,10 @@ const NODES_MAX: u32 = 64;
 #[derive(Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Make an ensemble: what its processes agree on, in etcd. They are started then.
-    #[command(after_help = "Example:\n  crossdock cluster init --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 \
-        --name pool --nodes 3 --replicas 2 --allow 10.0.0.0/8")]
+    #[command(
+        after_help = "Example:\n  crossdock cluster init --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 \
+        --name pool --nodes 3 --replicas 2 --allow 10.0.0.0/8"
+    )]
     Init(InitArgs),
 }
 
@@ -73,7 +75,11 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     let ids = (0..nodes)
         .map(|_| data::random_u64())
         .collect::<anyhow::Result<Vec<u64>>>()?;
-    let (number, volume, key) = (data::random_u64()?, data::random_u64()?, data::random_bytes()?);
+    let (number, volume, key) = (
+        data::random_u64()?,
+        data::random_u64()?,
+        data::random_bytes()?,
+    );
     // Names are worth two copies wherever there are two nodes.
     let site_replicas = replicas.max(2).min(nodes);
     let state = State::fresh(number, volume, &ids, replicas, site_replicas, key);

@@ -102,24 +102,30 @@ enum NodeCommand {
     /// Bring a node back.
     Start(NodeArgs),
     /// Run a storage node of an ensemble.
-    #[command(after_help = "Example:\n  crossdock node run --etcd http://10.0.0.1:2379 --name pool \
-        --number 0 --data /srv/pool --listen 10.0.0.5:7071")]
+    #[command(
+        after_help = "Example:\n  crossdock node run --etcd http://10.0.0.1:2379 --name pool \
+        --number 0 --data /srv/pool --listen 10.0.0.5:7071"
+    )]
     Run(Box<NodeFlags>),
 }
 
 #[derive(Subcommand)]
 enum ManagerCommand {
     /// Serve names and small files; all that it knows lies on the nodes.
-    #[command(after_help = "Example:\n  crossdock manager run --etcd http://10.0.0.1:2379 --name pool \
-        --listen 10.0.0.6:7071")]
+    #[command(
+        after_help = "Example:\n  crossdock manager run --etcd http://10.0.0.1:2379 --name pool \
+        --listen 10.0.0.6:7071"
+    )]
     Run(Box<ManagerFlags>),
 }
 
 #[derive(Subcommand)]
 enum GatewayCommand {
     /// Serve NFS clients.
-    #[command(after_help = "Example:\n  crossdock gateway run --etcd http://10.0.0.1:2379 --name pool \
-        --listen 10.0.0.7:7071 --nfs 10.0.0.7:2049")]
+    #[command(
+        after_help = "Example:\n  crossdock gateway run --etcd http://10.0.0.1:2379 --name pool \
+        --listen 10.0.0.7:7071 --nfs 10.0.0.7:2049"
+    )]
     Run(Box<GatewayFlags>),
 }
 

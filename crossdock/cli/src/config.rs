@@ -12,15 +12,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use toml::Spanned;
 
 use crate::format;
 
-pub(crate) use groups::{
-    DoorSettings, EnsembleFlags, ProcessSettings, StoreSettings,
-};
+pub(crate) use groups::{DoorSettings, EnsembleFlags, ProcessSettings, StoreSettings};
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
 };
@@ -253,7 +251,10 @@ mod tests {
             ("", Of::Up),
             ("nfs = \"off\"", Of::Up),
             ("etcd = [\"http://127.0.0.1:1\"]\nnumber = 1", Of::Node),
-            ("etcd = [\"http://127.0.0.1:1\"]\nnfs = \"off\"", Of::Gateway),
+            (
+                "etcd = [\"http://127.0.0.1:1\"]\nnfs = \"off\"",
+                Of::Gateway,
+            ),
             ("etcd = [\"http://127.0.0.1:1\"]", Of::Manager),
         ] {
             assert_eq!(Of::guess(&file(text)).expect("TOML"), of, "{text}");

@@ -218,7 +218,10 @@ fn refuse_if_nodes_exist(directory: &Path) -> anyhow::Result<()> {
 }
 
 fn check_room(settings: &UpSettings) -> anyhow::Result<()> {
-    check_room_for(settings.nodes.unwrap_or(NODES_DEFAULT), &settings.store.data)
+    check_room_for(
+        settings.nodes.unwrap_or(NODES_DEFAULT),
+        &settings.store.data,
+    )
 }
 
 fn check_room_for(nodes: u32, directory: &Path) -> anyhow::Result<()> {

@@ -130,12 +130,7 @@ impl Place {
     }
 }
 
-fn record(
-    part: &Part,
-    place: &Place,
-    link: SocketAddr,
-    admin: Option<SocketAddr>,
-) -> HostRecord {
+fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr>) -> HostRecord {
     HostRecord {
         nodes: place.node.iter().map(|node| node.id).collect(),
         is_manager: matches!(part, Part::Manager { .. }),
@@ -161,7 +156,12 @@ fn links(
     let mut config = LinkConfig::new(state.ensemble, host, role);
     config.table_epoch = Epoch(state.table_epoch);
     config.fills = true;
-    Ok(Links::new(config, data::random_u64()?, listener, &doors.driver))
+    Ok(Links::new(
+        config,
+        data::random_u64()?,
+        listener,
+        &doors.driver,
+    ))
 }
 
 /// The machines of this process.

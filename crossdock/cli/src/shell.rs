@@ -17,9 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use crossdock_admin::Answer;
-use crossdock_host::{
-    Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket,
-};
+use crossdock_host::{Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket};
 use crossdock_net::{DiskId, Driver, Event, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -312,7 +310,7 @@ impl Shell {
             HostEffect::DiskFailed { number, reason } => {
                 error!(node = number, %reason, "a disk takes no writes any more");
             }
-            HostEffect::Send { to, sent } => self.send_to(to, sent),
+            HostEffect::Send { to, sent } => self.send_to(to, *sent),
             HostEffect::Propose(change) => self.propose(change),
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),

@@ -70,7 +70,7 @@ pub enum HostInput {
         /// Which.
         from: HostId,
         /// What.
-        sent: Stamped,
+        sent: Box<Stamped>,
     },
     /// A call to another host was not sent: there is no room.
     Unsent {
@@ -167,7 +167,7 @@ pub enum HostEffect {
         /// Which.
         to: HostId,
         /// What.
-        sent: Stamped,
+        sent: Box<Stamped>,
     },
     /// A change for the shared registry; repeated until it is carried out.
     Propose(Change),
@@ -311,7 +311,7 @@ impl Host {
             } => self.take_store(number, boot, input),
             HostInput::Connected(peer) => self.take_connected(peer),
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
-            HostInput::Frame { from, sent } => self.take_frame(from, sent),
+            HostInput::Frame { from, sent } => self.take_frame(from, *sent),
             HostInput::Unsent { to, call } => self.take_unsent(to, call),
             HostInput::Registry { revision, state } => {
                 if self.registry.take(revision, *state) {
@@ -405,7 +405,7 @@ impl Host {
         }
     }
 
-    fn carry(&mut self, now: Time, wall: WallTime) {
+    pub(crate) fn carry(&mut self, now: Time, wall: WallTime) {
         while let Some(message) = self.queue.pop_front() {
             match message {
                 Message::Node(id, input) if !self.nodes.contains_key(&id) => {
@@ -421,7 +421,7 @@ impl Host {
                 Message::Door(input) => self.run_door(now, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Tool(reply) => self.tool_replies.push_back(reply),
-                Message::Walk(reply) => self.take_walk(now, reply),
+                Message::Walk(routed) => self.take_walk(now, routed.reply),
             }
         }
     }
@@ -520,7 +520,7 @@ impl Host {
                     Some(Message::Node(node, NodeInput::Cancel { from, id }))
                 }
                 RouterEffect::Reply(routed) if Self::is_of_walk(routed.reply.id) => {
-                    Some(Message::Walk(routed.reply))
+                    Some(Message::Walk(routed))
                 }
                 RouterEffect::Reply(routed) => Some(Message::Door(NfsInput::Reply(routed))),
             });

@@ -5,7 +5,7 @@ use crossdock_nfs::NfsInput;
 use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
 };
-use crossdock_router::RouterInput;
+use crossdock_router::{RoutedReply, RouterInput};
 use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 
@@ -24,7 +24,7 @@ pub(crate) enum Message {
     /// To the tool that asked a node.
     Tool(NodeReply),
     /// To the walk to a directory, or what is done with it.
-    Walk(SiteReply),
+    Walk(Box<RoutedReply>),
 }
 
 impl Message {
@@ -50,7 +50,7 @@ impl Message {
     }
 
     /// A site's answer.
-    pub(crate) const fn answer(reply: SiteReply) -> Self {
+    pub(crate) const fn answer(reply: Box<SiteReply>) -> Self {
         Self::Router(RouterInput::Site(reply))
     }
 }

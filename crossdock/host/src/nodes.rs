@@ -417,6 +417,9 @@ impl Host {
         for node in std::mem::take(&mut self.returned) {
             self.reopen_sites(now, node);
         }
+        if self.drain == Drain::Serving {
+            return self.carry(now, wall);
+        }
         self.pump(now, wall);
         // A change that waits for a node that is away has not been answered: its
         // client sends it again, and the log knows whether it was done.

@@ -211,7 +211,8 @@ impl Host {
         let used = state.data_sets.iter().copied().chain(sites);
         let used: BTreeSet<u32> = used.collect();
         let sets = used.iter().filter_map(|set| state.sets.get(set));
-        sets.filter(|set| set.members.len() < set.home.len()).count()
+        sets.filter(|set| set.members.len() < set.home.len())
+            .count()
     }
 
     /// Whether what clients ask for reaches the site of the root directory.
@@ -268,7 +269,7 @@ impl Host {
             Frame::SiteCall { to, mut call } => {
                 if !self.serves(to) {
                     let reply = refusal(call.id, SiteError::Moved);
-                    return self.send_frame(peer, Frame::SiteReply(reply));
+                    return self.send_frame(peer, Frame::SiteReply(*reply));
                 }
                 if self.has(Mutation::ForgetDuplicates) {
                     call.request.duplicate = None;
@@ -282,7 +283,7 @@ impl Host {
             }
             Frame::SiteReply(reply) => {
                 if self.peers.asked_sites.remove(&(peer, reply.id)) {
-                    self.queue.push_back(Message::answer(reply));
+                    self.queue.push_back(Message::answer(Box::new(reply)));
                 }
             }
             Frame::Lock(notice) => self.queue.push_back(Message::Door(NfsInput::Lock(notice))),
@@ -299,7 +300,7 @@ impl Host {
                     outcome: Err(error.clone()),
                 },
             },
-            Frame::SiteCall { call, .. } => Frame::SiteReply(refusal(call.id, SiteError::Busy)),
+            Frame::SiteCall { call, .. } => Frame::SiteReply(*refusal(call.id, SiteError::Busy)),
             _ => return,
         };
         self.send_frame(peer, reply);
@@ -360,13 +361,13 @@ impl Host {
     }
 
     /// A site's answer, likewise.
-    pub(crate) fn answer_site(&mut self, mut reply: SiteReply) {
+    pub(crate) fn answer_site(&mut self, mut reply: Box<SiteReply>) {
         if !is_relayed(reply.id) {
             return self.queue.push_back(Message::answer(reply));
         }
         if let Some(origin) = self.peers.end_relay(reply.id) {
             reply.id = origin.id;
-            self.send_frame(origin.host, Frame::SiteReply(reply));
+            self.send_frame(origin.host, Frame::SiteReply(*reply));
         }
     }
 
@@ -384,17 +385,17 @@ impl Host {
 
     fn send_frame(&mut self, to: HostId, frame: Frame) {
         if self.peers.is_connected(to) {
-            let sent = frame.by(self.table.epoch);
+            let sent = Box::new(frame.by(self.table.epoch));
             self.effects.push_back(HostEffect::Send { to, sent });
         }
     }
 }
 
-fn refusal(id: CallId, error: SiteError) -> SiteReply {
-    SiteReply {
+fn refusal(id: CallId, error: SiteError) -> Box<SiteReply> {
+    Box::new(SiteReply {
         id,
         outcome: Err(error),
         subject: WeakCache::default(),
         second: WeakCache::default(),
-    }
+    })
 }

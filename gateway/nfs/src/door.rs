@@ -212,7 +212,7 @@ impl NfsDoor {
                 self.figures.keep_exports(&exports);
                 self.config.exports = exports;
             }
-            NfsInput::Reply(routed) => self.answered(now, routed),
+            NfsInput::Reply(routed) => self.answered(now, *routed),
             NfsInput::Timeout => {
                 if self.next_turn.is_some() {
                     self.take_turns(now);

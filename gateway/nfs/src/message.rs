@@ -84,10 +84,6 @@ impl Default for DoorLimits {
 
 /// What happens to a door.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "passed by value once, and never queued here"
-)]
 pub enum NfsInput {
     /// A client has connected.
     Opened(ConnId, SocketAddr),
@@ -118,7 +114,7 @@ pub enum NfsInput {
     /// are judged by it, whenever their handles were given out.
     Exports(Vec<Export>),
     /// The router answers.
-    Reply(RoutedReply),
+    Reply(Box<RoutedReply>),
     /// The time of [`NfsDoor::poll_timeout`](crate::NfsDoor::poll_timeout) has
     /// come (or not yet).
     Timeout,

@@ -123,11 +123,12 @@ impl Crowd {
                 subject: cache(FILE, FileKind::Regular),
                 second: crossdock_peer::WeakCache::default(),
             };
-            self.input(NfsInput::Reply(RoutedReply {
+            let routed = RoutedReply {
                 reply,
                 verifier: VERIFIER,
                 waited: crossdock_router::Waited::default(),
-            }));
+            };
+            self.input(NfsInput::Reply(Box::new(routed)));
         }
         asked.len()
     }

@@ -388,7 +388,7 @@ fn bulk_data_is_not_copied() {
         verifier,
         waited: crossdock_router::Waited::default(),
     };
-    door.handle(NOW, NfsInput::Reply(routed));
+    door.handle(NOW, NfsInput::Reply(Box::new(routed)));
     let Some(NfsEffect::Send(CONN, pieces)) = door.poll_effect() else {
         panic!("no reply");
     };

@@ -327,11 +327,13 @@ impl Router {
             subject: answer.subject,
             second: answer.second,
         };
-        self.effects.push_back(RouterEffect::Reply(RoutedReply {
+        let routed = RoutedReply {
             reply,
             verifier,
             waited,
-        }));
+        };
+        self.effects
+            .push_back(RouterEffect::Reply(Box::new(routed)));
     }
 
     /// Sets the time at which the request wants to be looked at.

@@ -44,7 +44,7 @@ pub enum RouterInput {
     /// (its answer is "busy"), anything else goes on.
     Withdraw(CallId),
     /// A site answers.
-    Site(SiteReply),
+    Site(Box<SiteReply>),
     /// A node answers.
     Node(NodeId, NodeReply),
     /// The routing table has changed.
@@ -65,7 +65,7 @@ pub enum RouterEffect {
     /// Nobody waits for this read any more; no answer is needed.
     CancelNode(NodeId, CallId),
     /// Give to the door.
-    Reply(RoutedReply),
+    Reply(Box<RoutedReply>),
 }
 
 /// A reply to a door.

@@ -152,7 +152,7 @@ impl Part {
     }
 
     /// What an answer of the site means.
-    pub(crate) fn judge_site(&mut self, reply: SiteReply) -> Verdict {
+    pub(crate) fn judge_site(&mut self, reply: Box<SiteReply>) -> Verdict {
         match reply.outcome {
             // "Nothing was changed": sending again is safe for every operation,
             // and cheaper than the client's own pause after NFS3ERR_JUKEBOX.
@@ -161,7 +161,7 @@ impl Part {
                 self.is_in_doubt |= self.is_once();
                 Verdict::After(self.next_pause())
             }
-            _ => Verdict::Done(Outcome::Site(Box::new(reply))),
+            _ => Verdict::Done(Outcome::Site(reply)),
         }
     }
 

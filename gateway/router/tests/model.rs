@@ -167,7 +167,7 @@ impl World {
         loop {
             while let Some(effect) = self.router.poll_effect() {
                 match effect {
-                    RouterEffect::Reply(routed) => replies.push(routed),
+                    RouterEffect::Reply(routed) => replies.push(*routed),
                     other => waiting.push(other),
                 }
             }

@@ -177,7 +177,7 @@ fn commit_of_what_is_no_file_is_invalid() {
         },
         second: WeakCache::default(),
     };
-    router.handle(secs(0), RouterInput::Site(reply));
+    router.handle(secs(0), RouterInput::Site(Box::new(reply)));
     let expected = [Seen::Reply(1, Err(SiteError::Invalid))];
     assert_eq!(effects(&mut router), expected);
 }

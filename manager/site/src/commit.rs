@@ -66,8 +66,8 @@ pub(crate) struct Waits {
     unsettled_bytes: BTreeSet<u64>,
     /// The numbers of small-file changes in records, in order.
     small_changes: VecDeque<(Position, Sequence)>,
-    held: BTreeMap<(Position, u64), (SiteReply, Option<Sequence>)>,
-    held_for_bytes: BTreeMap<(Sequence, u64), SiteReply>,
+    held: BTreeMap<(Position, u64), (Box<SiteReply>, Option<Sequence>)>,
+    held_for_bytes: BTreeMap<(Sequence, u64), Box<SiteReply>>,
     next_held: u64,
 }
 
@@ -112,12 +112,12 @@ impl Waits {
             .collect();
         let mut taken: Vec<_> = by_bytes
             .iter()
-            .filter_map(|key| self.held_for_bytes.remove(key))
+            .filter_map(|key| self.held_for_bytes.remove(key).map(|reply| *reply))
             .collect();
         taken.extend(
             by_position
                 .iter()
-                .filter_map(|key| self.held.remove(key).map(|(reply, _)| reply)),
+                .filter_map(|key| self.held.remove(key).map(|(reply, _)| *reply)),
         );
         taken
     }
@@ -170,6 +170,7 @@ impl Site {
         if self.is_read_only() {
             return self.reply_read_only(reply, after);
         }
+        let reply = Box::new(reply);
         let durable = self.log.as_ref().map(crate::log::SiteLog::durable);
         let logged = durable.is_some_and(|durable| after.position <= durable);
         match after
@@ -313,7 +314,7 @@ impl Site {
             subject: crossdock_peer::WeakCache::default(),
             second: crossdock_peer::WeakCache::default(),
         };
-        self.effects.push_back(SiteEffect::Reply(reply));
+        self.effects.push_back(SiteEffect::Reply(Box::new(reply)));
     }
 
     pub(crate) fn has_settled(&self, sequence: Sequence) -> bool {

@@ -67,7 +67,7 @@ impl Site {
         let is_logged = durable.unwrap_or(Position(0)) >= after.position;
         let settled = after.sequence.is_none_or(|own| self.has_settled(own));
         if is_logged && settled {
-            self.effects.push_back(SiteEffect::Reply(reply));
+            self.effects.push_back(SiteEffect::Reply(Box::new(reply)));
         } else {
             self.refuse(reply.id, SiteError::Io);
         }

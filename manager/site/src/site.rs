@@ -40,15 +40,11 @@ pub enum SiteInput {
 
 /// What a site wants done.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most are replies, and a box would cost each an allocation"
-)]
 pub enum SiteEffect {
     /// Send this to that node.
     Node(NodeId, Call<NodeRequest>),
-    /// Answer a request.
-    Reply(SiteReply),
+    /// Answer a request. (Boxed: it is moved often, and large.)
+    Reply(Box<SiteReply>),
     /// Opening has ended; once. Requests that came before are answered now.
     Opened(Result<OpenReport, OpenError>),
     /// Have a door tell clients something about their locks.

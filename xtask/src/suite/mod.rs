@@ -73,7 +73,7 @@ pub(crate) const SUITES: [Suite; 28] = [
     suite("disk-full", When::Quick, 240, disks::full),
     suite("log-writes", When::Quick, 300, disks::log_writes),
     suite("fuzz-sockets", When::Quick, 120, sockets::run),
-    suite("kernel-fsx-long", When::Full, 1800, kernel::fsx_long),
+    suite("kernel-fsx-long", When::Full, 3600, kernel::fsx_long),
     suite(
         "kernel-restart-long",
         When::Full,

@@ -218,7 +218,10 @@ impl Links {
                 info!(host = %peer.host, role = ?peer.role, "connected");
                 Some(HostInput::Connected(peer.host))
             }
-            ConnectionsEffect::Frame { from, sent } => Some(HostInput::Frame { from, sent }),
+            ConnectionsEffect::Frame { from, sent } => Some(HostInput::Frame {
+                from,
+                sent: Box::new(sent),
+            }),
             ConnectionsEffect::Busy { peer, call } => Some(HostInput::Unsent { to: peer, call }),
             // The host has its own list of them, which it goes through when it
             // learns that the other one is gone.

@@ -310,11 +310,12 @@ impl Bench {
             subject,
             second,
         };
-        self.input(NfsInput::Reply(RoutedReply {
+        let routed = RoutedReply {
             reply,
             verifier: VERIFIER,
             waited: crossdock_router::Waited::default(),
-        }));
+        };
+        self.input(NfsInput::Reply(Box::new(routed)));
     }
 
     /// The replies since the last time, records without marks.

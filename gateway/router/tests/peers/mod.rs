@@ -167,12 +167,12 @@ impl Peers {
                     1 => Err(SiteError::Moved),
                     _ => self.site(call.request.operation),
                 };
-                RouterInput::Site(SiteReply {
+                RouterInput::Site(Box::new(SiteReply {
                     id: call.id,
                     outcome,
                     subject: self.subject(),
                     second: WeakCache::default(),
-                })
+                }))
             }
             RouterEffect::Node(node, call) => {
                 let outcome = match luck {

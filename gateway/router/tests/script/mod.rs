@@ -261,7 +261,7 @@ pub(crate) fn site(
         subject,
         second: WeakCache::default(),
     };
-    router.handle(secs(1), RouterInput::Site(reply));
+    router.handle(secs(1), RouterInput::Site(Box::new(reply)));
 }
 
 pub(crate) fn opened(router: &mut Router, id: CallId, size: u64) {

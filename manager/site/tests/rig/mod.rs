@@ -335,7 +335,7 @@ impl Rig {
             match effect {
                 SiteEffect::Node(node, call) => self.to_nodes.push_back((node, call)),
                 SiteEffect::Reply(reply) => {
-                    let before = self.replies.insert(reply.id, reply);
+                    let before = self.replies.insert(reply.id, *reply);
                     assert!(before.is_none(), "answered twice: {before:?}");
                 }
                 SiteEffect::Opened(opened) => {

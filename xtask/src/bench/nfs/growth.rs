@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -28,12 +30,20 @@ const RESTART_SECONDS: f64 = 2.0;
 /// Worse than this part of what it was with few is worse than linear.
 const LINEAR: f64 = 0.67;
 const RESTARTS: usize = 3;
+/// Times that names are looked up.
+const LOOKS: usize = 3;
+/// A server rests that spends less than this of a processor for so long; what it
+/// has in arrears after the last file may take as long as the other.
+const REST_SHARE: f64 = 0.03;
+const REST: Duration = Duration::from_millis(500);
+const REST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was seen of one server with so many files.
 struct Grown {
     name: String,
     files: u64,
     create_rate: f64,
+    /// With what is done after the last reply.
     create_cpu_us: f64,
     lookup_rate: f64,
     lookup_cpu_us: f64,
@@ -105,11 +115,18 @@ fn grow(server: &mut Contestant<'_>, paths: &Paths, files: u64) -> Result<Grown>
     };
     let (memory, written) = (resident_bytes(pid)?, written_bytes(pid)?);
     let created = server.load(paths, &flags("create", each, "800"))?;
+    let arrears = rest(pid)?;
     let (memory, written) = (resident_bytes(pid)? - memory, written_bytes(pid)? - written);
     let mut lookup = flags("random-lookup", 1 << 30, "1.5");
     lookup.push(("--again", String::new()));
     lookup.push(("--files", each.to_string()));
-    let looked = server.load(paths, &lookup)?;
+    let looked = (0..LOOKS)
+        .map(|_| server.load(paths, &lookup))
+        .collect::<Result<Vec<Value>>>()?;
+    let looked = |of: fn(&Value) -> Result<f64>| -> Result<f64> {
+        let each = looked.iter().map(of).collect::<Result<Vec<f64>>>()?;
+        Ok(Spread::of(each.into_iter()).median)
+    };
     let mut restart_seconds = Vec::new();
     if server.name == "crossdock" {
         for _ in 0..RESTARTS {
@@ -120,9 +137,9 @@ fn grow(server: &mut Contestant<'_>, paths: &Paths, files: u64) -> Result<Grown>
         name: server.name.clone(),
         files,
         create_rate: number(&created, "operations_per_second")?,
-        create_cpu_us: cpu_us(&created)?,
-        lookup_rate: number(&looked, "operations_per_second")?,
-        lookup_cpu_us: cpu_us(&looked)?,
+        create_cpu_us: cpu_us(&created)? + arrears * 1e6 / files as f64,
+        lookup_rate: looked(|one| number(one, "operations_per_second"))?,
+        lookup_cpu_us: looked(cpu_us)?,
         written_bytes: written / files as f64,
         memory_bytes: memory / files as f64,
         restart_seconds,
@@ -286,6 +303,37 @@ fn single(
 
 fn cpu_us(figures: &Value) -> Result<f64> {
     Ok(number(figures, "server_cpu_seconds")? / number(figures, "operations")? * 1e6)
+}
+
+/// Waits until a process rests; the CPU seconds that it needed for that.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "that nothing happens for a while is no event"
+)]
+fn rest(pid: u32) -> Result<f64> {
+    let begun = cpu_seconds(pid)?;
+    let patience = Instant::now() + REST_PATIENCE;
+    let mut before = begun;
+    loop {
+        thread::sleep(REST);
+        let now = cpu_seconds(pid)?;
+        if now - before < REST_SHARE * REST.as_secs_f64() || Instant::now() > patience {
+            return Ok(now - begun);
+        }
+        before = now;
+    }
+}
+
+/// CPU time of all threads of a process, user and kernel, in steps of 10 ms
+/// (proc(5), fields 14 and 15 of `stat`).
+fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
+    let ticks = rest.split(' ').skip(11).take(2);
+    let ticks = ticks
+        .map(str::parse::<u64>)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(ticks.iter().sum::<u64>() as f64 / 100.0)
 }
 
 /// Memory of a process that is its own.

@@ -23,13 +23,9 @@ pub(super) type Place = usize;
 
 /// What arrives at a process.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are frames, and they are moved once"
-)]
 pub(super) enum Arrival {
     Connected,
-    Frame(Stamped),
+    Frame(Box<Stamped>),
     Disconnected,
 }
 
@@ -94,7 +90,7 @@ impl Network {
         now: Time,
         from: Place,
         to: Place,
-        sent: Stamped,
+        sent: Box<Stamped>,
         random: &mut Random,
     ) {
         if self.links.get(&pair(from, to)) != Some(&State::Up) {
