@@ -1,5 +1,6 @@
 //! An ensemble on the hosts of the cluster rig: clients in a namespace of their own go
-//! on while a node loses all that it has, and a manager and a gateway are killed.
+//! on while a node and a member of etcd lose all that they have, and a manager and a
+//! gateway are killed.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -39,6 +40,8 @@ fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
     // Each file is written through one gateway and read through the other.
     let load = Load::start(&doors);
     load.pause(ANSWERS)?;
+    // From here on the registry does with two members.
+    kill(cluster, &load, "etcd-0")?;
     kill(cluster, &load, "node-1")?;
     kill(cluster, &load, "manager-0")?;
     cluster.restart("manager-0")?;

@@ -78,8 +78,8 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) model: Model,
     pub(super) processes: BTreeMap<HostId, Process>,
-    pub(super) jobs: BTreeMap<(Time, u64), Job>,
-    pub(super) next_job: u64,
+    jobs: BTreeMap<(Time, u64), Job>,
+    next_job: u64,
     /// Of 1,000 answers so many are lost.
     pub(super) lost_of_1000: u64,
     /// Who was declared gone, by whom, and when.
