@@ -3,6 +3,7 @@
 //! gateway are killed.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::thread;
@@ -26,7 +27,11 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         "this suite starts and kills Crossdock only"
     );
     let options = Options::default();
-    let mut cluster = Cluster::up(stage.paths, "suite", &stage.folder, &options)?;
+    // Another checkout may test at the same time.
+    let mut hasher = DefaultHasher::new();
+    stage.folder.hash(&mut hasher);
+    let name = format!("suite-{:08x}", hasher.finish() >> 32);
+    let mut cluster = Cluster::up(stage.paths, &name, &stage.folder, &options)?;
     described(&cluster).context("the rig's description")?;
     alone(&cluster).context("what processes see")?;
     await_whole(stage, &cluster)?;
