@@ -125,7 +125,7 @@ impl Handle {
     }
 
     /// Gives up this host's lease, so that others learn at once that it is gone, and
-    /// ends the thread. Waits for that for at most a second.
+    /// ends the thread. Waits for that for two seconds at most.
     pub fn leave(self) {
         drop(self);
     }

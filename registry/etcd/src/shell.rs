@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,6 +25,9 @@ use crate::session::{Effect, Entry, Failure, Input, PATIENCE, Reply, Request, Se
 const ORDERS_MAX: usize = 4096;
 /// Answers that it has not taken yet: there are but a few requests at a time.
 const ANSWERS_MAX: usize = 64;
+
+/// How long dropping the handle may take: somewhat more than the session does.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A checked configuration.
 pub(crate) struct Target {
@@ -126,11 +130,16 @@ impl Target {
         };
         let (orders, receiver) = channel(ORDERS_MAX);
         let runtime = runtime()?;
-        let follow = move || runtime.block_on(self.follow(revision, state, receiver, notices));
+        let (alive, ended) = mpsc::channel();
+        let follow = move || {
+            let _alive: mpsc::Sender<()> = alive; // Until the end.
+            runtime.block_on(self.follow(revision, state, receiver, notices));
+        };
         let thread = std::thread::Builder::new().name("registry".to_owned());
         Ok(Follower {
             orders: Some(orders),
             thread: Some(thread.spawn(follow)?),
+            ended,
         })
     }
 
@@ -261,6 +270,8 @@ impl Connection {
 pub(crate) struct Follower {
     orders: Option<Sender<Change>>,
     thread: Option<JoinHandle<()>>,
+    /// Says nothing, and ends with the thread.
+    ended: mpsc::Receiver<()>,
 }
 
 impl Follower {
@@ -276,7 +287,12 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.orders = None; // The thread reads that it is to leave.
-        if let Some(thread) = self.thread.take() {
+        let ended = self.ended.recv_timeout(LEAVE_PATIENCE);
+        // A thread that stands in the caller's own code is left behind: the caller
+        // may be what it waits for.
+        if matches!(ended, Err(RecvTimeoutError::Disconnected))
+            && let Some(thread) = self.thread.take()
+        {
             // Its panic was printed; there is nothing left to undo.
             let _ = thread.join();
         }

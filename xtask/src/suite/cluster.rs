@@ -1,7 +1,9 @@
 //! An ensemble on the hosts of the cluster rig: clients in a namespace of their own go
-//! on while a node loses all that it has, and a manager and a gateway are killed.
+//! on while a node and a member of etcd lose all that they have, and a manager and a
+//! gateway are killed.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::thread;
@@ -25,7 +27,11 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         "this suite starts and kills Crossdock only"
     );
     let options = Options::default();
-    let mut cluster = Cluster::up(stage.paths, "suite", &stage.folder, &options)?;
+    // Another checkout may test at the same time.
+    let mut hasher = DefaultHasher::new();
+    stage.folder.hash(&mut hasher);
+    let name = format!("suite-{:08x}", hasher.finish() >> 32);
+    let mut cluster = Cluster::up(stage.paths, &name, &stage.folder, &options)?;
     described(&cluster).context("the rig's description")?;
     alone(&cluster).context("what processes see")?;
     await_whole(stage, &cluster)?;
@@ -39,6 +45,8 @@ fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
     // Each file is written through one gateway and read through the other.
     let load = Load::start(&doors);
     load.pause(ANSWERS)?;
+    // From here on the registry does with two members.
+    kill(cluster, &load, "etcd-0")?;
     kill(cluster, &load, "node-1")?;
     kill(cluster, &load, "manager-0")?;
     cluster.restart("manager-0")?;

@@ -57,7 +57,7 @@ pub(crate) fn command(paths: &Paths, words: &[&str]) -> Result<bool> {
         // What `up` calls through sudo.
         ["up-built", flags @ ..] => up(paths, &Options::parse(flags)?),
         ["down"] if !install::is_root() => as_root(words),
-        ["down"] => down(paths, Cluster::NAME).map(|()| true),
+        ["down"] => down(Cluster::NAME, &Cluster::folder(paths)).map(|()| true),
         _ => Err(Usage("cargo xtask rig cluster up|down".to_owned()).into()),
     }
 }
@@ -71,7 +71,7 @@ fn as_root(words: &[&str]) -> Result<bool> {
 }
 
 fn up(paths: &Paths, options: &Options) -> Result<bool> {
-    let folder = paths.target.join("rig").join(Cluster::NAME);
+    let folder = Cluster::folder(paths);
     let cluster = Cluster::up(paths, Cluster::NAME, &folder, options)?;
     println!("{}", cluster.line());
     cluster.keep();
@@ -102,6 +102,10 @@ impl<'paths> Cluster<'paths> {
     /// The rig that a command line means.
     const NAME: &'static str = "cluster";
 
+    fn folder(paths: &Paths) -> PathBuf {
+        paths.target.join("rig").join(Self::NAME)
+    }
+
     /// Builds the rig `name` with its data and logs in `folder`, and waits until
     /// every process serves. What is left of an earlier one is taken down first.
     pub(crate) fn up(
@@ -114,7 +118,7 @@ impl<'paths> Cluster<'paths> {
             paths.release_binary().exists(),
             "target/release/crossdock is not built"
         );
-        down(paths, name)?;
+        down(name, folder)?;
         if folder.exists() {
             fs::remove_dir_all(folder)?;
         }
@@ -370,7 +374,7 @@ impl<'paths> Cluster<'paths> {
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
         if !self.is_kept
-            && let Err(error) = down(self.paths, &self.name)
+            && let Err(error) = down(&self.name, &self.folder)
         {
             eprintln!("the rig {} is not all gone: {error:#}", self.name);
         }
@@ -378,20 +382,28 @@ impl Drop for Cluster<'_> {
 }
 
 /// Ends the processes of a rig and removes its namespaces and data. The logs stay.
-fn down(_: &Paths, name: &str) -> Result<()> {
+///
+/// # Errors
+/// Something does not end, or the rig of that name is another checkout's.
+fn down(name: &str, folder: &Path) -> Result<()> {
     let file = state_file(name);
     let Ok(state) = fs::read(&file) else {
         return Ok(()); // There is none.
     };
     let state: Value = serde_json::from_slice(&state)?;
+    let owner = Path::new(state["folder"].as_str().context("no folder")?);
+    ensure!(
+        owner == folder,
+        "the rig {name} belongs to another checkout, with its data in {}: take it down there",
+        owner.display()
+    );
     for process in state["processes"].as_array().into_iter().flatten() {
         Process::from_json(process)?.kill()?;
     }
     let namespaces = state["namespaces"].as_array().into_iter().flatten();
     let namespaces: Vec<&str> = namespaces.filter_map(Value::as_str).collect();
     switch::remove(name, &namespaces)?;
-    let folder = state["folder"].as_str().context("no folder")?;
-    let data = Path::new(folder).join("data");
+    let data = folder.join("data");
     if data.exists() {
         fs::remove_dir_all(data)?;
     }

@@ -25,8 +25,8 @@ pub(crate) fn netns(rig: &str, host: &str) -> String {
 pub(super) fn make(rig: &str) -> Result<()> {
     let switch = netns(rig, "switch");
     ip(&format!("netns add {switch}"))?;
-    ip(&format!("-n {switch} link add bridge type bridge"))?;
-    ip(&format!("-n {switch} link set bridge up"))
+    ip(&format!("-n {switch} link add name bridge type bridge"))?;
+    ip(&format!("-n {switch} link set dev bridge up"))
 }
 
 /// Makes a host's namespace and joins it to the bridge; `rate_mbit` holds both ways.
@@ -34,14 +34,14 @@ pub(super) fn add(rig: &str, host: &str, address: Ipv4Addr, rate_mbit: Option<u3
     let (switch, own) = (netns(rig, "switch"), netns(rig, host));
     ip(&format!("netns add {own}"))?;
     ip(&format!(
-        "-n {switch} link add {host} type veth peer name eth0 netns {own}"
+        "-n {switch} link add name {host} type veth peer name eth0 netns {own}"
     ))?;
-    ip(&format!("-n {switch} link set {host} master bridge up"))?;
+    ip(&format!("-n {switch} link set dev {host} master bridge up"))?;
     ip(&format!(
         "-n {own} address add {address}/{PREFIX_BITS} dev eth0"
     ))?;
-    ip(&format!("-n {own} link set eth0 up"))?;
-    ip(&format!("-n {own} link set lo up"))?;
+    ip(&format!("-n {own} link set dev eth0 up"))?;
+    ip(&format!("-n {own} link set dev lo up"))?;
     if let Some(mbit) = rate_mbit {
         let burst = BURST_BYTES_MIN.max(mbit * (1_000_000 / 8) / TICKS_PER_SECOND);
         for (namespace, device) in [(&own, "eth0"), (&switch, host)] {
