@@ -86,6 +86,9 @@ impl Health {
         if ["all", "node"].contains(&snapshot.status.role.as_str()) {
             checks.push(space(snapshot));
         }
+        if snapshot.status.role != "all" {
+            checks.push(copies(snapshot.status.sets_short));
+        }
         checks.push(sites(snapshot));
         checks.push(door(snapshot));
         if !snapshot.scrub.findings.is_empty() {
@@ -103,6 +106,19 @@ fn check(name: &str, status: Condition, detail: &str) -> Check {
         name: name.to_owned(),
         status,
         detail: detail.to_owned(),
+    }
+}
+
+/// Whether everything is there as often as it should be.
+fn copies(sets_short: u64) -> Check {
+    match sets_short {
+        0 => check("copies", Condition::Ok, "all are there"),
+        short => {
+            let detail = format!(
+                "{short} replica sets miss a member: a node is away, or is being made equal; crossdock status shows which are connected"
+            );
+            check("copies", Condition::Degraded, &detail)
+        }
     }
 }
 
@@ -222,6 +238,11 @@ mod tests {
         assert_eq!(full, (Condition::Degraded, "node-0".to_owned()));
         let full = worst(|all| all.nodes.iter_mut().for_each(|node| node.free_bytes = 0));
         assert_eq!(full, (Condition::Degraded, "space".to_owned()));
+        let short = worst(|all| {
+            all.status.role = "gateway".to_owned();
+            all.status.sets_short = 1;
+        });
+        assert_eq!(short, (Condition::Degraded, "copies".to_owned()));
         let none = worst(|all| all.nodes.clear());
         assert_eq!(none, (Condition::Failed, "space".to_owned()));
         let silent = worst(|all| all.sites[0].is_serving = false);
