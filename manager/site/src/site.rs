@@ -420,11 +420,12 @@ impl Site {
     }
 
     fn serve(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
-        if call.deadline < now || self.waits.held() >= self.config.limits.held_max {
-            return self.refuse(call.id, SiteError::Busy);
-        }
+        // First: what was done must not be answered as what was not.
         if self.answer_duplicate(wall, &call) {
             return;
+        }
+        if call.deadline < now || self.waits.held() >= self.config.limits.held_max {
+            return self.refuse(call.id, SiteError::Busy);
         }
         if !self.log_mut().has_room() {
             return self.wait(call);

@@ -98,6 +98,23 @@ fn a_refused_request_is_not_carried_out_later() {
     assert_eq!(rig.replies[&other].outcome, Ok(SiteAnswer::Done));
 }
 
+/// Goal: what was done is answered as done, also to a sending that comes too late
+/// to be begun; what was not is refused as not done.
+#[test]
+fn a_late_sending_gets_the_first_reply() {
+    let mut rig = Rig::new(SiteLimits::default());
+    let first = rig.send(once(1, create("file")));
+    rig.run();
+    rig.pass(std::time::Duration::from_secs(1));
+    let past = crossdock_types::Time(rig.now.0 - 1);
+    let late = rig.send_until(past, once(1, create("file")));
+    let other = rig.send_until(past, once(2, create("other")));
+    rig.run();
+    assert_eq!(rig.replies[&late].outcome, rig.replies[&first].outcome);
+    assert_eq!(rig.replies[&other].outcome, Err(SiteError::Busy));
+    assert_eq!(rig.lookup("other"), Err(SiteError::NotFound));
+}
+
 /// Goal: a listing goes on after a crash with the cookie that it had, and shows
 /// what is left once.
 #[test]

@@ -313,12 +313,17 @@ impl Rig {
 
     /// Sends a request; its reply will be in `replies`.
     pub(crate) fn send(&mut self, request: SiteRequest) -> CallId {
+        self.send_until(self.now + Duration::from_secs(60), request)
+    }
+
+    /// The same; nobody waits for it after `deadline`.
+    pub(crate) fn send_until(&mut self, deadline: Time, request: SiteRequest) -> CallId {
         let id = CallId(self.next_call);
         self.next_call += 1;
         self.wall = WallTime(self.wall.0 + 1_000_000);
         let call = Call {
             id,
-            deadline: self.now + Duration::from_secs(60),
+            deadline,
             request,
         };
         self.input(SiteInput::Request(call));
