@@ -424,7 +424,7 @@ impl Driver {
         let circumstances = Circumstances {
             watch: &Watch::default(),
             sent: None,
-            is_disturbed: pending.is_disturbed,
+            is_disturbed: pending.is_disturbed || self.world.has_deposed_manager(),
             copies: 0,
         };
         let next = pending

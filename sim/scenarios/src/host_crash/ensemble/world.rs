@@ -131,6 +131,16 @@ impl World {
         machine.record.is_gateway && process.is_some_and(is_known)
     }
 
+    /// Whether a manager goes on that does not know that it has been replaced: what
+    /// it takes until its leases end it takes in memory, and its successor lacks it.
+    /// (Clients learn that from the write verifier.)
+    pub(super) fn has_deposed_manager(&self) -> bool {
+        let managers = self.machines.iter().filter(|it| it.record.is_manager);
+        let mut running = managers.filter_map(|it| it.process.as_ref());
+        let known = &self.service.state.hosts;
+        running.any(|process| !known.contains_key(&process.host.host_id().0))
+    }
+
     /// Whether the gateway at the other end has been replaced, maybe without
     /// knowing it: then its address has moved.
     pub(super) fn has_moved(&self, name: ConnId) -> bool {
