@@ -31,11 +31,6 @@ use crate::sites::ROOT_SITE;
 /// Numbers of calls of other hosts have this bit, those of this host never.
 const RELAYED: u64 = 1 << 62;
 
-/// What is said for a site that cannot be asked now. "Nothing was done" would be
-/// too much: the client may have sent it before, through another gateway, and what
-/// became of that only the site knows.
-const AWAY: SiteError = SiteError::Unanswered;
-
 /// Messages of one host that wait for a table.
 const EARLY_MAX: usize = 4096;
 
@@ -138,11 +133,7 @@ impl Host {
             .collect();
         for id in asked {
             self.peers.asked_sites.remove(&(peer, id));
-            let error = match self.has(Mutation::ForgetDoubt) {
-                true => SiteError::Busy,
-                false => SiteError::Unanswered,
-            };
-            let reply = refusal(id, error);
+            let reply = refusal(id, self.away());
             self.queue.push_back(Message::answer(reply));
         }
         let begun = self.peers.relayed.iter();
@@ -188,10 +179,20 @@ impl Host {
             }
             Target::Site(_) => {
                 if self.peers.asked_sites.remove(&(peer, id)) {
-                    let reply = refusal(id, AWAY);
+                    let reply = refusal(id, self.away());
                     self.queue.push_back(Message::answer(reply));
                 }
             }
+        }
+    }
+
+    /// What is said for a site that does not answer, or cannot be asked now. "Nothing
+    /// was done" would be too much: the client may have sent it before, through
+    /// another gateway, and what became of that only the site knows.
+    fn away(&self) -> SiteError {
+        match self.has(Mutation::ForgetDoubt) {
+            true => SiteError::Busy,
+            false => SiteError::Unanswered,
         }
     }
 
@@ -324,7 +325,7 @@ impl Host {
                     outcome: Err(error.clone()),
                 },
             },
-            Frame::SiteCall { call, .. } => Frame::SiteReply(*refusal(call.id, AWAY)),
+            Frame::SiteCall { call, .. } => Frame::SiteReply(*refusal(call.id, self.away())),
             _ => return,
         };
         self.send_frame(peer, reply);
@@ -362,7 +363,7 @@ impl Host {
         };
         if self.serves(site) {
             self.want_site(site);
-            return self.answer_site(refusal(call.id, AWAY));
+            return self.answer_site(refusal(call.id, self.away()));
         }
         if is_relayed(call.id) {
             return self.answer_site(refusal(call.id, SiteError::Moved));
@@ -373,7 +374,7 @@ impl Host {
                 self.peers.asked_sites.insert((host, call.id));
                 self.send_frame(host, Frame::SiteCall { to: site, call });
             }
-            None => self.answer_site(refusal(call.id, AWAY)),
+            None => self.answer_site(refusal(call.id, self.away())),
         }
     }
 
