@@ -662,3 +662,16 @@ pub struct SiteReply {
     /// Of the second one: a rename's target directory, a link's file.
     pub second: WeakCache,
 }
+
+impl SiteReply {
+    /// An error about which no more is told.
+    #[must_use]
+    pub fn refusal(id: CallId, error: SiteError) -> Self {
+        Self {
+            id,
+            outcome: Err(error),
+            subject: WeakCache::default(),
+            second: WeakCache::default(),
+        }
+    }
+}

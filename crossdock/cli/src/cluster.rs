@@ -5,11 +5,8 @@ use crossdock_members::State;
 use crossdock_names::HostId;
 use crossdock_peer::Network;
 
-use crate::config::{EnsembleFlags, usage};
+use crate::config::{EnsembleFlags, check_pool};
 use crate::{data, format, member};
-
-/// Most nodes of an ensemble.
-const NODES_MAX: u32 = 64;
 
 #[derive(Subcommand)]
 pub(crate) enum ClusterCommand {
@@ -62,16 +59,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         json,
     } = args;
     let ensemble = ensemble.settle()?;
-    if nodes == 0 || nodes > NODES_MAX {
-        return Err(usage(format!(
-            "nodes must be 1 to {NODES_MAX}, not {nodes}"
-        )));
-    }
-    if replicas == 0 || replicas > nodes {
-        return Err(usage(format!(
-            "replicas must be 1 to the number of nodes ({nodes}), not {replicas}"
-        )));
-    }
+    check_pool(Some(nodes), Some(replicas))?;
     let ids = (0..nodes)
         .map(|_| data::random_u64())
         .collect::<anyhow::Result<Vec<u64>>>()?;

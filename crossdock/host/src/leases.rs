@@ -143,15 +143,10 @@ impl Host {
             });
         } else if self.registry.take(revision, *state) {
             let hosts = &self.registry.state().hosts;
-            self.leases
-                .given
-                .retain(|host, _| hosts.contains_key(&host.0));
-            self.leases
-                .held
-                .retain(|host, _| hosts.contains_key(&host.0));
-            self.leases
-                .asked
-                .retain(|host, _| hosts.contains_key(&host.0));
+            let leases = &mut self.leases;
+            for times in [&mut leases.given, &mut leases.held, &mut leases.asked] {
+                times.retain(|host, _| hosts.contains_key(&host.0));
+            }
             self.take_state(now, wall);
         }
     }

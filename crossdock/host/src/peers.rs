@@ -16,9 +16,7 @@ use crossdock_link::{CallRef, Frame, Stamped, Target};
 use crossdock_members::HostRecord;
 use crossdock_names::{HostId, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
-use crossdock_peer::{
-    CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply, WeakCache,
-};
+use crossdock_peer::{CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply};
 use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 use crossdock_types::Time;
@@ -426,10 +424,5 @@ const fn is_leasing(port: Port) -> bool {
 }
 
 pub(crate) fn refusal(id: CallId, error: SiteError) -> Box<SiteReply> {
-    Box::new(SiteReply {
-        id,
-        outcome: Err(error),
-        subject: WeakCache::default(),
-        second: WeakCache::default(),
-    })
+    Box::new(SiteReply::refusal(id, error))
 }

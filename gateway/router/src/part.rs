@@ -199,12 +199,10 @@ impl Part {
     /// The answer of a part that has run out of time.
     pub(crate) fn too_late(&self) -> Outcome {
         match self.request {
-            PartRequest::Site(_) => Outcome::Site(Box::new(SiteReply {
-                id: CallId::default(),
-                outcome: Err(SiteError::Busy),
-                subject: crossdock_peer::WeakCache::default(),
-                second: crossdock_peer::WeakCache::default(),
-            })),
+            PartRequest::Site(_) => {
+                let reply = SiteReply::refusal(CallId::default(), SiteError::Busy);
+                Outcome::Site(Box::new(reply))
+            }
             _ => Outcome::Node(Err(NodeError::Busy { retry_after_ms: 0 })),
         }
     }

@@ -308,12 +308,7 @@ impl Site {
 
     /// Answers a request that could not be carried out.
     pub(crate) fn refuse(&mut self, id: crossdock_peer::CallId, error: SiteError) {
-        let reply = SiteReply {
-            id,
-            outcome: Err(error),
-            subject: crossdock_peer::WeakCache::default(),
-            second: crossdock_peer::WeakCache::default(),
-        };
+        let reply = SiteReply::refusal(id, error);
         self.effects.push_back(SiteEffect::Reply(Box::new(reply)));
     }
 

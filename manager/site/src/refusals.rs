@@ -76,8 +76,6 @@ impl Refusals {
 mod tests {
     use std::time::Duration;
 
-    use crossdock_peer::WeakCache;
-
     use super::*;
 
     fn key(number: u64) -> DuplicateKey {
@@ -85,12 +83,7 @@ mod tests {
     }
 
     fn refusal(error: SiteError) -> SiteReply {
-        SiteReply {
-            id: CallId(1),
-            outcome: Err(error),
-            subject: WeakCache::default(),
-            second: WeakCache::default(),
-        }
+        SiteReply::refusal(CallId(1), error)
     }
 
     /// Goal: number and age are bounded, the oldest goes first, and what asks to

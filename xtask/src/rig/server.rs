@@ -16,7 +16,7 @@ use crate::process::{Running, run};
 /// How long a server may take until it says that it is ready.
 pub(crate) const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// Where all guests are.
-const GUESTS: &str = "198.18.0.0/15";
+pub(crate) const GUESTS: &str = "198.18.0.0/15";
 /// How long a graceful stop may take.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 

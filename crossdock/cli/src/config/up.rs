@@ -15,7 +15,7 @@ use super::{File, Group, usage};
 pub(crate) const NODES_DEFAULT: u32 = 4;
 
 /// Most nodes of an all-in-one, or of an ensemble.
-pub(super) const NODES_MAX: u32 = 64;
+const NODES_MAX: u32 = 64;
 
 /// The flags of `crossdock up`; a key of the file has the flag's name with `_`.
 #[derive(Args, Clone, Debug, Default)]
@@ -126,7 +126,7 @@ impl UpFlags {
         let absent = file.complete(self.absent)?;
         file.finish()?;
         absent.check()?;
-        pool.check()?;
+        check_pool(pool.nodes, pool.replicas)?;
         Ok(UpSettings {
             store: store.settle(Some("crossdock-data"))?,
             nodes: pool.nodes,
@@ -161,23 +161,23 @@ impl AbsentFlags {
     }
 }
 
-impl PoolFlags {
-    fn check(&self) -> anyhow::Result<()> {
-        let nodes = self.nodes.unwrap_or(NODES_DEFAULT);
-        if nodes == 0 || nodes > NODES_MAX {
-            return Err(usage(format!(
-                "nodes must be 1 to {NODES_MAX}, not {nodes}"
-            )));
-        }
-        if let Some(replicas) = self.replicas
-            && (replicas == 0 || (self.nodes.is_some() && replicas > nodes) || replicas > NODES_MAX)
-        {
-            return Err(usage(format!(
-                "replicas must be 1 to the number of nodes ({nodes}), not {replicas}"
-            )));
-        }
-        Ok(())
+/// Whether there can be so many nodes and copies; nothing for what was not said.
+pub(crate) fn check_pool(nodes: Option<u32>, replicas: Option<u32>) -> anyhow::Result<()> {
+    let is_said = nodes.is_some();
+    let nodes = nodes.unwrap_or(NODES_DEFAULT);
+    if nodes == 0 || nodes > NODES_MAX {
+        return Err(usage(format!(
+            "nodes must be 1 to {NODES_MAX}, not {nodes}"
+        )));
     }
+    if let Some(replicas) = replicas
+        && (replicas == 0 || (is_said && replicas > nodes) || replicas > NODES_MAX)
+    {
+        return Err(usage(format!(
+            "replicas must be 1 to the number of nodes ({nodes}), not {replicas}"
+        )));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

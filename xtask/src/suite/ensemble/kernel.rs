@@ -10,7 +10,7 @@ use super::Processes;
 use super::members::Ensemble;
 use crate::rig::etcd::Etcd;
 use crate::rig::network::{HOST, Network};
-use crate::rig::server::Kind;
+use crate::rig::server::{GUESTS, Kind};
 use crate::suite::Stage;
 use crate::suite::kernel::{KILL_MARK, in_guest};
 
@@ -34,27 +34,11 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
         etcd: etcd.endpoints(),
         network: Some(&network),
     };
-    let etcd = ensemble.etcd.as_str();
-    let mut init = vec!["cluster", "init", "--etcd", etcd, "--name", Ensemble::NAME];
-    init.extend([
-        "--nodes",
-        "3",
-        "--replicas",
-        "2",
-        "--allow",
-        "198.18.0.0/15",
-    ]);
-    ensemble.finish(&init)?.expect(0, &[])?;
-    let mut processes = Processes {
-        nodes: (0..3)
-            .map(|number| ensemble.node(number))
-            .collect::<Result<_>>()?,
-        managers: ["manager-a", "manager-b"]
-            .iter()
-            .map(|name| ensemble.manager(name))
-            .collect::<Result<_>>()?,
-        gateways: vec![ensemble.gateway_at("gateway-a", SocketAddr::from((HOST, NFS_PORT)))?],
-    };
+    ensemble.init(&["--allow", GUESTS])?;
+    let door = SocketAddr::from((HOST, NFS_PORT));
+    let mut processes = Processes::start_with(&ensemble, || {
+        Ok(vec![ensemble.gateway_at("gateway-a", door)?])
+    })?;
     processes.await_whole(stage)?;
     let variables = vec![
         ("SERVER", HOST.to_string()),

@@ -85,8 +85,17 @@ impl<'stage> Ensemble<'stage> {
         Ok(gateway)
     }
 
+    /// Makes it: three nodes, two copies; `more` are further words.
+    pub(super) fn init(&self, more: &[&str]) -> Result<()> {
+        let etcd = self.etcd.as_str();
+        let mut words = vec!["cluster", "init", "--etcd", etcd, "--name", Self::NAME];
+        words.extend(["--nodes", "3", "--replicas", "2"]);
+        words.extend(more);
+        self.finish(&words)?.expect(0, &[])
+    }
+
     /// Runs the binary with `words` to its end.
-    pub(super) fn finish(&self, words: &[&str]) -> Result<Finished> {
+    fn finish(&self, words: &[&str]) -> Result<Finished> {
         finish_command(self.stage, command(self.stage, self.network, words))
     }
 

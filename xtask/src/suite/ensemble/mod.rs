@@ -13,7 +13,6 @@ use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
 use super::Stage;
-use super::cli::program::finish;
 use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
 pub(super) use kernel::run as run_kernel;
@@ -32,6 +31,17 @@ struct Processes<'stage> {
 
 impl<'stage> Processes<'stage> {
     fn start(ensemble: &Ensemble<'stage>) -> Result<Self> {
+        let gateways = ["gateway-a", "gateway-b"].iter();
+        Self::start_with(ensemble, || {
+            gateways.map(|name| ensemble.gateway(name)).collect()
+        })
+    }
+
+    /// The same with these gateways, which are started last.
+    fn start_with(
+        ensemble: &Ensemble<'stage>,
+        gateways: impl FnOnce() -> Result<Vec<Member<'stage>>>,
+    ) -> Result<Self> {
         Ok(Self {
             nodes: (0..3)
                 .map(|number| ensemble.node(number))
@@ -40,10 +50,7 @@ impl<'stage> Processes<'stage> {
                 .iter()
                 .map(|name| ensemble.manager(name))
                 .collect::<Result<_>>()?,
-            gateways: ["gateway-a", "gateway-b"]
-                .iter()
-                .map(|name| ensemble.gateway(name))
-                .collect::<Result<_>>()?,
+            gateways: gateways()?,
         })
     }
 
@@ -83,20 +90,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         etcd: etcd.endpoints(),
         network: None,
     };
-    let etcd = ensemble.etcd.as_str();
-    let init = [
-        "cluster",
-        "init",
-        "--etcd",
-        etcd,
-        "--name",
-        Ensemble::NAME,
-        "--nodes",
-        "3",
-        "--replicas",
-        "2",
-    ];
-    finish(stage, &init)?.expect(0, &[])?;
+    ensemble.init(&[])?;
     refusals::before(&ensemble)?;
     let mut processes = Processes::start(&ensemble)?;
     processes.await_whole(stage)?;
