@@ -10,6 +10,7 @@ use crossdock_peer::{
 
 use crate::commit::CommitWork;
 use crate::find::FindWork;
+use crate::list::ListWork;
 use crate::part::{Outcome, PartRequest};
 use crate::read::ReadWork;
 use crate::unstable::{Holder, Unstable};
@@ -21,6 +22,7 @@ pub(crate) enum Work {
     /// One site does it all.
     Forward,
     Find(Box<FindWork>),
+    List(Box<ListWork>),
     /// All sites do it.
     Everywhere,
     Read(Box<ReadWork>),
@@ -151,7 +153,13 @@ impl Work {
                 *self = Self::Find(Box::new(work));
                 step
             }
-            Err(reply) => Step::Reply(Answer::from(*reply)),
+            Err(reply) => match ListWork::begin(request, reply) {
+                Ok((work, step)) => {
+                    *self = Self::List(Box::new(work));
+                    step
+                }
+                Err(reply) => Step::Reply(Answer::from(*reply)),
+            },
         }
     }
 
@@ -162,6 +170,7 @@ impl Work {
             Self::Forward => Step::Reply(Answer::failure(SiteError::Io)),
             Self::Everywhere => Step::Reply(together(outcomes)),
             Self::Find(work) => work.next(outcomes),
+            Self::List(work) => work.next(outcomes),
             Self::Read(work) => work.next(outcomes),
             Self::Write(work) => work.next(outcomes, unstable),
             Self::Commit(work) => work.next(outcomes, unstable),
@@ -236,7 +245,7 @@ impl Work {
 
     const fn file(&self) -> Option<FileRef> {
         match self {
-            Self::Forward | Self::Find(_) | Self::Everywhere => None,
+            Self::Forward | Self::Find(_) | Self::List(_) | Self::Everywhere => None,
             Self::Read(work) => Some(work.file),
             Self::Write(work) => Some(work.file),
             Self::Commit(work) => Some(work.file()),

@@ -62,8 +62,7 @@ impl State {
             }
         }
         if let Some((key, shape)) = &record.duplicate {
-            let adopted = record.adopted();
-            let reply = shape.reply(CallId(0), &self.directory, adopted);
+            let reply = shape.reply(CallId(0), &self.directory, record.decision());
             if let Some(reply) = encode_reply(&reply) {
                 let remembered = Remembered {
                     wall: record.wall,
