@@ -74,8 +74,9 @@ pub(crate) struct Shell {
     stop_by: Option<Time>,
     is_quiet: bool,
     surroundings: Surroundings,
-    /// Who waits for an export to be added.
-    export_replies: BTreeMap<ExportTicket, oneshot::Sender<Answer>>,
+    /// Who waits for an export to be added, changed or removed, and what it is
+    /// called then.
+    export_replies: BTreeMap<ExportTicket, (&'static str, oneshot::Sender<Answer>)>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
     /// Who waits for locks to be given up, and whose.
@@ -289,7 +290,9 @@ impl Shell {
                 }
                 Err(reason) => self.failure = Some(self.describe_failure(number, &reason)),
             },
-            HostEffect::ExportAdded { ticket, result } => self.take_export_added(ticket, result),
+            HostEffect::ExportChanged { ticket, result } => {
+                self.take_export_changed(ticket, result);
+            }
             HostEffect::QuotaChanged { ticket, result } => self.take_quota_changed(ticket, result),
             HostEffect::LocksReleased { ticket, result } => {
                 self.take_locks_released(ticket, result);

@@ -115,6 +115,17 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     all.extend(notices(dice).into_iter().map(Frame::Lock));
     all.push(Frame::Renew { at: dice.u64() });
     all.push(Frame::Granted { at: dice.u64() });
+    all.push(Frame::Space {
+        node: NodeId(dice.u64()),
+        total_bytes: dice.u64(),
+        free_bytes: dice.u64(),
+    });
+    let old = SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 2049));
+    let new = SocketAddr::from((Ipv6Addr::from(sixteen(dice)), 2049));
+    for at in [old, new] {
+        let clients = vec![at; usize::try_from(dice.below(4)).unwrap_or(0)];
+        all.push(Frame::Clients { at, clients });
+    }
     all
 }
 

@@ -82,16 +82,20 @@ impl Shell {
             return Ok(());
         };
         let what = match (command, &ensemble.part) {
-            (Command::Status | Command::ExportList, _)
+            (
+                Command::Status
+                | Command::ExportList
+                | Command::ExportAdd(_)
+                | Command::ExportSet(..)
+                | Command::ExportRemove(_),
+                _,
+            )
             | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. }) => return Ok(()),
             (Command::ScrubStart | Command::ScrubStatus, _) => {
                 "this process has no storage node; ask a node's admin port".to_owned()
             }
             (Command::NodeStop(_) | Command::NodeStart(_), _) => {
                 "a node of an ensemble is a process of its own: stop it with SIGTERM, start it with crossdock node run".to_owned()
-            }
-            (Command::ExportAdd(_) | Command::ExportSet(..) | Command::ExportRemove(_), _) => {
-                "exports of an ensemble cannot be changed yet: they are what crossdock cluster init --allow has made them".to_owned()
             }
             (
                 Command::QuotaSet(_)

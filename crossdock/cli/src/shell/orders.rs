@@ -69,14 +69,14 @@ impl Shell {
         }
         let answer = match command {
             Command::ExportAdd(addition) => return self.add_export(addition, reply),
+            Command::ExportSet(id, change) => return self.set_export(id, change, reply),
+            Command::ExportRemove(id) => return self.remove_export(id, reply),
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
             Command::LockRelease(order) => return self.release_locks(order, reply),
             Command::LockList => self.list_locks(),
             Command::QuotaList => self.list_quotas(),
             Command::ExportList => self.list_exports(),
-            Command::ExportSet(id, change) => self.set_export(id, change),
-            Command::ExportRemove(id) => self.remove_export(id),
             Command::Status => self.status(),
             Command::ScrubStatus => report::scrub(&self.host),
             Command::ScrubStart => self.start_scrub(),
