@@ -1,6 +1,7 @@
 //! The data thread: drives the host's machines with the event loop, the index
 //! threads and the orders of other threads. No policy.
 
+mod addresses;
 mod doors;
 mod ensemble;
 mod exports;
@@ -27,6 +28,7 @@ use tracing::{error, info, warn};
 use crate::notify;
 use crate::report::Surroundings;
 
+pub(crate) use addresses::Addresses;
 use doors::Doors;
 pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
@@ -315,6 +317,8 @@ impl Shell {
             }
             HostEffect::Send { to, sent } => self.send_to(to, *sent),
             HostEffect::Propose(change) => self.propose(change),
+            HostEffect::Addresses(held) => self.have_addresses(&held),
+            HostEffect::WakeClients { at, clients } => self.wake_clients(at, clients),
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),
             HostEffect::Quiet => self.is_quiet = true,
