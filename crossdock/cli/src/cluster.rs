@@ -5,6 +5,7 @@ use crossdock_members::{Change, State, VirtualAddress};
 use crossdock_names::HostId;
 use crossdock_peer::Network;
 
+use crate::addresses::virtual_address;
 use crate::config::{EnsembleFlags, check_pool, usage};
 use crate::{data, format, member};
 
@@ -57,10 +58,6 @@ impl ClusterCommand {
         let Self::Init(args) = self;
         init(args)
     }
-}
-
-fn virtual_address(text: &str) -> Result<VirtualAddress, String> {
-    text.parse()
 }
 
 fn init(args: InitArgs) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! The data thread: drives the host's machines with the event loop, the index
 //! threads and the orders of other threads. No policy.
 
+mod address_orders;
 mod addresses;
 mod doors;
 mod ensemble;
@@ -18,7 +19,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use crossdock_admin::Answer;
-use crossdock_host::{Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket};
+use crossdock_host::{
+    AddressTicket, Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket,
+};
 use crossdock_net::{DiskId, Driver, Event, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -79,6 +82,8 @@ pub(crate) struct Shell {
     /// Who waits for an export to be added, changed or removed, and what it is
     /// called then.
     export_replies: BTreeMap<ExportTicket, (&'static str, oneshot::Sender<Answer>)>,
+    /// Who waits for a virtual address to be added or removed.
+    address_replies: BTreeMap<AddressTicket, oneshot::Sender<Answer>>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
     /// Who waits for locks to be given up, and whose.
@@ -111,6 +116,7 @@ impl Shell {
             is_quiet: false,
             surroundings: parts.surroundings,
             export_replies: BTreeMap::new(),
+            address_replies: BTreeMap::new(),
             quota_replies: BTreeMap::new(),
             release_replies: BTreeMap::new(),
             other_cpus: Vec::new(),
@@ -294,6 +300,9 @@ impl Shell {
             },
             HostEffect::ExportChanged { ticket, result } => {
                 self.take_export_changed(ticket, result);
+            }
+            HostEffect::AddressChanged { ticket, result } => {
+                self.take_address_changed(ticket, result);
             }
             HostEffect::QuotaChanged { ticket, result } => self.take_quota_changed(ticket, result),
             HostEffect::LocksReleased { ticket, result } => {

@@ -19,7 +19,7 @@ use crate::message::Message;
 use crate::walks::{Goal, WALKS_MAX, Walk, WalkError, names_of, volume_root};
 
 /// How long a shared registry may take until a change is in it.
-const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which order about exports an effect answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use crossdock_disk::DiskRequest;
 use crossdock_link::{CallRef, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{
-    Change, ExportRecord, HostRecord, OpenError, Registry, State, VirtualAddress,
+    AddressRecord, Change, ExportRecord, HostRecord, OpenError, Registry, State, VirtualAddress,
 };
 use crossdock_names::{HostId, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
@@ -20,6 +20,7 @@ use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
+use crate::address_orders::{AddressChange, AddressError, AddressTicket};
 use crate::addresses::Addresses;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::leases::Leases;
@@ -145,6 +146,13 @@ pub enum HostEffect {
         /// What.
         result: Result<ExportRecord, ExportError>,
     },
+    /// What came of [`Host::order_address`]: the address as it is now, or was.
+    AddressChanged {
+        /// Of which.
+        ticket: AddressTicket,
+        /// What.
+        result: Result<AddressRecord, AddressError>,
+    },
     /// What came of [`Host::set_quota`] or [`Host::remove_quota`]: the quota as
     /// it is now, or was.
     QuotaChanged {
@@ -246,6 +254,8 @@ pub struct Host {
     pub(crate) walks_total: u64,
     /// Changes of exports that are not in the registry yet.
     pub(crate) export_changes: Vec<ExportChange>,
+    /// The same of virtual addresses.
+    pub(crate) address_changes: Vec<AddressChange>,
     /// Nodes that have been opened while the host was serving.
     pub(crate) started: Vec<NodeId>,
     instance: u64,
@@ -317,6 +327,7 @@ impl Host {
             walks: BTreeMap::new(),
             walks_total: 0,
             export_changes: Vec::new(),
+            address_changes: Vec::new(),
             started: Vec::new(),
             instance,
             grace,
@@ -395,6 +406,7 @@ impl Host {
             .chain(self.lease_due())
             .chain(self.address_due())
             .chain(self.export_changes.iter().map(|change| change.due))
+            .chain(self.address_changes.iter().map(|change| change.due))
             .min()
     }
 
@@ -623,6 +635,7 @@ impl Host {
         self.following.wake(now);
         self.wake_leases(now, wall);
         self.settle_exports(now);
+        self.settle_addresses(now);
         self.follow_addresses(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

@@ -6,6 +6,7 @@
 //! (disks, index threads, sockets). The binary drives it on a data thread, the
 //! simulation under its own clock.
 
+mod address_orders;
 mod addresses;
 mod equalize;
 mod exports;
@@ -25,6 +26,7 @@ mod space;
 mod walks;
 mod watch;
 
+pub use address_orders::{AddressError, AddressOrder, AddressTicket};
 pub use addresses::ADDRESS_LIFETIME;
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};

@@ -122,6 +122,7 @@ impl Host {
         self.queue
             .push_back(crate::message::Message::Door(NfsInput::Exports(exports)));
         self.settle_exports(now);
+        self.settle_addresses(now);
         self.follow_addresses(now);
         self.release_sites(now, wall);
         self.abort_outdated_pairs();

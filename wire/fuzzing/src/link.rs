@@ -1,5 +1,6 @@
 //! Messages between hosts: samples of every kind, and the target.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -99,6 +99,9 @@ impl Shell {
         let what = match (command, &ensemble.part) {
             (
                 Command::Status
+                | Command::AddressList
+                | Command::AddressAdd(_)
+                | Command::AddressRemove(_)
                 | Command::ExportList
                 | Command::ExportAdd(_)
                 | Command::ExportSet(..)

@@ -422,6 +422,7 @@ impl Rig {
                 HostEffect::Send { .. }
                 | HostEffect::Propose(_)
                 | HostEffect::Addresses(_)
+                | HostEffect::AddressChanged { .. }
                 | HostEffect::WakeClients { .. } => {
                     self.failure = Some("there are no other hosts".to_owned());
                 }

@@ -1,15 +1,17 @@
 //! An ensemble of real processes over real sockets on loopback: etcd, nodes,
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
+mod exports;
 mod kernel;
 pub(super) mod load;
 mod members;
 mod refusals;
+mod space;
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use super::Stage;
@@ -96,6 +98,9 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     processes.await_whole(stage)?;
     refusals::second(&ensemble)?;
     refusals::orders(&ensemble, &processes.nodes[0], &processes.gateways[0])?;
+
+    exports::run(stage, &processes).context("exports")?;
+    space::run(&processes).context("space")?;
 
     let load = Load::start(&processes.doors()?);
     load.pause(ANSWERS)?;

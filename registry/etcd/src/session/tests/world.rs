@@ -211,6 +211,7 @@ impl World {
                     });
                 }
                 Effect::Notice(notice) => self.take_notice(host, notice),
+                Effect::Heard(at) => assert!(at <= self.now, "it was asked before"),
                 Effect::Ended => process.has_ended = true,
             }
         }

@@ -557,6 +557,7 @@ impl World {
                 | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. }
+                | HostEffect::AddressChanged { .. }
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
                 | HostEffect::DiskFailed { .. }
