@@ -32,7 +32,7 @@ pub const ADDRESS_LIFETIME: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// How long changes of clients are gathered before others are told.
-const GATHERED: Duration = Duration::from_millis(100);
+const GATHERED: Duration = Duration::from_millis(20);
 
 /// The virtual addresses of this host.
 #[derive(Default)]
@@ -76,6 +76,9 @@ impl Host {
 
     /// Somebody has connected to a virtual address, or is gone.
     pub(crate) fn take_client(&mut self, now: Time, at: SocketAddr, client: SocketAddr, is: bool) {
+        if !self.holds(at.ip()) {
+            return; // It is somebody else's by now, and so is telling of its clients.
+        }
         let addresses = &mut self.addresses;
         let there = addresses.clients.entry(at).or_default();
         match is {
@@ -86,14 +89,17 @@ impl Host {
     }
 
     /// Who is connected to another gateway.
-    pub(crate) fn take_clients(&mut self, from: HostId, at: SocketAddr, clients: Vec<SocketAddr>) {
+    pub(crate) fn take_clients(&mut self, at: SocketAddr, clients: Vec<SocketAddr>) {
         let mut records = self.registry.state().addresses.iter();
-        // One that has given it up says nothing new about it.
-        let is_its =
-            records.any(|record| record.address.address == at.ip() && record.owner == Some(from.0));
-        if is_its {
+        let is_known = records.any(|record| record.address.address == at.ip());
+        if is_known && !self.holds(at.ip()) {
             self.addresses.elsewhere.insert(at.ip(), (at, clients));
         }
+    }
+
+    fn holds(&self, address: IpAddr) -> bool {
+        let mut held = self.addresses.held.iter();
+        held.any(|one| one.address == address)
     }
 
     /// A host has come: it knows nobody's clients.

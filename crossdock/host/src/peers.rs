@@ -323,7 +323,7 @@ impl Host {
                     free_bytes,
                 },
             ),
-            Frame::Clients { at, clients } => self.take_clients(peer, at, clients),
+            Frame::Clients { at, clients } => self.take_clients(at, clients),
         }
     }
 

@@ -47,7 +47,7 @@ fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
     addresses::run(cluster).context("virtual addresses")?;
     let doors = cluster.nfs_doors();
     // Each file is written through one gateway and read through the other.
-    let load = Load::start(&doors);
+    let load = Load::start("client", &doors);
     load.pause(ANSWERS)?;
     // From here on the registry does with two members.
     kill(cluster, &load, "etcd-0")?;

@@ -174,8 +174,8 @@ impl Doors {
     }
 
     /// Takes no more clients, and no more calls of those that are there.
-    pub(super) fn stop(&self, driver: &mut Driver) {
-        for sockets in &self.sockets {
+    pub(super) fn stop(&mut self, driver: &mut Driver) {
+        for sockets in self.sockets.drain(..) {
             driver.close_listener(sockets.listener);
             driver.close_datagram(sockets.datagrams);
         }

@@ -2,6 +2,7 @@
 //! that has it dies or stands still.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Clients that ask one thing after the other, and how often.
+const STEADY_CLIENTS: usize = 3;
+const ASK_EVERY: Duration = Duration::from_millis(10);
+
 pub(super) fn run(cluster: &mut Cluster<'_>) -> Result<()> {
     let doors = cluster.virtual_doors();
     let [first, second] = doors[..] else {
@@ -32,7 +37,7 @@ pub(super) fn run(cluster: &mut Cluster<'_>) -> Result<()> {
     settle(cluster, &doors)?;
     answers_datagrams(first)?;
     let made = Made::new(first)?;
-    take_over(cluster, first, "killed", |cluster, name| cluster.kill(name))?;
+    die(cluster, first)?;
     made.check()?;
     // Gateways share them again when there are two.
     let dead = cluster.names_down();
@@ -40,9 +45,7 @@ pub(super) fn run(cluster: &mut Cluster<'_>) -> Result<()> {
         cluster.restart(name)?;
     }
     settle(cluster, &doors)?;
-    let stopped = take_over(cluster, second, "standing still", |cluster, name| {
-        cluster.signal(name, Signal::STOP)
-    })?;
+    let stopped = stand_still(cluster, second)?;
     cluster.signal(&stopped, Signal::CONT)?;
     let others = |cluster: &Cluster<'_>| -> Result<bool> {
         let holders = cluster.holders(second.ip())?;
@@ -84,28 +87,103 @@ fn wait(
     Ok(())
 }
 
-/// Something happens to the gateway that has the address of `door`, and clients that
-/// know nothing else go on there; which gateway it was.
-fn take_over(
-    cluster: &mut Cluster<'_>,
-    door: SocketAddr,
-    what: &str,
-    happens: impl FnOnce(&mut Cluster<'_>, &str) -> Result<()>,
-) -> Result<String> {
+/// The gateway that has the address of `door` is killed, and clients that know nothing
+/// else go on there.
+fn die(cluster: &mut Cluster<'_>, door: SocketAddr) -> Result<()> {
     let holder = one_holder(cluster, door.ip())?;
-    let load = Load::start(&[door]);
+    let load = Load::start("virtual", &[door]);
     load.pause(ANSWERS)?;
     load.mark();
-    happens(cluster, &holder)?;
+    cluster.kill(&holder)?;
     let pause = load.pause(ANSWERS)?;
     load.finish()?;
+    judge(&holder, "killed", door, pause)
+}
+
+/// The same with one that stands still, while its machine acknowledges what clients
+/// send: they wait until somebody wakes them. Which one it was.
+fn stand_still(cluster: &Cluster<'_>, door: SocketAddr) -> Result<String> {
+    let holder = one_holder(cluster, door.ip())?;
+    let pause = Steady::around(door, || cluster.signal(&holder, Signal::STOP))?;
+    judge(&holder, "stood still", door, pause)?;
+    Ok(holder)
+}
+
+fn judge(holder: &str, what: &str, door: SocketAddr, pause: Duration) -> Result<()> {
     println!(
         "{holder} {what}, clients stay at {}: longest answer {:.2} s",
         door.ip(),
         pause.as_secs_f64()
     );
     ensure!(pause <= PAUSE_MAX, "the take-over took too long");
-    Ok(holder)
+    Ok(())
+}
+
+/// Clients that keep their connections, as kernels do, and connect anew when one ends.
+#[derive(Default)]
+struct Steady {
+    stops: AtomicBool,
+    answers: AtomicU64,
+}
+
+impl Steady {
+    /// The longest that one of them was without an answer while something happens, and
+    /// until all have many.
+    fn around(door: SocketAddr, happens: impl FnOnce() -> Result<()>) -> Result<Duration> {
+        let clients: [Self; STEADY_CLIENTS] = std::array::from_fn(|_| Self::default());
+        thread::scope(|scope| {
+            let threads = clients.each_ref().map(|one| scope.spawn(|| one.work(door)));
+            let more = |deadline: Instant| {
+                let before = clients.each_ref().map(Self::count);
+                while clients
+                    .iter()
+                    .zip(before)
+                    .any(|(one, had)| one.count() < had + ANSWERS)
+                {
+                    ensure!(Instant::now() < deadline, "a client gets no answers");
+                    thread::park_timeout(LOOK_EVERY);
+                }
+                Ok(())
+            };
+            let went_on = more(Instant::now() + PATIENCE)
+                .and_then(|()| happens())
+                .and_then(|()| more(Instant::now() + PATIENCE));
+            clients
+                .iter()
+                .for_each(|one| one.stops.store(true, Ordering::Relaxed));
+            went_on?;
+            let pauses = threads.into_iter().filter_map(|thread| thread.join().ok());
+            pauses.max().context("no clients")
+        })
+    }
+
+    fn count(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// The longest time between two answers.
+    fn work(&self, door: SocketAddr) -> Duration {
+        let (mut longest, mut last) = (Duration::ZERO, Instant::now());
+        while !self.stops.load(Ordering::Relaxed) {
+            let Ok(mut client) = Client::connect(door) else {
+                thread::park_timeout(ASK_EVERY);
+                continue;
+            };
+            let root = client.root();
+            let object = root.as_handle();
+            while !self.stops.load(Ordering::Relaxed) {
+                let reply = client.call(&Call::Getattr(call::Getattr { object }));
+                if !matches!(reply, Ok(Reply::Getattr(Ok(_)))) {
+                    break;
+                }
+                self.answers.fetch_add(1, Ordering::Relaxed);
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+                thread::park_timeout(ASK_EVERY);
+            }
+        }
+        longest
+    }
 }
 
 fn one_holder(cluster: &Cluster<'_>, address: IpAddr) -> Result<String> {

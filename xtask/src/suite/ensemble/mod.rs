@@ -102,7 +102,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     exports::run(stage, &processes).context("exports")?;
     space::run(&processes).context("space")?;
 
-    let load = Load::start(&processes.doors()?);
+    let load = Load::start("client", &processes.doors()?);
     load.pause(ANSWERS)?;
     kill_one_after_the_other(stage, &mut processes, &load)?;
     freeze(stage, &mut processes, &load)?;
