@@ -4,7 +4,7 @@
 //! The registry says whose an address is. A gateway has its own for as long as nobody
 //! can have taken its place: while the registry's lease lasts that others judge it by,
 //! or, where the registry is away, under leases of all other gateways
-//! (docs/decisions/0021-virtual-addresses.md). Without either it gives them up by
+//! (docs/decisions/0022-virtual-addresses.md). Without either it gives them up by
 //! itself; if its process stands still or ends, the kernel does that for it, as what it
 //! was told to have ends unless it is told again.
 //!

@@ -124,7 +124,7 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     let old = SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 2049));
     let new = SocketAddr::from((Ipv6Addr::from(sixteen(dice)), 2049));
     for at in [old, new] {
-        let clients = vec![at; usize::try_from(dice.below(4)).unwrap_or(0)];
+        let clients = vec![at; dice.below(4)];
         all.push(Frame::Clients { at, clients });
     }
     all
