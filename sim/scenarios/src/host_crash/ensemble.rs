@@ -19,6 +19,7 @@ mod world;
 
 use crossdock_host::Mutation;
 use crossdock_members::{Change, HostRecord, State, VirtualAddress};
+use crossdock_names::Spread;
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
@@ -41,6 +42,8 @@ pub struct Shape {
     pub managers: u32,
     /// Gateways.
     pub gateways: u32,
+    /// Over how many sites directories lie.
+    pub sites: u16,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -71,6 +74,7 @@ impl Shape {
             replicas,
             managers,
             gateways,
+            sites: if seed.is_multiple_of(3) { 1 } else { 3 },
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
                 1 | 2 => Faults::Kills,
@@ -79,6 +83,9 @@ impl Shape {
         }
     }
 }
+
+/// The probability that a new directory goes to any of the sites.
+const SWITCHED: f64 = 0.7;
 
 /// Runs one seed; `history` keeps its lines.
 #[must_use]
@@ -112,6 +119,7 @@ fn world_of(
         // They are different, and few.
         let _ = state.apply(Change::AddAddress { address });
     }
+    state.spread = Spread::new(SWITCHED, shape.sites);
     let root = super::root_of(&state);
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],
