@@ -115,7 +115,7 @@ fn tickle_v6(from: SocketAddrV6, to: SocketAddrV6) -> Vec<u8> {
 fn segment(from: u16, to: u16) -> Vec<u8> {
     let mut segment = [from.to_be_bytes(), to.to_be_bytes()].concat();
     segment.extend([0; 8]); // Sequence number, and acknowledged number.
-    segment.extend([TCP_BYTES / 4 << 4, 0x10]); // ACK.
+    segment.extend([(TCP_BYTES / 4) << 4, 0x10]); // ACK.
     segment.extend(1234u16.to_be_bytes()); // Window.
     segment.extend([0; 4]);
     segment

@@ -222,6 +222,8 @@ impl World {
             return;
         };
         match notice {
+            // Made of the effect, which was looked at.
+            Notice::Heard(_) => {}
             Notice::State { revision, state } => {
                 assert!(revision > process.state_revision, "revisions rise");
                 process.state_revision = revision;
