@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crossdock_checksum::{crc32c, crc32c_append};
 use crossdock_limits::{
     LINK_BODY_BYTES_MAX, LINK_HELLO_BYTES_MAX, LINK_REASON_BYTES_MAX, OBJECT_IO_BYTES_MAX,
+    VIRTUAL_CLIENTS_MAX,
 };
 use crossdock_names::{Epoch, HostId};
 use crossdock_peer::Call;
@@ -20,7 +21,7 @@ use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -253,6 +254,8 @@ impl Message {
                 Frame::Lock(_) => Kind::Lock,
                 Frame::Renew { .. } => Kind::Renew,
                 Frame::Granted { .. } => Kind::Granted,
+                Frame::Space { .. } => Kind::Space,
+                Frame::Clients { .. } => Kind::Clients,
             },
         }
     }
@@ -359,6 +362,22 @@ impl Message {
                 let (epoch, at) = whole(kind, body)?;
                 Self::Frame(Frame::Granted { at }.by(epoch))
             }
+            Kind::Space => {
+                let (epoch, node, total_bytes, free_bytes) = whole(kind, body)?;
+                let space = Frame::Space {
+                    node,
+                    total_bytes,
+                    free_bytes,
+                };
+                Self::Frame(space.by(epoch))
+            }
+            Kind::Clients => {
+                let (epoch, at, clients): (_, _, Vec<_>) = whole(kind, body)?;
+                if clients.len() > VIRTUAL_CLIENTS_MAX {
+                    return Err(nonsense(kind, format!("{} clients", clients.len())));
+                }
+                Self::Frame(Frame::Clients { at, clients }.by(epoch))
+            }
         })
     }
 }
@@ -405,6 +424,12 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
         Frame::SiteReply { to: port, reply } => postcard::to_extend(&(epoch, port, reply), to),
         Frame::Lock(notice) => postcard::to_extend(&(epoch, notice), to),
         Frame::Renew { at } | Frame::Granted { at } => postcard::to_extend(&(epoch, at), to),
+        Frame::Space {
+            node,
+            total_bytes,
+            free_bytes,
+        } => postcard::to_extend(&(epoch, node, total_bytes, free_bytes), to),
+        Frame::Clients { at, clients } => postcard::to_extend(&(epoch, at, clients), to),
     }
 }
 

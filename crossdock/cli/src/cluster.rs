@@ -1,11 +1,12 @@
 //! `crossdock cluster init`: makes an ensemble.
 
 use clap::{Args, Subcommand};
-use crossdock_members::State;
+use crossdock_members::{Change, State, VirtualAddress};
 use crossdock_names::HostId;
 use crossdock_peer::Network;
 
-use crate::config::{EnsembleFlags, check_pool, check_spread};
+use crate::addresses::virtual_address;
+use crate::config::{EnsembleFlags, check_pool, check_spread, usage};
 use crate::{data, format, member};
 
 #[derive(Subcommand)]
@@ -36,6 +37,15 @@ pub(crate) struct InitArgs {
     /// [default: the gateways' own machines].
     #[arg(long, value_name = "NETWORK,…", value_delimiter = ',')]
     allow: Vec<Network>,
+    /// Addresses that the gateways have in turn, each with the bits of its network, like
+    /// 10.0.0.50/24: if a gateway dies another one takes its addresses over.
+    #[arg(
+        long = "virtual",
+        value_name = "ADDR/BITS,…",
+        value_delimiter = ',',
+        value_parser = virtual_address
+    )]
+    addresses: Vec<VirtualAddress>,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -61,6 +71,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         replicas,
         spread,
         allow,
+        addresses,
         json,
     } = args;
     let ensemble = ensemble.settle()?;
@@ -81,6 +92,10 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     state.spread = data::spread_of(spread);
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
+    }
+    for address in addresses {
+        let added = state.apply(Change::AddAddress { address });
+        added.map_err(|conflict| usage(format!("--virtual {address}: {conflict}")))?;
     }
     let registry = member::registry(&ensemble, HostId(data::random_u64()?));
     crossdock_etcd::create(&registry, &state)?;

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::addresses::AddressCommand;
 use crate::cluster::ClusterCommand;
 use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
 use crate::exports::ExportCommand;
@@ -71,6 +72,9 @@ enum Command {
     /// Say which clients may mount which directories of a running system.
     #[command(subcommand)]
     Export(ExportCommand),
+    /// Say which addresses the gateways of an ensemble have in turn.
+    #[command(subcommand)]
+    Address(AddressCommand),
     /// Limit what directories of a running system may hold.
     #[command(subcommand)]
     Quota(QuotaCommand),
@@ -207,6 +211,7 @@ impl Command {
             Self::Fsck(args) => args.json,
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
             Self::Export(command) => command.prints_json(),
+            Self::Address(command) => command.prints_json(),
             Self::Quota(command) => command.prints_json(),
             Self::Lock(command) => command.prints_json(),
         }
@@ -231,6 +236,7 @@ impl Command {
                 client::node(&args.remote, args.number, "start")?
             }
             Self::Export(command) => command.carry_out()?,
+            Self::Address(command) => command.carry_out()?,
             Self::Quota(command) => command.carry_out()?,
             Self::Lock(command) => command.carry_out()?,
         }

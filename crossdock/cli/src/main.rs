@@ -1,6 +1,7 @@
 //! Crossdock's one binary: command line, configuration, and the wiring of roles
 //! to the machine that they run on. No logic.
 
+mod addresses;
 mod client;
 mod cluster;
 mod commands;

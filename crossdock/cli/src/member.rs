@@ -12,7 +12,7 @@ use crossdock_limits::NFS_REQUEST_BYTES_MIN;
 use crossdock_link::{LinkConfig, Role};
 use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
 use crossdock_names::{Epoch, HostId};
-use crossdock_net::{ListenerId, Receiver};
+use crossdock_net::{Interface, ListenerId, Receiver};
 use rustix::thread::CapabilitySet;
 use tracing::info;
 
@@ -22,13 +22,13 @@ use crate::log;
 use crate::memory;
 use crate::privileges::{self, Account};
 use crate::report::Surroundings;
-use crate::shell::{Ensemble, Links, Parts, Shell};
+use crate::shell::{Addresses, Ensemble, Links, Parts, Shell};
 use crate::start::{Doors, host_name, raise_descriptor_limit, stop_on_signals};
 
 /// After how long without a sign of life a host is replaced: the least that etcd
 /// knows with its own settings. With the leases between hosts (docs/decisions/0019)
 /// and the reading of a site's log a take-over then ends within 5 s.
-const TTL: Duration = Duration::from_secs(2);
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 /// News of the registry that wait for the data thread.
 const NOTICES_MAX: usize = 64;
@@ -54,12 +54,23 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     }
     let mut doors = Doors::start(process)?;
     let (listener, link) = doors.bind_link(settings.listen)?;
-    if let Part::Gateway(door) = &settings.part {
+    let mut interface = None;
+    let mut kept = CapabilitySet::empty();
+    if let Part::Gateway {
+        door,
+        virtual_interface,
+    } = &settings.part
+    {
         doors.bind_nfs(door)?;
+        if let Some(name) = virtual_interface {
+            let opened = Interface::open(name);
+            interface = Some(opened.with_context(|| format!("--virtual-interface {name}"))?);
+            kept = CapabilitySet::NET_ADMIN;
+        }
     }
     let admin = doors.bind_admin(process)?;
     // From here on there are other threads, which are to have no more rights.
-    privileges::drop_all_but(CapabilitySet::empty(), account)?;
+    privileges::drop_all_but(kept, account)?;
     let (orders, received) = doors.orders();
     stop_on_signals(orders.clone())?;
 
@@ -73,6 +84,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     let ensemble = Ensemble {
         part: settings.part.clone(),
         links: links(&state, host, &settings.part, listener, &doors)?,
+        addresses: interface.map(Addresses::new),
         registry,
         notices,
     };
@@ -92,7 +104,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
             role: match settings.part {
                 Part::Node { .. } => "node",
                 Part::Manager { .. } => "manager",
-                Part::Gateway(_) => "gateway",
+                Part::Gateway { .. } => "gateway",
             },
         },
     })?;
@@ -135,7 +147,14 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
     HostRecord {
         nodes: place.node.iter().map(|node| node.id).collect(),
         is_manager: matches!(part, Part::Manager { .. }),
-        is_gateway: matches!(part, Part::Gateway(_)),
+        is_gateway: matches!(part, Part::Gateway { .. }),
+        takes_addresses: matches!(
+            part,
+            Part::Gateway {
+                virtual_interface: Some(_),
+                ..
+            }
+        ),
         link: Some(link),
         admin,
         machine: String::from_utf8_lossy(&host_name()).into_owned(),
@@ -152,7 +171,7 @@ fn links(
     let role = match part {
         Part::Node { .. } => Role::Node,
         Part::Manager { .. } => Role::Manager,
-        Part::Gateway(_) => Role::Gateway,
+        Part::Gateway { .. } => Role::Gateway,
     };
     let mut config = LinkConfig::new(state.ensemble, host, role);
     config.table_epoch = Epoch(state.table_epoch);
@@ -186,7 +205,7 @@ fn machines(
             nodes.disk_depth = store.disk_depth;
         }
         Part::Manager { grace: seconds } => grace = *seconds,
-        Part::Gateway(door) => request_bytes = memory::request_bytes(door)?,
+        Part::Gateway { door, .. } => request_bytes = memory::request_bytes(door)?,
     }
     let mut machines = Host::new(HostConfig {
         registry: Registry::Shared(shared),

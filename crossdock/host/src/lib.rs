@@ -6,6 +6,8 @@
 //! (disks, index threads, sockets). The binary drives it on a data thread, the
 //! simulation under its own clock.
 
+mod address_orders;
+mod addresses;
 mod equalize;
 mod exports;
 mod figures;
@@ -20,9 +22,12 @@ mod peers;
 mod quotas;
 mod replicas;
 mod sites;
+mod space;
 mod walks;
 mod watch;
 
+pub use address_orders::{AddressError, AddressOrder, AddressTicket};
+pub use addresses::ADDRESS_LIFETIME;
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};
 pub use figures::HostFigures;

@@ -106,6 +106,7 @@ impl Host {
         let knows_us = self.registry.state().hosts.contains_key(&self.instance());
         if self.following.has_joined && !knows_us {
             self.sites.clear();
+            self.follow_addresses(now);
             let what = "this host has been replaced by others; it has to start anew";
             return self.effects.push_back(HostEffect::Failed(what.to_owned()));
         }
@@ -120,6 +121,9 @@ impl Host {
         let exports = crate::exports::exports(self.registry.state());
         self.queue
             .push_back(crate::message::Message::Door(NfsInput::Exports(exports)));
+        self.settle_exports(now);
+        self.settle_addresses(now);
+        self.follow_addresses(now);
         self.release_sites(now, wall);
         self.abort_outdated_pairs();
         self.follow(now, wall);
@@ -172,6 +176,9 @@ impl Host {
     /// A node is known to others once it can answer, and once the leases have ended
     /// that an earlier process of it may have given.
     fn join(&mut self) {
+        if self.role.takes_addresses {
+            self.leases.begin_once();
+        }
         self.following.again_due = self.leases.waits_until();
         if self.following.again_due.is_some() {
             return;

@@ -1,6 +1,6 @@
 //! What the rest of Crossdock sees.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_members::{Change, State};
 use crossdock_names::HostId;
@@ -69,6 +69,9 @@ pub enum Notice {
     /// A host that the state knows has not been heard of for at least the TTL.
     /// Repeated while that is so.
     Expired(HostId),
+    /// The registry has heard of this host: it was asked to prolong the lease at that
+    /// moment, and has. Nobody takes its place before the TTL has passed since then.
+    Heard(Instant),
     /// No endpoint answers, for this reason. Proposals wait.
     Away(String),
     /// The registry answers again.

@@ -178,7 +178,12 @@ impl Target {
                         }
                     }
                     Effect::Notice(notice) if !is_leaving => notices(notice),
-                    Effect::Notice(_) => {}
+                    Effect::Heard(at) if !is_leaving => {
+                        notices(Notice::Heard(
+                            origin.into_std() + Duration::from_nanos(at.0),
+                        ));
+                    }
+                    Effect::Notice(_) | Effect::Heard(_) => {}
                     Effect::Ended => return,
                 }
             }

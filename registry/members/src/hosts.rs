@@ -19,6 +19,9 @@ pub struct HostRecord {
     pub is_manager: bool,
     /// Whether clients are connected to it.
     pub is_gateway: bool,
+    /// Whether it has an interface for virtual addresses.
+    #[serde(default)]
+    pub takes_addresses: bool,
     /// Where other hosts connect to it; nothing where all is one process.
     #[serde(default)]
     pub link: Option<SocketAddr>,
@@ -96,6 +99,7 @@ impl State {
         if is_manager {
             self.assign_sites();
         }
+        self.assign_addresses();
         Ok(())
     }
 
@@ -111,6 +115,7 @@ impl State {
         }
         self.owners.retain(|_, owner| *owner != host);
         self.assign_sites();
+        self.assign_addresses();
         Ok(())
     }
 

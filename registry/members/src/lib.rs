@@ -7,11 +7,13 @@
 //! change is a compare-and-swap: it names the epoch that it has seen, and fails
 //! if that is no longer the current one.
 
+mod addresses;
 mod embedded;
 mod hosts;
 mod shared;
 mod state;
 
+pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use hosts::HostRecord;
 pub use shared::{Registry, Shared};

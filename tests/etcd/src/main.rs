@@ -55,6 +55,8 @@ fn follow(config: Config) -> Result<()> {
         Notice::Expired(host) => say(&format!("expired {}", host.0)),
         Notice::Away(reason) => say(&format!("away {reason}")),
         Notice::Back => say("back"),
+        // Said all the time.
+        Notice::Heard(_) => {}
     })?;
     let record = HostRecord {
         is_manager: true,

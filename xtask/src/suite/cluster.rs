@@ -1,6 +1,7 @@
 //! An ensemble on the hosts of the cluster rig: clients in a namespace of their own go
 //! on while a node and a member of etcd lose all that they have, and a manager and a
-//! gateway are killed.
+//! gateway are killed. Before that, gateways die and stand still whose virtual address
+//! the clients use.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,6 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+
+mod addresses;
 
 use super::Stage;
 use super::ensemble::load::{Files, Load};
@@ -41,9 +44,10 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
+    addresses::run(cluster).context("virtual addresses")?;
     let doors = cluster.nfs_doors();
     // Each file is written through one gateway and read through the other.
-    let load = Load::start(&doors);
+    let load = Load::start("client", &doors);
     load.pause(ANSWERS)?;
     // From here on the registry does with two members.
     kill(cluster, &load, "etcd-0")?;

@@ -61,6 +61,16 @@ pub(crate) struct DoorFlags {
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
+pub(crate) struct VirtualFlags {
+    /// The network interface on which this gateway has virtual addresses in turn with the
+    /// others (cluster init --virtual), like eth0; needs the capabilities CAP_NET_ADMIN
+    /// and CAP_NET_RAW [default: it has none].
+    #[arg(long, value_name = "IFACE", env = "CROSSDOCK_VIRTUAL_INTERFACE")]
+    pub(crate) virtual_interface: Option<String>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub(crate) struct LockFlags {
     /// After a restart, how long clients have to take their locks again before
     /// new ones are given; it ends as soon as all of them are told [default: 45].
@@ -177,6 +187,7 @@ macro_rules! group {
 
 group!(StoreFlags: data, size, cache, disk_depth);
 group!(DoorFlags: nfs, portmap, request_memory);
+group!(VirtualFlags: virtual_interface);
 group!(LockFlags: grace);
 group!(ProcessFlags: admin, admin_name, slow_ms, user, io, log_format, log);
 group!(EnsembleFlags: etcd, name);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::groups::{
     DoorFlags, DoorSettings, EnsembleFlags, LinkFlags, LockFlags, NumberFlags, ProcessFlags,
-    ProcessSettings, StoreFlags, StoreSettings, missing,
+    ProcessSettings, StoreFlags, StoreSettings, VirtualFlags, missing,
 };
 use super::{File, usage};
 
@@ -63,6 +63,8 @@ pub(crate) struct GatewayFlags {
     #[command(flatten)]
     door: DoorFlags,
     #[command(flatten)]
+    addresses: VirtualFlags,
+    #[command(flatten)]
     process: ProcessFlags,
 }
 
@@ -98,7 +100,12 @@ pub(crate) enum Part {
         /// In seconds.
         grace: u64,
     },
-    Gateway(DoorSettings),
+    Gateway {
+        #[serde(flatten)]
+        door: DoorSettings,
+        /// Where virtual addresses are; nowhere without.
+        virtual_interface: Option<String>,
+    },
 }
 
 impl NodeFlags {
@@ -173,15 +180,35 @@ impl GatewayFlags {
         let ensemble = file.complete(self.ensemble)?;
         let link = file.complete(self.link)?;
         let door = file.complete(self.door)?;
+        let addresses = file.complete(self.addresses)?;
         let process = file.complete(self.process)?;
         file.finish()?;
         Ok(MemberSettings {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
-            part: Part::Gateway(door.settle()?),
+            part: gateway(door.settle()?, addresses.virtual_interface)?,
             process: process.settle()?,
         })
     }
+}
+
+fn gateway(door: DoorSettings, virtual_interface: Option<String>) -> anyhow::Result<Part> {
+    let mut doors = door.nfs.addresses().iter();
+    if virtual_interface.is_some() {
+        if door.nfs.addresses().is_empty() {
+            let what = "--virtual-interface is of no use with --nfs off";
+            return Err(usage(what.to_owned()));
+        }
+        if let Some(all) = doors.find(|address| address.ip().is_unspecified()) {
+            return Err(usage(format!(
+                "--nfs {all} and --virtual-interface: name the gateway's own address; it also listens at the virtual addresses that it has"
+            )));
+        }
+    }
+    Ok(Part::Gateway {
+        door,
+        virtual_interface,
+    })
 }
 
 impl EnsembleFlags {

@@ -56,13 +56,17 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::RaiseSite { .. }
         | Change::SiteOpened { .. }
         | Change::Join { .. }
+        | Change::ReleaseAddress { .. }
+        | Change::RetireGateway { .. }
         | Change::Leave { .. } => true,
         Change::Snapshot(_)
         | Change::RaiseAll
         | Change::NodeStopped { .. }
         | Change::AddExport { .. }
         | Change::SetExport { .. }
-        | Change::RemoveExport { .. } => false,
+        | Change::RemoveExport { .. }
+        | Change::AddAddress { .. }
+        | Change::RemoveAddress { .. } => false,
     }
 }
 

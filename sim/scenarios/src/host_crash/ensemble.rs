@@ -18,7 +18,7 @@ mod service;
 mod world;
 
 use crossdock_host::Mutation;
-use crossdock_members::{HostRecord, State};
+use crossdock_members::{Change, HostRecord, State, VirtualAddress};
 use crossdock_names::Spread;
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
@@ -27,6 +27,9 @@ use super::model::Model;
 use crate::store_crash::Outcome;
 use driver::Driver;
 use world::World;
+
+/// Virtual addresses of an ensemble.
+const ADDRESSES: u8 = 3;
 
 /// How many of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +109,16 @@ fn world_of(
     let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
     let (ensemble, volume) = (random.next_u64(), random.next_u64());
     let copies = shape.replicas;
-    let mut state =
-        State::fresh(ensemble, volume, &nodes, copies, copies, key).with_sets_per_site();
+    let fresh = State::fresh(ensemble, volume, &nodes, copies, copies, key);
+    let mut state = fresh.with_sets_per_site();
+    for number in 1..=ADDRESSES {
+        let address = VirtualAddress {
+            address: [192, 0, 2, number].into(),
+            prefix_bits: 24,
+        };
+        // They are different, and few.
+        let _ = state.apply(Change::AddAddress { address });
+    }
     state.spread = Spread::new(SWITCHED, shape.sites);
     let root = super::root_of(&state);
     let nodes = nodes.into_iter().map(|node| HostRecord {
@@ -120,6 +131,7 @@ fn world_of(
     });
     let gateways = (0..shape.gateways).map(|_| HostRecord {
         is_gateway: true,
+        takes_addresses: true,
         ..HostRecord::default()
     });
     let records = nodes.chain(managers).chain(gateways).collect();

@@ -158,7 +158,7 @@ impl Process {
         })
     }
 
-    fn is_running(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         started(self.pid) == Some(self.started)
     }
 

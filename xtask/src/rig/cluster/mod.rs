@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::etcd;
@@ -163,6 +164,46 @@ impl<'paths> Cluster<'paths> {
         self.save()
     }
 
+    /// Has a host's process do nothing (SIGSTOP), or go on (SIGCONT).
+    pub(crate) fn signal(&self, name: &str, signal: Signal) -> Result<()> {
+        let process = self.hosts[self.index(name)?].process.as_ref();
+        let process = process.with_context(|| format!("{name} does not run"))?;
+        let id = Pid::from_raw(i32::try_from(process.pid)?);
+        Ok(kill_process(id.context("process id 0")?, signal)?)
+    }
+
+    /// Hosts whose process was killed.
+    pub(crate) fn names_down(&self) -> Vec<String> {
+        let runs = |host: &&Host| host.role != Role::Client && host.process.is_none();
+        let down = self.hosts.iter().filter(runs);
+        down.map(|host| host.name.clone()).collect()
+    }
+
+    /// Whether a host's process has not ended by itself.
+    pub(crate) fn runs(&self, name: &str) -> Result<bool> {
+        let process = self.hosts[self.index(name)?].process.as_ref();
+        Ok(process.is_some_and(Process::is_running))
+    }
+
+    /// Where a virtual address is served.
+    pub(crate) fn virtual_doors(&self) -> Vec<std::net::SocketAddr> {
+        let addresses = self.options.virtual_addresses().into_iter();
+        addresses
+            .map(|address| (address, NFS_PORT).into())
+            .collect()
+    }
+
+    /// The gateways that have an address on their interface.
+    pub(crate) fn holders(&self, address: std::net::IpAddr) -> Result<Vec<String>> {
+        let mut holders = Vec::new();
+        for host in self.of(Role::Gateway) {
+            if switch::has(&host.netns, address)? {
+                holders.push(host.name.clone());
+            }
+        }
+        Ok(holders)
+    }
+
     /// Starts a host's process again, and waits until it serves.
     pub(crate) fn restart(&mut self, name: &str) -> Result<()> {
         let at = self.index(name)?;
@@ -199,11 +240,9 @@ impl<'paths> Cluster<'paths> {
             "name": "switch", "role": "switch", "netns": switch::netns(&self.name, "switch"),
             "addr": "", "pids": [],
         }));
-        // Gateways have no addresses that move yet.
-        let virtual_addresses: [&str; 0] = [];
         json!({
             "hosts": hosts,
-            "virtual": virtual_addresses,
+            "virtual": self.options.virtual_addresses(),
             "paths": {
                 "data": self.folder.join("data"),
                 "logs": self.folder.join("logs"),
@@ -295,6 +334,10 @@ impl<'paths> Cluster<'paths> {
         init.args(["--nodes", &self.options.nodes.to_string()]);
         init.args(["--replicas", &self.options.replicas.to_string()]);
         init.args(["--allow", NETWORK]);
+        let addresses = self.options.virtual_addresses().into_iter();
+        let addresses = addresses.map(|address| format!("{address}/{}", switch::PREFIX_BITS));
+        let addresses: Vec<String> = addresses.collect();
+        init.args(["--virtual", &addresses.join(",")]);
         run(init.stdin(Stdio::null()).stdout(Stdio::null()))
     }
 
@@ -324,7 +367,7 @@ impl<'paths> Cluster<'paths> {
                 "64M",
             ]),
             Role::Manager => words.extend(["--grace", "5"]),
-            Role::Gateway => words.extend(["--nfs", &nfs]),
+            Role::Gateway => words.extend(["--nfs", &nfs, "--virtual-interface", switch::DEVICE]),
             Role::Etcd | Role::Client => bail!("{} runs nothing of ours", host.name),
         }
         Ok(words.into_iter().map(str::to_owned).collect())

@@ -54,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) nodes: u8,
     pub(crate) clients: u8,
     pub(crate) replicas: u8,
+    /// Addresses that the gateways have in turn.
+    pub(crate) addresses: u8,
     /// Space of each node, as `--size` takes it.
     pub(crate) size: String,
     /// Megabits per second of the links of each role, both ways; 0: as they are.
@@ -68,6 +70,7 @@ impl Default for Options {
             nodes: 6,
             clients: 2,
             replicas: 2,
+            addresses: 2,
             size: "2G".to_owned(),
             rates: [0; ROLES.len()],
         }
@@ -92,6 +95,7 @@ impl Options {
                 "--nodes" => options.nodes = count()?,
                 "--clients" => options.clients = count()?,
                 "--replicas" => options.replicas = count()?,
+                "--virtual" => options.addresses = count()?,
                 "--size" => options.size = value.to_owned(),
                 "--rate" => options.set_rate(value).ok_or_else(|| {
                     wrong(&format!("ROLE=MEGABITS or MEGABITS for all, not {value}"))
@@ -100,6 +104,14 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// The virtual addresses, in 198.18.0.0/15 (RFC 2544).
+    pub(crate) fn virtual_addresses(&self) -> Vec<Ipv4Addr> {
+        let numbers = 1..=self.addresses;
+        numbers
+            .map(|number| Ipv4Addr::new(198, 18, 100, number))
+            .collect()
     }
 
     fn set_rate(&mut self, value: &str) -> Option<()> {
@@ -148,6 +160,7 @@ mod tests {
     fn options_are_read() {
         let options = Options::parse(&[]).expect("nothing");
         assert_eq!(options.hosts().len(), 3 + 2 + 3 + 6 + 2);
+        assert_eq!(options.virtual_addresses().len(), 2);
         assert_eq!(options.rate_mbit(Role::Node), None);
         let words = ["--nodes", "8", "--rate", "100", "--rate", "client=50"];
         let options = Options::parse(&words).expect("options");

@@ -41,6 +41,7 @@ pub(in crate::suite) struct Load {
 }
 
 struct Shared {
+    name: &'static str,
     gateways: Vec<SocketAddr>,
     stops: AtomicBool,
     progress: Mutex<Vec<Progress>>,
@@ -70,9 +71,10 @@ struct File {
 }
 
 impl Load {
-    /// Starts the clients.
-    pub(in crate::suite) fn start(gateways: &[SocketAddr]) -> Self {
+    /// Starts the clients, each with a directory that begins with `name`.
+    pub(in crate::suite) fn start(name: &'static str, gateways: &[SocketAddr]) -> Self {
         let shared = Arc::new(Shared {
+            name,
             gateways: gateways.to_vec(),
             stops: AtomicBool::new(false),
             progress: Mutex::new(vec![Progress::default(); CLIENTS as usize]),
@@ -139,6 +141,7 @@ impl Files {
     /// Reads all of it through that gateway.
     pub(in crate::suite) fn verify(&self, gateway: SocketAddr) -> Result<()> {
         let shared = Shared {
+            name: "",
             gateways: vec![gateway],
             stops: AtomicBool::new(false),
             progress: Mutex::new(vec![Progress::default(); CLIENTS as usize]),
@@ -229,7 +232,7 @@ impl<'a> Worker<'a> {
 
     fn make_directory(&mut self) -> Result<HandleBuffer> {
         let root = self.root()?;
-        let name = format!("client-{}", self.number);
+        let name = format!("{}-{}", self.shared.name, self.number);
         let call = Call::Mkdir(call::Mkdir {
             location: place(&root, &name),
             attributes: SetAttributes::default(),

@@ -1,15 +1,17 @@
 //! An ensemble of real processes over real sockets on loopback: etcd, nodes,
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
+mod exports;
 mod kernel;
 pub(super) mod load;
 mod members;
 mod refusals;
+mod space;
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use super::Stage;
@@ -97,7 +99,10 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     refusals::second(&ensemble)?;
     refusals::orders(&ensemble, &processes.nodes[0], &processes.gateways[0])?;
 
-    let load = Load::start(&processes.doors()?);
+    exports::run(stage, &processes).context("exports")?;
+    space::run(&processes).context("space")?;
+
+    let load = Load::start("client", &processes.doors()?);
     load.pause(ANSWERS)?;
     kill_one_after_the_other(stage, &mut processes, &load)?;
     freeze(stage, &mut processes, &load)?;

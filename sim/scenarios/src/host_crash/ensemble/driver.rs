@@ -152,6 +152,7 @@ impl Driver {
         self.settle(Duration::from_secs(8))?;
         self.work(10, Faults::None)?;
         self.verify_all()?;
+        self.world.check_all_addresses()?;
         for (client, record, reply) in std::mem::take(&mut self.answered) {
             let again = self.exchange(client, record)?;
             if again != reply {
