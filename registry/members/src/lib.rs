@@ -11,6 +11,7 @@ mod embedded;
 mod hosts;
 mod shared;
 mod state;
+mod trust;
 
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use hosts::HostRecord;
@@ -19,3 +20,4 @@ pub use state::{
     Change, Conflict, DirectoryRecord, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord,
     State,
 };
+pub use trust::{TOKENS_MAX, TokenRecord, TrustRecord};

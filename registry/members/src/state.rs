@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::hosts::HostRecord;
+use crate::trust::{TOKENS_MAX, TokenRecord, TrustRecord};
 
 /// A storage node of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,6 +148,9 @@ pub struct State {
     /// Which of them serves each site.
     #[serde(default)]
     pub owners: BTreeMap<u16, u64>,
+    /// Whom they believe, if they talk over TLS.
+    #[serde(default)]
+    pub trust: Option<TrustRecord>,
 }
 
 /// Somebody else was faster.
@@ -175,6 +179,12 @@ pub enum Conflict {
         /// Which.
         host: u64,
     },
+    /// The ensemble talks in the clear.
+    #[error("the ensemble was made without TLS: there are no tokens")]
+    NoTrust,
+    /// No room for another token.
+    #[error("there are {TOKENS_MAX} tokens already, or one of that number; revoke some")]
+    Tokens,
     /// No such set, site, node or export.
     #[error("there is no {what}")]
     Unknown {
@@ -259,6 +269,18 @@ pub enum Change {
         /// The export's number.
         id: u32,
     },
+    /// Processes that have this token are given a certificate.
+    AddToken {
+        /// Its number.
+        id: u32,
+        /// What it allows.
+        record: TokenRecord,
+    },
+    /// No more.
+    RemoveToken {
+        /// The token's number.
+        id: u32,
+    },
 }
 
 impl State {
@@ -337,6 +359,7 @@ impl State {
             site_replicas,
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
+            trust: None,
         }
     }
 
@@ -404,7 +427,7 @@ impl State {
             }
             Change::Join { host, record } => self.join(host, record)?,
             Change::Leave { host } => self.leave(host)?,
-            // Routing does not depend on exports.
+            // Routing does not depend on exports and tokens.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
             Change::SetExport { id, rules } => {
                 let export = self.exports.iter_mut().find(|export| export.id == id);
@@ -417,6 +440,8 @@ impl State {
                     .remove(at.ok_or_else(|| unknown("export", id))?);
                 return Ok(());
             }
+            Change::AddToken { id, record } => return self.add_token(id, record),
+            Change::RemoveToken { id } => return self.remove_token(id),
         }
         self.table_epoch += 1;
         Ok(())

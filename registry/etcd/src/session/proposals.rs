@@ -62,7 +62,9 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::NodeStopped { .. }
         | Change::AddExport { .. }
         | Change::SetExport { .. }
-        | Change::RemoveExport { .. } => false,
+        | Change::RemoveExport { .. }
+        | Change::AddToken { .. }
+        | Change::RemoveToken { .. } => false,
     }
 }
 
