@@ -61,7 +61,7 @@ impl Account {
             fs::create_dir_all(directory)
                 .and_then(|()| chown(directory, Some(self.uid), Some(self.gid)))
                 .with_context(|| {
-                    format!("cannot make the data directory {}", directory.display())
+                    format!("cannot make the directory {}", directory.display())
                 })?;
         }
         let first = directory.join(first);

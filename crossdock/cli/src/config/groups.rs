@@ -195,6 +195,8 @@ pub(crate) struct TransportSettings {
     pub(crate) transport: Option<Transport>,
     pub(crate) identity: Option<PathBuf>,
     pub(crate) token: Option<Secret>,
+    /// Only managers have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
 }
 
@@ -341,7 +343,8 @@ impl ProcessSettings {
 
 /// A flag without which nothing can begin.
 pub(super) fn missing(key: &str, what: &str) -> anyhow::Error {
+    let in_file = key.replace('-', "_");
     usage(format!(
-        "--{key} is missing (or the key {key} of the file): {what}"
+        "--{key} is missing (or the key {in_file} of the file): {what}"
     ))
 }
