@@ -18,7 +18,7 @@
 //! | offset | bytes | name | meaning |
 //! |---|---|---|---|
 //! | 0 | 4 | magic | "XDJA" |
-//! | 4 | 1 | outcome | 0 certificate, 1 unknown token, 2 refused |
+//! | 4 | 1 | outcome | 0 certificate, 1 not here or not yet, 2 refused |
 //! | 5 | 1 | – | zero |
 //! | 6 | 2 | length | of what follows, big-endian |
 //! | 8 | length | text | UTF-8: the certificate as PEM, or why not |
@@ -55,8 +55,8 @@ pub struct JoinRequest {
 pub enum JoinAnswer {
     /// A certificate, as PEM.
     Certificate(String),
-    /// The token is not known here, or not yet.
-    UnknownToken(String),
+    /// Not by this manager, or not yet: for people.
+    NotHere(String),
     /// Another reason, for people.
     Refused(String),
 }
@@ -136,7 +136,7 @@ impl JoinAnswer {
     pub fn encode(&self) -> Vec<u8> {
         let (outcome, text) = match self {
             Self::Certificate(text) => (0, text),
-            Self::UnknownToken(text) => (1, text),
+            Self::NotHere(text) => (1, text),
             Self::Refused(text) => (2, text),
         };
         let text = &text[..text.floor_char_boundary(JOIN_ANSWER_BYTES_MAX)];
@@ -170,7 +170,7 @@ impl JoinAnswer {
         let text = text.to_owned();
         Ok(Some(match head[4] {
             0 => Self::Certificate(text),
-            1 => Self::UnknownToken(text),
+            1 => Self::NotHere(text),
             2 => Self::Refused(text),
             outcome => return Err(JoinError::Outcome(outcome)),
         }))
@@ -217,7 +217,7 @@ mod tests {
     fn answers_are_read_back_in_pieces() {
         for answer in [
             JoinAnswer::Certificate("-----BEGIN".to_owned()),
-            JoinAnswer::UnknownToken(String::new()),
+            JoinAnswer::NotHere(String::new()),
             JoinAnswer::Refused("\u{fc}nknown".to_owned()),
         ] {
             let bytes = answer.encode();

@@ -133,6 +133,7 @@ pub(crate) fn prepare(
     settings: &TransportSettings,
     name: &str,
     role: Role,
+    registry: &crossdock_etcd::Config,
     state: &State,
 ) -> anyhow::Result<Option<Prepared>> {
     let Some(trust) = &state.trust else {
@@ -175,7 +176,7 @@ pub(crate) fn prepare(
         }
         (_, None, Some(token)) => {
             let token: Token = token.0.parse()?;
-            joining::join(state, &token, role, &identity)?;
+            joining::join(registry, &token, role, &identity)?;
             identity.read(state.ensemble)?
         }
         (known, None, None) => bail!(

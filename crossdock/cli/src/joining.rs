@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use crossdock_etcd::Config;
 use crossdock_link::Role;
 use crossdock_members::{State, TrustRecord};
 use crossdock_secure::{
@@ -17,29 +18,24 @@ use crate::identity::{Identity, seconds};
 /// How long a manager may take for each step.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a token may take from the registry to a manager.
-const SPREAD_PATIENCE: Duration = Duration::from_secs(3);
+/// How long is waited for a manager that gives certificates, and for the token to come
+/// from the registry to it.
+const SPREAD_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Pause between two questions meanwhile.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(200);
 
-/// Makes a key, proves the token to a manager, and writes what it answers.
+/// Makes a key, proves the token to a manager of the ensemble that `registry` holds, and
+/// writes what it answers.
 ///
 /// # Errors
 /// Why there is no certificate, of each manager that was asked, and what to do.
 pub(crate) fn join(
-    state: &State,
+    registry: &Config,
     token: &Token,
     role: Role,
     identity: &Identity,
 ) -> anyhow::Result<()> {
-    let trust = state.trust.as_ref();
-    let trust = trust.context("the ensemble talks in the clear: there is nothing to join by")?;
-    // From here on the authority is the one that the administrator has named.
-    check_fingerprint(&trust.authority, &token.authority)?;
-    check_token(trust, token, role)?;
-    let managers = state.hosts.values().filter(|host| host.is_manager);
-    let managers: Vec<SocketAddr> = managers.filter_map(|host| host.link).collect();
     let key = KeyMaterial::generate()?;
     let request = JoinRequest {
         role,
@@ -48,29 +44,51 @@ pub(crate) fn join(
         public_key: key.public_key()?,
     };
     let deadline = Instant::now() + SPREAD_PATIENCE;
-    let mut reasons = Vec::new();
-    for address in managers {
-        let reason = loop {
-            match ask(address, state.ensemble, &trust.authority, &request) {
-                Ok(JoinAnswer::Certificate(certificate)) => {
-                    return identity.write(&trust.authority, &certificate, &key);
-                }
-                // It is in the registry, and will be there soon.
-                Ok(JoinAnswer::UnknownToken(_)) if Instant::now() < deadline => {
-                    std::thread::park_timeout(PAUSE);
-                }
-                Ok(JoinAnswer::UnknownToken(reason) | JoinAnswer::Refused(reason)) => break reason,
-                Err(error) => break format!("{error:#}"),
+    loop {
+        let (_, state) = crossdock_etcd::read(registry)?;
+        let trust = state.trust.as_ref();
+        let trust =
+            trust.context("the ensemble talks in the clear: there is nothing to join by")?;
+        // From here on the authority is the one that the administrator has named.
+        check_fingerprint(&trust.authority, &token.authority)?;
+        check_token(trust, token, role)?;
+        match ask_all(&state, &trust.authority, &request)? {
+            Outcome::Certificate(certificate) => {
+                return identity.write(&trust.authority, &certificate, &key);
             }
+            Outcome::Later(reason) if Instant::now() >= deadline => bail!(reason),
+            // Nothing tells when there is one.
+            Outcome::Later(_) => std::thread::park_timeout(PAUSE),
+        }
+    }
+}
+
+/// What the managers of a moment say.
+enum Outcome {
+    Certificate(String),
+    /// None so far, and why.
+    Later(String),
+}
+
+fn ask_all(state: &State, authority: &str, request: &JoinRequest) -> anyhow::Result<Outcome> {
+    let managers = state.hosts.values().filter(|host| host.is_manager);
+    let mut reasons = Vec::new();
+    for address in managers.filter_map(|host| host.link) {
+        let reason = match ask(address, state.ensemble, authority, request) {
+            Ok(JoinAnswer::Certificate(certificate)) => {
+                return Ok(Outcome::Certificate(certificate));
+            }
+            Ok(JoinAnswer::Refused(reason)) => bail!("the manager at {address} refuses: {reason}"),
+            Ok(JoinAnswer::NotHere(reason)) => reason,
+            Err(error) => format!("{error:#}"),
         };
         reasons.push(format!("{address}: {reason}"));
     }
-    if reasons.is_empty() {
-        bail!(
-            "no manager runs that could give a certificate: start one with `crossdock manager run --ca DIR`, DIR as `crossdock cluster init` has made it"
-        );
-    }
-    bail!("no manager gives a certificate: {}", reasons.join("; "))
+    Ok(Outcome::Later(if reasons.is_empty() {
+        "no manager runs that could give a certificate: start one with `crossdock manager run --ca DIR`, DIR as `crossdock cluster init` has made it".to_owned()
+    } else {
+        format!("no manager gives a certificate: {}", reasons.join("; "))
+    }))
 }
 
 /// What can be said without asking anybody.

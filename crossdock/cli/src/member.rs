@@ -87,7 +87,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     let config = registry(&settings.ensemble, host)?;
     let (revision, state) = crossdock_etcd::read(&config)?;
     let (name, role) = (&settings.ensemble.name, role(&settings.part));
-    let prepared = identity::prepare(&settings.transport, name, role, &state)?;
+    let prepared = identity::prepare(&settings.transport, name, role, &config, &state)?;
     let place = Place::find(settings, &state)?;
     let record = record(&settings.part, &place, link, admin);
     let background = doors.take_background();

@@ -31,9 +31,8 @@ pub(super) fn carry_out(args: JoinArgs) -> anyhow::Result<()> {
     let ensemble = args.ensemble.settle()?;
     let token: Token = args.token.0.parse()?;
     let registry = member::registry(&ensemble, HostId(data::random_u64()?))?;
-    let (_, state) = crossdock_etcd::read(&registry)?;
     let role = args.role.role();
-    joining::join(&state, &token, role, &Identity::at(&args.identity))?;
+    joining::join(&registry, &token, role, &Identity::at(&args.identity))?;
     Ok(format::print(&format!(
         "{} has a certificate for a {} of the ensemble {}\n",
         args.identity.display(),

@@ -167,7 +167,7 @@ impl Security {
             Ok(Err(error)) => JoinAnswer::Refused(format!("no request to join: {error}")),
             Err(_) => JoinAnswer::Refused("no request to join: it is too long".to_owned()),
         };
-        if let JoinAnswer::UnknownToken(reason) | JoinAnswer::Refused(reason) = &answer {
+        if let JoinAnswer::NotHere(reason) | JoinAnswer::Refused(reason) = &answer {
             warn!(remote = %sealed.remote, %reason, "no certificate was given");
         }
         let answer = Bytes::from(answer.encode());
@@ -182,7 +182,7 @@ impl Security {
     fn judge(&self, request: &JoinRequest, remote: SocketAddr) -> JoinAnswer {
         let (id, role) = (request.token, request.role.word());
         let Some(authority) = &self.authority else {
-            return JoinAnswer::Refused(
+            return JoinAnswer::NotHere(
                 "this manager gives no certificates: start one with --ca DIR".to_owned(),
             );
         };
@@ -192,7 +192,7 @@ impl Security {
             let reason = format!(
                 "the token {id:08x} is not known: it has been revoked, has ended, or was mistyped; make a new one with `crossdock cluster token create --role {role}`"
             );
-            return JoinAnswer::UnknownToken(reason);
+            return JoinAnswer::NotHere(reason);
         };
         let now = seconds();
         if record.ends <= now {

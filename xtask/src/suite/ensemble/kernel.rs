@@ -33,6 +33,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
         stage,
         etcd: etcd.endpoints(),
         network: Some(&network),
+        ca: None,
     };
     ensemble.init(&["--allow", GUESTS])?;
     let door = SocketAddr::from((HOST, NFS_PORT));

@@ -5,6 +5,7 @@ mod kernel;
 pub(super) mod load;
 mod members;
 mod refusals;
+mod secure;
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -16,6 +17,7 @@ use super::Stage;
 use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
 pub(super) use kernel::run as run_kernel;
+pub(super) use secure::run as run_secure;
 use load::{Files, Load};
 use members::{Ensemble, Member};
 
@@ -89,6 +91,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         stage,
         etcd: etcd.endpoints(),
         network: None,
+        ca: None,
     };
     ensemble.init(&[])?;
     refusals::before(&ensemble)?;
