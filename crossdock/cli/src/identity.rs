@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use crossdock_link::Role;
 use crossdock_members::State;
-use crossdock_secure::{Authority, Credentials, KeyMaterial, Token};
+use crossdock_secure::{Authority, Credentials, KeyMaterial};
 use tracing::info;
 
 use crate::config::{Transport, TransportSettings};
@@ -144,63 +144,58 @@ pub(crate) fn prepare(
         }
         return Ok(None);
     };
-    let role_word = role.word();
+    let word = role.word();
     if settings.transport == Some(Transport::Plain) {
         bail!(
-            "the ensemble {name} talks over TLS: say --transport tls --identity DIR, and get a certificate with a token of `crossdock cluster token create --role {role_word}`"
+            "the ensemble {name} talks over TLS: say --transport tls --identity DIR, and get a certificate with a token of `crossdock cluster token create --role {word}`"
         );
     }
     let Some(directory) = &settings.identity else {
         bail!(
-            "the ensemble {name} talks over TLS: name a directory for this process's key and certificate with --identity DIR, and say --token TOKEN the first time; `crossdock cluster token create --role {role_word}` makes one"
+            "the ensemble {name} talks over TLS: name a directory for this process's key and certificate with --identity DIR, and say --token TOKEN the first time; `crossdock cluster token create --role {word}` makes one"
         );
     };
     let identity = Identity::at(directory);
     identity.check_authority(&trust.authority)?;
-    let now = seconds();
     let authority = settings.ca.as_deref();
     let authority = authority.map(|ca| read_authority(ca, state)).transpose()?;
-    let known = identity
-        .exists()
-        .then(|| identity.read(state.ensemble))
-        .transpose()?;
-    let ends = known.as_ref().map_or(0, Credentials::ends);
-    let credentials = match (known, &authority, &settings.token) {
-        (Some(credentials), None, _) if ends > now => credentials,
-        (Some(credentials), Some(_), _) if ends > now + RENEW_SECONDS => credentials,
-        (_, Some(authority), _) => {
-            let key = KeyMaterial::generate()?;
-            let certificate = authority.issue(role, &key.public_key()?, time(now)?)?;
-            identity.write(&trust.authority, &certificate, &key)?;
-            identity.read(state.ensemble)?
-        }
-        (_, None, Some(token)) => {
-            let token: Token = token.0.parse()?;
-            joining::join(registry, &token, role, &identity)?;
-            identity.read(state.ensemble)?
-        }
-        (known, None, None) => bail!(
-            "{} in {}: make a token with `crossdock cluster token create --role {role_word}`, and start this process with --token TOKEN",
-            known.map_or("there is no certificate", |_| "the certificate has ended"),
+    let obtain = || match (&authority, &settings.token) {
+        (Some(authority), _) => sign(authority, role, &identity),
+        (None, Some(token)) => joining::join(registry, &token.0.parse()?, role, &identity),
+        (None, None) => bail!(
+            "there is no certificate in {} that holds: make a token with `crossdock cluster token create --role {word}`, and start this process with --token TOKEN",
             directory.display()
         ),
     };
+    // Managers with the authority need nobody to renew theirs.
+    let ahead = authority.as_ref().map_or(0, |_| RENEW_SECONDS);
+    if !identity.exists() || identity.read(state.ensemble)?.ends() <= seconds() + ahead {
+        obtain()?;
+    }
+    let credentials = identity.read(state.ensemble)?;
     let roles = &credentials.identity().roles;
     if !roles.contains(&role) {
         let words: Vec<&str> = roles.iter().map(|role| role.word()).collect();
         bail!(
-            "the certificate in {} is for a {}, this is a {role_word}: name another directory with --identity, or get another one with `crossdock cluster join --role {role_word}`",
+            "the certificate in {} is for a {}, this is a {word}: name another directory with --identity, or get another one with `crossdock cluster join --role {word}`",
             directory.display(),
             words.join(", ")
         );
     }
-    let days = credentials.ends().saturating_sub(now) / (24 * 3600);
-    info!(identity = %directory.display(), days_left = days, "talks over TLS");
+    let days_left = credentials.ends().saturating_sub(seconds()) / (24 * 3600);
+    info!(identity = %directory.display(), days_left, "talks over TLS");
     Ok(Some(Prepared {
         identity,
         credentials,
         authority,
     }))
+}
+
+/// A certificate of this process's own authority.
+fn sign(authority: &Authority, role: Role, identity: &Identity) -> anyhow::Result<()> {
+    let key = KeyMaterial::generate()?;
+    let certificate = authority.issue(role, &key.public_key()?, time(seconds())?)?;
+    identity.write(authority.certificate_pem(), &certificate, &key)
 }
 
 /// Makes the authority of a new ensemble, and its files.

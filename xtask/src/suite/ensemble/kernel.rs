@@ -32,6 +32,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
+        etcd_flags: etcd.flags()?,
         network: Some(&network),
         ca: None,
     };

@@ -44,6 +44,8 @@ pub(super) struct Member<'network> {
 pub(super) struct Ensemble<'stage> {
     pub(super) stage: &'stage Stage<'stage>,
     pub(super) etcd: String,
+    /// Further flags by which etcd is reached.
+    pub(super) etcd_flags: Vec<String>,
     /// Where all of it runs, unless that is the machine's own network.
     pub(super) network: Option<&'stage Network>,
     /// Where its authority is, if it talks over TLS.
@@ -53,6 +55,13 @@ pub(super) struct Ensemble<'stage> {
 impl<'stage> Ensemble<'stage> {
     /// The name that `cluster init` gave it.
     pub(super) const NAME: &'static str = "pool";
+
+    /// Flags that name an ensemble in this etcd.
+    pub(super) fn at<'words>(&'words self, name: &'words str) -> Vec<&'words str> {
+        let mut words = vec!["--etcd", &self.etcd, "--name", name];
+        words.extend(self.etcd_flags.iter().map(String::as_str));
+        words
+    }
 
     /// A storage node, ready.
     pub(super) fn node(&self, number: u32) -> Result<Member<'stage>> {
@@ -90,8 +99,8 @@ impl<'stage> Ensemble<'stage> {
 
     /// Makes it: three nodes, two copies; `more` are further words.
     pub(super) fn init(&self, more: &[&str]) -> Result<()> {
-        let etcd = self.etcd.as_str();
-        let mut words = vec!["cluster", "init", "--etcd", etcd, "--name", Self::NAME];
+        let mut words = vec!["cluster", "init"];
+        words.extend(self.at(Self::NAME));
         words.extend(["--nodes", "3", "--replicas", "2"]);
         if let Some(ca) = &self.ca {
             words.extend(["--transport", "tls", "--ca", Paths::plain(ca)?]);
@@ -125,8 +134,8 @@ impl<'stage> Ensemble<'stage> {
 
     /// A fresh token.
     pub(super) fn token(&self, more: &[&str]) -> Result<String> {
-        let words = ["cluster", "token", "create", "--etcd", &self.etcd];
-        let words = [&words[..], &["--name", Self::NAME], more].concat();
+        let words = ["cluster", "token", "create"];
+        let words = [&words[..], &self.at(Self::NAME), more].concat();
         let made = self.finish(&words)?;
         made.expect(0, &[])?;
         Ok(made.stdout.trim().to_owned())
@@ -148,7 +157,7 @@ impl<'stage> Ensemble<'stage> {
     }
 
     fn stopped(&self, name: &str, role: &str, own: &[&str]) -> Result<Member<'stage>> {
-        let common = [role, "run", "--etcd", &self.etcd, "--name", Self::NAME];
+        let common = [&[role, "run"], &self.at(Self::NAME)[..]].concat();
         let words = common.iter().chain(own).map(|word| (*word).to_owned());
         let words = words.chain(self.proof(name, role)?);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));

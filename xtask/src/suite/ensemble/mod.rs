@@ -90,6 +90,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
+        etcd_flags: etcd.flags()?,
         network: None,
         ca: None,
     };

@@ -21,7 +21,7 @@ use crate::paths::Paths;
 use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
 use crate::suite::Stage;
-use crate::suite::cli::program::finish;
+use crate::suite::cli::program::Finished;
 
 /// How long a host may take to refuse another one.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(10);
@@ -37,10 +37,11 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
         stage.server == Kind::Crossdock,
         "this suite starts and kills Crossdock only"
     );
-    let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
+    let etcd = Etcd::start_secure(stage.paths, &stage.folder)?;
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
+        etcd_flags: etcd.flags()?,
         network: None,
         ca: Some(stage.folder.join("ca")),
     };
@@ -85,18 +86,33 @@ fn start<'stage>(ensemble: &Ensemble<'stage>) -> Result<Processes<'stage>> {
     })
 }
 
-/// Words by which a gateway is started on free ports.
-fn gateway<'words>(etcd: &'words str, more: &[&'words str]) -> Vec<&'words str> {
-    let words = ["gateway", "run", "--etcd", etcd, "--name", Ensemble::NAME];
-    let doors = ["--listen", "127.0.0.1:0", "--nfs", "127.0.0.1:0", "--admin", "off"];
-    [&words[..], &doors[..], more].concat()
+/// Runs a gateway that is to be refused at its start.
+fn gateway(ensemble: &Ensemble<'_>, more: &[&str]) -> Result<Finished> {
+    let words = ["gateway", "run", "--listen", "127.0.0.1:0"];
+    let doors = ["--nfs", "127.0.0.1:0", "--admin", "off"];
+    let at = ensemble.at(Ensemble::NAME);
+    ensemble.finish(&[&words[..], &doors, &at, more].concat())
+}
+
+/// etcd itself lets nobody in without a certificate of its own authority.
+fn etcd(ensemble: &Ensemble<'_>) -> Result<()> {
+    let list = |flags: &[&str]| {
+        let at = ["--etcd", &ensemble.etcd, "--name", Ensemble::NAME];
+        let words = ["cluster", "token", "list"];
+        ensemble.finish(&[&words[..], &at, flags].concat())
+    };
+    list(&[])?.expect(1, &["https://", "--etcd-ca"])?;
+    let flags: Vec<&str> = ensemble.etcd_flags.iter().map(String::as_str).collect();
+    list(&flags[..2])?.expect(1, &["etcd does not answer"])?;
+    list(&flags[..4])?.expect(2, &["--etcd-key", "missing", "etcd_key"])?;
+    list(&flags)?.expect(0, &[])
 }
 
 /// Processes that have nothing to show.
 fn without_certificate(ensemble: &Ensemble<'_>) -> Result<()> {
-    let (stage, etcd) = (ensemble.stage, ensemble.etcd.as_str());
-    let run = |more: &[&str]| finish(stage, &gateway(etcd, more));
-    let empty = stage.folder.join("empty");
+    let run = |more: &[&str]| gateway(ensemble, more);
+    etcd(ensemble)?;
+    let empty = ensemble.stage.folder.join("empty");
     let empty = Paths::plain(&empty)?;
     run(&[])?.expect(1, &["talks over TLS", "--identity", "token create --role gateway"])?;
     run(&["--transport", "plain"])?.expect(1, &["talks over TLS", "--transport tls"])?;
@@ -115,17 +131,17 @@ fn without_certificate(ensemble: &Ensemble<'_>) -> Result<()> {
 
 /// Tokens that are of no use any more, or not for that.
 fn tokens(ensemble: &Ensemble<'_>) -> Result<()> {
-    let (stage, etcd) = (ensemble.stage, ensemble.etcd.as_str());
-    let folder = stage.folder.join("refused");
+    let folder = ensemble.stage.folder.join("refused");
     let identity = Paths::plain(&folder)?;
-    let at = ["--etcd", etcd, "--name", Ensemble::NAME];
+    let at = ensemble.at(Ensemble::NAME);
     let join = |token: &str, role: &str| {
         let words = ["cluster", "join", "--identity", identity, "--token", token];
         let words = [&words[..], &["--role", role], &at[..]].concat();
-        finish(stage, &words)
+        ensemble.finish(&words)
     };
     let list = || {
-        let listed = finish(stage, &[&["cluster", "token", "list", "--json"], &at[..]].concat())?;
+        let words = ["cluster", "token", "list", "--json"];
+        let listed = ensemble.finish(&[&words[..], &at].concat())?;
         let listed = listed.json(0)?;
         Ok::<_, anyhow::Error>(listed.as_array().context("no list of tokens")?.clone())
     };
@@ -135,10 +151,10 @@ fn tokens(ensemble: &Ensemble<'_>) -> Result<()> {
     let name = id(&revoked)?;
     ensure!(list()?.iter().any(|token| token["id"] == *name), "not listed");
     let revoke = [&["cluster", "token", "revoke", &name], &at[..]].concat();
-    finish(stage, &revoke)?.expect(0, &[])?;
+    ensemble.finish(&revoke)?.expect(0, &[])?;
     ensure!(list()?.iter().all(|token| token["id"] != *name), "still listed");
     join(&revoked, "node")?.expect(1, &["revoked", "token create --role node"])?;
-    finish(stage, &revoke)?.expect(1, &["no token", &name])?;
+    ensemble.finish(&revoke)?.expect(1, &["no token", &name])?;
 
     let short = ensemble.token(&["--for", "1s"])?;
     let (name, began) = (id(&short)?, Instant::now());
@@ -156,36 +172,36 @@ fn tokens(ensemble: &Ensemble<'_>) -> Result<()> {
     said.expect(1, &["is not known", "token create --role node"])?;
     ensure!(!folder.exists(), "what was refused has made files");
     join(&node, "node")?.expect(0, &[])?;
-    let words = gateway(etcd, &["--identity", identity]);
-    finish(stage, &words)?.expect(1, &["is for a node, this is a gateway", "--role gateway"])
+    let said = gateway(ensemble, &["--identity", identity])?;
+    said.expect(1, &["is for a node, this is a gateway", "--role gateway"])
 }
 
 /// Another ensemble in the same etcd, with an authority of its own.
 fn other_ensemble(ensemble: &Ensemble<'_>) -> Result<()> {
-    let (stage, etcd) = (ensemble.stage, ensemble.etcd.as_str());
-    let ca = stage.folder.join("other-ca");
-    let ca = Paths::plain(&ca)?;
-    let at = ["--etcd", etcd, "--name", "other"];
+    let folder = &ensemble.stage.folder;
+    let (ca, foreign) = (folder.join("other-ca"), folder.join("foreign"));
+    let (ca, foreign) = (Paths::plain(&ca)?, Paths::plain(&foreign)?);
+    let (at, here) = (ensemble.at("other"), ensemble.at(Ensemble::NAME));
     let init = ["cluster", "init", "--nodes", "1", "--replicas", "1"];
     let tls = ["--transport", "tls", "--ca", ca];
     let init = [&init[..], &tls, &at].concat();
-    finish(stage, &init)?.expect(0, &[])?;
-    finish(stage, &init)?.expect(1, &["authority", "already", ca])?;
-    let made = finish(stage, &[&["cluster", "token", "create"], &at[..]].concat())?;
+    ensemble.finish(&init)?.expect(0, &[])?;
+    ensemble.finish(&init)?.expect(1, &["authority", "already", ca])?;
+    let made = ensemble.finish(&[&["cluster", "token", "create"], &at[..]].concat())?;
     made.expect(0, &[])?;
-    let folder = stage.folder.join("foreign");
-    let identity = Paths::plain(&folder)?;
-    let words = gateway(etcd, &["--identity", identity, "--token", made.stdout.trim()]);
-    let said = finish(stage, &words)?;
+    let token = made.stdout.trim();
+    let said = gateway(ensemble, &["--identity", foreign, "--token", token])?;
     said.expect(1, &["not the one that the token names", "another ensemble"])?;
     // An identity of one ensemble is of no use in the other.
     let ours = ensemble.identity("gateway-a");
-    let words = ["gateway", "run", "--listen", "127.0.0.1:0", "--nfs", "off"];
-    let words = [&words[..], &["--identity", Paths::plain(&ours)?], &at[..]].concat();
-    finish(stage, &words)?.expect(1, &["not the one that the registry names", "join again"])?;
-    let words = ["manager", "run", "--listen", "127.0.0.1:0", "--ca", ca];
-    let more = ["--identity", identity, "--etcd", etcd, "--name", Ensemble::NAME];
-    let said = finish(stage, &[&words[..], &more].concat())?;
+    let words = ["gateway", "run", "--listen", "127.0.0.1:0", "--nfs", "127.0.0.1:0"];
+    let own = ["--admin", "off", "--identity", Paths::plain(&ours)?];
+    let words = [&words[..], &own, &at].concat();
+    let said = ensemble.finish(&words)?;
+    said.expect(1, &["not the one that the registry names", "join again"])?;
+    let words = ["manager", "run", "--listen", "127.0.0.1:0", "--admin", "off"];
+    let words = [&words[..], &["--ca", ca, "--identity", foreign], &here].concat();
+    let said = ensemble.finish(&words)?;
     said.expect(1, &["of another ensemble", "--ca"])
 }
 
@@ -284,7 +300,7 @@ fn renew(ensemble: &Ensemble<'_>, node: &Member<'_>) -> Result<()> {
     let identity = ensemble.identity("node-0");
     let token = ensemble.token(&["--role", "node"])?;
     let words = ["cluster", "join", "--role", "node", "--token", &token];
-    let at = ["--etcd", &ensemble.etcd, "--name", Ensemble::NAME];
+    let at = ensemble.at(Ensemble::NAME);
     let own = ["--identity", Paths::plain(&identity)?];
     ensemble.finish(&[&words[..], &at, &own].concat())?.expect(0, &[])?;
     ensure!(ends(node)? >= before, "the certificate ends earlier than before");
