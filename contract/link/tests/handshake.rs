@@ -123,7 +123,11 @@ fn what_a_host_says_must_be_in_its_certificate() {
     let cases = [
         (0, None, "has shown no certificate"),
         (1, None, "has shown no certificate"),
-        (0, certified(0xabc, Role::Gateway), "ensemble 0000000000000abc"),
+        (
+            0,
+            certified(0xabc, Role::Gateway),
+            "ensemble 0000000000000abc",
+        ),
         (0, certified(ours, Role::Manager), "is for a manager"),
         (1, certified(ours, Role::Gateway), "is for a gateway"),
     ];
@@ -135,7 +139,10 @@ fn what_a_host_says_must_be_in_its_certificate() {
             let refusal = refusal_of(side.closed().expect("closed"));
             assert_eq!(refusal.kind(), RefusalKind::Certificate);
             let text = &refusal.text;
-            assert!(text.contains(words) && text.contains("cluster join"), "{text}");
+            assert!(
+                text.contains(words) && text.contains("cluster join"),
+                "{text}"
+            );
         }
     }
 }

@@ -110,10 +110,7 @@ impl Authority {
         public_key: &[u8; PUBLIC_KEY_BYTES],
         now: i64,
     ) -> Result<String, CredentialsError> {
-        let names = [
-            ensemble_name(self.ensemble),
-            role_name(self.ensemble, role),
-        ];
+        let names = [ensemble_name(self.ensemble), role_name(self.ensemble, role)];
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = called(&format!("crossdock {}", role.word()));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -183,10 +183,7 @@ fn roots(authority_pem: &str) -> Result<Arc<RootCertStore>, CredentialsError> {
 
 /// When a certificate of the authority ends: the library tells, if it is asked at a time
 /// at which it surely has.
-fn ends(
-    certificate: &CertificateDer<'_>,
-    roots: &RootCertStore,
-) -> Result<u64, CredentialsError> {
+fn ends(certificate: &CertificateDer<'_>, roots: &RootCertStore) -> Result<u64, CredentialsError> {
     let parsed = ParsedCertificate::try_from(certificate)?;
     let algorithms = provider().signature_verification_algorithms;
     let verify = |at: u64| {

@@ -7,31 +7,45 @@ use thiserror::Error as ThisError;
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 pub enum Failure {
     /// What came is no TLS.
-    #[error("the other side does not speak TLS; if it is a host of this ensemble, start it with --transport tls --identity DIR")]
+    #[error(
+        "the other side does not speak TLS; if it is a host of this ensemble, start it with --transport tls --identity DIR"
+    )]
     NotTls,
     /// The other side's certificate is of another authority.
-    #[error("the other side's certificate is not of this ensemble's authority; get it one with `crossdock cluster join` and a token of this ensemble")]
+    #[error(
+        "the other side's certificate is not of this ensemble's authority; get it one with `crossdock cluster join` and a token of this ensemble"
+    )]
     OtherAuthority,
     /// It has ended.
-    #[error("the other side's certificate has ended; get it one with `crossdock cluster join` and a token of this ensemble, or see whether the clocks agree")]
+    #[error(
+        "the other side's certificate has ended; get it one with `crossdock cluster join` and a token of this ensemble, or see whether the clocks agree"
+    )]
     Ended,
     /// It has not begun.
     #[error("the other side's certificate does not hold yet: see whether the clocks agree")]
     NotYet,
     /// It names another ensemble, or is not a manager's where one is needed.
-    #[error("the other side's certificate is not for that: it is for {0}; get it one with `crossdock cluster join` and a token of this ensemble")]
+    #[error(
+        "the other side's certificate is not for that: it is for {0}; get it one with `crossdock cluster join` and a token of this ensemble"
+    )]
     OtherName(String),
     /// The other side does not know this host's authority.
-    #[error("the other side refuses this host's certificate: it is of another authority; get this host one of that ensemble with `crossdock cluster join`, and see that --identity names it")]
+    #[error(
+        "the other side refuses this host's certificate: it is of another authority; get this host one of that ensemble with `crossdock cluster join`, and see that --identity names it"
+    )]
     RefusedAuthority,
     /// This host's certificate has ended.
-    #[error("the other side refuses this host's certificate: it has ended; get this host a new one with `crossdock cluster join`, it is taken without a restart")]
+    #[error(
+        "the other side refuses this host's certificate: it has ended; get this host a new one with `crossdock cluster join`, it is taken without a restart"
+    )]
     RefusedEnded,
     /// The other side wants no part of it, and says no more.
     #[error("the other side refuses this host: {0}; its log says why")]
     Refused(String),
     /// The authority is not the one that the token names.
-    #[error("the ensemble's authority is not the one that the token names: the token is of another ensemble, or somebody has changed the registry; make a new token where the ensemble is")]
+    #[error(
+        "the ensemble's authority is not the one that the token names: the token is of another ensemble, or somebody has changed the registry; make a new token where the ensemble is"
+    )]
     Fingerprint,
     /// Something else that the library says.
     #[error("TLS: {0}")]

@@ -163,7 +163,8 @@ impl Stream {
         let shown = self.tls.peer_certificates().and_then(<[_]>::first);
         let identity = shown.and_then(identity);
         self.is_open = true;
-        self.effects.push_back(StreamEffect::Opened { purpose, identity });
+        self.effects
+            .push_back(StreamEffect::Opened { purpose, identity });
         Ok(())
     }
 

@@ -162,7 +162,10 @@ mod tests {
             text.replace("5e5e", "5e\u{e4}"),
         ] {
             let error = wrong.parse::<Token>().expect_err(&wrong).to_string();
-            assert!(error.contains("token create") && !error.contains("5e5e"), "{error}");
+            assert!(
+                error.contains("token create") && !error.contains("5e5e"),
+                "{error}"
+            );
         }
     }
 

@@ -195,7 +195,10 @@ fn a_process_without_a_certificate_may_only_join() {
 #[test]
 fn what_is_no_tls_is_refused() {
     let node = credentials(&authority(ENSEMBLE), Role::Node);
-    for bytes in [&b"XDLK\x01\x01\0\0\x20\0\0\0\0\0\0\0"[..], b"GET / HTTP/1.1\r\n\r\n"] {
+    for bytes in [
+        &b"XDLK\x01\x01\0\0\x20\0\0\0\0\0\0\0"[..],
+        b"GET / HTTP/1.1\r\n\r\n",
+    ] {
         let mut server = Side::new(Stream::accept(&node).expect("a server"));
         server.receive(bytes);
         assert_eq!(server.failure, Some(Failure::NotTls));

@@ -91,17 +91,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     } = args;
     let ensemble = ensemble.settle()?;
     check_pool(Some(nodes), Some(replicas))?;
-    match (transport, &ca) {
-        (Transport::Tls, None) => {
-            let what = "--transport tls needs a directory for the ensemble's authority: --ca DIR";
-            return Err(usage(what.to_owned()));
-        }
-        (Transport::Plain, Some(_)) => {
-            let what = "--ca is for ensembles that talk over TLS: say --transport tls";
-            return Err(usage(what.to_owned()));
-        }
-        _ => {}
-    }
+    check_transport(transport, ca.is_some())?;
     let ids = (0..nodes)
         .map(|_| data::random_u64())
         .collect::<anyhow::Result<Vec<u64>>>()?;
@@ -150,6 +140,17 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     let next = next_steps(&format!("--etcd {etcd} --name {name}"), nodes, ca.is_some());
     let ca = ca.map(|ca| ca.display().to_string()).unwrap_or_default();
     Ok(format::print(&(made + &next.replace("CA-DIR", &ca)))?)
+}
+
+fn check_transport(transport: Transport, has_ca: bool) -> anyhow::Result<()> {
+    let what = match (transport, has_ca) {
+        (Transport::Tls, false) => {
+            "--transport tls needs a directory for the ensemble's authority: --ca DIR"
+        }
+        (Transport::Plain, true) => "--ca is for ensembles that talk over TLS: say --transport tls",
+        _ => return Ok(()),
+    };
+    Err(usage(what.to_owned()))
 }
 
 /// How the ensemble's processes are started.

@@ -111,8 +111,9 @@ impl Identity {
                 self.path("ca.pem").display()
             ),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error)
-                .with_context(|| format!("cannot read {}", self.path("ca.pem").display())),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot read {}", self.path("ca.pem").display()))
+            }
         }
     }
 }

@@ -98,7 +98,10 @@ fn check_token(trust: &TrustRecord, token: &Token, role: Role) -> anyhow::Result
         role.word()
     );
     let Some(record) = trust.tokens.get(&token.id) else {
-        bail!("the token {:08x} has been revoked, or has ended; {make}", token.id);
+        bail!(
+            "the token {:08x} has been revoked, or has ended; {make}",
+            token.id
+        );
     };
     if record.ends <= seconds() {
         bail!("the token {:08x} has ended; {make}", token.id);

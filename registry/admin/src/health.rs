@@ -132,8 +132,7 @@ fn copies(sets_short: u64) -> Check {
 fn certificate(ends: u64, at: f64) -> Check {
     let seconds = ends as f64 - at;
     let days = seconds / (24.0 * 3600.0);
-    let renew =
-        "get another one with crossdock cluster join; it is taken without a restart";
+    let renew = "get another one with crossdock cluster join; it is taken without a restart";
     if seconds <= 0.0 {
         let detail = format!("has ended: no other host lets this one in; {renew}");
         return check("certificate", Condition::Failed, &detail);
@@ -142,7 +141,11 @@ fn certificate(ends: u64, at: f64) -> Check {
         let detail = format!("ends in {days:.0} days; {renew}");
         return check("certificate", Condition::Degraded, &detail);
     }
-    check("certificate", Condition::Ok, &format!("ends in {days:.0} days"))
+    check(
+        "certificate",
+        Condition::Ok,
+        &format!("ends in {days:.0} days"),
+    )
 }
 
 fn judge_node(status: &NodeStatus, figures: Option<&NodeFigures>) -> (Condition, String) {
@@ -261,6 +264,19 @@ mod tests {
         assert_eq!(full, (Condition::Degraded, "node-0".to_owned()));
         let full = worst(|all| all.nodes.iter_mut().for_each(|node| node.free_bytes = 0));
         assert_eq!(full, (Condition::Degraded, "space".to_owned()));
+        let day = 24.0 * 3600.0;
+        for (days, condition) in [
+            (31.0, Condition::Ok),
+            (29.0, Condition::Degraded),
+            (-1.0, Condition::Failed),
+        ] {
+            let certificate = worst(|all| {
+                all.at = 1000.0 * day;
+                all.status.certificate_ends = Some((all.at + days * day) as u64);
+            });
+            assert_eq!(certificate.0, condition);
+            assert!(condition == Condition::Ok || certificate.1 == "certificate");
+        }
         let short = worst(|all| {
             all.status.role = "gateway".to_owned();
             all.status.sets_short = 1;

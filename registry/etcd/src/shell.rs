@@ -347,7 +347,9 @@ fn endpoint(address: &str, tls: Option<&Tls>) -> Result<Endpoint, Error> {
     let endpoint = endpoint.tls_config(config);
     endpoint.map_err(|error| {
         let causes = crate::client::chain(&error.to_string(), &error);
-        Error::Config(format!("the certificates for etcd cannot be used: {causes}"))
+        Error::Config(format!(
+            "the certificates for etcd cannot be used: {causes}"
+        ))
     })
 }
 

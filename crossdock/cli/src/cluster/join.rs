@@ -23,7 +23,12 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "DIR", env = "CROSSDOCK_IDENTITY")]
     identity: PathBuf,
     /// What `crossdock cluster token create` has printed.
-    #[arg(long, value_name = "TOKEN", env = "CROSSDOCK_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "CROSSDOCK_TOKEN",
+        hide_env_values = true
+    )]
     token: Secret,
 }
 

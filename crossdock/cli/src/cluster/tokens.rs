@@ -157,7 +157,11 @@ fn list(args: ListArgs) -> anyhow::Result<()> {
             .collect();
         return format::print_json(&tokens);
     }
-    let mut rows = vec![["token", "for a", "minutes left"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["token", "for a", "minutes left"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     rows.extend(tokens.map(|(id, record)| {
         let minutes = (record.ends - now).div_ceil(60);
         let role = role(record).unwrap_or("process of any kind");

@@ -140,7 +140,12 @@ pub(crate) struct TransportFlags {
     /// What `crossdock cluster token create` has printed: by it the process gets a
     /// certificate, if it has none that holds. Others see a command line: better
     /// the variable or the file.
-    #[arg(long, value_name = "TOKEN", env = "CROSSDOCK_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "CROSSDOCK_TOKEN",
+        hide_env_values = true
+    )]
     pub(crate) token: Option<Secret>,
 }
 

@@ -17,9 +17,9 @@ use super::Stage;
 use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
 pub(super) use kernel::run as run_kernel;
-pub(super) use secure::run as run_secure;
 use load::{Files, Load};
 use members::{Ensemble, Member};
+pub(super) use secure::run as run_secure;
 
 /// Answers that each client has to have after something was killed.
 const ANSWERS: u64 = 40;

@@ -114,7 +114,14 @@ fn without_certificate(ensemble: &Ensemble<'_>) -> Result<()> {
     etcd(ensemble)?;
     let empty = ensemble.stage.folder.join("empty");
     let empty = Paths::plain(&empty)?;
-    run(&[])?.expect(1, &["talks over TLS", "--identity", "token create --role gateway"])?;
+    run(&[])?.expect(
+        1,
+        &[
+            "talks over TLS",
+            "--identity",
+            "token create --role gateway",
+        ],
+    )?;
     run(&["--transport", "plain"])?.expect(1, &["talks over TLS", "--transport tls"])?;
     run(&["--transport", "tls"])?.expect(2, &["--identity", "missing"])?;
     run(&["--identity", empty])?.expect(1, &["there is no certificate", "--token"])?;
@@ -125,7 +132,10 @@ fn without_certificate(ensemble: &Ensemble<'_>) -> Result<()> {
     let token = ensemble.token(&[])?;
     let alone = run(&["--identity", empty, "--token", &token])?;
     alone.expect(1, &["no manager runs", "--ca"])?;
-    ensure!(!Path::new(empty).exists(), "what was refused has made files");
+    ensure!(
+        !Path::new(empty).exists(),
+        "what was refused has made files"
+    );
     Ok(())
 }
 
@@ -149,10 +159,16 @@ fn tokens(ensemble: &Ensemble<'_>) -> Result<()> {
 
     let revoked = ensemble.token(&[])?;
     let name = id(&revoked)?;
-    ensure!(list()?.iter().any(|token| token["id"] == *name), "not listed");
+    ensure!(
+        list()?.iter().any(|token| token["id"] == *name),
+        "not listed"
+    );
     let revoke = [&["cluster", "token", "revoke", &name], &at[..]].concat();
     ensemble.finish(&revoke)?.expect(0, &[])?;
-    ensure!(list()?.iter().all(|token| token["id"] != *name), "still listed");
+    ensure!(
+        list()?.iter().all(|token| token["id"] != *name),
+        "still listed"
+    );
     join(&revoked, "node")?.expect(1, &["revoked", "token create --role node"])?;
     ensemble.finish(&revoke)?.expect(1, &["no token", &name])?;
 
@@ -186,7 +202,9 @@ fn other_ensemble(ensemble: &Ensemble<'_>) -> Result<()> {
     let tls = ["--transport", "tls", "--ca", ca];
     let init = [&init[..], &tls, &at].concat();
     ensemble.finish(&init)?.expect(0, &[])?;
-    ensemble.finish(&init)?.expect(1, &["authority", "already", ca])?;
+    ensemble
+        .finish(&init)?
+        .expect(1, &["authority", "already", ca])?;
     let made = ensemble.finish(&[&["cluster", "token", "create"], &at[..]].concat())?;
     made.expect(0, &[])?;
     let token = made.stdout.trim();
@@ -194,12 +212,26 @@ fn other_ensemble(ensemble: &Ensemble<'_>) -> Result<()> {
     said.expect(1, &["not the one that the token names", "another ensemble"])?;
     // An identity of one ensemble is of no use in the other.
     let ours = ensemble.identity("gateway-a");
-    let words = ["gateway", "run", "--listen", "127.0.0.1:0", "--nfs", "127.0.0.1:0"];
+    let words = [
+        "gateway",
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--nfs",
+        "127.0.0.1:0",
+    ];
     let own = ["--admin", "off", "--identity", Paths::plain(&ours)?];
     let words = [&words[..], &own, &at].concat();
     let said = ensemble.finish(&words)?;
     said.expect(1, &["not the one that the registry names", "join again"])?;
-    let words = ["manager", "run", "--listen", "127.0.0.1:0", "--admin", "off"];
+    let words = [
+        "manager",
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "off",
+    ];
     let words = [&words[..], &["--ca", ca, "--identity", foreign], &here].concat();
     let said = ensemble.finish(&words)?;
     said.expect(1, &["of another ensemble", "--ca"])
@@ -233,13 +265,19 @@ fn liars(ensemble: &Ensemble<'_>, node: &Member<'_>) -> Result<()> {
 
     let ended = show(&authority, Role::Gateway, now - 2 * YEAR_SECONDS)?;
     let said = refused(address, number, &ended)?;
-    ensure!(said.contains("it has ended") && said.contains("cluster join"), "{said}");
+    ensure!(
+        said.contains("it has ended") && said.contains("cluster join"),
+        "{said}"
+    );
     node.await_said(&["the other side's certificate has ended", "cluster join"])?;
 
     // A gateway that would be a manager.
     let words = "says that it is a manager, its certificate is for a gateway";
     let said = refused(address, number, &show(&authority, Role::Gateway, now)?)?;
-    ensure!(said.contains(words) && said.contains("--role manager"), "{said}");
+    ensure!(
+        said.contains(words) && said.contains("--role manager"),
+        "{said}"
+    );
     node.await_said(&[words, "--role manager"])
 }
 
@@ -302,8 +340,13 @@ fn renew(ensemble: &Ensemble<'_>, node: &Member<'_>) -> Result<()> {
     let words = ["cluster", "join", "--role", "node", "--token", &token];
     let at = ensemble.at(Ensemble::NAME);
     let own = ["--identity", Paths::plain(&identity)?];
-    ensemble.finish(&[&words[..], &at, &own].concat())?.expect(0, &[])?;
-    ensure!(ends(node)? >= before, "the certificate ends earlier than before");
+    ensemble
+        .finish(&[&words[..], &at, &own].concat())?
+        .expect(0, &[])?;
+    ensure!(
+        ends(node)? >= before,
+        "the certificate ends earlier than before"
+    );
     Ok(())
 }
 
@@ -315,10 +358,17 @@ fn secrets(ensemble: &Ensemble<'_>, processes: &Processes<'_>) -> Result<()> {
         // The rig's own line with the command is none of the process.
         let mut lines = said.lines().filter(|line| !line.starts_with("$ "));
         let shown = lines.find(|line| line.contains("crossdock1-") || line.contains("PRIVATE"));
-        ensure!(shown.is_none(), "{} shows a secret: {shown:?}", member.name());
+        ensure!(
+            shown.is_none(),
+            "{} shows a secret: {shown:?}",
+            member.name()
+        );
     }
     let ca = ensemble.ca.as_ref().context("no authority")?;
-    for path in [ca.join("ca-key.pem"), ensemble.identity("node-0").join("key.pem")] {
+    for path in [
+        ca.join("ca-key.pem"),
+        ensemble.identity("node-0").join("key.pem"),
+    ] {
         let mode = fs::metadata(&path)?.permissions().mode();
         ensure!(mode & 0o077 == 0, "{} has mode {mode:o}", path.display());
     }
