@@ -10,7 +10,7 @@ use crossdock_members::{State, TrustRecord};
 use crossdock_names::HostId;
 use crossdock_peer::Network;
 
-use crate::config::{EnsembleFlags, Transport, check_pool, usage};
+use crate::config::{EnsembleFlags, Transport, check_pool, check_spread, usage};
 use crate::identity::{forget_authority, make_authority};
 use crate::{data, format, member};
 
@@ -51,6 +51,10 @@ pub(crate) struct InitArgs {
     /// makes members: managers that are to give certificates are shown it with --ca.
     #[arg(long, value_name = "DIR")]
     ca: Option<PathBuf>,
+    /// Probability, 0 to 1, that a new directory lies at another site, and so
+    /// maybe with another manager, than its parent, for good.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    spread: f64,
     /// Who may mount the export `/`: networks like 10.0.0.0/8, or `everybody`
     /// [default: the gateways' own machines].
     #[arg(long, value_name = "NETWORK,…", value_delimiter = ',')]
@@ -86,27 +90,20 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         replicas,
         transport,
         ca,
+        spread,
         allow,
         json,
     } = args;
     let ensemble = ensemble.settle()?;
     check_pool(Some(nodes), Some(replicas))?;
     check_transport(transport, ca.is_some())?;
-    let ids = (0..nodes)
-        .map(|_| data::random_u64())
-        .collect::<anyhow::Result<Vec<u64>>>()?;
-    let (number, volume, key) = (
-        data::random_u64()?,
-        data::random_u64()?,
-        data::random_bytes()?,
-    );
-    // Names are worth two copies wherever there are two nodes.
-    let site_replicas = replicas.max(2).min(nodes);
-    let state = State::fresh(number, volume, &ids, replicas, site_replicas, key);
-    let mut state = state.with_sets_per_site();
+    check_spread(Some(spread))?;
+    let mut state = fresh_state(nodes, replicas)?;
+    state.spread = data::spread_of(spread);
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
     }
+    let (number, volume, site_replicas) = (state.ensemble, state.volume, state.site_replicas);
     let registry = member::registry(&ensemble, HostId(data::random_u64()?))?;
     if let Some(ca) = &ca {
         // Its key stays there: the registry learns whom to believe, and no more.
@@ -132,6 +129,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
             "replicas": replicas,
             "site_replicas": site_replicas,
             "transport": transport,
+            "spread": spread,
         }));
     }
     let made = format!(
@@ -140,6 +138,22 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     let next = next_steps(&format!("--etcd {etcd} --name {name}"), nodes, ca.is_some());
     let ca = ca.map(|ca| ca.display().to_string()).unwrap_or_default();
     Ok(format::print(&(made + &next.replace("CA-DIR", &ca)))?)
+}
+
+/// With numbers that no other ensemble has.
+fn fresh_state(nodes: u32, replicas: u32) -> anyhow::Result<State> {
+    let ids = (0..nodes)
+        .map(|_| data::random_u64())
+        .collect::<anyhow::Result<Vec<u64>>>()?;
+    let (number, volume, key) = (
+        data::random_u64()?,
+        data::random_u64()?,
+        data::random_bytes()?,
+    );
+    // Names are worth two copies wherever there are two nodes.
+    let site_replicas = replicas.max(2).min(nodes);
+    let state = State::fresh(number, volume, &ids, replicas, site_replicas, key);
+    Ok(state.with_sets_per_site())
 }
 
 fn check_transport(transport: Transport, has_ca: bool) -> anyhow::Result<()> {
