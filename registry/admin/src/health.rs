@@ -264,15 +264,15 @@ mod tests {
         assert_eq!(full, (Condition::Degraded, "node-0".to_owned()));
         let full = worst(|all| all.nodes.iter_mut().for_each(|node| node.free_bytes = 0));
         assert_eq!(full, (Condition::Degraded, "space".to_owned()));
-        let day = 24.0 * 3600.0;
-        for (days, condition) in [
-            (31.0, Condition::Ok),
-            (29.0, Condition::Degraded),
-            (-1.0, Condition::Failed),
+        let day = 24 * 3600;
+        for (ends, condition) in [
+            (1031 * day, Condition::Ok),
+            (1029 * day, Condition::Degraded),
+            (999 * day, Condition::Failed),
         ] {
             let certificate = worst(|all| {
-                all.at = 1000.0 * day;
-                all.status.certificate_ends = Some((all.at + days * day) as u64);
+                all.at = 86_400_000.0; // Day 1,000.
+                all.status.certificate_ends = Some(ends);
             });
             assert_eq!(certificate.0, condition);
             assert!(condition == Condition::Ok || certificate.1 == "certificate");
