@@ -101,7 +101,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
 
 /// Builds one of our programs and becomes it.
 fn build_and_become(paths: &Paths, name: &str, arguments: &[&str]) -> Result<bool> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::process::cargo();
     cargo.args(["build", "--release", "--bin", name]);
     run(cargo.current_dir(&paths.root))?;
     let program = paths.target.join("release").join(name);

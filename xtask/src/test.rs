@@ -43,7 +43,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
         count = workspace_tests(paths)?;
     }
     if kind == Kind::Crossdock {
-        let mut build = Command::new("cargo");
+        let mut build = crate::process::cargo();
         build.args(["build", "--release", "--bin", "crossdock"]);
         build.args(["--bin", "crossdock-tests-conformance"]);
         build.args(["--bin", "crossdock-tests-crash"]);
@@ -121,7 +121,7 @@ fn parse_server(name: &str) -> Result<Kind> {
 
 /// Runs `cargo test` over the workspace and counts what its summaries say.
 fn workspace_tests(paths: &Paths) -> Result<Count> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::process::cargo();
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
     cargo.current_dir(&paths.root).stdout(Stdio::piped());
     let mut child = cargo.spawn().context("cannot start cargo")?;

@@ -120,6 +120,8 @@ pub enum RefusalKind {
     Host = 5,
     /// Too many connections.
     Full = 6,
+    /// No certificate, or one that says something else.
+    Certificate = 7,
 }
 
 impl Refusal {
@@ -145,6 +147,7 @@ impl Refusal {
             4 => RefusalKind::Superseded,
             5 => RefusalKind::Host,
             6 => RefusalKind::Full,
+            7 => RefusalKind::Certificate,
             _ => RefusalKind::Other,
         }
     }
@@ -175,6 +178,24 @@ impl Role {
             4 => Self::All,
             _ => return None,
         })
+    }
+
+    /// How people and certificates write it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Manager => "manager",
+            Self::Gateway => "gateway",
+            Self::All => "all",
+        }
+    }
+
+    /// The role of that word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        let all = [Self::Node, Self::Manager, Self::Gateway, Self::All];
+        all.into_iter().find(|role| role.word() == word)
     }
 }
 

@@ -59,6 +59,10 @@ fn describe(status: &Status, health: &Health) -> String {
     for check in checks.filter(|check| check.status != Condition::Ok) {
         text += &format!("{} {}: {}\n", check.status.word(), check.name, check.detail);
     }
+    let certificate = health.checks.iter().find(|it| it.name == "certificate");
+    if let Some(check) = certificate.filter(|it| it.status == Condition::Ok) {
+        text += &format!("talks over TLS: its certificate {}\n", check.detail);
+    }
     for warning in &status.warnings {
         text += &format!("warning: {warning}\n");
     }

@@ -9,6 +9,8 @@ mod config;
 mod data;
 mod exports;
 mod format;
+mod identity;
+mod joining;
 mod leftover;
 mod locks;
 mod log;

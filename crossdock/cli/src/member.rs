@@ -18,11 +18,12 @@ use tracing::info;
 
 use crate::config::{EnsembleSettings, MemberSettings, Part};
 use crate::data;
+use crate::identity::{self, Prepared, read};
 use crate::log;
 use crate::memory;
 use crate::privileges::{self, Account};
 use crate::report::Surroundings;
-use crate::shell::{Addresses, Ensemble, Links, Parts, Shell};
+use crate::shell::{Addresses, Ensemble, Links, Parts, Security, Shell};
 use crate::start::{Doors, host_name, raise_descriptor_limit, stop_on_signals};
 
 /// After how long without a sign of life a host is replaced: the least that etcd
@@ -34,13 +35,27 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 const NOTICES_MAX: usize = 64;
 
 /// Which registry an ensemble has, for the process of that number.
-pub(crate) fn registry(settings: &EnsembleSettings, host: HostId) -> crossdock_etcd::Config {
-    crossdock_etcd::Config {
+///
+/// # Errors
+/// A certificate for etcd cannot be read.
+pub(crate) fn registry(
+    settings: &EnsembleSettings,
+    host: HostId,
+) -> anyhow::Result<crossdock_etcd::Config> {
+    let own = settings.etcd_own.as_ref();
+    let own = match own {
+        Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+        None => None,
+    };
+    let authority = settings.etcd_ca.as_deref().map(read).transpose()?;
+    let tls = authority.map(|authority| crossdock_etcd::Tls { authority, own });
+    Ok(crossdock_etcd::Config {
         endpoints: settings.etcd.clone(),
+        tls,
         prefix: format!("/crossdock/{}", settings.name),
         host,
         ttl: TTL,
-    }
+    })
 }
 
 /// Runs until SIGINT, SIGTERM, or until others have replaced this process.
@@ -49,8 +64,13 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     let events = log::start(process)?;
     raise_descriptor_limit();
     let account = process.user.as_deref().map(Account::find).transpose()?;
-    if let (Some(account), Part::Node { store, .. }) = (account, &settings.part) {
-        account.prepare(&store.data, "index")?;
+    if let Some(account) = account {
+        if let Part::Node { store, .. } = &settings.part {
+            account.prepare(&store.data, "index")?;
+        }
+        if let Some(identity) = &settings.transport.identity {
+            account.prepare(identity, "key.pem")?;
+        }
     }
     let mut doors = Doors::start(process)?;
     let (listener, link) = doors.bind_link(settings.listen)?;
@@ -75,15 +95,17 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     stop_on_signals(orders.clone())?;
 
     let host = HostId(data::random_u64()?);
-    let config = registry(&settings.ensemble, host);
+    let config = registry(&settings.ensemble, host)?;
     let (revision, state) = crossdock_etcd::read(&config)?;
+    let (name, role) = (&settings.ensemble.name, role(&settings.part));
+    let prepared = identity::prepare(&settings.transport, name, role, &config, &state)?;
     let place = Place::find(settings, &state)?;
     let record = record(&settings.part, &place, link, admin);
     let background = doors.take_background();
     let (registry, notices) = follow(config, revision, &state, &doors)?;
     let ensemble = Ensemble {
         part: settings.part.clone(),
-        links: links(&state, host, &settings.part, listener, &doors)?,
+        links: links(&state, host, role, listener, &doors, prepared)?,
         addresses: interface.map(Addresses::new),
         registry,
         notices,
@@ -101,11 +123,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
             io: doors.io,
             doors: doors.bound,
             has_several_devices: true,
-            role: match settings.part {
-                Part::Node { .. } => "node",
-                Part::Manager { .. } => "manager",
-                Part::Gateway { .. } => "gateway",
-            },
+            role: role.word(),
         },
     })?;
     shell.tell_services(doors.services);
@@ -161,26 +179,33 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
     }
 }
 
-fn links(
-    state: &State,
-    host: HostId,
-    part: &Part,
-    listener: ListenerId,
-    doors: &Doors,
-) -> anyhow::Result<Links> {
-    let role = match part {
+const fn role(part: &Part) -> Role {
+    match part {
         Part::Node { .. } => Role::Node,
         Part::Manager { .. } => Role::Manager,
         Part::Gateway { .. } => Role::Gateway,
-    };
+    }
+}
+
+fn links(
+    state: &State,
+    host: HostId,
+    role: Role,
+    listener: ListenerId,
+    doors: &Doors,
+    prepared: Option<Prepared>,
+) -> anyhow::Result<Links> {
     let mut config = LinkConfig::new(state.ensemble, host, role);
     config.table_epoch = Epoch(state.table_epoch);
-    config.fills = true;
+    config.wants_certificate = prepared.is_some();
+    // What comes through TLS is in memory already.
+    config.fills = prepared.is_none();
     Ok(Links::new(
         config,
         data::random_u64()?,
         listener,
         &doors.driver,
+        prepared.map(|prepared| Security::new(state.ensemble, prepared)),
     ))
 }
 

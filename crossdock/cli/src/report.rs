@@ -48,6 +48,7 @@ pub(crate) fn status(
     surroundings: &Surroundings,
     uptime: Duration,
     connections: usize,
+    certificate_ends: Option<u64>,
 ) -> Answer {
     let figures = host.status();
     let mut warnings = warnings(surroundings, figures.site_replicas, &figures.nodes);
@@ -70,6 +71,7 @@ pub(crate) fn status(
         role: surroundings.role.to_owned(),
         sets_short: figures.sets_short as u64,
         hosts: hosts(host),
+        certificate_ends,
     })
 }
 

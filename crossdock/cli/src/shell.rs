@@ -12,6 +12,7 @@ mod locks;
 mod nodes;
 mod orders;
 mod quotas;
+mod secure;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ pub(crate) use ensemble::Ensemble;
 pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
+pub(crate) use secure::Security;
 
 /// Answers of index threads that wait for the data thread.
 const INDEX_REPLIES_MAX: usize = 4096;

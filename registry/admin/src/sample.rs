@@ -202,5 +202,6 @@ fn status() -> Status {
         role: "all".to_owned(),
         sets_short: 0,
         hosts: Vec::new(),
+        certificate_ends: None,
     }
 }

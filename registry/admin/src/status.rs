@@ -43,6 +43,10 @@ pub struct Status {
     /// The processes of the ensemble.
     #[serde(default)]
     pub hosts: Vec<HostStatus>,
+    /// When the certificate ends by which this process talks to the others, in seconds
+    /// since 1970; nothing if it talks in the clear.
+    #[serde(default)]
+    pub certificate_ends: Option<u64>,
 }
 
 fn all() -> String {

@@ -12,6 +12,7 @@ mod embedded;
 mod hosts;
 mod shared;
 mod state;
+mod trust;
 
 pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
@@ -21,3 +22,4 @@ pub use state::{
     Change, Conflict, DirectoryRecord, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord,
     State,
 };
+pub use trust::{TOKENS_MAX, TokenRecord, TrustRecord};

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::addresses::{AddressRecord, VirtualAddress};
 use crate::hosts::HostRecord;
+use crate::trust::{TOKENS_MAX, TokenRecord, TrustRecord};
 
 /// A storage node of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,6 +156,9 @@ pub struct State {
     /// Addresses of clients' doors that gateways have in turn.
     #[serde(default)]
     pub addresses: Vec<AddressRecord>,
+    /// Whom they believe, if they talk over TLS.
+    #[serde(default)]
+    pub trust: Option<TrustRecord>,
 }
 
 /// Somebody else was faster.
@@ -201,6 +205,12 @@ pub enum Conflict {
         /// How many of what.
         what: String,
     },
+    /// The ensemble talks in the clear.
+    #[error("the ensemble was made without TLS: there are no tokens")]
+    NoTrust,
+    /// No room for another token.
+    #[error("there are {TOKENS_MAX} tokens already, or one of that number; revoke some")]
+    Tokens,
     /// No such set, site, node, export or address.
     #[error("there is no {what}")]
     Unknown {
@@ -310,6 +320,18 @@ pub enum Change {
         /// Which.
         host: u64,
     },
+    /// Processes that have this token are given a certificate.
+    AddToken {
+        /// Its number.
+        id: u32,
+        /// What it allows.
+        record: TokenRecord,
+    },
+    /// No more.
+    RemoveToken {
+        /// The token's number.
+        id: u32,
+    },
 }
 
 impl State {
@@ -390,6 +412,7 @@ impl State {
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
             addresses: Vec::new(),
+            trust: None,
         }
     }
 
@@ -457,7 +480,7 @@ impl State {
             }
             Change::Join { host, record } => self.join(host, record)?,
             Change::Leave { host } => self.leave(host)?,
-            // Routing does not depend on exports.
+            // Routing does not depend on exports and tokens.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
             Change::SetExport {
                 id,
@@ -486,6 +509,8 @@ impl State {
                 return self.release_address(address, host);
             }
             Change::RetireGateway { host } => return self.retire_gateway(host),
+            Change::AddToken { id, record } => return self.add_token(id, record),
+            Change::RemoveToken { id } => return self.remove_token(id),
         }
         self.table_epoch += 1;
         Ok(())

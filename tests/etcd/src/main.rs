@@ -26,6 +26,7 @@ fn main() -> Result<()> {
     let config = Config {
         endpoints: etcd.split(',').map(str::to_owned).collect(),
         prefix: prefix.clone(),
+        tls: None,
         host: HostId(host.parse().context("HOST is a number")?),
         ttl: TTL,
     };

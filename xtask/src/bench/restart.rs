@@ -31,7 +31,7 @@ const NAME: &str = "restart";
 
 /// Builds what is measured, measures it and keeps the result.
 pub(super) fn run(paths: &Paths, options: &Options) -> Result<bool> {
-    let mut build = Command::new("cargo");
+    let mut build = crate::process::cargo();
     build.args(["build", "--release", "--bin", "crossdock-load"]);
     build.args(["--bin", "crossdock"]);
     run_program(build.current_dir(&paths.root))?;

@@ -178,7 +178,7 @@ fn copy_sources(stage: &Stage<'_>, to: &PathBuf) -> Result<()> {
     // Only what this machine builds: the rest may not be downloaded.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let metadata = output(
-        Command::new("cargo")
+        crate::process::cargo()
             .args(["metadata", "--format-version=1", "--filter-platform"])
             .arg(platform)
             .current_dir(&stage.paths.root),

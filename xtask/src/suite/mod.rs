@@ -45,7 +45,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 29] = [
+pub(crate) const SUITES: [Suite; 30] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
@@ -67,6 +67,7 @@ pub(crate) const SUITES: [Suite; 29] = [
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
     suite("ensemble", When::Quick, 240, ensemble::run),
+    suite("ensemble-tls", When::Quick, 240, ensemble::run_secure),
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),
     suite("cluster", When::Quick, 300, cluster::run),
     suite("disk-faults", When::Quick, 240, disks::faults),

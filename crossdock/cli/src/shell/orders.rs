@@ -91,7 +91,10 @@ impl Shell {
 
     pub(super) fn status(&self) -> Answer {
         let uptime = now().since(self.started);
-        report::status(&self.host, &self.surroundings, uptime, self.doors.count())
+        let ensemble = self.ensemble.as_ref();
+        let ends = ensemble.and_then(|ensemble| ensemble.links.certificate_ends());
+        let connections = self.doors.count();
+        report::status(&self.host, &self.surroundings, uptime, connections, ends)
     }
 
     fn start_scrub(&mut self) -> Answer {

@@ -66,7 +66,9 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::SetExport { .. }
         | Change::RemoveExport { .. }
         | Change::AddAddress { .. }
-        | Change::RemoveAddress { .. } => false,
+        | Change::RemoveAddress { .. }
+        | Change::AddToken { .. }
+        | Change::RemoveToken { .. } => false,
     }
 }
 

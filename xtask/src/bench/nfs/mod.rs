@@ -37,7 +37,7 @@ use rows::{Peer, Row};
 pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool> {
     install::peer()?;
     install::debian(&["fio", "linux-perf"])?;
-    let mut build = Command::new("cargo");
+    let mut build = crate::process::cargo();
     build.args(["build", "--release", "--bin", "crossdock-load"]);
     if options.server == Kind::Crossdock {
         build.args(["--bin", "crossdock"]);

@@ -12,7 +12,7 @@ mod switch;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -47,7 +47,7 @@ pub(crate) fn command(paths: &Paths, words: &[&str]) -> Result<bool> {
             let options = Options::parse(flags)?;
             install::etcd(paths)?;
             install::debian(&["iproute2", "util-linux"])?;
-            let mut build = Command::new("cargo");
+            let mut build = crate::process::cargo();
             build.args(["build", "--release", "--bin", "crossdock"]);
             run(build.current_dir(&paths.root))?;
             if !install::is_root() {

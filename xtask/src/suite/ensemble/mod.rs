@@ -6,6 +6,7 @@ mod kernel;
 pub(super) mod load;
 mod members;
 mod refusals;
+mod secure;
 mod space;
 
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use crate::rig::server::Kind;
 pub(super) use kernel::run as run_kernel;
 use load::{Files, Load};
 use members::{Ensemble, Member};
+pub(super) use secure::run as run_secure;
 
 /// Answers that each client has to have after something was killed.
 const ANSWERS: u64 = 40;
@@ -90,7 +92,9 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
+        etcd_flags: etcd.flags()?,
         network: None,
+        ca: None,
     };
     ensemble.init(&[])?;
     refusals::before(&ensemble)?;
