@@ -24,7 +24,7 @@ use crate::process::run;
 use crate::{Usage, install};
 use jail::Process;
 pub(crate) use jail::in_network;
-pub(crate) use options::{Options, Role};
+pub(crate) use options::{Options, Role, words_of};
 
 /// Port between hosts.
 const LINK_PORT: u16 = 7071;
@@ -36,8 +36,8 @@ const ADMIN: &str = "127.0.0.1:7070";
 const POOL: &str = "pool";
 /// How long a process may take until it serves.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
-/// Which clients may mount: all of the rig.
-const NETWORK: &str = "198.18.0.0/15";
+/// Which clients may mount: all of the rig, and those beside a gateway.
+const NETWORKS: &str = "198.18.0.0/15,127.0.0.0/8";
 
 /// Carries `cargo xtask rig cluster …` out.
 pub(crate) fn command(paths: &Paths, words: &[&str]) -> Result<bool> {
@@ -149,6 +149,12 @@ impl<'paths> Cluster<'paths> {
             .collect()
     }
 
+    /// Where clients of a gateway on their own host connect.
+    pub(crate) const OWN_DOOR: std::net::SocketAddr = std::net::SocketAddr::new(
+        std::net::IpAddr::V4(Ipv4Addr::LOCALHOST),
+        NFS_PORT,
+    );
+
     /// Kills a host's process with SIGKILL, and deletes its files.
     pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
         let at = self.index(name)?;
@@ -239,7 +245,7 @@ impl<'paths> Cluster<'paths> {
     }
 
     fn start_all(&mut self) -> Result<()> {
-        let of_etcd: Vec<usize> = self.indices(|role| role == Role::Etcd);
+        let of_etcd: Vec<usize> = self.indices(|host| host.role == Role::Etcd);
         for &at in &of_etcd {
             self.start(at)?;
         }
@@ -247,16 +253,29 @@ impl<'paths> Cluster<'paths> {
         let etcdctl = jail::command_in(&first.netns, &self.paths.tool("etcdctl"));
         etcd::wait_for_leader(etcdctl, &self.etcd())?;
         self.init()?;
-        let others = self.indices(|role| !matches!(role, Role::Etcd | Role::Client));
+        let others = self.indices(|host| self.is_member(host));
         for &at in &others {
             self.start(at)?;
         }
         others.iter().try_for_each(|&at| self.wait(at))
     }
 
-    fn indices(&self, is_wanted: impl Fn(Role) -> bool) -> Vec<usize> {
+    /// Whether a process of the ensemble is on that host.
+    pub(crate) fn is_member(&self, host: &Host) -> bool {
+        match host.role {
+            Role::Etcd => false,
+            Role::Client => {
+                let mut clients = self.of(Role::Client);
+                let place = clients.position(|client| client.name == host.name);
+                place.is_some_and(|place| place < usize::from(self.options.client_gateways))
+            }
+            Role::Node | Role::Manager | Role::Gateway => true,
+        }
+    }
+
+    fn indices(&self, is_wanted: impl Fn(&Host) -> bool) -> Vec<usize> {
         let all = self.hosts.iter().enumerate();
-        all.filter(|(_, host)| is_wanted(host.role))
+        all.filter(|(_, host)| is_wanted(host))
             .map(|(at, _)| at)
             .collect()
     }
@@ -294,7 +313,8 @@ impl<'paths> Cluster<'paths> {
         init.args(["cluster", "init", "--etcd", &self.etcd(), "--name", POOL]);
         init.args(["--nodes", &self.options.nodes.to_string()]);
         init.args(["--replicas", &self.options.replicas.to_string()]);
-        init.args(["--allow", NETWORK]);
+        init.args(["--allow", NETWORKS]);
+        init.args(&self.options.init);
         run(init.stdin(Stdio::null()).stdout(Stdio::null()))
     }
 
@@ -307,12 +327,19 @@ impl<'paths> Cluster<'paths> {
             return Ok([vec!["/tools/etcd".to_owned()], arguments].concat());
         }
         let listen = format!("{}:{LINK_PORT}", host.address);
-        let nfs = format!("{}:{NFS_PORT}", host.address);
+        let nfs = match host.role {
+            Role::Client => Self::OWN_DOOR.to_string(),
+            _ => format!("{}:{NFS_PORT}", host.address),
+        };
         let (number, size, etcd) = (number.to_string(), &self.options.size, self.etcd());
-        let mut words = vec!["/programs/crossdock", host.role.word(), "run"];
+        let role = match host.role {
+            Role::Client => Role::Gateway,
+            role => role,
+        };
+        let mut words = vec!["/programs/crossdock", role.word(), "run"];
         words.extend(["--etcd", &etcd, "--name", POOL]);
         words.extend(["--listen", &listen, "--admin", ADMIN]);
-        match host.role {
+        match role {
             Role::Node => words.extend([
                 "--number",
                 &number,

@@ -56,6 +56,11 @@ pub(crate) struct Options {
     pub(crate) replicas: u8,
     /// Space of each node, as `--size` takes it.
     pub(crate) size: String,
+    /// How many of the clients have a gateway on their own host, on its loopback only:
+    /// the paper's client-based proxy (Slice 4.1).
+    pub(crate) client_gateways: u8,
+    /// Further words of `cluster init`.
+    pub(crate) init: Vec<String>,
     /// Megabits per second of the links of each role, both ways; 0: as they are.
     rates: [u32; ROLES.len()],
 }
@@ -69,6 +74,8 @@ impl Default for Options {
             clients: 2,
             replicas: 2,
             size: "2G".to_owned(),
+            client_gateways: 0,
+            init: Vec::new(),
             rates: [0; ROLES.len()],
         }
     }
@@ -93,11 +100,18 @@ impl Options {
                 "--clients" => options.clients = count()?,
                 "--replicas" => options.replicas = count()?,
                 "--size" => options.size = value.to_owned(),
+                "--client-gateways" => options.client_gateways = count()?,
+                "--init" => options.init = words_of(value),
                 "--rate" => options.set_rate(value).ok_or_else(|| {
                     wrong(&format!("ROLE=MEGABITS or MEGABITS for all, not {value}"))
                 })?,
                 _ => return Err(wrong("no such option").into()),
             }
+        }
+        if options.client_gateways > options.clients {
+            let clients = options.clients;
+            let why = format!("--client-gateways: there are {clients} clients");
+            return Err(Usage(why).into());
         }
         Ok(options)
     }
@@ -138,6 +152,11 @@ impl Options {
     }
 }
 
+/// The words that a value of several holds.
+pub(crate) fn words_of(value: &str) -> Vec<String> {
+    value.split_whitespace().map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +178,10 @@ mod tests {
         addresses.sort();
         addresses.dedup();
         assert_eq!(addresses.len(), 3 + 2 + 3 + 8 + 2);
+        let options = Options::parse(&["--client-gateways", "2", "--init", "--a 1 --b"]);
+        let options = options.expect("options");
+        assert_eq!(options.client_gateways, 2);
+        assert_eq!(options.init, ["--a", "1", "--b"]);
     }
 
     /// Goal: what cannot be meant is wrong usage.
@@ -171,6 +194,7 @@ mod tests {
             &["--rate", "disk=5"],
             &["--rate", "node=0"],
             &["--colour", "5"],
+            &["--clients", "1", "--client-gateways", "2"],
         ] {
             let error = Options::parse(words).expect_err("no such option");
             assert!(error.is::<Usage>(), "{words:?}");

@@ -91,6 +91,7 @@ impl<'stage> Ensemble<'stage> {
         let mut words = vec!["cluster", "init", "--etcd", etcd, "--name", Self::NAME];
         words.extend(["--nodes", "3", "--replicas", "2"]);
         words.extend(more);
+        words.extend(self.stage.init.iter().map(String::as_str));
         self.finish(&words)?.expect(0, &[])
     }
 

@@ -2,6 +2,8 @@
 //! on while a node and a member of etcd lose all that they have, and a manager and a
 //! gateway are killed.
 
+mod over;
+
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
@@ -11,6 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+
+pub(super) use over::{conformance, pjdfstest};
 
 use super::Stage;
 use super::ensemble::load::{Files, Load};
@@ -22,22 +26,28 @@ const ANSWERS: u64 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
+    let mut cluster = raise(stage, Options::default())?;
+    described(&cluster).context("the rig's description")?;
+    alone(&cluster).context("what processes see")?;
+    let client = cluster.of(Role::Client).next().context("no client")?;
+    let netns = client.netns.clone();
+    in_network(&netns, || kill_each(stage, &mut cluster))
+}
+
+/// Builds the rig, and waits until all of it is whole.
+fn raise<'stage>(stage: &Stage<'stage>, mut options: Options) -> Result<Cluster<'stage>> {
     ensure!(
         stage.server == Kind::Crossdock,
         "this suite starts and kills Crossdock only"
     );
-    let options = Options::default();
+    options.init = stage.init.to_vec();
     // Another checkout may test at the same time.
     let mut hasher = DefaultHasher::new();
     stage.folder.hash(&mut hasher);
     let name = format!("suite-{:08x}", hasher.finish() >> 32);
-    let mut cluster = Cluster::up(stage.paths, &name, &stage.folder, &options)?;
-    described(&cluster).context("the rig's description")?;
-    alone(&cluster).context("what processes see")?;
+    let cluster = Cluster::up(stage.paths, &name, &stage.folder, &options)?;
     await_whole(stage, &cluster)?;
-    let client = cluster.of(Role::Client).next().context("no client")?;
-    let netns = client.netns.clone();
-    in_network(&netns, || kill_each(stage, &mut cluster))
+    Ok(cluster)
 }
 
 fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
@@ -84,8 +94,8 @@ fn verify(files: &[Files], doors: &[SocketAddr]) -> Result<()> {
 
 /// Waits until no set misses a member, as a manager sees it.
 fn await_whole(stage: &Stage<'_>, cluster: &Cluster<'_>) -> Result<()> {
-    let runs = |role: Role| !matches!(role, Role::Etcd | Role::Client);
-    let hosts = cluster.hosts.iter().filter(|host| runs(host.role)).count();
+    let members = cluster.hosts.iter();
+    let hosts = members.filter(|host| cluster.is_member(host)).count();
     loop {
         let status = cluster.status("manager-0")?;
         let known = status["hosts"].as_array().map_or(0, Vec::len);
