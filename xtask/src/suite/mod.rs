@@ -45,7 +45,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 31] = [
+pub(crate) const SUITES: [Suite; 33] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
@@ -69,6 +69,8 @@ pub(crate) const SUITES: [Suite; 31] = [
     suite("ensemble", When::Quick, 240, ensemble::run),
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),
     suite("cluster", When::Quick, 300, cluster::run),
+    suite("cluster-faults", When::Quick, 600, cluster::run_faults),
+    suite("cluster-clocks", When::Quick, 300, cluster::run_clocks),
     suite(
         "conformance-ensemble",
         When::Quick,

@@ -5,6 +5,7 @@
 //! gateway no writable path at all. So the network is the only channel between them.
 //! The processes go on when `up` returns; `down` ends exactly those that it started.
 
+mod faults;
 mod jail;
 mod options;
 mod switch;
@@ -22,6 +23,7 @@ use super::etcd;
 use crate::paths::Paths;
 use crate::process::run;
 use crate::{Usage, install};
+pub(crate) use faults::Cut;
 use jail::Process;
 pub(crate) use jail::in_network;
 pub(crate) use options::{Options, Role, words_of};
@@ -34,6 +36,14 @@ const NFS_PORT: u16 = 2049;
 const ADMIN: &str = "127.0.0.1:7070";
 /// What the ensemble is called.
 const POOL: &str = "pool";
+/// What is put before a program to have it see another wall clock: only that one, as
+/// a machine's is wrong, with the others as they are (Debian's libfaketime).
+const FAKE_CLOCK: [&str; 4] = [
+    "/usr/bin/env",
+    "LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1",
+    "FAKETIME_DONT_FAKE_MONOTONIC=1",
+    "FAKETIME_NO_CACHE=1",
+];
 /// How long a process may take until it serves.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// Which clients may mount: all of the rig, and those beside a gateway.
@@ -155,26 +165,46 @@ impl<'paths> Cluster<'paths> {
         NFS_PORT,
     );
 
-    /// Kills a host's process with SIGKILL, and deletes its files.
+    /// Kills a host's process with SIGKILL.
     pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
         let at = self.index(name)?;
         let process = self.hosts[at].process.take();
         process
             .with_context(|| format!("{name} does not run"))?
             .kill()?;
+        self.save()
+    }
+
+    /// The same, and deletes its files.
+    pub(crate) fn lose(&mut self, name: &str) -> Result<()> {
+        self.kill(name)?;
         let data = self.data(name);
         if data.exists() {
             fs::remove_dir_all(data)?;
         }
-        self.save()
+        Ok(())
     }
 
     /// Starts a host's process again, and waits until it serves.
     pub(crate) fn restart(&mut self, name: &str) -> Result<()> {
+        self.begin(name)?;
+        self.wait(self.index(name)?)
+    }
+
+    /// Starts a host's process again.
+    pub(crate) fn begin(&mut self, name: &str) -> Result<()> {
         let at = self.index(name)?;
         ensure!(self.hosts[at].process.is_none(), "{name} is running");
-        self.start(at)?;
-        self.wait(at)
+        self.start(at)
+    }
+
+    /// Waits until a line of a host's log has `wanted` in it, said since its process
+    /// was started.
+    pub(crate) fn await_said(&self, name: &str, wanted: &str) -> Result<()> {
+        let process = self.hosts[self.index(name)?].process.as_ref();
+        let process = process.with_context(|| format!("{name} does not run"))?;
+        let says = |line: &str| line.contains(wanted);
+        process.wait_for_line(&self.log(name), says, READY_PATIENCE)
     }
 
     /// What the process of a host says of itself.
@@ -253,6 +283,10 @@ impl<'paths> Cluster<'paths> {
         let etcdctl = jail::command_in(&first.netns, &self.paths.tool("etcdctl"));
         etcd::wait_for_leader(etcdctl, &self.etcd())?;
         self.init()?;
+        if let Some(size) = &self.options.node_disk {
+            self.of(Role::Node)
+                .try_for_each(|node| self.make_disk(&node.name, size))?;
+        }
         let others = self.indices(|host| self.is_member(host));
         for &at in &others {
             self.start(at)?;
@@ -286,6 +320,10 @@ impl<'paths> Cluster<'paths> {
     }
 
     fn data(&self, host: &str) -> PathBuf {
+        let disk = self.disk(host);
+        if disk.exists() {
+            return disk.join("data");
+        }
         self.folder.join("data").join(host)
     }
 
@@ -371,16 +409,34 @@ impl<'paths> Cluster<'paths> {
             programs: &self.paths.target.join("release"),
             tools: &self.paths.tools().join("bin"),
         };
-        let process = jail::start(&place, &self.words(host)?, &self.log(&host.name))?;
+        let mut words = self.words(host)?;
+        if let Some(seconds) = self.skew(at) {
+            words.splice(0..0, FAKE_CLOCK.map(str::to_owned));
+            words.insert(FAKE_CLOCK.len(), format!("FAKETIME={seconds:+}s"));
+        }
+        let process = jail::start(&place, &words, &self.log(&host.name))?;
         self.hosts[at].process = Some(process);
         self.save()
+    }
+
+    /// By how many seconds the wall clock of a host is wrong.
+    fn skew(&self, at: usize) -> Option<i32> {
+        let clocks = &self.options.clocks;
+        let number = at.checked_rem(clocks.len())?;
+        // What agrees by its own protocol keeps the machine's time.
+        let is_ours = self.is_member(&self.hosts[at]);
+        Some(clocks[number]).filter(|&seconds| is_ours && seconds != 0)
     }
 
     fn wait(&self, at: usize) -> Result<()> {
         let host = &self.hosts[at];
         let process = host.process.as_ref().context("it does not run")?;
         process
-            .wait_for_line(&self.log(&host.name), "crossdock ready", READY_PATIENCE)
+            .wait_for_line(
+                &self.log(&host.name),
+                |line| line == "crossdock ready",
+                READY_PATIENCE,
+            )
             .with_context(|| host.name.clone())
     }
 
@@ -430,6 +486,7 @@ fn down(name: &str, folder: &Path) -> Result<()> {
     let namespaces = state["namespaces"].as_array().into_iter().flatten();
     let namespaces: Vec<&str> = namespaces.filter_map(Value::as_str).collect();
     switch::remove(name, &namespaces)?;
+    faults::remove_disks(folder)?;
     let data = folder.join("data");
     if data.exists() {
         fs::remove_dir_all(data)?;
