@@ -35,9 +35,11 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
     --init WORDS                further words of cluster init, for the suites that make an ensemble
 cargo xtask package             makes a Debian package and a tarball in target/package
 cargo xtask policy              checks licences and sources of dependencies, and that promises have tests
-cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth, store, restart);
+cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth,
+                                ensemble, store, restart);
                                 writes bench/results/NAME.json and docs/benchmarks.md
     --full                      long runs
+    --init WORDS                ensemble: further words of cluster init
     --server ganesha            nfs: a peer in our place, to see the noise; writes nothing
 cargo xtask gen [WHAT]          makes what is checked in: benchmarks (docs/benchmarks.md from bench/results),
                                 console (its bundle, by npm); console-picture: docs/console.png
@@ -85,6 +87,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         // What test and bench call through sudo, and what rigs call inside a namespace.
         ["suites", server, init, names @ ..] => test::run_suites(&paths, server, init, names),
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
+        ["bench-ensemble", arguments @ ..] => bench::run_ensemble_as_root(&paths, arguments),
         ["bench-growth", ..] => bench::run_growth_as_root(&paths),
         ["rig", "cluster", words @ ..] => rig::cluster::command(&paths, words),
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),

@@ -52,6 +52,10 @@ pub(crate) enum Kind {
     Readdirplus,
     /// What unpacking an archive asks for: see untar.rs.
     Untar,
+    /// What its names alone ask for.
+    Names,
+    /// Many kinds at a given rate: see sfs.rs.
+    Sfs,
 }
 
 /// What has to be there before requests of a kind make sense.
@@ -97,7 +101,7 @@ impl Kind {
 
     const fn procedure(self) -> Procedure {
         match self {
-            Self::Null | Self::Untar => Procedure::Null,
+            Self::Null | Self::Untar | Self::Names | Self::Sfs => Procedure::Null,
             Self::Getattr => Procedure::Getattr,
             Self::Lookup | Self::RandomLookup => Procedure::Lookup,
             Self::Create => Procedure::Create,
@@ -313,7 +317,7 @@ impl Workload {
         let any_name = jump(self.issued, self.files).to_string();
         let (name, new_name) = (self.issued.to_string(), format!("new-{}", self.issued));
         let call = match self.kind {
-            Kind::Null | Kind::Untar => Call::Null,
+            Kind::Null | Kind::Untar | Kind::Names | Kind::Sfs => Call::Null,
             Kind::Getattr => Call::Getattr(Getattr {
                 object: handle(&file),
             }),
@@ -432,7 +436,7 @@ impl Workload {
 }
 
 /// One of so many places, in a fixed order that jumps.
-const fn jump(step: usize, places: usize) -> usize {
+pub(crate) const fn jump(step: usize, places: usize) -> usize {
     const ODD: usize = 0x9e37_79b9_7f4a_7c15;
     (step.wrapping_add(1).wrapping_mul(ODD) >> 20) % places
 }

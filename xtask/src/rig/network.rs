@@ -80,14 +80,12 @@ impl Network {
         Ok(network)
     }
 
-    /// That of a rig's host, which gets a tap for a guest.
-    pub(crate) fn of_host(netns: &str) -> Result<Self> {
-        let network = Self {
+    /// That of a rig's host.
+    pub(crate) fn of_host(netns: &str) -> Self {
+        Self {
             path: Path::new("/run/netns").join(netns),
             _holder: None,
-        };
-        network.add(&LINK)?;
-        Ok(network)
+        }
     }
 
     /// Adds a tap that waits for another guest.

@@ -37,8 +37,8 @@ impl Cluster<'_> {
         };
         let rules = [
             "add table inet cut",
-            &format!("add chain inet cut all {{ type filter hook {hook} priority 0; policy drop; }}"),
-            &format!("add rule inet cut all {by} lo accept"),
+            &format!("add chain inet cut dropped {{ type filter hook {hook} priority 0; policy drop; }}"),
+            &format!("add rule inet cut dropped {by} lo accept"),
         ];
         self.filter(name, &rules.join("\n"))
     }
@@ -75,16 +75,14 @@ impl Cluster<'_> {
             .signal(signal)
     }
 
-    /// Starts every member again that has ended, as a supervisor does; which.
+    /// Starts every member again that has ended, as a supervisor does; which. They
+    /// may not serve yet.
     pub(crate) fn supervise(&mut self) -> Result<Vec<String>> {
         let ended = self.indices(|host| {
             let process = host.process.as_ref();
             process.is_some_and(|process| !process.is_running())
         });
         ended.iter().try_for_each(|&at| self.start(at))?;
-        for &at in &ended {
-            self.wait(at)?;
-        }
         let names = ended.iter().map(|&at| self.hosts[at].name.clone());
         Ok(names.collect())
     }

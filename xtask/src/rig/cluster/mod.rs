@@ -33,7 +33,7 @@ const LINK_PORT: u16 = 7071;
 /// Port of NFS at a gateway.
 const NFS_PORT: u16 = 2049;
 /// Where every process answers its administrator: in its own namespace.
-const ADMIN: &str = "127.0.0.1:7070";
+pub(crate) const ADMIN: &str = "127.0.0.1:7070";
 /// What the ensemble is called.
 const POOL: &str = "pool";
 /// What is put before a program to have it see another wall clock: only that one, as
@@ -128,6 +128,18 @@ impl<'paths> Cluster<'paths> {
             paths.release_binary().exists(),
             "target/release/crossdock is not built"
         );
+        let mut cluster = Self::bare(paths, name, folder, options)?;
+        cluster.start_all()?;
+        Ok(cluster)
+    }
+
+    /// The same with hosts on which nothing runs.
+    pub(crate) fn bare(
+        paths: &'paths Paths,
+        name: &str,
+        folder: &Path,
+        options: &Options,
+    ) -> Result<Self> {
         down(name, folder)?;
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -142,8 +154,14 @@ impl<'paths> Cluster<'paths> {
             is_kept: false,
         };
         cluster.make_hosts()?;
-        cluster.start_all()?;
         Ok(cluster)
+    }
+
+    /// The process of a host.
+    pub(crate) fn pid(&self, name: &str) -> Result<u32> {
+        let process = self.hosts[self.index(name)?].process.as_ref();
+        let process = process.with_context(|| format!("{name} does not run"))?;
+        Ok(process.pid)
     }
 
     /// The hosts of that role, by name.

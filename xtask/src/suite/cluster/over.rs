@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::raise;
 use crate::process::run_logged;
 use crate::rig::cluster::{Cluster, Options, Role};
-use crate::rig::network::{HOST, Network};
+use crate::rig::network::{HOST, LINK, Network};
 use crate::suite::Stage;
 use crate::suite::kernel::{in_guest, judge_pjdfstest};
 
@@ -37,10 +37,10 @@ fn doors(cluster: &Cluster<'_>) -> Result<[(&'static str, SocketAddr); 2]> {
     ])
 }
 
-/// The network of the client's host; a guest is another machine behind it.
+/// The network of the client's host.
 fn client(cluster: &Cluster<'_>) -> Result<Network> {
     let client = cluster.of(Role::Client).next().context("no client")?;
-    Network::of_host(&client.netns)
+    Ok(Network::of_host(&client.netns))
 }
 
 /// The checks of tests/conformance, but for those that start servers of their own.
@@ -68,6 +68,7 @@ pub(in crate::suite) fn conformance(stage: &Stage<'_>) -> Result<()> {
 pub(in crate::suite) fn pjdfstest(stage: &Stage<'_>) -> Result<()> {
     let cluster = raise(stage, Options::parse(&OPTIONS)?)?;
     let client = client(&cluster)?;
+    client.add(&LINK)?;
     for (which, door) in doors(&cluster)? {
         println!("{which}:");
         let _forward = client.forward(door, &stage.folder.join("forward.log"))?;
