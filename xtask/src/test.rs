@@ -87,12 +87,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
 }
 
 /// The part that needs root: runs the named suites in this process.
-pub(crate) fn run_suites(
-    paths: &Paths,
-    server: &str,
-    init: &str,
-    names: &[&str],
-) -> Result<bool> {
+pub(crate) fn run_suites(paths: &Paths, server: &str, init: &str, names: &[&str]) -> Result<bool> {
     let outcomes = suites(paths, server, init, names)?;
     Ok(outcomes.iter().all(|outcome| outcome.passed))
 }
@@ -168,19 +163,15 @@ fn parse_summary(line: &str) -> Option<Count> {
 }
 
 /// Runs the suites here, or in a copy of this process that sudo starts.
-fn suites_as_root(
-    paths: &Paths,
-    server: &str,
-    init: &str,
-    names: &[&str],
-) -> Result<Vec<Outcome>> {
+fn suites_as_root(paths: &Paths, server: &str, init: &str, names: &[&str]) -> Result<Vec<Outcome>> {
     if install::is_root() {
         return suites(paths, server, init, names);
     }
     // Root's own search path may not have cargo.
     let mut sudo = Command::new("sudo");
     sudo.args(["--preserve-env=PATH,HOME,CARGO_HOME,RUSTUP_HOME,CARGO_TARGET_DIR"]);
-    sudo.arg(std::env::current_exe()?).args(["suites", server, init]);
+    sudo.arg(std::env::current_exe()?)
+        .args(["suites", server, init]);
     let mut child = sudo.args(names).stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().context("no output pipe")?;
     let mut outcomes = Vec::new();

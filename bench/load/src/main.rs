@@ -113,7 +113,8 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     let mut mixes = match flags.work {
         Kind::Sfs => {
             let all = std::mem::take(&mut clients).into_iter().enumerate();
-            let mixes = all.map(|(number, client)| Mix::new(client, number, flags.files, flags.rate));
+            let mixes =
+                all.map(|(number, client)| Mix::new(client, number, flags.files, flags.rate));
             mixes.collect::<anyhow::Result<_>>()?
         }
         _ => Vec::new(),

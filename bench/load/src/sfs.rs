@@ -381,7 +381,10 @@ mod tests {
     /// Goal: the shares are whole, and 94 % of files have 64 KiB at most.
     #[test]
     fn shares_are_those_of_the_benchmark() {
-        assert_eq!(SHARES.iter().map(|(_, share)| share).sum::<usize>(), PERCENT);
+        assert_eq!(
+            SHARES.iter().map(|(_, share)| share).sum::<usize>(),
+            PERCENT
+        );
         assert_eq!(SIZES.iter().map(|(_, share)| share).sum::<usize>(), PERCENT);
         let small = SIZES.iter().filter(|(kib, _)| *kib <= 64);
         assert_eq!(small.map(|(_, share)| share).sum::<usize>(), 94);

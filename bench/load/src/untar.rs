@@ -113,7 +113,8 @@ impl Untar {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        (self.is_over || self.files == self.files_max) && self.lanes.iter().all(|lane| lane.step == Step::Idle)
+        (self.is_over || self.files == self.files_max)
+            && self.lanes.iter().all(|lane| lane.step == Step::Idle)
     }
 
     /// Takes the replies that are there and asks on.

@@ -129,9 +129,11 @@ impl<'run> Run<'run> {
     /// Starts the server that the checks share, unless it stands already.
     pub(crate) fn start(target: &Target<'run>, prints: bool) -> Result<Self> {
         let shared = match *target {
-            Target::Fresh(program, folder) => {
-                Shared::Own(start(program, &folder.join("shared"), &[])?, program, folder)
-            }
+            Target::Fresh(program, folder) => Shared::Own(
+                start(program, &folder.join("shared"), &[])?,
+                program,
+                folder,
+            ),
             Target::Standing(address) => Shared::Standing(address),
         };
         Ok(Self {

@@ -6,6 +6,7 @@ mod as_root;
 mod document;
 mod ensemble;
 pub(crate) mod figures;
+mod lines;
 mod nfs;
 mod page;
 mod plot;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::field::{Field, Sample};
-use super::{Figure, Keep, rounds};
+use super::{Figure, Keep, rounds, several};
 use crate::bench::Options;
 use crate::paths::Paths;
 
@@ -65,9 +65,16 @@ fn with(
         Figure {
             row: &format!("{what}{mirrored}"),
             variant: format!(
-                "large files, {replicas} {}: {nodes} nodes at {LINK_MBIT} Mbit/s, {clients} clients",
-                if replicas > 1 { "copies" } else { "copy" }
+                "large files, {}: {} at {LINK_MBIT} Mbit/s, {}",
+                if replicas > 1 {
+                    "two copies"
+                } else {
+                    "one copy"
+                },
+                several(nodes, "node"),
+                several(clients, "client")
             ),
+            place: Some((several(clients, "client"), nodes)),
             unit: "MB/s",
             ours,
             peer: (limit.0, &[limit.1]),

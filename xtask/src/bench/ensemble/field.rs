@@ -72,7 +72,9 @@ impl<'paths> Field<'paths> {
         let hosts: Vec<_> = self.cluster.of(Role::Client).take(clients).collect();
         ensure!(hosts.len() == clients, "there are no {clients} clients");
         let door = Cluster::OWN_DOOR;
-        let places = hosts.iter().map(|host| (host.netns.as_str(), host.name.as_str()));
+        let places = hosts
+            .iter()
+            .map(|host| (host.netns.as_str(), host.name.as_str()));
         load_from(self.paths, places, door, name, words)
     }
 
@@ -85,7 +87,9 @@ impl<'paths> Field<'paths> {
     /// The same of all managers.
     pub(super) fn managers_cpu_seconds(&self) -> Result<f64> {
         let managers = self.cluster.of(Role::Manager);
-        managers.map(|manager| self.cpu_seconds(&manager.name)).sum()
+        managers
+            .map(|manager| self.cpu_seconds(&manager.name))
+            .sum()
     }
 
     /// The sum of a metric over all managers.

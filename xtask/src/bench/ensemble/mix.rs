@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::field::{Field, Sample, folder, load_from, rig_name};
-use super::{Figure, Keep};
+use super::{Figure, Keep, several};
 use crate::bench::Options;
 use crate::paths::Paths;
 use crate::rig::cluster::{Cluster, Options as RigOptions, Role};
@@ -22,21 +22,29 @@ const PROCESSES: usize = 4;
 /// Files of each process.
 const FILES: usize = 100;
 /// Operations per second that are offered in all.
-const OFFERED: [u32; 4] = [250, 500, 1000, 2000];
+const OFFERED: [usize; 4] = [500, 1000, 2000, 4000];
 
 /// What one load gave: delivered operations per second, and their mean latency.
 type Delivered = (f64, f64);
 
 pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     let peer = ganesha(paths, options)?;
-    let nodes: &[usize] = if options.full { &[1, 2, 3, 4, 5, 6] } else { &[1, 3, 6] };
+    let nodes: &[usize] = if options.full {
+        &[1, 2, 3, 4, 5, 6]
+    } else {
+        &[1, 3, 6]
+    };
     for &nodes in nodes {
         let words = format!(
             "--nodes {nodes} --managers 2 --gateways 1 --clients {CLIENTS} --replicas 1 --rate node={LINK_MBIT}"
         );
         let field = Field::raise(paths, options, &words)?;
         for (&offered, &theirs) in OFFERED.iter().zip(&peer) {
-            let samples = field.load(CLIENTS, &format!("mix-{offered}"), &words_for(options, offered))?;
+            let samples = field.load(
+                CLIENTS,
+                &format!("mix-{offered}"),
+                &words_for(options, offered),
+            )?;
             keep(rows(nodes, offered, delivered(&samples), theirs));
         }
     }
@@ -48,7 +56,12 @@ fn ganesha(paths: &Paths, options: &Options) -> Result<Vec<Delivered>> {
     let clients = CLIENTS.to_string();
     let rate = format!("node={LINK_MBIT}");
     let words = ["--nodes", "1", "--clients", &clients, "--rate", &rate];
-    let cluster = Cluster::bare(paths, &rig_name(), &folder(paths), &RigOptions::parse(&words)?)?;
+    let cluster = Cluster::bare(
+        paths,
+        &rig_name(),
+        &folder(paths),
+        &RigOptions::parse(&words)?,
+    )?;
     let host = cluster.of(Role::Node).next().context("no host")?;
     let network = Network::of_host(&host.netns);
     let server = Server::start(Kind::Ganesha, paths, &network, &folder(paths).join("peer"))?;
@@ -66,10 +79,10 @@ fn ganesha(paths: &Paths, options: &Options) -> Result<Vec<Delivered>> {
     Ok(all)
 }
 
-fn words_for(options: &Options, offered: u32) -> String {
+fn words_for(options: &Options, offered: usize) -> String {
     let seconds = if options.full { 60 } else { 6 };
-    #[expect(clippy::cast_precision_loss, reason = "some processes")]
-    let rate = f64::from(offered) / (CLIENTS * PROCESSES) as f64;
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    let rate = offered as f64 / (CLIENTS * PROCESSES) as f64;
     format!(
         "--work sfs --clients {PROCESSES} --outstanding 8 --files {FILES} --rate {rate} --seconds {seconds}"
     )
@@ -80,12 +93,14 @@ fn delivered(samples: &[Sample]) -> Delivered {
     (rate, Sample::mean_us(samples))
 }
 
-fn rows(nodes: usize, offered: u32, ours: Delivered, theirs: Delivered) -> Vec<Value> {
+fn rows(nodes: usize, offered: usize, ours: Delivered, theirs: Delivered) -> Vec<Value> {
     let rate = Figure {
         row: "mix",
         variant: format!(
-            "SPECsfs97-like mix: {nodes} nodes at {LINK_MBIT} Mbit/s, {offered} op/s offered"
+            "SPECsfs97-like mix: {} at {LINK_MBIT} Mbit/s, {offered} op/s offered",
+            several(nodes, "node")
         ),
+        place: Some((several(nodes, "node"), offered)),
         unit: "op/s",
         ours: &[ours.0],
         peer: ("nfs-ganesha, plain, one host with such a link", &[theirs.0]),
@@ -95,6 +110,7 @@ fn rows(nodes: usize, offered: u32, ours: Delivered, theirs: Delivered) -> Vec<V
     let latency = Figure {
         row: "mix-latency",
         variant: rate.variant.clone(),
+        place: rate.place.clone(),
         unit: "µs",
         ours: &[ours.1],
         peer: (rate.peer.0, &[theirs.1]),

@@ -75,6 +75,8 @@ type Keep<'run> = &'run dyn Fn(Vec<Value>);
 struct Figure<'text> {
     row: &'text str,
     variant: String,
+    /// Which line of a picture it belongs to, and where.
+    place: Option<(String, usize)>,
     unit: &'text str,
     ours: &'text [f64],
     peer: (&'text str, &'text [f64]),
@@ -93,9 +95,12 @@ impl Figure<'_> {
         };
         let mut peer = theirs.json();
         peer["name"] = json!(self.peer.0);
+        let place = self.place.as_ref();
         json!({
             "row": self.row,
             "variant": self.variant,
+            "series": place.map(|(series, _)| series),
+            "x": place.map(|(_, x)| x),
             "unit": self.unit,
             "ours": ours.json(),
             "peer": peer,
@@ -104,6 +109,12 @@ impl Figure<'_> {
             "met": self.goal.map(|goal| ratio >= goal),
         })
     }
+}
+
+/// `1 node`, `2 nodes`.
+fn several(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 /// Rounds of each figure.
@@ -122,6 +133,7 @@ mod tests {
             let figure = Figure {
                 row: "x",
                 variant: String::new(),
+                place: Some(("line".to_owned(), 4)),
                 unit: "y",
                 ours: &[2.0],
                 peer: ("peer", &[4.0]),
@@ -135,5 +147,6 @@ mod tests {
         assert_eq!(figure(false)["ratio"], 0.5);
         assert_eq!(figure(false)["met"], false);
         assert_eq!(figure(false)["peer"]["name"], "peer");
+        assert_eq!(figure(false)["x"], 4);
     }
 }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::field::{Field, Sample};
-use super::{Figure, Keep, rounds};
+use super::{Figure, Keep, rounds, several};
 use crate::bench::Options;
 use crate::paths::Paths;
 
@@ -75,7 +75,8 @@ fn mix(field: &Field<'_>, options: &Options, processes: usize) -> Result<Mix> {
 impl Mix {
     fn rows(&self, managers: usize, processes: usize, alone_us: f64) -> Vec<serde_json::Value> {
         let variant = format!(
-            "create mix: {managers} managers with {SHARE} of a processor each, {processes} processes"
+            "create mix: {} with {SHARE} of a processor each, processes: {processes}",
+            several(managers, "manager")
         );
         #[expect(clippy::cast_precision_loss, reason = "some managers")]
         let per_manager = self.per_second.iter().map(|rate| rate / managers as f64);
@@ -85,6 +86,7 @@ impl Mix {
         let figure = Figure {
             row: "create-mix",
             variant,
+            place: Some((several(managers, "manager"), processes)),
             unit: "op/s a manager",
             ours: &per_manager,
             peer: ("Slice: a server at 450 MHz", &[SLICE_OPERATIONS]),
@@ -98,6 +100,7 @@ impl Mix {
                 ours,
                 peer,
                 variant: figure.variant.clone(),
+                place: figure.place.clone(),
                 is_less_better: true,
                 goal: None,
             }
@@ -143,7 +146,11 @@ pub(super) fn untar(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<
         let alone = *alone.get_or_insert(rate);
         let figure = Figure {
             row: "untar",
-            variant: format!("names of {files} files each: {clients} clients"),
+            variant: format!(
+                "names of {files} files each: {}",
+                several(clients, "client")
+            ),
+            place: Some(("all".to_owned(), clients)),
             unit: "op/s",
             ours: &[rate],
             peer: ("the same with one client", &[alone]),

@@ -22,7 +22,6 @@ use super::{Options, parse};
 use crate::paths::Paths;
 use crate::process::{program, run as run_program};
 use crate::rig::network::Network;
-use crate::rig::server::Kind;
 use contestant::{Contestant, LOAD_CPU, SERVER_CPU, Visit, limit};
 use ground::{MemoryGroup, SLOW_CREATE};
 pub(crate) use growth::run_as_root as run_growth_as_root;

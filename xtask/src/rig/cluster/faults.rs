@@ -37,7 +37,9 @@ impl Cluster<'_> {
         };
         let rules = [
             "add table inet cut",
-            &format!("add chain inet cut dropped {{ type filter hook {hook} priority 0; policy drop; }}"),
+            &format!(
+                "add chain inet cut dropped {{ type filter hook {hook} priority 0; policy drop; }}"
+            ),
             &format!("add rule inet cut dropped {by} lo accept"),
         ];
         self.filter(name, &rules.join("\n"))
@@ -116,7 +118,10 @@ impl Cluster<'_> {
         run(Command::new("truncate").args(["--size", size]).arg(&image))?;
         let quiet = ["-q", "-m", "0", "-E", "lazy_itable_init=0"];
         run(Command::new("mkfs.ext4").args(quiet).arg(&image))?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&disk))?;
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&image)
+            .arg(&disk))?;
         Ok(fs::create_dir(disk.join("data"))?)
     }
 }

@@ -178,10 +178,8 @@ impl<'paths> Cluster<'paths> {
     }
 
     /// Where clients of a gateway on their own host connect.
-    pub(crate) const OWN_DOOR: std::net::SocketAddr = std::net::SocketAddr::new(
-        std::net::IpAddr::V4(Ipv4Addr::LOCALHOST),
-        NFS_PORT,
-    );
+    pub(crate) const OWN_DOOR: std::net::SocketAddr =
+        std::net::SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), NFS_PORT);
 
     /// Kills a host's process with SIGKILL.
     pub(crate) fn kill(&mut self, name: &str) -> Result<()> {

@@ -190,7 +190,14 @@ mod tests {
         addresses.sort();
         addresses.dedup();
         assert_eq!(addresses.len(), 3 + 2 + 3 + 8 + 2);
-        let words = ["--client-gateways", "2", "--init", "--a 1 --b", "--clocks", "5,-5"];
+        let words = [
+            "--client-gateways",
+            "2",
+            "--init",
+            "--a 1 --b",
+            "--clocks",
+            "5,-5",
+        ];
         let options = Options::parse(&words);
         let options = options.expect("options");
         assert_eq!(options.client_gateways, 2);

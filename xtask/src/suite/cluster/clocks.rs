@@ -1,7 +1,6 @@
 //! An ensemble whose hosts do not agree on the time of day: clients see no time of a
 //! file or directory go back, whoever serves it, and every byte.
 
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -42,7 +41,7 @@ fn all(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
         load.mark();
         cluster.kill(&name)?;
         let pause = load.pause(ANSWERS)?;
-        thread::sleep(TURN);
+        load.go_on(TURN)?;
         cluster.restart(&name)?;
         await_supervised(stage, cluster)?;
         println!("{name} killed: longest answer {:.2} s", pause.as_secs_f64());

@@ -3,7 +3,6 @@
 //! that was answered is lost, and how long they waited is printed.
 
 use std::net::SocketAddr;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -157,13 +156,13 @@ impl Faults<'_, '_> {
     ) -> Result<()> {
         self.load.mark();
         begin(self.cluster).with_context(|| what.to_owned())?;
-        thread::sleep(FAULT);
+        self.load.go_on(FAULT)?;
         let during = self.load.pause(ANSWERS);
         let during = during.with_context(|| what.to_owned())?;
         self.load.mark();
         end(self.cluster).with_context(|| what.to_owned())?;
-        let replaced = await_supervised(self.stage, self.cluster)
-            .with_context(|| format!("after: {what}"))?;
+        let replaced =
+            await_supervised(self.stage, self.cluster).with_context(|| format!("after: {what}"))?;
         let after = self.load.pause(ANSWERS);
         let after = after.with_context(|| format!("after: {what}"))?;
         println!(

@@ -150,6 +150,20 @@ impl Load {
         }
     }
 
+    /// Lets the clients work for so long.
+    ///
+    /// # Errors
+    /// A client has ended.
+    pub(in crate::suite) fn go_on(&self, duration: Duration) -> Result<()> {
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
+            let has_ended = self.shared.lock().iter().any(|one| one.has_ended);
+            ensure!(!has_ended, "a client has ended: see its error");
+            thread::park_timeout(AGAIN_AFTER);
+        }
+        Ok(())
+    }
+
     /// Whether clients that are told that there is no room wait for some.
     pub(in crate::suite) fn tolerate_full(&self, tolerates: bool) {
         let flag = &self.shared.tolerates_full;
