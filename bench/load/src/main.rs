@@ -9,7 +9,7 @@ mod usage;
 mod workload;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
@@ -124,7 +124,7 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     let server = flags.server_pid.map(|id| id.to_string());
     let usage = |id: &Option<String>| id.as_deref().map(Usage::of).transpose();
     let (server_before, own_before) = (usage(&server)?, Usage::of("self")?);
-    let started = Instant::now();
+    let (started, started_at) = (Instant::now(), SystemTime::now());
     match flags.work {
         Kind::Untar | Kind::Names => clients = unpack(clients, flags, limit, &mut latencies_us)?,
         Kind::Sfs => sfs::drive(&mut mixes, flags.outstanding, limit, &mut latencies_us)?,
@@ -139,6 +139,11 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
         }
     }
     let mut figures = figures(flags, seconds, latencies_us)?;
+    // Loads that run beside each other are one.
+    let put_off: usize = clients.iter().map(Workload::put_off).sum();
+    let put_off = put_off + mixes.iter().map(Mix::put_off).sum::<usize>();
+    figures["put_off"] = json!(put_off);
+    figures["started_at"] = json!(started_at.duration_since(UNIX_EPOCH)?.as_secs_f64());
     figures["load_cpu_seconds"] = json!(own_after.since(&own_before).cpu_seconds);
     if let (Some(before), Some(after)) = (server_before, server_after) {
         let spent = after.since(&before);

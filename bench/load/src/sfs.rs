@@ -15,7 +15,8 @@ use crossdock_nfs3::call::{
     Readlink, Setattr, StableHow, Symlink, Write,
 };
 use crossdock_nfs3::{
-    Attributes, Call, CookieVerifier, HandleBuffer, PROGRAM, Path, Procedure, Reply, VERSION,
+    Attributes, Call, CookieVerifier, HandleBuffer, PROGRAM, Path, Procedure, Reply, Status,
+    VERSION,
 };
 use crossdock_types::Payload;
 
@@ -79,6 +80,7 @@ pub(crate) struct Mix {
     /// Names that were made and not removed yet: the oldest, and the next.
     oldest: usize,
     newest: usize,
+    put_off: usize,
     interval: Duration,
     due: Instant,
 }
@@ -130,6 +132,7 @@ impl Mix {
             issued: number * 37,
             oldest: 0,
             newest: 0,
+            put_off: 0,
             interval: Duration::from_secs_f64(1.0 / rate),
             due: Instant::now(),
         })
@@ -145,9 +148,13 @@ impl Mix {
         while let Some(reply) = self.workload.parts().0.next_reply()? {
             let xid = u32::from_be_bytes(reply.record[..4].try_into()?);
             let asked = self.asked.remove(&xid).context("a reply to nothing")?;
-            self.check(&asked, &reply.record)
+            let is_done = self
+                .check(&asked, &reply.record)
                 .with_context(|| format!("{:?}", asked.procedure))?;
-            latencies_us.push(reply.took_us);
+            match is_done {
+                true => latencies_us.push(reply.took_us),
+                false => self.put_off += 1,
+            }
         }
         Ok(())
     }
@@ -247,11 +254,16 @@ impl Mix {
         self.asked.insert(xid, asked);
     }
 
-    fn check(&self, asked: &Asked, record: &Bytes) -> anyhow::Result<()> {
+    /// Whether it was carried out, and not put off.
+    fn check(&self, asked: &Asked, record: &Bytes) -> anyhow::Result<bool> {
         let mut decoder = results(record)?;
         let reply = Reply::decode(asked.procedure, &mut decoder)?;
-        if let Some(status) = reply.status() {
-            bail!("{status:?}");
+        match reply.status() {
+            Some(Status::Jukebox) => return Ok(false),
+            // What was to be made, and was put off, is not there.
+            Some(Status::NoEnt) if asked.procedure == Procedure::Remove => return Ok(false),
+            Some(status) => bail!("{status:?}"),
+            None => {}
         }
         let file = &self.files[asked.file];
         match &reply {
@@ -273,7 +285,12 @@ impl Mix {
             }
             _ => {}
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// How many requests were answered with "later".
+    pub(crate) const fn put_off(&self) -> usize {
+        self.put_off
     }
 }
 

@@ -8,7 +8,7 @@ use crossdock_nfs3::call::{
 };
 use crossdock_nfs3::{
     Attributes, Call, CookieVerifier, Handle, HandleBuffer, Location, Name, Procedure, Reply,
-    SetAttributes,
+    SetAttributes, Status,
 };
 use crossdock_types::Payload;
 
@@ -142,6 +142,8 @@ pub(crate) struct Workload {
     files: usize,
     issued: usize,
     done: usize,
+    /// Requests that were to be sent again later (JUKEBOX).
+    put_off: usize,
     data: Bytes,
 }
 
@@ -161,6 +163,7 @@ impl Workload {
             files: 1,
             issued: 0,
             done: 0,
+            put_off: 0,
             data: content(size),
         })
     }
@@ -254,6 +257,11 @@ impl Workload {
         self.done == self.count
     }
 
+    /// How many requests were answered with "later".
+    pub(crate) const fn put_off(&self) -> usize {
+        self.put_off
+    }
+
     /// How many requests were answered.
     pub(crate) const fn done(&self) -> usize {
         self.done
@@ -267,11 +275,14 @@ impl Workload {
     ) -> anyhow::Result<()> {
         self.connection.receive()?;
         while let Some(reply) = self.connection.next_reply()? {
-            match reply.length > reply.record.len() {
-                true => self.check_large(&reply)?,
+            let is_done = match reply.length > reply.record.len() {
+                true => self.check_large(&reply).map(|()| true)?,
                 false => self.check(&reply.record)?,
+            };
+            match is_done {
+                true => latencies_us.push(reply.took_us),
+                false => self.put_off += 1,
             }
-            latencies_us.push(reply.took_us);
             self.done += 1;
         }
         self.fill(outstanding)
@@ -413,12 +424,16 @@ impl Workload {
         Ok(())
     }
 
-    fn check(&self, record: &Bytes) -> anyhow::Result<()> {
+    /// Whether it was carried out, and not put off.
+    fn check(&self, record: &Bytes) -> anyhow::Result<bool> {
         let procedure = self.kind.procedure();
         let mut decoder = results(record)?;
         let reply = Reply::decode(procedure, &mut decoder)?;
-        if let Some(status) = reply.status() {
-            bail!("{procedure:?}: {status:?}");
+        match reply.status() {
+            // What is asked next takes its place.
+            Some(Status::Jukebox) => return Ok(false),
+            Some(status) => bail!("{procedure:?}: {status:?}"),
+            None => {}
         }
         match &reply {
             Reply::Read(Ok(read)) => ensure!(read.data.len() == self.size, "short READ"),
@@ -431,7 +446,7 @@ impl Workload {
             }
             _ => {}
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -14,6 +14,11 @@ const PAYLOAD: f64 = 1448.0 / 1514.0;
 /// Part of the links' payload rate that is to be reached.
 const GOAL: f64 = 0.95;
 
+/// A file of each client: it is written whole in the shortest run.
+const FILE_BYTES: u32 = 8 << 20;
+/// Requests of 1 MiB that all clients together have on their way, or two each.
+const OUTSTANDING: usize = 12;
+
 /// With so many copies: on 1 to 6 nodes, with 1 to 8 clients.
 pub(super) fn measure(
     paths: &Paths,
@@ -48,11 +53,13 @@ fn with(
     let (mut written, mut read) = (Vec::new(), Vec::new());
     for round in 0..rounds(options) {
         let name = format!("bulk-{clients}-{round}");
-        // A file for each client, no longer than what is written in that time.
-        let common = format!("--seconds {seconds} --count 100000 --outstanding 8 --span 8388608");
+        let outstanding = (OUTSTANDING / clients).max(2);
+        let common = format!(
+            "--seconds {seconds} --count 100000 --outstanding {outstanding} --span {FILE_BYTES}"
+        );
         let rate = |words: &str| -> Result<f64> {
             let samples = field.load(clients, &name, &format!("{words} {common}"))?;
-            Ok(Sample::sum(&samples, |one| one.bytes_per_second) / 1e6)
+            Ok(Sample::per_second(&samples, |one| one.bytes) / 1e6)
         };
         written.push(rate("--work write --keep")?);
         read.push(rate("--work read --again")?);

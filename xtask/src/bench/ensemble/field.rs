@@ -36,9 +36,11 @@ pub(super) struct Field<'paths> {
 /// What one client of a run gave.
 pub(super) struct Sample {
     pub(super) operations: f64,
-    pub(super) operations_per_second: f64,
-    pub(super) bytes_per_second: f64,
-    pub(super) mean_us: f64,
+    pub(super) bytes: f64,
+    mean_us: f64,
+    /// In seconds, of the same clock for all.
+    started: f64,
+    ended: f64,
 }
 
 impl<'paths> Field<'paths> {
@@ -141,15 +143,25 @@ impl Sample {
         };
         Ok(Self {
             operations: number("operations")?,
-            operations_per_second: number("operations_per_second")?,
-            bytes_per_second: number("bytes_per_second")?,
+            bytes: number("bytes")?,
             mean_us: number("mean_us")?,
+            started: number("started_at")?,
+            ended: number("started_at")? + number("seconds")?,
         })
     }
 
     /// Together.
     pub(super) fn sum(samples: &[Self], figure: fn(&Self) -> f64) -> f64 {
         samples.iter().map(figure).sum()
+    }
+
+    /// A figure of all for each second from the start of the first to the end of the
+    /// last: clients that are alone at the end gain nothing.
+    pub(super) fn per_second(samples: &[Self], figure: fn(&Self) -> f64) -> f64 {
+        let started = samples.iter().map(|one| one.started);
+        let ended = samples.iter().map(|one| one.ended);
+        let seconds = ended.fold(f64::MIN, f64::max) - started.fold(f64::MAX, f64::min);
+        Self::sum(samples, figure) / seconds
     }
 
     /// Of all requests.
@@ -225,5 +237,27 @@ impl Drop for CpuGroup {
             thread::park_timeout(LOOK_EVERY);
         }
         eprintln!("{} stays", self.folder.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what several clients do together counts for the time that all of them
+    /// took, and none of it twice.
+    #[test]
+    fn rates_are_of_the_whole_time() {
+        let sample = |operations, started, ended| Sample {
+            operations,
+            bytes: 0.0,
+            mean_us: operations,
+            started,
+            ended,
+        };
+        let samples = [sample(100.0, 10.0, 15.0), sample(300.0, 11.0, 20.0)];
+        let rate = Sample::per_second(&samples, |one| one.operations);
+        assert!((rate - 40.0).abs() < 1e-9, "{rate}");
+        assert!((Sample::mean_us(&samples) - 250.0).abs() < 1e-9);
     }
 }

@@ -89,7 +89,7 @@ fn words_for(options: &Options, offered: usize) -> String {
 }
 
 fn delivered(samples: &[Sample]) -> Delivered {
-    let rate = Sample::sum(samples, |one| one.operations_per_second);
+    let rate = Sample::per_second(samples, |one| one.operations);
     (rate, Sample::mean_us(samples))
 }
 

@@ -59,7 +59,7 @@ fn mix(field: &Field<'_>, options: &Options, processes: usize) -> Result<Mix> {
         let each = processes / hosts;
         let words = format!("--work names --clients {each} --count 1000000 --seconds {seconds}");
         let samples = field.load(hosts, &format!("mix-{processes}-{round}"), &words)?;
-        per_second.push(Sample::sum(&samples, |one| one.operations_per_second));
+        per_second.push(Sample::per_second(&samples, |one| one.operations));
         operations += Sample::sum(&samples, |one| one.operations);
         means.push(Sample::mean_us(&samples));
     }
@@ -142,7 +142,7 @@ pub(super) fn untar(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<
         let name = format!("untar-{clients}");
         let words = format!("--work names --count {files} --seconds 900");
         let samples = field.load(clients, &name, &words)?;
-        let rate = Sample::sum(&samples, |one| one.operations_per_second);
+        let rate = Sample::per_second(&samples, |one| one.operations);
         let alone = *alone.get_or_insert(rate);
         let figure = Figure {
             row: "untar",

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -72,6 +72,8 @@ pub(in crate::suite) struct Files {
     journal: Watched,
     /// How the directory was seen last.
     seen: Times,
+    /// By how many seconds a time differed from this machine's, at most.
+    wrong_seconds: u64,
 }
 
 /// A file that is written from the beginning to the end, and when that was.
@@ -187,11 +189,10 @@ impl Files {
         self.made
     }
 
-    /// The latest second that the server has given as a time.
-    pub(in crate::suite) fn latest_seconds(&self) -> Option<u64> {
-        let times = [self.seen, self.journal.seen];
-        let all = times.iter().map(|seen| u64::from(seen.changed.0));
-        all.max()
+    /// By how many seconds a time that was given to a change differed from this
+    /// machine's, at most.
+    pub(in crate::suite) const fn wrong_seconds(&self) -> u64 {
+        self.wrong_seconds
     }
 
     /// Reads all of it through that gateway.
@@ -271,6 +272,7 @@ impl<'a> Worker<'a> {
             files: Vec::new(),
             made: 0,
             seen: Times::default(),
+            wrong_seconds: 0,
         };
         while !self.shared.stops.load(Ordering::Relaxed) {
             self.one_file(&mut files)
@@ -320,6 +322,9 @@ impl<'a> Worker<'a> {
                 self.client = None;
             }
         }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let changed = u64::from(files.journal.seen.changed.0);
+        files.wrong_seconds = files.wrong_seconds.max(now.abs_diff(changed));
         self.see(&files.directory, &mut files.seen)
             .context("its directory")
     }
