@@ -14,8 +14,8 @@ const PAYLOAD: f64 = 1448.0 / 1514.0;
 /// Part of the links' payload rate that is to be reached.
 const GOAL: f64 = 0.95;
 
-/// A file of each client: it is written whole in the shortest run.
-const FILE_BYTES: u32 = 8 << 20;
+/// Files of all clients together: they are written whole in the shortest run.
+const FILES_MIB: usize = 16;
 /// Requests of 1 MiB that all clients together have on their way, or two each.
 const OUTSTANDING: usize = 12;
 
@@ -55,7 +55,8 @@ fn with(
         let name = format!("bulk-{clients}-{round}");
         let outstanding = (OUTSTANDING / clients).max(2);
         let common = format!(
-            "--seconds {seconds} --count 100000 --outstanding {outstanding} --span {FILE_BYTES}"
+            "--seconds {seconds} --count 100000 --outstanding {outstanding} --span {}",
+            (FILES_MIB << 20) / clients
         );
         let rate = |words: &str| -> Result<f64> {
             let samples = field.load(clients, &name, &format!("{words} {common}"))?;
