@@ -5,7 +5,7 @@ use crossdock_members::State;
 use crossdock_names::HostId;
 use crossdock_peer::Network;
 
-use crate::config::{EnsembleFlags, check_pool};
+use crate::config::{EnsembleFlags, check_pool, check_spread};
 use crate::{data, format, member};
 
 #[derive(Subcommand)]
@@ -28,6 +28,10 @@ pub(crate) struct InitArgs {
     /// Copies of data on different nodes, for good.
     #[arg(long, value_name = "R")]
     replicas: u32,
+    /// Probability, 0 to 1, that a new directory lies at another site, and so
+    /// maybe with another manager, than its parent, for good.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    spread: f64,
     /// Who may mount the export `/`: networks like 10.0.0.0/8, or `everybody`
     /// [default: the gateways' own machines].
     #[arg(long, value_name = "NETWORK,…", value_delimiter = ',')]
@@ -55,11 +59,13 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         ensemble,
         nodes,
         replicas,
+        spread,
         allow,
         json,
     } = args;
     let ensemble = ensemble.settle()?;
     check_pool(Some(nodes), Some(replicas))?;
+    check_spread(Some(spread))?;
     let ids = (0..nodes)
         .map(|_| data::random_u64())
         .collect::<anyhow::Result<Vec<u64>>>()?;
@@ -72,6 +78,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     let site_replicas = replicas.max(2).min(nodes);
     let state = State::fresh(number, volume, &ids, replicas, site_replicas, key);
     let mut state = state.with_sets_per_site();
+    state.spread = data::spread_of(spread);
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
     }
@@ -86,6 +93,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
             "nodes": nodes,
             "replicas": replicas,
             "site_replicas": site_replicas,
+            "spread": spread,
         }));
     }
     let at = format!("--etcd {etcd} --name {name}");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_names::{
     Epoch, FileId, FileRef, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS,
-    SetId, SiteId, SiteRecord, VolumeId,
+    SetId, SiteId, SiteRecord, Spread, VolumeId,
 };
 use crossdock_peer::ExportRules;
 use serde::{Deserialize, Serialize};
@@ -141,6 +141,9 @@ pub struct State {
     pub replicas: u32,
     /// Copies of site logs and small files.
     pub site_replicas: u32,
+    /// Where new directories go, for good.
+    #[serde(default)]
+    pub spread: Spread,
     /// The processes of an ensemble on many hosts; nothing where all is one.
     #[serde(default)]
     pub hosts: BTreeMap<u64, HostRecord>,
@@ -335,6 +338,7 @@ impl State {
             next_export: 2,
             replicas,
             site_replicas,
+            spread: Spread::default(),
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
         }

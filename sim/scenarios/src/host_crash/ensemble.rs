@@ -19,6 +19,7 @@ mod world;
 
 use crossdock_host::Mutation;
 use crossdock_members::{HostRecord, State};
+use crossdock_names::Spread;
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
@@ -38,6 +39,8 @@ pub struct Shape {
     pub managers: u32,
     /// Gateways.
     pub gateways: u32,
+    /// Over how many sites directories lie.
+    pub sites: u16,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -68,6 +71,7 @@ impl Shape {
             replicas,
             managers,
             gateways,
+            sites: if seed.is_multiple_of(3) { 1 } else { 3 },
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
                 1 | 2 => Faults::Kills,
@@ -76,6 +80,9 @@ impl Shape {
         }
     }
 }
+
+/// The probability that a new directory goes to any of the sites.
+const SWITCHED: f64 = 0.7;
 
 /// Runs one seed; `history` keeps its lines.
 #[must_use]
@@ -99,7 +106,9 @@ fn world_of(
     let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
     let (ensemble, volume) = (random.next_u64(), random.next_u64());
     let copies = shape.replicas;
-    let state = State::fresh(ensemble, volume, &nodes, copies, copies, key).with_sets_per_site();
+    let mut state =
+        State::fresh(ensemble, volume, &nodes, copies, copies, key).with_sets_per_site();
+    state.spread = Spread::new(SWITCHED, shape.sites);
     let root = super::root_of(&state);
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],
