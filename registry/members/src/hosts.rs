@@ -45,6 +45,7 @@ impl State {
             sites: owners
                 .map(|(&site, &host)| (SiteId(site), HostId(host)))
                 .collect(),
+            opened: self.opened_sites.iter().map(|&site| SiteId(site)).collect(),
             gateways: gateways.map(|(&host, _)| HostId(host)).collect(),
         }
     }
