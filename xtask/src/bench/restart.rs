@@ -216,7 +216,7 @@ fn door(lines: &Lines) -> Result<String> {
 }
 
 /// User and system time of /proc/PID/stat.
-fn cpu_seconds(stat: &str) -> Result<f64> {
+pub(super) fn cpu_seconds(stat: &str) -> Result<f64> {
     let (_, fields) = stat.rsplit_once(") ").context("no name in stat")?;
     let ticks = |index: usize| -> Result<f64> {
         let field = fields.split(' ').nth(index).context("stat is short")?;

@@ -77,6 +77,7 @@ pub(super) fn remove(rig: &str, namespaces: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn ip(words: &str) -> Result<()> {
+/// Runs `ip` with these words.
+pub(super) fn ip(words: &str) -> Result<()> {
     run(Command::new("ip").args(words.split(' ')))
 }

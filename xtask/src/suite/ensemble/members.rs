@@ -106,6 +106,7 @@ impl<'stage> Ensemble<'stage> {
             words.extend(["--transport", "tls", "--ca", Paths::plain(ca)?]);
         }
         words.extend(more);
+        words.extend(self.stage.init.iter().map(String::as_str));
         self.finish(&words)?.expect(0, &[])
     }
 
