@@ -74,7 +74,7 @@ impl Shape {
             replicas,
             managers,
             gateways,
-            sites: if seed.is_multiple_of(3) { 1 } else { 3 },
+            sites: if seed.is_multiple_of(3) { 3 } else { 1 },
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
                 1 | 2 => Faults::Kills,
