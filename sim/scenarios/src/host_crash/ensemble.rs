@@ -28,9 +28,6 @@ use crate::store_crash::Outcome;
 use driver::Driver;
 use world::World;
 
-/// Virtual addresses of an ensemble.
-const ADDRESSES: u8 = 3;
-
 /// How many of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -44,6 +41,8 @@ pub struct Shape {
     pub gateways: u32,
     /// Over how many sites directories lie.
     pub sites: u16,
+    /// Virtual addresses of its gateways.
+    pub addresses: u8,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -75,6 +74,7 @@ impl Shape {
             managers,
             gateways,
             sites: if seed.is_multiple_of(3) { 3 } else { 1 },
+            addresses: 3,
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
                 1 | 2 => Faults::Kills,
@@ -111,7 +111,7 @@ fn world_of(
     let copies = shape.replicas;
     let fresh = State::fresh(ensemble, volume, &nodes, copies, copies, key);
     let mut state = fresh.with_sets_per_site();
-    for number in 1..=ADDRESSES {
+    for number in 1..=shape.addresses {
         let address = VirtualAddress {
             address: [192, 0, 2, number].into(),
             prefix_bits: 24,
@@ -131,7 +131,7 @@ fn world_of(
     });
     let gateways = (0..shape.gateways).map(|_| HostRecord {
         is_gateway: true,
-        takes_addresses: true,
+        takes_addresses: shape.addresses > 0,
         ..HostRecord::default()
     });
     let records = nodes.chain(managers).chain(gateways).collect();
