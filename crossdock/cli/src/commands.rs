@@ -33,6 +33,15 @@ struct CommandLine {
     command: Command,
 }
 
+#[derive(Args)]
+struct StatusArgs {
+    #[command(flatten)]
+    remote: Remote,
+    /// Show how names lie on sites and managers.
+    #[arg(long)]
+    sites: bool,
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Start everything in one process: nodes, manager, registry and doors.
@@ -42,7 +51,10 @@ enum Command {
         crossdock up --nfs 127.0.0.1:0 --admin 127.0.0.1:0    (free ports, printed when ready)")]
     Up(Box<UpFlags>),
     /// Show nodes, doors and space of a running system.
-    Status(Remote),
+    #[command(
+        after_help = "Examples:\n  crossdock status\n  crossdock status --sites    (how names lie on sites and managers)"
+    )]
+    Status(StatusArgs),
     /// Show what a running system does now: procedures, clients, nodes, slow requests.
     #[command(
         after_help = "Examples:\n  crossdock top\n  crossdock top --once --json --interval 10"
@@ -205,7 +217,8 @@ impl Command {
             Self::Up(_) | Self::Manager(_) | Self::Gateway(_) => false,
             Self::Node(NodeCommand::Run(_)) => false,
             Self::Cluster(command) => command.prints_json(),
-            Self::Status(remote) | Self::Scrub(remote) => remote.json,
+            Self::Status(args) => args.remote.json,
+            Self::Scrub(remote) => remote.json,
             Self::Top(args) => args.remote.json,
             Self::Config(ConfigCommand::Check { json, .. }) => *json,
             Self::Fsck(args) => args.json,
@@ -224,7 +237,7 @@ impl Command {
             Self::Node(NodeCommand::Run(flags)) => member::run(&flags.settle()?)?,
             Self::Manager(ManagerCommand::Run(flags)) => member::run(&flags.settle()?)?,
             Self::Gateway(GatewayCommand::Run(flags)) => member::run(&flags.settle()?)?,
-            Self::Status(remote) => client::status(&remote)?,
+            Self::Status(args) => client::status(&args.remote, args.sites)?,
             Self::Top(args) => top::run(&args)?,
             Self::Config(ConfigCommand::Check { file, of, json }) => {
                 config::check(&file, of, json)?;

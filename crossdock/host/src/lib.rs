@@ -30,7 +30,7 @@ pub use address_orders::{AddressError, AddressOrder, AddressTicket};
 pub use addresses::ADDRESS_LIFETIME;
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};
-pub use figures::HostFigures;
+pub use figures::{HostFigures, PlacedSite};
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use locks::{LockKind, LockList, PlacedLock, ReleaseError, ReleaseTicket};
 pub use mutation::Mutation;

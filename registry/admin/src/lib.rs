@@ -65,6 +65,6 @@ pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, SlowWaits, Snapshot};
-pub use status::{DoorStatus, HostStatus, NodeStatus, ScrubStatus, Status};
+pub use status::{DoorStatus, HostStatus, NodeStatus, ScrubStatus, SiteStatus, Status};
 pub use top::{ClientRate, NodeRate, ProcedureRate, Top};
 pub use watch::Watch;
