@@ -104,8 +104,14 @@ impl Host {
 
     fn take_site_opened(&mut self, id: SiteId) {
         let known = self.registry.state().opened_sites.contains(&id.0);
-        if !known && !self.propose(Change::SiteOpened { site: id.0 }) {
-            return;
+        if !known {
+            if !self.propose(Change::SiteOpened { site: id.0 }) {
+                return;
+            }
+            // What concerns all sites concerns this one. (A shared registry tells it.)
+            if !self.registry.is_shared() {
+                self.spread_table();
+            }
         }
         if id == ROOT_SITE && !self.registry.is_shared() {
             self.is_ready = true;
