@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_directory::{Abroad, Cell, Mutation, Plan, decode_edits, encode_edits};
-use crossdock_log::put_varint;
+use crossdock_log::{get_byte, put_varint};
 use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::{
     Attributes, BeforeAttributes, Call, Part, SiteAnswer, SiteError, SiteOperation, SiteRequest,
@@ -21,7 +21,7 @@ use crossdock_types::{Time, WallTime};
 use crate::commit::After;
 use crate::intentions::{Intention, Kind};
 use crate::promises::{MOVES, get_transaction, put_transaction};
-use crate::record::{get_byte, get_bytes, get_number, put_bytes};
+use crate::record::{get_bytes, get_number, put_bytes};
 use crate::site::Site;
 use crate::site_calls::{Asked, SiteAnswered, SiteCalls};
 

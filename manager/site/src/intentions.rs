@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use crossdock_log::{Position, put_varint};
+use crossdock_log::{Position, get_byte, put_varint};
 use crossdock_names::{ColumnPiece, FileId, FileRef, ObjectId};
 use crossdock_peer::{NodeRequest, Order, SiteReply, TransactionId, WriteContext};
 
 use crate::coordinator::Decision;
-use crate::record::{get_byte, get_number};
+use crate::record::get_number;
 
 /// What is to be done to the columns of some segments of a file, or at other sites.
 ///
