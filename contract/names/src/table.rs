@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Epoch, HostId, NodeId, ObjectClass, ObjectId, SetId, SiteId, Slot};
+use crate::{Epoch, HostId, NodeId, ObjectClass, ObjectId, SetId, SiteId, Slot, Spread};
 
 /// Buckets of the placement hash per volume.
 pub const SLOTS: usize = 1024;
@@ -68,6 +68,8 @@ pub struct RoutingTable {
     pub slots: Vec<Vec<SetId>>,
     /// Per site its epoch and set.
     pub sites: Vec<SiteRecord>,
+    /// At which of them names lie, for good.
+    pub spread: Spread,
     /// Which processes serve all that.
     pub hosts: Hosts,
 }

@@ -10,6 +10,7 @@ mod export;
 mod lock;
 mod network;
 mod node;
+mod parts;
 mod port;
 mod quota;
 mod site;
@@ -28,6 +29,7 @@ pub use node::{
     ChangedRange, ChangesPage, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order,
     PinId, ReadVersion,
 };
+pub use parts::{COOKIE_COUNTER_BITS, site_of_cookie};
 pub use port::Port;
 pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{

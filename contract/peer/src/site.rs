@@ -567,6 +567,14 @@ pub enum SiteAnswer {
         /// Ask [`SiteOperation::Within`] of this one.
         directory: FileRef,
     },
+    /// To getattr of a directory whose names are hashed: what its part at the site
+    /// has, see [`Attributes::of_parts`].
+    Part {
+        /// Of this part; atime counts at its home only.
+        attributes: Attributes,
+        /// How often the part's entries have changed.
+        changes: u64,
+    },
     /// To access.
     Access {
         /// The bits that are granted.

@@ -1,7 +1,8 @@
 //! Names whose files are another site's: the site of the directory tells which
-//! file has the name, that of the file tells the rest.
+//! file has the name, that of the file tells the rest. What a directory whose names
+//! are hashed has, all sites tell.
 
-use crossdock_names::{FileRef, LayoutClass};
+use crossdock_names::{FileRef, LayoutClass, Spread};
 use crossdock_peer::{
     AttributeChanges, Attributes, CreateMode, FileKind, SiteAnswer, SiteError, SiteOperation,
     SiteReply, SiteRequest, WeakCache,
@@ -20,6 +21,7 @@ const CLIMBS_MAX: u32 = 4096;
 #[derive(Debug)]
 pub(crate) struct FindWork {
     request: SiteRequest,
+    spread: Spread,
     /// What the first site told beside its answer.
     subject: WeakCache,
     stage: Stage,
@@ -27,7 +29,7 @@ pub(crate) struct FindWork {
     climbs: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Stage {
     /// The site of the directory is asked again.
     Name,
@@ -37,6 +39,11 @@ enum Stage {
     Attributes(FileRef),
     /// Of the one that is cut.
     Cut(FileRef),
+    /// Of the other parts of a directory; its home has told these.
+    Parts(Attributes, u64),
+    /// A part of a directory is not there: whether that is, and is one; and then
+    /// that of these.
+    Kind(Vec<FileRef>),
 }
 
 impl FindWork {
@@ -44,17 +51,22 @@ impl FindWork {
     /// no other site.
     pub(crate) fn begin(
         request: &SiteRequest,
+        spread: Spread,
         reply: Box<SiteReply>,
     ) -> Result<(Self, Step), Box<SiteReply>> {
-        let is_whole = !matches!(
-            reply.outcome,
-            Ok(SiteAnswer::Elsewhere(_) | SiteAnswer::Above { .. })
-        );
+        let is_whole = match reply.outcome {
+            Ok(SiteAnswer::Elsewhere(_) | SiteAnswer::Above { .. } | SiteAnswer::Part { .. }) => {
+                false
+            }
+            Err(SiteError::Stale) => parts_in(&request.operation, spread).next().is_none(),
+            _ => true,
+        };
         if is_whole {
             return Err(reply);
         }
         let mut work = Self {
             request: request.clone(),
+            spread,
             subject: WeakCache::default(),
             stage: Stage::Name,
             tries: 0,
@@ -66,10 +78,17 @@ impl FindWork {
 
     /// The part of the stage is done.
     pub(crate) fn next(&mut self, outcomes: Vec<Outcome>) -> Step {
-        let Some(reply) = site_replies(outcomes).next() else {
+        let mut replies = site_replies(outcomes);
+        if let Stage::Parts(attributes, changes) = &self.stage {
+            let home = (attributes.clone(), *changes);
+            return self.after_parts(home, replies);
+        }
+        let Some(reply) = replies.next() else {
             return self.end(Err(SiteError::Io)); // Not reached: it was a site's.
         };
         match self.stage {
+            Stage::Parts(..) => self.end(Err(SiteError::Io)), // Not reached: see above.
+            Stage::Kind(_) => self.after_kind(reply.outcome),
             Stage::Name => self.after_name(reply),
             Stage::Within { parent } => match reply.outcome {
                 Ok(SiteAnswer::Done) => self.ask_attributes(parent),
@@ -79,6 +98,16 @@ impl FindWork {
             },
             Stage::Attributes(file) | Stage::Cut(file) => {
                 match (reply.outcome, reply.subject.after) {
+                    (Ok(SiteAnswer::Part { attributes, .. }), _) if self.is_taken(&attributes) => {
+                        self.end(Err(SiteError::Exists))
+                    }
+                    (
+                        Ok(SiteAnswer::Part {
+                            attributes,
+                            changes,
+                        }),
+                        _,
+                    ) => self.ask_parts(attributes, changes),
                     (Ok(_), Some(attributes)) if self.is_taken(&attributes) => {
                         self.end(Err(SiteError::Exists))
                     }
@@ -89,11 +118,7 @@ impl FindWork {
                         placement: file.id,
                     })),
                     // It has been removed since: the name tells what is so now.
-                    (Err(SiteError::Stale), _) if self.tries < TRIES_MAX => {
-                        self.tries += 1;
-                        self.stage = Stage::Name;
-                        ask(self.request.clone())
-                    }
+                    (Err(SiteError::Stale), _) => self.again(),
                     (Err(error), _) => self.end(Err(error)),
                     (Ok(_), None) => self.end(Err(SiteError::Io)),
                 }
@@ -101,9 +126,27 @@ impl FindWork {
         }
     }
 
+    /// Asks for the name again.
+    fn again(&mut self) -> Step {
+        if self.tries >= TRIES_MAX {
+            return self.end(Err(SiteError::Stale));
+        }
+        self.tries += 1;
+        self.stage = Stage::Name;
+        ask(self.request.clone())
+    }
+
     fn after_name(&mut self, reply: SiteReply) -> Step {
         self.subject = reply.subject;
         match reply.outcome {
+            Ok(SiteAnswer::Part {
+                attributes,
+                changes,
+            }) => self.ask_parts(attributes, changes),
+            Err(SiteError::Stale) => {
+                let parts = parts_in(&self.request.operation, self.spread);
+                self.ask_kind(parts.collect())
+            }
             Ok(SiteAnswer::Elsewhere(file)) => self.ask_attributes(file),
             Ok(SiteAnswer::Above {
                 parent: Some(parent),
@@ -134,6 +177,73 @@ impl FindWork {
         // Everybody may who has found the name.
         let operation = SiteOperation::GetAttributes { file };
         ask(SiteRequest::as_root(operation))
+    }
+
+    /// A directory has told what its home has.
+    fn ask_parts(&mut self, attributes: Attributes, changes: u64) -> Step {
+        let others = self.spread.parts_of(attributes.file).skip(1);
+        let part = |file| {
+            let operation = SiteOperation::GetAttributes { file };
+            PartRequest::Site(SiteRequest::as_root(operation))
+        };
+        self.stage = Stage::Parts(attributes, changes);
+        Step::Parts(others.map(part).collect())
+    }
+
+    fn after_parts(
+        &mut self,
+        home: (Attributes, u64),
+        replies: impl Iterator<Item = SiteReply>,
+    ) -> Step {
+        let mut parts = vec![home];
+        for reply in replies {
+            match reply.outcome {
+                Ok(SiteAnswer::Part {
+                    attributes,
+                    changes,
+                }) => parts.push((attributes, changes)),
+                Ok(_) => return self.end(Err(SiteError::Io)),
+                Err(SiteError::Stale) => return self.again(), // It is being removed.
+                Err(error) => return self.end(Err(error)),
+            }
+        }
+        let Some(attributes) = Attributes::of_parts(parts) else {
+            return self.end(Err(SiteError::Io));
+        };
+        if matches!(self.request.operation, SiteOperation::GetAttributes { .. }) {
+            self.subject.after = Some(attributes);
+            return self.end(Ok(SiteAnswer::Done));
+        }
+        let placement = attributes.file.id;
+        self.end(Ok(SiteAnswer::Found {
+            attributes,
+            layout: LayoutClass::STRIPED,
+            placement,
+        }))
+    }
+
+    /// Asks whether the next of these is a directory.
+    fn ask_kind(&mut self, mut parts: Vec<FileRef>) -> Step {
+        let Some(part) = parts.pop() else {
+            return match self.stage {
+                Stage::Kind(_) => self.again(), // They all are.
+                _ => self.end(Err(SiteError::Stale)),
+            };
+        };
+        self.stage = Stage::Kind(parts);
+        let file = self.spread.whole(part);
+        ask(SiteRequest::as_root(SiteOperation::GetAttributes { file }))
+    }
+
+    fn after_kind(&mut self, outcome: Result<SiteAnswer, SiteError>) -> Step {
+        match (outcome, &mut self.stage) {
+            (Ok(SiteAnswer::Part { .. }), Stage::Kind(others)) => {
+                let others = std::mem::take(others);
+                self.ask_kind(others)
+            }
+            (Ok(_), _) => self.end(Err(SiteError::NotDirectory)),
+            (Err(error), _) => self.end(Err(error)),
+        }
     }
 
     /// Whether a create takes nothing that is there under the name.
@@ -178,6 +288,17 @@ impl FindWork {
         let subject = std::mem::take(&mut self.subject);
         Step::Reply(Answer::new(outcome, subject))
     }
+}
+
+/// The parts of directories that an operation is about and that lie at other sites
+/// than their homes: only these know what is no directory.
+fn parts_in(operation: &SiteOperation, spread: Spread) -> impl Iterator<Item = FileRef> {
+    let second = match operation {
+        SiteOperation::Rename { to_directory, .. } => Some(*to_directory),
+        _ => None,
+    };
+    let all = [Some(*operation.subject()), second].into_iter().flatten();
+    all.filter(move |part| spread.whole(*part) != *part)
 }
 
 fn ask(request: SiteRequest) -> Step {

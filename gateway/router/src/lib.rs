@@ -20,6 +20,7 @@ mod commit;
 mod find;
 mod list;
 mod machine;
+mod merge;
 mod message;
 mod part;
 mod pieces;

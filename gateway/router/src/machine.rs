@@ -170,7 +170,7 @@ impl Router {
             && let (PartRequest::Site(asked), PartState::Done(Outcome::Site(reply))) =
                 (part.request, part.state)
         {
-            return Some(request.work.after_forward(&asked, reply));
+            return Some(request.work.after_forward(&asked, self.table.spread, reply));
         }
         let outcomes = request.parts.drain(..).filter_map(|part| match part.state {
             PartState::Done(outcome) => Some(outcome),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crossdock_names::{FileRef, Incarnation, RoutingTable, SMALL_FILE_THRESHOLD_BYTES, SiteId};
+use crossdock_names::{
+    FileRef, Incarnation, RoutingTable, SMALL_FILE_THRESHOLD_BYTES, SiteId, Spread,
+};
 use crossdock_peer::{
     NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability,
     WeakCache,
@@ -11,6 +13,7 @@ use crossdock_peer::{
 use crate::commit::CommitWork;
 use crate::find::FindWork;
 use crate::list::ListWork;
+use crate::merge::MergeWork;
 use crate::part::{Outcome, PartRequest};
 use crate::read::ReadWork;
 use crate::unstable::{Holder, Unstable};
@@ -23,6 +26,8 @@ pub(crate) enum Work {
     Forward,
     Find(Box<FindWork>),
     List(Box<ListWork>),
+    /// The parts of a directory are listed one after the other.
+    Merge(Box<MergeWork>),
     /// All sites do it.
     Everywhere,
     Read(Box<ReadWork>),
@@ -135,10 +140,15 @@ impl Work {
                 (Self::Everywhere, Step::Parts(parts))
             }
             operation => {
+                if table.spread.is_hashed
+                    && let Some((work, step)) = MergeWork::begin(&caller, table.spread, &operation)
+                {
+                    return (Self::Merge(Box::new(work)), step);
+                }
                 let part = PartRequest::Site(SiteRequest {
                     caller,
                     duplicate,
-                    operation,
+                    operation: operation.placed(&table.spread),
                 });
                 (Self::Forward, Step::Parts(vec![part]))
             }
@@ -147,13 +157,18 @@ impl Work {
 
     /// The answer to a forwarded request, or the step by which other sites are
     /// asked for the rest of it.
-    pub(crate) fn after_forward(&mut self, request: &SiteRequest, reply: Box<SiteReply>) -> Step {
-        match FindWork::begin(request, reply) {
+    pub(crate) fn after_forward(
+        &mut self,
+        request: &SiteRequest,
+        spread: Spread,
+        reply: Box<SiteReply>,
+    ) -> Step {
+        match FindWork::begin(request, spread, reply) {
             Ok((work, step)) => {
                 *self = Self::Find(Box::new(work));
                 step
             }
-            Err(reply) => match ListWork::begin(request, reply) {
+            Err(reply) => match ListWork::after(request, reply) {
                 Ok((work, step)) => {
                     *self = Self::List(Box::new(work));
                     step
@@ -171,6 +186,7 @@ impl Work {
             Self::Everywhere => Step::Reply(together(outcomes)),
             Self::Find(work) => work.next(outcomes),
             Self::List(work) => work.next(outcomes),
+            Self::Merge(work) => work.next(outcomes),
             Self::Read(work) => work.next(outcomes),
             Self::Write(work) => work.next(outcomes, unstable),
             Self::Commit(work) => work.next(outcomes, unstable),
@@ -245,7 +261,9 @@ impl Work {
 
     const fn file(&self) -> Option<FileRef> {
         match self {
-            Self::Forward | Self::Find(_) | Self::List(_) | Self::Everywhere => None,
+            Self::Forward | Self::Find(_) | Self::List(_) | Self::Merge(_) | Self::Everywhere => {
+                None
+            }
             Self::Read(work) => Some(work.file),
             Self::Write(work) => Some(work.file),
             Self::Commit(work) => Some(work.file()),

@@ -209,11 +209,18 @@ impl Directory {
             parts: BTreeMap::new(),
         };
         match operation {
-            SiteOperation::Remove { directory, name }
-            | SiteOperation::RemoveDirectory { directory, name } => {
+            SiteOperation::SetAttributes { file, .. } if self.is_split(self.cell(*file)?) => {
+                self.missing_parts(&mut missing, *file)?;
+            }
+            SiteOperation::Remove { directory, name } => {
                 let parent = self.directory_cell(*directory)?;
                 let entry = self.entry(parent.serial, name).ok_or(SiteError::NotFound)?;
                 missing.file(entry.child());
+            }
+            SiteOperation::RemoveDirectory { directory, name } => {
+                let parent = self.directory_cell(*directory)?;
+                let entry = self.entry(parent.serial, name).ok_or(SiteError::NotFound)?;
+                self.missing_parts(&mut missing, entry.child())?;
             }
             SiteOperation::Link {
                 file, directory, ..
@@ -235,8 +242,9 @@ impl Directory {
                 if missing.parts.is_empty() {
                     self.missing_of_rename(&mut missing, child, *to_directory, to_name)?;
                 }
-                if missing.parts.is_empty() && from_directory != to_directory {
-                    self.missing_of_move(&mut missing, child, *to_directory)?;
+                let target = self.whole(*to_directory);
+                if missing.parts.is_empty() && self.whole(*from_directory) != target {
+                    self.missing_of_move(&mut missing, child, target)?;
                 }
             }
             _ => return Err(SiteError::Moved),
@@ -254,7 +262,22 @@ impl Directory {
     ) -> Result<(), SiteError> {
         let replaced = self.child_at(directory, name, missing.abroad)?;
         if let Some(replaced) = replaced.filter(|&replaced| replaced != child) {
-            missing.file(replaced);
+            self.missing_parts(missing, replaced)?;
+        }
+        Ok(())
+    }
+
+    /// A file; of a directory whose names are hashed, once it is known as one, all
+    /// parts.
+    fn missing_parts(&self, missing: &mut Missing<'_>, file: FileRef) -> Result<(), SiteError> {
+        missing.file(file);
+        if self.spread.is_hashed
+            && missing.parts.is_empty()
+            && self.known(file, missing.abroad)?.cell.is_directory()
+        {
+            for part in self.spread.parts_of(file) {
+                missing.file(part);
+            }
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use crossdock_names::{FileRef, SEGMENT_BYTES};
 use crossdock_peer::{AttributeChanges, Caller, SiteError, TimeChange};
 use crossdock_types::WallTime;
 
+use crate::abroad::Abroad;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::permission::{SET_GROUP, Wanted, is_member};
@@ -28,8 +29,12 @@ impl Directory {
         changes: &AttributeChanges,
         guard: Option<WallTime>,
         wall: WallTime,
+        abroad: &Abroad,
     ) -> Result<Plan, SiteError> {
         let old = self.cell(file)?;
+        if self.is_split(old) {
+            return self.set_attributes_of_parts(caller, file, changes, guard, wall, abroad);
+        }
         if guard.is_some_and(|guard| guard != old.changed) {
             return Err(SiteError::NotSync);
         }
@@ -37,19 +42,12 @@ impl Directory {
         if *changes == AttributeChanges::default() {
             return Ok(plan);
         }
-        let mut cell = old.clone();
+        let cell = old.with_changes(caller, changes, wall)?;
         if let Some(size) = changes.size_bytes {
-            resize(&mut cell, caller, size, wall)?;
             if size > old.size_bytes {
                 // It takes nothing yet, but could never be written.
                 self.check_growth(old, size)?;
             }
-        }
-        change_mode(&mut cell, caller, changes)?;
-        change_owner(&mut cell, caller, changes)?;
-        cell.touch_changed(wall);
-        change_times(&mut cell, caller, changes)?;
-        if changes.size_bytes.is_some() {
             plan.resized = Some(cell.clone());
         }
         plan.mutations.push(Mutation::PutCell(cell));
@@ -58,6 +56,24 @@ impl Directory {
 }
 
 impl Cell {
+    /// The cell after SETATTR.
+    pub(crate) fn with_changes(
+        &self,
+        caller: &Caller,
+        changes: &AttributeChanges,
+        wall: WallTime,
+    ) -> Result<Self, SiteError> {
+        let mut cell = self.clone();
+        if let Some(size) = changes.size_bytes {
+            resize(&mut cell, caller, size, wall)?;
+        }
+        change_mode(&mut cell, caller, changes)?;
+        change_owner(&mut cell, caller, changes)?;
+        cell.touch_changed(wall);
+        change_times(&mut cell, caller, changes)?;
+        Ok(cell)
+    }
+
     /// The cell after `caller` (`None`: checked and counted before) wrote up to
     /// `end_bytes`. The size only grows.
     #[must_use]

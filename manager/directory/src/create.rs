@@ -69,6 +69,9 @@ impl Directory {
         cell.used_or_device = DIRECTORY_BYTES;
         cell.set_mode(cell.mode() | parent.mode() & SET_GROUP);
         let home = self.home_of(parent, name);
+        if self.spread.is_hashed {
+            return self.plan_new_in_parts(parent, name, cell, wall);
+        }
         if home != self.site && cell.serial < NUMBERS_MAX {
             cell.serial = FileId::numbered_by(self.site, home, cell.serial).serial();
             return self.plan_new_elsewhere(parent, name, cell, home, wall);
@@ -199,7 +202,8 @@ impl Directory {
                         size_bytes: changes.size_bytes,
                         ..AttributeChanges::default()
                     };
-                    plan = self.set_attributes(caller, child, &size_only, None, wall)?;
+                    let nothing = Abroad::default(); // It is no directory.
+                    plan = self.set_attributes(caller, child, &size_only, None, wall, &nothing)?;
                 }
                 plan.answer = Answer::Found(child);
                 Ok(Some(plan))
@@ -320,6 +324,25 @@ impl Directory {
         let serial = self.next_serial + 1;
         plan.mutations.push(Mutation::NextSerial { serial });
         self.plan_name(plan, parent, name, (file, true), wall)
+    }
+
+    /// A new directory whose home is this site, with a part at each of the others:
+    /// these adopt them before anybody is told of it.
+    fn plan_new_in_parts(
+        &self,
+        parent: &Cell,
+        name: &[u8],
+        cell: Cell,
+        wall: WallTime,
+    ) -> Result<Plan, SiteError> {
+        let listing = Mutation::PutDirectory {
+            serial: cell.serial,
+            parent: self.whole(parent.file(self.site)),
+            next_cookie: FIRST_COOKIE,
+        };
+        let mut plan = self.plan_new(parent, name, cell.clone(), Some(listing), wall)?;
+        self.add_parts(&mut plan, &cell);
+        Ok(plan)
     }
 
     /// Adds the name of a new file.

@@ -18,6 +18,7 @@ mod index;
 mod mutation;
 mod names;
 mod order;
+mod parts;
 mod paths;
 mod permission;
 mod piece;

@@ -1,6 +1,7 @@
 //! Name entries, and what a directory knows beside its cell.
 
 use crossdock_names::{FileRef, SiteId};
+use crossdock_peer::COOKIE_COUNTER_BITS;
 
 use crate::order::Order;
 use crate::slab::Record;
@@ -150,8 +151,7 @@ impl Record for Listing {
 /// after `.`, 2 is after `..`.
 pub(crate) const FIRST_COOKIE: u64 = 3;
 
-/// Bits of the counter in a cookie; the site's 16 bits lie above it, below bit 62.
-const COOKIE_COUNTER_BITS: u32 = 46;
+/// Bits of a cookie.
 const COOKIE_BITS: u32 = 62;
 
 /// The cookie with that counter, given out by `site`.

@@ -20,6 +20,8 @@ use crate::state::Directory;
 pub enum Answer {
     /// Nothing but attributes.
     Done,
+    /// Those of a part of a directory, whose entries have changed so often.
+    Part(u64),
     /// A file that was found or made.
     Found(FileRef),
     /// The same, of which only another site knows more.
@@ -94,14 +96,17 @@ impl Directory {
     ) -> Result<Plan, SiteError> {
         match operation {
             SiteOperation::GetAttributes { file } => {
-                self.cell(*file)?;
-                Ok(Plan::answer(Answer::Done))
+                let is_split = self.is_split(self.cell(*file)?);
+                Ok(Plan::answer(match is_split {
+                    true => Answer::Part(self.changes_of(*file)?),
+                    false => Answer::Done,
+                }))
             }
             SiteOperation::SetAttributes {
                 file,
                 changes,
                 guard,
-            } => self.set_attributes(caller, *file, changes, *guard, wall),
+            } => self.set_attributes(caller, *file, changes, *guard, wall, abroad),
             SiteOperation::Lookup { directory, name } => self.lookup(caller, *directory, name),
             SiteOperation::LookupParent { directory, within } => {
                 self.lookup_parent(caller, *directory, *within)
@@ -203,8 +208,12 @@ impl Directory {
         if file.id.site() != self.site {
             return Ok(Plan::answer(Answer::Elsewhere(file)));
         }
-        self.cell(file)?;
-        Ok(Plan::answer(Answer::Found(file)))
+        // The attributes of a directory in parts are elsewhere, too.
+        let is_split = self.is_split(self.cell(file)?);
+        Ok(Plan::answer(match is_split {
+            true => Answer::Elsewhere(file),
+            false => Answer::Found(file),
+        }))
     }
 
     fn lookup_parent(

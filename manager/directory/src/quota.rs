@@ -263,6 +263,9 @@ impl Directory {
         if self.quota_in_the_way(directory).is_some() {
             return Err(SiteError::Exists);
         }
+        if self.spread.is_hashed {
+            return Err(SiteError::CrossDevice); // What is in it lies at all sites.
+        }
         let serials = self.cells_below(root)?;
         let tree = self.quotas.next_tree;
         if self.quotas.trees.len() >= QUOTAS_MAX || tree == u32::MAX {

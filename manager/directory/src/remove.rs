@@ -31,6 +31,7 @@ impl Directory {
         }
         let mut plan = Plan::answer(Answer::Done);
         plan.mutations.push(remove_entry(parent.serial, name));
+        plan.mutations.extend(self.use_cookie(parent));
         self.unlink(&mut plan, &known, wall);
         let mut parent = parent.clone();
         parent.touch_modified(wall);
@@ -66,13 +67,14 @@ impl Directory {
         if !known.cell.is_directory() {
             return Err(SiteError::NotDirectory);
         }
-        check_empty(&known)?;
+        self.check_empty(known.file, abroad)?;
         let mut plan = Plan::answer(Answer::Done);
         let mut parent = parent.clone();
         parent.touch_modified(wall);
         parent.links -= 1;
         plan.mutations.push(remove_entry(parent.serial, name));
-        plan.put(self.site, known.site(), remove_cell(&known));
+        plan.mutations.extend(self.use_cookie(&parent));
+        self.remove_parts(&mut plan, known.file);
         plan.mutations.push(Mutation::PutCell(parent));
         Ok(plan)
     }
@@ -92,15 +94,7 @@ impl Directory {
     }
 }
 
-pub(crate) fn check_empty(known: &Known<'_>) -> Result<(), SiteError> {
-    if known.listing()?.is_empty {
-        Ok(())
-    } else {
-        Err(SiteError::NotEmpty)
-    }
-}
-
-pub(crate) const fn remove_cell(known: &Known<'_>) -> Mutation {
+const fn remove_cell(known: &Known<'_>) -> Mutation {
     Mutation::RemoveCell {
         serial: known.cell.serial,
     }

@@ -10,7 +10,7 @@ use crate::abroad::{Abroad, Known, Way};
 use crate::mutation::Mutation;
 use crate::permission::Wanted;
 use crate::plan::{Answer, Plan, check_name, is_dot, new_entry};
-use crate::remove::{check_empty, remove_cell, remove_entry};
+use crate::remove::remove_entry;
 use crate::state::Directory;
 
 impl Directory {
@@ -40,9 +40,9 @@ impl Directory {
         if source.tree != target.tree || !is_one_site && source.tree != 0 {
             return Err(SiteError::CrossDevice);
         }
-        let across = from != to;
+        let across = self.whole(from) != self.whole(to);
         if moved.cell.is_directory() {
-            if let Way::Unknown(_) = self.way_up(moved.file, to, abroad)?
+            if let Way::Unknown(_) = self.way_up(moved.file, self.whole(to), abroad)?
                 && across
             {
                 return Err(SiteError::Moved); // Others know the way.
@@ -59,8 +59,8 @@ impl Directory {
         };
         if let Some(replaced) = &replaced {
             target.cell.check_sticky(caller, replaced.cell)?;
-            check_replace(&moved, replaced)?;
-        } else if moved.cell.is_directory() && across && target.cell.links >= LINKS_MAX {
+            self.check_replace(&moved, replaced, abroad)?;
+        } else if moved.cell.is_directory() && from != to && target.cell.links >= LINKS_MAX {
             return Err(SiteError::TooManyLinks);
         }
         let places = [(source, from_name), (target, to_name)];
@@ -74,17 +74,20 @@ impl Directory {
         [(from, from_name), (to, to_name)]: [(Known<'_>, &Bytes); 2],
         wall: WallTime,
     ) -> Result<Plan, SiteError> {
-        let across = from.file != to.file;
+        // Parts of one directory are two places, but the same parent.
+        let apart = from.file != to.file;
+        let parent = self.whole(to.file);
         let mut plan = Plan::answer(Answer::Done);
         let entry = new_entry(to.file, to.listing()?.next_cookie, to_name, moved.file)?;
         let gone = remove_entry(from.cell.serial, from_name);
         plan.put(self.site, from.site(), gone);
+        plan.mutations.extend(self.use_cookie(from.cell));
         let (mut source, mut target) = (from.cell.clone(), to.cell.clone());
         if let Some(replaced) = replaced {
             if replaced.cell.is_directory() {
-                plan.put(self.site, replaced.site(), remove_cell(replaced));
+                self.remove_parts(&mut plan, replaced.file);
                 target.links -= 1;
-                if !across {
+                if !apart {
                     source.links -= 1;
                 }
             } else {
@@ -92,26 +95,43 @@ impl Directory {
             }
         }
         plan.put(self.site, to.site(), entry);
-        if moved.cell.is_directory() && across {
+        if moved.cell.is_directory() && apart {
             source.links -= 1;
             target.links += 1;
-            let parent = Mutation::PutDirectory {
+        }
+        if moved.cell.is_directory() && self.whole(from.file) != parent {
+            let counts = self.is_split(moved.cell);
+            let listing = Mutation::PutDirectory {
                 serial: moved.cell.serial,
-                parent: to.file,
-                next_cookie: moved.listing()?.next_cookie,
+                parent,
+                next_cookie: moved.listing()?.next_cookie + u64::from(counts),
             };
-            plan.put(self.site, moved.site(), parent);
+            plan.put(self.site, moved.site(), listing);
         }
         let mut child = moved.cell.clone();
         child.touch_changed(wall);
         plan.put(self.site, moved.site(), Mutation::PutCell(child));
         source.touch_modified(wall);
         plan.put(self.site, from.site(), Mutation::PutCell(source));
-        if across {
+        if apart {
             target.touch_modified(wall);
             plan.put(self.site, to.site(), Mutation::PutCell(target));
         }
         Ok(plan)
+    }
+
+    fn check_replace(
+        &self,
+        moved: &Known<'_>,
+        replaced: &Known<'_>,
+        abroad: &Abroad,
+    ) -> Result<(), SiteError> {
+        match (moved.cell.is_directory(), replaced.cell.is_directory()) {
+            (true, true) => self.check_empty(replaced.file, abroad),
+            (true, false) => Err(SiteError::NotDirectory),
+            (false, true) => Err(SiteError::IsDirectory),
+            (false, false) => Ok(()),
+        }
     }
 
     fn known_directory<'a>(
@@ -125,14 +145,5 @@ impl Directory {
         } else {
             Err(SiteError::NotDirectory)
         }
-    }
-}
-
-fn check_replace(moved: &Known<'_>, replaced: &Known<'_>) -> Result<(), SiteError> {
-    match (moved.cell.is_directory(), replaced.cell.is_directory()) {
-        (true, true) => check_empty(replaced),
-        (true, false) => Err(SiteError::NotDirectory),
-        (false, true) => Err(SiteError::IsDirectory),
-        (false, false) => Ok(()),
     }
 }

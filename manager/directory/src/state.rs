@@ -91,11 +91,17 @@ impl Directory {
         self.spread.home(VolumeId(self.seed), parent, name)
     }
 
-    /// The changes that make the root directory of a new volume.
+    /// The changes that make the root directory of a new volume, or its part at this
+    /// site; none if there is none.
     #[must_use]
     pub fn make_root(&self, caller: &Caller, mode: u32, wall: WallTime) -> Vec<Mutation> {
+        let root = FileRef::root_of(SiteId(0));
+        let mut parts = self.spread.parts_of(root);
+        let Some(own) = parts.find(|part| part.id.site() == self.site) else {
+            return Vec::new();
+        };
         let cell = Cell {
-            serial: ROOT_SERIAL,
+            serial: own.id.serial(),
             generation: 1,
             kind_and_mode: Cell::pack_kind(FileKind::Directory, mode),
             links: 2,
@@ -108,12 +114,11 @@ impl Directory {
             changed: wall,
             ..Cell::default()
         };
-        let parent = cell.file(self.site);
         vec![
             Mutation::PutCell(cell),
             Mutation::PutDirectory {
-                serial: ROOT_SERIAL,
-                parent,
+                serial: own.id.serial(),
+                parent: root,
                 next_cookie: FIRST_COOKIE,
             },
         ]

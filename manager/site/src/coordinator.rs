@@ -233,12 +233,15 @@ impl Site {
             edits.map_or_else(Bytes::new, |edits| encode_edits(edits))
         };
         let Some(crossing) = crossing else {
-            let (site, _) = plan.elsewhere.first_key_value()?;
+            if plan.elsewhere.is_empty() {
+                return None;
+            }
+            let sites = plan.elsewhere.keys();
             return Some(Decision {
                 id: self.next_transaction(),
                 adopts: true,
                 moves: false,
-                edits: vec![(*site, elsewhere(site))],
+                edits: sites.map(|site| (*site, elsewhere(site))).collect(),
             });
         };
         let mut participants: Vec<SiteId> = crossing.participants.iter().copied().collect();
@@ -421,7 +424,10 @@ impl Site {
         }
         let mut touched = self.state.directory.touched(operation).into_iter();
         touched.find(|&file| match file.site() == here {
-            true => self.state.promises.holder(file).is_some(),
+            true => {
+                let is_kept = self.state.promises.holder(file).is_some();
+                is_kept || self.state.intentions.is_adopting(file)
+            }
             false => self.state.intentions.is_busy(file),
         })
     }

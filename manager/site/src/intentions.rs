@@ -243,6 +243,11 @@ impl Intentions {
             .map(|(_, progress)| &progress.intention)
     }
 
+    /// Whether other sites are still to take over parts of a new directory.
+    pub(crate) fn is_adopting(&self, file: FileId) -> bool {
+        self.of_file(file).any(|own| own.adopts().is_some())
+    }
+
     /// The least number of a new directory that another site is still to take over.
     pub(crate) fn least_adopting(&self) -> Option<u64> {
         self.adopting.first().copied()

@@ -67,6 +67,13 @@ impl Site {
         let directory = &self.state.directory;
         let outcome = match answer {
             Answer::Done => Ok(SiteAnswer::Done),
+            Answer::Part(changes) => {
+                let cell = directory.cell(*operation.subject());
+                cell.map(|cell| SiteAnswer::Part {
+                    attributes: cell.attributes(directory.site()),
+                    changes,
+                })
+            }
             Answer::Found(file) => {
                 shown.push(file.id.serial());
                 found(directory, file)
@@ -215,7 +222,10 @@ impl Site {
             cell.filter(|_| changes).map(Cell::before)
         };
         let subject = *operation.subject();
-        let second = second_of(operation);
+        // Of a directory whose names are hashed nothing is shown but where it is asked for.
+        let is_hashed = self.config.spread.is_hashed;
+        let is_shown = !matches!(operation, SiteOperation::Rename { .. }) || !is_hashed;
+        let second = second_of(operation).filter(|_| is_shown);
         Shape {
             subject,
             subject_before: before(subject),

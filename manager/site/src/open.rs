@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crossdock_directory::{DamagedPiece, Mutation};
+use crossdock_directory::DamagedPiece;
 use crossdock_limits::OBJECT_IO_BYTES_MAX;
 use crossdock_names::{NodeId, ObjectClass, ObjectId};
 use crossdock_peer::{Caller, NodeAnswer, NodeError, NodeRequest, ReadVersion};
@@ -451,13 +451,10 @@ impl Site {
             };
             self.commit(now, wall, draft);
         }
-        let mutations: Vec<Mutation> = if fresh && self.config.site.0 == 0 {
-            let mode = self.config.root_mode;
-            self.state.directory.make_root(&Caller::root(), mode, wall)
-        } else {
-            Vec::new()
-        };
         if fresh {
+            let mode = self.config.root_mode;
+            let directory = &self.state.directory;
+            let mutations = directory.make_root(&Caller::root(), mode, wall);
             // Also an empty site writes a record: from now on it has a log.
             let draft = Draft {
                 mutations,

@@ -133,6 +133,9 @@ pub(crate) fn weak_cache(
     before: Option<BeforeAttributes>,
 ) -> WeakCache {
     let cell = directory.cell(file).ok();
+    if cell.is_some_and(|cell| directory.is_split(cell)) {
+        return WeakCache::default();
+    }
     WeakCache {
         before,
         after: cell.map(|cell| cell.attributes(directory.site())),

@@ -5,12 +5,25 @@ mod rig;
 mod sites;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_names::FileRef;
-use crossdock_peer::{AttributeChanges, CreateMode, SiteAnswer, SiteError, SiteOperation};
+use crossdock_names::{FileRef, Spread};
+use crossdock_peer::{
+    AttributeChanges, CreateMode, SiteAnswer, SiteError, SiteOperation, TimeChange,
+};
+use crossdock_types::WallTime;
 use rig::ROOT;
-use sites::Sites;
+use sites::{COUNT, Sites};
+
+/// How names lie over the sites.
+fn switched() -> Spread {
+    Spread::new(0.7, COUNT)
+}
+
+fn hashed() -> Spread {
+    Spread::hashed(COUNT)
+}
 
 fn name(number: u64) -> Bytes {
     Bytes::from(format!("n{number}"))
@@ -157,6 +170,11 @@ impl Model {
                     (*to_directory, to_name),
                 )?;
             }
+            SiteOperation::SetAttributes { file, .. } => {
+                if !self.is_directory(*file) {
+                    return Err(SiteError::Stale);
+                }
+            }
             other => panic!("{other:?}"),
         }
         Ok(())
@@ -206,7 +224,15 @@ fn draw(sites: &mut Sites, directories: &[FileRef], files: &[FileRef]) -> SiteOp
     };
     let directory = pick(sites, directories);
     let one = name(sites.random(6));
-    match sites.random(12) {
+    match sites.random(13) {
+        12 => SiteOperation::SetAttributes {
+            file: directory,
+            changes: AttributeChanges {
+                mode: Some(0o700 + u32::try_from(sites.random(0o77)).expect("bits")),
+                ..AttributeChanges::default()
+            },
+            guard: None,
+        },
         0..3 => mkdir(directory, one),
         3..5 => create(directory, one),
         5 => SiteOperation::Remove {
@@ -267,9 +293,9 @@ fn made(outcome: &Result<SiteAnswer, SiteError>) -> Option<FileRef> {
     }
 }
 
-fn run_one_client(seed: u64, crash_one_in: u64) -> (u64, usize) {
+fn run_one_client(seed: u64, spread: Spread, crash_one_in: u64) -> (u64, usize) {
     println!("seed {seed}");
-    let mut sites = Sites::new(seed);
+    let mut sites = Sites::new(seed, spread);
     sites.crash_one_in = crash_one_in;
     sites.twice_one_in = 6;
     let (mut model, mut known) = (Model::new(), Known::new());
@@ -301,21 +327,26 @@ fn run_one_client(seed: u64, crash_one_in: u64) -> (u64, usize) {
 /// messages between sites come late and twice.
 #[test]
 fn one_client_sees_a_tree() {
-    let runs = (0..40).map(|seed| run_one_client(seed, 0).1);
-    assert!(runs.sum::<usize>() > 40, "directories lie at other sites");
+    for spread in [switched(), hashed()] {
+        let runs = (0..40).map(|seed| run_one_client(seed, spread, 0).1);
+        assert!(runs.sum::<usize>() > 40, "directories lie at other sites");
+    }
 }
 
 /// Goal: the same while sites die at any message, and requests are sent again.
 #[test]
 fn one_client_sees_a_tree_while_sites_die() {
-    let crashes: u64 = (0..60).map(|seed| run_one_client(seed, 60).0).sum();
-    assert!(crashes > 500, "only {crashes} sites have died");
+    for spread in [switched(), hashed()] {
+        let runs = (0..60).map(|seed| run_one_client(seed, spread, 60).0);
+        let crashes: u64 = runs.sum();
+        assert!(crashes > 500, "only {crashes} sites have died");
+    }
 }
 
-fn run_clients(seed: u64, crash_one_in: u64) -> u64 {
+fn run_clients(seed: u64, spread: Spread, crash_one_in: u64) -> u64 {
     println!("seed {seed}");
     const CLIENTS: usize = 5;
-    let mut sites = Sites::new(seed);
+    let mut sites = Sites::new(seed, spread);
     sites.crash_one_in = crash_one_in;
     sites.twice_one_in = 6;
     let mut known = Known::new();
@@ -350,13 +381,81 @@ fn run_clients(seed: u64, crash_one_in: u64) -> u64 {
 #[test]
 fn many_clients_leave_a_tree() {
     for seed in 100..160 {
-        run_clients(seed, 0);
+        run_clients(seed, switched(), 0);
+        run_clients(seed, hashed(), 0);
     }
 }
 
 /// Goal: the same while sites die at any message.
 #[test]
 fn many_clients_leave_a_tree_while_sites_die() {
-    let crashes: u64 = (200..280).map(|seed| run_clients(seed, 60)).sum();
-    assert!(crashes > 500, "only {crashes} sites have died");
+    for spread in [switched(), hashed()] {
+        let crashes: u64 = (200..280).map(|seed| run_clients(seed, spread, 60)).sum();
+        assert!(crashes > 500, "only {crashes} sites have died");
+    }
+}
+
+/// Goal: whatever is done in a directory whose names are hashed, and at whichever
+/// site, its times are later than before, also when the sites' clocks are seconds apart.
+#[test]
+fn changes_of_hashed_directories_show() {
+    for seed in 300..320 {
+        let mut sites = Sites::new(seed, hashed());
+        sites.skew = Duration::from_secs(5);
+        let mut known = Known::new();
+        let mut changes = 0;
+        for step in 0..80 {
+            let operation = draw(&mut sites, &known.directories, &known.files);
+            let directory = *operation.subject();
+            let attributes = |sites: &mut Sites| {
+                let reply = sites.ask(SiteOperation::GetAttributes { file: directory });
+                reply.outcome.is_ok().then(|| sites.attributes(directory))
+            };
+            let before = attributes(&mut sites);
+            let reply = sites.ask(operation.clone());
+            known.learn(&operation, made(&reply.outcome));
+            let is_same = matches!(&operation, SiteOperation::Rename { from_directory, from_name, to_directory, to_name }
+                if (from_directory, from_name) == (to_directory, to_name));
+            let (Some(before), Ok(_), false) = (before, reply.outcome, is_same) else {
+                continue;
+            };
+            let after = attributes(&mut sites).expect("it is there");
+            let what = format!("seed {seed}, step {step}: {operation:?}");
+            let renames_links = before.changed == after.changed
+                && matches!(operation, SiteOperation::Rename { .. });
+            if renames_links {
+                continue; // Two names of one file: nothing is done.
+            }
+            changes += 1;
+            assert!(after.changed > before.changed, "{what}");
+            let sets = matches!(operation, SiteOperation::SetAttributes { .. });
+            assert_eq!(after.modified > before.modified, !sets, "{what}");
+        }
+        assert!(changes > 20, "seed {seed}: only {changes} changes");
+    }
+}
+
+/// Goal: a time that a client gives a directory is shown as it was given, whatever
+/// its parts have.
+#[test]
+fn times_of_hashed_directories_are_set() {
+    let mut sites = Sites::new(1, hashed());
+    for number in 0..20 {
+        let reply = sites.ask(create(ROOT, name(number)));
+        assert!(reply.outcome.is_ok());
+    }
+    let time = WallTime::from_parts(1_000_000_000, 7);
+    let reply = sites.ask(SiteOperation::SetAttributes {
+        file: ROOT,
+        changes: AttributeChanges {
+            modified: TimeChange::To(time),
+            ..AttributeChanges::default()
+        },
+        guard: None,
+    });
+    assert_eq!(reply.outcome, Ok(SiteAnswer::Done));
+    assert_eq!(sites.attributes(ROOT).modified, time);
+    let reply = sites.ask(create(ROOT, name(20)));
+    assert!(reply.outcome.is_ok());
+    assert!(sites.attributes(ROOT).modified > time);
 }

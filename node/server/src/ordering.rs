@@ -175,6 +175,7 @@ mod tests {
                 };
                 SITES
             ],
+            spread: crossdock_names::Spread::default(),
             hosts: crossdock_names::Hosts::default(),
         })
     }

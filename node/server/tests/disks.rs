@@ -168,6 +168,7 @@ fn table() -> Arc<RoutingTable> {
         sets: BTreeMap::from([(SetId(0), set)]),
         slots: vec![vec![SetId(0)]; SLOTS],
         sites: vec![site; SITES],
+        spread: crossdock_names::Spread::default(),
         hosts: crossdock_names::Hosts::default(),
     })
 }

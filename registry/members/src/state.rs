@@ -574,6 +574,7 @@ impl State {
                     set: SetId(set),
                 })
                 .collect(),
+            spread: self.spread,
             hosts: self.host_table(),
         }
     }

@@ -130,6 +130,7 @@ impl Peers {
             sets: BTreeMap::from([(SetId(0), set(NODES[0])), (SetId(1), set(NODES[1]))]),
             slots: vec![vec![SetId(0), SetId(1)]; SLOTS],
             sites: vec![site; SITES],
+            spread: crossdock_names::Spread::default(),
             hosts: crossdock_names::Hosts::default(),
         })
     }

@@ -45,6 +45,7 @@ pub(crate) fn table(epoch: u64) -> Arc<RoutingTable> {
             };
             SITES
         ],
+        spread: crossdock_names::Spread::default(),
         hosts: crossdock_names::Hosts::default(),
     })
 }

@@ -602,6 +602,7 @@ pub(crate) fn table() -> RoutingTable {
             };
             SITES
         ],
+        spread: crossdock_names::Spread::default(),
         hosts: crossdock_names::Hosts::default(),
     }
 }

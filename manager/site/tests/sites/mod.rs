@@ -49,6 +49,7 @@ pub(crate) struct Sites {
     sites: BTreeMap<SiteId, Site>,
     nodes: BTreeMap<NodeId, Node>,
     table: RoutingTable,
+    pub(crate) spread: Spread,
     now: Time,
     wall: WallTime,
     messages: Vec<Message>,
@@ -63,16 +64,19 @@ pub(crate) struct Sites {
     pub(crate) crash_one_in: u64,
     /// One in so many messages between sites comes twice; 0 = none.
     pub(crate) twice_one_in: u64,
+    /// By how much each site's clock is behind that of the one before.
+    pub(crate) skew: Duration,
     pub(crate) crashes: u64,
 }
 
 impl Sites {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, spread: Spread) -> Self {
         let nodes = (1..=3).map(|number| (NodeId(number), Node::default()));
         let mut sites = Self {
             sites: BTreeMap::new(),
             nodes: nodes.collect(),
             table: table(),
+            spread,
             now: Time::from_secs(1),
             wall: WallTime::from_parts(1_800_000_000, 0),
             messages: Vec::new(),
@@ -84,6 +88,7 @@ impl Sites {
             requests: 0,
             crash_one_in: 0,
             twice_one_in: 0,
+            skew: Duration::ZERO,
             crashes: 0,
         };
         for number in 0..COUNT {
@@ -107,7 +112,7 @@ impl Sites {
         self.table.epoch = Epoch(self.table.epoch.0 + 1);
         let mut config = SiteConfig::new(site, VolumeId(0xfeed), record.epoch);
         config.new_volume = record.epoch == Epoch(2);
-        config.spread = Spread::new(0.7, COUNT);
+        config.spread = self.spread;
         config.limits.checkpoint_log_bytes_min = 4096;
         config.limits.checkpoint_chunk_bytes = 512;
         let opened = Site::open(self.now, config, Arc::new(self.table.clone()));
@@ -139,8 +144,10 @@ impl Sites {
     }
 
     fn input(&mut self, site: SiteId, input: SiteInput) {
+        let behind = self.skew.as_nanos() * u128::from(site.0);
+        let wall = WallTime(self.wall.0 - i64::try_from(behind).expect("a time"));
         if let Some(own) = self.sites.get_mut(&site) {
-            own.handle(self.now, self.wall, input);
+            own.handle(self.now, wall, input);
         }
         self.collect(site);
     }
@@ -193,6 +200,7 @@ impl Sites {
 
     /// Sends a request; its reply will be in `replies`.
     pub(crate) fn send(&mut self, operation: SiteOperation) -> u64 {
+        let operation = operation.placed(&self.spread);
         self.requests += 1;
         let number = self.requests;
         let is_change = !matches!(
@@ -335,8 +343,30 @@ impl Sites {
 
     pub(crate) fn attributes(&mut self, file: FileRef) -> Attributes {
         let reply = self.ask(SiteOperation::GetAttributes { file });
-        assert_eq!(reply.outcome, Ok(SiteAnswer::Done), "{file:?}");
-        reply.subject.after.expect("attributes")
+        match reply.outcome {
+            Ok(SiteAnswer::Done) => reply.subject.after.expect("attributes"),
+            Ok(SiteAnswer::Part {
+                attributes,
+                changes,
+            }) => {
+                let mut parts = vec![(attributes, changes)];
+                for part in self.spread.parts_of(file).skip(1) {
+                    parts.push(self.part(part));
+                }
+                Attributes::of_parts(parts).expect("a part")
+            }
+            other => panic!("{file:?}: {other:?}"),
+        }
+    }
+
+    fn part(&mut self, file: FileRef) -> (Attributes, u64) {
+        match self.ask(SiteOperation::GetAttributes { file }).outcome {
+            Ok(SiteAnswer::Part {
+                attributes,
+                changes,
+            }) => (attributes, changes),
+            other => panic!("{file:?}: {other:?}"),
+        }
     }
 
     /// Which file has the name.
@@ -355,17 +385,21 @@ impl Sites {
     }
 
     pub(crate) fn entries(&mut self, directory: FileRef) -> Vec<DirectoryEntry> {
-        let reply = self.ask(SiteOperation::ReadDirectory {
-            directory,
-            cookie: 2,
-            entries_max: 10_000,
-            name_bytes_max: 1 << 20,
-            with_attributes: false,
-        });
-        match reply.outcome {
-            Ok(SiteAnswer::Directory { entries, .. }) => entries,
-            other => panic!("{other:?}"),
+        let mut all = Vec::new();
+        for directory in self.spread.parts_of(directory) {
+            let reply = self.ask(SiteOperation::ReadDirectory {
+                directory,
+                cookie: 2,
+                entries_max: 10_000,
+                name_bytes_max: 1 << 20,
+                with_attributes: false,
+            });
+            match reply.outcome {
+                Ok(SiteAnswer::Directory { entries, .. }) => all.extend(entries),
+                other => panic!("{other:?}"),
+            }
         }
+        all
     }
 
     /// Checks that the volume is one tree: every name names a file, every file has
@@ -404,8 +438,17 @@ impl Sites {
                     *names.entry(child.id).or_default() += 1;
                 }
             }
-            let links = self.attributes(directory).links;
-            assert_eq!(links, 2 + subdirectories, "links of {directory:?}");
+            let attributes = self.attributes(directory);
+            assert_eq!(
+                attributes.links,
+                2 + subdirectories,
+                "links of {directory:?}"
+            );
+            for part in self.spread.parts_of(directory).skip(1) {
+                let (part, _) = self.part(part);
+                let owned = |of: &Attributes| (of.mode, of.uid, of.gid);
+                assert_eq!(owned(&part), owned(&attributes), "a part of {directory:?}");
+            }
         }
         for (&file, &count) in &names {
             let attributes = self.attributes(FileRef {
@@ -419,7 +462,12 @@ impl Sites {
             .values()
             .map(|site| site.directory().memory_use());
         let cells: usize = cells.map(|memory| memory.cells).sum();
-        assert_eq!(cells, seen.len() + names.len(), "files without a name");
+        let parts = self.spread.parts_of(ROOT).count();
+        assert_eq!(
+            cells,
+            seen.len() * parts + names.len(),
+            "files without a name"
+        );
         switched
     }
 }
