@@ -11,7 +11,7 @@ use crossdock_names::HostId;
 use crossdock_peer::Network;
 
 use crate::addresses::virtual_address;
-use crate::config::{EnsembleFlags, Transport, check_pool, check_spread, usage};
+use crate::config::{EnsembleFlags, Names, Transport, check_pool, check_spread, usage};
 use crate::identity::{forget_authority, make_authority};
 use crate::{data, format, member};
 
@@ -52,10 +52,13 @@ pub(crate) struct InitArgs {
     /// makes members: managers that are to give certificates are shown it with --ca.
     #[arg(long, value_name = "DIR")]
     ca: Option<PathBuf>,
+    /// How names lie over the sites, and so over the managers, for good.
+    #[arg(long, value_name = "HOW", default_value = "switched")]
+    names: Names,
     /// Probability, 0 to 1, that a new directory lies at another site, and so
-    /// maybe with another manager, than its parent, for good.
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
-    spread: f64,
+    /// maybe with another manager, than its parent, for good [default: 0].
+    #[arg(long, value_name = "P")]
+    spread: Option<f64>,
     /// Who may mount the export `/`: networks like 10.0.0.0/8, or `everybody`
     /// [default: the gateways' own machines].
     #[arg(long, value_name = "NETWORK,…", value_delimiter = ',')]
@@ -100,6 +103,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         replicas,
         transport,
         ca,
+        names,
         spread,
         allow,
         addresses,
@@ -108,9 +112,9 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     let ensemble = ensemble.settle()?;
     check_pool(Some(nodes), Some(replicas))?;
     check_transport(transport, ca.is_some())?;
-    check_spread(Some(spread))?;
+    check_spread(Some(names), spread)?;
     let mut state = fresh_state(nodes, replicas)?;
-    state.spread = data::spread_of(spread);
+    state.spread = data::spread_of(Some(names), spread);
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
     }
@@ -144,7 +148,8 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
             "replicas": replicas,
             "site_replicas": site_replicas,
             "transport": transport,
-            "spread": spread,
+            "names": names,
+            "spread": state.spread.probability(),
         }));
     }
     let made = format!(

@@ -25,7 +25,7 @@ pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
 };
 pub(crate) use up::{NODES_DEFAULT, UpFlags, UpSettings, check_pool, check_spread};
-pub(crate) use values::{Io, LogFormat, Secret, Size, Span, Transport};
+pub(crate) use values::{Io, LogFormat, Names, Secret, Size, Span, Transport};
 
 /// The command line or the file asks for something that cannot be: exit code 2.
 #[derive(Debug)]

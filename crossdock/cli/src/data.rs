@@ -20,7 +20,7 @@ use crossdock_disk::{DiskFile, FileBlockingDisk, OpenOptions};
 use crossdock_members::{Embedded, OpenError, State};
 use crossdock_names::{SITES, Spread};
 
-use crate::config::{NODES_DEFAULT, StoreSettings, UpSettings};
+use crate::config::{NODES_DEFAULT, Names, StoreSettings, UpSettings};
 use crate::format;
 use crate::leftover::when_free;
 
@@ -181,13 +181,23 @@ fn fresh_state(settings: &UpSettings) -> anyhow::Result<State> {
     let (ensemble, volume) = (random_u64()?, random_u64()?);
     let key = random_bytes()?;
     let mut state = State::fresh(ensemble, volume, &ids, replicas, site_replicas, key);
-    state.spread = spread_of(settings.spread.unwrap_or(0.0));
+    state.spread = spread_of(settings.names, settings.spread);
     Ok(state)
 }
 
-/// New directories go with that probability to any of the sites.
-pub(crate) fn spread_of(probability: f64) -> Spread {
-    Spread::new(probability, u16::try_from(SITES).unwrap_or(u16::MAX))
+/// Sites over which names are hashed: each directory has a part at all of them, so
+/// that every MKDIR, RMDIR and list takes as many messages. They lie on as many managers.
+const HASHED_SITES: u16 = 8;
+
+/// What was said about names; 0 without a probability.
+pub(crate) fn spread_of(names: Option<Names>, probability: Option<f64>) -> Spread {
+    match names {
+        Some(Names::Hashed) => Spread::hashed(HASHED_SITES),
+        _ => Spread::new(
+            probability.unwrap_or(0.0),
+            u16::try_from(SITES).unwrap_or(u16::MAX),
+        ),
+    }
 }
 
 fn check_against(settings: &UpSettings, state: &State) -> anyhow::Result<()> {
@@ -205,8 +215,20 @@ fn check_against(settings: &UpSettings, state: &State) -> anyhow::Result<()> {
             );
         }
     }
-    if let Some(wanted) = settings.spread.map(spread_of)
-        && wanted.per_million != state.spread.per_million
+    let is_hashed = state.spread.is_hashed;
+    let name_of = |is_hashed| if is_hashed { "hashed" } else { "switched" };
+    if let Some(wanted) = settings.names.map(|names| names == Names::Hashed)
+        && wanted != is_hashed
+    {
+        bail!(
+            "the data directory {} was made with names = {}, not {}; leave --names away, or choose another directory with --data",
+            settings.store.data.display(),
+            name_of(is_hashed),
+            name_of(wanted)
+        );
+    }
+    if let Some(wanted) = settings.spread.map(|spread| spread_of(None, Some(spread)))
+        && (is_hashed || wanted.per_million != state.spread.per_million)
     {
         bail!(
             "the data directory {} was made with spread = {}, not {}; leave --spread away, or choose another directory with --data",

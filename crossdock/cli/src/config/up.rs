@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::groups::{
     DoorFlags, DoorSettings, LockFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings,
 };
-use super::values::Door;
+use super::values::{Door, Names};
 use super::{File, Group, usage};
 
 /// Nodes of a new all-in-one.
@@ -46,6 +46,9 @@ struct PoolFlags {
     /// Copies of data on different nodes, fixed when the data directory is made [default: 1].
     #[arg(long, value_name = "N", env = "CROSSDOCK_REPLICAS")]
     replicas: Option<u32>,
+    /// How names lie over the sites, fixed when the data directory is made [default: switched].
+    #[arg(long, value_name = "HOW", env = "CROSSDOCK_NAMES")]
+    names: Option<Names>,
     /// Probability, 0 to 1, that a new directory lies at another site than its
     /// parent, fixed when the data directory is made [default: 0].
     #[arg(long, value_name = "P", env = "CROSSDOCK_SPREAD")]
@@ -77,6 +80,7 @@ impl Group for PoolFlags {
         Self {
             nodes: self.nodes.or(file.nodes),
             replicas: self.replicas.or(file.replicas),
+            names: self.names.or(file.names),
             spread: self.spread.or(file.spread),
         }
     }
@@ -103,6 +107,8 @@ pub(crate) struct UpSettings {
     pub(crate) nodes: Option<u32>,
     /// `None`: what the data directory has; 1 for a new one.
     pub(crate) replicas: Option<u32>,
+    /// `None`: what the data directory has; switched for a new one.
+    pub(crate) names: Option<Names>,
     /// `None`: what the data directory has; 0 for a new one.
     pub(crate) spread: Option<f64>,
     #[serde(flatten)]
@@ -134,11 +140,12 @@ impl UpFlags {
         file.finish()?;
         absent.check()?;
         check_pool(pool.nodes, pool.replicas)?;
-        check_spread(pool.spread)?;
+        check_spread(pool.names, pool.spread)?;
         Ok(UpSettings {
             store: store.settle(Some("crossdock-data"))?,
             nodes: pool.nodes,
             replicas: pool.replicas,
+            names: pool.names,
             spread: pool.spread,
             door: door.settle()?,
             process: process.settle()?,
@@ -189,9 +196,12 @@ pub(crate) fn check_pool(nodes: Option<u32>, replicas: Option<u32>) -> anyhow::R
     Ok(())
 }
 
-/// Whether that is a probability; nothing if none was said.
-pub(crate) fn check_spread(spread: Option<f64>) -> anyhow::Result<()> {
+/// Whether that is a probability, and says something; nothing if none was said.
+pub(crate) fn check_spread(names: Option<Names>, spread: Option<f64>) -> anyhow::Result<()> {
     match spread {
+        Some(_) if names == Some(Names::Hashed) => Err(usage(
+            "hashed names lie over all their sites, whatever --spread says; leave --spread away, or say --names switched".to_owned(),
+        )),
         Some(spread) if !(0.0..=1.0).contains(&spread) => Err(usage(format!(
             "spread is a probability, 0 to 1, not {spread}"
         ))),

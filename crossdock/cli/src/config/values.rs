@@ -42,6 +42,16 @@ pub(crate) enum Transport {
     Plain,
 }
 
+/// How a volume's names lie over its sites, and so over the managers.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Names {
+    /// A directory's names lie together; new directories go to other sites as --spread says.
+    Switched,
+    /// Every directory's names lie over eight sites, for directories that are very large.
+    Hashed,
+}
+
 /// A text that is shown to nobody: not in logs, not by `config check`.
 #[derive(Clone, Deserialize, PartialEq, Eq)]
 #[serde(transparent)]

@@ -41,6 +41,8 @@ pub struct Shape {
     pub gateways: u32,
     /// Over how many sites directories lie.
     pub sites: u16,
+    /// Whether names are hashed over these, and not directories switched.
+    pub is_hashed: bool,
     /// Virtual addresses of its gateways.
     pub addresses: u8,
     /// What goes wrong.
@@ -74,6 +76,7 @@ impl Shape {
             managers,
             gateways,
             sites: if seed.is_multiple_of(3) { 3 } else { 1 },
+            is_hashed: seed.is_multiple_of(3) && seed / 12 % 2 == 1,
             addresses: 3,
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
@@ -119,7 +122,10 @@ fn world_of(
         // They are different, and few.
         let _ = state.apply(Change::AddAddress { address });
     }
-    state.spread = Spread::new(SWITCHED, shape.sites);
+    state.spread = match shape.is_hashed {
+        true => Spread::hashed(shape.sites),
+        false => Spread::new(SWITCHED, shape.sites),
+    };
     let root = super::root_of(&state);
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],

@@ -51,7 +51,8 @@ fn raise<'stage>(stage: &Stage<'stage>, mut options: Options) -> Result<Cluster<
     );
     options.init = stage.init.to_vec();
     // That names lie on all managers is the harder case; `up` tests the other one.
-    if !options.init.iter().any(|word| word == "--spread") {
+    let is_said = |word: &String| word == "--spread" || word == "--names";
+    if !options.init.iter().any(is_said) {
         options.init.extend(["--spread", SPREAD].map(str::to_owned));
     }
     // Another checkout may test at the same time.
