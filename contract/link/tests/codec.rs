@@ -93,7 +93,7 @@ fn samples_are_of_every_kind() {
     all_of(&samples::node_errors(dice), number_of_error, 13);
     all_of(&samples::site_operations(dice), number_of_operation, 26);
     all_of(&samples::lock_operations(dice), number_of_lock, 11);
-    all_of(&samples::site_answers(dice), number_of_site_answer, 16);
+    all_of(&samples::site_answers(dice), number_of_site_answer, 17);
     all_of(&samples::site_errors(dice), number_of_site_error, 23);
 }
 
@@ -215,6 +215,7 @@ fn number_of_site_answer(of: &SiteAnswer) -> usize {
         SiteAnswer::Elsewhere(..) => 13,
         SiteAnswer::Above { .. } => 14,
         SiteAnswer::Prepared(..) => 15,
+        SiteAnswer::Part { .. } => 16,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_names::FileRef;
+use crossdock_names::{FileRef, SiteId};
 
+use crate::cell::Cell;
 use crate::state::Directory;
 
 impl Directory {
@@ -32,6 +33,13 @@ impl Directory {
         Some(String::from_utf8_lossy(entry.name.as_bytes()).into_owned())
     }
 
+    /// Whether the names above a directory are this site's, at least up to its topmost
+    /// directory: not those of a part of one whose names are hashed, but for the root's.
+    fn knows_path_of(&self, directory: &Cell) -> bool {
+        let root = FileRef::root_of(SiteId(0));
+        !self.is_split(directory) || self.whole(directory.file(self.site)) == root
+    }
+
     /// A path of each of these files, by serial: of several names that one which
     /// was stored first. What has no name has no path. All names are looked at
     /// once, however many files are asked for.
@@ -47,6 +55,7 @@ impl Directory {
             if entry.child().id.site() == self.site
                 && serials.contains(&serial)
                 && let Some(parent) = self.cell_of(entry.parent())
+                && self.knows_path_of(parent)
             {
                 let name = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();
                 let parent = parent.file(self.site);

@@ -62,6 +62,8 @@ pub(crate) struct Stage<'run> {
     pub(crate) directory: HandleBuffer,
     /// The name of that directory in the root.
     pub(crate) name: String,
+    /// Whether the volume's names are hashed: see [`Stage::shown`].
+    pub(crate) is_hashed: bool,
     /// Absent: the server stands already, and no other can be started.
     own: Option<(&'run Path, PathBuf)>,
 }
@@ -70,6 +72,12 @@ impl Stage<'_> {
     /// A connection of root's.
     pub(crate) fn client(&self) -> Result<Client> {
         Client::connect(self.address)
+    }
+
+    /// What a reply shows of a directory beside what it was asked for: with hashed
+    /// names all sites would have to be asked for it, and nothing is shown.
+    pub(crate) fn shown<T>(&self, of_directory: T) -> Option<T> {
+        (!self.is_hashed).then_some(of_directory)
     }
 
     /// A connection of a user's.
@@ -81,7 +89,7 @@ impl Stage<'_> {
     /// and started again under the same `label`.
     pub(crate) fn own_server(&self, label: &str, arguments: &[&str]) -> Result<Server> {
         let (program, folder) = self.own()?;
-        start(program, &folder.join(label), arguments)
+        start(program, &folder.join(label), self.is_hashed, arguments)
     }
 
     /// Removes the data of a server that is not needed any more.
@@ -97,8 +105,11 @@ impl Stage<'_> {
     }
 }
 
-fn start(program: &Path, folder: &Path, arguments: &[&str]) -> Result<Server> {
+fn start(program: &Path, folder: &Path, is_hashed: bool, arguments: &[&str]) -> Result<Server> {
     let mut all = vec!["--admin", "127.0.0.1:0"];
+    if is_hashed {
+        all.extend(["--names", "hashed"]);
+    }
     all.extend(arguments);
     Server::start_with(program, folder, &all)
 }
@@ -120,6 +131,7 @@ enum Shared<'run> {
 /// A run of checks.
 pub(crate) struct Run<'run> {
     shared: Shared<'run>,
+    is_hashed: bool,
     checks: usize,
     left_out: usize,
     prints: bool,
@@ -127,10 +139,10 @@ pub(crate) struct Run<'run> {
 
 impl<'run> Run<'run> {
     /// Starts the server that the checks share, unless it stands already.
-    pub(crate) fn start(target: &Target<'run>, prints: bool) -> Result<Self> {
+    pub(crate) fn start(target: &Target<'run>, is_hashed: bool, prints: bool) -> Result<Self> {
         let shared = match *target {
             Target::Fresh(program, folder) => Shared::Own(
-                start(program, &folder.join("shared"), &[])?,
+                start(program, &folder.join("shared"), is_hashed, &[])?,
                 program,
                 folder,
             ),
@@ -138,6 +150,7 @@ impl<'run> Run<'run> {
         };
         Ok(Self {
             shared,
+            is_hashed,
             checks: 0,
             left_out: 0,
             prints,
@@ -202,6 +215,7 @@ impl<'run> Run<'run> {
             root,
             directory,
             name: label,
+            is_hashed: self.is_hashed,
             own,
         })
     }

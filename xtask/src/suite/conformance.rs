@@ -9,6 +9,15 @@ use crate::rig::network::Network;
 use crate::rig::server::Kind;
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
+    check(stage, &[])
+}
+
+/// The same of a volume whose names are hashed over sites.
+pub(super) fn run_hashed(stage: &Stage<'_>) -> Result<()> {
+    check(stage, &["--hashed"])
+}
+
+fn check(stage: &Stage<'_>, arguments: &[&str]) -> Result<()> {
     ensure!(
         stage.server == Kind::Crossdock,
         "this suite starts and kills Crossdock only"
@@ -21,5 +30,6 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let mut command = network.program(program);
     command.arg("--server").arg(stage.paths.release_binary());
     command.arg("--folder").arg(&stage.folder);
+    command.args(arguments);
     run_logged(command, &stage.log, stage.deadline)
 }

@@ -45,9 +45,15 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 34] = [
+pub(crate) const SUITES: [Suite; 35] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
+    suite(
+        "conformance-hashed",
+        When::Quick,
+        240,
+        conformance::run_hashed,
+    ),
     suite("metrics", When::Quick, 60, metrics::run),
     suite("console", When::Quick, 120, console::run),
     suite("etcd", When::Quick, 120, etcd::run),

@@ -370,6 +370,10 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
             directory: file,
         },
         SiteAnswer::Prepared(bytes(dice)),
+        SiteAnswer::Part {
+            attributes: attributes(dice),
+            changes: dice.u64(),
+        },
         SiteAnswer::Found {
             attributes: attributes(dice),
             layout: LayoutClass::STRIPED,

@@ -55,6 +55,9 @@ pub(in crate::suite) fn conformance(stage: &Stage<'_>) -> Result<()> {
     for (which, door) in doors(&cluster)? {
         let mut command = client.program(&program);
         command.args(["--at", &door.to_string()]);
+        if stage.init.iter().any(|word| word == "hashed") {
+            command.arg("--hashed");
+        }
         let ended = run_logged(command, &stage.log, stage.deadline);
         // What the other one says is worth knowing all the same.
         if failed.is_ok() {
