@@ -3,7 +3,8 @@
 
 use crossdock_names::FileRef;
 use crossdock_peer::{
-    DirectoryEntry, SiteAnswer, SiteOperation, SiteReply, SiteRequest, WeakCache, site_of_cookie,
+    DirectoryEntry, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, WeakCache,
+    site_of_cookie,
 };
 
 use crate::part::{Outcome, PartRequest};
@@ -56,27 +57,23 @@ impl ListWork {
                 ..
             }
         );
-        let SiteReply {
-            id,
-            outcome,
-            subject,
-            second,
-        } = *reply;
-        let again = |outcome, subject| {
-            Err(Box::new(SiteReply {
-                id,
-                outcome,
-                subject,
-                second,
-            }))
+        let asked = match &reply.outcome {
+            Ok(SiteAnswer::Directory { entries, .. }) if wants => missing_in(entries),
+            _ => Vec::new(),
         };
+        if asked.is_empty() {
+            return Err(reply);
+        }
+        let SiteReply {
+            outcome, subject, ..
+        } = *reply;
         let Ok(SiteAnswer::Directory {
             entries,
             end,
             verifier,
         }) = outcome
         else {
-            return again(outcome, subject);
+            return Err(Box::new(SiteReply::refusal(reply.id, SiteError::Io))); // Not reached.
         };
         let list = List {
             entries,
@@ -84,33 +81,11 @@ impl ListWork {
             verifier,
             subject,
         };
-        let list = match wants {
-            true => Self::begin(list),
-            false => Err(list),
-        };
-        list.or_else(|list| {
-            let answer = SiteAnswer::Directory {
-                entries: list.entries,
-                end: list.end,
-                verifier: list.verifier,
-            };
-            again(Ok(answer), list.subject)
-        })
+        Ok(Self::begin(list, asked))
     }
 
-    /// Asks for what is missing; the list again, if that is nothing.
-    pub(crate) fn begin(list: List) -> Result<(Self, Step), List> {
-        // What the site of an entry has and did not tell nobody else can tell either.
-        let is_missing = |entry: &DirectoryEntry| {
-            let here = site_of_cookie(entry.cookie);
-            entry.attributes.is_none() && entry.cookie > DOTS && entry.file.site() != here
-        };
-        let missing = list.entries.iter().enumerate();
-        let missing = missing.filter(|(_, entry)| is_missing(entry));
-        let asked: Vec<usize> = missing.map(|(at, _)| at).take(FILES_MAX).collect();
-        if asked.is_empty() {
-            return Err(list);
-        }
+    /// Asks for the attributes that are missing at these places.
+    pub(crate) fn begin(list: List, asked: Vec<usize>) -> (Self, Step) {
         let ask = |&at: &usize| {
             let file = FileRef {
                 id: list.entries[at].file,
@@ -120,7 +95,7 @@ impl ListWork {
             PartRequest::Site(SiteRequest::as_root(operation))
         };
         let step = Step::Parts(asked.iter().map(ask).collect());
-        Ok((Self { list, asked }, step))
+        (Self { list, asked }, step)
     }
 
     /// All have answered. One that is gone meanwhile has no attributes.
@@ -130,4 +105,16 @@ impl ListWork {
         }
         std::mem::take(&mut self.list).reply()
     }
+}
+
+/// The places in a list of entries whose attributes another site has.
+pub(crate) fn missing_in(entries: &[DirectoryEntry]) -> Vec<usize> {
+    // What the site of an entry has and did not tell nobody else can tell either.
+    let is_missing = |entry: &DirectoryEntry| {
+        let here = site_of_cookie(entry.cookie);
+        entry.attributes.is_none() && entry.cookie > DOTS && entry.file.site() != here
+    };
+    let missing = entries.iter().enumerate();
+    let missing = missing.filter(|(_, entry)| is_missing(entry));
+    missing.map(|(at, _)| at).take(FILES_MAX).collect()
 }

@@ -7,7 +7,7 @@ use crossdock_peer::{
     WeakCache, site_of_cookie,
 };
 
-use crate::list::{List, ListWork};
+use crate::list::{List, ListWork, missing_in};
 use crate::part::{Outcome, PartRequest};
 use crate::work::{Answer, Step, site_replies};
 
@@ -139,16 +139,16 @@ impl MergeWork {
 
     fn finish(&mut self) -> Step {
         let list = std::mem::take(&mut self.list);
-        if !self.with_attributes {
+        let missing = match self.with_attributes {
+            true => missing_in(&list.entries),
+            false => Vec::new(),
+        };
+        if missing.is_empty() {
             return list.reply();
         }
-        match ListWork::begin(list) {
-            Ok((work, step)) => {
-                self.stage = Stage::Attributes(Box::new(work));
-                step
-            }
-            Err(list) => list.reply(),
-        }
+        let (work, step) = ListWork::begin(list, missing);
+        self.stage = Stage::Attributes(Box::new(work));
+        step
     }
 
     fn ask_part(&mut self, site: SiteId, cookie: u64) -> Step {

@@ -1,5 +1,6 @@
 //! Peers that are played by hand: what the router asks, in a form that can be
 //! compared, and answers to it.
+#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
