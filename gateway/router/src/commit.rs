@@ -110,7 +110,8 @@ impl CommitWork {
         let Some(site) = site_replies(outcomes).next() else {
             return Step::Reply(Answer::failure(SiteError::Io));
         };
-        let is_file = site.subject.after.as_ref().is_none_or(is_regular);
+        let is_part = matches!(site.outcome, Ok(SiteAnswer::Part { .. }));
+        let is_file = !is_part && site.subject.after.as_ref().is_none_or(is_regular);
         let outcome = match site.outcome {
             Ok(_) if !is_file => Err(SiteError::Invalid),
             Ok(_) | Err(SiteError::Lost { .. }) => settled.map(|()| SiteAnswer::Committed),
