@@ -91,7 +91,9 @@ impl State {
             self.restart_node(*node);
         }
         let is_manager = record.is_manager;
+        let nodes = record.nodes.clone();
         self.hosts.insert(host, record);
+        self.fill_empty(&nodes);
         if is_manager {
             self.assign_sites();
         }
@@ -195,8 +197,12 @@ mod tests {
         join(&mut state, 8, manager());
         join(&mut state, 9, manager());
         for (set, record) in state.sets.clone() {
-            let expected = record.epoch;
-            let equal = Change::SetEqual { set, expected };
+            let (expected, moves) = (record.epoch, record.moves);
+            let equal = Change::SetEqual {
+                set,
+                expected,
+                moves,
+            };
             state.apply(equal).expect("nobody else changes it");
         }
         state
@@ -228,7 +234,11 @@ mod tests {
         let before = state.clone();
         let set = SITE_SETS;
         let expected = state.sets[&set].epoch;
-        let late = Change::SetEqual { set, expected };
+        let late = Change::SetEqual {
+            set,
+            expected,
+            moves: 0,
+        };
         let refused = state.apply_by(HostId(8), late.clone());
         assert_eq!(refused, Err(Conflict::Replaced { host: 8 }));
         assert_eq!(state, before);

@@ -8,11 +8,13 @@
 //! if that is no longer the current one.
 
 mod embedded;
+mod homes;
 mod hosts;
 mod shared;
 mod state;
 
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
+pub use homes::Placement;
 pub use hosts::HostRecord;
 pub use shared::{Registry, Shared};
 pub use state::{

@@ -59,6 +59,7 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::Leave { .. } => true,
         Change::Snapshot(_)
         | Change::RaiseAll
+        | Change::Place(_)
         | Change::NodeStopped { .. }
         | Change::AddExport { .. }
         | Change::SetExport { .. }
