@@ -350,6 +350,7 @@ impl Host {
             .chain(self.scrub.step_due)
             .chain(self.drain_due)
             .chain(self.following.again_due())
+            .chain(self.replicas.due())
             .chain(self.lease_due())
             .min()
     }

@@ -12,6 +12,7 @@ use crossdock_nfs::NfsInput;
 use crossdock_site::SiteInput;
 use crossdock_types::{Time, WallTime};
 
+use crate::equalize::{Goal, Pair};
 use crate::host::{Host, HostEffect};
 use crate::mutation::Mutation;
 use crate::nodes::NodeState;
@@ -24,6 +25,10 @@ const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// cannot be written by then is lost, and clients are told.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 
+/// A node that is to come into a site's set, its process, and how often the set's homes
+/// had been changed.
+type Return = (SiteId, NodeId, HostId, u64);
+
 /// What the host wants and does not have yet.
 #[derive(Default)]
 pub(crate) struct Following {
@@ -35,7 +40,9 @@ pub(crate) struct Following {
     /// Sites whose members are being made equal, or are, and under which epoch.
     prepared: BTreeMap<SiteId, u64>,
     /// For whose sake a site was opened anew.
-    reopened_for: BTreeSet<(SiteId, NodeId, HostId)>,
+    reopened_for: BTreeSet<Return>,
+    /// Who has most of what it needs of a site's set.
+    copied: BTreeSet<Return>,
     /// Sites that are about to be opened anew, at the latest then.
     closing: BTreeMap<SiteId, Time>,
     /// Something that [`Host::follow`] waits for has come.
@@ -120,6 +127,10 @@ impl Host {
         let exports = crate::exports::exports(self.registry.state());
         self.queue
             .push_back(crate::message::Message::Door(NfsInput::Exports(exports)));
+        let live = &self.table.hosts.live;
+        let is_live = |back: &Return| live.contains(&back.2);
+        self.following.copied.retain(is_live);
+        self.following.reopened_for.retain(is_live);
         self.release_sites(now, wall);
         self.abort_outdated_pairs();
         self.follow(now, wall);
@@ -190,7 +201,7 @@ impl Host {
         for (id, record) in self.registry.state().sets.clone() {
             for node in absent(&record) {
                 if id < SITE_SETS && is_one(self, &record, node) {
-                    self.plan_once(SetId(id), &record, node, false);
+                    self.plan_once(SetId(id), &record, node, Goal::Join);
                 }
             }
         }
@@ -226,8 +237,7 @@ impl Host {
         if self.following.prepared.insert(site, epoch) != Some(epoch) {
             for &node in &record.home {
                 if record.members.first() != Some(&node) {
-                    let is_member = record.members.contains(&node);
-                    self.plan_once(SetId(set), &record, NodeId(node), is_member);
+                    self.plan_once(SetId(set), &record, NodeId(node), Goal::Equal);
                 }
             }
         }
@@ -256,28 +266,38 @@ impl Host {
         }
     }
 
-    /// A node that came back gets its part of a site's log when the site is
-    /// opened: that is done anew, once. A site moves only after its unstable
-    /// bytes are on disk (CONSISTENCY 6), so it takes no requests until then.
+    /// A node that came back, or that is a new home, gets its part of a site's set while
+    /// the site serves, and what is missing then when the site is opened: that is done
+    /// anew, once. A site moves only after its unstable bytes are on disk (CONSISTENCY 6),
+    /// so it takes no requests until then.
     fn reopen_for_returned(&mut self, now: Time, wall: WallTime) {
         let open: Vec<SiteId> = self.sites.keys().copied().collect();
         let skips = self.has(Mutation::ReopenUncommitted);
         for id in open {
             let state = self.registry.state();
             let (expected, set) = state.sites[usize::from(id.0)];
-            let Some(record) = state.sets.get(&set) else {
+            let Some(record) = state.sets.get(&set).cloned() else {
                 continue;
             };
-            let back = absent(record).into_iter().find_map(|node| {
+            let back = absent(&record).into_iter().filter_map(|node| {
                 let host = *self.table.hosts.nodes.get(&node)?;
-                self.is_running(node).then_some((id, node, host))
+                let back = (id, node, host, record.moves);
+                let is_new = !self.following.reopened_for.contains(&back);
+                (is_new && self.is_running(node)).then_some(back)
             });
+            let back: Vec<Return> = back.collect();
+            let mut is_copied = true;
+            for back in &back {
+                if !self.following.copied.contains(back) {
+                    is_copied = false;
+                    self.plan_once(SetId(set), &record, back.1, Goal::Copy);
+                }
+            }
             let Some(site) = self.sites.get_mut(&id).filter(|site| site.is_serving()) else {
                 continue;
             };
-            if let Some(back) = back
-                && self.following.reopened_for.insert(back)
-            {
+            if is_copied && !back.is_empty() {
+                self.following.reopened_for.extend(back);
                 self.following.closing.insert(id, now + CLOSING_PATIENCE);
             }
             if let Some(&due) = self.following.closing.get(&id) {
@@ -291,6 +311,18 @@ impl Host {
                 self.drain_site(id);
                 self.following.later(now);
             }
+        }
+    }
+
+    /// A node has most of what a site has on its set.
+    pub(crate) fn take_copied(&mut self, pair: &Pair) {
+        let sites = &self.registry.state().sites;
+        let site = sites.iter().position(|(_, set)| *set == pair.set.0);
+        let site = site.and_then(|site| u16::try_from(site).ok()).map(SiteId);
+        let host = self.table.hosts.nodes.get(&pair.target).copied();
+        if let (Some(site), Some(host)) = (site, host) {
+            let back = (site, pair.target, host, pair.moves);
+            self.following.copied.insert(back);
         }
     }
 

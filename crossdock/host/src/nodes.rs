@@ -39,6 +39,8 @@ pub struct NodeSettings {
     pub cache_bytes: usize,
     /// Requests that each of a node's disks works on at a time, at least 1.
     pub disk_depth: usize,
+    /// How fast members of replica sets are copied while clients are served, at least 1.
+    pub rebuild_bytes_per_second: u64,
 }
 
 /// What a node is doing.

@@ -27,6 +27,10 @@ use crate::store_crash::Outcome;
 use driver::Driver;
 use world::World;
 
+/// Data sets that a node is the first home of: more than one, and no more than the few
+/// files of a run use.
+const SETS_PER_NODE: u32 = 3;
+
 /// How many of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -99,7 +103,8 @@ fn world_of(
     let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
     let (ensemble, volume) = (random.next_u64(), random.next_u64());
     let copies = shape.replicas;
-    let state = State::fresh(ensemble, volume, &nodes, copies, copies, key).with_sets_per_site();
+    let state = State::fresh(ensemble, volume, &nodes, copies, copies, key);
+    let state = state.with_many_sets(SETS_PER_NODE);
     let root = super::root_of(&state);
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],
