@@ -28,6 +28,7 @@ use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
 use crate::peers::Peers;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
+use crate::sweep::Sweeps;
 use crate::walks::Walk;
 use crate::watch::ScrubProgress;
 
@@ -201,6 +202,7 @@ pub struct Host {
     pub(crate) effects: VecDeque<HostEffect>,
     pub(crate) scrub: ScrubProgress,
     pub(crate) replicas: Replicas,
+    pub(crate) sweeps: Sweeps,
     pub(crate) space_due: Time,
     pub(crate) is_ready: bool,
     pub(crate) drain: Drain,
@@ -272,6 +274,7 @@ impl Host {
             effects: VecDeque::new(),
             scrub: ScrubProgress::default(),
             replicas: Replicas::default(),
+            sweeps: Sweeps::default(),
             space_due: Time::default(),
             is_ready: false,
             drain: Drain::Serving,
@@ -420,6 +423,7 @@ impl Host {
                 Message::Router(input) => self.run_router(now, input),
                 Message::Door(input) => self.run_door(now, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
+                Message::Sweep(answer) => self.take_swept(answer),
                 Message::Tool(reply) => self.tool_replies.push_back(reply),
                 Message::Walk(routed) => self.take_walk(now, routed.reply),
             }

@@ -20,6 +20,7 @@ mod peers;
 mod quotas;
 mod replicas;
 mod sites;
+mod sweep;
 mod walks;
 mod watch;
 

@@ -116,6 +116,12 @@ impl Host {
             let what = "this host has been replaced by others; it has to start anew";
             return self.effects.push_back(HostEffect::Failed(what.to_owned()));
         }
+        let mut nodes = self.role.nodes.iter();
+        let has_place = |node: &u64| self.registry.state().nodes.iter().any(|it| it.id == *node);
+        if !nodes.all(has_place) {
+            let what = "the place of this node has been given up, or replaced by a new one";
+            return self.effects.push_back(HostEffect::Failed(what.to_owned()));
+        }
         self.following.has_joined |= knows_us;
         let before = Arc::clone(&self.table);
         self.spread_table();
@@ -131,6 +137,7 @@ impl Host {
         let is_live = |back: &Return| live.contains(&back.2);
         self.following.copied.retain(is_live);
         self.following.reopened_for.retain(is_live);
+        self.find_lost_sets();
         self.release_sites(now, wall);
         self.abort_outdated_pairs();
         self.follow(now, wall);
@@ -154,6 +161,7 @@ impl Host {
         for site in self.sites_to_open() {
             self.prepare_site(now, site);
         }
+        self.settle_unused_sites();
         self.reopen_for_returned(now, wall);
     }
 
@@ -235,6 +243,7 @@ impl Host {
             return; // Nobody has its log now.
         }
         if self.following.prepared.insert(site, epoch) != Some(epoch) {
+            self.forget_joins(SetId(set));
             for &node in &record.home {
                 if record.members.first() != Some(&node) {
                     self.plan_once(SetId(set), &record, NodeId(node), Goal::Equal);
@@ -244,6 +253,37 @@ impl Host {
         if !self.replicas.is_busy_with(SetId(set)) {
             self.open_site(now, site);
         }
+    }
+
+    /// Sets of sites that nobody has used are made whole by the site's manager, too: a
+    /// node that is to be empty has to leave them.
+    fn settle_unused_sites(&mut self) {
+        let state = self.registry.state();
+        let owned = state.owners.iter();
+        let used = self.sites_to_open();
+        let owned = owned.filter(|(site, owner)| {
+            let site = SiteId(**site);
+            let is_used = self.sites.contains_key(&site) || used.contains(&site);
+            **owner == self.instance() && !is_used
+        });
+        let sets = owned.filter_map(|(&site, _)| {
+            let set = state.sites.get(usize::from(site))?.1;
+            Some((set, state.sets.get(&set)?.clone()))
+        });
+        for (set, record) in sets.collect::<Vec<_>>() {
+            for node in absent(&record) {
+                self.plan_once(SetId(set), &record, node, Goal::Join);
+            }
+        }
+    }
+
+    /// The sets of these sites were to be made equal, and have changed before that.
+    pub(crate) fn forget_prepared(&mut self, sets: &BTreeSet<SetId>) {
+        let sites = &self.registry.state().sites;
+        self.following.prepared.retain(|site, _| {
+            let record = sites.get(usize::from(site.0));
+            record.is_none_or(|(_, set)| !sets.contains(&SetId(*set)))
+        });
     }
 
     /// Lets go of sites that have another owner, or the same one anew.

@@ -411,6 +411,7 @@ impl Host {
             self.scrub.step_due = Some(now + SCRUB_REST);
         }
         self.begin_equalize();
+        self.sweep();
         if self.following.takes_turn(now) {
             self.follow(now, wall);
         }

@@ -1,7 +1,7 @@
 //! When members of replica sets are made equal: before anything is served after
 //! a start, and when a node comes back while the others serve.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -162,7 +162,7 @@ impl Host {
             others: others.map(|&member| NodeId(member)).collect(),
             is_serving,
             goal: match goal {
-                Goal::Join if !is_serving => Goal::Equal,
+                Goal::Join if !is_serving && set.0 < SITE_SETS => Goal::Equal,
                 goal => goal,
             },
             classes,
@@ -180,6 +180,12 @@ impl Host {
             self.drop_current();
             self.following.fail();
         }
+    }
+
+    /// What was planned while a site was not used is planned anew when it is.
+    pub(crate) fn forget_joins(&mut self, set: SetId) {
+        let is_join = |pair: &Pair| pair.set == set && pair.goal == Goal::Join;
+        self.replicas.planned.retain(|pair| !is_join(pair));
     }
 
     /// Gives the current pair up, whoever has been asked for it.
@@ -214,6 +220,13 @@ impl Host {
             .map(|(&id, set)| (id, (set.epoch, set.moves)))
             .collect();
         let is_outdated = |set: SetId, was: (u64, u64)| seen.get(&set.0) != Some(&was);
+        let current = self.replicas.current.as_ref().map(|current| &current.pair);
+        let pairs = self.replicas.planned.iter().chain(current);
+        let unfinished = pairs.filter(|pair| {
+            pair.goal == Goal::Equal && is_outdated(pair.set, (pair.epoch, pair.moves))
+        });
+        let unfinished: BTreeSet<SetId> = unfinished.map(|pair| pair.set).collect();
+        self.forget_prepared(&unfinished);
         self.forget_pairs(
             |pair| is_outdated(pair.set, (pair.epoch, pair.moves)),
             "its set has changed",

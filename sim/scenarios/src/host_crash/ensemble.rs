@@ -13,6 +13,7 @@
 mod apart;
 mod driver;
 mod faults;
+mod homes;
 mod network;
 mod service;
 mod world;

@@ -151,6 +151,7 @@ impl Driver {
         self.work(0, Faults::None)?;
         self.settle(Duration::from_secs(8))?;
         self.work(10, Faults::None)?;
+        self.wait_until_whole()?;
         self.verify_all()?;
         for (client, record, reply) in std::mem::take(&mut self.answered) {
             let again = self.exchange(client, record)?;
@@ -160,7 +161,8 @@ impl Driver {
                 ));
             }
         }
-        Ok(())
+        self.settle(Duration::from_secs(1))?;
+        self.compare_replicas()
     }
 
     pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
@@ -226,7 +228,7 @@ impl Driver {
         }
     }
 
-    fn settle(&mut self, pause: Duration) -> Result<(), String> {
+    pub(super) fn settle(&mut self, pause: Duration) -> Result<(), String> {
         let until = self.world.now + pause;
         while self.world.now < until {
             self.world.step(until)?;
