@@ -255,8 +255,8 @@ impl Host {
         }
     }
 
-    /// Sets of sites that nobody has used are made whole by the site's manager, too: a
-    /// node that is to be empty has to leave them.
+    /// Sets of sites that nobody has used are left by who is to leave them: the site's
+    /// manager sees to that, too. (Who comes back has to wait until such a site is used.)
     fn settle_unused_sites(&mut self) {
         let state = self.registry.state();
         let owned = state.owners.iter();
@@ -268,7 +268,8 @@ impl Host {
         });
         let sets = owned.filter_map(|(&site, _)| {
             let set = state.sites.get(usize::from(site))?.1;
-            Some((set, state.sets.get(&set)?.clone()))
+            let record = state.sets.get(&set)?;
+            record.leaving().next().map(|_| (set, record.clone()))
         });
         for (set, record) in sets.collect::<Vec<_>>() {
             for node in absent(&record) {
