@@ -8,6 +8,10 @@ use crossdock_peer::Network;
 use crate::config::{EnsembleFlags, check_pool};
 use crate::{data, format, member};
 
+/// Data sets that each of the first nodes leads: when another one comes, it takes some
+/// of each.
+const SETS_PER_NODE: u32 = 16;
+
 #[derive(Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Make an ensemble: what its processes agree on, in etcd. They are started then.
@@ -22,7 +26,7 @@ pub(crate) enum ClusterCommand {
 pub(crate) struct InitArgs {
     #[command(flatten)]
     ensemble: EnsembleFlags,
-    /// Number of storage nodes, for good.
+    /// Number of storage nodes to begin with; a file is striped over as many, for good.
     #[arg(long, value_name = "N")]
     nodes: u32,
     /// Copies of data on different nodes, for good.
@@ -32,6 +36,9 @@ pub(crate) struct InitArgs {
     /// [default: the gateways' own machines].
     #[arg(long, value_name = "NETWORK,…", value_delimiter = ',')]
     allow: Vec<Network>,
+    /// What belongs to a node that is away for longer goes to other nodes [default: 900].
+    #[arg(long, value_name = "SECONDS")]
+    replace_after: Option<u64>,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -56,6 +63,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         nodes,
         replicas,
         allow,
+        replace_after,
         json,
     } = args;
     let ensemble = ensemble.settle()?;
@@ -71,7 +79,10 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     // Names are worth two copies wherever there are two nodes.
     let site_replicas = replicas.max(2).min(nodes);
     let state = State::fresh(number, volume, &ids, replicas, site_replicas, key);
-    let mut state = state.with_sets_per_site();
+    let mut state = state.with_many_sets(SETS_PER_NODE);
+    if let Some(seconds) = replace_after {
+        state.replace_after_seconds = seconds;
+    }
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
     }

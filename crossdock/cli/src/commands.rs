@@ -13,6 +13,7 @@ use crate::cluster::ClusterCommand;
 use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
 use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
+use crate::places::PlaceCommand;
 use crate::quotas::QuotaCommand;
 use crate::top::{self, TopArgs};
 use crate::{client, config, format, member, offline, up};
@@ -59,7 +60,7 @@ enum Command {
     /// Make an ensemble of many hosts.
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Take a node of an all-in-one down, bring it back, or run one of an ensemble.
+    /// Take a node of an all-in-one down and bring it back; run, add, drain, remove one of an ensemble.
     #[command(subcommand)]
     Node(NodeCommand),
     /// Run a manager of an ensemble.
@@ -101,6 +102,8 @@ enum NodeCommand {
     Stop(NodeArgs),
     /// Bring a node back.
     Start(NodeArgs),
+    #[command(flatten)]
+    Place(PlaceCommand),
     /// Run a storage node of an ensemble.
     #[command(
         after_help = "Example:\n  crossdock node run --etcd http://10.0.0.1:2379 --name pool \
@@ -200,6 +203,7 @@ impl Command {
         match self {
             Self::Up(_) | Self::Manager(_) | Self::Gateway(_) => false,
             Self::Node(NodeCommand::Run(_)) => false,
+            Self::Node(NodeCommand::Place(command)) => command.prints_json(),
             Self::Cluster(command) => command.prints_json(),
             Self::Status(remote) | Self::Scrub(remote) => remote.json,
             Self::Top(args) => args.remote.json,
@@ -217,6 +221,7 @@ impl Command {
             Self::Up(flags) => up::run(*flags)?,
             Self::Cluster(command) => command.carry_out()?,
             Self::Node(NodeCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Node(NodeCommand::Place(command)) => command.carry_out()?,
             Self::Manager(ManagerCommand::Run(flags)) => member::run(&flags.settle()?)?,
             Self::Gateway(GatewayCommand::Run(flags)) => member::run(&flags.settle()?)?,
             Self::Status(remote) => client::status(&remote)?,

@@ -15,6 +15,7 @@ mod member;
 mod memory;
 mod notify;
 mod offline;
+mod places;
 mod privileges;
 mod quotas;
 mod report;

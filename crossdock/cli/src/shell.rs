@@ -9,6 +9,7 @@ mod links;
 mod locks;
 mod nodes;
 mod orders;
+mod placing;
 mod quotas;
 
 use std::collections::BTreeMap;
@@ -80,6 +81,8 @@ pub(crate) struct Shell {
     quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
     /// Who waits for locks to be given up, and whose.
     release_replies: BTreeMap<ReleaseTicket, (String, oneshot::Sender<Answer>)>,
+    /// Who waits for nodes to come or go.
+    place_replies: Vec<placing::Waiting>,
     /// The CPUs of all threads but this one, once it has one of its own.
     other_cpus: Vec<usize>,
     failure: Option<String>,
@@ -110,6 +113,7 @@ impl Shell {
             export_replies: BTreeMap::new(),
             quota_replies: BTreeMap::new(),
             release_replies: BTreeMap::new(),
+            place_replies: Vec::new(),
             other_cpus: Vec::new(),
             failure: None,
         };
@@ -213,7 +217,8 @@ impl Shell {
         }
         let links = self.ensemble.as_ref();
         let links = links.and_then(|ensemble| ensemble.links.poll_timeout());
-        let until = [self.host.poll_timeout(), links, self.stop_by];
+        let placing = self.placing_due();
+        let until = [self.host.poll_timeout(), links, placing, self.stop_by];
         self.driver
             .wait(until.into_iter().flatten().min())
             .context("the event loop has failed")?;
@@ -227,6 +232,7 @@ impl Shell {
             self.give(HostInput::Timeout);
         }
         self.tell_links_sent(time);
+        self.answer_placed();
         Ok(())
     }
 

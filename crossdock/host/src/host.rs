@@ -26,6 +26,7 @@ use crate::message::Message;
 use crate::mutation::Mutation;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
 use crate::peers::Peers;
+use crate::placing::Absences;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
 use crate::sweep::Sweeps;
@@ -203,6 +204,7 @@ pub struct Host {
     pub(crate) scrub: ScrubProgress,
     pub(crate) replicas: Replicas,
     pub(crate) sweeps: Sweeps,
+    pub(crate) absences: Absences,
     pub(crate) space_due: Time,
     pub(crate) is_ready: bool,
     pub(crate) drain: Drain,
@@ -275,6 +277,7 @@ impl Host {
             scrub: ScrubProgress::default(),
             replicas: Replicas::default(),
             sweeps: Sweeps::default(),
+            absences: Absences::default(),
             space_due: Time::default(),
             is_ready: false,
             drain: Drain::Serving,
@@ -354,6 +357,7 @@ impl Host {
             .chain(self.drain_due)
             .chain(self.following.again_due())
             .chain(self.replicas.due())
+            .chain(self.absences.due())
             .chain(self.lease_due())
             .min()
     }
@@ -582,6 +586,9 @@ impl Host {
             self.step_scrub();
         }
         self.following.wake(now);
+        if self.absences.due().is_some_and(|due| due <= now) {
+            self.replace_absent(now);
+        }
         self.wake_leases(now, wall);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

@@ -141,6 +141,7 @@ impl Host {
         self.release_sites(now, wall);
         self.abort_outdated_pairs();
         self.follow(now, wall);
+        self.replace_absent(now);
         self.carry_early();
     }
 

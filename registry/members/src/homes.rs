@@ -238,8 +238,11 @@ impl State {
             )));
         }
         let Some(fresh) = fresh else {
-            self.move_homes_from(id);
-            return Ok(());
+            let homes = self.load_of(id).0;
+            return match self.move_homes_from(id) < homes {
+                true => Ok(()),
+                false => Err(refused(format!("nobody can have what belongs to node {number}"))),
+            };
         };
         let sole = self.sole_copies(id);
         if sole > 0 {

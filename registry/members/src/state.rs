@@ -165,6 +165,9 @@ pub struct State {
     pub replicas: u32,
     /// Copies of site logs and small files.
     pub site_replicas: u32,
+    /// What belonged to a node of an ensemble that is away for longer goes to others.
+    #[serde(default = "replace_after")]
+    pub replace_after_seconds: u64,
     /// The processes of an ensemble on many hosts; nothing where all is one.
     #[serde(default)]
     pub hosts: BTreeMap<u64, HostRecord>,
@@ -357,6 +360,7 @@ impl State {
             next_export: 2,
             replicas,
             site_replicas,
+            replace_after_seconds: replace_after(),
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
         }
@@ -535,6 +539,11 @@ impl State {
 
 /// Ids of the sets that hold site objects begin here.
 pub const SITE_SETS: u32 = 1000;
+
+/// Longer than machines take to start again, and than most people to plug them in.
+const fn replace_after() -> u64 {
+    15 * 60
+}
 
 fn unknown(what: &str, number: u32) -> Conflict {
     Conflict::Unknown {

@@ -79,10 +79,18 @@ impl Shell {
     /// Why not, and where else.
     pub(super) fn check_place(&self, command: &Command) -> Result<(), Refusal> {
         let Some(ensemble) = &self.ensemble else {
-            return Ok(());
+            return match command {
+                Command::PlaceList | Command::Place(_) => Err(Refusal::Conflict(
+                    "the nodes of an all-in-one are for good; those of an ensemble come and go (crossdock cluster init)".to_owned(),
+                )),
+                _ => Ok(()),
+            };
         };
         let what = match (command, &ensemble.part) {
-            (Command::Status | Command::ExportList, _)
+            (Command::Place(_), _) if !self.host.is_ready() => {
+                "this process has not joined the ensemble yet; ask another one, or try again".to_owned()
+            }
+            (Command::Status | Command::ExportList | Command::PlaceList | Command::Place(_), _)
             | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. }) => return Ok(()),
             (Command::ScrubStart | Command::ScrubStatus, _) => {
                 "this process has no storage node; ask a node's admin port".to_owned()
