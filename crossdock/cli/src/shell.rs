@@ -320,6 +320,7 @@ impl Shell {
             HostEffect::Propose(change) => self.propose(change),
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),
+            HostEffect::Retired => self.stop(),
             HostEffect::Quiet => self.is_quiet = true,
         }
     }

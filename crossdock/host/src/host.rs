@@ -179,6 +179,8 @@ pub enum HostEffect {
     Warning(String),
     /// The host cannot go on, for this reason.
     Failed(String),
+    /// An administrator wants this manager to end: [`Host::drain`] is to be called.
+    Retired,
     /// After [`Host::drain`]: nothing is in memory only.
     Quiet,
 }

@@ -9,6 +9,7 @@
 mod equalize;
 mod exports;
 mod figures;
+mod handover;
 mod host;
 mod leases;
 mod locks;

@@ -15,7 +15,7 @@ use crossdock_types::{Time, WallTime};
 use crate::equalize::{Goal, Pair};
 use crate::host::{Host, HostEffect};
 use crate::mutation::Mutation;
-use crate::nodes::NodeState;
+use crate::nodes::{Drain, NodeState};
 use crate::sites::ROOT_SITE;
 
 /// When what could not be done is tried again.
@@ -28,6 +28,15 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 /// A node that is to come into a site's set, its process, and how often the set's homes
 /// had been changed.
 type Return = (SiteId, NodeId, HostId, u64);
+
+/// A site that takes no requests any more.
+#[derive(Clone, Copy)]
+struct Closing {
+    /// What is not durable by then is lost, and clients are told.
+    due: Time,
+    /// Who gets it, if not this host.
+    to: Option<HostId>,
+}
 
 /// What the host wants and does not have yet.
 #[derive(Default)]
@@ -43,8 +52,12 @@ pub(crate) struct Following {
     reopened_for: BTreeSet<Return>,
     /// Who has most of what it needs of a site's set.
     copied: BTreeSet<Return>,
-    /// Sites that are about to be opened anew, at the latest then.
-    closing: BTreeMap<SiteId, Time>,
+    /// Sites that are about to be opened anew, here or by another manager.
+    closing: BTreeMap<SiteId, Closing>,
+    /// Sites that were given to others, as far as is known: under which epoch, and to whom.
+    given_up: BTreeMap<SiteId, (u64, HostId)>,
+    /// The shell knows that this manager is to end.
+    is_told_to_end: bool,
     /// Something that [`Host::follow`] waits for has come.
     is_wanted: bool,
     /// Something failed that is to be tried again after a while, not at once.
@@ -89,7 +102,36 @@ impl Following {
         std::mem::take(&mut self.is_wanted)
     }
 
-    fn later(&mut self, now: Time) {
+    /// A site is to be given to another manager.
+    pub(crate) fn close_for(&mut self, site: SiteId, now: Time, to: HostId) {
+        let due = now + CLOSING_PATIENCE;
+        let to = Some(to);
+        self.closing.entry(site).or_insert(Closing { due, to }).to = to;
+    }
+
+    /// Whether any site is about to be opened anew.
+    pub(crate) fn is_closing_any(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// A site is another manager's as soon as the registry says so.
+    pub(crate) fn give_up(&mut self, site: SiteId, epoch: u64, to: HostId) {
+        self.closing.remove(&site);
+        self.given_up.insert(site, (epoch, to));
+    }
+
+    /// Who is to have a site that was given up.
+    pub(crate) fn given_to(&self, site: SiteId) -> Option<HostId> {
+        self.given_up.get(&site).map(|&(_, to)| to)
+    }
+
+    /// Whether a site was given up.
+    pub(crate) fn is_given_up(&self, site: SiteId) -> bool {
+        self.given_up.contains_key(&site)
+    }
+
+    /// Something is to be looked at again after a while.
+    pub(crate) fn later(&mut self, now: Time) {
         self.again_due.get_or_insert(now + AGAIN_AFTER);
     }
 }
@@ -137,6 +179,15 @@ impl Host {
         let is_live = |back: &Return| live.contains(&back.2);
         self.following.copied.retain(is_live);
         self.following.reopened_for.retain(is_live);
+        let state = self.registry.state();
+        let is_pending =
+            |site: &SiteId, (epoch, _): &mut (u64, HostId)| state.site_epoch(*site).0 == *epoch;
+        self.following.given_up.retain(is_pending);
+        if state.hosts.get(&self.instance()).is_some_and(|own| own.is_retiring)
+            && !std::mem::replace(&mut self.following.is_told_to_end, true)
+        {
+            self.effects.push_back(HostEffect::Retired);
+        }
         self.find_lost_sets();
         self.release_sites(now, wall);
         self.abort_outdated_pairs();
@@ -163,7 +214,8 @@ impl Host {
             self.prepare_site(now, site);
         }
         self.settle_unused_sites();
-        self.reopen_for_returned(now, wall);
+        self.reopen_for_returned(now);
+        self.hand_over(now, wall);
     }
 
     /// Remembers that somebody asks for a site that is not open.
@@ -228,6 +280,7 @@ impl Host {
                 || self.following.wanted.contains(site)
         };
         ours.map(|(&site, _)| SiteId(site))
+            .filter(|site| !self.following.is_given_up(*site))
             .filter(|site| is_used(site) && !self.sites.contains_key(site))
             .collect()
     }
@@ -264,7 +317,8 @@ impl Host {
         let used = self.sites_to_open();
         let owned = owned.filter(|(site, owner)| {
             let site = SiteId(**site);
-            let is_used = self.sites.contains_key(&site) || used.contains(&site);
+            let is_given_up = self.following.is_given_up(site);
+            let is_used = is_given_up || self.sites.contains_key(&site) || used.contains(&site);
             **owner == self.instance() && !is_used
         });
         let sets = owned.filter_map(|(&site, _)| {
@@ -312,12 +366,11 @@ impl Host {
     /// the site serves, and what is missing then when the site is opened: that is done
     /// anew, once. A site moves only after its unstable bytes are on disk (CONSISTENCY 6),
     /// so it takes no requests until then.
-    fn reopen_for_returned(&mut self, now: Time, wall: WallTime) {
+    fn reopen_for_returned(&mut self, now: Time) {
         let open: Vec<SiteId> = self.sites.keys().copied().collect();
-        let skips = self.has(Mutation::ReopenUncommitted);
         for id in open {
             let state = self.registry.state();
-            let (expected, set) = state.sites[usize::from(id.0)];
+            let (_, set) = state.sites[usize::from(id.0)];
             let Some(record) = state.sets.get(&set).cloned() else {
                 continue;
             };
@@ -335,24 +388,45 @@ impl Host {
                     self.plan_once(SetId(set), &record, back.1, Goal::Copy);
                 }
             }
-            let Some(site) = self.sites.get_mut(&id).filter(|site| site.is_serving()) else {
+            if !self.sites.get(&id).is_some_and(crossdock_site::Site::is_serving) {
+                continue;
+            }
+            if is_copied && !back.is_empty() && !self.following.is_given_up(id) {
+                self.following.reopened_for.extend(back);
+                let due = now + CLOSING_PATIENCE;
+                let closing = Closing { due, to: None };
+                self.following.closing.entry(id).or_insert(closing);
+            }
+        }
+    }
+
+    /// Opens sites anew, here or by others, that have nothing in memory only any more.
+    pub(crate) fn close_sites(&mut self, now: Time, wall: WallTime) {
+        let skips = self.has(Mutation::ReopenUncommitted);
+        for (id, Closing { due, to }) in self.following.closing.clone() {
+            let expected = self.registry.state().site_epoch(id).0;
+            let Some(site) = self.sites.get_mut(&id) else {
+                self.following.closing.remove(&id);
                 continue;
             };
-            if is_copied && !back.is_empty() {
-                self.following.reopened_for.extend(back);
-                self.following.closing.insert(id, now + CLOSING_PATIENCE);
+            if !site.is_serving() && due > now {
+                self.following.later(now);
+                continue;
             }
-            if let Some(&due) = self.following.closing.get(&id) {
-                if !skips {
-                    site.commit_all(now, wall);
-                }
-                if site.is_committed() || due <= now || skips {
+            if !skips {
+                site.commit_all(now, wall);
+            }
+            let is_ready = site.is_committed() || due <= now || skips;
+            self.drain_site(id);
+            match to.filter(|_| is_ready) {
+                Some(to) => self.give_up(id, to),
+                None if is_ready => {
                     let site = id.0;
                     self.propose(Change::RaiseSite { site, expected });
                 }
-                self.drain_site(id);
-                self.following.later(now);
+                None => {}
             }
+            self.following.later(now);
         }
     }
 
@@ -370,7 +444,13 @@ impl Host {
 
     /// Whether a site takes no requests any more.
     pub(crate) fn is_closing(&self, site: SiteId) -> bool {
-        self.following.closing.contains_key(&site)
+        self.following.closing.contains_key(&site) || self.following.is_given_up(site)
+    }
+
+    /// Whether this host is about to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        let own = self.registry.state().hosts.get(&self.instance());
+        self.drain != Drain::Serving || own.is_some_and(|own| own.is_retiring)
     }
 }
 

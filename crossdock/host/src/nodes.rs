@@ -90,6 +90,8 @@ pub(crate) enum Drain {
     Serving,
     /// Requests in progress are being finished.
     Finishing,
+    /// Sites are given to other managers.
+    Moving,
     /// Sites write what is in memory only.
     Sites,
     /// Nodes do.
@@ -430,6 +432,12 @@ impl Host {
         // client sends it again, and the log knows whether it was done.
         let is_hopeless = self.is_drain_late && self.nodes.values().any(|slot| slot.node.is_none());
         if self.drain == Drain::Finishing && (self.router.requests() == 0 || is_hopeless) {
+            self.drain = Drain::Moving;
+            self.following.want();
+        }
+        if self.drain == Drain::Moving && !self.has_handed_over() {
+            self.following.later(now);
+        } else if self.drain == Drain::Moving {
             self.drain = Drain::Sites;
             for site in self.sites.values_mut() {
                 site.settle(now, wall);

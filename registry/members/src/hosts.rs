@@ -19,6 +19,9 @@ pub struct HostRecord {
     pub is_manager: bool,
     /// Whether clients are connected to it.
     pub is_gateway: bool,
+    /// Whether it is to end when others have its sites.
+    #[serde(default)]
+    pub is_retiring: bool,
     /// Where other hosts connect to it; nothing where all is one process.
     #[serde(default)]
     pub link: Option<SocketAddr>,
@@ -141,9 +144,43 @@ impl State {
         }
     }
 
-    /// Gives every site without an owner to the manager with the fewest.
+    /// A manager is to end; the last one stays.
+    pub(crate) fn retire(&mut self, host: u64) -> Result<(), Conflict> {
+        let stays = |(&other, record): (&u64, &HostRecord)| {
+            other != host && record.is_manager && !record.is_retiring
+        };
+        let is_last = !self.hosts.iter().any(stays);
+        let record = self.hosts.get_mut(&host);
+        let Some(record) = record.filter(|record| record.is_manager) else {
+            let what = format!("manager {host:016x}");
+            return Err(Conflict::Unknown { what });
+        };
+        if is_last {
+            let why = format!("{host:016x} is the last manager: start another one first");
+            return Err(Conflict::Refused { why });
+        }
+        record.is_retiring = true;
+        Ok(())
+    }
+
+    /// A manager gives a site to another one; if that is gone, whoever has the fewest
+    /// gets it, under a new epoch in any case.
+    pub(crate) fn move_site(&mut self, site: u16, to: u64) {
+        self.owners.remove(&site);
+        let is_there = |record: &HostRecord| record.is_manager && !record.is_retiring;
+        if self.hosts.get(&to).is_some_and(is_there) {
+            self.owners.insert(site, to);
+            self.sites[usize::from(site)].0 += 1;
+        }
+        self.assign_sites();
+    }
+
+    /// Gives every site without an owner to the manager with the fewest, of those that
+    /// stay if there is one.
     fn assign_sites(&mut self) {
         let managers = self.hosts.iter().filter(|(_, record)| record.is_manager);
+        let stays = managers.clone().any(|(_, record)| !record.is_retiring);
+        let managers = managers.filter(|(_, record)| !(stays && record.is_retiring));
         let mut load: BTreeMap<u64, usize> = managers.map(|(&host, _)| (host, 0)).collect();
         for owner in self.owners.values() {
             if let Some(sites) = load.get_mut(owner) {

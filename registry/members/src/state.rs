@@ -247,6 +247,20 @@ pub enum Change {
         /// Epoch that was seen.
         expected: u64,
     },
+    /// A manager gives a site to another one: epoch + 1.
+    MoveSite {
+        /// The site.
+        site: u16,
+        /// Epoch that was seen.
+        expected: u64,
+        /// The process that gets it.
+        to: u64,
+    },
+    /// A manager is to give all its sites to others, and to end.
+    Retire {
+        /// Its number.
+        host: u64,
+    },
     /// A site has made its log.
     SiteOpened {
         /// The site.
@@ -403,6 +417,13 @@ impl State {
                 check_epoch("site", u32::from(site), expected, record.0)?;
                 record.0 += 1;
             }
+            Change::MoveSite { site, expected, to } => {
+                let current = self.sites.get(usize::from(site));
+                let current = current.ok_or_else(|| unknown("site", u32::from(site)))?.0;
+                check_epoch("site", u32::from(site), expected, current)?;
+                self.move_site(site, to);
+            }
+            Change::Retire { host } => self.retire(host)?,
             Change::SiteOpened { site } => {
                 self.opened_sites.insert(site);
             }

@@ -54,6 +54,8 @@ const fn is_repeatable(change: &Change) -> bool {
         Change::SetMembers { .. }
         | Change::SetEqual { .. }
         | Change::RaiseSite { .. }
+        | Change::MoveSite { .. }
+        | Change::Retire { .. }
         | Change::SiteOpened { .. }
         | Change::Join { .. }
         | Change::Leave { .. } => true,

@@ -266,6 +266,11 @@ impl Driver {
             self.note(|| format!("process {place} has been replaced"));
             self.kill(place);
         }
+        while let Some(place) = self.world.stopped.pop_front() {
+            let pause = Duration::from_millis(self.random.below(3000));
+            self.note(|| format!("process {place} has stopped for {pause:?}"));
+            self.world.end(place, pause);
+        }
         while let Some(name) = self.world.ended.pop_front() {
             let lost = self
                 .clients

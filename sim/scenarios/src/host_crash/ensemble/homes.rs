@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crossdock_members::{Change, Placement, SITE_SETS};
-use crossdock_names::{NodeId, ObjectClass, ObjectId, RoutingTable};
+use crossdock_members::{Change, HostRecord, Placement, SITE_SETS};
+use crossdock_names::{HostId, NodeId, ObjectClass, ObjectId, RoutingTable};
 use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, ReadVersion};
 
 use super::driver::Driver;
@@ -31,6 +31,9 @@ type Holdings = BTreeMap<ObjectId, Vec<u8>>;
 impl Driver {
     /// An administrator changes what belongs where.
     pub(super) fn rearrange(&mut self) {
+        if self.random.one_in(3) {
+            return self.change_managers();
+        }
         let nodes = self.world.service.state.nodes.clone();
         let Some(node) = self.random.pick(&nodes).cloned() else {
             return;
@@ -48,7 +51,10 @@ impl Driver {
             4 if nodes.len() < self.shape.nodes as usize + ADDED_MAX => {
                 let number = nodes.iter().map(|node| node.number).max().unwrap_or(0) + 1;
                 let id = self.random.next_u64();
-                self.world.add_machine(id);
+                self.world.add_machine(HostRecord {
+                    nodes: vec![id],
+                    ..HostRecord::default()
+                });
                 Placement::Add { number, id }
             }
             5 => Placement::Remove { number },
@@ -70,6 +76,34 @@ impl Driver {
         if let Some(&place) = self.random.pick(&running) {
             self.note(|| format!("process {place} is asked for {placement:?}"));
             self.world.propose(place, Change::Place(placement));
+        }
+    }
+
+    /// A manager comes, or one goes in order.
+    fn change_managers(&mut self) {
+        let managers = self.world.managers();
+        let Some(&place) = self.random.pick(&managers) else {
+            return;
+        };
+        match self.random.below(3) {
+            0 if managers.len() <= self.shape.managers as usize => {
+                self.note(|| "another manager comes".to_owned());
+                self.world.add_machine(HostRecord {
+                    is_manager: true,
+                    ..HostRecord::default()
+                });
+            }
+            1 => {
+                let asked = self.random.pick(&managers).copied().unwrap_or(place);
+                if let Some(HostId(host)) = self.world.host_at(place) {
+                    self.note(|| format!("manager {place} is to go, says {asked}"));
+                    self.world.propose(asked, Change::Retire { host });
+                }
+            }
+            _ => {
+                self.note(|| format!("manager {place} is stopped"));
+                self.world.stop(place);
+            }
         }
     }
 

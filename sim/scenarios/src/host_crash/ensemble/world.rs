@@ -76,6 +76,8 @@ pub(super) struct World {
     pub(super) ended: VecDeque<ConnId>,
     /// Processes that have ended because others had replaced them.
     pub(super) replaced: VecDeque<Place>,
+    /// Processes that have ended in order.
+    pub(super) stopped: VecDeque<Place>,
     pub(super) notes: Vec<String>,
     failure: Option<String>,
 }
@@ -111,6 +113,7 @@ impl World {
             replies: VecDeque::new(),
             ended: VecDeque::new(),
             replaced: VecDeque::new(),
+            stopped: VecDeque::new(),
             notes: Vec::new(),
             failure: None,
         }
@@ -185,18 +188,49 @@ impl World {
         self.ended.extend(gone.map(|(name, _)| name));
     }
 
-    /// Another machine is there for a new node, and starts it when the registry knows it.
-    pub(super) fn add_machine(&mut self, node: u64) {
+    /// Another machine is there, and starts its process when the registry knows its node.
+    pub(super) fn add_machine(&mut self, record: HostRecord) {
+        let has_node = !record.nodes.is_empty();
         self.machines.push(Machine {
-            record: HostRecord {
-                nodes: vec![node],
-                ..HostRecord::default()
-            },
-            disks: Some(NodeDisks::fresh(&mut self.random)),
+            record,
+            disks: has_node.then(|| NodeDisks::fresh(&mut self.random)),
             fresh: None,
             process: None,
             starts_at: Some(self.now),
         });
+    }
+
+    /// The process is to end in order.
+    pub(super) fn stop(&mut self, place: Place) {
+        let (now, wall) = (self.now, self.wall());
+        if let Some(process) = &mut self.machines[place].process {
+            process.host.drain(now, wall);
+            self.carry_out(place);
+        }
+    }
+
+    /// It has: the others learn it at once.
+    pub(super) fn end(&mut self, place: Place, pause: Duration) {
+        if let Some(process) = &self.machines[place].process {
+            let host = process.host.host_id().0;
+            self.propose(place, Change::Leave { host });
+            self.kill(place, pause);
+        }
+    }
+
+    /// Managers that run.
+    pub(super) fn managers(&self) -> Vec<Place> {
+        let places = (0..self.machines.len()).filter(|&place| {
+            let machine = &self.machines[place];
+            machine.record.is_manager && machine.process.is_some()
+        });
+        places.collect()
+    }
+
+    /// Which process runs there.
+    pub(super) fn host_at(&self, place: Place) -> Option<HostId> {
+        let process = self.machines[place].process.as_ref();
+        process.map(|process| process.host.host_id())
     }
 
     /// The files of a node are gone, if the registry lets another one take its place.
@@ -617,8 +651,9 @@ impl World {
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. }
                 | HostEffect::Damage { .. }
-                | HostEffect::DiskFailed { .. }
-                | HostEffect::Quiet => {}
+                | HostEffect::DiskFailed { .. } => {}
+                HostEffect::Retired => self.stop(place),
+                HostEffect::Quiet => self.stopped.push_back(place),
             }
         }
     }
