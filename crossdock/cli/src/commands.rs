@@ -16,7 +16,7 @@ use crate::locks::LockCommand;
 use crate::places::PlaceCommand;
 use crate::quotas::QuotaCommand;
 use crate::top::{self, TopArgs};
-use crate::{client, config, format, member, offline, up};
+use crate::{client, config, format, member, offline, places, up};
 
 #[derive(Parser)]
 #[command(
@@ -63,7 +63,7 @@ enum Command {
     /// Take a node of an all-in-one down and bring it back; run, add, drain, remove one of an ensemble.
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Run a manager of an ensemble.
+    /// Run a manager of an ensemble, or have one end.
     #[command(subcommand)]
     Manager(ManagerCommand),
     /// Run a gateway of an ensemble.
@@ -120,6 +120,16 @@ enum ManagerCommand {
         --listen 10.0.0.6:7071"
     )]
     Run(Box<ManagerFlags>),
+    /// Have a manager give its sites to others and end; a stop by SIGTERM does the same.
+    #[command(
+        after_help = "Example:\n  crossdock manager remove 6b19cc3624b4ca60 --admin 10.0.0.6:7070"
+    )]
+    Remove {
+        /// The process's number, as `crossdock status` shows it.
+        host: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
 
 #[derive(Subcommand)]
@@ -201,6 +211,7 @@ impl Command {
     /// Whether what it prints is for programs.
     fn prints_json(&self) -> bool {
         match self {
+            Self::Manager(ManagerCommand::Remove { remote, .. }) => remote.json,
             Self::Up(_) | Self::Manager(_) | Self::Gateway(_) => false,
             Self::Node(NodeCommand::Run(_)) => false,
             Self::Node(NodeCommand::Place(command)) => command.prints_json(),
@@ -223,6 +234,9 @@ impl Command {
             Self::Node(NodeCommand::Run(flags)) => member::run(&flags.settle()?)?,
             Self::Node(NodeCommand::Place(command)) => command.carry_out()?,
             Self::Manager(ManagerCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Manager(ManagerCommand::Remove { host, remote }) => {
+                places::remove_manager(&remote, &host)?;
+            }
             Self::Gateway(GatewayCommand::Run(flags)) => member::run(&flags.settle()?)?,
             Self::Status(remote) => client::status(&remote)?,
             Self::Top(args) => top::run(&args)?,

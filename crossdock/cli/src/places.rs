@@ -1,8 +1,8 @@
 //! `crossdock node list`, `drain`, `undrain`, `add`, `remove` and `replace`: nodes of
-//! an ensemble come and go.
+//! an ensemble come and go; `crossdock manager remove`.
 
 use clap::{Args, Subcommand};
-use crossdock_admin::PlaceStatus;
+use crossdock_admin::{PlaceStatus, RetiringStatus};
 
 use crate::client::{Method, call, parse};
 use crate::commands::Remote;
@@ -101,6 +101,19 @@ impl PlaceArgs {
         let path = format!("/v1/nodes/{}{verb}", self.number);
         change(&self.remote, method, &path, say)
     }
+}
+
+/// `crossdock manager remove HOST`.
+pub(crate) fn remove_manager(remote: &Remote, host: &str) -> anyhow::Result<()> {
+    let value = call(remote, Method::Delete, &format!("/v1/managers/{host}"))?;
+    if remote.json {
+        return format::print_json(&value);
+    }
+    let status: RetiringStatus = parse(value)?;
+    let (host, sites) = (status.host, status.sites);
+    Ok(format::print(&format!(
+        "manager {host} gives {sites} sites to others and ends\n"
+    ))?)
 }
 
 fn change(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_members::{Change, Placement, State};
-use crossdock_names::NodeId;
+use crossdock_names::{HostId, NodeId};
 use crossdock_types::Time;
 
 use crate::host::Host;
@@ -95,6 +95,28 @@ impl Host {
                 with(number).is_none_or(|node| id.is_none_or(|id| node.id == id))
             }
         }
+    }
+
+    /// Sends it on its way that a manager is to end; its sites go to others first.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn retire(&mut self, host: HostId) -> Result<(), String> {
+        let change = Change::Retire { host: host.0 };
+        let mut state = self.registry.state().clone();
+        let allowed = state.apply_by(self.host_id(), change.clone());
+        allowed.map_err(|refused| refused.to_string())?;
+        self.change(change)
+    }
+
+    /// Whether a manager is to end, or has; and how many sites it still has.
+    #[must_use]
+    pub fn retiring(&self, host: HostId) -> (bool, usize) {
+        let state = self.registry.state();
+        let record = state.hosts.get(&host.0);
+        let owners = state.owners.values();
+        let sites = owners.filter(|&&owner| owner == host.0).count();
+        (record.is_none_or(|record| record.is_retiring), sites)
     }
 
     /// Gives the homes of nodes to others that have been away, as far as this host has

@@ -19,6 +19,7 @@
 //! | `POST /v1/nodes` | makes a place for one more: → [`PlaceStatus`] |
 //! | `POST /v1/nodes/{number}/drain`, `…/undrain`, `…/replace` | moves what belongs to it: → [`PlaceStatus`] |
 //! | `DELETE /v1/nodes/{number}` | ends its place: → [`PlaceStatus`] |
+//! | `DELETE /v1/managers/{host}` | has a manager end, in order: → [`RetiringStatus`] |
 //! | `POST /v1/scrub` | starts a scrub of all nodes |
 //! | `GET /v1/scrub` | [`ScrubStatus`] |
 //! | `GET /v1/exports` | a list of [`ExportStatus`] |
@@ -61,7 +62,7 @@ pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
 pub use health::{Check, Condition, Health};
 pub use history::{HISTORY_MAX, Point, point};
 pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};
-pub use place::{PlaceStatus, Placing};
+pub use place::{PlaceStatus, Placing, RetiringStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, SlowWaits, Snapshot};

@@ -15,6 +15,17 @@ pub enum Placing {
     Remove(u32),
     /// There is a place for one more node.
     Add,
+    /// The manager of that number is to give its sites to others, and to end.
+    Retire(u64),
+}
+
+/// What became of a manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetiringStatus {
+    /// Its number, in hexadecimal digits.
+    pub host: String,
+    /// Sites that it has not given to others yet.
+    pub sites: u64,
 }
 
 /// A node's place in the ensemble.

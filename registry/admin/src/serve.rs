@@ -192,7 +192,16 @@ fn places() -> Router<Arc<dyn Control>> {
             ask(control, Command::Place(placing(number)))
         }
     };
+    let retire = |control: Shared, Path(host): Path<String>| async move {
+        match u64::from_str_radix(&host, 16) {
+            Ok(host) => ask(control, Command::Place(Placing::Retire(host))).await,
+            Err(_) => refuse(&Refusal::Invalid(format!(
+                "{host} is no host: crossdock status lists them"
+            ))),
+        }
+    };
     Router::new()
+        .route("/v1/managers/{host}", delete(retire))
         .route(
             "/v1/nodes",
             get(|control: Shared| ask(control, Command::PlaceList))

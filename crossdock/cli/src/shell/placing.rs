@@ -1,11 +1,12 @@
-//! Orders of the admin API about nodes that come and go. They are answered when the
+//! Orders of the admin API about nodes and managers that come and go. They are answered when the
 //! change is in the ensemble's state; copying goes on behind it.
 
 use std::time::Duration;
 
-use crossdock_admin::{Answer, PlaceStatus, Placing, Refusal};
-use crossdock_host::NodePlace;
+use crossdock_admin::{Answer, PlaceStatus, Placing, Refusal, RetiringStatus};
+use crossdock_host::{Host, NodePlace};
 use crossdock_members::Placement;
+use crossdock_names::HostId;
 use crossdock_net::now;
 use crossdock_types::Time;
 use tokio::sync::oneshot;
@@ -19,12 +20,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who waits for a change.
 pub(super) struct Waiting {
-    placement: Placement,
-    /// What is told of: as it was before, if it is gone then.
-    number: u32,
-    before: Option<PlaceStatus>,
+    change: Awaited,
     due: Time,
     reply: oneshot::Sender<Answer>,
+}
+
+/// For what.
+#[derive(Debug)]
+enum Awaited {
+    Node {
+        placement: Placement,
+        /// What is told of: as it was before, if it is gone then.
+        number: u32,
+        before: Option<PlaceStatus>,
+    },
+    Manager(HostId),
 }
 
 impl Shell {
@@ -36,16 +46,10 @@ impl Shell {
     /// Begins a change; whoever asked waits for the registry.
     pub(super) fn place(&mut self, placing: Placing, reply: oneshot::Sender<Answer>) {
         match self.begin_placing(placing) {
-            Ok((number, placement)) => {
-                let before = self.place_of(number);
+            Ok(change) => {
                 let due = now() + PATIENCE;
-                self.place_replies.push(Waiting {
-                    placement,
-                    number,
-                    before,
-                    due,
-                    reply,
-                });
+                let waiting = Waiting { change, due, reply };
+                self.place_replies.push(waiting);
                 self.carry_out_effects();
                 self.answer_placed();
             }
@@ -58,20 +62,32 @@ impl Shell {
     /// Tells those whose changes are carried out, and those who have waited too long.
     pub(super) fn answer_placed(&mut self) {
         let (host, time) = (&self.host, now());
-        let is_over = |it: &mut Waiting| host.has_placed(&it.placement) || it.due <= time;
+        let is_over = |it: &mut Waiting| it.change.is_done(host) || it.due <= time;
         let over: Vec<Waiting> = self.place_replies.extract_if(.., is_over).collect();
         for waiting in over {
-            let answer = match self.host.has_placed(&waiting.placement) {
+            let answer = match waiting.change.is_done(&self.host) {
                 true => {
-                    info!(node = waiting.number, change = ?waiting.placement, "the ensemble has changed");
-                    let place = self.place_of(waiting.number).or(waiting.before);
-                    place.map_or_else(|| Err(unknown(waiting.number)), |it| report::json(&it))
+                    info!(change = ?waiting.change, "the ensemble has changed");
+                    self.tell_placed(waiting.change)
                 }
                 false => Err(Refusal::Conflict(
-                    "etcd has not carried it out yet; it may do so later: crossdock node list shows it".to_owned(),
+                    "etcd has not carried it out yet; it may do so later: crossdock node list and crossdock status show it".to_owned(),
                 )),
             };
             let _ = waiting.reply.send(answer); // As above.
+        }
+    }
+
+    fn tell_placed(&self, change: Awaited) -> Answer {
+        match change {
+            Awaited::Node { number, before, .. } => {
+                let place = self.place_of(number).or(before);
+                place.map_or_else(|| Err(unknown(number)), |place| report::json(&place))
+            }
+            Awaited::Manager(host) => report::json(&RetiringStatus {
+                host: host.to_string(),
+                sites: self.host.retiring(host).1 as u64,
+            }),
         }
     }
 
@@ -80,7 +96,7 @@ impl Shell {
         self.place_replies.iter().map(|it| it.due).min()
     }
 
-    fn begin_placing(&mut self, placing: Placing) -> Result<(u32, Placement), Refusal> {
+    fn begin_placing(&mut self, placing: Placing) -> Result<Awaited, Refusal> {
         let random = || data::random_u64().map_err(|error| Refusal::Conflict(error.to_string()));
         let (number, placement) = match placing {
             Placing::Drain(number) => (number, Placement::Drain { number, drains: true }),
@@ -95,18 +111,37 @@ impl Shell {
                 let number = places.last().map_or(0, |place| place.number + 1);
                 (number, Placement::Add { number, id: random()? })
             }
+            Placing::Retire(host) => {
+                let host = HostId(host);
+                self.host.retire(host).map_err(Refusal::Conflict)?;
+                return Ok(Awaited::Manager(host));
+            }
         };
-        if placing != Placing::Add && self.place_of(number).is_none() {
+        let before = self.place_of(number);
+        if placing != Placing::Add && before.is_none() {
             return Err(unknown(number));
         }
         self.host.place(&placement).map_err(Refusal::Conflict)?;
-        Ok((number, placement))
+        Ok(Awaited::Node {
+            placement,
+            number,
+            before,
+        })
     }
 
     fn place_of(&self, number: u32) -> Option<PlaceStatus> {
         let places = self.host.places();
         let place = places.iter().find(|place| place.number == number);
         place.map(status)
+    }
+}
+
+impl Awaited {
+    fn is_done(&self, host: &Host) -> bool {
+        match self {
+            Self::Node { placement, .. } => host.has_placed(placement),
+            Self::Manager(manager) => host.retiring(*manager).0,
+        }
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) fn change<'stage>(
 ) -> Result<()> {
     add(ensemble, processes, load)?;
     drain(ensemble, processes, load)?;
+    managers(ensemble, processes, load)?;
     lose(ensemble, processes, load)
 }
 
@@ -74,6 +75,42 @@ fn drain<'stage>(
     removed.await_ended("has been given up")?;
     processes.await_whole(ensemble.stage)?;
     tell("node 0 removed", began, load)
+}
+
+/// A manager comes, one is removed, one is stopped in order and comes back.
+fn managers<'stage>(
+    ensemble: &Ensemble<'stage>,
+    processes: &mut Processes<'stage>,
+    load: &Load,
+) -> Result<()> {
+    load.mark();
+    let began = Instant::now();
+    processes.managers.push(ensemble.manager("manager-c")?);
+    processes.await_whole(ensemble.stage)?;
+    tell("manager-c added", began, load)?;
+
+    load.mark();
+    let began = Instant::now();
+    let mut removed = processes.managers.remove(0);
+    let status = processes.managers[0].status(ensemble.stage)?;
+    let hosts = status["hosts"].as_array().context("no list of hosts")?;
+    let link = removed.door("link")?.to_string();
+    let host = hosts.iter().find(|host| host["link"] == link.as_str());
+    let host = host.and_then(|host| host["id"].as_str());
+    let host = host.with_context(|| format!("nobody listens at {link}: {status:#}"))?;
+    let admin = processes.managers[0].door("admin")?.to_string();
+    let words = ["manager", "remove", host, "--admin", &admin];
+    finish(ensemble.stage, &words)?.expect(0, &[host, "ends"])?;
+    removed.await_stopped()?;
+    processes.await_whole(ensemble.stage)?;
+    tell("manager-a removed", began, load)?;
+
+    load.mark();
+    let began = Instant::now();
+    processes.managers[0].stop()?;
+    tell("manager-b stopped with SIGTERM", began, load)?;
+    processes.managers[0].restart(ensemble.stage)?;
+    processes.await_whole(ensemble.stage)
 }
 
 /// A node's files are gone.

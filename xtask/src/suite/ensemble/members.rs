@@ -225,6 +225,16 @@ impl Member<'_> {
         Ok(())
     }
 
+    /// Waits until it has ended in order, as one that was told to by another one.
+    pub(super) fn await_stopped(&mut self) -> Result<()> {
+        let mut running = self.running.take();
+        let running = running.as_mut();
+        let running = running.with_context(|| format!("{} does not run", self.name))?;
+        let status = running.wait(Instant::now() + STOP_PATIENCE)?;
+        ensure!(status.success(), "{} ended with {status}", self.name);
+        Ok(())
+    }
+
     /// Stops it with SIGTERM; it must exit with 0.
     pub(super) fn stop(&mut self) -> Result<()> {
         let mut running = self.running.take();
