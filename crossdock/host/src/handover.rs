@@ -25,21 +25,23 @@ impl Host {
             let Some(to) = self.next_manager() else {
                 return;
             };
-            let set = self.table.site(site).map(|record| record.set);
-            let is_busy = set.is_some_and(|set| self.replicas.is_busy_with(set));
-            if self.sites.contains_key(&site) {
-                if self.is_ending() || !self.following.is_closing_any() {
-                    self.following.close_for(site, now, to);
-                }
-            } else if !is_busy {
-                self.give_up(site, to);
+            if !self.sites.contains_key(&site) {
+                self.give_up(now, site, to);
+            } else if self.is_ending() || !self.following.is_closing_any() {
+                self.following.close_for(site, now, to);
             }
         }
         self.close_sites(now, wall);
     }
 
-    /// Proposes that `to` has the site; nothing of it is shown here any more.
-    pub(crate) fn give_up(&mut self, site: SiteId, to: HostId) {
+    /// Proposes that `to` has the site; nothing of it is shown here any more. Not before
+    /// the last copy has been answered that was made for its set: it could land after
+    /// the successor's.
+    pub(crate) fn give_up(&mut self, now: Time, site: SiteId, to: HostId) {
+        let set = self.table.site(site).map(|record| record.set);
+        if set.is_some_and(|set| !self.release_set(set)) {
+            return self.following.later(now);
+        }
         let expected = self.registry.state().site_epoch(site).0;
         self.following.give_up(site, expected, to);
         self.withdraw_answers(site);
@@ -48,6 +50,15 @@ impl Host {
             expected,
             to: to.0,
         });
+    }
+
+    /// The others are to give this manager nothing any more.
+    pub(crate) fn retire_here(&mut self) {
+        if self.role.is_manager && self.registry.is_shared() {
+            let host = self.instance();
+            self.propose(Change::Retire { host });
+        }
+        self.following.want();
     }
 
     /// Whether this manager has nothing any more that somebody would have to wait for.

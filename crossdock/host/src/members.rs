@@ -419,7 +419,7 @@ impl Host {
             let is_ready = site.is_committed() || due <= now || skips;
             self.drain_site(id);
             match to.filter(|_| is_ready) {
-                Some(to) => self.give_up(id, to),
+                Some(to) => self.give_up(now, id, to),
                 None if is_ready => {
                     let site = id.0;
                     self.propose(Change::RaiseSite { site, expected });

@@ -433,7 +433,7 @@ impl Host {
         let is_hopeless = self.is_drain_late && self.nodes.values().any(|slot| slot.node.is_none());
         if self.drain == Drain::Finishing && (self.router.requests() == 0 || is_hopeless) {
             self.drain = Drain::Moving;
-            self.following.want();
+            self.retire_here();
         }
         if self.drain == Drain::Moving && !self.has_handed_over() {
             self.following.later(now);

@@ -188,6 +188,18 @@ impl Host {
         self.replicas.planned.retain(|pair| !is_join(pair));
     }
 
+    /// Gives up all pairs of a set; whether nothing of them is on its way any more.
+    pub(crate) fn release_set(&mut self, set: SetId) -> bool {
+        self.replicas.planned.retain(|pair| pair.set != set);
+        let current = self.replicas.current.as_ref();
+        if current.is_some_and(|current| current.pair.set == set) {
+            self.drop_current();
+            self.following.want();
+        }
+        let settling = self.replicas.settling.map(|(settling, _)| settling);
+        !self.replicas.is_stale && settling != Some(set)
+    }
+
     /// Gives the current pair up, whoever has been asked for it.
     fn drop_current(&mut self) -> Option<Pair> {
         let replicas = &mut self.replicas;
