@@ -18,7 +18,9 @@ use toml::Spanned;
 
 use crate::format;
 
-pub(crate) use groups::{DoorSettings, EnsembleFlags, ProcessSettings, REBUILD_RATE_DEFAULT, StoreSettings};
+pub(crate) use groups::{
+    DoorSettings, EnsembleFlags, ProcessSettings, REBUILD_RATE_DEFAULT, StoreSettings,
+};
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
 };

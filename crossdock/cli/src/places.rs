@@ -14,8 +14,10 @@ pub(crate) enum PlaceCommand {
     #[command(after_help = "Example:\n  crossdock node list --admin 10.0.0.6:7070 --json")]
     List(Remote),
     /// Give all that a node holds to others; say it again to see how far that is.
-    #[command(after_help = "Example:\n  crossdock node drain 2 --admin 10.0.0.6:7070 --json\n\
-        When nothing is leaving it any more: crossdock node remove 2")]
+    #[command(
+        after_help = "Example:\n  crossdock node drain 2 --admin 10.0.0.6:7070 --json\n\
+        When nothing is leaving it any more: crossdock node remove 2"
+    )]
     Drain(PlaceArgs),
     /// Let a drained node hold its share again.
     #[command(after_help = "Example:\n  crossdock node undrain 2 --admin 10.0.0.6:7070")]

@@ -241,8 +241,10 @@ impl Asker {
                 self.copy(object, offset, length).await?;
             }
         }
-        let source: BTreeSet<ObjectId> = self.objects(self.pair.source).await?.into_iter().collect();
-        let target: BTreeSet<ObjectId> = self.objects(self.pair.target).await?.into_iter().collect();
+        let source: BTreeSet<ObjectId> =
+            self.objects(self.pair.source).await?.into_iter().collect();
+        let target: BTreeSet<ObjectId> =
+            self.objects(self.pair.target).await?.into_iter().collect();
         touched.extend(source.symmetric_difference(&target));
         for object in touched {
             self.mend(object).await?;
@@ -489,7 +491,10 @@ impl Asker {
     }
 
     async fn stat(&self, node: NodeId, object: ObjectId) -> Result<Option<ObjectStat>, String> {
-        match self.ask(Question::Node(node, NodeRequest::Stat { object })).await {
+        match self
+            .ask(Question::Node(node, NodeRequest::Stat { object }))
+            .await
+        {
             Ok(NodeAnswer::Stat(stat)) => Ok(Some(stat)),
             Err(NodeError::NoObject) => Ok(None),
             other => Err(format!(

@@ -21,35 +21,52 @@ impl Host {
         if !self.role.is_manager {
             return;
         }
+        let mut idle: BTreeMap<HostId, Vec<SiteId>> = BTreeMap::new();
         for site in self.surplus() {
             let Some(to) = self.next_manager() else {
-                return;
+                break;
             };
             if !self.sites.contains_key(&site) {
-                self.give_up(now, site, to);
+                if self.prepare_to_give_up(now, site, to) {
+                    idle.entry(to).or_default().push(site);
+                }
             } else if self.is_ending() || !self.following.is_closing_any() {
                 self.following.close_for(site, now, to);
             }
         }
+        for (to, sites) in idle {
+            self.propose_move(&sites, to);
+        }
         self.close_sites(now, wall);
     }
 
-    /// Proposes that `to` has the site; nothing of it is shown here any more. Not before
-    /// the last copy has been answered that was made for its set: it could land after
-    /// the successor's.
+    /// Proposes that `to` has the site; nothing of it is shown here any more.
     pub(crate) fn give_up(&mut self, now: Time, site: SiteId, to: HostId) {
+        if self.prepare_to_give_up(now, site, to) {
+            self.propose_move(&[site], to);
+        }
+    }
+
+    /// From now on nothing of the site is done or shown here; whether it can be proposed
+    /// that `to` has it. Not before the last copy has been answered that was made for its
+    /// set: it could land after the successor's.
+    fn prepare_to_give_up(&mut self, now: Time, site: SiteId, to: HostId) -> bool {
         let set = self.table.site(site).map(|record| record.set);
         if set.is_some_and(|set| !self.release_set(set)) {
-            return self.following.later(now);
+            self.following.later(now);
+            return false;
         }
-        let expected = self.registry.state().site_epoch(site).0;
-        self.following.give_up(site, expected, to);
+        let epoch = self.registry.state().site_epoch(site).0;
+        self.following.give_up(site, epoch, to);
         self.withdraw_answers(site);
-        self.propose(Change::MoveSite {
-            site: site.0,
-            expected,
-            to: to.0,
-        });
+        true
+    }
+
+    fn propose_move(&mut self, sites: &[SiteId], to: HostId) {
+        let state = self.registry.state();
+        let sites = sites.iter().map(|&site| (site.0, state.site_epoch(site).0));
+        let sites = sites.collect();
+        self.propose(Change::MoveSites { sites, to: to.0 });
     }
 
     /// The others are to give this manager nothing any more.
@@ -93,7 +110,9 @@ impl Host {
     fn next_manager(&self) -> Option<HostId> {
         let mut others = self.managers();
         others.remove(&self.host_id());
-        let least = others.into_iter().min_by_key(|&(host, sites)| (sites, host));
+        let least = others
+            .into_iter()
+            .min_by_key(|&(host, sites)| (sites, host));
         least.map(|(host, _)| host)
     }
 

@@ -95,7 +95,9 @@ impl Leases {
 
     /// Whether nobody has to wait for a lease that this host was given.
     pub(crate) fn have_ended(&self) -> bool {
-        self.held.values().all(|&asked_at| self.now > asked_at + KEPT + ASK_AGAIN_AFTER)
+        self.held
+            .values()
+            .all(|&asked_at| self.now > asked_at + KEPT + ASK_AGAIN_AFTER)
     }
 
     fn has(&self, host: HostId) -> bool {

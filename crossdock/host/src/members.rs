@@ -183,7 +183,10 @@ impl Host {
         let is_pending =
             |site: &SiteId, (epoch, _): &mut (u64, HostId)| state.site_epoch(*site).0 == *epoch;
         self.following.given_up.retain(is_pending);
-        if state.hosts.get(&self.instance()).is_some_and(|own| own.is_retiring)
+        if state
+            .hosts
+            .get(&self.instance())
+            .is_some_and(|own| own.is_retiring)
             && !std::mem::replace(&mut self.following.is_told_to_end, true)
         {
             self.effects.push_back(HostEffect::Retired);
@@ -388,7 +391,11 @@ impl Host {
                     self.plan_once(SetId(set), &record, back.1, Goal::Copy);
                 }
             }
-            if !self.sites.get(&id).is_some_and(crossdock_site::Site::is_serving) {
+            if !self
+                .sites
+                .get(&id)
+                .is_some_and(crossdock_site::Site::is_serving)
+            {
                 continue;
             }
             if is_copied && !back.is_empty() && !self.following.is_given_up(id) {

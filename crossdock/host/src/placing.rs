@@ -58,8 +58,12 @@ impl Host {
                 is_running: state.is_hosted(node.id),
                 is_draining: node.is_draining,
                 homes: homes().count(),
-                coming: homes().filter(|set| !set.members.contains(&node.id)).count(),
-                leaving: sets().filter(|set| set.leaving().any(|id| id == node.id)).count(),
+                coming: homes()
+                    .filter(|set| !set.members.contains(&node.id))
+                    .count(),
+                leaving: sets()
+                    .filter(|set| set.leaving().any(|id| id == node.id))
+                    .count(),
             }
         });
         let mut places: Vec<NodePlace> = nodes.collect();

@@ -111,13 +111,7 @@ impl Host {
     }
 
     /// Plans a pair unless it is planned.
-    pub(crate) fn plan_once(
-        &mut self,
-        set: SetId,
-        record: &SetRecord,
-        target: NodeId,
-        goal: Goal,
-    ) {
+    pub(crate) fn plan_once(&mut self, set: SetId, record: &SetRecord, target: NodeId, goal: Goal) {
         let current = self.replicas.current.as_ref().map(|current| &current.pair);
         let mut pairs = self.replicas.planned.iter().chain(current);
         let is_same = |pair: &Pair| pair.set == set && pair.target == target && pair.goal == goal;
@@ -426,7 +420,9 @@ impl Host {
                 self.replicas.settling = Some((pair.set, (record.epoch, record.moves)));
             }
         }
-        self.spread_table();
+        if !self.registry.is_shared() {
+            self.spread_table();
+        }
         if self.replicas.held_set() != Some(pair.set) {
             self.release_held();
         }
@@ -446,7 +442,10 @@ impl Host {
         }
         let is_had = |home: &u64| record.members.contains(home) || *home == pair.target.0;
         let is_whole = match pair.goal {
-            Goal::Equal => record.home.iter().all(|&home| self.is_running(NodeId(home))),
+            Goal::Equal => record
+                .home
+                .iter()
+                .all(|&home| self.is_running(NodeId(home))),
             Goal::Join | Goal::Copy => record.home.iter().all(is_had),
         };
         if is_whole {

@@ -83,7 +83,12 @@ impl Host {
             });
         }
         let state = self.registry.state();
-        let Some(sweep) = self.sweeps.current.as_mut().filter(|sweep| !sweep.is_asking) else {
+        let Some(sweep) = self
+            .sweeps
+            .current
+            .as_mut()
+            .filter(|sweep| !sweep.is_asking)
+        else {
             return;
         };
         let ours = sets_of(state, sweep.node);
@@ -150,13 +155,20 @@ fn sets_of(state: &State, node: NodeId) -> BTreeSet<SetId> {
 /// As whoever is in charge of the object now.
 fn fences(state: &State, object: &ObjectId) -> (Version, WriteContext) {
     let site = usize::try_from(object.placement).unwrap_or(usize::MAX);
-    let site = state.sites.get(site).filter(|_| object.class != ObjectClass::Column);
+    let site = state
+        .sites
+        .get(site)
+        .filter(|_| object.class != ObjectClass::Column);
     let site_epoch = site.map_or(Epoch(0), |site| Epoch(site.0));
     let context = WriteContext {
         site_epoch,
         ..WriteContext::default()
     };
-    let newest = state.sets.range(..SITE_SETS).map(|(_, set)| set.epoch).max();
+    let newest = state
+        .sets
+        .range(..SITE_SETS)
+        .map(|(_, set)| set.epoch)
+        .max();
     let epoch = site.map_or(Epoch(newest.unwrap_or(0)), |site| Epoch(site.0));
     (Version::first_of(epoch), context)
 }

@@ -559,7 +559,10 @@ impl Node {
         let changes = self.pending.values().filter_map(|pending| pending.change);
         let under_way = changes.filter(|(changed, _)| *changed == set);
         let versions = under_way.map(|(_, version)| version);
-        versions.chain([self.ordering.next_of(set)]).min().unwrap_or_default()
+        versions
+            .chain([self.ordering.next_of(set)])
+            .min()
+            .unwrap_or_default()
     }
 
     /// Who waits for an answer: they are told that the node is gone when it is

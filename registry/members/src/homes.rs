@@ -202,7 +202,9 @@ impl State {
             return Err(refused(format!("there is a node {number} already")));
         }
         if self.nodes.len() >= NODES_MAX {
-            return Err(refused(format!("an ensemble has at most {NODES_MAX} nodes")));
+            return Err(refused(format!(
+                "an ensemble has at most {NODES_MAX} nodes"
+            )));
         }
         self.nodes.push(NodeRecord::new(id, number));
         Ok(())
@@ -241,7 +243,9 @@ impl State {
             let homes = self.load_of(id).0;
             return match self.move_homes_from(id) < homes {
                 true => Ok(()),
-                false => Err(refused(format!("nobody can have what belongs to node {number}"))),
+                false => Err(refused(format!(
+                    "nobody can have what belongs to node {number}"
+                ))),
             };
         };
         let sole = self.sole_copies(id);

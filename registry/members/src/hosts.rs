@@ -163,16 +163,33 @@ impl State {
         Ok(())
     }
 
-    /// A manager gives a site to another one; if that is gone, whoever has the fewest
-    /// gets it, under a new epoch in any case.
-    pub(crate) fn move_site(&mut self, site: u16, to: u64) {
-        self.owners.remove(&site);
+    /// A manager gives sites to another one; if that is gone, whoever has the fewest
+    /// gets them, under new epochs in any case.
+    pub(crate) fn move_sites(&mut self, sites: &[(u16, u64)], to: u64) -> Result<(), Conflict> {
         let is_there = |record: &HostRecord| record.is_manager && !record.is_retiring;
-        if self.hosts.get(&to).is_some_and(is_there) {
-            self.owners.insert(site, to);
-            self.sites[usize::from(site)].0 += 1;
+        let has_taker = self.hosts.get(&to).is_some_and(is_there);
+        let is_seen = |&&(site, expected): &&(u16, u64)| {
+            let current = self.sites.get(usize::from(site));
+            current.is_some_and(|current| current.0 == expected)
+        };
+        let moved: Vec<u16> = sites
+            .iter()
+            .filter(is_seen)
+            .map(|(site, _)| *site)
+            .collect();
+        if moved.is_empty() {
+            let why = "the sites have been moved by others".to_owned();
+            return Err(Conflict::Refused { why });
+        }
+        for site in moved {
+            self.owners.remove(&site);
+            if has_taker {
+                self.owners.insert(site, to);
+                self.sites[usize::from(site)].0 += 1;
+            }
         }
         self.assign_sites();
+        Ok(())
     }
 
     /// Gives every site without an owner to the manager with the fewest, of those that
@@ -308,6 +325,28 @@ mod tests {
             .filter(|set| set.members == [12])
             .collect();
         assert!(!alone.is_empty(), "what only node 12 has stays with it");
+    }
+
+    /// Goal: a living manager's sites move under a new epoch, to whoever is there; one
+    /// that somebody else has moved stays; the last manager is not told to end.
+    #[test]
+    fn sites_move_between_living_managers() {
+        let mut state = ensemble();
+        let epoch = state.sites[5].0;
+        let sites = vec![(5, epoch), (6, epoch), (7, epoch + 1)];
+        let moved = Change::MoveSites { sites, to: 9 };
+        assert_eq!(state.apply(moved.clone()), Ok(()));
+        let owners: Vec<u64> = (5..8).map(|site| state.owners[&site]).collect();
+        assert_eq!((owners, state.sites[5].0), (vec![9, 9, 8], epoch + 1));
+        let again = state.apply(moved);
+        assert!(matches!(again, Err(Conflict::Refused { .. })), "{again:?}");
+        assert_eq!(state.apply(Change::Retire { host: 9 }), Ok(()));
+        let sites = vec![(8, state.sites[8].0)];
+        let gone = Change::MoveSites { sites, to: 9 };
+        assert_eq!(state.apply(gone), Ok(()));
+        assert_eq!(state.owners[&8], 8, "who is about to end gets nothing");
+        let last = state.apply(Change::Retire { host: 8 });
+        assert!(matches!(last, Err(Conflict::Refused { .. })), "{last:?}");
     }
 
     /// Goal: what an earlier version wrote about hosts and nodes is still

@@ -247,13 +247,11 @@ pub enum Change {
         /// Epoch that was seen.
         expected: u64,
     },
-    /// A manager gives a site to another one: epoch + 1.
-    MoveSite {
-        /// The site.
-        site: u16,
-        /// Epoch that was seen.
-        expected: u64,
-        /// The process that gets it.
+    /// A manager gives sites to another one: epoch + 1 for each that it has as it was seen.
+    MoveSites {
+        /// Each with the epoch that was seen.
+        sites: Vec<(u16, u64)>,
+        /// The process that gets them.
         to: u64,
     },
     /// A manager is to give all its sites to others, and to end.
@@ -417,12 +415,7 @@ impl State {
                 check_epoch("site", u32::from(site), expected, record.0)?;
                 record.0 += 1;
             }
-            Change::MoveSite { site, expected, to } => {
-                let current = self.sites.get(usize::from(site));
-                let current = current.ok_or_else(|| unknown("site", u32::from(site)))?.0;
-                check_epoch("site", u32::from(site), expected, current)?;
-                self.move_site(site, to);
-            }
+            Change::MoveSites { sites, to } => self.move_sites(&sites, to)?,
             Change::Retire { host } => self.retire(host)?,
             Change::SiteOpened { site } => {
                 self.opened_sites.insert(site);

@@ -205,7 +205,9 @@ impl StoreFlags {
                 "disk_depth must be 1 to {DISK_DEPTH_LIMIT}, not {disk_depth}"
             )));
         }
-        let rebuild_rate = self.rebuild_rate.map_or(REBUILD_RATE_DEFAULT, |size| size.0);
+        let rebuild_rate = self
+            .rebuild_rate
+            .map_or(REBUILD_RATE_DEFAULT, |size| size.0);
         if rebuild_rate < REBUILD_RATE_MIN {
             return Err(usage(format!(
                 "rebuild_rate must be at least {}K, not {rebuild_rate} bytes per second",

@@ -99,8 +99,20 @@ impl Shell {
     fn begin_placing(&mut self, placing: Placing) -> Result<Awaited, Refusal> {
         let random = || data::random_u64().map_err(|error| Refusal::Conflict(error.to_string()));
         let (number, placement) = match placing {
-            Placing::Drain(number) => (number, Placement::Drain { number, drains: true }),
-            Placing::Undrain(number) => (number, Placement::Drain { number, drains: false }),
+            Placing::Drain(number) => (
+                number,
+                Placement::Drain {
+                    number,
+                    drains: true,
+                },
+            ),
+            Placing::Undrain(number) => (
+                number,
+                Placement::Drain {
+                    number,
+                    drains: false,
+                },
+            ),
             Placing::Remove(number) => (number, Placement::Remove { number }),
             Placing::Replace(number) => {
                 let id = Some(random()?);
@@ -109,7 +121,13 @@ impl Shell {
             Placing::Add => {
                 let places = self.host.places();
                 let number = places.last().map_or(0, |place| place.number + 1);
-                (number, Placement::Add { number, id: random()? })
+                (
+                    number,
+                    Placement::Add {
+                        number,
+                        id: random()?,
+                    },
+                )
             }
             Placing::Retire(host) => {
                 let host = HostId(host);

@@ -54,7 +54,7 @@ const fn is_repeatable(change: &Change) -> bool {
         Change::SetMembers { .. }
         | Change::SetEqual { .. }
         | Change::RaiseSite { .. }
-        | Change::MoveSite { .. }
+        | Change::MoveSites { .. }
         | Change::Retire { .. }
         | Change::SiteOpened { .. }
         | Change::Join { .. }

@@ -91,7 +91,9 @@ fn a_new_node_gets_its_share_and_nothing_else_moves() {
     let (homes, members) = state.load_of(14);
     assert!(homes.abs_diff(total / 5) <= 4, "{homes} of {total}");
     assert_eq!(members, 0);
-    let moved = before.iter().filter(|(id, set)| set.home != state.sets[id].home);
+    let moved = before
+        .iter()
+        .filter(|(id, set)| set.home != state.sets[id].home);
     assert_eq!(moved.count(), homes);
     let same = |(id, set): (&u32, &SetRecord)| {
         (set.epoch, &set.members) == (state.sets[id].epoch, &state.sets[id].members)
@@ -116,11 +118,17 @@ fn a_drained_node_is_empty_when_others_are_equal() {
         assert!(most - least <= 2, "{least} to {most}");
     }
     let refused = place(&mut state, Placement::Remove { number: 1 });
-    assert!(matches!(refused, Err(Conflict::Refused { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Conflict::Refused { .. })),
+        "{refused:?}"
+    );
     assert_eq!(drain(&mut state, 1, false), Ok(()));
     assert_eq!(state.load_of(11), (homes, members));
     let refused = place(&mut state, Placement::Remove { number: 1 });
-    assert!(matches!(refused, Err(Conflict::Refused { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Conflict::Refused { .. })),
+        "{refused:?}"
+    );
 
     assert_eq!(drain(&mut state, 1, true), Ok(()));
     settle(&mut state);
@@ -137,7 +145,10 @@ fn nodes_that_are_needed_are_not_drained() {
     let mut state = ensemble(2, 2);
     let before = state.clone();
     let refused = drain(&mut state, 0, true);
-    assert!(matches!(refused, Err(Conflict::Refused { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Conflict::Refused { .. })),
+        "{refused:?}"
+    );
     assert_eq!(state, before);
     let mut single = ensemble(2, 1);
     assert_eq!(drain(&mut single, 0, true), Ok(()));
@@ -158,7 +169,10 @@ fn equal_members_of_other_homes_do_not_count() {
         moves,
     };
     let refused = state.apply(late);
-    assert!(matches!(refused, Err(Conflict::Epoch { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Conflict::Epoch { .. })),
+        "{refused:?}"
+    );
     assert_eq!(state.sets[&set].members, [10, 11]);
     assert_eq!(state.sets[&set].home, [12, 11]);
 }
@@ -187,7 +201,10 @@ fn what_a_lost_node_had_is_rebuilt_elsewhere() {
         id: Some(98),
     };
     let refused = place(&mut state, lost);
-    assert!(matches!(refused, Err(Conflict::Refused { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Conflict::Refused { .. })),
+        "{refused:?}"
+    );
     assert_eq!(state.nodes[2].id, 99);
     assert!(!state.nodes[2].is_used);
     for set in state.sets.values() {

@@ -156,7 +156,10 @@ fn await_settled(ensemble: &Ensemble<'_>, of: &Member<'_>) -> Result<Vec<Value>>
         if places.iter().all(rests) && status["sets_short"] == 0 {
             return Ok(places);
         }
-        ensure!(Instant::now() < deadline, "sets are on their way for ever: {places:?}");
+        ensure!(
+            Instant::now() < deadline,
+            "sets are on their way for ever: {places:?}"
+        );
         thread::park_timeout(LOOK_EVERY);
     }
 }

@@ -123,7 +123,9 @@ impl Driver {
     fn missing(&self) -> Option<String> {
         let state = &self.world.service.state;
         let opened = state.opened_sites.iter();
-        let used: BTreeSet<u32> = opened.map(|&site| state.sites[usize::from(site)].1).collect();
+        let used: BTreeSet<u32> = opened
+            .map(|&site| state.sites[usize::from(site)].1)
+            .collect();
         let short = state.sets.iter().find(|(id, set)| {
             let is_used = **id < SITE_SETS || used.contains(id);
             set.leaving().next().is_some() || is_used && set.members != set.home
@@ -229,7 +231,9 @@ fn check_object(
     let members = table.members_of(object).map(|set| set.members.clone());
     let members: BTreeSet<NodeId> = members.unwrap_or_default().into_iter().collect();
     if !members.contains(&node) {
-        return Err(format!("node {node} keeps object {object} of another's set"));
+        return Err(format!(
+            "node {node} keeps object {object} of another's set"
+        ));
     }
     let bytes = held.get(&node).and_then(|holdings| holdings.get(object));
     for member in members {

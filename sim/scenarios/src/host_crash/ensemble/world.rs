@@ -245,7 +245,8 @@ impl World {
     }
 
     pub(super) fn propose(&mut self, place: Place, change: Change) {
-        self.service.propose(self.now, place, change, &mut self.random);
+        self.service
+            .propose(self.now, place, change, &mut self.random);
     }
 
     /// Asks a node past all ordering; [`node_answer`](Self::node_answer) has the answer.
