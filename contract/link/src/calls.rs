@@ -32,8 +32,8 @@ pub struct CallRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallKey {
     Node(Port, NodeId, CallId),
-    /// A site's reply does not say which site; the router's numbers are its own.
-    Site(CallId),
+    /// A site's reply does not say which site; the numbers of a port are its own.
+    Site(Port, CallId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,9 @@ impl CallKey {
             Frame::NodeCall { from, to, call } => {
                 Some((Self::Node(*from, *to, call.id), Target::Node(*to)))
             }
-            Frame::SiteCall { to, call } => Some((Self::Site(call.id), Target::Site(*to))),
+            Frame::SiteCall { from, to, call } => {
+                Some((Self::Site(*from, call.id), Target::Site(*to)))
+            }
             _ => None,
         }
     }
@@ -69,7 +71,7 @@ impl CallKey {
     pub(crate) const fn of_reply(frame: &Frame) -> Option<Self> {
         match frame {
             Frame::NodeReply { from, to, reply } => Some(Self::Node(*to, *from, reply.id)),
-            Frame::SiteReply(reply) => Some(Self::Site(reply.id)),
+            Frame::SiteReply { to, reply } => Some(Self::Site(*to, reply.id)),
             _ => None,
         }
     }
@@ -77,11 +79,7 @@ impl CallKey {
     pub(crate) const fn call(self, to: Target) -> CallRef {
         match self {
             Self::Node(port, _, id) => CallRef { port, to, id },
-            Self::Site(id) => CallRef {
-                port: Port::Router,
-                to,
-                id,
-            },
+            Self::Site(port, id) => CallRef { port, to, id },
         }
     }
 }
@@ -167,7 +165,7 @@ impl Calls {
         let theirs = std::mem::take(&mut self.theirs);
         theirs.into_keys().filter_map(|key| match key {
             CallKey::Node(from, to, id) => Some(Frame::CancelNode { from, to, id }),
-            CallKey::Site(_) => None,
+            CallKey::Site(..) => None,
         })
     }
 }

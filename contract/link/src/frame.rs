@@ -38,15 +38,22 @@ pub enum Frame {
         /// Under which number.
         id: CallId,
     },
-    /// A request to a site, from the sending host's router.
+    /// A request to a site.
     SiteCall {
+        /// Who asks, on the sending host: its router, or a site.
+        from: Port,
         /// Which site of the receiving host.
         to: SiteId,
         /// What.
         call: Call<SiteRequest>,
     },
-    /// A site's answer, to the receiving host's router.
-    SiteReply(SiteReply),
+    /// A site's answer.
+    SiteReply {
+        /// Who had asked, on the receiving host.
+        to: Port,
+        /// What came of it.
+        reply: SiteReply,
+    },
     /// What clients of the receiving host's door are to be told.
     Lock(LockNotice),
     /// The sending host asks for a lease (CONSISTENCY 4): for as long as that lasts
@@ -93,7 +100,7 @@ impl Frame {
         match self {
             Self::NodeCall { .. } | Self::SiteCall { .. } => Class::Call,
             Self::NodeReply { .. }
-            | Self::SiteReply(_)
+            | Self::SiteReply { .. }
             | Self::Lock(_)
             | Self::Renew { .. }
             | Self::Granted { .. } => Class::Reply,
@@ -108,7 +115,7 @@ impl Frame {
             Self::NodeCall { call, .. } => call.request.payload(),
             Self::NodeReply { reply, .. } => reply.payload(),
             Self::SiteCall { call, .. } => call.request.operation.payload(),
-            Self::SiteReply(reply) => reply.payload(),
+            Self::SiteReply { reply, .. } => reply.payload(),
             Self::CancelNode { .. } | Self::Lock(_) | Self::Renew { .. } | Self::Granted { .. } => {
                 None
             }
@@ -120,7 +127,7 @@ impl Frame {
             Self::NodeCall { call, .. } => call.request.payload_mut(),
             Self::NodeReply { reply, .. } => reply.payload_mut(),
             Self::SiteCall { call, .. } => call.request.operation.payload_mut(),
-            Self::SiteReply(reply) => reply.payload_mut(),
+            Self::SiteReply { reply, .. } => reply.payload_mut(),
             Self::CancelNode { .. } | Self::Lock(_) | Self::Renew { .. } | Self::Granted { .. } => {
                 None
             }

@@ -20,7 +20,7 @@ use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -249,7 +249,7 @@ impl Message {
                 Frame::NodeReply { .. } => Kind::NodeReply,
                 Frame::CancelNode { .. } => Kind::CancelNode,
                 Frame::SiteCall { .. } => Kind::SiteCall,
-                Frame::SiteReply(_) => Kind::SiteReply,
+                Frame::SiteReply { .. } => Kind::SiteReply,
                 Frame::Lock(_) => Kind::Lock,
                 Frame::Renew { .. } => Kind::Renew,
                 Frame::Granted { .. } => Kind::Granted,
@@ -334,18 +334,18 @@ impl Message {
                 Self::Frame(Frame::CancelNode { from, to, id }.by(epoch))
             }
             Kind::SiteCall => {
-                let (epoch, to, id, left_ms, request) = whole(kind, body)?;
+                let (epoch, from, to, id, left_ms, request) = whole(kind, body)?;
                 let deadline = deadline(now, left_ms);
                 let call = Call {
                     id,
                     deadline,
                     request,
                 };
-                Self::Frame(Frame::SiteCall { to, call }.by(epoch))
+                Self::Frame(Frame::SiteCall { from, to, call }.by(epoch))
             }
             Kind::SiteReply => {
-                let (epoch, reply) = whole(kind, body)?;
-                Self::Frame(Frame::SiteReply(reply).by(epoch))
+                let (epoch, to, reply) = whole(kind, body)?;
+                Self::Frame(Frame::SiteReply { to, reply }.by(epoch))
             }
             Kind::Lock => {
                 let (epoch, notice) = whole(kind, body)?;
@@ -394,11 +394,15 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
         Frame::CancelNode { from, to: node, id } => {
             postcard::to_extend(&(epoch, from, node, id), to)
         }
-        Frame::SiteCall { to: site, call } => {
+        Frame::SiteCall {
+            from,
+            to: site,
+            call,
+        } => {
             let left_ms = remaining_ms(now, call.deadline);
-            postcard::to_extend(&(epoch, site, call.id, left_ms, &call.request), to)
+            postcard::to_extend(&(epoch, from, site, call.id, left_ms, &call.request), to)
         }
-        Frame::SiteReply(reply) => postcard::to_extend(&(epoch, reply), to),
+        Frame::SiteReply { to: port, reply } => postcard::to_extend(&(epoch, port, reply), to),
         Frame::Lock(notice) => postcard::to_extend(&(epoch, notice), to),
         Frame::Renew { at } | Frame::Granted { at } => postcard::to_extend(&(epoch, at), to),
     }

@@ -256,7 +256,7 @@ pub(crate) fn empty(reply: &mut Frame) {
                 });
             }
         }
-        Frame::SiteReply(reply) => {
+        Frame::SiteReply { reply, .. } => {
             if let Ok(
                 SiteAnswer::Read { .. } | SiteAnswer::Directory { .. } | SiteAnswer::Locked(_),
             ) = reply.outcome

@@ -19,7 +19,7 @@ use crossdock_peer::{
 use crossdock_types::{Payload, Time};
 
 /// CRC32C over all samples as this version of the protocol encodes them.
-const GOLDEN: (u16, u32) = (1, 1_074_637_559);
+const GOLDEN: (u16, u32) = (2, 1_851_868_726);
 
 fn append(offset_bytes: u64, payload: Payload) -> Message {
     let request = NodeRequest::Append {
@@ -91,9 +91,9 @@ fn samples_are_of_every_kind() {
     all_of(&samples::node_requests(dice), number_of_request, 15);
     all_of(&samples::node_answers(dice), number_of_answer, 10);
     all_of(&samples::node_errors(dice), number_of_error, 13);
-    all_of(&samples::site_operations(dice), number_of_operation, 24);
+    all_of(&samples::site_operations(dice), number_of_operation, 26);
     all_of(&samples::lock_operations(dice), number_of_lock, 11);
-    all_of(&samples::site_answers(dice), number_of_site_answer, 13);
+    all_of(&samples::site_answers(dice), number_of_site_answer, 16);
     all_of(&samples::site_errors(dice), number_of_site_error, 23);
 }
 
@@ -176,6 +176,8 @@ fn number_of_operation(of: &SiteOperation) -> usize {
         SiteOperation::Open { .. } => 21,
         SiteOperation::PushAttributes { .. } => 22,
         SiteOperation::Locks { .. } => 23,
+        SiteOperation::Within { .. } => 24,
+        SiteOperation::Transaction { .. } => 25,
     }
 }
 
@@ -210,6 +212,9 @@ fn number_of_site_answer(of: &SiteAnswer) -> usize {
         SiteAnswer::Opened { .. } => 10,
         SiteAnswer::NotLocked(..) => 11,
         SiteAnswer::Locked(..) => 12,
+        SiteAnswer::Elsewhere(..) => 13,
+        SiteAnswer::Above { .. } => 14,
+        SiteAnswer::Prepared(..) => 15,
     }
 }
 

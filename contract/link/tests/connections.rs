@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crossdock_limits::LINK_HANDSHAKES_MAX;
 use crossdock_link::{
     CloseReason, Connections, ConnectionsConfig, ConnectionsEffect, ConnectionsInput, Hello,
-    LinkConfig, LinkId, Message, RefusalKind, Role,
+    LinkConfig, LinkId, Message, PROTOCOL_VERSION, RefusalKind, Role,
 };
 use crossdock_names::{Epoch, HostId};
 use crossdock_types::Time;
@@ -113,8 +113,8 @@ fn hello(connection: u64) -> Bytes {
 
 fn hello_to(connection: u64, expected: Option<HostId>) -> Bytes {
     let hello = Message::Hello(Hello {
-        version_min: 1,
-        version_max: 1,
+        version_min: PROTOCOL_VERSION,
+        version_max: PROTOCOL_VERSION,
         ensemble: 5,
         host: HostId(9),
         role: Role::Gateway as u8,

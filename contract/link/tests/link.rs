@@ -76,9 +76,9 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
             call.deadline = soon;
             Some(Frame::NodeCall { from, to, call })
         }
-        Frame::SiteCall { to, mut call } => {
+        Frame::SiteCall { from, to, mut call } => {
             call.deadline = soon;
-            Some(Frame::SiteCall { to, call })
+            Some(Frame::SiteCall { from, to, call })
         }
         Frame::Lock(_) | Frame::Renew { .. } | Frame::Granted { .. } => Some(frame),
         _ => None,
@@ -96,7 +96,7 @@ fn text(frame: &Frame) -> String {
                 kind(&call.request)
             )
         }
-        Frame::SiteCall { to, call } => {
+        Frame::SiteCall { to, call, .. } => {
             let payload = frame.payload().map(Payload::to_bytes);
             format!("{to} {:?} {payload:?} {:?}", call.id, call.request.caller)
         }
@@ -465,10 +465,11 @@ fn an_answer_that_is_too_long_becomes_busy() {
         subject: WeakCache::default(),
         second: WeakCache::default(),
     };
-    pair.send(1, Frame::SiteReply(reply));
+    let to = Port::Router;
+    pair.send(1, Frame::SiteReply { to, reply });
     pair.run(Duration::from_millis(10));
     let frames = pair.sides[0].frames();
-    let Some(Frame::SiteReply(reply)) = frames.last() else {
+    let Some(Frame::SiteReply { reply, .. }) = frames.last() else {
         panic!("{frames:?}");
     };
     assert_eq!(reply.outcome, Err(SiteError::Busy));

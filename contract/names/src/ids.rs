@@ -94,7 +94,35 @@ impl FileId {
     pub const fn serial(self) -> u64 {
         self.0 & ((1 << 48) - 1)
     }
+
+    /// The file of `site` that `origin` numbered (below 2^40): a directory is made
+    /// by its parent's site. The upper 8 bits of the serial are the difference of
+    /// the two, so that what a site numbers for itself has small serials.
+    #[must_use]
+    pub const fn numbered_by(origin: SiteId, site: SiteId, number: u64) -> Self {
+        debug_assert!(number < NUMBERS_MAX, "number beyond 40 bits");
+        Self::new(site, ((origin.0 ^ site.0) as u64) << NUMBER_BITS | number)
+    }
+
+    /// The site that numbered it.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "8 bits")]
+    pub const fn origin(self) -> SiteId {
+        SiteId((self.serial() >> NUMBER_BITS) as u16 ^ self.site().0)
+    }
+
+    /// The number that its origin gave it, which that never gives again.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0 & (NUMBERS_MAX - 1)
+    }
 }
+
+/// Bits of a serial that its origin counts.
+const NUMBER_BITS: u32 = 40;
+
+/// Files that a site can number.
+pub const NUMBERS_MAX: u64 = 1 << NUMBER_BITS;
 
 /// A file as a request names it: the generation tells a reused or removed id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -147,6 +175,11 @@ mod tests {
         let file = FileId::new(SiteId(0xabcd), (1 << 48) - 1);
         assert_eq!(file.site(), SiteId(0xabcd));
         assert_eq!(file.serial(), (1 << 48) - 1);
+        let own = FileId::numbered_by(SiteId(9), SiteId(9), 77);
+        assert_eq!((own.serial(), own.origin()), (77, SiteId(9)));
+        let other = FileId::numbered_by(SiteId(0xfe), SiteId(9), NUMBERS_MAX - 1);
+        assert_eq!((other.site(), other.origin()), (SiteId(9), SiteId(0xfe)));
+        assert_eq!(other.number(), NUMBERS_MAX - 1);
         let version = Version::first_of(Epoch(5)).next();
         assert_eq!(version.epoch(), Epoch(5));
         assert!(version < Version::first_of(Epoch(6)));

@@ -9,17 +9,19 @@ mod handle;
 mod ids;
 mod layout;
 mod object;
+mod spread;
 mod table;
 
 pub use capability::{Capability, CapabilityKey, Rights};
 pub use extent::Extent;
 pub use handle::{FileHandle, HANDLE_BYTES, HandleError, HandleKey, HandleKeys};
 pub use ids::{
-    Epoch, ExportId, FileId, FileRef, HostId, Incarnation, NodeId, SetId, SiteId, Slot, Version,
-    VolumeId,
+    Epoch, ExportId, FileId, FileRef, HostId, Incarnation, NUMBERS_MAX, NodeId, SetId, SiteId,
+    Slot, Version, VolumeId,
 };
 pub use layout::{
     ColumnPiece, LayoutClass, SEGMENT_BYTES, SMALL_FILE_THRESHOLD_BYTES, STRIPE_UNIT_BYTES,
 };
 pub use object::{OBJECT_ID_BYTES, ObjectClass, ObjectId};
+pub use spread::Spread;
 pub use table::{Hosts, ReplicaSet, RoutingTable, SITES, SLOTS, SiteRecord};

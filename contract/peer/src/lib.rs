@@ -14,6 +14,7 @@ mod port;
 mod quota;
 mod site;
 mod squash;
+mod transaction;
 
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
 pub use carried::Carries;
@@ -35,3 +36,4 @@ pub use site::{
     SiteRequest, SpaceUsage, TimeChange, WeakCache,
 };
 pub use squash::{NOBODY, Squash};
+pub use transaction::{Part, TransactionId, TransactionStep};

@@ -8,7 +8,10 @@ use crossdock_types::{Payload, WallTime};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{CallId, ListedLock, LockOperation, LockRefusal, Quota, QuotaChange, Stability};
+use crate::{
+    CallId, ListedLock, LockOperation, LockRefusal, Quota, QuotaChange, Stability, TransactionId,
+    TransactionStep,
+};
 
 /// Who asks, after squashing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -280,6 +283,15 @@ pub enum SiteOperation {
         /// The tree's root; the volume's root bounds nothing.
         within: FileRef,
     },
+    /// Whether a directory is another one, or lies below it, else
+    /// [`SiteError::AccessDenied`]: the rest of a [`Self::LookupParent`] whose way
+    /// up leads through this site.
+    Within {
+        /// The directory.
+        directory: FileRef,
+        /// The tree's root.
+        root: FileRef,
+    },
     /// Which of the ACCESS3 bits the caller has.
     Access {
         /// The file.
@@ -462,6 +474,15 @@ pub enum SiteOperation {
         /// What is wanted.
         operation: LockOperation,
     },
+    /// A part in an operation over several sites. A site's: no door asks it.
+    Transaction {
+        /// The root of the site.
+        file: FileRef,
+        /// Of which.
+        id: TransactionId,
+        /// What is to be done.
+        step: TransactionStep,
+    },
 }
 
 impl SiteOperation {
@@ -480,9 +501,11 @@ impl SiteOperation {
             | Self::Commit { file, .. }
             | Self::Open { file, .. }
             | Self::PushAttributes { file, .. }
-            | Self::Locks { file, .. } => file,
+            | Self::Locks { file, .. }
+            | Self::Transaction { file, .. } => file,
             Self::Lookup { directory, .. }
             | Self::LookupParent { directory, .. }
+            | Self::Within { directory, .. }
             | Self::Create { directory, .. }
             | Self::MakeDirectory { directory, .. }
             | Self::MakeSymlink { directory, .. }
@@ -519,6 +542,17 @@ pub enum SiteAnswer {
         layout: LayoutClass,
         /// For the handle.
         placement: FileId,
+    },
+    /// To lookup and create: the file that has the name, whose attributes another
+    /// site has.
+    Elsewhere(FileRef),
+    /// To looking up a parent, and to what follows it: whether it lies within the
+    /// tree depends on a directory that another site has.
+    Above {
+        /// The parent that was found; not told by [`SiteOperation::Within`].
+        parent: Option<FileRef>,
+        /// Ask [`SiteOperation::Within`] of this one.
+        directory: FileRef,
     },
     /// To access.
     Access {
@@ -569,6 +603,9 @@ pub enum SiteAnswer {
     NotLocked(LockRefusal),
     /// To a list of locks.
     Locked(Vec<ListedLock>),
+    /// To preparing: what there is, part by part, as the manager's directory
+    /// encodes it.
+    Prepared(Bytes),
 }
 
 /// Why a site did not do it; nothing was changed.

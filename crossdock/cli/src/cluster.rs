@@ -5,7 +5,7 @@ use crossdock_members::State;
 use crossdock_names::HostId;
 use crossdock_peer::Network;
 
-use crate::config::{EnsembleFlags, check_pool};
+use crate::config::{EnsembleFlags, check_pool, check_spread};
 use crate::{data, format, member};
 
 /// Data sets that each of the first nodes leads: when another one comes, it takes some
@@ -32,6 +32,10 @@ pub(crate) struct InitArgs {
     /// Copies of data on different nodes, for good.
     #[arg(long, value_name = "R")]
     replicas: u32,
+    /// Probability, 0 to 1, that a new directory lies at another site, and so
+    /// maybe with another manager, than its parent, for good.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    spread: f64,
     /// Who may mount the export `/`: networks like 10.0.0.0/8, or `everybody`
     /// [default: the gateways' own machines].
     #[arg(long, value_name = "NETWORK,…", value_delimiter = ',')]
@@ -62,12 +66,14 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         ensemble,
         nodes,
         replicas,
+        spread,
         allow,
         replace_after,
         json,
     } = args;
     let ensemble = ensemble.settle()?;
     check_pool(Some(nodes), Some(replicas))?;
+    check_spread(Some(spread))?;
     let ids = (0..nodes)
         .map(|_| data::random_u64())
         .collect::<anyhow::Result<Vec<u64>>>()?;
@@ -83,6 +89,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     if let Some(seconds) = replace_after {
         state.replace_after_seconds = seconds;
     }
+    state.spread = data::spread_of(spread);
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
     }
@@ -97,6 +104,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
             "nodes": nodes,
             "replicas": replicas,
             "site_replicas": site_replicas,
+            "spread": spread,
         }));
     }
     let at = format!("--etcd {etcd} --name {name}");

@@ -24,7 +24,7 @@ pub(crate) use groups::{
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
 };
-pub(crate) use up::{NODES_DEFAULT, UpFlags, UpSettings, check_pool};
+pub(crate) use up::{NODES_DEFAULT, UpFlags, UpSettings, check_pool, check_spread};
 pub(crate) use values::{Io, LogFormat, Size};
 
 /// The command line or the file asks for something that cannot be: exit code 2.

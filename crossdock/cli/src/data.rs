@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crossdock_disk::{DiskFile, FileBlockingDisk, OpenOptions};
 use crossdock_members::{Embedded, OpenError, State};
+use crossdock_names::{SITES, Spread};
 
 use crate::config::{NODES_DEFAULT, StoreSettings, UpSettings};
 use crate::format;
@@ -177,14 +178,16 @@ fn fresh_state(settings: &UpSettings) -> anyhow::Result<State> {
     } else {
         replicas
     };
-    Ok(State::fresh(
-        random_u64()?,
-        random_u64()?,
-        &ids,
-        replicas,
-        site_replicas,
-        random_bytes()?,
-    ))
+    let (ensemble, volume) = (random_u64()?, random_u64()?);
+    let key = random_bytes()?;
+    let mut state = State::fresh(ensemble, volume, &ids, replicas, site_replicas, key);
+    state.spread = spread_of(settings.spread.unwrap_or(0.0));
+    Ok(state)
+}
+
+/// New directories go with that probability to any of the sites.
+pub(crate) fn spread_of(probability: f64) -> Spread {
+    Spread::new(probability, u16::try_from(SITES).unwrap_or(u16::MAX))
 }
 
 fn check_against(settings: &UpSettings, state: &State) -> anyhow::Result<()> {
@@ -201,6 +204,16 @@ fn check_against(settings: &UpSettings, state: &State) -> anyhow::Result<()> {
                 settings.store.data.display()
             );
         }
+    }
+    if let Some(wanted) = settings.spread.map(spread_of)
+        && wanted.per_million != state.spread.per_million
+    {
+        bail!(
+            "the data directory {} was made with spread = {}, not {}; leave --spread away, or choose another directory with --data",
+            settings.store.data.display(),
+            state.spread.probability(),
+            wanted.probability()
+        );
     }
     Ok(())
 }

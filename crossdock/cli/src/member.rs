@@ -136,6 +136,7 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         nodes: place.node.iter().map(|node| node.id).collect(),
         is_manager: matches!(part, Part::Manager { .. }),
         is_gateway: matches!(part, Part::Gateway(_)),
+        is_retiring: false,
         link: Some(link),
         admin,
         machine: String::from_utf8_lossy(&host_name()).into_owned(),

@@ -57,8 +57,11 @@ impl Message {
         Self::Site(to, SiteInput::Request(call))
     }
 
-    /// A site's answer.
-    pub(crate) const fn answer(reply: Box<SiteReply>) -> Self {
-        Self::Router(RouterInput::Site(reply))
+    /// A site's answer, to whoever asked: no node does, and a host asks as a router.
+    pub(crate) fn answer(to: Port, reply: Box<SiteReply>) -> Self {
+        match to {
+            Port::Site(site) => Self::Site(site, SiteInput::Site(*reply)),
+            Port::Router | Port::Host | Port::Node(_) => Self::Router(RouterInput::Site(reply)),
+        }
     }
 }

@@ -16,7 +16,10 @@ use crossdock_link::{CallRef, Frame, Stamped, Target};
 use crossdock_members::HostRecord;
 use crossdock_names::{HostId, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
-use crossdock_peer::{CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply};
+use crossdock_peer::{
+    Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteOperation, SiteReply,
+    SiteRequest,
+};
 use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 use crossdock_types::Time;
@@ -43,7 +46,7 @@ pub(crate) struct Peers {
     by_origin: BTreeMap<(HostId, Port, CallId), CallId>,
     /// What this host has asked others.
     asked_nodes: BTreeMap<(HostId, Port, CallId), Asked>,
-    asked_sites: BTreeSet<(HostId, CallId)>,
+    asked_sites: BTreeSet<(HostId, Port, CallId)>,
     /// Messages that wait for the table by which they were sent.
     early: BTreeMap<HostId, VecDeque<Stamped>>,
 }
@@ -64,7 +67,7 @@ struct Origin {
 #[derive(Clone, Copy, Debug)]
 enum Callee {
     Node(NodeId, Port),
-    Site,
+    Site(Port),
 }
 
 impl Peers {
@@ -124,15 +127,16 @@ impl Host {
             let reply = Message::reply(node, party, NodeReply { id, outcome });
             self.queue.push_back(reply);
         }
-        let asked = self.peers.asked_sites.range((peer, CallId(0))..);
-        let asked: Vec<CallId> = asked
-            .take_while(|(host, _)| *host == peer)
-            .map(|&(_, id)| id)
+        let asked = self.peers.asked_sites.range(first..);
+        let asked: Vec<_> = asked
+            .take_while(|(host, ..)| *host == peer)
+            .copied()
             .collect();
-        for id in asked {
-            self.peers.asked_sites.remove(&(peer, id));
+        for key in asked {
+            self.peers.asked_sites.remove(&key);
+            let (_, port, id) = key;
             let reply = refusal(id, self.away());
-            self.queue.push_back(Message::answer(reply));
+            self.queue.push_back(Message::answer(port, reply));
         }
         let begun = self.peers.relayed.iter();
         let begun: Vec<CallId> = begun
@@ -176,9 +180,9 @@ impl Host {
                 }
             }
             Target::Site(_) => {
-                if self.peers.asked_sites.remove(&(peer, id)) {
+                if self.peers.asked_sites.remove(&(peer, port, id)) {
                     let reply = refusal(id, self.away());
-                    self.queue.push_back(Message::answer(reply));
+                    self.queue.push_back(Message::answer(port, reply));
                 }
             }
         }
@@ -284,10 +288,10 @@ impl Host {
                     self.queue.push_back(Message::Node(to, cancel));
                 }
             }
-            Frame::SiteCall { to, mut call } => {
-                if !self.serves(to) {
-                    let reply = refusal(call.id, SiteError::Moved);
-                    return self.send_frame(peer, Frame::SiteReply(*reply));
+            Frame::SiteCall { from, to, mut call } => {
+                if let Some(error) = self.refuses(from, to, &call.request.operation) {
+                    let reply = *refusal(call.id, error);
+                    return self.send_frame(peer, Frame::SiteReply { to: from, reply });
                 }
                 if self.has(Mutation::ForgetDuplicates) {
                     call.request.duplicate = None;
@@ -295,13 +299,13 @@ impl Host {
                 call.id = self.peers.relay(Origin {
                     host: peer,
                     id: call.id,
-                    callee: Callee::Site,
+                    callee: Callee::Site(from),
                 });
                 self.queue.push_back(Message::request(to, call));
             }
-            Frame::SiteReply(reply) => {
-                if self.peers.asked_sites.remove(&(peer, reply.id)) {
-                    self.queue.push_back(Message::answer(Box::new(reply)));
+            Frame::SiteReply { to, reply } => {
+                if self.peers.asked_sites.remove(&(peer, to, reply.id)) {
+                    self.queue.push_back(Message::answer(to, Box::new(reply)));
                 }
             }
             Frame::Lock(notice) => self.queue.push_back(Message::Door(NfsInput::Lock(notice))),
@@ -323,7 +327,10 @@ impl Host {
                     outcome: Err(error.clone()),
                 },
             },
-            Frame::SiteCall { call, .. } => Frame::SiteReply(*refusal(call.id, self.away())),
+            Frame::SiteCall { from, call, .. } => Frame::SiteReply {
+                to: from,
+                reply: *refusal(call.id, self.away()),
+            },
             _ => return,
         };
         self.send_frame(peer, reply);
@@ -369,11 +376,50 @@ impl Host {
         let host = self.table.hosts.sites.get(&site).copied();
         match host.filter(|&host| self.peers.is_connected(host)) {
             Some(host) => {
-                self.peers.asked_sites.insert((host, call.id));
-                self.send_frame(host, Frame::SiteCall { to: site, call });
+                let from = Port::Router;
+                self.peers.asked_sites.insert((host, from, call.id));
+                let to = site;
+                self.send_frame(host, Frame::SiteCall { from, to, call });
             }
             None => self.answer_site(refusal(call.id, self.away())),
         }
+    }
+
+    /// What a site of this host asks another one.
+    pub(crate) fn ask_site(&mut self, asker: SiteId, to: SiteId, mut call: Call<SiteRequest>) {
+        let from = Port::Site(asker);
+        let here = self.host_id();
+        let owner = match self.registry.is_shared() {
+            true => self.table.hosts.sites.get(&to).copied(),
+            false => Some(here),
+        };
+        match owner.filter(|&host| host == here || self.peers.is_connected(host)) {
+            Some(host) if host == here => {
+                call.id = self.peers.relay(Origin {
+                    host,
+                    id: call.id,
+                    callee: Callee::Site(from),
+                });
+                self.queue.push_back(Message::request(to, call));
+            }
+            Some(host) => {
+                self.peers.asked_sites.insert((host, from, call.id));
+                self.send_frame(host, Frame::SiteCall { from, to, call });
+            }
+            None => {
+                let reply = refusal(call.id, self.away());
+                self.queue.push_back(Message::answer(from, reply));
+            }
+        }
+    }
+
+    /// Why a request of another host is not even given to its site.
+    fn refuses(&self, from: Port, to: SiteId, operation: &SiteOperation) -> Option<SiteError> {
+        let is_between_sites = matches!(operation, SiteOperation::Transaction { .. });
+        if is_between_sites && !matches!(from, Port::Site(_)) {
+            return Some(SiteError::Invalid);
+        }
+        (!self.serves(to)).then_some(SiteError::Moved)
     }
 
     /// A node's answer, to this host's machines or to another host.
@@ -390,11 +436,20 @@ impl Host {
     /// A site's answer, likewise.
     pub(crate) fn answer_site(&mut self, mut reply: Box<SiteReply>) {
         if !is_relayed(reply.id) {
-            return self.queue.push_back(Message::answer(reply));
+            return self.queue.push_back(Message::answer(Port::Router, reply));
         }
-        if let Some(origin) = self.peers.end_relay(reply.id) {
-            reply.id = origin.id;
-            self.send_frame(origin.host, Frame::SiteReply(*reply));
+        let Some(origin) = self.peers.end_relay(reply.id) else {
+            return;
+        };
+        reply.id = origin.id;
+        let to = match origin.callee {
+            Callee::Site(port) | Callee::Node(_, port) => port,
+        };
+        if origin.host == self.host_id() {
+            self.queue.push_back(Message::answer(to, reply));
+        } else {
+            let reply = *reply;
+            self.send_frame(origin.host, Frame::SiteReply { to, reply });
         }
     }
 

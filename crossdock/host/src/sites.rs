@@ -52,6 +52,7 @@ impl Host {
         let mut config = SiteConfig::new(id, state.volume_id(), state.site_epoch(id));
         config.writer = WriterId(self.instance());
         config.grace = self.grace;
+        config.spread = state.spread;
         config.new_volume = !state.opened_sites.contains(&id.0);
         let site = Site::open(now, config, Arc::clone(&self.table));
         self.sites.insert(id, site);
@@ -88,6 +89,7 @@ impl Host {
                     self.queue
                         .push_back(Message::call(node, Port::Site(id), call));
                 }
+                SiteEffect::Site(to, call) => self.ask_site(id, to, call),
                 SiteEffect::Reply(reply) => self.answer_for_site(id, reply),
                 SiteEffect::Lock(notice) => self.tell_doors(notice),
                 SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),

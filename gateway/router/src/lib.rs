@@ -17,6 +17,7 @@
 //! [`Router::poll_timeout`].
 
 mod commit;
+mod find;
 mod machine;
 mod message;
 mod part;

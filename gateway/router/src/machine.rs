@@ -9,7 +9,7 @@ use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest,
 use crossdock_types::Time;
 
 use crate::message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier};
-use crate::part::{Part, PartRequest, PartState, Verdict};
+use crate::part::{Outcome, Part, PartRequest, PartState, Verdict};
 use crate::unstable::Unstable;
 use crate::work::{Answer, Step, Work};
 
@@ -164,6 +164,13 @@ impl Router {
         let is_done = |part: &Part| matches!(part.state, PartState::Done(_));
         if !request.parts.iter().all(is_done) {
             return None;
+        }
+        if matches!(request.work, Work::Forward)
+            && let Some(part) = request.parts.pop()
+            && let (PartRequest::Site(asked), PartState::Done(Outcome::Site(reply))) =
+                (part.request, part.state)
+        {
+            return Some(request.work.after_forward(&asked, reply));
         }
         let outcomes = request.parts.drain(..).filter_map(|part| match part.state {
             PartState::Done(outcome) => Some(outcome),

@@ -7,6 +7,7 @@ use crossdock_peer::{
 };
 
 use crate::commit::CommitWork;
+use crate::find::FindWork;
 use crate::part::{Outcome, PartRequest};
 use crate::read::ReadWork;
 use crate::unstable::{Holder, Unstable};
@@ -17,6 +18,7 @@ use crate::write::WriteWork;
 pub(crate) enum Work {
     /// One site does it all.
     Forward,
+    Find(Box<FindWork>),
     Read(Box<ReadWork>),
     Write(Box<WriteWork>),
     Commit(CommitWork),
@@ -120,13 +122,24 @@ impl Work {
         }
     }
 
+    /// The answer to a forwarded request, or the step by which other sites are
+    /// asked for the rest of it.
+    pub(crate) fn after_forward(&mut self, request: &SiteRequest, reply: Box<SiteReply>) -> Step {
+        match FindWork::begin(request, reply) {
+            Ok((work, step)) => {
+                *self = Self::Find(Box::new(work));
+                step
+            }
+            Err(reply) => Step::Reply(Answer::from(*reply)),
+        }
+    }
+
     /// All parts of the phase are done.
     pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
         match self {
-            Self::Forward => Step::Reply(site_replies(outcomes).next().map_or_else(
-                || Answer::failure(SiteError::Io), // Not reached: it has one part, a site's.
-                Answer::from,
-            )),
+            // Not reached: its one part is a site's, see `after_forward`.
+            Self::Forward => Step::Reply(Answer::failure(SiteError::Io)),
+            Self::Find(work) => work.next(outcomes),
             Self::Read(work) => work.next(outcomes),
             Self::Write(work) => work.next(outcomes, unstable),
             Self::Commit(work) => work.next(outcomes, unstable),
@@ -201,7 +214,7 @@ impl Work {
 
     const fn file(&self) -> Option<FileRef> {
         match self {
-            Self::Forward => None,
+            Self::Forward | Self::Find(_) => None,
             Self::Read(work) => Some(work.file),
             Self::Write(work) => Some(work.file),
             Self::Commit(work) => Some(work.file()),

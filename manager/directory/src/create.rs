@@ -2,18 +2,19 @@
 
 use bytes::Bytes;
 use crossdock_limits::{FILE_BYTES_MAX, LINKS_MAX, PATH_BYTES_MAX};
-use crossdock_names::FileRef;
+use crossdock_names::{FileId, FileRef, NUMBERS_MAX, SiteId};
 use crossdock_peer::{
     AttributeChanges, Caller, CreateMode, Device, FileKind, SiteError, TimeChange,
 };
 use crossdock_types::WallTime;
 
+use crate::abroad::Abroad;
 use crate::attributes::allocated_bytes;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::names::FIRST_COOKIE;
 use crate::permission::{SET_GROUP, is_member};
-use crate::plan::{Answer, Plan, is_dot};
+use crate::plan::{Answer, Plan, is_dot, new_entry};
 use crate::state::Directory;
 
 /// Size that directories show.
@@ -47,7 +48,7 @@ impl Directory {
         if let Some(verifier) = verifier {
             (cell.accessed, cell.modified) = verifier_times(*verifier);
         }
-        self.plan_new(parent, name, cell, Vec::new(), wall)
+        self.plan_new(parent, name, cell, None, wall)
     }
 
     pub(crate) fn make_directory(
@@ -67,12 +68,17 @@ impl Directory {
         cell.size_bytes = DIRECTORY_BYTES;
         cell.used_or_device = DIRECTORY_BYTES;
         cell.set_mode(cell.mode() | parent.mode() & SET_GROUP);
+        let home = self.home_of(parent, name);
+        if home != self.site && cell.serial < NUMBERS_MAX {
+            cell.serial = FileId::numbered_by(self.site, home, cell.serial).serial();
+            return self.plan_new_elsewhere(parent, name, cell, home, wall);
+        }
         let listing = Mutation::PutDirectory {
             serial: cell.serial,
             parent: directory,
             next_cookie: FIRST_COOKIE,
         };
-        self.plan_new(parent, name, cell, vec![listing], wall)
+        self.plan_new(parent, name, cell, Some(listing), wall)
     }
 
     pub(crate) fn make_symlink(
@@ -98,7 +104,7 @@ impl Directory {
             serial: cell.serial,
             target: target.clone(),
         };
-        self.plan_new(parent, name, cell, vec![text], wall)
+        self.plan_new(parent, name, cell, Some(text), wall)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
@@ -126,7 +132,7 @@ impl Directory {
                 return Err(SiteError::BadType);
             }
         }
-        self.plan_new(parent, name, cell, Vec::new(), wall)
+        self.plan_new(parent, name, cell, None, wall)
     }
 
     pub(crate) fn link(
@@ -136,25 +142,28 @@ impl Directory {
         directory: FileRef,
         name: &[u8],
         wall: WallTime,
+        abroad: &Abroad,
     ) -> Result<Plan, SiteError> {
-        let mut cell = self.cell(file)?.clone();
+        let known = self.known(file, abroad)?;
         let parent = self.parent_for_new(caller, directory, name)?;
-        if cell.is_directory() {
+        if known.cell.is_directory() {
             return Err(SiteError::IsDirectory);
         }
-        if self.tree_of(&cell) != self.tree_of(parent) {
+        if known.tree != self.tree_of(parent) {
             return Err(SiteError::CrossDevice);
         }
-        if cell.links >= LINKS_MAX {
+        if known.cell.links >= LINKS_MAX {
             return Err(SiteError::TooManyLinks);
         }
+        let mut cell = known.cell.clone();
         cell.links += 1;
         cell.touch_changed(wall);
+        let entry = new_entry(&self.known_here(directory)?, name, file)?;
         let mut parent = parent.clone();
         parent.touch_modified(wall);
-        let entry = self.new_entry(parent.serial, name, file)?;
         let mut plan = Plan::answer(Answer::Done);
-        plan.mutations = vec![Mutation::PutCell(cell), Mutation::PutCell(parent), entry];
+        plan.put(self.site, known.site(), Mutation::PutCell(cell));
+        plan.mutations.extend([Mutation::PutCell(parent), entry]);
         Ok(plan)
     }
 
@@ -174,6 +183,12 @@ impl Directory {
             return Ok(None);
         };
         let child = entry.child();
+        if child.id.site() != self.site {
+            return match mode {
+                CreateMode::Unchecked(_) => Ok(Some(Plan::answer(Answer::Elsewhere(child)))),
+                _ => Err(SiteError::Exists),
+            };
+        }
         let cell = self.cell(child)?;
         match mode {
             CreateMode::Unchecked(changes) if cell.is_regular() => {
@@ -268,23 +283,59 @@ impl Directory {
         parent: &Cell,
         name: &[u8],
         cell: Cell,
-        more: Vec<Mutation>,
+        more: Option<Mutation>,
         wall: WallTime,
     ) -> Result<Plan, SiteError> {
-        if cell.serial >= 1 << 48 {
+        if cell.serial >= NUMBERS_MAX {
             return Err(SiteError::NoSpace);
         }
         self.check_new(parent, &cell)?;
         let file = cell.file(self.site);
-        let mut parent = parent.clone();
-        parent.touch_modified(wall);
-        if cell.is_directory() {
-            parent.links += 1;
-        }
+        let is_directory = cell.is_directory();
         let mut plan = Plan::answer(Answer::Found(file));
-        let entry = self.new_entry(parent.serial, name, file)?;
         plan.mutations = vec![Mutation::PutCell(cell)];
         plan.mutations.extend(more);
+        self.plan_name(plan, parent, name, (file, is_directory), wall)
+    }
+
+    /// A new directory whose cell and entries lie at another site: that adopts it
+    /// before anybody is told of it.
+    fn plan_new_elsewhere(
+        &self,
+        parent: &Cell,
+        name: &[u8],
+        cell: Cell,
+        home: SiteId,
+        wall: WallTime,
+    ) -> Result<Plan, SiteError> {
+        let file = cell.file(home);
+        let listing = Mutation::PutDirectory {
+            serial: cell.serial,
+            parent: parent.file(self.site),
+            next_cookie: FIRST_COOKIE,
+        };
+        let mut plan = Plan::answer(Answer::Elsewhere(file));
+        let edits = vec![Mutation::PutCell(cell), listing];
+        plan.elsewhere.insert(home, edits);
+        let serial = self.next_serial + 1;
+        plan.mutations.push(Mutation::NextSerial { serial });
+        self.plan_name(plan, parent, name, (file, true), wall)
+    }
+
+    /// Adds the name of a new file.
+    fn plan_name(
+        &self,
+        mut plan: Plan,
+        parent: &Cell,
+        name: &[u8],
+        (file, is_directory): (FileRef, bool),
+        wall: WallTime,
+    ) -> Result<Plan, SiteError> {
+        let directory = self.known_here(parent.file(self.site))?;
+        let entry = new_entry(&directory, name, file)?;
+        let mut parent = parent.clone();
+        parent.touch_modified(wall);
+        parent.links += u32::from(is_directory);
         plan.mutations.push(Mutation::PutCell(parent));
         plan.mutations.push(entry);
         Ok(plan)

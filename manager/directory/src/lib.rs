@@ -6,8 +6,11 @@
 //! replay does. No I/O, no clock, no log here. Source: Slice, sections 3.2 and 4.3.
 //!
 //! A name entry (directory, name → file) and an attribute cell are separate
-//! records, so that later they can lie at different sites.
+//! records, and may lie at different sites. An operation that needs what others
+//! have is planned once these have told it ([`Abroad`]).
 
+mod abroad;
+mod adopted;
 mod attributes;
 mod cell;
 mod create;
@@ -27,6 +30,7 @@ mod scan;
 mod slab;
 mod state;
 
+pub use abroad::{Abroad, decode_edits, encode_edits};
 pub use attributes::SEGMENTS_MAX;
 pub use cell::{Cell, Rare};
 pub use mutation::Mutation;

@@ -14,11 +14,12 @@
 //! | 5 | serial, parent id, parent generation, next cookie |
 //! | 6 | serial, text |
 //! | 7 | next serial |
+//! | 44 | site, number |
 
 use bytes::Bytes;
 use crossdock_limits::PATH_BYTES_MAX;
 use crossdock_log::{get_varint, put_varint};
-use crossdock_names::{FileId, FileRef};
+use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::QuotaLimits;
 
 use crate::cell::{Cell, get};
@@ -99,6 +100,13 @@ pub enum Mutation {
         /// The next one.
         tree: u32,
     },
+    /// No directory that a site numbered below this is adopted (again).
+    Settled {
+        /// The site that numbered it.
+        origin: SiteId,
+        /// The first number that may still come.
+        below: u64,
+    },
 }
 
 impl Mutation {
@@ -116,7 +124,8 @@ impl Mutation {
             | Self::PutTree { .. }
             | Self::RemoveTree { .. }
             | Self::TagCells { .. }
-            | Self::NextTree { .. } => None,
+            | Self::NextTree { .. }
+            | Self::Settled { .. } => None,
         }
     }
 
@@ -187,6 +196,11 @@ impl Mutation {
                 bytes.push(43);
                 put_varint(bytes, (*tree).into());
             }
+            Self::Settled { origin, below } => {
+                bytes.push(44);
+                put_varint(bytes, origin.0.into());
+                put_varint(bytes, *below);
+            }
         }
     }
 
@@ -235,6 +249,10 @@ impl Mutation {
                 serials: get_serials(bytes)?,
             },
             43 => Self::NextTree { tree: get(bytes)? },
+            44 => Self::Settled {
+                origin: SiteId(get(bytes)?),
+                below: get_varint(bytes)?,
+            },
             _ => return None,
         })
     }
@@ -245,7 +263,7 @@ fn put_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
     bytes.extend_from_slice(value);
 }
 
-fn put_file(bytes: &mut Vec<u8>, file: &FileRef) {
+pub(crate) fn put_file(bytes: &mut Vec<u8>, file: &FileRef) {
     put_varint(bytes, file.id.0);
     put_varint(bytes, file.generation.into());
 }
@@ -293,7 +311,7 @@ fn get_serial(bytes: &mut &[u8]) -> Option<u64> {
     get_varint(bytes).filter(|serial| (1..1 << 48).contains(serial))
 }
 
-fn get_file(bytes: &mut &[u8]) -> Option<FileRef> {
+pub(crate) fn get_file(bytes: &mut &[u8]) -> Option<FileRef> {
     Some(FileRef {
         id: FileId(get_varint(bytes)?),
         generation: get(bytes)?,

@@ -19,7 +19,8 @@ impl Directory {
         {
             next = index + 1;
             let serial = entry.child().id.serial();
-            if serials.contains(&serial)
+            if entry.child().id.site() == self.site
+                && serials.contains(&serial)
                 && let Some(parent) = self.cell_of(entry.parent())
             {
                 let name = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();

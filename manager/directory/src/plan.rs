@@ -1,16 +1,19 @@
 //! From an operation to its answer and its changes.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use crossdock_limits::NAME_BYTES_MAX;
-use crossdock_names::FileRef;
+use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::{Caller, DirectoryEntry, SiteError, SiteOperation};
 use crossdock_types::WallTime;
 
+use crate::abroad::{Abroad, Known};
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::names::{Entry, cookie, cookies_are_used_up};
 use crate::permission::Wanted;
-use crate::state::Directory;
+use crate::state::{Directory, ROOT_SERIAL};
 
 /// What an operation answers; attributes are read after the changes are applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +22,11 @@ pub enum Answer {
     Done,
     /// A file that was found or made.
     Found(FileRef),
+    /// The same, of which only another site knows more.
+    Elsewhere(FileRef),
+    /// The directory that was found, if it is to be told; whether it lies within a
+    /// tree depends on another one, of another site.
+    Above(Option<FileRef>, FileRef),
     /// ACCESS3 bits.
     Access(u32),
     /// Text of a symbolic link.
@@ -39,6 +47,8 @@ pub struct Plan {
     pub answer: Answer,
     /// The changes, in order; all of them go into one log record.
     pub mutations: Vec<Mutation>,
+    /// The changes that other sites make, each in order.
+    pub elsewhere: BTreeMap<SiteId, Vec<Mutation>>,
     /// The file whose last name goes: its bytes are to be removed.
     pub freed: Option<Cell>,
     /// The new cell of a regular file that is truncated or extended by the
@@ -47,10 +57,20 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Adds a change of that site, for one who plans at `here`.
+    pub(crate) fn put(&mut self, here: SiteId, site: SiteId, mutation: Mutation) {
+        if site == here {
+            self.mutations.push(mutation);
+        } else {
+            self.elsewhere.entry(site).or_default().push(mutation);
+        }
+    }
+
     pub(crate) const fn answer(answer: Answer) -> Self {
         Self {
             answer,
             mutations: Vec::new(),
+            elsewhere: BTreeMap::new(),
             freed: None,
             resized: None,
         }
@@ -63,12 +83,14 @@ impl Directory {
     ///
     /// # Errors
     /// As the operation's documentation in `contract/peer` says;
-    /// [`SiteError::Invalid`] for operations on content, space and quotas.
+    /// [`SiteError::Invalid`] for operations on content, space and quotas;
+    /// [`SiteError::Moved`] if it needs what other sites have and have not told.
     pub fn plan(
         &self,
         caller: &Caller,
         operation: &SiteOperation,
         wall: WallTime,
+        abroad: &Abroad,
     ) -> Result<Plan, SiteError> {
         match operation {
             SiteOperation::GetAttributes { file } => {
@@ -83,6 +105,13 @@ impl Directory {
             SiteOperation::Lookup { directory, name } => self.lookup(caller, *directory, name),
             SiteOperation::LookupParent { directory, within } => {
                 self.lookup_parent(caller, *directory, *within)
+            }
+            SiteOperation::Within { directory, root } => {
+                self.directory_cell(*directory)?;
+                let above = self.check_within(*directory, *root)?;
+                Ok(Plan::answer(
+                    above.map_or(Answer::Done, |at| Answer::Above(None, at)),
+                ))
             }
             SiteOperation::Access { file, wanted } => Ok(Plan::answer(Answer::Access(
                 self.cell(*file)?.access(caller, *wanted),
@@ -112,10 +141,10 @@ impl Directory {
                 changes,
             } => self.make_node(caller, *directory, name, *kind, *device, changes, wall),
             SiteOperation::Remove { directory, name } => {
-                self.remove(caller, *directory, name, wall)
+                self.remove(caller, *directory, name, wall, abroad)
             }
             SiteOperation::RemoveDirectory { directory, name } => {
-                self.remove_directory(caller, *directory, name, wall)
+                self.remove_directory(caller, *directory, name, wall, abroad)
             }
             SiteOperation::Rename {
                 from_directory,
@@ -124,13 +153,13 @@ impl Directory {
                 to_name,
             } => {
                 let from = (*from_directory, from_name);
-                self.rename(caller, from, (*to_directory, to_name), wall)
+                self.rename(caller, from, (*to_directory, to_name), wall, abroad)
             }
             SiteOperation::Link {
                 file,
                 directory,
                 name,
-            } => self.link(caller, *file, *directory, name, wall),
+            } => self.link(caller, *file, *directory, name, wall, abroad),
             SiteOperation::ReadDirectory {
                 directory,
                 cookie,
@@ -149,7 +178,8 @@ impl Directory {
             | SiteOperation::Commit { .. }
             | SiteOperation::Open { .. }
             | SiteOperation::PushAttributes { .. }
-            | SiteOperation::Locks { .. } => Err(SiteError::Invalid),
+            | SiteOperation::Locks { .. }
+            | SiteOperation::Transaction { .. } => Err(SiteError::Invalid),
         }
     }
 
@@ -165,8 +195,16 @@ impl Directory {
                 entry.ok_or(SiteError::NotFound)?.child()
             }
         };
-        self.cell(found)?;
-        Ok(Plan::answer(Answer::Found(found)))
+        self.found(found)
+    }
+
+    /// The answer that a file was found.
+    fn found(&self, file: FileRef) -> Result<Plan, SiteError> {
+        if file.id.site() != self.site {
+            return Ok(Plan::answer(Answer::Elsewhere(file)));
+        }
+        self.cell(file)?;
+        Ok(Plan::answer(Answer::Found(file)))
     }
 
     fn lookup_parent(
@@ -178,18 +216,25 @@ impl Directory {
         let cell = self.directory_cell(directory)?;
         cell.check(caller, Wanted::Execute)?;
         let parent = self.parent_of(cell.serial).ok_or(SiteError::Io)?;
-        self.check_within(parent, within)?;
-        self.cell(parent)?;
-        Ok(Plan::answer(Answer::Found(parent)))
+        match self.check_within(parent, within)? {
+            Some(directory) => Ok(Plan::answer(Answer::Above(Some(parent), directory))),
+            None => self.found(parent),
+        }
     }
 
     /// Checks that `directory` is `root` or lies below it: a directory may have
-    /// been moved out of the tree in which a client got its handle.
-    fn check_within(&self, directory: FileRef, root: FileRef) -> Result<(), SiteError> {
+    /// been moved out of the tree in which a client got its handle. The one of
+    /// another site that it depends on, if it does.
+    fn check_within(
+        &self,
+        directory: FileRef,
+        root: FileRef,
+    ) -> Result<Option<FileRef>, SiteError> {
         let mut at = directory;
-        while at != root {
+        // Everything lies below the volume's root.
+        while at != root && root != volume_root() {
             if at.id.site() != self.site {
-                return Err(SiteError::Moved);
+                return Ok(Some(at));
             }
             let parent = self.parent_of(at.id.serial()).ok_or(SiteError::Stale)?;
             if parent == at {
@@ -197,7 +242,7 @@ impl Directory {
             }
             at = parent;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn read_link(&self, file: FileRef) -> Result<Plan, SiteError> {
@@ -229,29 +274,35 @@ impl Directory {
         cell.check(caller, Wanted::Write)?;
         Ok((cell, self.entry(cell.serial, name)))
     }
+}
 
-    /// The change that adds a name, under a cookie that the directory never had.
-    pub(crate) fn new_entry(
-        &self,
-        parent: u64,
-        name: &[u8],
-        child: FileRef,
-    ) -> Result<Mutation, SiteError> {
-        let counter = self.listing(parent).ok_or(SiteError::Io)?.next_cookie;
-        if cookies_are_used_up(counter) {
-            return Err(SiteError::NoSpace);
-        }
-        Ok(Mutation::PutEntry {
-            parent,
-            name: Bytes::copy_from_slice(name),
-            child,
-            cookie: cookie(self.site, counter),
-        })
+/// The change that adds a name, under a cookie that the directory never had.
+pub(crate) fn new_entry(
+    directory: &Known<'_>,
+    name: &[u8],
+    child: FileRef,
+) -> Result<Mutation, SiteError> {
+    let counter = directory.listing()?.next_cookie;
+    if cookies_are_used_up(counter) {
+        return Err(SiteError::NoSpace);
+    }
+    Ok(Mutation::PutEntry {
+        parent: directory.cell.serial,
+        name: Bytes::copy_from_slice(name),
+        child,
+        cookie: cookie(directory.site(), counter),
+    })
+}
+
+const fn volume_root() -> FileRef {
+    FileRef {
+        id: FileId::new(SiteId(0), ROOT_SERIAL),
+        generation: 1,
     }
 }
 
 /// Checks a name that is to be found, made or removed.
-fn check_name(name: &[u8]) -> Result<(), SiteError> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), SiteError> {
     if name.len() > NAME_BYTES_MAX {
         return Err(SiteError::NameTooLong);
     }

@@ -239,6 +239,7 @@ impl Directory {
     /// [`SiteError::NotDirectory`], [`SiteError::Stale`]; [`SiteError::Invalid`]
     /// without any limit; [`SiteError::Exists`] if another tree is in the way;
     /// [`SiteError::NoSpace`] if there are as many as there may be;
+    /// [`SiteError::CrossDevice`] if a part of the tree lies at another site;
     /// [`SiteError::Busy`] while it is being given its first.
     pub fn plan_quota(
         &self,
@@ -262,6 +263,7 @@ impl Directory {
         if self.quota_in_the_way(directory).is_some() {
             return Err(SiteError::Exists);
         }
+        let serials = self.cells_below(root)?;
         let tree = self.quotas.next_tree;
         if self.quotas.trees.len() >= QUOTAS_MAX || tree == u32::MAX {
             return Err(SiteError::NoSpace);
@@ -270,7 +272,7 @@ impl Directory {
             tree,
             root,
             limits,
-            serials: self.cells_below(root),
+            serials,
             logged: 0,
         }))
     }
@@ -408,16 +410,18 @@ impl Directory {
 
     /// Serials of a directory's cell and of all below it that are in no other
     /// tree (by a further name), ascending.
-    fn cells_below(&self, root: u64) -> Vec<u64> {
+    fn cells_below(&self, root: u64) -> Result<Vec<u64>, SiteError> {
         let mut found = vec![root];
         let mut unvisited = vec![root];
         while let Some(directory) = unvisited.pop() {
             let listing = self.listing(directory);
             let entries = listing.iter().flat_map(|listing| listing.entries.values());
             for index in entries {
-                let Ok(cell) = self.cell(self.entries.get(index).child()) else {
-                    continue; // At another site.
-                };
+                let child = self.entries.get(index).child();
+                if child.id.site() != self.site {
+                    return Err(SiteError::CrossDevice);
+                }
+                let cell = self.cell(child)?;
                 if self.tree_of(cell) == 0 {
                     found.push(cell.serial);
                 }
@@ -428,7 +432,7 @@ impl Directory {
         }
         found.sort_unstable();
         found.dedup();
-        found
+        Ok(found)
     }
 
     /// Name and parent of each of the directories and of all above them. Each
@@ -438,14 +442,17 @@ impl Directory {
         let mut wanted: BTreeSet<u64> = directories.iter().map(|file| file.id.serial()).collect();
         while !wanted.is_empty() {
             let parents = wanted.iter().filter_map(|&serial| {
-                let parent = self.parent_of(serial)?.id.serial();
-                (parent != serial).then_some(parent)
+                let parent = self.parent_of(serial)?.id;
+                (parent.site() == self.site && parent.serial() != serial).then(|| parent.serial())
             });
             let parents: BTreeSet<u64> = parents.collect();
             for &parent in &parents {
                 let listing = self.listing(parent);
                 let entries = listing.iter().flat_map(|listing| listing.entries.values());
                 for entry in entries.map(|index| self.entries.get(index)) {
+                    if entry.child().id.site() != self.site {
+                        continue;
+                    }
                     let child = entry.child().id.serial();
                     if wanted.contains(&child) && self.parent_of(child).is_some() {
                         let name = String::from_utf8_lossy(entry.name.as_bytes());
@@ -463,8 +470,10 @@ impl Directory {
 
     fn lies_below(&self, mut serial: u64, ancestor: u64) -> bool {
         while serial != ancestor {
-            match self.parent_of(serial).map(|parent| parent.id.serial()) {
-                Some(parent) if parent != serial => serial = parent,
+            match self.parent_of(serial).map(|parent| parent.id) {
+                Some(parent) if parent.site() == self.site && parent.serial() != serial => {
+                    serial = parent.serial();
+                }
                 _ => return false,
             }
         }

@@ -5,7 +5,7 @@ use crossdock_names::FileRef;
 use crossdock_peer::{Caller, SiteError};
 use crossdock_types::WallTime;
 
-use crate::cell::Cell;
+use crate::abroad::{Abroad, Known};
 use crate::mutation::Mutation;
 use crate::plan::{Answer, Plan};
 use crate::state::Directory;
@@ -17,20 +17,21 @@ impl Directory {
         directory: FileRef,
         name: &[u8],
         wall: WallTime,
+        abroad: &Abroad,
     ) -> Result<Plan, SiteError> {
         if crate::plan::is_dot(name) {
             self.directory_cell(directory)?;
             return Err(SiteError::Invalid);
         }
         let (parent, entry) = self.directory_to_change(caller, directory, name)?;
-        let cell = self.cell(entry.ok_or(SiteError::NotFound)?.child())?;
-        parent.check_sticky(caller, cell)?;
-        if cell.is_directory() {
+        let known = self.known(entry.ok_or(SiteError::NotFound)?.child(), abroad)?;
+        parent.check_sticky(caller, known.cell)?;
+        if known.cell.is_directory() {
             return Err(SiteError::IsDirectory);
         }
         let mut plan = Plan::answer(Answer::Done);
-        plan.mutations.push(remove_entry(parent, name));
-        unlink(&mut plan, cell, wall);
+        plan.mutations.push(remove_entry(parent.serial, name));
+        self.unlink(&mut plan, &known, wall);
         let mut parent = parent.clone();
         parent.touch_modified(wall);
         plan.mutations.push(Mutation::PutCell(parent));
@@ -43,6 +44,7 @@ impl Directory {
         directory: FileRef,
         name: &[u8],
         wall: WallTime,
+        abroad: &Abroad,
     ) -> Result<Plan, SiteError> {
         // RFC 1813 section 3.3.13 tells the two apart.
         match name {
@@ -59,55 +61,55 @@ impl Directory {
             _ => {}
         }
         let (parent, entry) = self.directory_to_change(caller, directory, name)?;
-        let cell = self.cell(entry.ok_or(SiteError::NotFound)?.child())?;
-        parent.check_sticky(caller, cell)?;
-        if !cell.is_directory() {
+        let known = self.known(entry.ok_or(SiteError::NotFound)?.child(), abroad)?;
+        parent.check_sticky(caller, known.cell)?;
+        if !known.cell.is_directory() {
             return Err(SiteError::NotDirectory);
         }
-        self.check_empty(cell)?;
+        check_empty(&known)?;
         let mut plan = Plan::answer(Answer::Done);
         let mut parent = parent.clone();
         parent.touch_modified(wall);
         parent.links -= 1;
-        plan.mutations = vec![
-            remove_entry(&parent, name),
-            Mutation::RemoveCell {
-                serial: cell.serial,
-            },
-            Mutation::PutCell(parent),
-        ];
+        plan.mutations.push(remove_entry(parent.serial, name));
+        plan.put(self.site, known.site(), remove_cell(&known));
+        plan.mutations.push(Mutation::PutCell(parent));
         Ok(plan)
     }
 
-    pub(crate) fn check_empty(&self, cell: &Cell) -> Result<(), SiteError> {
-        let listing = self.listing(cell.serial).ok_or(SiteError::Io)?;
-        if listing.entries.is_empty() {
-            Ok(())
-        } else {
-            Err(SiteError::NotEmpty)
+    /// Takes one link from a file that is not a directory.
+    pub(crate) fn unlink(&self, plan: &mut Plan, known: &Known<'_>, wall: WallTime) {
+        let mut cell = known.cell.clone();
+        if cell.links > 1 {
+            cell.links -= 1;
+            cell.touch_changed(wall);
+            return plan.put(self.site, known.site(), Mutation::PutCell(cell));
+        }
+        plan.put(self.site, known.site(), remove_cell(known));
+        if known.site() == self.site {
+            plan.freed = Some(cell);
         }
     }
 }
 
-/// The change that takes a name out of a directory.
-pub(crate) fn remove_entry(parent: &Cell, name: &[u8]) -> Mutation {
-    Mutation::RemoveEntry {
-        parent: parent.serial,
-        name: Bytes::copy_from_slice(name),
+pub(crate) fn check_empty(known: &Known<'_>) -> Result<(), SiteError> {
+    if known.listing()?.is_empty {
+        Ok(())
+    } else {
+        Err(SiteError::NotEmpty)
     }
 }
 
-/// Takes one link from a file that is not a directory.
-pub(crate) fn unlink(plan: &mut Plan, cell: &Cell, wall: WallTime) {
-    if cell.links > 1 {
-        let mut cell = cell.clone();
-        cell.links -= 1;
-        cell.touch_changed(wall);
-        plan.mutations.push(Mutation::PutCell(cell));
-        return;
+pub(crate) const fn remove_cell(known: &Known<'_>) -> Mutation {
+    Mutation::RemoveCell {
+        serial: known.cell.serial,
     }
-    plan.mutations.push(Mutation::RemoveCell {
-        serial: cell.serial,
-    });
-    plan.freed = Some(cell.clone());
+}
+
+/// The change that takes a name out of the directory with that serial.
+pub(crate) fn remove_entry(parent: u64, name: &[u8]) -> Mutation {
+    Mutation::RemoveEntry {
+        parent,
+        name: Bytes::copy_from_slice(name),
+    }
 }

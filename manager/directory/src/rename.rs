@@ -6,11 +6,11 @@ use crossdock_names::FileRef;
 use crossdock_peer::{Caller, SiteError};
 use crossdock_types::WallTime;
 
-use crate::cell::Cell;
+use crate::abroad::{Abroad, Known, Way};
 use crate::mutation::Mutation;
 use crate::permission::Wanted;
-use crate::plan::{Answer, Plan, is_dot};
-use crate::remove::{remove_entry, unlink};
+use crate::plan::{Answer, Plan, check_name, is_dot, new_entry};
+use crate::remove::{check_empty, remove_cell, remove_entry};
 use crate::state::Directory;
 
 impl Directory {
@@ -20,115 +20,119 @@ impl Directory {
         (from, from_name): (FileRef, &Bytes),
         (to, to_name): (FileRef, &Bytes),
         wall: WallTime,
+        abroad: &Abroad,
     ) -> Result<Plan, SiteError> {
-        self.directory_cell(from)?;
-        self.directory_cell(to)?;
+        let source = self.known_directory(from, abroad)?;
+        let target = self.known_directory(to, abroad)?;
         if is_dot(from_name) || is_dot(to_name) {
             return Err(SiteError::Invalid);
         }
-        let (source, entry) = self.directory_to_change(caller, from, from_name)?;
-        let (target, replaced) = self.directory_to_change(caller, to, to_name)?;
-        let child = entry.ok_or(SiteError::NotFound)?.child();
-        let moved = self.cell(child)?;
-        source.check_sticky(caller, moved)?;
+        for (directory, name) in [(&source, from_name), (&target, to_name)] {
+            check_name(name)?;
+            directory.cell.check(caller, Wanted::Write)?;
+        }
+        let child = self.child_at(from, from_name, abroad)?;
+        let moved = self.known(child.ok_or(SiteError::NotFound)?, abroad)?;
+        source.cell.check_sticky(caller, moved.cell)?;
         // The tree of the directories counts: the moved one may be a tree's root,
-        // or have further names in another tree.
-        if self.tree_of(source) != self.tree_of(target) {
+        // or have further names in another tree. Those of two sites are two.
+        let is_one_site = source.site() == target.site();
+        if source.tree != target.tree || !is_one_site && source.tree != 0 {
             return Err(SiteError::CrossDevice);
         }
-        let across = source.serial != target.serial;
-        if moved.is_directory() {
-            self.check_no_loop(moved, target)?;
+        let across = from != to;
+        if moved.cell.is_directory() {
+            if let Way::Unknown(_) = self.way_up(moved.file, to, abroad)?
+                && across
+            {
+                return Err(SiteError::Moved); // Others know the way.
+            }
             if across {
-                moved.check(caller, Wanted::Write)?; // Its `..` changes.
+                moved.cell.check(caller, Wanted::Write)?; // Its `..` changes.
             }
         }
-        let replaced = match replaced {
+        let replaced = match self.child_at(to, to_name, abroad)? {
             // Two names of one file: both stay (POSIX rename).
-            Some(replaced) if replaced.child() == child => return Ok(Plan::answer(Answer::Done)),
-            Some(replaced) => Some(self.cell(replaced.child())?),
+            Some(replaced) if replaced == moved.file => return Ok(Plan::answer(Answer::Done)),
+            Some(replaced) => Some(self.known(replaced, abroad)?),
             None => None,
         };
-        if let Some(replaced) = replaced {
-            target.check_sticky(caller, replaced)?;
-            self.check_replace(moved, replaced)?;
-        } else if moved.is_directory() && across && target.links >= LINKS_MAX {
+        if let Some(replaced) = &replaced {
+            target.cell.check_sticky(caller, replaced.cell)?;
+            check_replace(&moved, replaced)?;
+        } else if moved.cell.is_directory() && across && target.cell.links >= LINKS_MAX {
             return Err(SiteError::TooManyLinks);
         }
         let places = [(source, from_name), (target, to_name)];
-        self.plan_rename(moved, replaced, places, wall)
+        self.plan_rename(&moved, replaced.as_ref(), places, wall)
     }
 
     fn plan_rename(
         &self,
-        moved: &Cell,
-        replaced: Option<&Cell>,
-        [(source, from_name), (target, to_name)]: [(&Cell, &Bytes); 2],
+        moved: &Known<'_>,
+        replaced: Option<&Known<'_>>,
+        [(from, from_name), (to, to_name)]: [(Known<'_>, &Bytes); 2],
         wall: WallTime,
     ) -> Result<Plan, SiteError> {
-        let across = source.serial != target.serial;
-        let child = moved.file(self.site);
+        let across = from.file != to.file;
         let mut plan = Plan::answer(Answer::Done);
-        let entry = self.new_entry(target.serial, to_name, child)?;
-        plan.mutations.push(remove_entry(source, from_name));
-        let (mut source, mut target) = (source.clone(), target.clone());
+        let entry = new_entry(&to, to_name, moved.file)?;
+        let gone = remove_entry(from.cell.serial, from_name);
+        plan.put(self.site, from.site(), gone);
+        let (mut source, mut target) = (from.cell.clone(), to.cell.clone());
         if let Some(replaced) = replaced {
-            if replaced.is_directory() {
-                plan.mutations.push(Mutation::RemoveCell {
-                    serial: replaced.serial,
-                });
+            if replaced.cell.is_directory() {
+                plan.put(self.site, replaced.site(), remove_cell(replaced));
                 target.links -= 1;
                 if !across {
                     source.links -= 1;
                 }
             } else {
-                unlink(&mut plan, replaced, wall);
+                self.unlink(&mut plan, replaced, wall);
             }
         }
-        plan.mutations.push(entry);
-        if moved.is_directory() && across {
+        plan.put(self.site, to.site(), entry);
+        if moved.cell.is_directory() && across {
             source.links -= 1;
             target.links += 1;
-            let next_cookie = self.listing(moved.serial).ok_or(SiteError::Io)?.next_cookie;
-            plan.mutations.push(Mutation::PutDirectory {
-                serial: moved.serial,
-                parent: target.file(self.site),
-                next_cookie,
-            });
+            let parent = Mutation::PutDirectory {
+                serial: moved.cell.serial,
+                parent: to.file,
+                next_cookie: moved.listing()?.next_cookie,
+            };
+            plan.put(self.site, moved.site(), parent);
         }
-        let mut moved = moved.clone();
-        moved.touch_changed(wall);
-        plan.mutations.push(Mutation::PutCell(moved));
+        let mut child = moved.cell.clone();
+        child.touch_changed(wall);
+        plan.put(self.site, moved.site(), Mutation::PutCell(child));
         source.touch_modified(wall);
-        plan.mutations.push(Mutation::PutCell(source));
+        plan.put(self.site, from.site(), Mutation::PutCell(source));
         if across {
             target.touch_modified(wall);
-            plan.mutations.push(Mutation::PutCell(target));
+            plan.put(self.site, to.site(), Mutation::PutCell(target));
         }
         Ok(plan)
     }
 
-    /// A directory never becomes its own descendant.
-    fn check_no_loop(&self, moved: &Cell, target: &Cell) -> Result<(), SiteError> {
-        let mut at = target.serial;
-        loop {
-            if at == moved.serial {
-                return Err(SiteError::Invalid);
-            }
-            let parent = self.parent_of(at).ok_or(SiteError::Io)?;
-            if parent.id.site() != self.site || parent.id.serial() == at {
-                return Ok(()); // The root.
-            }
-            at = parent.id.serial();
+    fn known_directory<'a>(
+        &'a self,
+        directory: FileRef,
+        abroad: &'a Abroad,
+    ) -> Result<Known<'a>, SiteError> {
+        let known = self.known(directory, abroad)?;
+        if known.cell.is_directory() {
+            Ok(known)
+        } else {
+            Err(SiteError::NotDirectory)
         }
     }
+}
 
-    fn check_replace(&self, moved: &Cell, replaced: &Cell) -> Result<(), SiteError> {
-        match (moved.is_directory(), replaced.is_directory()) {
-            (true, true) => self.check_empty(replaced),
-            (true, false) => Err(SiteError::NotDirectory),
-            (false, true) => Err(SiteError::IsDirectory),
-            (false, false) => Ok(()),
-        }
+fn check_replace(moved: &Known<'_>, replaced: &Known<'_>) -> Result<(), SiteError> {
+    match (moved.cell.is_directory(), replaced.cell.is_directory()) {
+        (true, true) => check_empty(replaced),
+        (true, false) => Err(SiteError::NotDirectory),
+        (false, true) => Err(SiteError::IsDirectory),
+        (false, false) => Ok(()),
     }
 }

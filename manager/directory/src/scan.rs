@@ -5,7 +5,7 @@
 //! what came or went meanwhile may be seen or not, and the log has it.
 
 use bytes::Bytes;
-use crossdock_names::{FileId, FileRef};
+use crossdock_names::{FileId, FileRef, SiteId};
 
 use crate::mutation::Mutation;
 use crate::names::cookie;
@@ -18,6 +18,8 @@ pub struct Scan {
     index: u32,
     serial: u64,
     tree: u32,
+    origin: SiteId,
+    removed: Option<FileId>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +31,8 @@ enum Phase {
     Entries,
     Links,
     Trees,
+    Settled,
+    Removed,
 }
 
 impl Scan {
@@ -83,9 +87,27 @@ impl Directory {
                     }
                 },
                 Phase::Trees => {
-                    let (tree, put) = self.quotas.next_from(scan.tree)?;
-                    scan.tree = tree + 1;
-                    return Some(put);
+                    if let Some((tree, put)) = self.quotas.next_from(scan.tree) {
+                        scan.tree = tree + 1;
+                        return Some(put);
+                    }
+                    scan.phase = Phase::Settled;
+                    continue;
+                }
+                Phase::Settled => {
+                    if let Some((origin, below)) = self.adopted.next_settled(scan.origin) {
+                        scan.origin = SiteId(origin.0 + 1);
+                        return Some(Mutation::Settled { origin, below });
+                    }
+                    scan.phase = Phase::Removed;
+                    continue;
+                }
+                // That something is gone is remembered by whoever is told so.
+                Phase::Removed => {
+                    let file = self.adopted.next_removed(self.site, scan.removed)?;
+                    scan.removed = Some(file);
+                    let serial = file.serial();
+                    return Some(Mutation::RemoveCell { serial });
                 }
             };
             if let Some((index, mutation)) = found {

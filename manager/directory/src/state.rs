@@ -1,11 +1,12 @@
 //! The state of a directory site and how changes are applied to it.
 
-use crossdock_names::{FileId, FileRef, SiteId};
+use crossdock_names::{FileId, FileRef, SiteId, Spread, VolumeId};
 use crossdock_peer::{Caller, FileKind, SiteError};
 use crossdock_types::WallTime;
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
 
+use crate::adopted::Adopted;
 use crate::cell::Cell;
 use crate::index::{ByName, BySerial};
 use crate::mutation::Mutation;
@@ -19,6 +20,7 @@ use crate::slab::Slab;
 pub struct Directory {
     pub(crate) site: SiteId,
     seed: u64,
+    pub(crate) spread: Spread,
     pub(crate) next_serial: u64,
     pub(crate) cells: Slab<Cell>,
     cells_by_serial: BySerial,
@@ -28,6 +30,7 @@ pub struct Directory {
     listings_by_serial: HashTable<u32>,
     pub(crate) links: BTreeMap<u64, Box<[u8]>>,
     pub(crate) quotas: Quotas,
+    pub(crate) adopted: Adopted,
     /// Bytes on the heap of long names, of link texts and of cells.
     text_bytes: usize,
 }
@@ -47,7 +50,7 @@ pub struct MemoryUse {
 const LINK_OVERHEAD_BYTES: usize = 32;
 
 /// Serial of the root directory, at site 0.
-const ROOT_SERIAL: u64 = 1;
+pub(crate) const ROOT_SERIAL: u64 = 1;
 
 impl Directory {
     /// The empty state of `site`. `seed` (of the volume) goes into hashes.
@@ -56,6 +59,7 @@ impl Directory {
         Self {
             site,
             seed,
+            spread: Spread::default(),
             next_serial: ROOT_SERIAL + 1,
             cells: Slab::new(),
             cells_by_serial: BySerial::new(seed),
@@ -65,8 +69,26 @@ impl Directory {
             listings_by_serial: HashTable::new(),
             links: BTreeMap::new(),
             quotas: Quotas::new(),
+            adopted: Adopted::default(),
             text_bytes: 0,
         }
+    }
+
+    /// The same for a volume whose directories lie over several sites.
+    #[must_use]
+    pub const fn with_spread(mut self, spread: Spread) -> Self {
+        self.spread = spread;
+        self
+    }
+
+    /// The site of a directory that is to be made: that of its parent where a quota
+    /// is counted, which is done at one site.
+    pub(crate) fn home_of(&self, parent: &Cell, name: &[u8]) -> SiteId {
+        if self.tree_of(parent) != 0 {
+            return self.site;
+        }
+        let parent = parent.file(self.site);
+        self.spread.home(VolumeId(self.seed), parent, name)
     }
 
     /// The changes that make the root directory of a new volume.
@@ -157,6 +179,7 @@ impl Directory {
             Mutation::RemoveTree { tree } => self.quotas.remove(*tree),
             Mutation::TagCells { tree, serials } => self.tag(*tree, serials),
             Mutation::NextTree { tree } => self.quotas.reserve(*tree),
+            Mutation::Settled { origin, below } => self.adopted.settle(*origin, *below),
         }
     }
 
@@ -197,7 +220,9 @@ impl Directory {
     }
 
     pub(crate) fn put_cell(&mut self, cell: &Cell) {
-        self.next_serial = self.next_serial.max(cell.serial + 1);
+        if cell.file(self.site).id.origin() == self.site {
+            self.next_serial = self.next_serial.max(cell.serial + 1);
+        }
         self.quotas.came(cell);
         self.text_bytes += cell.heap_bytes();
         if let Some(index) = self.cell_index(cell.serial) {
@@ -211,6 +236,7 @@ impl Directory {
     }
 
     fn remove_cell(&mut self, serial: u64) {
+        self.adopted.remove(FileId::new(self.site, serial));
         if let Some(index) = self.cells_by_serial.remove(serial) {
             let old = self.cells.remove(index);
             self.quotas.went(&old);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
-use crossdock_directory::Directory;
+use crossdock_directory::{Abroad, Directory};
 use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::{AttributeChanges, Caller, CreateMode, SiteOperation};
 use crossdock_types::WallTime;
@@ -32,7 +32,9 @@ fn a_file_costs_at_most_176_bytes() {
         directory.apply(&mutation);
     }
     let run = |directory: &mut Directory, operation: &SiteOperation| {
-        let plan = directory.plan(&caller, operation, wall).expect("made");
+        let plan = directory
+            .plan(&caller, operation, wall, &Abroad::default())
+            .expect("made");
         for mutation in &plan.mutations {
             directory.apply(mutation);
         }

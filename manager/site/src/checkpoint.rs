@@ -27,6 +27,7 @@ use crossdock_types::{Payload, Time, WallTime};
 use crate::calls::{Answered, Target};
 use crate::chunks::ChunkWriter;
 use crate::log::LogPoint;
+use crate::promises::Promise;
 use crate::record::Change;
 use crate::site::{Purpose, Site};
 
@@ -47,6 +48,8 @@ pub(crate) struct CheckpointRun {
     /// The file whose locks were taken last, and those of them that are left.
     lock_file: Option<u64>,
     lock_changes: VecDeque<LockChange>,
+    /// Promises that are left.
+    promises: VecDeque<Promise>,
     failed: bool,
     begun: Time,
 }
@@ -58,6 +61,7 @@ enum Stage {
     Replies,
     Intentions,
     Locks,
+    Promises,
     /// All is written; the log has to be durable up to there.
     Draining(Position),
     Trailer,
@@ -117,6 +121,7 @@ impl Site {
             intention: 0,
             lock_file: None,
             lock_changes: VecDeque::new(),
+            promises: VecDeque::new(),
             failed: false,
             begun: now,
         };
@@ -225,9 +230,19 @@ impl Site {
                     if let Some(change) = run.lock_changes.pop_front() {
                         return Some(Change::Lock(change));
                     }
-                    let (file, changes) = self.state.locks.scan(run.lock_file)?;
-                    run.lock_file = Some(file);
-                    run.lock_changes = changes.into();
+                    match self.state.locks.scan(run.lock_file) {
+                        Some((file, changes)) => {
+                            run.lock_file = Some(file);
+                            run.lock_changes = changes.into();
+                        }
+                        None => {
+                            run.promises = self.state.promises.all().into();
+                            run.stage = Stage::Promises;
+                        }
+                    }
+                }
+                Stage::Promises => {
+                    return run.promises.pop_front().map(Change::Promise);
                 }
                 Stage::Draining(_) | Stage::Trailer => return None,
             }

@@ -11,6 +11,7 @@ use crossdock_smallfile::{Change as SmallChange, Sequence, Standing};
 use crossdock_types::{Time, WallTime};
 
 use crate::intentions::Intention;
+use crate::promises::Promise;
 use crate::record::{Change, Record};
 use crate::replies::Shape;
 use crate::site::{Site, SiteEffect};
@@ -19,10 +20,11 @@ use crate::site::{Site, SiteEffect};
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) mutations: Vec<Mutation>,
-    pub(crate) declare: Option<Intention>,
+    pub(crate) declare: Vec<Intention>,
     pub(crate) done: Option<u64>,
     pub(crate) small: Option<SmallChange>,
     pub(crate) locks: Vec<LockChange>,
+    pub(crate) promises: Vec<Promise>,
     pub(crate) duplicate: Option<(DuplicateKey, Shape)>,
 }
 
@@ -133,13 +135,15 @@ impl Site {
             done,
             small,
             locks,
+            promises,
             duplicate,
         } = draft;
         let mut changes: Vec<Change> = Vec::with_capacity(mutations.len() + 2);
         changes.extend(mutations.into_iter().map(Change::Directory));
-        changes.extend(declare.map(Change::Declare));
+        changes.extend(declare.into_iter().map(Change::Declare));
         changes.extend(done.map(Change::Done));
         changes.extend(locks.into_iter().map(Change::Lock));
+        changes.extend(promises.into_iter().map(Change::Promise));
         if let Some(small) = &small {
             changes.push(Change::Small(small.record.clone().into()));
         }

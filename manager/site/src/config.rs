@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crossdock_names::{Epoch, SiteId, VolumeId};
+use crossdock_names::{Epoch, SiteId, Spread, VolumeId};
 use crossdock_peer::WriterId;
 use crossdock_smallfile::SmallFilesConfig;
 
@@ -20,6 +20,8 @@ pub struct SiteConfig {
     /// Whether the site may be without a log: until the first opening of the
     /// volume has succeeded. Afterwards a missing log is an error.
     pub new_volume: bool,
+    /// Where new directories go.
+    pub spread: Spread,
     /// Permission bits of the root directory, if it has to be made.
     pub root_mode: u32,
     /// How long only reclaims of locks are taken after a restart, unless all
@@ -41,6 +43,7 @@ impl SiteConfig {
             epoch,
             writer: WriterId(epoch.0),
             new_volume: false,
+            spread: Spread::default(),
             root_mode: 0o755,
             grace: Duration::from_secs(45),
             limits: SiteLimits::default(),

@@ -54,7 +54,7 @@ impl Site {
             wall,
             Draft {
                 mutations: vec![Mutation::PutCell(cell)],
-                declare: Some(make),
+                declare: vec![make],
                 ..Draft::default()
             },
         );
@@ -147,7 +147,7 @@ impl Site {
             truncate_generation,
         };
         let draft = Draft {
-            declare: self.intention_for(&cell, kind),
+            declare: self.intention_for(&cell, kind).into_iter().collect(),
             mutations: vec![Mutation::PutCell(cell)],
             ..Draft::default()
         };
@@ -179,16 +179,21 @@ impl Site {
     /// Sends the next parts of an intention.
     pub(crate) fn drive(&mut self, now: Time, wall: WallTime, id: u64) {
         let context = self.context();
-        let requests = self.state.intentions.next_requests(id, context);
-        let nothing_to_do = requests.is_empty();
-        for (part, request) in requests {
-            let purpose = Purpose::Part {
-                intention: id,
-                part,
-            };
-            self.send(now, Target::Primary, request, purpose);
+        let parts = self.state.intentions.next_parts(id);
+        let Some(intention) = self.state.intentions.get(id).cloned() else {
+            return;
+        };
+        self.drive_decision(now, &parts, &intention);
+        for &part in &parts {
+            if let Some(request) = intention.request(part, context) {
+                let purpose = Purpose::Part {
+                    intention: id,
+                    part,
+                };
+                self.send(now, Target::Primary, request, purpose);
+            }
         }
-        if nothing_to_do && self.state.intentions.is_finished(id) {
+        if parts.is_empty() && self.state.intentions.is_finished(id) {
             self.finish(now, wall, id);
         }
     }
@@ -225,7 +230,7 @@ impl Site {
     }
 
     /// All parts are answered: logs the end, and lets go who waited.
-    fn finish(&mut self, now: Time, wall: WallTime, id: u64) {
+    pub(crate) fn finish(&mut self, now: Time, wall: WallTime, id: u64) {
         let Some(intention) = self.state.intentions.get(id).cloned() else {
             return;
         };
@@ -246,6 +251,11 @@ impl Site {
         }
         for reply in replies {
             self.reply(reply, After::default());
+        }
+        if let Kind::Finish(decision) = &intention.kind
+            && self.moving == Some(decision.id)
+        {
+            self.end_moving();
         }
         if let Some(next) = self.state.intentions.next_of(file) {
             self.drive(now, wall, next);
@@ -271,7 +281,7 @@ impl Site {
             });
             draft.mutations.push(Mutation::PutCell(cell));
         }
-        draft.declare = Some(Intention {
+        draft.declare.push(Intention {
             id: self.state.intentions.next_id(),
             kind: Kind::Remove,
             ..intention.clone()

@@ -10,19 +10,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use crossdock_log::{Position, put_varint};
 use crossdock_names::{ColumnPiece, FileId, FileRef, ObjectId};
-use crossdock_peer::{NodeRequest, Order, SiteReply, WriteContext};
+use crossdock_peer::{NodeRequest, Order, SiteReply, TransactionId, WriteContext};
 
+use crate::coordinator::Decision;
 use crate::record::{get_byte, get_number};
 
-/// What is to be done to the columns of some segments of a file.
+/// What is to be done to the columns of some segments of a file, or at other sites.
 ///
 /// Encoded: number, file id, generation, first segment, end segment, columns,
-/// kind (1 byte: 1 remove, 2 truncate, 3 make); a truncate is followed by size
-/// and truncate generation.
+/// kind (1 byte: 1 remove, 2 truncate, 3 make, 4 finish); a truncate is followed
+/// by size and truncate generation, finish by the [`Decision`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Intention {
     pub(crate) id: u64,
-    /// Placement and generation in the columns' names.
+    /// Placement and generation in the columns' names; a decision's new directory.
     pub(crate) file: FileRef,
     pub(crate) first_segment: u32,
     pub(crate) end_segment: u32,
@@ -30,7 +31,7 @@ pub(crate) struct Intention {
     pub(crate) kind: Kind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Remove,
     Truncate {
@@ -38,27 +39,54 @@ pub(crate) enum Kind {
         truncate_generation: u64,
     },
     Make,
+    /// Other sites finish what is decided.
+    Finish(Box<Decision>),
 }
 
 impl Intention {
     /// Whether the reply, and whoever wants the file's content, waits for it.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.kind != Kind::Remove
+        match &self.kind {
+            Kind::Remove => false,
+            Kind::Truncate { .. } | Kind::Make => true,
+            Kind::Finish(decision) => decision.adopts,
+        }
+    }
+
+    /// Whether another site takes a new directory over.
+    pub(crate) fn is_adoption(&self) -> bool {
+        matches!(&self.kind, Kind::Finish(decision) if decision.adopts)
+    }
+
+    /// Whether it is what was decided of that operation.
+    pub(crate) fn decides(&self, id: TransactionId) -> bool {
+        matches!(&self.kind, Kind::Finish(decision) if decision.id == id)
+    }
+
+    /// Whether the last part has to wait for all others.
+    fn has_order(&self) -> bool {
+        matches!(&self.kind, Kind::Finish(decision) if decision.moves)
     }
 
     fn parts(&self) -> u64 {
+        if let Kind::Finish(decision) = &self.kind {
+            return decision.edits.len() as u64;
+        }
         u64::from(self.end_segment.saturating_sub(self.first_segment)) * u64::from(self.columns)
     }
 
-    /// What one column's node is asked.
+    /// What one column's node is asked; nothing if it is about other sites.
     #[expect(clippy::cast_possible_truncation, reason = "below segments × columns")]
-    fn request(&self, part: u64, context: WriteContext) -> NodeRequest {
+    pub(crate) fn request(&self, part: u64, context: WriteContext) -> Option<NodeRequest> {
+        if let Kind::Finish(_) = self.kind {
+            return None;
+        }
         let columns = u64::from(self.columns);
         let segment = self.first_segment + (part / columns) as u32;
         let column = (part % columns) as u16;
         let object = ObjectId::column(self.file.id, self.file.generation, segment, column);
         let order = Order::Primary;
-        match self.kind {
+        Some(match self.kind {
             Kind::Remove => NodeRequest::Remove {
                 object,
                 context,
@@ -80,7 +108,8 @@ impl Intention {
                 context,
                 order,
             },
-        }
+            Kind::Finish(_) => return None,
+        })
     }
 
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
@@ -94,17 +123,21 @@ impl Intention {
         ] {
             put_varint(bytes, number);
         }
-        match self.kind {
+        match &self.kind {
             Kind::Remove => bytes.push(1),
             Kind::Truncate {
                 size_bytes,
                 truncate_generation,
             } => {
                 bytes.push(2);
-                put_varint(bytes, size_bytes);
-                put_varint(bytes, truncate_generation);
+                put_varint(bytes, *size_bytes);
+                put_varint(bytes, *truncate_generation);
             }
             Kind::Make => bytes.push(3),
+            Kind::Finish(decision) => {
+                bytes.push(4);
+                decision.encode(bytes);
+            }
         }
     }
 
@@ -125,6 +158,7 @@ impl Intention {
                     truncate_generation: get_number(bytes)?,
                 },
                 3 => Kind::Make,
+                4 => Kind::Finish(Box::new(Decision::decode(bytes)?)),
                 _ => return None,
             },
         })
@@ -139,6 +173,7 @@ pub(crate) struct Intentions {
     /// Declared, but the log may not be durable so far.
     undriven: VecDeque<(Position, u64)>,
     next_id: u64,
+    adoptions: usize,
 }
 
 #[derive(Debug)]
@@ -166,6 +201,8 @@ impl Intentions {
     /// Opens an intention whose record has `position`.
     pub(crate) fn declare(&mut self, intention: Intention, position: Position) {
         self.reserve_ids(intention.id + 1);
+        self.close(intention.id); // Replay of what a checkpoint has already.
+        self.adoptions += usize::from(intention.is_adoption());
         self.by_file.insert((intention.file.id, intention.id));
         self.undriven.push_back((position, intention.id));
         let progress = Progress {
@@ -181,6 +218,7 @@ impl Intentions {
     /// Closes an intention; one that is not open is no error.
     pub(crate) fn close(&mut self, id: u64) {
         if let Some(progress) = self.open.remove(&id) {
+            self.adoptions -= usize::from(progress.intention.is_adoption());
             self.by_file.remove(&(progress.intention.file.id, id));
         }
     }
@@ -199,6 +237,11 @@ impl Intentions {
         self.open
             .range(id..)
             .map(|(_, progress)| &progress.intention)
+    }
+
+    /// Open ones by which other sites take new directories over.
+    pub(crate) const fn adoptions(&self) -> usize {
+        self.adoptions
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -257,23 +300,24 @@ impl Intentions {
         self.open.get(&first.id)?.driven.then_some(first.id)
     }
 
-    /// The next requests of an intention, with the numbers of their parts.
-    pub(crate) fn next_requests(
-        &mut self,
-        id: u64,
-        context: WriteContext,
-    ) -> Vec<(u64, NodeRequest)> {
+    /// The parts of an intention that are to be done now.
+    pub(crate) fn next_parts(&mut self, id: u64) -> Vec<u64> {
         let Some(progress) = self.open.get_mut(&id) else {
             return Vec::new();
         };
-        let mut requests = Vec::new();
-        while progress.outstanding < WINDOW && progress.next_part < progress.intention.parts() {
-            let part = progress.next_part;
-            requests.push((part, progress.intention.request(part, context)));
+        let count = progress.intention.parts();
+        let has_order = progress.intention.has_order();
+        let mut parts = Vec::new();
+        while progress.outstanding < WINDOW && progress.next_part < count {
+            let is_last = progress.next_part + 1 == count;
+            if has_order && is_last && progress.outstanding > 0 {
+                break;
+            }
+            parts.push(progress.next_part);
             progress.next_part += 1;
             progress.outstanding += 1;
         }
-        requests
+        parts
     }
 
     /// A part is done; whether the intention is.

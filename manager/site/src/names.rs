@@ -1,45 +1,66 @@
 //! Operations on names and attributes.
 
-use crossdock_directory::{Answer, Cell, Plan};
+use crossdock_directory::{Abroad, Answer, Cell, Plan};
 use crossdock_names::{FileId, FileRef};
 use crossdock_peer::{Call, SiteAnswer, SiteError, SiteOperation, SiteRequest};
-use crossdock_smallfile::Plan as SmallPlan;
+use crossdock_smallfile::{Change as SmallChange, Plan as SmallPlan, Sequence};
 use crossdock_types::{Time, WallTime};
 
 use crate::commit::{After, Draft};
+use crate::coordinator::Crossing;
 use crate::intentions::{Intention, Kind};
 use crate::replies::{Shape, found};
 use crate::site::Site;
+
+/// How a small file is cut.
+pub(crate) enum Cut {
+    /// By this change, if it takes one.
+    Change(Option<SmallChange>),
+    /// Not before this one has settled.
+    Wait(Sequence),
+}
 
 impl Site {
     /// Plans, logs, applies, answers.
     pub(crate) fn names(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
         let request = &call.request;
-        let planned = self
-            .state
-            .directory
-            .plan(&request.caller, &request.operation, wall);
+        let planned = self.state.directory.plan(
+            &request.caller,
+            &request.operation,
+            wall,
+            &Abroad::default(),
+        );
         match planned {
-            Err(error) => {
-                let shape = self.shape(&request.operation, None, false);
-                let reply = shape.reply_with(call.id, &self.state.directory, Err(error));
-                if let Some(key) = call.request.duplicate {
-                    self.refusals.note(wall, key, &reply);
-                }
-                // What it saw, and therefore refused, may not be durable yet.
-                let after = if only_looks(&request.operation) {
-                    self.waits.of(shape.subject.id.serial())
-                } else {
-                    After::position(self.log_mut().newest())
-                };
-                self.reply(reply, after);
-            }
+            Err(SiteError::Moved) => self.begin_crossing(now, wall, call, 0),
+            Err(error) => self.refuse_operation(wall, &call, error),
             Ok(plan) if plan.mutations.is_empty() => self.answer_unchanged(&call, plan.answer),
-            Ok(plan) => self.answer_changed(now, wall, call, plan),
+            Ok(plan) => self.answer_changed(now, wall, call, plan, None),
         }
     }
 
-    fn answer_unchanged(&mut self, call: &Call<SiteRequest>, answer: Answer) {
+    /// Answers an operation that cannot be carried out.
+    pub(crate) fn refuse_operation(
+        &mut self,
+        wall: WallTime,
+        call: &Call<SiteRequest>,
+        error: SiteError,
+    ) {
+        let operation = &call.request.operation;
+        let shape = self.shape(operation, None, false);
+        let reply = shape.reply_with(call.id, &self.state.directory, Err(error));
+        if let Some(key) = call.request.duplicate {
+            self.refusals.note(wall, key, &reply);
+        }
+        // What it saw, and therefore refused, may not be durable yet.
+        let after = if only_looks(operation) {
+            self.waits.of(shape.subject.id.serial())
+        } else {
+            After::position(self.log_mut().newest())
+        };
+        self.reply(reply, after);
+    }
+
+    pub(crate) fn answer_unchanged(&mut self, call: &Call<SiteRequest>, answer: Answer) {
         let operation = &call.request.operation;
         let mut shown = vec![operation.subject().id.serial()];
         shown.extend(second_of(operation).map(|file| file.id.serial()));
@@ -50,6 +71,8 @@ impl Site {
                 shown.push(file.id.serial());
                 found(directory, file)
             }
+            Answer::Elsewhere(file) => Ok(SiteAnswer::Elsewhere(file)),
+            Answer::Above(parent, directory) => Ok(SiteAnswer::Above { parent, directory }),
             Answer::Access(granted) => Ok(SiteAnswer::Access { granted }),
             Answer::Link(target) => Ok(SiteAnswer::Link { target }),
             Answer::Directory { entries, end } => {
@@ -67,7 +90,15 @@ impl Site {
         self.reply(reply, after);
     }
 
-    fn answer_changed(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>, plan: Plan) {
+    /// Logs what a plan changes, and decides what others change with it.
+    pub(crate) fn answer_changed(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        call: Call<SiteRequest>,
+        plan: Plan,
+        crossing: Option<&Crossing>,
+    ) {
         let mut draft = Draft::default();
         if let Some(cell) = &plan.resized {
             let file = cell.file(self.config.site);
@@ -87,42 +118,71 @@ impl Site {
                 size_bytes: cell.size_bytes,
                 truncate_generation: cell.rare().truncate_generation,
             };
-            draft.declare = self.intention_for(cell, kind);
+            draft.declare.extend(self.intention_for(cell, kind));
         }
         if let Some(cell) = &plan.freed {
-            draft.declare = self.intention_for(cell, Kind::Remove);
+            draft.declare.extend(self.intention_for(cell, Kind::Remove));
         }
         let cut = plan.resized.as_ref().map(|cell| (cell, cell.size_bytes));
         let gone = plan.freed.as_ref().map(|cell| (cell, 0));
         if let Some((cell, size)) = cut.or(gone).filter(|(cell, _)| cell.is_regular()) {
-            let file = FileId::new(self.config.site, cell.serial);
-            match self.state.small.plan_truncate(file, size) {
-                SmallPlan::Change(change) => draft.small = Some(change),
-                SmallPlan::Done { .. } => {}
-                SmallPlan::Wait(sequence) => return self.park(sequence, call),
-                SmallPlan::Fetch { ticket, .. } => self.state.small.read_done(ticket),
+            match self.cut_small(cell, size) {
+                Cut::Change(change) => draft.small = change,
+                Cut::Wait(sequence) => {
+                    if let Some(crossing) = crossing {
+                        self.release_participants(now, crossing);
+                    }
+                    return self.park(sequence, call);
+                }
             }
         }
         let found = match plan.answer {
-            Answer::Found(file) => Some(file),
+            Answer::Found(file) | Answer::Elsewhere(file) => Some(file),
             _ => None,
         };
+        let mut adopted = None;
+        if let Some(decision) = self.decision(&plan, crossing) {
+            adopted = decision.adopted();
+            let next = self.state.intentions.next_id() + draft.declare.len() as u64;
+            draft.declare.push(Intention {
+                id: next,
+                file: found.unwrap_or_else(|| *call.request.operation.subject()),
+                first_segment: 0,
+                end_segment: 0,
+                columns: 0,
+                kind: Kind::Finish(Box::new(decision)),
+            });
+        }
         let shape = self.shape(&call.request.operation, found, true);
         draft.duplicate = call.request.duplicate.map(|key| (key, shape));
         draft.mutations = plan.mutations;
         let awaited = draft
             .declare
-            .as_ref()
-            .filter(|intention| intention.is_awaited())
+            .iter()
+            .find(|intention| intention.is_awaited())
             .map(|intention| intention.id);
         let after = self.commit(now, wall, draft);
-        let reply = shape.reply(call.id, &self.state.directory);
+        let reply = shape.reply(call.id, &self.state.directory, adopted);
         match awaited {
             None => self.reply(reply, after),
             Some(id) => {
                 if let Some(reply) = self.state.intentions.wait(id, reply) {
                     self.reply(reply, after);
                 }
+            }
+        }
+    }
+
+    /// What becomes of a file's bytes below the threshold when it is cut.
+    pub(crate) fn cut_small(&mut self, cell: &Cell, size_bytes: u64) -> Cut {
+        let file = FileId::new(self.config.site, cell.serial);
+        match self.state.small.plan_truncate(file, size_bytes) {
+            SmallPlan::Change(change) => Cut::Change(Some(change)),
+            SmallPlan::Done { .. } => Cut::Change(None),
+            SmallPlan::Wait(sequence) => Cut::Wait(sequence),
+            SmallPlan::Fetch { ticket, .. } => {
+                self.state.small.read_done(ticket);
+                Cut::Change(None)
             }
         }
     }
@@ -201,6 +261,7 @@ const fn only_looks(operation: &SiteOperation) -> bool {
         operation,
         SiteOperation::GetAttributes { .. }
             | SiteOperation::Lookup { .. }
+            | SiteOperation::Within { .. }
             | SiteOperation::Access { .. }
             | SiteOperation::ReadLink { .. }
             | SiteOperation::ReadDirectory { .. }

@@ -38,6 +38,7 @@ impl Site {
         let is_read = |purpose: &Purpose| matches!(purpose, Purpose::BackingRead { .. });
         self.calls.keep(is_read);
         self.checkpoint = None;
+        self.end_crossings();
         self.lock_notices.clear();
         for id in self.take_unanswered() {
             self.refuse(id, SiteError::Io);
@@ -48,11 +49,15 @@ impl Site {
     pub(crate) fn take_unanswered(&mut self) -> Vec<CallId> {
         let parked = std::mem::take(&mut self.parked).into_values().flatten();
         let blocked = std::mem::take(&mut self.blocked).into_values().flatten();
+        let crossing = std::mem::take(&mut self.crossings);
+        let later = std::mem::take(&mut self.later);
         let mut ids: Vec<CallId> = parked
             .chain(blocked)
             .chain(self.waiting.drain(..))
             .chain(self.redo.drain(..))
             .chain(self.quota_work.take().map(|work| work.call))
+            .chain(crossing.into_values().map(|crossing| crossing.call))
+            .chain(later.into_values().map(|(call, _)| call))
             .map(|call| call.id)
             .collect();
         ids.extend(self.waits.take_ids());
@@ -83,6 +88,7 @@ impl Site {
             SiteOperation::GetAttributes { .. }
             | SiteOperation::Lookup { .. }
             | SiteOperation::LookupParent { .. }
+            | SiteOperation::Within { .. }
             | SiteOperation::Access { .. }
             | SiteOperation::ReadLink { .. }
             | SiteOperation::ReadDirectory { .. } => self.names(now, wall, call),

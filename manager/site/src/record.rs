@@ -17,17 +17,19 @@
 //! | 6 | key, wall, intention + 1 or 0, reply: a remembered reply (checkpoints only) |
 //! | 7 | no intention below this number is declared (checkpoints only) |
 //! | 8 | piece of the directory (checkpoints only), see [`PieceWriter`](crossdock_directory::PieceWriter) |
+//! | 9 | what is kept for operations of other sites ([`Promise`]) |
 //! | 20 | change of the locks ([`LockChange`]) |
 
 use bytes::Bytes;
 use crossdock_directory::Mutation;
 use crossdock_locks::LockChange;
 use crossdock_log::{get_varint, put_varint};
-use crossdock_peer::DuplicateKey;
+use crossdock_peer::{Attributes, DuplicateKey};
 use crossdock_types::WallTime;
 
 use crate::duplicates::Remembered;
-use crate::intentions::Intention;
+use crate::intentions::{Intention, Kind};
+use crate::promises::Promise;
 use crate::replies::Shape;
 
 const FORMAT: u8 = 1;
@@ -52,6 +54,7 @@ pub(crate) enum Change {
     NextIntention(u64),
     Piece(Bytes),
     Lock(LockChange),
+    Promise(Promise),
 }
 
 impl Record {
@@ -92,6 +95,17 @@ impl Record {
             wall,
             duplicate,
             changes,
+        })
+    }
+
+    /// The directory that another site adopts, if that is what it decides.
+    pub(crate) fn adopted(&self) -> Option<Attributes> {
+        self.changes.iter().find_map(|change| match change {
+            Change::Declare(Intention {
+                kind: Kind::Finish(decision),
+                ..
+            }) => decision.adopted(),
+            _ => None,
         })
     }
 
@@ -142,6 +156,10 @@ impl Change {
                 bytes.push(8);
                 put_bytes(bytes, piece);
             }
+            Self::Promise(promise) => {
+                bytes.push(9);
+                promise.encode(bytes);
+            }
             Self::Lock(change) => {
                 bytes.push(20);
                 change.encode(bytes);
@@ -166,6 +184,7 @@ impl Change {
             ),
             7 => Self::NextIntention(get_varint(bytes)?),
             8 => Self::Piece(get_bytes(bytes)?),
+            9 => Self::Promise(Promise::decode(bytes)?),
             20 => Self::Lock(LockChange::decode(bytes)?),
             _ => return None,
         })

@@ -31,11 +31,22 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The reply as of the state now.
-    pub(crate) fn reply(&self, id: CallId, directory: &Directory) -> SiteReply {
-        let outcome = match self.found {
-            None => Ok(SiteAnswer::Done),
-            Some(file) => found(directory, file),
+    /// The reply as of the state now; with the attributes of a directory that
+    /// another site adopts.
+    pub(crate) fn reply(
+        &self,
+        id: CallId,
+        directory: &Directory,
+        adopted: Option<Attributes>,
+    ) -> SiteReply {
+        let outcome = match (self.found, adopted) {
+            (None, _) => Ok(SiteAnswer::Done),
+            (Some(file), Some(attributes)) => Ok(SiteAnswer::Found {
+                attributes,
+                layout: LayoutClass::STRIPED,
+                placement: file.id,
+            }),
+            (Some(file), None) => found(directory, file),
         };
         self.reply_with(id, directory, outcome)
     }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crossdock_names::{Epoch, FileId, NodeId, ObjectClass, ObjectId, RoutingTable, Version};
+use crossdock_names::{
+    Epoch, FileId, NodeId, ObjectClass, ObjectId, RoutingTable, SiteId, Version,
+};
 use crossdock_peer::{
     Call, CallId, Caller, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteError,
-    SiteOperation, SiteReply, SiteRequest, SpaceUsage, WriteContext,
+    SiteOperation, SiteReply, SiteRequest, SpaceUsage, TransactionId, WriteContext,
 };
 use crossdock_smallfile::Sequence;
 use crossdock_types::{Time, WallTime};
@@ -15,11 +17,13 @@ use crate::calls::{Answered, Calls, Target};
 use crate::checkpoint::{CheckpointRun, CheckpointStep};
 use crate::commit::Waits;
 use crate::config::SiteConfig;
+use crate::coordinator::Crossing;
 use crate::figures::CheckpointFigures;
 use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
 use crate::quotas::QuotaWork;
 use crate::refusals::Refusals;
+use crate::site_calls::SiteCalls;
 use crate::small::SmallWork;
 use crate::state::State;
 
@@ -30,6 +34,8 @@ pub enum SiteInput {
     Request(Call<SiteRequest>),
     /// A node's answer.
     Node(NodeId, NodeReply),
+    /// Another site's answer.
+    Site(SiteReply),
     /// The routing table has changed.
     Table(Arc<RoutingTable>),
     /// The space of the volume has changed.
@@ -43,6 +49,8 @@ pub enum SiteInput {
 pub enum SiteEffect {
     /// Send this to that node.
     Node(NodeId, Call<NodeRequest>),
+    /// Send this to that site.
+    Site(SiteId, Call<SiteRequest>),
     /// Answer a request. (Boxed: it is moved often, and large.)
     Reply(Box<SiteReply>),
     /// Opening has ended; once. Requests that came before are answered now.
@@ -69,6 +77,7 @@ pub struct Site {
     pub(crate) state: State,
     pub(crate) log: Option<SiteLog>,
     pub(crate) calls: Calls<Purpose>,
+    pub(crate) site_calls: SiteCalls,
     pub(crate) effects: VecDeque<SiteEffect>,
     pub(crate) waits: Waits,
     /// Serials of cells that are newer in memory than in the log.
@@ -83,6 +92,16 @@ pub struct Site {
     pub(crate) blocked: BTreeMap<FileId, Vec<Call<SiteRequest>>>,
     /// Requests that wait for backing writes.
     pub(crate) parked: BTreeMap<Sequence, Vec<Call<SiteRequest>>>,
+    /// Operations over several sites that are not decided, by number.
+    pub(crate) crossings: BTreeMap<u64, Crossing>,
+    /// Those that begin again, when and how often they were begun before.
+    pub(crate) later: BTreeMap<(Time, u64), (Call<SiteRequest>, u32)>,
+    /// Operations over several sites that were begun.
+    pub(crate) transactions: u64,
+    /// Which of this site's own has the right to move directories.
+    pub(crate) moving: Option<TransactionId>,
+    /// When others are asked what has become of theirs.
+    pub(crate) inquiries: BTreeSet<(Time, TransactionId)>,
     /// Requests that need wait no longer.
     pub(crate) redo: VecDeque<Call<SiteRequest>>,
     /// Intentions to make columns for which there was no space.
@@ -152,6 +171,7 @@ impl Site {
             state: State::new(&config),
             log: None,
             calls: Calls::of_epoch(config.epoch),
+            site_calls: SiteCalls::of_epoch(config.epoch),
             effects: VecDeque::new(),
             waits: Waits::default(),
             volatile: BTreeSet::new(),
@@ -162,6 +182,11 @@ impl Site {
             waiting: VecDeque::new(),
             blocked: BTreeMap::new(),
             parked: BTreeMap::new(),
+            crossings: BTreeMap::new(),
+            later: BTreeMap::new(),
+            transactions: 0,
+            moving: None,
+            inquiries: BTreeSet::new(),
             redo: VecDeque::new(),
             failed_makes: BTreeSet::new(),
             lock_notices: VecDeque::new(),
@@ -196,12 +221,20 @@ impl Site {
                     self.answered(now, wall, answered);
                 }
             }
+            SiteInput::Site(reply) => {
+                if let Some(answered) = self.site_calls.answered(now, reply) {
+                    self.site_answered(now, wall, answered);
+                }
+            }
             SiteInput::Table(table) => self.table_changed(now, wall, table),
             SiteInput::Space(space) => self.space = space,
             SiteInput::Timeout => {
                 let table = Arc::clone(&self.table);
                 for answered in self.calls.timeout(now, &table) {
                     self.answered(now, wall, answered);
+                }
+                for answered in self.site_calls.timeout(now) {
+                    self.site_answered(now, wall, answered);
                 }
             }
         }
@@ -226,6 +259,9 @@ impl Site {
         if let Some((node, call)) = self.calls.effects.pop_front() {
             return Some(SiteEffect::Node(node, call));
         }
+        if let Some((site, call)) = self.site_calls.effects.pop_front() {
+            return Some(SiteEffect::Site(site, call));
+        }
         loop {
             match self.effects.pop_front()? {
                 SiteEffect::Reply(reply) if reply.id == OWN_CALL => {}
@@ -248,7 +284,12 @@ impl Site {
             .map(|since| since + patience);
         let grace = self.state.locks.grace_end();
         let grace = grace.filter(|_| self.is_serving());
-        due.chain(self.calls.next_wake()).chain(grace).min()
+        let again = self.later.keys().next().map(|&(due, _)| due);
+        let inquiry = self.inquiries.first().map(|&(due, _)| due);
+        let others = [again, inquiry, self.site_calls.next_wake(), grace];
+        due.chain(self.calls.next_wake())
+            .chain(others.into_iter().flatten())
+            .min()
     }
 
     /// Whether requests are being answered.
@@ -397,6 +438,8 @@ impl Site {
     pub(crate) fn queued(&self) -> usize {
         self.waiting.len()
             + self.redo.len()
+            + self.crossings.len()
+            + self.later.len()
             + self.blocked.values().map(Vec::len).sum::<usize>()
             + self.parked.values().map(Vec::len).sum::<usize>()
     }
@@ -435,7 +478,13 @@ impl Site {
         if touches_content(operation) && self.state.intentions.is_busy(file) {
             return self.block(file, call);
         }
+        if may_meet_others(operation)
+            && let Some(file) = self.keeper_of(operation, None)
+        {
+            return self.block(file, call);
+        }
         match *operation {
+            SiteOperation::Transaction { .. } => self.transaction(now, wall, call),
             SiteOperation::Space { file } => self.tell_space(&call, file),
             SiteOperation::Read { .. } => self.read_small(now, wall, call),
             SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
@@ -541,12 +590,16 @@ impl Site {
         self.phase = Phase::Serving;
         self.effects.push_back(SiteEffect::Opened(Ok(report)));
         self.tell_restart(now);
+        self.inquire_all(now);
+        self.take_up_moving();
     }
 
     /// Everything that can go on without an input.
     fn pump(&mut self, now: Time, wall: WallTime) {
         if self.is_serving() {
             self.admit(now, wall);
+            self.begin_again(now, wall);
+            self.inquire(now);
             self.keep_house(now, wall);
             self.tell_notices(now);
         }
@@ -617,6 +670,7 @@ impl Site {
         }
         self.phase = Phase::Replaced;
         self.calls = Calls::of_epoch(self.config.epoch);
+        self.end_crossings();
         // Whether they were carried out the successor knows: sent to it again,
         // they get their reply.
         let mut unanswered = self.take_unanswered();
@@ -646,6 +700,18 @@ const fn touches_content(operation: &SiteOperation) -> bool {
         SiteOperation::SetAttributes { changes, .. } => changes.size_bytes.is_some(),
         _ => false,
     }
+}
+
+/// Whether an operation waits for what is kept for others: not if it ends that,
+/// or has nothing to do with what files are.
+const fn may_meet_others(operation: &SiteOperation) -> bool {
+    !matches!(
+        operation,
+        SiteOperation::Transaction { .. }
+            | SiteOperation::Within { .. }
+            | SiteOperation::Space { .. }
+            | SiteOperation::Locks { .. }
+    )
 }
 
 fn members_of(config: &SiteConfig, table: &RoutingTable) -> Vec<NodeId> {

@@ -10,6 +10,7 @@ use crate::config::SiteConfig;
 use crate::duplicates::{Duplicates, Remembered};
 use crate::intentions::Intentions;
 use crate::open::OpenError;
+use crate::promises::Promises;
 use crate::record::{Change, Record};
 use crate::replies::encode_reply;
 
@@ -21,16 +22,18 @@ pub(crate) struct State {
     pub(crate) duplicates: Duplicates,
     pub(crate) intentions: Intentions,
     pub(crate) locks: Locks,
+    pub(crate) promises: Promises,
 }
 
 impl State {
     pub(crate) fn new(config: &SiteConfig) -> Self {
         Self {
-            directory: Directory::new(config.site, config.volume.0),
+            directory: Directory::new(config.site, config.volume.0).with_spread(config.spread),
             small: SmallFiles::new(config.small_files),
             duplicates: Duplicates::new(config.limits.duplicates_max, config.limits.duplicate_age),
             intentions: Intentions::default(),
             locks: Locks::new(Limits::default()),
+            promises: Promises::default(),
         }
     }
 
@@ -46,6 +49,7 @@ impl State {
                     self.directory.apply(mutation);
                 }
                 Change::Lock(change) => self.locks.apply(change),
+                Change::Promise(promise) => self.promises.apply(promise),
                 Change::Declare(intention) => {
                     self.intentions.declare(intention.clone(), position);
                 }
@@ -58,7 +62,8 @@ impl State {
             }
         }
         if let Some((key, shape)) = &record.duplicate {
-            let reply = shape.reply(CallId(0), &self.directory);
+            let adopted = record.adopted();
+            let reply = shape.reply(CallId(0), &self.directory, adopted);
             if let Some(reply) = encode_reply(&reply) {
                 let remembered = Remembered {
                     wall: record.wall,

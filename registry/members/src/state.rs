@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_names::{
     Epoch, FileId, FileRef, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS,
-    SetId, SiteId, SiteRecord, VolumeId,
+    SetId, SiteId, SiteRecord, Spread, VolumeId,
 };
 use crossdock_peer::ExportRules;
 use serde::{Deserialize, Serialize};
@@ -168,6 +168,9 @@ pub struct State {
     /// What belonged to a node of an ensemble that is away for longer goes to others.
     #[serde(default = "replace_after")]
     pub replace_after_seconds: u64,
+    /// Where new directories go, for good.
+    #[serde(default)]
+    pub spread: Spread,
     /// The processes of an ensemble on many hosts; nothing where all is one.
     #[serde(default)]
     pub hosts: BTreeMap<u64, HostRecord>,
@@ -373,6 +376,7 @@ impl State {
             replicas,
             site_replicas,
             replace_after_seconds: replace_after(),
+            spread: Spread::default(),
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
         }

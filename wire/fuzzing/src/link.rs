@@ -99,18 +99,20 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
             duplicate: dice.maybe(|dice| DuplicateKey(sixteen(dice))),
             operation,
         };
-        let to = SiteId(u16::from(dice.eight()[0]));
+        let (from, to) = (port(dice), SiteId(u16::from(dice.eight()[0])));
         let call = call(dice, request);
-        all.push(Frame::SiteCall { to, call });
+        all.push(Frame::SiteCall { from, to, call });
     }
     let answers = site_answers(dice).into_iter().map(Ok);
     for outcome in answers.chain(site_errors(dice).into_iter().map(Err)) {
-        all.push(Frame::SiteReply(SiteReply {
+        let to = port(dice);
+        let reply = SiteReply {
             id: CallId(dice.u64()),
             outcome,
             subject: weak_cache(dice),
             second: weak_cache(dice),
-        }));
+        };
+        all.push(Frame::SiteReply { to, reply });
     }
     all.extend(notices(dice).into_iter().map(Frame::Lock));
     all.push(Frame::Renew { at: dice.u64() });

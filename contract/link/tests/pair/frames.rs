@@ -105,6 +105,7 @@ pub(crate) const fn site_call(id: u64, deadline: Time, request: SiteRequest) -> 
         request,
     };
     Frame::SiteCall {
+        from: Port::Router,
         to: SiteId(3),
         call,
     }

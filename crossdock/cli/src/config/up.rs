@@ -46,6 +46,10 @@ struct PoolFlags {
     /// Copies of data on different nodes, fixed when the data directory is made [default: 1].
     #[arg(long, value_name = "N", env = "CROSSDOCK_REPLICAS")]
     replicas: Option<u32>,
+    /// Probability, 0 to 1, that a new directory lies at another site than its
+    /// parent, fixed when the data directory is made [default: 0].
+    #[arg(long, value_name = "P", env = "CROSSDOCK_SPREAD")]
+    spread: Option<f64>,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
@@ -73,6 +77,7 @@ impl Group for PoolFlags {
         Self {
             nodes: self.nodes.or(file.nodes),
             replicas: self.replicas.or(file.replicas),
+            spread: self.spread.or(file.spread),
         }
     }
 }
@@ -98,6 +103,8 @@ pub(crate) struct UpSettings {
     pub(crate) nodes: Option<u32>,
     /// `None`: what the data directory has; 1 for a new one.
     pub(crate) replicas: Option<u32>,
+    /// `None`: what the data directory has; 0 for a new one.
+    pub(crate) spread: Option<f64>,
     #[serde(flatten)]
     pub(crate) door: DoorSettings,
     #[serde(flatten)]
@@ -127,10 +134,12 @@ impl UpFlags {
         file.finish()?;
         absent.check()?;
         check_pool(pool.nodes, pool.replicas)?;
+        check_spread(pool.spread)?;
         Ok(UpSettings {
             store: store.settle(Some("crossdock-data"))?,
             nodes: pool.nodes,
             replicas: pool.replicas,
+            spread: pool.spread,
             door: door.settle()?,
             process: process.settle()?,
             grace: locks.settle()?,
@@ -178,6 +187,16 @@ pub(crate) fn check_pool(nodes: Option<u32>, replicas: Option<u32>) -> anyhow::R
         )));
     }
     Ok(())
+}
+
+/// Whether that is a probability; nothing if none was said.
+pub(crate) fn check_spread(spread: Option<f64>) -> anyhow::Result<()> {
+    match spread {
+        Some(spread) if !(0.0..=1.0).contains(&spread) => Err(usage(format!(
+            "spread is a probability, 0 to 1, not {spread}"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crossdock_directory::{Answer, Directory, Mutation, Plan, QuotaPlan, Scan};
+use crossdock_directory::{Abroad, Answer, Directory, Mutation, Plan, QuotaPlan, Scan};
 use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::{
     AttributeChanges, Attributes, Caller, CreateMode, QuotaChange, SiteError, SiteOperation,
@@ -52,7 +52,9 @@ impl Tree {
         operation: &SiteOperation,
     ) -> Result<Plan, SiteError> {
         self.wall = WallTime(self.wall.0 + 1000);
-        let plan = self.directory.plan(caller, operation, self.wall)?;
+        let plan = self
+            .directory
+            .plan(caller, operation, self.wall, &Abroad::default())?;
         self.apply(&plan.mutations);
         Ok(plan)
     }

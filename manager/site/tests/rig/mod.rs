@@ -54,7 +54,11 @@ pub(crate) enum Landing {
 }
 
 impl Node {
-    fn carry_out(&mut self, id: NodeId, request: NodeRequest) -> Result<NodeAnswer, NodeError> {
+    pub(crate) fn carry_out(
+        &mut self,
+        id: NodeId,
+        request: NodeRequest,
+    ) -> Result<NodeAnswer, NodeError> {
         if self.down {
             return Err(NodeError::Unavailable { node: id });
         }
@@ -339,6 +343,7 @@ impl Rig {
         while let Some(effect) = self.site.poll_effect() {
             match effect {
                 SiteEffect::Node(node, call) => self.to_nodes.push_back((node, call)),
+                SiteEffect::Site(site, _) => panic!("site {site} is asked; there is one"),
                 SiteEffect::Reply(reply) => {
                     let before = self.replies.insert(reply.id, *reply);
                     assert!(before.is_none(), "answered twice: {before:?}");
@@ -576,7 +581,7 @@ pub(crate) fn file_of(reply: &SiteReply) -> FileRef {
 }
 
 /// The site's set is nodes 1 and 2; columns lie on 1, 2 and 3.
-fn table() -> RoutingTable {
+pub(crate) fn table() -> RoutingTable {
     let set = |members: &[u64]| ReplicaSet {
         epoch: Epoch(1),
         members: members.iter().map(|&node| NodeId(node)).collect(),

@@ -20,6 +20,7 @@ mod world;
 
 use crossdock_host::Mutation;
 use crossdock_members::{HostRecord, State};
+use crossdock_names::Spread;
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
@@ -43,6 +44,8 @@ pub struct Shape {
     pub managers: u32,
     /// Gateways.
     pub gateways: u32,
+    /// Over how many sites directories lie.
+    pub sites: u16,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -73,6 +76,7 @@ impl Shape {
             replicas,
             managers,
             gateways,
+            sites: if seed.is_multiple_of(3) { 1 } else { 3 },
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
                 1 | 2 => Faults::Kills,
@@ -81,6 +85,9 @@ impl Shape {
         }
     }
 }
+
+/// The probability that a new directory goes to any of the sites.
+const SWITCHED: f64 = 0.7;
 
 /// Runs one seed; `history` keeps its lines.
 #[must_use]
@@ -105,7 +112,8 @@ fn world_of(
     let (ensemble, volume) = (random.next_u64(), random.next_u64());
     let copies = shape.replicas;
     let state = State::fresh(ensemble, volume, &nodes, copies, copies, key);
-    let state = state.with_many_sets(SETS_PER_NODE);
+    let mut state = state.with_many_sets(SETS_PER_NODE);
+    state.spread = Spread::new(SWITCHED, shape.sites);
     let root = super::root_of(&state);
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],

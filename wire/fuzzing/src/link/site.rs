@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass};
+use crossdock_names::{Epoch, FileId, FileRef, Incarnation, LayoutClass};
 use crossdock_peer::{
     AttributeChanges, Attributes, BeforeAttributes, CreateMode, Device, DirectoryEntry, FileKind,
     FileLayout, ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice,
-    LockOperation, LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, OpenFor, Quota,
+    LockOperation, LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota,
     QuotaChange, QuotaLimits, ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage,
-    TimeChange, WeakCache,
+    TimeChange, TransactionId, TransactionStep, WeakCache,
 };
 use crossdock_types::WallTime;
 
@@ -98,7 +98,41 @@ pub fn site_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         file: file(dice),
         operation,
     }));
+    let steps = transaction_steps(dice).into_iter();
+    all.extend(steps.map(|step| SiteOperation::Transaction {
+        file: file(dice),
+        id: TransactionId {
+            site: file(dice).id.site(),
+            epoch: Epoch(dice.u64()),
+            number: dice.u64(),
+        },
+        step,
+    }));
     all
+}
+
+fn transaction_steps(dice: &mut Dice) -> Vec<TransactionStep> {
+    let parts = vec![
+        Part::File(file(dice)),
+        Part::Place {
+            directory: file(dice),
+            name: bytes(dice),
+        },
+        Part::Moves,
+        Part::Ancestors(file(dice)),
+    ];
+    vec![
+        TransactionStep::Prepare {
+            parts,
+            oldest: dice.u64(),
+        },
+        TransactionStep::Finish(dice.maybe(bytes)),
+        TransactionStep::Adopt {
+            edits: bytes(dice),
+            settled_below: dice.u64(),
+        },
+        TransactionStep::Inquire,
+    ]
 }
 
 fn name_operations(dice: &mut Dice) -> Vec<SiteOperation> {
@@ -124,6 +158,10 @@ fn name_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         SiteOperation::LookupParent {
             directory,
             within: file(dice),
+        },
+        SiteOperation::Within {
+            directory,
+            root: file(dice),
         },
         SiteOperation::MakeDirectory {
             directory,
@@ -326,6 +364,12 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
     };
     all.extend([
         SiteAnswer::Done,
+        SiteAnswer::Elsewhere(file),
+        SiteAnswer::Above {
+            parent: dice.maybe(self::file),
+            directory: file,
+        },
+        SiteAnswer::Prepared(bytes(dice)),
         SiteAnswer::Found {
             attributes: attributes(dice),
             layout: LayoutClass::STRIPED,

@@ -20,6 +20,7 @@ const SHAPE: Shape = Shape {
     nodes: 3,
     replicas: 2,
     managers: 2,
+    sites: 1,
     gateways: 2,
     faults: Faults::None,
 };
