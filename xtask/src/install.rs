@@ -14,15 +14,18 @@ use crate::process::{output, run};
 use crate::rig::guest;
 
 /// Debian packages whose programs the suites call.
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 13] = [
     "busybox-static",
     "ca-certificates",
+    "e2fsprogs",
     "iproute2",
     "kmod",
+    "libfaketime",
     "libnfs-utils",
     "mount",
     "netbase",
     "nfs-common",
+    "nftables",
     "sqlite3",
     "util-linux",
 ];

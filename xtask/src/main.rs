@@ -32,17 +32,22 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
     --full                      with the slow suites; writes bench/results/full-test.txt
     --fresh                     runs the README's two commands in a bare Debian tree instead
     --server crossdock|ganesha  which server the suites test (a peer shows faults of the rigs)
+    --init WORDS                further words of cluster init, for the suites that make an ensemble
 cargo xtask package             makes a Debian package and a tarball in target/package
 cargo xtask policy              checks licences and sources of dependencies, and that promises have tests
-cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth, store, restart);
+cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth,
+                                ensemble, store, restart);
                                 writes bench/results/NAME.json and docs/benchmarks.md
     --full                      long runs
+    --init WORDS                ensemble: further words of cluster init
     --server ganesha            nfs: a peer in our place, to see the noise; writes nothing
 cargo xtask gen [WHAT]          makes what is checked in: benchmarks (docs/benchmarks.md from bench/results),
                                 console (its bundle, by npm); console-picture: docs/console.png
     --check                     proves that the console's bundle is fresh, and changes nothing
 cargo xtask rig cluster up      builds an ensemble of many hosts (network namespaces) and prints it as JSON
     --nodes N --managers N --gateways N --clients N --replicas N --size BYTES (of each node)
+    --client-gateways N         so many of the clients have a gateway of their own, on loopback
+    --init WORDS                further words of cluster init
     --rate MEGABITS, --rate ROLE=MEGABITS   of the hosts' links
 cargo xtask rig cluster down    ends its processes and removes its namespaces
 cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler), and the
@@ -80,8 +85,9 @@ fn dispatch(words: &[&str]) -> Result<bool> {
             .map(|()| true),
         ["fuzz", targets @ ..] => fuzz::run(&paths, targets),
         // What test and bench call through sudo, and what rigs call inside a namespace.
-        ["suites", server, names @ ..] => test::run_suites(&paths, server, names),
+        ["suites", server, init, names @ ..] => test::run_suites(&paths, server, init, names),
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
+        ["bench-ensemble", arguments @ ..] => bench::run_ensemble_as_root(&paths, arguments),
         ["bench-growth", ..] => bench::run_growth_as_root(&paths),
         ["rig", "cluster", words @ ..] => rig::cluster::command(&paths, words),
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),
@@ -101,7 +107,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
 
 /// Builds one of our programs and becomes it.
 fn build_and_become(paths: &Paths, name: &str, arguments: &[&str]) -> Result<bool> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::process::cargo();
     cargo.args(["build", "--release", "--bin", name]);
     run(cargo.current_dir(&paths.root))?;
     let program = paths.target.join("release").join(name);

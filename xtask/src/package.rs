@@ -25,7 +25,7 @@ pub(crate) struct Packages {
 
 /// Builds the program and packs it.
 pub(crate) fn run_command(paths: &Paths) -> Result<bool> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::process::cargo();
     cargo.args(["build", "--release", "--bin", "crossdock"]);
     run(cargo.current_dir(&paths.root))?;
     let packages = make(paths)?;

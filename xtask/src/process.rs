@@ -31,6 +31,19 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Cargo, as if it was called by hand: what another cargo has said of this program would
+/// have it build those crates again whose build scripts look at the like (ring's does).
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo
+}
+
 /// Opens `path` for appending, with its folders.
 pub(crate) fn open_log(path: &Path) -> Result<File> {
     if let Some(folder) = path.parent() {

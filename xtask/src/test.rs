@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::paths::Paths;
+use crate::rig::cluster::words_of;
 use crate::rig::server::Kind;
 use crate::suite::{self, Outcome, SUITES, Suite, When};
 use crate::{Usage, fresh, fuzz, install, process, report};
@@ -17,6 +18,8 @@ struct Options<'words> {
     full: bool,
     fresh: bool,
     server: Option<&'words str>,
+    /// Further words of `cluster init`.
+    init: &'words str,
     names: Vec<&'words str>,
 }
 
@@ -43,7 +46,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
         count = workspace_tests(paths)?;
     }
     if kind == Kind::Crossdock {
-        let mut build = Command::new("cargo");
+        let mut build = crate::process::cargo();
         build.args(["build", "--release", "--bin", "crossdock"]);
         build.args(["--bin", "crossdock-tests-conformance"]);
         build.args(["--bin", "crossdock-tests-crash"]);
@@ -61,7 +64,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     } else {
         options.names
     };
-    let mut outcomes = suites_as_root(paths, server, &chosen)?;
+    let mut outcomes = suites_as_root(paths, server, options.init, &chosen)?;
     if options.full && everything {
         outcomes.extend(fuzz::run_all(paths)?);
     }
@@ -84,8 +87,8 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
 }
 
 /// The part that needs root: runs the named suites in this process.
-pub(crate) fn run_suites(paths: &Paths, server: &str, names: &[&str]) -> Result<bool> {
-    let outcomes = suites(paths, server, names)?;
+pub(crate) fn run_suites(paths: &Paths, server: &str, init: &str, names: &[&str]) -> Result<bool> {
+    let outcomes = suites(paths, server, init, names)?;
     Ok(outcomes.iter().all(|outcome| outcome.passed))
 }
 
@@ -96,6 +99,10 @@ fn parse<'words>(words: &[&'words str]) -> Result<Options<'words>> {
         match word {
             "--full" => options.full = true,
             "--fresh" => options.fresh = true,
+            "--init" => {
+                let init = words.next();
+                options.init = init.ok_or_else(|| Usage("--init: which words?".to_owned()))?;
+            }
             "--server" => {
                 let server = words.next();
                 options.server = Some(server.ok_or_else(|| Usage("--server: which?".to_owned()))?);
@@ -121,7 +128,7 @@ fn parse_server(name: &str) -> Result<Kind> {
 
 /// Runs `cargo test` over the workspace and counts what its summaries say.
 fn workspace_tests(paths: &Paths) -> Result<Count> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::process::cargo();
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
     cargo.current_dir(&paths.root).stdout(Stdio::piped());
     let mut child = cargo.spawn().context("cannot start cargo")?;
@@ -156,14 +163,15 @@ fn parse_summary(line: &str) -> Option<Count> {
 }
 
 /// Runs the suites here, or in a copy of this process that sudo starts.
-fn suites_as_root(paths: &Paths, server: &str, names: &[&str]) -> Result<Vec<Outcome>> {
+fn suites_as_root(paths: &Paths, server: &str, init: &str, names: &[&str]) -> Result<Vec<Outcome>> {
     if install::is_root() {
-        return suites(paths, server, names);
+        return suites(paths, server, init, names);
     }
     // Root's own search path may not have cargo.
     let mut sudo = Command::new("sudo");
     sudo.args(["--preserve-env=PATH,HOME,CARGO_HOME,RUSTUP_HOME,CARGO_TARGET_DIR"]);
-    sudo.arg(std::env::current_exe()?).args(["suites", server]);
+    sudo.arg(std::env::current_exe()?)
+        .args(["suites", server, init]);
     let mut child = sudo.args(names).stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().context("no output pipe")?;
     let mut outcomes = Vec::new();
@@ -193,12 +201,13 @@ fn parse_outcome(line: &str) -> Option<Outcome> {
     })
 }
 
-fn suites(paths: &Paths, server: &str, names: &[&str]) -> Result<Vec<Outcome>> {
+fn suites(paths: &Paths, server: &str, init: &str, names: &[&str]) -> Result<Vec<Outcome>> {
     let kind = parse_server(server)?;
+    let init = words_of(init);
     let mut outcomes = Vec::new();
     for name in names {
         let suite = suite::find(name).with_context(|| format!("no such suite: {name}"))?;
-        outcomes.push(suite::run(suite, paths, kind));
+        outcomes.push(suite::run(suite, paths, kind, &init));
     }
     Ok(outcomes)
 }

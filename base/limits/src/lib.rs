@@ -141,3 +141,10 @@ pub const LINK_HANDSHAKES_MAX: usize = 256;
 
 /// Hosts that are remembered.
 pub const LINK_PEERS_MAX: usize = 16_384;
+
+/// Virtual addresses of an ensemble.
+pub const VIRTUAL_ADDRESSES_MAX: usize = 256;
+
+/// Clients at one virtual address of which the other gateways are told: the rest
+/// finds out by itself that its gateway has gone.
+pub const VIRTUAL_CLIENTS_MAX: usize = 4096;

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use bytes::{Buf, Bytes};
@@ -14,7 +14,7 @@ use crossdock_rpc::{
     ReplyHeader, Verifier,
 };
 use crossdock_xdr::{Decoder, Encode};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 
 /// Bytes read at a time: enough for many small replies, few enough to stay in
@@ -241,7 +241,7 @@ impl Connection {
             if let Some(reply) = self.next_reply()? {
                 return Ok(reply.record);
             }
-            wait_ready([&*self].into_iter())?;
+            wait_ready([&*self].into_iter(), None)?;
         }
     }
 }
@@ -275,9 +275,10 @@ pub(crate) fn results(record: &Bytes) -> anyhow::Result<Decoder<'_>> {
 }
 
 /// Waits until some of the connections have something to read, or room to write
-/// what is unsent, and says which.
+/// what is unsent, and says which; none do if `patience` ends first.
 pub(crate) fn wait_ready<'a>(
     connections: impl Iterator<Item = &'a Connection>,
+    patience: Option<Duration>,
 ) -> anyhow::Result<Vec<bool>> {
     let mut descriptors: Vec<PollFd<'_>> = connections
         .map(|connection| {
@@ -288,7 +289,8 @@ pub(crate) fn wait_ready<'a>(
             PollFd::from_borrowed_fd(connection.stream.as_fd(), wanted)
         })
         .collect();
-    poll(&mut descriptors, None)?;
+    let patience = patience.map(Timespec::try_from).transpose()?;
+    poll(&mut descriptors, patience.as_ref())?;
     let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
     Ok(descriptors.iter().map(is_ready).collect())
 }

@@ -3,12 +3,13 @@
 
 mod client;
 mod floor;
+mod sfs;
 mod untar;
 mod usage;
 mod workload;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
@@ -16,6 +17,7 @@ use crossdock_nfs3::{HandleBuffer, Procedure, mount};
 use serde_json::{Value, json};
 
 use crate::client::{Connection, wait_ready};
+use crate::sfs::Mix;
 use crate::untar::Untar;
 use crate::usage::Usage;
 use crate::workload::{ENTRIES, Kind, Needs, Workload};
@@ -70,7 +72,10 @@ struct Run {
     /// Bytes of the file, after which reads and writes begin again at 0.
     #[arg(long, default_value_t = 256 << 20)]
     span: usize,
-    /// Files of each client that an earlier run has made.
+    /// Operations per second of each connection, for `sfs`.
+    #[arg(long, default_value_t = 100.0)]
+    rate: f64,
+    /// Files of each client: that an earlier run has made, or that `sfs` makes.
     #[arg(long, default_value_t = 1)]
     files: usize,
     /// Part of every name, so that runs do not meet.
@@ -105,16 +110,25 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     );
     let limit = Duration::try_from_secs_f64(flags.seconds)?;
     let mut clients = prepare(flags, limit)?;
+    let mut mixes = match flags.work {
+        Kind::Sfs => {
+            let all = std::mem::take(&mut clients).into_iter().enumerate();
+            let mixes =
+                all.map(|(number, client)| Mix::new(client, number, flags.files, flags.rate));
+            mixes.collect::<anyhow::Result<_>>()?
+        }
+        _ => Vec::new(),
+    };
     let mut latencies_us = Vec::with_capacity(flags.clients * flags.count.min(1 << 20));
 
     let server = flags.server_pid.map(|id| id.to_string());
     let usage = |id: &Option<String>| id.as_deref().map(Usage::of).transpose();
     let (server_before, own_before) = (usage(&server)?, Usage::of("self")?);
-    let started = Instant::now();
-    if flags.work == Kind::Untar {
-        clients = unpack(clients, flags.outstanding, limit, &mut latencies_us)?;
-    } else {
-        drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?;
+    let (started, started_at) = (Instant::now(), SystemTime::now());
+    match flags.work {
+        Kind::Untar | Kind::Names => clients = unpack(clients, flags, limit, &mut latencies_us)?,
+        Kind::Sfs => sfs::drive(&mut mixes, flags.outstanding, limit, &mut latencies_us)?,
+        _ => drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?,
     }
     let seconds = started.elapsed().as_secs_f64();
     let (server_after, own_after) = (usage(&server)?, Usage::of("self")?);
@@ -125,6 +139,11 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
         }
     }
     let mut figures = figures(flags, seconds, latencies_us)?;
+    // Loads that run beside each other are one.
+    let put_off: usize = clients.iter().map(Workload::put_off).sum();
+    let put_off = put_off + mixes.iter().map(Mix::put_off).sum::<usize>();
+    figures["put_off"] = json!(put_off);
+    figures["started_at"] = json!(started_at.duration_since(UNIX_EPOCH)?.as_secs_f64());
     figures["load_cpu_seconds"] = json!(own_after.since(&own_before).cpu_seconds);
     if let (Some(before), Some(after)) = (server_before, server_after) {
         let spent = after.since(&before);
@@ -196,7 +215,7 @@ fn drive(
         client.fill(outstanding)?;
     }
     while !busy.is_empty() {
-        let ready = wait_ready(busy.iter().map(|client| client.connection()))?;
+        let ready = wait_ready(busy.iter().map(|client| client.connection()), None)?;
         let is_late = started.elapsed() >= limit;
         for (client, is_ready) in busy.iter_mut().zip(ready) {
             if is_late {
@@ -217,19 +236,21 @@ fn drive(
 /// Unpacks until the limit, and ends what was begun.
 fn unpack(
     clients: Vec<Workload>,
-    outstanding: usize,
+    flags: &Run,
     limit: Duration,
     latencies_us: &mut Vec<u64>,
 ) -> anyhow::Result<Vec<Workload>> {
     let started = Instant::now();
     let all = clients.into_iter();
-    let mut busy: Vec<Untar> = all.map(|client| Untar::new(client, outstanding)).collect();
+    let mut busy: Vec<Untar> = all
+        .map(|client| Untar::new(client, flags.outstanding, flags.work, flags.count))
+        .collect();
     let mut done = Vec::new();
     for client in &mut busy {
         client.ask()?;
     }
     while !busy.is_empty() {
-        let ready = wait_ready(busy.iter().map(Untar::connection))?;
+        let ready = wait_ready(busy.iter().map(Untar::connection), None)?;
         let is_late = started.elapsed() >= limit;
         for (client, is_ready) in busy.iter_mut().zip(ready) {
             if is_late {
@@ -265,6 +286,7 @@ fn figures(flags: &Run, seconds: f64, mut latencies_us: Vec<u64>) -> anyhow::Res
         "seconds": seconds,
         "operations_per_second": operations as f64 / seconds,
         "bytes_per_second": bytes as f64 / seconds,
+        "mean_us": latencies_us.iter().sum::<u64>() as f64 / operations as f64,
         "p50_us": at(50),
         "p90_us": at(90),
         "p99_us": at(99),

@@ -2,22 +2,29 @@
 //! one or more UNSTABLE WRITEs, COMMIT, and SETATTR of mode and time; every tenth
 //! file in a new directory. Each step needs the reply to the one before, so what is
 //! outstanding is the number of files that are unpacked side by side.
+//!
+//! Or its names only, by the seven operations of Slice 5: LOOKUP, ACCESS, CREATE,
+//! GETATTR, LOOKUP, SETATTR, SETATTR.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
-use crossdock_nfs3::call::{Commit, Create, CreateHow, Mkdir, Setattr, StableHow, Write};
+use crossdock_nfs3::call::{
+    Access, Commit, Create, CreateHow, Getattr, Mkdir, Setattr, StableHow, Write,
+};
 use crossdock_nfs3::{
     Call, HandleBuffer, PROGRAM, Procedure, Reply, SetTime, Status, Timestamp, VERSION,
 };
 use crossdock_types::Payload;
 
 use crate::client::{Connection, results};
-use crate::workload::{Workload, location, mode};
+use crate::workload::{Kind, Workload, location, mode};
 
 /// Files in a directory.
 const DIRECTORY_FILES: usize = 10;
+/// Every right that ACCESS can ask for (RFC 1813 section 3.3.4).
+const ACCESS_ALL: u32 = 0x3f;
 /// Bytes that one WRITE carries, at most.
 const WRITE_BYTES: usize = 8 << 10;
 /// Sizes of files in turn: small ones are the most.
@@ -30,6 +37,7 @@ pub(crate) struct Untar {
     /// The lane of a call that is on its way.
     by_xid: BTreeMap<u32, usize>,
     files: usize,
+    files_max: usize,
     content: Bytes,
     is_over: bool,
 }
@@ -42,6 +50,7 @@ struct Lane {
     name: String,
     size: usize,
     written: usize,
+    has_content: bool,
     step: Step,
 }
 
@@ -50,15 +59,20 @@ struct Lane {
 enum Step {
     Directory,
     Lookup,
+    Access,
     Create,
     Write,
     Commit,
+    Getattr,
+    LookupAgain,
+    Mode,
     Attributes,
     Idle,
 }
 
 impl Untar {
-    pub(crate) fn new(mut workload: Workload, lanes: usize) -> Self {
+    /// As `kind` says, with so many files at most.
+    pub(crate) fn new(mut workload: Workload, lanes: usize, kind: Kind, files_max: usize) -> Self {
         let (_, directory) = workload.parts();
         let lane = |_| Lane {
             directory,
@@ -67,6 +81,7 @@ impl Untar {
             name: String::new(),
             size: 0,
             written: 0,
+            has_content: kind == Kind::Untar,
             step: Step::Idle,
         };
         Self {
@@ -74,6 +89,7 @@ impl Untar {
             lanes: (0..lanes).map(lane).collect(),
             by_xid: BTreeMap::new(),
             files: 0,
+            files_max,
             content: Bytes::from(vec![0x5a; WRITE_BYTES]),
             is_over: false,
         }
@@ -97,7 +113,8 @@ impl Untar {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.is_over && self.lanes.iter().all(|lane| lane.step == Step::Idle)
+        (self.is_over || self.files == self.files_max)
+            && self.lanes.iter().all(|lane| lane.step == Step::Idle)
     }
 
     /// Takes the replies that are there and asks on.
@@ -122,7 +139,7 @@ impl Untar {
             let (workload, lane) = (&mut self.workload, &mut self.lanes[number]);
             let (connection, root) = workload.parts();
             if lane.step == Step::Idle {
-                if self.is_over {
+                if self.is_over || self.files == self.files_max {
                     continue;
                 }
                 lane.begin(self.files, root);
@@ -156,7 +173,17 @@ impl Lane {
                 location: location(&self.directory, &directory_name),
                 attributes: mode(0o755),
             }),
-            Step::Lookup => Call::Lookup(place),
+            Step::Lookup | Step::LookupAgain => Call::Lookup(place),
+            Step::Access => Call::Access(Access {
+                object: self.directory.as_handle(),
+                wanted: ACCESS_ALL,
+            }),
+            Step::Getattr => Call::Getattr(Getattr { object: file }),
+            Step::Mode => Call::Setattr(Setattr {
+                object: file,
+                attributes: mode(0o644),
+                guard: None,
+            }),
             Step::Create => Call::Create(Create {
                 location: place,
                 how: CreateHow::Guarded(mode(0o600)),
@@ -196,11 +223,13 @@ impl Lane {
         let mut decoder = results(record)?;
         let procedure = match self.step {
             Step::Directory => Procedure::Mkdir,
-            Step::Lookup => Procedure::Lookup,
+            Step::Lookup | Step::LookupAgain => Procedure::Lookup,
+            Step::Access => Procedure::Access,
+            Step::Getattr => Procedure::Getattr,
             Step::Create => Procedure::Create,
             Step::Write => Procedure::Write,
             Step::Commit => Procedure::Commit,
-            Step::Attributes | Step::Idle => Procedure::Setattr,
+            Step::Mode | Step::Attributes | Step::Idle => Procedure::Setattr,
         };
         let reply = Reply::decode(procedure, &mut decoder)?;
         let is_absent = reply.status() == Some(Status::NoEnt);
@@ -215,13 +244,26 @@ impl Lane {
             }
             (Step::Lookup, reply) => {
                 ensure!(is_absent, "LOOKUP of a new name: {reply:?}");
-                Step::Create
+                match self.has_content {
+                    true => Step::Create,
+                    false => Step::Access,
+                }
             }
+            (Step::Access, _) => Step::Create,
             (Step::Create, Reply::Create(Ok(created))) => {
                 self.file = created.object.context("CREATE: no handle")?;
                 self.directory_files += 1;
-                Step::Write
+                match self.has_content {
+                    true => Step::Write,
+                    false => Step::Getattr,
+                }
             }
+            (Step::Getattr, _) => Step::LookupAgain,
+            (Step::LookupAgain, Reply::Lookup(Ok(found))) => {
+                ensure!(found.object == self.file, "LOOKUP finds another file");
+                Step::Mode
+            }
+            (Step::Mode, _) => Step::Attributes,
             (Step::Write, Reply::Write(Ok(write))) => {
                 self.written += write.count_bytes as usize;
                 match self.written < self.size {

@@ -8,7 +8,7 @@ use crossdock_nfs3::call::{
 };
 use crossdock_nfs3::{
     Attributes, Call, CookieVerifier, Handle, HandleBuffer, Location, Name, Procedure, Reply,
-    SetAttributes,
+    SetAttributes, Status,
 };
 use crossdock_types::Payload;
 
@@ -52,6 +52,10 @@ pub(crate) enum Kind {
     Readdirplus,
     /// What unpacking an archive asks for: see untar.rs.
     Untar,
+    /// What its names alone ask for.
+    Names,
+    /// Many kinds at a given rate: see sfs.rs.
+    Sfs,
 }
 
 /// What has to be there before requests of a kind make sense.
@@ -97,7 +101,7 @@ impl Kind {
 
     const fn procedure(self) -> Procedure {
         match self {
-            Self::Null | Self::Untar => Procedure::Null,
+            Self::Null | Self::Untar | Self::Names | Self::Sfs => Procedure::Null,
             Self::Getattr => Procedure::Getattr,
             Self::Lookup | Self::RandomLookup => Procedure::Lookup,
             Self::Create => Procedure::Create,
@@ -138,6 +142,8 @@ pub(crate) struct Workload {
     files: usize,
     issued: usize,
     done: usize,
+    /// Requests that were to be sent again later (JUKEBOX).
+    put_off: usize,
     data: Bytes,
 }
 
@@ -157,6 +163,7 @@ impl Workload {
             files: 1,
             issued: 0,
             done: 0,
+            put_off: 0,
             data: content(size),
         })
     }
@@ -250,6 +257,11 @@ impl Workload {
         self.done == self.count
     }
 
+    /// How many requests were answered with "later".
+    pub(crate) const fn put_off(&self) -> usize {
+        self.put_off
+    }
+
     /// How many requests were answered.
     pub(crate) const fn done(&self) -> usize {
         self.done
@@ -263,11 +275,14 @@ impl Workload {
     ) -> anyhow::Result<()> {
         self.connection.receive()?;
         while let Some(reply) = self.connection.next_reply()? {
-            match reply.length > reply.record.len() {
-                true => self.check_large(&reply)?,
+            let is_done = match reply.length > reply.record.len() {
+                true => self.check_large(&reply).map(|()| true)?,
                 false => self.check(&reply.record)?,
+            };
+            match is_done {
+                true => latencies_us.push(reply.took_us),
+                false => self.put_off += 1,
             }
-            latencies_us.push(reply.took_us);
             self.done += 1;
         }
         self.fill(outstanding)
@@ -313,7 +328,7 @@ impl Workload {
         let any_name = jump(self.issued, self.files).to_string();
         let (name, new_name) = (self.issued.to_string(), format!("new-{}", self.issued));
         let call = match self.kind {
-            Kind::Null | Kind::Untar => Call::Null,
+            Kind::Null | Kind::Untar | Kind::Names | Kind::Sfs => Call::Null,
             Kind::Getattr => Call::Getattr(Getattr {
                 object: handle(&file),
             }),
@@ -409,12 +424,16 @@ impl Workload {
         Ok(())
     }
 
-    fn check(&self, record: &Bytes) -> anyhow::Result<()> {
+    /// Whether it was carried out, and not put off.
+    fn check(&self, record: &Bytes) -> anyhow::Result<bool> {
         let procedure = self.kind.procedure();
         let mut decoder = results(record)?;
         let reply = Reply::decode(procedure, &mut decoder)?;
-        if let Some(status) = reply.status() {
-            bail!("{procedure:?}: {status:?}");
+        match reply.status() {
+            // What is asked next takes its place.
+            Some(Status::Jukebox) => return Ok(false),
+            Some(status) => bail!("{procedure:?}: {status:?}"),
+            None => {}
         }
         match &reply {
             Reply::Read(Ok(read)) => ensure!(read.data.len() == self.size, "short READ"),
@@ -427,12 +446,12 @@ impl Workload {
             }
             _ => {}
         }
-        Ok(())
+        Ok(true)
     }
 }
 
 /// One of so many places, in a fixed order that jumps.
-const fn jump(step: usize, places: usize) -> usize {
+pub(crate) const fn jump(step: usize, places: usize) -> usize {
     const ODD: usize = 0x9e37_79b9_7f4a_7c15;
     (step.wrapping_add(1).wrapping_mul(ODD) >> 20) % places
 }

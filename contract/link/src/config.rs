@@ -25,6 +25,9 @@ pub struct LinkConfig {
     pub connection: u64,
     /// Who must answer, if that is known. Only the host that connects has it.
     pub expected: Option<HostId>,
+    /// Whether the other host has to show a certificate that says what it says
+    /// ([`LinkInput::Certified`](crate::LinkInput::Certified)).
+    pub wants_certificate: bool,
     /// Whether a peer that has said hello waits for
     /// [`LinkInput::Admit`](crate::LinkInput::Admit).
     pub asks: bool,
@@ -55,6 +58,7 @@ impl LinkConfig {
             versions: (PROTOCOL_VERSION, PROTOCOL_VERSION),
             connection: 1,
             expected: None,
+            wants_certificate: false,
             asks: false,
             fills: false,
             quiet: Duration::from_secs(1),

@@ -16,7 +16,7 @@ use crossdock_types::Time;
 
 use crate::calls::CallKey;
 use crate::{
-    CallRef, CloseReason, Fill, Link, LinkConfig, LinkEffect, LinkInput, Peer, Refusal,
+    CallRef, CloseReason, Fill, Identity, Link, LinkConfig, LinkEffect, LinkInput, Peer, Refusal,
     RefusalKind, Stamped,
 };
 
@@ -62,6 +62,8 @@ pub enum ConnectionsInput {
     Forget(HostId),
     /// The stream that [`ConnectionsEffect::Dial`] wanted is connected.
     Opened(LinkId),
+    /// What the other host's certificate says: see [`LinkInput::Certified`].
+    Certified(LinkId, Identity),
     /// The next bytes of a stream.
     Received(LinkId, Bytes),
     /// What [`ConnectionsEffect::Fill`] has asked for.
@@ -225,6 +227,9 @@ impl Connections {
             ConnectionsInput::Connect(host) => self.want(host),
             ConnectionsInput::Forget(host) => self.forget(host),
             ConnectionsInput::Opened(id) => self.opened(id),
+            ConnectionsInput::Certified(id, identity) => {
+                self.give(id, LinkInput::Certified(identity));
+            }
             ConnectionsInput::Received(id, chunk) => self.give(id, LinkInput::Received(chunk)),
             ConnectionsInput::Filled(id, payload) => self.give(id, LinkInput::Filled(payload)),
             ConnectionsInput::Sent { link, queued_bytes } => {

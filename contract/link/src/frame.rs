@@ -1,5 +1,6 @@
 //! What hosts send each other, once they know each other.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crossdock_names::{Epoch, NodeId, SiteId};
@@ -67,6 +68,23 @@ pub enum Frame {
         /// What the question said.
         at: u64,
     },
+    /// How much room a node of the sending host has; repeated while it runs.
+    Space {
+        /// Which.
+        node: NodeId,
+        /// Its capacity.
+        total_bytes: u64,
+        /// What is free of it.
+        free_bytes: u64,
+    },
+    /// Who is connected to the sending gateway at a virtual address, so that whoever
+    /// takes that over can tell them: all of them, in place of what was said before.
+    Clients {
+        /// The address, and the door's port.
+        at: SocketAddr,
+        /// At most `limits::VIRTUAL_CLIENTS_MAX`.
+        clients: Vec<SocketAddr>,
+    },
 }
 
 /// A frame, and by which table it was sent: whoever gets it has to have seen that
@@ -103,7 +121,9 @@ impl Frame {
             | Self::SiteReply { .. }
             | Self::Lock(_)
             | Self::Renew { .. }
-            | Self::Granted { .. } => Class::Reply,
+            | Self::Granted { .. }
+            | Self::Space { .. }
+            | Self::Clients { .. } => Class::Reply,
             Self::CancelNode { .. } => Class::Control,
         }
     }
@@ -116,9 +136,12 @@ impl Frame {
             Self::NodeReply { reply, .. } => reply.payload(),
             Self::SiteCall { call, .. } => call.request.operation.payload(),
             Self::SiteReply { reply, .. } => reply.payload(),
-            Self::CancelNode { .. } | Self::Lock(_) | Self::Renew { .. } | Self::Granted { .. } => {
-                None
-            }
+            Self::CancelNode { .. }
+            | Self::Lock(_)
+            | Self::Renew { .. }
+            | Self::Granted { .. }
+            | Self::Space { .. }
+            | Self::Clients { .. } => None,
         }
     }
 
@@ -128,9 +151,12 @@ impl Frame {
             Self::NodeReply { reply, .. } => reply.payload_mut(),
             Self::SiteCall { call, .. } => call.request.operation.payload_mut(),
             Self::SiteReply { reply, .. } => reply.payload_mut(),
-            Self::CancelNode { .. } | Self::Lock(_) | Self::Renew { .. } | Self::Granted { .. } => {
-                None
-            }
+            Self::CancelNode { .. }
+            | Self::Lock(_)
+            | Self::Renew { .. }
+            | Self::Granted { .. }
+            | Self::Space { .. }
+            | Self::Clients { .. } => None,
         }
     }
 

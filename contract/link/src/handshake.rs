@@ -5,6 +5,15 @@ use crossdock_names::{Epoch, HostId};
 use crate::message::RefusalKind;
 use crate::{Credit, Hello, LinkConfig, Refusal, Role, Welcome};
 
+/// What a host's certificate says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Which ensemble it is part of.
+    pub ensemble: u64,
+    /// What it may be there.
+    pub roles: Vec<Role>,
+}
+
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -110,6 +119,40 @@ pub(crate) fn check_welcome(
         reply_bytes: welcome.reply_window_bytes,
     };
     Ok((peer, window))
+}
+
+/// Whether what the other host says of itself is what its certificate says.
+pub(crate) fn check_certificate(
+    config: &LinkConfig,
+    identity: Option<&Identity>,
+    peer: &Peer,
+) -> Result<(), Refusal> {
+    if !config.wants_certificate {
+        return Ok(());
+    }
+    let (host, role) = (peer.host, peer.role.word());
+    let refuse = |what: String| {
+        let next = format!("get it one with `crossdock cluster join --role {role}`");
+        Err(Refusal::new(
+            RefusalKind::Certificate,
+            format!("{what}; {next}"),
+        ))
+    };
+    match identity {
+        None => refuse(format!("host {host} has shown no certificate")),
+        Some(identity) if identity.ensemble != config.ensemble => refuse(format!(
+            "the certificate of host {host} is of ensemble {:016x}, host {} of ensemble {:016x}",
+            identity.ensemble, config.host, config.ensemble
+        )),
+        Some(identity) if !identity.roles.contains(&peer.role) => {
+            let roles: Vec<&str> = identity.roles.iter().map(|role| role.word()).collect();
+            refuse(format!(
+                "host {host} says that it is a {role}, its certificate is for a {}",
+                roles.join(", ")
+            ))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 /// Before anything is concluded from the number of the connection: it counts

@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Lock = 21,
     Renew = 22,
     Granted = 23,
+    Space = 24,
+    Clients = 25,
 }
 
 impl Kind {
@@ -58,6 +60,8 @@ impl Kind {
             21 => Self::Lock,
             22 => Self::Renew,
             23 => Self::Granted,
+            24 => Self::Space,
+            25 => Self::Clients,
             _ => return None,
         })
     }
@@ -79,6 +83,8 @@ impl Kind {
             Self::Lock => "lock notice",
             Self::Renew => "question for a lease",
             Self::Granted => "lease",
+            Self::Space => "space of a node",
+            Self::Clients => "clients of an address",
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::calls::CallRef;
-use crate::handshake::Peer;
+use crate::handshake::{Identity, Peer};
 use crate::reader::Fill;
 use crate::{EncodeError, FrameError, Refusal, Stamped};
 
@@ -14,6 +14,9 @@ use crate::{EncodeError, FrameError, Refusal, Stamped};
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "mostly it is the large one")]
 pub enum LinkInput {
+    /// What the certificate says that the other host has shown, and whose key it has
+    /// proved; before anything is [received](Self::Received).
+    Certified(Identity),
     /// The next bytes of the stream.
     Received(Bytes),
     /// What [`LinkEffect::Fill`] has asked for: the head and what was missing.

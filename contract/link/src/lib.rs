@@ -25,7 +25,7 @@ pub use connections::{
     Connections, ConnectionsConfig, ConnectionsEffect, ConnectionsInput, LinkId,
 };
 pub use frame::{Frame, Stamped};
-pub use handshake::Peer;
+pub use handshake::{Identity, Peer};
 pub use header::{FrameError, HEADER_BYTES};
 pub use interface::{CloseReason, LinkEffect, LinkInput};
 pub use link::Link;

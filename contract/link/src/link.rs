@@ -14,7 +14,9 @@ use crossdock_types::Time;
 
 use crate::calls::{CallKey, CallRef, Calls, place_of_answer};
 use crate::frame::Class;
-use crate::handshake::{Peer, check_hello, check_welcome, hello, welcome};
+use crate::handshake::{
+    Identity, Peer, check_certificate, check_hello, check_welcome, hello, welcome,
+};
 use crate::interface::{CloseReason, LinkEffect, LinkInput};
 use crate::outbox::{Outbox, empty};
 use crate::reader::{FrameReader, Read};
@@ -36,6 +38,7 @@ pub struct Link {
     config: LinkConfig,
     connects: bool,
     phase: Phase,
+    identity: Option<Identity>,
     reader: FrameReader,
     outbox: Outbox,
     calls: Calls,
@@ -85,6 +88,7 @@ impl Link {
             config,
             connects,
             phase: Phase::New,
+            identity: None,
             reader: FrameReader::new(),
             outbox,
             calls: Calls::default(),
@@ -111,6 +115,7 @@ impl Link {
             _ => {}
         }
         match input {
+            LinkInput::Certified(identity) => self.identity = Some(identity),
             LinkInput::Received(chunk) => self.receive(chunk),
             LinkInput::Filled(payload) => self.filled(payload),
             LinkInput::Send(sent) => self.send(sent),
@@ -200,16 +205,20 @@ impl Link {
 
     fn greet(&mut self, message: &Message) {
         match message {
-            Message::Hello(hello) if !self.connects => match check_hello(&self.config, hello) {
-                Ok((peer, window)) if self.config.asks => {
-                    self.phase = Phase::Asking(peer, window);
-                    self.push(LinkEffect::Asked(peer));
+            Message::Hello(hello) if !self.connects => {
+                let checked = check_hello(&self.config, hello);
+                match checked.and_then(|checked| self.certified(checked)) {
+                    Ok((peer, window)) if self.config.asks => {
+                        self.phase = Phase::Asking(peer, window);
+                        self.push(LinkEffect::Asked(peer));
+                    }
+                    Ok((peer, window)) => self.admit(peer, window),
+                    Err(refusal) => self.refuse(refusal),
                 }
-                Ok((peer, window)) => self.admit(peer, window),
-                Err(refusal) => self.refuse(refusal),
-            },
+            }
             Message::Welcome(welcome) if self.connects => {
-                match check_welcome(&self.config, welcome) {
+                let checked = check_welcome(&self.config, welcome);
+                match checked.and_then(|checked| self.certified(checked)) {
                     Ok((peer, window)) => self.open(peer, window),
                     Err(refusal) => self.refuse(refusal),
                 }
@@ -217,6 +226,11 @@ impl Link {
             Message::Refuse(refusal) => self.end(CloseReason::RefusedByPeer(refusal.clone())),
             _ => self.end(CloseReason::Protocol("it does not say who it is")),
         }
+    }
+
+    fn certified(&self, checked: (Peer, Credit)) -> Result<(Peer, Credit), Refusal> {
+        check_certificate(&self.config, self.identity.as_ref(), &checked.0)?;
+        Ok(checked)
     }
 
     fn admit(&mut self, peer: Peer, window: Credit) {

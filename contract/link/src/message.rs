@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crossdock_checksum::{crc32c, crc32c_append};
 use crossdock_limits::{
     LINK_BODY_BYTES_MAX, LINK_HELLO_BYTES_MAX, LINK_REASON_BYTES_MAX, OBJECT_IO_BYTES_MAX,
+    VIRTUAL_CLIENTS_MAX,
 };
 use crossdock_names::{Epoch, HostId};
 use crossdock_peer::Call;
@@ -20,7 +21,7 @@ use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +120,8 @@ pub enum RefusalKind {
     Host = 5,
     /// Too many connections.
     Full = 6,
+    /// No certificate, or one that says something else.
+    Certificate = 7,
 }
 
 impl Refusal {
@@ -144,6 +147,7 @@ impl Refusal {
             4 => RefusalKind::Superseded,
             5 => RefusalKind::Host,
             6 => RefusalKind::Full,
+            7 => RefusalKind::Certificate,
             _ => RefusalKind::Other,
         }
     }
@@ -174,6 +178,24 @@ impl Role {
             4 => Self::All,
             _ => return None,
         })
+    }
+
+    /// How people and certificates write it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Manager => "manager",
+            Self::Gateway => "gateway",
+            Self::All => "all",
+        }
+    }
+
+    /// The role of that word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        let all = [Self::Node, Self::Manager, Self::Gateway, Self::All];
+        all.into_iter().find(|role| role.word() == word)
     }
 }
 
@@ -253,6 +275,8 @@ impl Message {
                 Frame::Lock(_) => Kind::Lock,
                 Frame::Renew { .. } => Kind::Renew,
                 Frame::Granted { .. } => Kind::Granted,
+                Frame::Space { .. } => Kind::Space,
+                Frame::Clients { .. } => Kind::Clients,
             },
         }
     }
@@ -359,6 +383,22 @@ impl Message {
                 let (epoch, at) = whole(kind, body)?;
                 Self::Frame(Frame::Granted { at }.by(epoch))
             }
+            Kind::Space => {
+                let (epoch, node, total_bytes, free_bytes) = whole(kind, body)?;
+                let space = Frame::Space {
+                    node,
+                    total_bytes,
+                    free_bytes,
+                };
+                Self::Frame(space.by(epoch))
+            }
+            Kind::Clients => {
+                let (epoch, at, clients): (_, _, Vec<_>) = whole(kind, body)?;
+                if clients.len() > VIRTUAL_CLIENTS_MAX {
+                    return Err(nonsense(kind, format!("{} clients", clients.len())));
+                }
+                Self::Frame(Frame::Clients { at, clients }.by(epoch))
+            }
         })
     }
 }
@@ -405,6 +445,12 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
         Frame::SiteReply { to: port, reply } => postcard::to_extend(&(epoch, port, reply), to),
         Frame::Lock(notice) => postcard::to_extend(&(epoch, notice), to),
         Frame::Renew { at } | Frame::Granted { at } => postcard::to_extend(&(epoch, at), to),
+        Frame::Space {
+            node,
+            total_bytes,
+            free_bytes,
+        } => postcard::to_extend(&(epoch, node, total_bytes, free_bytes), to),
+        Frame::Clients { at, clients } => postcard::to_extend(&(epoch, at, clients), to),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_link::{
-    CloseReason, FrameError, Link, LinkConfig, LinkEffect, LinkInput, Message, Refusal,
+    CloseReason, FrameError, Identity, Link, LinkConfig, LinkEffect, LinkInput, Message, Refusal,
     RefusalKind, Role,
 };
 use crossdock_names::{Epoch, HostId};
@@ -82,6 +82,68 @@ fn strangers_are_refused_with_a_clear_message() {
             assert!(reason.to_string().contains(words));
         }
         assert_ne!(connected, accepted, "one refuses, one is refused");
+    }
+}
+
+/// Goal: where certificates are wanted, a host without one, or with one that says
+/// something else than it says itself, is refused by either side, and both read why.
+#[test]
+fn what_a_host_says_must_be_in_its_certificate() {
+    let certified = |ensemble, role| {
+        Some(Identity {
+            ensemble,
+            roles: vec![role],
+        })
+    };
+    let wanting = |id, role| {
+        let mut config = config(id);
+        config.role = role;
+        config.wants_certificate = true;
+        config
+    };
+    let ours = config(1).ensemble;
+    let good = [certified(ours, Role::Gateway), certified(ours, Role::Node)];
+    let meet = |shown: [Option<Identity>; 2]| {
+        let connects = Link::connect(wanting(1, Role::Gateway));
+        let accepts = Link::accept(wanting(2, Role::Node));
+        let mut pair = Pair::new(2, connects, accepts);
+        let [by_gateway, by_node] = shown;
+        let shown = [(0, by_node), (1, by_gateway)];
+        for (side, identity) in shown {
+            if let Some(identity) = identity {
+                let input = LinkInput::Certified(identity);
+                pair.sides[side].link.handle(Time::default(), input);
+            }
+        }
+        pair.run(Duration::from_secs(1));
+        pair
+    };
+    let pair = meet(good.clone());
+    assert!(pair.sides.iter().all(|side| side.link.peer().is_some()));
+    let cases = [
+        (0, None, "has shown no certificate"),
+        (1, None, "has shown no certificate"),
+        (
+            0,
+            certified(0xabc, Role::Gateway),
+            "ensemble 0000000000000abc",
+        ),
+        (0, certified(ours, Role::Manager), "is for a manager"),
+        (1, certified(ours, Role::Gateway), "is for a gateway"),
+    ];
+    for (side, identity, words) in cases {
+        let mut shown = good.clone();
+        shown[side] = identity;
+        let pair = meet(shown);
+        for side in &pair.sides {
+            let refusal = refusal_of(side.closed().expect("closed"));
+            assert_eq!(refusal.kind(), RefusalKind::Certificate);
+            let text = &refusal.text;
+            assert!(
+                text.contains(words) && text.contains("cluster join"),
+                "{text}"
+            );
+        }
     }
 }
 

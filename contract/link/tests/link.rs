@@ -80,7 +80,11 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
             call.deadline = soon;
             Some(Frame::SiteCall { from, to, call })
         }
-        Frame::Lock(_) | Frame::Renew { .. } | Frame::Granted { .. } => Some(frame),
+        Frame::Lock(_)
+        | Frame::Renew { .. }
+        | Frame::Granted { .. }
+        | Frame::Space { .. }
+        | Frame::Clients { .. } => Some(frame),
         _ => None,
     }
 }

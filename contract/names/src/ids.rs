@@ -133,6 +133,17 @@ pub struct FileRef {
     pub generation: u32,
 }
 
+impl FileRef {
+    /// Stands for a site; at site 0 it is the volume's root directory.
+    #[must_use]
+    pub const fn root_of(site: SiteId) -> Self {
+        Self {
+            id: FileId::new(site, 1),
+            generation: 1,
+        }
+    }
+}
+
 id!(
     /// Version of a write: epoch of the ordering authority (24 bit) | sequence
     /// (40 bit). A restart raises the epoch before it gives numbers, so no

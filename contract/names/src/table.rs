@@ -32,7 +32,7 @@ pub struct SiteRecord {
     pub set: SetId,
 }
 
-/// Who runs what. Nothing is in it where all is one process.
+/// Who runs what; most of it is empty where all is one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     /// Who may change anything; everybody else has been replaced, or is not
@@ -42,6 +42,8 @@ pub struct Hosts {
     pub nodes: BTreeMap<NodeId, HostId>,
     /// Which manager serves each site.
     pub sites: BTreeMap<SiteId, HostId>,
+    /// Sites that have been opened: what is about all sites is about these.
+    pub opened: BTreeSet<SiteId>,
     /// Where clients are connected.
     pub gateways: BTreeSet<HostId>,
 }

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use crossdock_names::SiteId;
 use serde::{Deserialize, Serialize};
 
 /// Who holds a lock: a process of a client.
@@ -126,6 +127,20 @@ pub enum ForgetWhat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GrantId(pub u64);
 
+impl GrantId {
+    /// That one of a site (below 2^48).
+    #[must_use]
+    pub const fn new(site: SiteId, number: u64) -> Self {
+        Self((site.0 as u64) << 48 | number)
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub const fn site(self) -> SiteId {
+        SiteId((self.0 >> 48) as u16)
+    }
+}
+
 /// What can be asked about locks. The file of the request is that of the lock;
 /// where it is about clients, the root of the site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,6 +168,17 @@ pub enum LockOperation {
     /// An administrator gives up what clients of that name, or at that address
     /// in text, hold.
     Release(Bytes),
+}
+
+impl LockOperation {
+    /// Whether it is about clients, wherever they have locks.
+    #[must_use]
+    pub const fn is_about_clients(&self) -> bool {
+        matches!(
+            self,
+            Self::Forget(..) | Self::Told(_) | Self::List | Self::Release(_)
+        )
+    }
 }
 
 /// Why a lock was not given.

@@ -1,5 +1,6 @@
 //! Commands that talk to a running system through its admin API.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::thread;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::format;
 /// How often a scrub at work is asked how far it is.
 const SCRUB_INTERVAL: Duration = Duration::from_millis(200);
 
-/// `crossdock status`.
-pub(crate) fn status(remote: &Remote) -> anyhow::Result<()> {
+/// `crossdock status`, or that of the sites.
+pub(crate) fn status(remote: &Remote, of_sites: bool) -> anyhow::Result<()> {
     let mut value = call(remote, Method::Get, "/v1/status")?;
     let health = health(remote)?;
     if remote.json {
@@ -24,7 +25,11 @@ pub(crate) fn status(remote: &Remote) -> anyhow::Result<()> {
         return format::print_json(&value);
     }
     let status: Status = parse(value)?;
-    Ok(format::print(&describe(&status, &health))?)
+    let text = match of_sites {
+        true => describe_sites(&status),
+        false => describe(&status, &health),
+    };
+    Ok(format::print(&text)?)
 }
 
 /// What `/health` tells; that something has failed is an answer.
@@ -45,6 +50,34 @@ pub(crate) fn at_path<T>(listed: Vec<T>, path: &str, path_of: fn(&T) -> &str) ->
     listed.into_iter().find(is_it)
 }
 
+/// How many sites each manager has, and what lies at each site.
+fn describe_sites(status: &Status) -> String {
+    let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
+    for site in &status.sites {
+        *shares.entry(&site.manager).or_default() += 1;
+    }
+    let mut text = format!("sites {}\n", status.sites.len());
+    for (manager, sites) in shares.iter().filter(|(manager, _)| !manager.is_empty()) {
+        text += &format!("manager {manager}  sites {sites}\n");
+    }
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let titles = ["site", "manager", "files", "unfinished"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    rows.extend(status.sites.iter().map(|site| {
+        vec![
+            site.site.to_string(),
+            site.manager.clone(),
+            number(site.files),
+            number(site.intentions),
+        ]
+    }));
+    text += &format::table(&rows);
+    if status.sites.iter().any(|site| site.files.is_none()) {
+        text += "- is what another manager knows: ask that one with --admin ADDR (crossdock status shows all)\n";
+    }
+    text
+}
+
 fn describe(status: &Status, health: &Health) -> String {
     let mut text = format!(
         "ensemble {}  volume {}  version {}  up {} s  I/O by {}\n",
@@ -58,6 +91,10 @@ fn describe(status: &Status, health: &Health) -> String {
     let checks = health.checks.iter();
     for check in checks.filter(|check| check.status != Condition::Ok) {
         text += &format!("{} {}: {}\n", check.status.word(), check.name, check.detail);
+    }
+    let certificate = health.checks.iter().find(|it| it.name == "certificate");
+    if let Some(check) = certificate.filter(|it| it.status == Condition::Ok) {
+        text += &format!("talks over TLS: its certificate {}\n", check.detail);
     }
     for warning in &status.warnings {
         text += &format!("warning: {warning}\n");
@@ -231,4 +268,31 @@ fn answer(remote: &Remote, method: Method, path: &str) -> anyhow::Result<(bool, 
         .read_json()
         .context("the answer is no JSON")?;
     Ok((response.status().is_success(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the balance of the sites is told per manager, and what only another one
+    /// knows is said so.
+    #[test]
+    fn sites_are_shown_with_their_managers() {
+        let site = |site: u16, manager: &str, files: Option<u64>| serde_json::json!({"site": site, "manager": manager, "files": files, "intentions": files});
+        let status = serde_json::json!({
+            "version": "1", "ensemble": "a", "volume": "b", "uptime_seconds": 1, "io": "threads",
+            "replicas": 2, "site_replicas": 2, "warnings": [], "doors": [], "nodes": [],
+            "table_epoch": 3, "files": 7, "connections": 0, "requests": 0,
+            "sites": [site(0, "m1", Some(7)), site(4, "m2", None), site(9, "m1", Some(0))],
+        });
+        let shown = describe_sites(&parse(status).expect("a status"));
+        assert!(shown.starts_with("sites 3\nmanager m1  sites 2\nmanager m2  sites 1\n"));
+        let rows: Vec<Vec<&str>> = shown
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert!(rows.contains(&vec!["4", "m2", "-", "-"]), "{shown}");
+        assert!(rows.contains(&vec!["0", "m1", "7", "7"]), "{shown}");
+        assert!(shown.contains("another manager"), "{shown}");
+    }
 }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::addresses::AddressCommand;
 use crate::cluster::ClusterCommand;
 use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
 use crate::exports::ExportCommand;
@@ -33,6 +34,15 @@ struct CommandLine {
     command: Command,
 }
 
+#[derive(Args)]
+struct StatusArgs {
+    #[command(flatten)]
+    remote: Remote,
+    /// Show how names lie on sites and managers.
+    #[arg(long)]
+    sites: bool,
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Start everything in one process: nodes, manager, registry and doors.
@@ -42,7 +52,10 @@ enum Command {
         crossdock up --nfs 127.0.0.1:0 --admin 127.0.0.1:0    (free ports, printed when ready)")]
     Up(Box<UpFlags>),
     /// Show nodes, doors and space of a running system.
-    Status(Remote),
+    #[command(
+        after_help = "Examples:\n  crossdock status\n  crossdock status --sites    (how names lie on sites and managers)"
+    )]
+    Status(StatusArgs),
     /// Show what a running system does now: procedures, clients, nodes, slow requests.
     #[command(
         after_help = "Examples:\n  crossdock top\n  crossdock top --once --json --interval 10"
@@ -72,6 +85,9 @@ enum Command {
     /// Say which clients may mount which directories of a running system.
     #[command(subcommand)]
     Export(ExportCommand),
+    /// Say which addresses the gateways of an ensemble have in turn.
+    #[command(subcommand)]
+    Address(AddressCommand),
     /// Limit what directories of a running system may hold.
     #[command(subcommand)]
     Quota(QuotaCommand),
@@ -216,12 +232,14 @@ impl Command {
             Self::Node(NodeCommand::Run(_)) => false,
             Self::Node(NodeCommand::Place(command)) => command.prints_json(),
             Self::Cluster(command) => command.prints_json(),
-            Self::Status(remote) | Self::Scrub(remote) => remote.json,
+            Self::Status(args) => args.remote.json,
+            Self::Scrub(remote) => remote.json,
             Self::Top(args) => args.remote.json,
             Self::Config(ConfigCommand::Check { json, .. }) => *json,
             Self::Fsck(args) => args.json,
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
             Self::Export(command) => command.prints_json(),
+            Self::Address(command) => command.prints_json(),
             Self::Quota(command) => command.prints_json(),
             Self::Lock(command) => command.prints_json(),
         }
@@ -238,7 +256,7 @@ impl Command {
                 places::remove_manager(&remote, &host)?;
             }
             Self::Gateway(GatewayCommand::Run(flags)) => member::run(&flags.settle()?)?,
-            Self::Status(remote) => client::status(&remote)?,
+            Self::Status(args) => client::status(&args.remote, args.sites)?,
             Self::Top(args) => top::run(&args)?,
             Self::Config(ConfigCommand::Check { file, of, json }) => {
                 config::check(&file, of, json)?;
@@ -250,6 +268,7 @@ impl Command {
                 client::node(&args.remote, args.number, "start")?
             }
             Self::Export(command) => command.carry_out()?,
+            Self::Address(command) => command.carry_out()?,
             Self::Quota(command) => command.carry_out()?,
             Self::Lock(command) => command.carry_out()?,
         }

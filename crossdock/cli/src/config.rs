@@ -20,12 +20,13 @@ use crate::format;
 
 pub(crate) use groups::{
     DoorSettings, EnsembleFlags, ProcessSettings, REBUILD_RATE_DEFAULT, StoreSettings,
+    TransportSettings,
 };
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
 };
 pub(crate) use up::{NODES_DEFAULT, UpFlags, UpSettings, check_pool, check_spread};
-pub(crate) use values::{Io, LogFormat, Size};
+pub(crate) use values::{Io, LogFormat, Secret, Size, Span, Transport};
 
 /// The command line or the file asks for something that cannot be: exit code 2.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Crossdock's one binary: command line, configuration, and the wiring of roles
 //! to the machine that they run on. No logic.
 
+mod addresses;
 mod client;
 mod cluster;
 mod commands;
@@ -8,6 +9,8 @@ mod config;
 mod data;
 mod exports;
 mod format;
+mod identity;
+mod joining;
 mod leftover;
 mod locks;
 mod log;

@@ -12,35 +12,50 @@ use crossdock_limits::NFS_REQUEST_BYTES_MIN;
 use crossdock_link::{LinkConfig, Role};
 use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
 use crossdock_names::{Epoch, HostId};
-use crossdock_net::{ListenerId, Receiver};
+use crossdock_net::{Interface, ListenerId, Receiver};
 use rustix::thread::CapabilitySet;
 use tracing::info;
 
 use crate::config::{EnsembleSettings, MemberSettings, Part, REBUILD_RATE_DEFAULT};
 use crate::data;
+use crate::identity::{self, Prepared, read};
 use crate::log;
 use crate::memory;
 use crate::privileges::{self, Account};
 use crate::report::Surroundings;
-use crate::shell::{Ensemble, Links, Parts, Shell};
+use crate::shell::{Addresses, Ensemble, Links, Parts, Security, Shell};
 use crate::start::{Doors, host_name, raise_descriptor_limit, stop_on_signals};
 
 /// After how long without a sign of life a host is replaced: the least that etcd
 /// knows with its own settings. With the leases between hosts (docs/decisions/0019)
 /// and the reading of a site's log a take-over then ends within 5 s.
-const TTL: Duration = Duration::from_secs(2);
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 /// News of the registry that wait for the data thread.
 const NOTICES_MAX: usize = 64;
 
 /// Which registry an ensemble has, for the process of that number.
-pub(crate) fn registry(settings: &EnsembleSettings, host: HostId) -> crossdock_etcd::Config {
-    crossdock_etcd::Config {
+///
+/// # Errors
+/// A certificate for etcd cannot be read.
+pub(crate) fn registry(
+    settings: &EnsembleSettings,
+    host: HostId,
+) -> anyhow::Result<crossdock_etcd::Config> {
+    let own = settings.etcd_own.as_ref();
+    let own = match own {
+        Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+        None => None,
+    };
+    let authority = settings.etcd_ca.as_deref().map(read).transpose()?;
+    let tls = authority.map(|authority| crossdock_etcd::Tls { authority, own });
+    Ok(crossdock_etcd::Config {
         endpoints: settings.etcd.clone(),
+        tls,
         prefix: format!("/crossdock/{}", settings.name),
         host,
         ttl: TTL,
-    }
+    })
 }
 
 /// Runs until SIGINT, SIGTERM, or until others have replaced this process.
@@ -49,30 +64,49 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     let events = log::start(process)?;
     raise_descriptor_limit();
     let account = process.user.as_deref().map(Account::find).transpose()?;
-    if let (Some(account), Part::Node { store, .. }) = (account, &settings.part) {
-        account.prepare(&store.data, "index")?;
+    if let Some(account) = account {
+        if let Part::Node { store, .. } = &settings.part {
+            account.prepare(&store.data, "index")?;
+        }
+        if let Some(identity) = &settings.transport.identity {
+            account.prepare(identity, "key.pem")?;
+        }
     }
     let mut doors = Doors::start(process)?;
     let (listener, link) = doors.bind_link(settings.listen)?;
-    if let Part::Gateway(door) = &settings.part {
+    let mut interface = None;
+    let mut kept = CapabilitySet::empty();
+    if let Part::Gateway {
+        door,
+        virtual_interface,
+    } = &settings.part
+    {
         doors.bind_nfs(door)?;
+        if let Some(name) = virtual_interface {
+            let opened = Interface::open(name);
+            interface = Some(opened.with_context(|| format!("--virtual-interface {name}"))?);
+            kept = CapabilitySet::NET_ADMIN;
+        }
     }
     let admin = doors.bind_admin(process)?;
     // From here on there are other threads, which are to have no more rights.
-    privileges::drop_all_but(CapabilitySet::empty(), account)?;
+    privileges::drop_all_but(kept, account)?;
     let (orders, received) = doors.orders();
     stop_on_signals(orders.clone())?;
 
     let host = HostId(data::random_u64()?);
-    let config = registry(&settings.ensemble, host);
+    let config = registry(&settings.ensemble, host)?;
     let (revision, state) = crossdock_etcd::read(&config)?;
+    let (name, role) = (&settings.ensemble.name, role(&settings.part));
+    let prepared = identity::prepare(&settings.transport, name, role, &config, &state)?;
     let place = Place::find(settings, &state)?;
     let record = record(&settings.part, &place, link, admin);
     let background = doors.take_background();
     let (registry, notices) = follow(config, revision, &state, &doors)?;
     let ensemble = Ensemble {
         part: settings.part.clone(),
-        links: links(&state, host, &settings.part, listener, &doors)?,
+        links: links(&state, host, role, listener, &doors, prepared)?,
+        addresses: interface.map(Addresses::new),
         registry,
         notices,
     };
@@ -89,11 +123,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
             io: doors.io,
             doors: doors.bound,
             has_several_devices: true,
-            role: match settings.part {
-                Part::Node { .. } => "node",
-                Part::Manager { .. } => "manager",
-                Part::Gateway(_) => "gateway",
-            },
+            role: role.word(),
         },
     })?;
     shell.tell_services(doors.services);
@@ -135,34 +165,48 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
     HostRecord {
         nodes: place.node.iter().map(|node| node.id).collect(),
         is_manager: matches!(part, Part::Manager { .. }),
-        is_gateway: matches!(part, Part::Gateway(_)),
+        is_gateway: matches!(part, Part::Gateway { .. }),
         is_retiring: false,
+        takes_addresses: matches!(
+            part,
+            Part::Gateway {
+                virtual_interface: Some(_),
+                ..
+            }
+        ),
         link: Some(link),
         admin,
         machine: String::from_utf8_lossy(&host_name()).into_owned(),
     }
 }
 
+const fn role(part: &Part) -> Role {
+    match part {
+        Part::Node { .. } => Role::Node,
+        Part::Manager { .. } => Role::Manager,
+        Part::Gateway { .. } => Role::Gateway,
+    }
+}
+
 fn links(
     state: &State,
     host: HostId,
-    part: &Part,
+    role: Role,
     listener: ListenerId,
     doors: &Doors,
+    prepared: Option<Prepared>,
 ) -> anyhow::Result<Links> {
-    let role = match part {
-        Part::Node { .. } => Role::Node,
-        Part::Manager { .. } => Role::Manager,
-        Part::Gateway(_) => Role::Gateway,
-    };
     let mut config = LinkConfig::new(state.ensemble, host, role);
     config.table_epoch = Epoch(state.table_epoch);
-    config.fills = true;
+    config.wants_certificate = prepared.is_some();
+    // What comes through TLS is in memory already.
+    config.fills = prepared.is_none();
     Ok(Links::new(
         config,
         data::random_u64()?,
         listener,
         &doors.driver,
+        prepared.map(|prepared| Security::new(state.ensemble, prepared)),
     ))
 }
 
@@ -189,7 +233,7 @@ fn machines(
             nodes.rebuild_bytes_per_second = store.rebuild_rate;
         }
         Part::Manager { grace: seconds } => grace = *seconds,
-        Part::Gateway(door) => request_bytes = memory::request_bytes(door)?,
+        Part::Gateway { door, .. } => request_bytes = memory::request_bytes(door)?,
     }
     let mut machines = Host::new(HostConfig {
         registry: Registry::Shared(shared),

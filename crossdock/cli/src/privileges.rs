@@ -60,9 +60,7 @@ impl Account {
         if !directory.exists() {
             fs::create_dir_all(directory)
                 .and_then(|()| chown(directory, Some(self.uid), Some(self.gid)))
-                .with_context(|| {
-                    format!("cannot make the data directory {}", directory.display())
-                })?;
+                .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         }
         let first = directory.join(first);
         let first = if first.exists() { &first } else { directory };

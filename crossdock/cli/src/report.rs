@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crossdock_admin::{Answer, DoorStatus, HostStatus, NodeStatus, Refusal, ScrubStatus, Status};
-use crossdock_host::{Host, NodeFigures, NodeState};
+use crossdock_admin::{
+    Answer, DoorStatus, HostStatus, NodeStatus, Refusal, ScrubStatus, SiteStatus, Status,
+};
+use crossdock_host::{Host, NodeFigures, NodeState, PlacedSite};
 use crossdock_members::{ExportRecord, HostRecord};
 use crossdock_peer::Network;
 
@@ -48,6 +50,7 @@ pub(crate) fn status(
     surroundings: &Surroundings,
     uptime: Duration,
     connections: usize,
+    certificate_ends: Option<u64>,
 ) -> Answer {
     let figures = host.status();
     let mut warnings = warnings(surroundings, figures.site_replicas, &figures.nodes);
@@ -70,6 +73,8 @@ pub(crate) fn status(
         role: surroundings.role.to_owned(),
         sets_short: figures.sets_short as u64,
         hosts: hosts(host),
+        sites: host.placed_sites().iter().map(site).collect(),
+        certificate_ends,
     })
 }
 
@@ -175,6 +180,16 @@ fn everybody(export: &ExportRecord) -> String {
         "everybody who reaches the NFS door may use the export {0}; crossdock export set {0} --allow NETWORK narrows it",
         export.path
     )
+}
+
+fn site(placed: &PlacedSite) -> SiteStatus {
+    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    SiteStatus {
+        site: placed.site.0,
+        manager: placed.manager.map(|it| it.to_string()).unwrap_or_default(),
+        files: placed.held.map(|(files, _)| count(files)),
+        intentions: placed.held.map(|(_, intentions)| count(intentions)),
+    }
 }
 
 fn node(figures: &NodeFigures) -> NodeStatus {

@@ -1,6 +1,8 @@
 //! The data thread: drives the host's machines with the event loop, the index
 //! threads and the orders of other threads. No policy.
 
+mod address_orders;
+mod addresses;
 mod doors;
 mod ensemble;
 mod exports;
@@ -11,6 +13,7 @@ mod nodes;
 mod orders;
 mod placing;
 mod quotas;
+mod secure;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +21,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use crossdock_admin::Answer;
-use crossdock_host::{Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket};
+use crossdock_host::{
+    AddressTicket, Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket,
+};
 use crossdock_net::{DiskId, Driver, Event, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -28,12 +33,14 @@ use tracing::{error, info, warn};
 use crate::notify;
 use crate::report::Surroundings;
 
+pub(crate) use addresses::Addresses;
 use doors::Doors;
 pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
 pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
+pub(crate) use secure::Security;
 
 /// Answers of index threads that wait for the data thread.
 const INDEX_REPLIES_MAX: usize = 4096;
@@ -75,8 +82,11 @@ pub(crate) struct Shell {
     stop_by: Option<Time>,
     is_quiet: bool,
     surroundings: Surroundings,
-    /// Who waits for an export to be added.
-    export_replies: BTreeMap<ExportTicket, oneshot::Sender<Answer>>,
+    /// Who waits for an export to be added, changed or removed, and what it is
+    /// called then.
+    export_replies: BTreeMap<ExportTicket, (&'static str, oneshot::Sender<Answer>)>,
+    /// Who waits for a virtual address to be added or removed.
+    address_replies: BTreeMap<AddressTicket, oneshot::Sender<Answer>>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
     /// Who waits for locks to be given up, and whose.
@@ -111,6 +121,7 @@ impl Shell {
             is_quiet: false,
             surroundings: parts.surroundings,
             export_replies: BTreeMap::new(),
+            address_replies: BTreeMap::new(),
             quota_replies: BTreeMap::new(),
             release_replies: BTreeMap::new(),
             place_replies: Vec::new(),
@@ -295,7 +306,12 @@ impl Shell {
                 }
                 Err(reason) => self.failure = Some(self.describe_failure(number, &reason)),
             },
-            HostEffect::ExportAdded { ticket, result } => self.take_export_added(ticket, result),
+            HostEffect::ExportChanged { ticket, result } => {
+                self.take_export_changed(ticket, result);
+            }
+            HostEffect::AddressChanged { ticket, result } => {
+                self.take_address_changed(ticket, result);
+            }
             HostEffect::QuotaChanged { ticket, result } => self.take_quota_changed(ticket, result),
             HostEffect::LocksReleased { ticket, result } => {
                 self.take_locks_released(ticket, result);
@@ -318,6 +334,8 @@ impl Shell {
             }
             HostEffect::Send { to, sent } => self.send_to(to, *sent),
             HostEffect::Propose(change) => self.propose(change),
+            HostEffect::Addresses(held) => self.have_addresses(&held),
+            HostEffect::WakeClients { at, clients } => self.wake_clients(at, clients),
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),
             HostEffect::Retired => self.stop(),

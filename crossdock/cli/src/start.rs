@@ -182,7 +182,9 @@ fn bind(
         listener,
         datagrams,
         is_ipv6: address.is_ipv6(),
+        port: address.port(),
         is_portmap: name == "portmap",
+        virtual_at: None,
     };
     Ok((sockets, address))
 }

@@ -4,8 +4,10 @@
 //! A path is walked once, when it is exported; from then on the export is that
 //! directory, wherever it is moved.
 
+use std::time::Duration;
+
 use crossdock_limits::{EXPORT_NETWORKS_MAX, EXPORTS_MAX};
-use crossdock_members::{Change, Conflict, ExportRecord, OpenError, State};
+use crossdock_members::{Change, Conflict, DirectoryRecord, ExportRecord, OpenError, State};
 use crossdock_names::{ExportId, FileRef};
 use crossdock_nfs::{Export, NfsInput};
 use crossdock_peer::{ExportRules, SiteError};
@@ -16,7 +18,10 @@ use crate::host::{Host, HostEffect};
 use crate::message::Message;
 use crate::walks::{Goal, WALKS_MAX, Walk, WalkError, names_of, volume_root};
 
-/// Which [`Host::add_export`] an effect answers.
+/// How long a shared registry may take until a change is in it.
+pub(crate) const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which order about exports an effect answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExportTicket(pub(crate) u64);
 
@@ -65,12 +70,102 @@ pub enum ExportError {
     /// The volume does not answer now.
     #[error("the volume did not answer ({0}); crossdock status may show why; try again")]
     Volume(SiteError),
+    /// Somebody else has changed it at the same moment.
+    #[error(
+        "{path} was changed by somebody else meanwhile; look at crossdock export list, and try again"
+    )]
+    Changed {
+        /// The path.
+        path: String,
+    },
     /// Too many at once.
-    #[error("{WALKS_MAX} exports are being added at this moment; try again")]
+    #[error("{WALKS_MAX} exports are being added or changed at this moment; try again")]
     Busy,
+    /// This process is no part of the ensemble yet.
+    #[error("this process has not joined the ensemble; crossdock status may show why; try again")]
+    NotJoined,
+    /// A shared registry says nothing.
+    #[error(
+        "etcd does not answer: the change was not confirmed within {} s, and may still be carried out; crossdock export list shows what came of it",
+        REGISTRY_PATIENCE.as_secs()
+    )]
+    Unanswered,
     /// The registry cannot be written.
     #[error("cannot write the registry: {0}")]
     Registry(String),
+}
+
+/// A change of exports on its way to the registry.
+pub(crate) struct ExportChange {
+    ticket: ExportTicket,
+    /// What is asked for; for a removal the export that there was.
+    wanted: Wanted,
+    /// When it is given up.
+    pub(crate) due: Time,
+}
+
+enum Wanted {
+    Added {
+        path: String,
+        root: DirectoryRecord,
+        rules: ExportRules,
+    },
+    Set {
+        id: u32,
+        expected: ExportRules,
+        rules: ExportRules,
+    },
+    Removed(ExportRecord),
+}
+
+impl Wanted {
+    fn change(&self) -> Change {
+        match self {
+            Self::Added { path, root, rules } => Change::AddExport {
+                path: path.clone(),
+                root: *root,
+                rules: rules.clone(),
+            },
+            Self::Set {
+                id,
+                expected,
+                rules,
+            } => Change::SetExport {
+                id: *id,
+                expected: Some(expected.clone()),
+                rules: rules.clone(),
+            },
+            Self::Removed(export) => Change::RemoveExport { id: export.id },
+        }
+    }
+
+    /// What has come of it, as `exports` show; nothing if that is still open.
+    fn outcome(&self, exports: &[ExportRecord]) -> Option<Result<ExportRecord, ExportError>> {
+        let of_id = |id: u32| exports.iter().find(|export| export.id == id);
+        match self {
+            Self::Added { path, root, rules } => {
+                let found = exports.iter().find(|export| export.path == *path)?;
+                Some(match found.root == *root && found.rules == *rules {
+                    true => Ok(found.clone()),
+                    false => Err(ExportError::Exported { path: path.clone() }),
+                })
+            }
+            Self::Set {
+                id,
+                expected,
+                rules,
+            } => match of_id(*id) {
+                None => Some(Err(ExportError::Unknown(*id))),
+                Some(found) if found.rules == *rules => Some(Ok(found.clone())),
+                Some(found) if found.rules == *expected => None,
+                Some(found) => {
+                    let path = found.path.clone();
+                    Some(Err(ExportError::Changed { path }))
+                }
+            },
+            Self::Removed(export) => of_id(export.id).is_none().then(|| Ok(export.clone())),
+        }
+    }
 }
 
 impl Host {
@@ -81,7 +176,7 @@ impl Host {
     }
 
     /// Begins to export the directory `path` of the volume;
-    /// [`HostEffect::ExportAdded`] tells what came of it.
+    /// [`HostEffect::ExportChanged`] tells what came of it.
     ///
     /// # Errors
     /// What is wrong with path or rules, as far as it can be seen at once.
@@ -104,74 +199,94 @@ impl Host {
         Ok(ExportTicket(number))
     }
 
-    /// Gives export `id` other rules, from the next call of a client on.
+    /// Begins to give export `id` other rules, from the next call of a client on;
+    /// [`HostEffect::ExportChanged`] tells what came of it.
     ///
     /// # Errors
-    /// Why not.
+    /// Why not, as far as it can be seen at once.
     pub fn set_export(
         &mut self,
         now: Time,
         wall: WallTime,
         id: u32,
         rules: ExportRules,
-    ) -> Result<ExportRecord, ExportError> {
+    ) -> Result<ExportTicket, ExportError> {
         check_rules(&rules)?;
-        self.change_exports(Change::SetExport { id, rules })?;
-        self.pump(now, wall);
-        let changed = self.exports().iter().find(|export| export.id == id);
-        changed.cloned().ok_or(ExportError::Unknown(id))
+        let expected = self.export(id)?.rules.clone();
+        let wanted = Wanted::Set {
+            id,
+            expected,
+            rules,
+        };
+        self.order_exports(now, wall, wanted)
     }
 
-    /// Exports `id` no more: from the next call of a client on, its handles are
-    /// stale.
+    /// Begins to export `id` no more: from the next call of a client on, its handles
+    /// are stale. [`HostEffect::ExportChanged`] tells what came of it.
     ///
     /// # Errors
-    /// Why not.
+    /// Why not, as far as it can be seen at once.
     pub fn remove_export(
         &mut self,
         now: Time,
         wall: WallTime,
         id: u32,
-    ) -> Result<ExportRecord, ExportError> {
-        let export = self.exports().iter().find(|export| export.id == id);
-        let removed = export.cloned().ok_or(ExportError::Unknown(id))?;
-        self.change_exports(Change::RemoveExport { id })?;
-        self.pump(now, wall);
-        Ok(removed)
+    ) -> Result<ExportTicket, ExportError> {
+        let wanted = Wanted::Removed(self.export(id)?.clone());
+        self.order_exports(now, wall, wanted)
     }
 
     /// The directory of an export is found.
     pub(crate) fn finish_export(
         &mut self,
+        now: Time,
+        ticket: ExportTicket,
         path: String,
         rules: ExportRules,
         root: FileRef,
-    ) -> Result<ExportRecord, ExportError> {
-        self.check_addition(&path)?;
-        self.change_exports(Change::AddExport {
+    ) {
+        let root = root.into();
+        let wanted = Wanted::Added {
             path: path.clone(),
-            root: root.into(),
+            root,
             rules,
-        })?;
-        let added = self.exports().iter().find(|export| export.path == path);
-        added.cloned().ok_or(ExportError::NotFound { path })
+        };
+        let checked = self.check_addition(&path);
+        if let Err(error) = checked.and_then(|()| self.change_exports(now, ticket, wanted)) {
+            self.end_export(ticket, Err(error));
+        }
     }
 
-    /// Tells what came of an addition; the path with what was wrong with it.
-    pub(crate) fn end_export(
-        &mut self,
-        ticket: ExportTicket,
-        result: Result<Result<ExportRecord, ExportError>, (String, WalkError)>,
-    ) {
-        let result = result.unwrap_or_else(|(path, error)| {
-            Err(match error {
-                WalkError::NotFound => ExportError::NotFound { path },
-                WalkError::NotDirectory => ExportError::NotDirectory { path },
-                WalkError::Volume(error) => ExportError::Volume(error),
-            })
-        });
+    /// The directory of an export is not found.
+    pub(crate) fn fail_export(&mut self, ticket: ExportTicket, path: String, error: WalkError) {
+        let error = match error {
+            WalkError::NotFound => ExportError::NotFound { path },
+            WalkError::NotDirectory => ExportError::NotDirectory { path },
+            WalkError::Volume(error) => ExportError::Volume(error),
+        };
+        self.end_export(ticket, Err(error));
+    }
+
+    /// Answers those whose change is in the registry, or cannot come there any more.
+    pub(crate) fn settle_exports(&mut self, now: Time) {
+        for change in std::mem::take(&mut self.export_changes) {
+            let outcome = change.wanted.outcome(self.exports());
+            let late = (change.due <= now).then_some(Err(ExportError::Unanswered));
+            match outcome.or(late) {
+                Some(result) => self.end_export(change.ticket, result),
+                None => self.export_changes.push(change),
+            }
+        }
+    }
+
+    fn end_export(&mut self, ticket: ExportTicket, result: Result<ExportRecord, ExportError>) {
         self.effects
-            .push_back(HostEffect::ExportAdded { ticket, result });
+            .push_back(HostEffect::ExportChanged { ticket, result });
+    }
+
+    fn export(&self, id: u32) -> Result<&ExportRecord, ExportError> {
+        let export = self.exports().iter().find(|export| export.id == id);
+        export.ok_or(ExportError::Unknown(id))
     }
 
     fn check_addition(&self, path: &str) -> Result<(), ExportError> {
@@ -186,14 +301,46 @@ impl Host {
         Ok(())
     }
 
-    /// Makes a change durable, then tells the door.
-    fn change_exports(&mut self, change: Change) -> Result<(), ExportError> {
-        self.registry.change(change).map_err(|error| match error {
+    fn order_exports(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        wanted: Wanted,
+    ) -> Result<ExportTicket, ExportError> {
+        self.walks_total += 1;
+        let ticket = ExportTicket(self.walks_total);
+        self.change_exports(now, ticket, wanted)?;
+        self.pump(now, wall);
+        Ok(ticket)
+    }
+
+    /// Makes a change durable, then tells the door; or sends it to the registry that
+    /// others share, from where it comes back with the next state.
+    fn change_exports(
+        &mut self,
+        now: Time,
+        ticket: ExportTicket,
+        wanted: Wanted,
+    ) -> Result<(), ExportError> {
+        if self.registry.is_shared() && !self.following.has_joined {
+            return Err(ExportError::NotJoined);
+        }
+        if self.export_changes.len() >= WALKS_MAX {
+            return Err(ExportError::Busy);
+        }
+        let changed = self.registry.change(wanted.change());
+        changed.map_err(|error| match error {
             OpenError::Conflict(Conflict::Exported { path }) => ExportError::Exported { path },
             error => ExportError::Registry(error.to_string()),
         })?;
         let input = NfsInput::Exports(exports(self.registry.state()));
         self.queue.push_back(Message::Door(input));
+        self.export_changes.push(ExportChange {
+            ticket,
+            wanted,
+            due: now + REGISTRY_PATIENCE,
+        });
+        self.settle_exports(now);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossdock_metrics::Histogram;
-use crossdock_names::SiteId;
+use crossdock_names::{HostId, SiteId};
 use crossdock_nfs::{DoorFigures, SlowCall};
 use crossdock_server::NodeCounts;
 use crossdock_site::SiteFigures;
@@ -24,7 +24,35 @@ pub struct HostFigures {
     pub sites: Vec<(SiteId, SiteFigures)>,
 }
 
+/// A site that has been opened, and where its names are served.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacedSite {
+    /// Which.
+    pub site: SiteId,
+    /// Its manager; nothing where all is one process, or while nobody has it.
+    pub manager: Option<HostId>,
+    /// Files and directories, and operations that are not finished, if it is
+    /// served here.
+    pub held: Option<(usize, usize)>,
+}
+
 impl Host {
+    /// The sites that there are, as far as this host knows.
+    #[must_use]
+    pub fn placed_sites(&self) -> Vec<PlacedSite> {
+        let state = self.registry.state();
+        let opened = state.opened_sites.iter().map(|&site| SiteId(site));
+        let placed = opened.map(|site| PlacedSite {
+            site,
+            manager: self.table.hosts.sites.get(&site).copied(),
+            held: self.sites.get(&site).map(|own| {
+                let files = own.directory().memory_use().cells;
+                (files, own.open_intentions())
+            }),
+        });
+        placed.collect()
+    }
+
     /// Everything that was counted.
     #[must_use]
     pub fn figures(&self, now: Time) -> HostFigures {

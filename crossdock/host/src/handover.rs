@@ -41,7 +41,7 @@ impl Host {
     }
 
     /// Proposes that `to` has the site; nothing of it is shown here any more.
-    pub(crate) fn give_up(&mut self, now: Time, site: SiteId, to: HostId) {
+    pub(crate) fn give_site_up(&mut self, now: Time, site: SiteId, to: HostId) {
         if self.prepare_to_give_up(now, site, to) {
             self.propose_move(&[site], to);
         }

@@ -1,13 +1,16 @@
 //! The host's queue: every message to every machine goes through here.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
 use crossdock_link::{CallRef, Stamped};
 use crossdock_locks::Holdings;
-use crossdock_members::{Change, ExportRecord, HostRecord, OpenError, Registry, State};
+use crossdock_members::{
+    AddressRecord, Change, ExportRecord, HostRecord, OpenError, Registry, State, VirtualAddress,
+};
 use crossdock_names::{HostId, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
 use crossdock_peer::{NodeError, NodeReply, Port, WriterId};
@@ -17,7 +20,9 @@ use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
-use crate::exports::{ExportError, ExportTicket};
+use crate::address_orders::{AddressChange, AddressError, AddressTicket};
+use crate::addresses::Addresses;
+use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
 use crate::members::Following;
@@ -29,6 +34,7 @@ use crate::peers::Peers;
 use crate::placing::Absences;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
+use crate::space::NodeSpace;
 use crate::sweep::Sweeps;
 use crate::walks::Walk;
 use crate::watch::ScrubProgress;
@@ -89,6 +95,17 @@ pub enum HostInput {
         /// All of it.
         state: Box<State>,
     },
+    /// The shared registry has heard of this host: nobody takes its place before then.
+    Heard(Time),
+    /// Somebody has connected to a virtual address of this host, or is gone.
+    Client {
+        /// The address, and the door's port.
+        at: SocketAddr,
+        /// Who.
+        client: SocketAddr,
+        /// Whether the connection is there.
+        is_open: bool,
+    },
     /// The shared registry has not heard of a host for too long.
     Expired(HostId),
     /// The time of [`Host::poll_timeout`] has come.
@@ -123,12 +140,20 @@ pub enum HostEffect {
         /// What came of it.
         result: Result<(), String>,
     },
-    /// What came of [`Host::add_export`].
-    ExportAdded {
+    /// What came of [`Host::add_export`], [`Host::set_export`] or
+    /// [`Host::remove_export`]: the export as it is now, or was.
+    ExportChanged {
         /// Of which.
         ticket: ExportTicket,
         /// What.
         result: Result<ExportRecord, ExportError>,
+    },
+    /// What came of [`Host::order_address`]: the address as it is now, or was.
+    AddressChanged {
+        /// Of which.
+        ticket: AddressTicket,
+        /// What.
+        result: Result<AddressRecord, AddressError>,
     },
     /// What came of [`Host::set_quota`] or [`Host::remove_quota`]: the quota as
     /// it is now, or was.
@@ -175,6 +200,17 @@ pub enum HostEffect {
     /// A change for the shared registry, to be carried out there in this host's
     /// name ([`State::apply_by`]); repeated until it is.
     Propose(Change),
+    /// The virtual addresses that this host has, all of them. Each is to be gone by
+    /// itself [`ADDRESS_LIFETIME`](crate::ADDRESS_LIFETIME) after it was named last.
+    Addresses(Vec<VirtualAddress>),
+    /// A virtual address is here now: these were connected to it elsewhere, and wait
+    /// for answers that nobody gives any more.
+    WakeClients {
+        /// The address, and the door's port.
+        at: SocketAddr,
+        /// Who.
+        clients: Vec<SocketAddr>,
+    },
     /// Something that an administrator should know.
     Warning(String),
     /// The host cannot go on, for this reason.
@@ -192,6 +228,7 @@ pub struct Host {
     pub(crate) peers: Peers,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
+    pub(crate) addresses: Addresses,
     pub(crate) settings: NodeSettings,
     pub(crate) table: Arc<RoutingTable>,
     pub(crate) nodes: BTreeMap<NodeId, NodeSlot>,
@@ -208,6 +245,8 @@ pub struct Host {
     pub(crate) sweeps: Sweeps,
     pub(crate) absences: Absences,
     pub(crate) space_due: Time,
+    /// What every node has, as far as it was heard of.
+    pub(crate) spaces: BTreeMap<NodeId, NodeSpace>,
     pub(crate) is_ready: bool,
     pub(crate) drain: Drain,
     /// When a graceful stop waits no longer for what a node that is away holds
@@ -219,6 +258,10 @@ pub struct Host {
     /// Paths on their way to their directories.
     pub(crate) walks: BTreeMap<u64, Walk>,
     pub(crate) walks_total: u64,
+    /// Changes of exports that are not in the registry yet.
+    pub(crate) export_changes: Vec<ExportChange>,
+    /// The same of virtual addresses.
+    pub(crate) address_changes: Vec<AddressChange>,
     /// Nodes that have been opened while the host was serving.
     pub(crate) started: Vec<NodeId>,
     instance: u64,
@@ -266,6 +309,7 @@ impl Host {
             peers: Peers::default(),
             following: Following::new(is_shared),
             leases: Leases::default(),
+            addresses: Addresses::default(),
             settings,
             table,
             nodes,
@@ -281,6 +325,7 @@ impl Host {
             sweeps: Sweeps::default(),
             absences: Absences::default(),
             space_due: Time::default(),
+            spaces: BTreeMap::new(),
             is_ready: false,
             drain: Drain::Serving,
             drain_due: None,
@@ -289,6 +334,8 @@ impl Host {
             tool_replies: VecDeque::new(),
             walks: BTreeMap::new(),
             walks_total: 0,
+            export_changes: Vec::new(),
+            address_changes: Vec::new(),
             started: Vec::new(),
             instance,
             grace,
@@ -322,6 +369,12 @@ impl Host {
             HostInput::Registry { revision, state } => {
                 self.take_news(now, wall, revision, state);
             }
+            HostInput::Heard(until) => self.take_heard(now, until),
+            HostInput::Client {
+                at,
+                client,
+                is_open,
+            } => self.take_client(now, at, client, is_open),
             HostInput::Expired(host) => self.propose_leave(host),
             HostInput::Timeout => self.take_timeout(now, wall),
         }
@@ -354,13 +407,16 @@ impl Host {
             .chain(sites)
             .chain(self.router.poll_timeout())
             .chain(self.door.poll_timeout())
-            .chain(self.is_ready.then_some(self.space_due))
+            .chain(self.tells_space().then_some(self.space_due))
             .chain(self.scrub.step_due)
             .chain(self.drain_due)
             .chain(self.following.again_due())
             .chain(self.replicas.due())
             .chain(self.absences.due())
             .chain(self.lease_due())
+            .chain(self.address_due())
+            .chain(self.export_changes.iter().map(|change| change.due))
+            .chain(self.address_changes.iter().map(|change| change.due))
             .min()
     }
 
@@ -581,7 +637,7 @@ impl Host {
         if self.door.poll_timeout().is_some_and(|due| due <= now) {
             self.queue.push_back(Message::Door(NfsInput::Timeout));
         }
-        if self.is_ready && self.space_due <= now {
+        if self.tells_space() && self.space_due <= now {
             self.tell_space(now);
         }
         if self.scrub.step_due.is_some_and(|due| due <= now) {
@@ -592,6 +648,9 @@ impl Host {
             self.replace_absent(now);
         }
         self.wake_leases(now, wall);
+        self.settle_exports(now);
+        self.settle_addresses(now);
+        self.follow_addresses(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }
 

@@ -82,6 +82,13 @@ impl Leases {
         self.started_until = now + KEPT;
     }
 
+    /// The same for one that has no nodes to open: from its first turn on.
+    pub(crate) fn begin_once(&mut self) {
+        if self.started_until == Time::default() {
+            self.begin(self.now);
+        }
+    }
+
     /// Until when this host must not be known to others.
     pub(crate) fn waits_until(&self) -> Option<Time> {
         (self.now < self.started_until).then_some(self.started_until)
@@ -101,8 +108,13 @@ impl Leases {
     }
 
     fn has(&self, host: HostId) -> bool {
+        self.now < self.until(host)
+    }
+
+    /// Until when there is one of `host`.
+    pub(crate) fn until(&self, host: HostId) -> Time {
         let held = self.held.get(&host);
-        held.is_some_and(|&asked_at| self.now < asked_at + LEASE)
+        held.map_or_else(Time::default, |&asked_at| asked_at + LEASE)
     }
 
     fn renewal_due(&self, host: HostId) -> Time {
@@ -198,7 +210,8 @@ impl Host {
             };
             let led = self.table.sets.keys().copied().filter(leads);
             let needed = of_sites.chain(led).flat_map(|set| self.hosts_of(set));
-            self.leases.needed = needed.flatten().collect();
+            let needed = needed.flatten().chain(self.other_takers());
+            self.leases.needed = needed.collect();
         }
     }
 

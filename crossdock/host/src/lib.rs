@@ -6,6 +6,8 @@
 //! (disks, index threads, sockets). The binary drives it on a data thread, the
 //! simulation under its own clock.
 
+mod address_orders;
+mod addresses;
 mod equalize;
 mod exports;
 mod figures;
@@ -22,13 +24,16 @@ mod placing;
 mod quotas;
 mod replicas;
 mod sites;
+mod space;
 mod sweep;
 mod walks;
 mod watch;
 
+pub use address_orders::{AddressError, AddressOrder, AddressTicket};
+pub use addresses::ADDRESS_LIFETIME;
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};
-pub use figures::HostFigures;
+pub use figures::{HostFigures, PlacedSite};
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use locks::{LockKind, LockList, PlacedLock, ReleaseError, ReleaseTicket};
 pub use mutation::Mutation;

@@ -108,9 +108,14 @@ impl Host {
             Err(_) => client.to_owned(),
         };
         let file = volume_root();
-        let site = self.sites.get(&file.id.site());
-        let has = site.map(|site| site.lock_table().holdings(name.as_bytes()));
-        let has = has.unwrap_or_default();
+        let tables = self.sites.values().map(|site| site.lock_table());
+        let mut has = Holdings::default();
+        for table in tables {
+            let here = table.holdings(name.as_bytes());
+            has.clients = has.clients.max(here.clients);
+            has.held += here.held;
+            has.waiting += here.waiting;
+        }
         if has.clients == 0 {
             return Err(ReleaseError::Unknown(client.to_owned()));
         }

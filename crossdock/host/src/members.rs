@@ -155,6 +155,7 @@ impl Host {
         let knows_us = self.registry.state().hosts.contains_key(&self.instance());
         if self.following.has_joined && !knows_us {
             self.sites.clear();
+            self.follow_addresses(now);
             let what = "this host has been replaced by others; it has to start anew";
             return self.effects.push_back(HostEffect::Failed(what.to_owned()));
         }
@@ -192,6 +193,9 @@ impl Host {
             self.effects.push_back(HostEffect::Retired);
         }
         self.find_lost_sets();
+        self.settle_exports(now);
+        self.settle_addresses(now);
+        self.follow_addresses(now);
         self.release_sites(now, wall);
         self.abort_outdated_pairs();
         self.follow(now, wall);
@@ -247,6 +251,9 @@ impl Host {
     /// A node is known to others once it can answer, and once the leases have ended
     /// that an earlier process of it may have given.
     fn join(&mut self) {
+        if self.role.takes_addresses {
+            self.leases.begin_once();
+        }
         self.following.again_due = self.leases.waits_until();
         if self.following.again_due.is_some() {
             return;
@@ -426,7 +433,7 @@ impl Host {
             let is_ready = site.is_committed() || due <= now || skips;
             self.drain_site(id);
             match to.filter(|_| is_ready) {
-                Some(to) => self.give_up(now, id, to),
+                Some(to) => self.give_site_up(now, id, to),
                 None if is_ready => {
                     let site = id.0;
                     self.propose(Change::RaiseSite { site, expected });

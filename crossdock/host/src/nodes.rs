@@ -226,6 +226,7 @@ impl Host {
         if self.drain == Drain::Serving {
             self.drain = Drain::Finishing;
             self.drain_due = Some(now + AWAY_PATIENCE);
+            self.follow_addresses(now);
         }
         self.advance(now, wall);
     }

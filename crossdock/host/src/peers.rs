@@ -28,6 +28,7 @@ use crate::host::{Host, HostEffect};
 use crate::message::Message;
 use crate::mutation::Mutation;
 use crate::sites::ROOT_SITE;
+use crate::space::NodeSpace;
 
 /// Numbers of calls of other hosts have this bit, those of this host never.
 const RELAYED: u64 = 1 << 62;
@@ -107,6 +108,7 @@ impl Host {
     /// A connection to `peer` is there.
     pub(crate) fn take_connected(&mut self, peer: HostId) {
         self.peers.connected.insert(peer);
+        self.tell_clients_soon();
         self.following.want();
     }
 
@@ -314,6 +316,18 @@ impl Host {
                 self.send_frame(peer, Frame::Granted { at });
             }
             Frame::Granted { at } => self.leases.granted(peer, Time(at)),
+            Frame::Space {
+                node,
+                total_bytes,
+                free_bytes,
+            } => self.take_space(
+                node,
+                NodeSpace {
+                    total_bytes,
+                    free_bytes,
+                },
+            ),
+            Frame::Clients { at, clients } => self.take_clients(at, clients),
         }
     }
 

@@ -64,6 +64,14 @@ pub enum QuotaError {
         /// Where the other tree begins.
         other: String,
     },
+    /// What a tree holds is counted at one site.
+    #[error(
+        "directories below {path} lie at other sites (the volume was made with --spread), and a quota counts at one: give {path} its quota while it is empty"
+    )]
+    Scattered {
+        /// Where the tree begins.
+        path: String,
+    },
     /// There are as many as there may be.
     #[error("there are {QUOTAS_MAX} quotas already; remove one with crossdock quota remove PATH")]
     TooMany,
@@ -82,7 +90,8 @@ impl Host {
     /// The quotas there are, by the number of their root.
     #[must_use]
     pub fn quotas(&self) -> Vec<PlacedQuota> {
-        self.sites.values().flat_map(quotas_of).collect()
+        let sites = self.sites.values();
+        sites.flat_map(|site| self.quotas_of(site)).collect()
     }
 
     /// Begins to give the tree below `path` a quota, or its quota other limits;
@@ -151,6 +160,7 @@ impl Host {
             Err(SiteError::NotFound) => Err(QuotaError::Unknown(directory.id.0)),
             Err(SiteError::Stale) => Err(QuotaError::NotFound { path }),
             Err(SiteError::Exists) => Err(self.quota_in_the_way(directory)),
+            Err(SiteError::CrossDevice) => Err(QuotaError::Scattered { path }),
             Err(error) => Err(QuotaError::Volume(error)),
         };
         self.end_quota(QuotaTicket(number), result);
@@ -170,30 +180,56 @@ impl Host {
         let other = names.and_then(|names| Some((names, names.quota_in_the_way(directory)?)));
         match other {
             Some((names, other)) => QuotaError::InTheWay {
-                other: path_of(names, other),
+                other: self.path_within(names, other),
             },
             None => QuotaError::Volume(SiteError::Busy), // It has gone meanwhile.
         }
     }
+
+    fn quotas_of(&self, site: &Site) -> Vec<PlacedQuota> {
+        let directory = site.directory();
+        let quotas: Vec<Quota> = directory.quotas().collect();
+        let roots: Vec<FileRef> = quotas.iter().map(|quota| quota.root).collect();
+        let paths = directory.paths_of(&roots);
+        let placed = quotas.into_iter().zip(paths);
+        placed
+            .map(|(quota, path)| PlacedQuota {
+                path: join(self.path_above(directory, quota.root), path),
+                quota,
+            })
+            .collect()
+    }
+
+    fn path_within(&self, directory: &Directory, root: FileRef) -> String {
+        let mut paths = directory.paths_of(&[root]);
+        join(self.path_above(directory, root), paths.pop().flatten())
+    }
+
+    /// Where a site's topmost directory above `file` lies, as far as the sites
+    /// above it are this host's.
+    fn path_above(&self, directory: &Directory, file: FileRef) -> String {
+        let Some((topmost, parent)) = directory.border_above(file) else {
+            return String::new();
+        };
+        let Some(site) = self.sites.get(&parent.id.site()) else {
+            return String::new();
+        };
+        let name = site.directory().name_of(parent, topmost);
+        let above = self.path_within(site.directory(), parent);
+        format!(
+            "{}/{}",
+            above.trim_end_matches('/'),
+            name.unwrap_or_default()
+        )
+    }
 }
 
-fn quotas_of(site: &Site) -> Vec<PlacedQuota> {
-    let directory = site.directory();
-    let quotas: Vec<Quota> = directory.quotas().collect();
-    let roots: Vec<FileRef> = quotas.iter().map(|quota| quota.root).collect();
-    let paths = directory.paths_of(&roots);
-    let placed = quotas.into_iter().zip(paths);
-    placed
-        .map(|(quota, path)| PlacedQuota {
-            path: path.unwrap_or_default(),
-            quota,
-        })
-        .collect()
-}
-
-fn path_of(directory: &Directory, root: FileRef) -> String {
-    let mut paths = directory.paths_of(&[root]);
-    paths.pop().flatten().unwrap_or_default()
+/// Both parts of a path, of which the second begins with a slash and may be no more.
+fn join(above: String, below: Option<String>) -> String {
+    match below.as_deref() {
+        Some("/") | None if !above.is_empty() => above,
+        below => above + below.unwrap_or_default(),
+    }
 }
 
 impl From<(String, WalkError)> for QuotaError {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossdock_members::{Change, State};
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId};
 use crossdock_nfs::{DoorConfig, DoorLimits};
-use crossdock_peer::{Port, SpaceUsage, WriterId};
+use crossdock_peer::{Port, WriterId};
 use crossdock_site::{Site, SiteConfig, SiteEffect, SiteInput};
 use crossdock_types::{Time, WallTime};
 
@@ -17,17 +17,8 @@ use crate::nodes::NodeState;
 /// The site that holds the root directory.
 pub(crate) const ROOT_SITE: SiteId = SiteId(0);
 
-/// How often everybody is told about free space.
-const SPACE_INTERVAL: Duration = Duration::from_secs(1);
-
 /// How long a client's call may take before the client is asked to try again.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Files that a byte of capacity lets hope for: df -i shows capacity / 4 KiB.
-const BYTES_PER_FILE: u64 = 4096;
-
-/// Most files of a site: serials have 48 bits.
-const FILES_MAX: u64 = 1 << 48;
 
 impl Host {
     /// Opens the root's site, once all nodes that shall run do. Other sites are
@@ -56,6 +47,7 @@ impl Host {
         config.new_volume = !state.opened_sites.contains(&id.0);
         let site = Site::open(now, config, Arc::clone(&self.table));
         self.sites.insert(id, site);
+        self.tell_sites();
         self.count_leases();
         self.drain_site(id);
     }
@@ -112,8 +104,14 @@ impl Host {
 
     fn take_site_opened(&mut self, id: SiteId) {
         let known = self.registry.state().opened_sites.contains(&id.0);
-        if !known && !self.propose(Change::SiteOpened { site: id.0 }) {
-            return;
+        if !known {
+            if !self.propose(Change::SiteOpened { site: id.0 }) {
+                return;
+            }
+            // What concerns all sites concerns this one. (A shared registry tells it.)
+            if !self.registry.is_shared() {
+                self.spread_table();
+            }
         }
         if id == ROOT_SITE && !self.registry.is_shared() {
             self.is_ready = true;
@@ -173,32 +171,6 @@ impl Host {
                 "node {member} has left replica set {set}: it does not carry out changes"
             )));
             self.spread_table();
-        }
-    }
-
-    /// Tells the sites how much space there is.
-    pub(crate) fn tell_space(&mut self, now: Time) {
-        self.space_due = now + SPACE_INTERVAL;
-        let copies = u64::from(self.registry.state().replicas.max(1));
-        let (total, free) = self
-            .nodes
-            .values()
-            .filter_map(|slot| Some(slot.node.as_ref()?.store().status()))
-            .fold((0, 0), |(total, free), status| {
-                (total + status.capacity_bytes, free + status.free_bytes)
-            });
-        let (free_bytes, free_files) = (free / copies, (free / BYTES_PER_FILE).min(FILES_MAX));
-        let usage = SpaceUsage {
-            total_bytes: total / copies,
-            free_bytes,
-            available_bytes: free_bytes,
-            total_files: (total / BYTES_PER_FILE).min(FILES_MAX),
-            free_files,
-            available_files: free_files,
-        };
-        for &id in self.sites.keys() {
-            self.queue
-                .push_back(Message::Site(id, SiteInput::Space(usage)));
         }
     }
 }

@@ -101,7 +101,7 @@ impl Host {
             Err(error) => WalkError::Volume(error),
         };
         match walk.goal {
-            Goal::Export(_) => self.end_export(ExportTicket(number), Err((walk.path, error))),
+            Goal::Export(_) => self.fail_export(ExportTicket(number), walk.path, error),
             _ => self.end_quota(QuotaTicket(number), Err((walk.path, error).into())),
         }
     }
@@ -136,8 +136,7 @@ impl Host {
         }
         match walk.goal {
             Goal::Export(rules) => {
-                let added = self.finish_export(walk.path, rules, here);
-                self.end_export(ExportTicket(number), Ok(added));
+                self.finish_export(now, ExportTicket(number), walk.path, rules, here);
             }
             Goal::Quota(change) => {
                 walk.goal = Goal::AskedQuota(here);

@@ -9,7 +9,7 @@ use crossdock_locking::{
     ClientAnswer, ClientCall, ClientCalls, Encoded, Opened, ROOT, Services, Start, answer_portmap,
     begin_lock, begin_status,
 };
-use crossdock_names::ExportId;
+use crossdock_names::{ExportId, FileRef};
 use crossdock_nfs3::{Handle, Status as NfsStatus};
 use crossdock_nlm::lock::Status;
 use crossdock_peer::{Call, CallId, LockNotice, LockOperation, SiteOperation, SiteRequest};
@@ -193,10 +193,13 @@ impl NfsDoor {
         }
     }
 
-    /// Tells the root's site something; nobody waits for its answer.
+    /// Tells a grant's site, or all of them, something; nobody waits for the answer.
     fn tell_site(&mut self, now: Time, operation: LockOperation) {
         self.calls_total += 1;
-        let file = ROOT;
+        let file = match operation {
+            LockOperation::GrantAnswered(id, _) => FileRef::root_of(id.site()),
+            _ => ROOT, // About clients: the router asks all sites.
+        };
         self.effects.push_back(NfsEffect::Router(Call {
             id: CallId(self.calls_total),
             deadline: now + self.config.patience,

@@ -3,8 +3,8 @@
 
 use crossdock_names::{FileRef, LayoutClass};
 use crossdock_peer::{
-    AttributeChanges, Caller, CreateMode, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest, WeakCache,
+    AttributeChanges, Attributes, Caller, CreateMode, FileKind, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, SiteRequest, WeakCache,
 };
 
 use crate::part::{Outcome, PartRequest};
@@ -35,6 +35,8 @@ enum Stage {
     Within { parent: FileRef },
     /// Of the file that was found.
     Attributes(FileRef),
+    /// Of the one that is cut.
+    Cut(FileRef),
 }
 
 impl FindWork {
@@ -75,21 +77,27 @@ impl FindWork {
                 Ok(_) => self.end(Err(SiteError::Io)),
                 Err(error) => self.end(Err(error)),
             },
-            Stage::Attributes(file) => match (reply.outcome, reply.subject.after) {
-                (Ok(_), Some(attributes)) => self.end(Ok(SiteAnswer::Found {
-                    attributes,
-                    layout: LayoutClass::STRIPED,
-                    placement: file.id,
-                })),
-                // It has been removed since: the name tells what is so now.
-                (Err(SiteError::Stale), _) if self.tries < TRIES_MAX => {
-                    self.tries += 1;
-                    self.stage = Stage::Name;
-                    ask(self.request.clone())
+            Stage::Attributes(file) | Stage::Cut(file) => {
+                match (reply.outcome, reply.subject.after) {
+                    (Ok(_), Some(attributes)) if self.is_taken(&attributes) => {
+                        self.end(Err(SiteError::Exists))
+                    }
+                    (Ok(_), Some(_)) if self.is_to_be_cut() => self.cut(file),
+                    (Ok(_), Some(attributes)) => self.end(Ok(SiteAnswer::Found {
+                        attributes,
+                        layout: LayoutClass::STRIPED,
+                        placement: file.id,
+                    })),
+                    // It has been removed since: the name tells what is so now.
+                    (Err(SiteError::Stale), _) if self.tries < TRIES_MAX => {
+                        self.tries += 1;
+                        self.stage = Stage::Name;
+                        ask(self.request.clone())
+                    }
+                    (Err(error), _) => self.end(Err(error)),
+                    (Ok(_), None) => self.end(Err(SiteError::Io)),
                 }
-                (Err(error), _) => self.end(Err(error)),
-                (Ok(_), None) => self.end(Err(SiteError::Io)),
-            },
+            }
         }
     }
 
@@ -123,19 +131,34 @@ impl FindWork {
 
     fn ask_attributes(&mut self, file: FileRef) -> Step {
         self.stage = Stage::Attributes(file);
-        // A create that takes the file as it is cuts it all the same.
-        let size_bytes = match &self.request.operation {
+        ask(as_root(SiteOperation::GetAttributes { file }))
+    }
+
+    /// Whether a create takes nothing that is there under the name.
+    fn is_taken(&self, found: &Attributes) -> bool {
+        let is_create = matches!(self.request.operation, SiteOperation::Create { .. });
+        is_create && found.kind != FileKind::Regular
+    }
+
+    /// A create that takes the file as it is cuts it all the same.
+    fn is_to_be_cut(&self) -> bool {
+        matches!(self.stage, Stage::Attributes(_)) && self.wanted_size().is_some()
+    }
+
+    const fn wanted_size(&self) -> Option<u64> {
+        match &self.request.operation {
             SiteOperation::Create {
                 mode: CreateMode::Unchecked(changes),
                 ..
             } => changes.size_bytes,
             _ => None,
-        };
-        if size_bytes.is_none() {
-            return ask(as_root(SiteOperation::GetAttributes { file }));
         }
+    }
+
+    fn cut(&mut self, file: FileRef) -> Step {
+        self.stage = Stage::Cut(file);
         let changes = AttributeChanges {
-            size_bytes,
+            size_bytes: self.wanted_size(),
             ..AttributeChanges::default()
         };
         let operation = SiteOperation::SetAttributes {

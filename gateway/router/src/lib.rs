@@ -18,6 +18,7 @@
 
 mod commit;
 mod find;
+mod list;
 mod machine;
 mod message;
 mod part;

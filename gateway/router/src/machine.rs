@@ -112,7 +112,7 @@ impl Router {
             return;
         }
         let holders_max = self.config.unstable_holders_max;
-        let (work, step) = Work::begin(call.request, &self.unstable, holders_max);
+        let (work, step) = Work::begin(call.request, &self.table, &self.unstable, holders_max);
         self.requests_total += 1;
         let number = self.requests_total;
         let request = Request {

@@ -1,6 +1,8 @@
 //! What a request is made of: phases of parts that run at the same time.
 
-use crossdock_names::{FileRef, Incarnation, SMALL_FILE_THRESHOLD_BYTES};
+use std::collections::BTreeSet;
+
+use crossdock_names::{FileRef, Incarnation, RoutingTable, SMALL_FILE_THRESHOLD_BYTES, SiteId};
 use crossdock_peer::{
     NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability,
     WeakCache,
@@ -8,6 +10,7 @@ use crossdock_peer::{
 
 use crate::commit::CommitWork;
 use crate::find::FindWork;
+use crate::list::ListWork;
 use crate::part::{Outcome, PartRequest};
 use crate::read::ReadWork;
 use crate::unstable::{Holder, Unstable};
@@ -19,6 +22,9 @@ pub(crate) enum Work {
     /// One site does it all.
     Forward,
     Find(Box<FindWork>),
+    List(Box<ListWork>),
+    /// All sites do it.
+    Everywhere,
     Read(Box<ReadWork>),
     Write(Box<WriteWork>),
     Commit(CommitWork),
@@ -74,6 +80,7 @@ impl Work {
     /// How to do `request`.
     pub(crate) fn begin(
         request: SiteRequest,
+        table: &RoutingTable,
         unstable: &Unstable,
         unstable_holders_max: usize,
     ) -> (Self, Step) {
@@ -111,6 +118,22 @@ impl Work {
                 let (work, step) = CommitWork::begin(&caller, file, unstable);
                 (Self::Commit(work), step)
             }
+            SiteOperation::Locks { operation, .. } if operation.is_about_clients() => {
+                let sites = table.hosts.opened.iter().copied().chain([SiteId(0)]);
+                let sites: BTreeSet<SiteId> = sites.collect();
+                let part = |site| {
+                    PartRequest::Site(SiteRequest {
+                        caller: caller.clone(),
+                        duplicate,
+                        operation: SiteOperation::Locks {
+                            file: FileRef::root_of(site),
+                            operation: operation.clone(),
+                        },
+                    })
+                };
+                let parts = sites.into_iter().map(part).collect();
+                (Self::Everywhere, Step::Parts(parts))
+            }
             operation => {
                 let part = PartRequest::Site(SiteRequest {
                     caller,
@@ -130,7 +153,13 @@ impl Work {
                 *self = Self::Find(Box::new(work));
                 step
             }
-            Err(reply) => Step::Reply(Answer::from(*reply)),
+            Err(reply) => match ListWork::begin(request, reply) {
+                Ok((work, step)) => {
+                    *self = Self::List(Box::new(work));
+                    step
+                }
+                Err(reply) => Step::Reply(Answer::from(*reply)),
+            },
         }
     }
 
@@ -139,7 +168,9 @@ impl Work {
         match self {
             // Not reached: its one part is a site's, see `after_forward`.
             Self::Forward => Step::Reply(Answer::failure(SiteError::Io)),
+            Self::Everywhere => Step::Reply(together(outcomes)),
             Self::Find(work) => work.next(outcomes),
+            Self::List(work) => work.next(outcomes),
             Self::Read(work) => work.next(outcomes),
             Self::Write(work) => work.next(outcomes, unstable),
             Self::Commit(work) => work.next(outcomes, unstable),
@@ -214,12 +245,26 @@ impl Work {
 
     const fn file(&self) -> Option<FileRef> {
         match self {
-            Self::Forward | Self::Find(_) => None,
+            Self::Forward | Self::Find(_) | Self::List(_) | Self::Everywhere => None,
             Self::Read(work) => Some(work.file),
             Self::Write(work) => Some(work.file),
             Self::Commit(work) => Some(work.file()),
         }
     }
+}
+
+/// What all sites say together: the first refusal, or all that they list.
+fn together(outcomes: Vec<Outcome>) -> Answer {
+    let mut listed = None;
+    for reply in site_replies(outcomes) {
+        match reply.outcome {
+            Ok(SiteAnswer::Locked(locks)) => listed.get_or_insert_with(Vec::new).extend(locks),
+            Ok(_) => {}
+            Err(error) => return Answer::failure(error),
+        }
+    }
+    let answer = listed.map_or(SiteAnswer::Done, SiteAnswer::Locked);
+    Answer::new(Ok(answer), WeakCache::default())
 }
 
 /// The outcomes that came from sites, in order.

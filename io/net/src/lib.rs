@@ -21,7 +21,9 @@ mod connection;
 mod driver;
 mod epoll;
 mod event;
+mod interface;
 mod kernel;
+mod packets;
 mod ring;
 mod system;
 mod table;
@@ -32,5 +34,6 @@ pub use event::{
     CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,
     SendError, SocketId, Unsent,
 };
+pub use interface::Interface;
 pub use system::{allow_cpus, allowed_cpus, listener, now, pin_thread};
 pub use wake::{Receiver, Refused, Sender, Waker, channel};

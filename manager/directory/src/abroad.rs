@@ -99,6 +99,12 @@ impl Abroad {
         bytes.is_empty().then_some(())
     }
 
+    /// What another site told of a file.
+    #[must_use]
+    pub fn cell(&self, file: FileRef) -> Option<&Cell> {
+        self.files.get(&file).map(|told| &told.cell)
+    }
+
     fn take_file(&mut self, file: FileRef, bytes: &mut &[u8]) -> Option<()> {
         let cell = Cell::decode(bytes)?;
         let is_in_tree = get_byte(bytes)? != 0;

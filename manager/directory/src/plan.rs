@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use crossdock_limits::NAME_BYTES_MAX;
-use crossdock_names::{FileId, FileRef, SiteId};
+use crossdock_names::{FileRef, SiteId};
 use crossdock_peer::{Caller, DirectoryEntry, SiteError, SiteOperation};
 use crossdock_types::WallTime;
 
@@ -13,7 +13,7 @@ use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::names::{Entry, cookie, cookies_are_used_up};
 use crate::permission::Wanted;
-use crate::state::{Directory, ROOT_SERIAL};
+use crate::state::Directory;
 
 /// What an operation answers; attributes are read after the changes are applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,7 +232,7 @@ impl Directory {
     ) -> Result<Option<FileRef>, SiteError> {
         let mut at = directory;
         // Everything lies below the volume's root.
-        while at != root && root != volume_root() {
+        while at != root && root != FileRef::root_of(SiteId(0)) {
             if at.id.site() != self.site {
                 return Ok(Some(at));
             }
@@ -292,13 +292,6 @@ pub(crate) fn new_entry(
         child,
         cookie: cookie(directory.site(), counter),
     })
-}
-
-const fn volume_root() -> FileRef {
-    FileRef {
-        id: FileId::new(SiteId(0), ROOT_SERIAL),
-        generation: 1,
-    }
 }
 
 /// Checks a name that is to be found, made or removed.

@@ -50,7 +50,7 @@ pub struct MemoryUse {
 const LINK_OVERHEAD_BYTES: usize = 32;
 
 /// Serial of the root directory, at site 0.
-pub(crate) const ROOT_SERIAL: u64 = 1;
+const ROOT_SERIAL: u64 = 1;
 
 impl Directory {
     /// The empty state of `site`. `seed` (of the volume) goes into hashes.

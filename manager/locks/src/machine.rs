@@ -99,6 +99,13 @@ impl Locks {
         }
     }
 
+    /// The same; its grants have the numbers behind `last`.
+    #[must_use]
+    pub const fn with_grants_after(mut self, last: GrantId) -> Self {
+        self.grants_total = last.0;
+        self
+    }
+
     /// What to do about `operation` on `file`. Nothing that is durable changes;
     /// requests that have to wait do so from now on.
     pub fn plan(&mut self, file: u64, operation: &LockOperation) -> Decision {

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_directory::{Abroad, Mutation, Plan, decode_edits, encode_edits};
+use crossdock_directory::{Abroad, Cell, Mutation, Plan, decode_edits, encode_edits};
 use crossdock_log::put_varint;
 use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::{
-    Attributes, Call, Part, SiteAnswer, SiteError, SiteOperation, SiteRequest, TransactionId,
-    TransactionStep,
+    Attributes, BeforeAttributes, Call, Part, SiteAnswer, SiteError, SiteOperation, SiteRequest,
+    TransactionId, TransactionStep,
 };
 use crossdock_types::{Time, WallTime};
 
@@ -59,6 +59,13 @@ pub(crate) struct Decision {
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
+impl Crossing {
+    /// What a file of another site was before.
+    pub(crate) fn before(&self, file: FileRef) -> Option<BeforeAttributes> {
+        self.abroad.cell(file).map(Cell::before)
+    }
+}
+
 impl Decision {
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         put_transaction(bytes, self.id);
@@ -86,13 +93,13 @@ impl Decision {
         })
     }
 
-    /// The attributes of the directory that is adopted: its site tells them to
-    /// nobody before it has it.
-    pub(crate) fn adopted(&self) -> Option<Attributes> {
-        let (site, edits) = self.edits.first().filter(|_| self.adopts)?;
+    /// The attributes that a file of another site has by it.
+    pub(crate) fn attributes_of(&self, file: FileRef) -> Option<Attributes> {
+        let site = file.id.site();
+        let (_, edits) = self.edits.iter().find(|(of, _)| *of == site)?;
         let edits = decode_edits(edits)?;
         edits.iter().find_map(|edit| match edit {
-            Mutation::PutCell(cell) => Some(cell.attributes(*site)),
+            Mutation::PutCell(cell) if cell.file(site) == file => Some(cell.attributes(site)),
             _ => None,
         })
     }

@@ -63,6 +63,10 @@ impl Site {
         file: FileRef,
         operation: &LockOperation,
     ) -> Result<(), SiteError> {
+        let is_granted = matches!(operation, LockOperation::GrantAnswered(..));
+        if operation.is_about_clients() || is_granted {
+            return Ok(());
+        }
         let cell = self.state.directory.cell(file)?;
         let is_taken = matches!(
             operation,

@@ -140,9 +140,8 @@ impl Site {
             Answer::Found(file) | Answer::Elsewhere(file) => Some(file),
             _ => None,
         };
-        let mut adopted = None;
-        if let Some(decision) = self.decision(&plan, crossing) {
-            adopted = decision.adopted();
+        let decision = self.decision(&plan, crossing);
+        if let Some(decision) = decision.clone() {
             let next = self.state.intentions.next_id() + draft.declare.len() as u64;
             draft.declare.push(Intention {
                 id: next,
@@ -153,7 +152,10 @@ impl Site {
                 kind: Kind::Finish(Box::new(decision)),
             });
         }
-        let shape = self.shape(&call.request.operation, found, true);
+        let mut shape = self.shape(&call.request.operation, found, true);
+        if let (Some(crossing), Some(second)) = (crossing, shape.second) {
+            shape.second_before = shape.second_before.or_else(|| crossing.before(second));
+        }
         draft.duplicate = call.request.duplicate.map(|key| (key, shape));
         draft.mutations = plan.mutations;
         let awaited = draft
@@ -162,7 +164,7 @@ impl Site {
             .find(|intention| intention.is_awaited())
             .map(|intention| intention.id);
         let after = self.commit(now, wall, draft);
-        let reply = shape.reply(call.id, &self.state.directory, adopted);
+        let reply = shape.reply(call.id, &self.state.directory, decision.as_ref());
         match awaited {
             None => self.reply(reply, after),
             Some(id) => {

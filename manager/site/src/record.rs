@@ -24,9 +24,10 @@ use bytes::Bytes;
 use crossdock_directory::Mutation;
 use crossdock_locks::LockChange;
 use crossdock_log::{get_varint, put_varint};
-use crossdock_peer::{Attributes, DuplicateKey};
+use crossdock_peer::DuplicateKey;
 use crossdock_types::WallTime;
 
+use crate::coordinator::Decision;
 use crate::duplicates::Remembered;
 use crate::intentions::{Intention, Kind};
 use crate::promises::Promise;
@@ -98,13 +99,13 @@ impl Record {
         })
     }
 
-    /// The directory that another site adopts, if that is what it decides.
-    pub(crate) fn adopted(&self) -> Option<Attributes> {
+    /// What it decides of other sites' files.
+    pub(crate) fn decision(&self) -> Option<&Decision> {
         self.changes.iter().find_map(|change| match change {
             Change::Declare(Intention {
                 kind: Kind::Finish(decision),
                 ..
-            }) => decision.adopted(),
+            }) => Some(decision.as_ref()),
             _ => None,
         })
     }

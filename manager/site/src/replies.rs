@@ -14,6 +14,7 @@ use crossdock_peer::{
 };
 use crossdock_types::WallTime;
 
+use crate::coordinator::Decision;
 use crate::record::{get_byte, get_number, get_wall, put_wall};
 
 /// What a reply shows.
@@ -31,15 +32,16 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The reply as of the state now; with the attributes of a directory that
-    /// another site adopts.
+    /// The reply as of the state now, and of what is decided of other sites' files:
+    /// these tell it to nobody before they have done it.
     pub(crate) fn reply(
         &self,
         id: CallId,
         directory: &Directory,
-        adopted: Option<Attributes>,
+        decision: Option<&Decision>,
     ) -> SiteReply {
-        let outcome = match (self.found, adopted) {
+        let elsewhere = |file: FileRef| decision?.attributes_of(file);
+        let outcome = match (self.found, self.found.and_then(elsewhere)) {
             (None, _) => Ok(SiteAnswer::Done),
             (Some(file), Some(attributes)) => Ok(SiteAnswer::Found {
                 attributes,
@@ -48,7 +50,10 @@ impl Shape {
             }),
             (Some(file), None) => found(directory, file),
         };
-        self.reply_with(id, directory, outcome)
+        let mut reply = self.reply_with(id, directory, outcome);
+        let second = self.second.and_then(elsewhere);
+        reply.second.after = reply.second.after.or(second);
+        reply
     }
 
     /// The same with another outcome.

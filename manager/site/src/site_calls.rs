@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crossdock_names::{Epoch, FileId, FileRef, SiteId};
+use crossdock_names::{Epoch, FileRef, SiteId};
 use crossdock_peer::{
     Call, CallId, Caller, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
     TransactionId, TransactionStep,
@@ -154,10 +154,7 @@ impl SiteCalls {
         self.wakes.remove(&(pending.wake, call));
         pending.wake = now + ANSWER_PATIENCE;
         self.wakes.insert((pending.wake, call));
-        let file = FileRef {
-            id: FileId::new(pending.site, 1),
-            generation: 1,
-        };
+        let file = FileRef::root_of(pending.site);
         let operation = SiteOperation::Transaction {
             file,
             id: pending.id,

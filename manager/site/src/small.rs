@@ -437,6 +437,9 @@ impl Site {
                 self.answer_read(now, wall, &call, &plan, outcome, end_of_file);
             }
             Job::Change(call, mut fetched) => match task.failed {
+                None if let Some(file) = self.keeper_of(&call.request.operation, None) => {
+                    self.block(file, call); // It has been promised meanwhile.
+                }
                 None => {
                     add_fetched(&mut fetched, &task.reads, &task.payloads);
                     self.change_small(now, wall, call, &fetched);

@@ -3,7 +3,7 @@
 use crossdock_directory::{Directory, Mutation};
 use crossdock_locks::{Limits, Locks};
 use crossdock_log::Position;
-use crossdock_peer::CallId;
+use crossdock_peer::{CallId, GrantId};
 use crossdock_smallfile::SmallFiles;
 
 use crate::config::SiteConfig;
@@ -32,7 +32,7 @@ impl State {
             small: SmallFiles::new(config.small_files),
             duplicates: Duplicates::new(config.limits.duplicates_max, config.limits.duplicate_age),
             intentions: Intentions::default(),
-            locks: Locks::new(Limits::default()),
+            locks: Locks::new(Limits::default()).with_grants_after(GrantId::new(config.site, 0)),
             promises: Promises::default(),
         }
     }
@@ -62,8 +62,7 @@ impl State {
             }
         }
         if let Some((key, shape)) = &record.duplicate {
-            let adopted = record.adopted();
-            let reply = shape.reply(CallId(0), &self.directory, adopted);
+            let reply = shape.reply(CallId(0), &self.directory, record.decision());
             if let Some(reply) = encode_reply(&reply) {
                 let remembered = Remembered {
                     wall: record.wall,

@@ -11,6 +11,9 @@ const JOURNAL_FULL: f64 = 0.95;
 /// Below this part of free bytes a node is nearly full.
 const SPACE_LOW: f64 = 0.05;
 
+/// So many days before its end a certificate has to be renewed.
+const CERTIFICATE_DAYS: u64 = 30;
+
 /// How well something is; the worst of all checks is the whole's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -89,6 +92,9 @@ impl Health {
         if snapshot.status.role != "all" {
             checks.push(copies(snapshot.status.sets_short));
         }
+        if let Some(ends) = snapshot.status.certificate_ends {
+            checks.push(certificate(ends, snapshot.at));
+        }
         checks.push(sites(snapshot));
         checks.push(door(snapshot));
         if !snapshot.scrub.findings.is_empty() {
@@ -120,6 +126,26 @@ fn copies(sets_short: u64) -> Check {
             check("copies", Condition::Degraded, &detail)
         }
     }
+}
+
+/// Whether other hosts take this one's certificate, and for how long.
+fn certificate(ends: u64, at: f64) -> Check {
+    let seconds = ends as f64 - at;
+    let days = seconds / (24.0 * 3600.0);
+    let renew = "get another one with crossdock cluster join; it is taken without a restart";
+    if seconds <= 0.0 {
+        let detail = format!("has ended: no other host lets this one in; {renew}");
+        return check("certificate", Condition::Failed, &detail);
+    }
+    if days < CERTIFICATE_DAYS as f64 {
+        let detail = format!("ends in {days:.0} days; {renew}");
+        return check("certificate", Condition::Degraded, &detail);
+    }
+    check(
+        "certificate",
+        Condition::Ok,
+        &format!("ends in {days:.0} days"),
+    )
 }
 
 fn judge_node(status: &NodeStatus, figures: Option<&NodeFigures>) -> (Condition, String) {
@@ -238,6 +264,19 @@ mod tests {
         assert_eq!(full, (Condition::Degraded, "node-0".to_owned()));
         let full = worst(|all| all.nodes.iter_mut().for_each(|node| node.free_bytes = 0));
         assert_eq!(full, (Condition::Degraded, "space".to_owned()));
+        let day = 24 * 3600;
+        for (ends, condition) in [
+            (1031 * day, Condition::Ok),
+            (1029 * day, Condition::Degraded),
+            (999 * day, Condition::Failed),
+        ] {
+            let certificate = worst(|all| {
+                all.at = 86_400_000.0; // Day 1,000.
+                all.status.certificate_ends = Some(ends);
+            });
+            assert_eq!(certificate.0, condition);
+            assert!(condition == Condition::Ok || certificate.1 == "certificate");
+        }
         let short = worst(|all| {
             all.status.role = "gateway".to_owned();
             all.status.sets_short = 1;

@@ -1,4 +1,5 @@
-//! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `quota` and `lock` talk to.
+//! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `address`, `quota` and
+//! `lock` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). Each request becomes a
 //! [`Command`] to the data thread, which answers with JSON, or a question for its
@@ -26,6 +27,9 @@
 //! | `POST /v1/exports` | exports a directory: [`ExportAddition`] → [`ExportAnswer`] |
 //! | `PATCH /v1/exports/{id}` | changes an export's rules: [`ExportChange`] → [`ExportAnswer`] |
 //! | `DELETE /v1/exports/{id}` | exports it no more: → [`ExportAnswer`] |
+//! | `GET /v1/addresses` | a list of [`AddressStatus`] |
+//! | `POST /v1/addresses` | the gateways have one more: [`AddressAddition`] → [`AddressStatus`] |
+//! | `DELETE /v1/addresses/{address}` | they have it no more: → [`AddressStatus`] |
 //! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
 //! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
@@ -37,6 +41,7 @@
 //! under names that are not known here, and changes that a page elsewhere asks
 //! for, are refused.
 
+mod address;
 mod events;
 mod export;
 mod families;
@@ -57,6 +62,7 @@ mod text;
 mod top;
 mod watch;
 
+pub use address::{AddressAddition, AddressStatus};
 pub use events::{EVENTS_MAX, Event, Events};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
 pub use health::{Check, Condition, Health};
@@ -66,6 +72,6 @@ pub use place::{PlaceStatus, Placing, RetiringStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, SlowWaits, Snapshot};
-pub use status::{DoorStatus, HostStatus, NodeStatus, ScrubStatus, Status};
+pub use status::{DoorStatus, HostStatus, NodeStatus, ScrubStatus, SiteStatus, Status};
 pub use top::{ClientRate, NodeRate, ProcedureRate, Top};
 pub use watch::Watch;

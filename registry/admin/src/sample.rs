@@ -202,5 +202,7 @@ fn status() -> Status {
         role: "all".to_owned(),
         sets_short: 0,
         hosts: Vec::new(),
+        sites: Vec::new(),
+        certificate_ends: None,
     }
 }

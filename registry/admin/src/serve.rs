@@ -1,7 +1,7 @@
 //! The HTTP server on its control thread.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
 
@@ -20,7 +20,7 @@ use crate::guard::guard;
 use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
-use crate::{ExportAddition, ExportChange, LockRelease, Placing, QuotaSetting};
+use crate::{AddressAddition, ExportAddition, ExportChange, LockRelease, Placing, QuotaSetting};
 
 /// What the data thread is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,12 @@ pub enum Command {
     ExportSet(u32, ExportChange),
     /// Export it no more; tell a [`crate::ExportAnswer`].
     ExportRemove(u32),
+    /// Tell all virtual addresses, as [`crate::AddressStatus`]es.
+    AddressList,
+    /// Have one more; tell a [`crate::AddressStatus`].
+    AddressAdd(AddressAddition),
+    /// Have it no more; tell a [`crate::AddressStatus`].
+    AddressRemove(IpAddr),
     /// Tell all quotas, as [`crate::QuotaStatus`]es.
     QuotaList,
     /// Set a quota; tell a [`crate::QuotaAnswer`].
@@ -156,6 +162,20 @@ fn router(watch: Arc<Watch>) -> Router {
                 },
             )
             .delete(|control: Shared, Path(id): Path<u32>| ask(control, Command::ExportRemove(id))),
+        )
+        .route(
+            "/v1/addresses",
+            get(|control: Shared| ask(control, Command::AddressList)).post(
+                |control: Shared, body: Body<AddressAddition>| {
+                    ask_with(control, body, Command::AddressAdd)
+                },
+            ),
+        )
+        .route(
+            "/v1/addresses/{address}",
+            delete(|control: Shared, Path(address): Path<IpAddr>| {
+                ask(control, Command::AddressRemove(address))
+            }),
         )
         .route(
             "/v1/quotas",

@@ -43,6 +43,13 @@ pub struct Status {
     /// The processes of the ensemble.
     #[serde(default)]
     pub hosts: Vec<HostStatus>,
+    /// The sites that there are.
+    #[serde(default)]
+    pub sites: Vec<SiteStatus>,
+    /// When the certificate ends by which this process talks to the others, in seconds
+    /// since 1970; nothing if it talks in the clear.
+    #[serde(default)]
+    pub certificate_ends: Option<u64>,
 }
 
 fn all() -> String {
@@ -64,6 +71,19 @@ pub struct HostStatus {
     pub admin: String,
     /// Whether it is the process that was asked, or this one talks to it.
     pub is_connected: bool,
+}
+
+/// A site: names of a part of the volume's directories.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SiteStatus {
+    /// Its number.
+    pub site: u16,
+    /// Id of the manager that serves it, hexadecimal; empty in one process.
+    pub manager: String,
+    /// Files and directories, if the process that was asked serves it.
+    pub files: Option<u64>,
+    /// Operations that were decided and are not finished yet, likewise.
+    pub intentions: Option<u64>,
 }
 
 /// A door.

@@ -1,8 +1,8 @@
 //! What the rest of Crossdock sees.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossdock_members::{Change, State};
+use crossdock_members::{Change, Conflict, State};
 use crossdock_names::HostId;
 use thiserror::Error;
 
@@ -11,8 +11,11 @@ use crate::shell::{Follower, Target};
 /// Which registry, and who asks.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Addresses of the etcd cluster's members, as `http://HOST:PORT`.
+    /// Addresses of the etcd cluster's members, as `http://HOST:PORT`, or `https:` with
+    /// [`tls`](Self::tls).
     pub endpoints: Vec<String>,
+    /// How etcd's members and this process know each other, unless they talk in the clear.
+    pub tls: Option<Tls>,
     /// What the ensemble's keys begin with, e.g. `/crossdock/NAME`.
     pub prefix: String,
     /// This process.
@@ -20,6 +23,23 @@ pub struct Config {
     /// After how long without a sign of life a host counts as gone. etcd itself
     /// allows no less than 2 s with its default election time-out.
     pub ttl: Duration,
+}
+
+/// What TLS to etcd takes, as PEM.
+#[derive(Clone)]
+pub struct Tls {
+    /// The certificate of the authority of etcd's members.
+    pub authority: String,
+    /// This process's own certificate and key, if etcd asks for one.
+    pub own: Option<(String, String)>,
+}
+
+impl std::fmt::Debug for Tls {
+    /// Never shows the key.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let own = self.own.is_some();
+        write!(formatter, "Tls(own certificate: {own})")
+    }
 }
 
 /// Why there is no registry.
@@ -40,6 +60,9 @@ pub enum Error {
         /// Where.
         prefix: String,
     },
+    /// The change makes no sense with what the state is.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
     /// No endpoint answers; each with its error.
     #[error("etcd does not answer: {0}")]
     Away(String),
@@ -69,6 +92,9 @@ pub enum Notice {
     /// A host that the state knows has not been heard of for at least the TTL.
     /// Repeated while that is so.
     Expired(HostId),
+    /// The registry has heard of this host: it was asked to prolong the lease at that
+    /// moment, and has. Nobody takes its place before the TTL has passed since then.
+    Heard(Instant),
     /// No endpoint answers, for this reason. Proposals wait.
     Away(String),
     /// The registry answers again.
@@ -91,6 +117,16 @@ pub fn create(config: &Config, state: &State) -> Result<(), Error> {
 /// [`Error::Missing`], [`Error::Unreadable`], [`Error::Away`], [`Error::Config`].
 pub fn read(config: &Config) -> Result<(u64, State), Error> {
     Target::new(config.clone())?.read()
+}
+
+/// Has an administrator's change carried out; gives the state with it. Blocks as
+/// [`create`] does, longer if others change the state at the same time.
+///
+/// # Errors
+/// [`Error::Conflict`], and those of [`read`]. After [`Error::Away`] it may have been
+/// carried out.
+pub fn change(config: &Config, change: &Change) -> Result<State, Error> {
+    Target::new(config.clone())?.change(change)
 }
 
 /// Follows the registry from `revision` on, until the handle is dropped.

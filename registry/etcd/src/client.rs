@@ -275,7 +275,7 @@ fn failure(status: Status) -> Failure {
 }
 
 /// What an error says, and its causes.
-fn chain(what: &str, error: &dyn Error) -> String {
+pub(crate) fn chain(what: &str, error: &dyn Error) -> String {
     let mut text = what.to_owned();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -17,4 +17,4 @@ mod proto;
 mod session;
 mod shell;
 
-pub use api::{Config, Error, Handle, Notice, create, read, start};
+pub use api::{Config, Error, Handle, Notice, Tls, change, create, read, start};

@@ -14,9 +14,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
-use tonic::transport::Endpoint;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use crate::api::{Config, Error, Notice};
+use crate::api::{Config, Error, Notice, Tls};
 use crate::client::Client;
 use crate::keys::Keys;
 use crate::session::{Effect, Entry, Failure, Input, PATIENCE, Reply, Request, Session};
@@ -51,7 +51,9 @@ impl Target {
             let what = format!("a lease of {:?} is too short: 1 s or more", config.ttl);
             return Err(Error::Config(what));
         }
-        let endpoints = config.endpoints.iter().map(|address| endpoint(address));
+        let tls = config.tls.as_ref();
+        let endpoints = config.endpoints.iter();
+        let endpoints = endpoints.map(|address| endpoint(address, tls));
         Ok(Self {
             endpoints: endpoints.collect::<Result<_, _>>()?,
             names: config.endpoints.clone(),
@@ -118,6 +120,21 @@ impl Target {
         }
     }
 
+    /// Applies `change` to what is there, again while others are faster.
+    pub(crate) fn change(&self, change: &Change) -> Result<State, Error> {
+        loop {
+            let (revision, mut state) = self.read()?;
+            state.apply(change.clone())?;
+            let value = serde_json::to_vec(&state);
+            let value = value.map_err(|error| Error::Config(error.to_string()))?;
+            let expected = i64::try_from(revision).unwrap_or(i64::MAX);
+            let swap = Request::Swap { expected, value };
+            if let Reply::Swapped { .. } = self.ask(&swap)? {
+                return Ok(state);
+            }
+        }
+    }
+
     /// Starts the thread.
     pub(crate) fn start(
         self,
@@ -178,7 +195,12 @@ impl Target {
                         }
                     }
                     Effect::Notice(notice) if !is_leaving => notices(notice),
-                    Effect::Notice(_) => {}
+                    Effect::Heard(at) if !is_leaving => {
+                        notices(Notice::Heard(
+                            origin.into_std() + Duration::from_nanos(at.0),
+                        ));
+                    }
+                    Effect::Notice(_) | Effect::Heard(_) => {}
                     Effect::Ended => return,
                 }
             }
@@ -299,22 +321,41 @@ impl Drop for Follower {
     }
 }
 
-fn endpoint(address: &str) -> Result<Endpoint, Error> {
+fn endpoint(address: &str, tls: Option<&Tls>) -> Result<Endpoint, Error> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let wrong = |why: &str| {
-        let what = format!("{address:?} is no address of an etcd member ({why}): http://HOST:PORT");
+        let what =
+            format!("{address:?} is no address of an etcd member ({why}): {scheme}://HOST:PORT");
         Error::Config(what)
     };
-    if !address.starts_with("http://") {
-        return Err(wrong(
-            "it does not begin with http://; TLS is not built yet",
-        ));
+    match (address.starts_with("https://"), tls) {
+        (true, None) => return Err(wrong("TLS needs the authority of etcd, --etcd-ca FILE")),
+        (false, Some(_)) => return Err(wrong("with --etcd-ca it begins with https://")),
+        (false, None) if !address.starts_with("http://") => {
+            return Err(wrong("it does not begin with http://"));
+        }
+        _ => {}
     }
     let endpoint = Endpoint::from_shared(address.to_owned());
     let endpoint = endpoint.map_err(|error| wrong(&error.to_string()))?;
     if endpoint.uri().port().is_none() {
         return Err(wrong("there is no port"));
     }
-    Ok(endpoint)
+    let Some(tls) = tls else {
+        return Ok(endpoint);
+    };
+    let authority = Certificate::from_pem(&tls.authority);
+    let mut config = ClientTlsConfig::new().ca_certificate(authority);
+    if let Some((certificate, key)) = &tls.own {
+        config = config.identity(Identity::from_pem(certificate, key));
+    }
+    let endpoint = endpoint.tls_config(config);
+    endpoint.map_err(|error| {
+        let causes = crate::client::chain(&error.to_string(), &error);
+        Error::Config(format!(
+            "the certificates for etcd cannot be used: {causes}"
+        ))
+    })
 }
 
 fn runtime() -> io::Result<Runtime> {
@@ -332,6 +373,7 @@ mod tests {
     fn config(endpoint: &str, prefix: &str) -> Config {
         Config {
             endpoints: vec![endpoint.to_owned()],
+            tls: None,
             prefix: prefix.to_owned(),
             host: HostId(1),
             ttl: Duration::from_secs(2),

@@ -22,6 +22,9 @@ pub struct HostRecord {
     /// Whether it is to end when others have its sites.
     #[serde(default)]
     pub is_retiring: bool,
+    /// Whether it has an interface for virtual addresses.
+    #[serde(default)]
+    pub takes_addresses: bool,
     /// Where other hosts connect to it; nothing where all is one process.
     #[serde(default)]
     pub link: Option<SocketAddr>,
@@ -48,6 +51,7 @@ impl State {
             sites: owners
                 .map(|(&site, &host)| (SiteId(site), HostId(host)))
                 .collect(),
+            opened: self.opened_sites.iter().map(|&site| SiteId(site)).collect(),
             gateways: gateways.map(|(&host, _)| HostId(host)).collect(),
         }
     }
@@ -100,6 +104,7 @@ impl State {
         if is_manager {
             self.assign_sites();
         }
+        self.assign_addresses();
         Ok(())
     }
 
@@ -115,6 +120,7 @@ impl State {
         }
         self.owners.retain(|_, owner| *owner != host);
         self.assign_sites();
+        self.assign_addresses();
         Ok(())
     }
 

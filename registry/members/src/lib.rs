@@ -7,12 +7,15 @@
 //! change is a compare-and-swap: it names the epoch that it has seen, and fails
 //! if that is no longer the current one.
 
+mod addresses;
 mod embedded;
 mod homes;
 mod hosts;
 mod shared;
 mod state;
+mod trust;
 
+pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use homes::Placement;
 pub use hosts::HostRecord;
@@ -21,3 +24,4 @@ pub use state::{
     Change, Conflict, DirectoryRecord, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord,
     State,
 };
+pub use trust::{TOKENS_MAX, TokenRecord, TrustRecord};

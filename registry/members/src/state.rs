@@ -1,6 +1,7 @@
 //! What the registry holds, and the changes that can be made to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use crossdock_names::{
     Epoch, FileId, FileRef, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS,
@@ -10,8 +11,10 @@ use crossdock_peer::ExportRules;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::addresses::{AddressRecord, VirtualAddress};
 use crate::homes::Placement;
 use crate::hosts::HostRecord;
+use crate::trust::{TOKENS_MAX, TokenRecord, TrustRecord};
 
 /// A storage node of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,6 +180,12 @@ pub struct State {
     /// Which of them serves each site.
     #[serde(default)]
     pub owners: BTreeMap<u16, u64>,
+    /// Addresses of clients' doors that gateways have in turn.
+    #[serde(default)]
+    pub addresses: Vec<AddressRecord>,
+    /// Whom they believe, if they talk over TLS.
+    #[serde(default)]
+    pub trust: Option<TrustRecord>,
 }
 
 /// Somebody else was faster.
@@ -198,6 +207,12 @@ pub enum Conflict {
         /// The path.
         path: String,
     },
+    /// The export has other rules by now than the change had seen.
+    #[error("the export {path} has been changed meanwhile")]
+    Changed {
+        /// Its path.
+        path: String,
+    },
     /// That process has been declared dead; it has to begin anew under another
     /// number.
     #[error("host {host:016x} has been replaced")]
@@ -211,7 +226,25 @@ pub enum Conflict {
         /// Why, and what to do.
         why: String,
     },
-    /// No such set, site, node or export.
+    /// It is there already.
+    #[error("{what} is there already")]
+    Exists {
+        /// Which.
+        what: String,
+    },
+    /// There are as many as there may be.
+    #[error("there are {what} already")]
+    Full {
+        /// How many of what.
+        what: String,
+    },
+    /// The ensemble talks in the clear.
+    #[error("the ensemble was made without TLS: there are no tokens")]
+    NoTrust,
+    /// No room for another token.
+    #[error("there are {TOKENS_MAX} tokens already, or one of that number; revoke some")]
+    Tokens,
+    /// No such set, site, node, export or address.
     #[error("there is no {what}")]
     Unknown {
         /// Which.
@@ -304,12 +337,49 @@ pub enum Change {
     SetExport {
         /// Its number.
         id: u32,
+        /// The rules that were seen; earlier versions did not say.
+        #[serde(default)]
+        expected: Option<ExportRules>,
         /// Who may do what from now on.
         rules: ExportRules,
     },
     /// A directory is exported no more.
     RemoveExport {
         /// The export's number.
+        id: u32,
+    },
+    /// Gateways have one more address in turn.
+    AddAddress {
+        /// Which.
+        address: VirtualAddress,
+    },
+    /// They have it no more.
+    RemoveAddress {
+        /// Which.
+        address: IpAddr,
+    },
+    /// A gateway that is to give an address up has done so.
+    ReleaseAddress {
+        /// Which.
+        address: IpAddr,
+        /// The gateway.
+        host: u64,
+    },
+    /// A gateway that is about to end has given up its addresses, and takes no more.
+    RetireGateway {
+        /// Which.
+        host: u64,
+    },
+    /// Processes that have this token are given a certificate.
+    AddToken {
+        /// Its number.
+        id: u32,
+        /// What it allows.
+        record: TokenRecord,
+    },
+    /// No more.
+    RemoveToken {
+        /// The token's number.
         id: u32,
     },
 }
@@ -379,6 +449,8 @@ impl State {
             spread: Spread::default(),
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
+            addresses: Vec::new(),
+            trust: None,
         }
     }
 
@@ -439,11 +511,20 @@ impl State {
             Change::Join { host, record } => self.join(host, record)?,
             Change::Leave { host } => self.leave(host)?,
             Change::Place(placement) => self.place(placement)?,
-            // Routing does not depend on exports.
+            // Routing does not depend on exports and tokens.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
-            Change::SetExport { id, rules } => {
+            Change::SetExport {
+                id,
+                expected,
+                rules,
+            } => {
                 let export = self.exports.iter_mut().find(|export| export.id == id);
-                export.ok_or_else(|| unknown("export", id))?.rules = rules;
+                let export = export.ok_or_else(|| unknown("export", id))?;
+                if expected.is_some_and(|expected| expected != export.rules) {
+                    let path = export.path.clone();
+                    return Err(Conflict::Changed { path });
+                }
+                export.rules = rules;
                 return Ok(());
             }
             Change::RemoveExport { id } => {
@@ -452,6 +533,15 @@ impl State {
                     .remove(at.ok_or_else(|| unknown("export", id))?);
                 return Ok(());
             }
+            // Nor on where clients connect.
+            Change::AddAddress { address } => return self.add_address(address),
+            Change::RemoveAddress { address } => return self.remove_address(address),
+            Change::ReleaseAddress { address, host } => {
+                return self.release_address(address, host);
+            }
+            Change::RetireGateway { host } => return self.retire_gateway(host),
+            Change::AddToken { id, record } => return self.add_token(id, record),
+            Change::RemoveToken { id } => return self.remove_token(id),
         }
         self.table_epoch += 1;
         Ok(())
@@ -628,8 +718,14 @@ mod tests {
         assert_eq!(state.apply(add("/a")), Ok(()));
         let mut rules = ExportRules::local();
         rules.read_only = true;
-        let id = 3;
-        assert_eq!(state.apply(Change::SetExport { id, rules }), Ok(()));
+        let set = Change::SetExport {
+            id: 3,
+            expected: Some(ExportRules::local()),
+            rules,
+        };
+        assert_eq!(state.apply(set.clone()), Ok(()));
+        let again = state.apply(set);
+        assert!(matches!(again, Err(Conflict::Changed { .. })));
         let ids: Vec<_> = state.exports.iter().map(|export| export.id).collect();
         assert_eq!((ids, state.exports[1].rules.read_only), (vec![1, 3], true));
         assert_eq!(state.table_epoch, epoch);
@@ -647,6 +743,17 @@ mod tests {
         let record: ExportRecord = serde_json::from_str(&squashed).expect("a record");
         let squash = crossdock_peer::Squash::Root { uid: 7, gid: 8 };
         assert_eq!(record.rules.squash, squash);
+        let rules = serde_json::to_string(&record.rules).expect("JSON");
+        let old = format!(r#"{{"SetExport":{{"id":1,"rules":{rules}}}}}"#);
+        let change: Change = serde_json::from_str(&old).expect("a change");
+        let id = 1;
+        let (expected, rules) = (None, record.rules.clone());
+        let set = Change::SetExport {
+            id,
+            expected,
+            rules,
+        };
+        assert_eq!(change, set);
         let written = serde_json::to_string(&record).expect("JSON");
         assert_eq!(
             serde_json::from_str::<ExportRecord>(&written).expect("a record"),

@@ -36,6 +36,7 @@ use crate::runner::{Check, Stage};
 pub(crate) const CHECK: &Check = &Check {
     name: "every procedure has answered every status of RFC 1813 that this volume can produce",
     run: complete,
+    has_servers: false,
 };
 
 /// What is expected of each procedure besides success.

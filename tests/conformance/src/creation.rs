@@ -8,7 +8,7 @@ use crate::operations::{
     at, create, exclusive, guarded, mkdir, mknod, mode, read, readlink, setattr, size, symlink,
     write,
 };
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, check, with_servers};
 
 pub(crate) const CHECKS: &[Check] = &[
     check("CREATE takes over mode, size, times and owner", initial),
@@ -29,7 +29,7 @@ pub(crate) const CHECKS: &[Check] = &[
         "EXCLUSIVE after the file's times were set is EXIST",
         exclusive_after_setattr,
     ),
-    check(
+    with_servers(
         "EXCLUSIVE sent again after kill -9 finds its file",
         exclusive_after_a_crash,
     ),

@@ -33,7 +33,7 @@ pub(crate) struct Datagrams(UdpSocket);
 
 impl Datagrams {
     pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
-        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect(address)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         Ok(Self(socket))

@@ -6,15 +6,15 @@ use crossdock_nfs3::{Call, Path, Status, mount};
 
 use crate::client::Client;
 use crate::operations::{at, commit, fifo, guarded, link, mkdir, mode, setattr, symlink, write};
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, with_servers};
 
 pub(crate) const CHECKS: &[Check] = &[
-    check(
+    with_servers(
         "a read-only export answers ROFS to every change, and is read",
         read_only,
     ),
-    check("RENAME and LINK between two exports are XDEV", across),
-    check(
+    with_servers("RENAME and LINK between two exports are XDEV", across),
+    with_servers(
         "MNT of an export that lets others in only is MNT3ERR_ACCES",
         not_admitted,
     ),

@@ -6,9 +6,9 @@ use crossdock_nfs3::{Call, Status};
 
 use crate::client::Client;
 use crate::operations::{at, write};
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, with_servers};
 
-pub(crate) const CHECKS: &[Check] = &[check(
+pub(crate) const CHECKS: &[Check] = &[with_servers(
     "a full volume answers NOSPC, keeps what it has, and has room after a REMOVE",
     full,
 )];

@@ -9,7 +9,7 @@ use crate::operations::{
     access, at, commit, fifo, fsinfo, fsstat, getattr, guarded, link, mkdir, mode, pathconf, read,
     readdir, readdirplus, readlink, rename, setattr, symlink, write,
 };
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, check, with_servers};
 
 pub(crate) const CHECKS: &[Check] = &[
     check("a handle with any bit turned is BADHANDLE", turned_bits),
@@ -18,12 +18,12 @@ pub(crate) const CHECKS: &[Check] = &[
         "a handle that nobody gave is BADHANDLE for every procedure",
         nobodys,
     ),
-    check("a handle of another volume is BADHANDLE", foreign),
-    check(
+    with_servers("a handle of another volume is BADHANDLE", foreign),
+    with_servers(
         "what was removed is STALE for every procedure, also after a restart",
         removed,
     ),
-    check(
+    with_servers(
         "handles last over renames, other names and restarts",
         lasting,
     ),

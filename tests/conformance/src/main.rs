@@ -12,7 +12,9 @@
 //! with what RFC 1813 lists for it, and knows the reason for each that this
 //! volume cannot produce.
 //!
-//! `--server PATH --folder DIR [--json] [SUBJECT…]`
+//! `--server PATH --folder DIR [--json] [SUBJECT…]`; `--at ADDRESS` instead of the two
+//! checks a gateway that stands already, with all but the checks that start servers of
+//! their own and without the comparison, which needs those.
 
 mod client;
 mod coverage;
@@ -48,12 +50,13 @@ mod unstable;
 mod volume;
 mod weak_cache;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-use runner::{Report, Run, Subject};
+use runner::{Report, Run, Subject, Target};
 
 /// Everything that is checked, in the order in which it runs.
 const SUBJECTS: &[Subject] = &[
@@ -86,8 +89,9 @@ const SUBJECTS: &[Subject] = &[
 ];
 
 struct Options {
-    server: PathBuf,
-    folder: PathBuf,
+    server: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    at: Option<SocketAddr>,
     json: bool,
     subjects: Vec<String>,
 }
@@ -112,11 +116,12 @@ fn run() -> Result<bool> {
     };
     let chosen: Vec<&Subject> = SUBJECTS.iter().filter(is_chosen).collect();
     let mut report = Report::default();
-    let mut run = Run::start(&options.server, &options.folder, !options.json)?;
+    let target = options.target()?;
+    let mut run = Run::start(&target, !options.json)?;
     for subject in &chosen {
         run.subject(subject, &mut report)?;
     }
-    if options.subjects.is_empty() {
+    if options.subjects.is_empty() && options.at.is_none() {
         run.single("coverage", coverage::CHECK, &mut report)?;
     }
     run.stop(&mut report)?;
@@ -128,20 +133,33 @@ fn run() -> Result<bool> {
     Ok(report.is_passed())
 }
 
+impl Options {
+    fn target(&self) -> Result<Target<'_>> {
+        match (&self.server, &self.folder, self.at) {
+            (Some(server), Some(folder), None) => Ok(Target::Fresh(server, folder)),
+            (None, None, Some(at)) => Ok(Target::Standing(at)),
+            _ => bail!("--server PATH and --folder DIR, or --at ADDRESS"),
+        }
+    }
+}
+
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Options> {
-    let (mut server, mut folder, mut json, mut subjects) = (None, None, false, Vec::new());
+    let (mut server, mut folder, mut at) = (None, None, None);
+    let (mut json, mut subjects) = (false, Vec::new());
     while let Some(word) = words.next() {
         match word.as_str() {
             "--server" => server = words.next().map(PathBuf::from),
             "--folder" => folder = words.next().map(PathBuf::from),
+            "--at" => at = words.next().map(|at| at.parse()).transpose()?,
             "--json" => json = true,
             name if SUBJECTS.iter().any(|subject| subject.name == name) => subjects.push(word),
             other => bail!("no such option or subject: {other}"),
         }
     }
     Ok(Options {
-        server: server.context("--server PATH is missing")?,
-        folder: folder.context("--folder DIR is missing")?,
+        server,
+        folder,
+        at,
         json,
         subjects,
     })

@@ -14,23 +14,23 @@ use crossdock_tests_crash::server::Server;
 
 use crate::client::{Client, next_xid};
 use crate::operations::{at, getattr, guarded, read};
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, with_servers};
 use crate::wire::{PATIENCE, framed, mark};
 
 pub(crate) const CHECKS: &[Check] = &[
-    check(
+    with_servers(
         "5,000 clients that take no replies: memory within the bound, others served",
         never_read,
     ),
-    check(
+    with_servers(
         "5,000 beginnings of records: memory within the bound, others served",
         beginnings,
     ),
-    check(
+    with_servers(
         "among more connections than there may be, the idle give way",
         idle_connections,
     ),
-    check(
+    with_servers(
         "one with 1,000 calls outstanding leaves one with a single call its turn",
         turns,
     ),

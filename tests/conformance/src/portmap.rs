@@ -7,7 +7,7 @@ use crate::client::next_xid;
 use crate::datagrams::Datagrams;
 use crate::hand::{Eye, Hand, MOUNT, NFS, anonymous};
 use crate::locks::{NLM, NSM, PORTMAP};
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, check, with_servers};
 use crate::wire::Wire;
 
 pub(crate) const CHECKS: &[Check] = &[
@@ -15,8 +15,8 @@ pub(crate) const CHECKS: &[Check] = &[
         "STAT, MON and UNMON tell the state, and monitor nobody",
         states,
     ),
-    check("the portmapper tells where all programs are", ports),
-    check("rpcbind tells addresses, and registers nobody", addresses),
+    with_servers("the portmapper tells where all programs are", ports),
+    with_servers("rpcbind tells addresses, and registers nobody", addresses),
 ];
 
 fn states(stage: &Stage<'_>) -> Result<()> {

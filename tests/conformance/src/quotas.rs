@@ -8,23 +8,23 @@ use crate::client::Client;
 use crate::operations::{
     at, commit, fifo, getattr, guarded, link, mkdir, setattr, size, symlink, write,
 };
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, with_servers};
 
 pub(crate) const CHECKS: &[Check] = &[
-    check(
+    with_servers(
         "a used-up quota answers DQUOT to what would grow, to root too, and to nothing else",
         used_up,
     ),
-    check(
+    with_servers(
         "a bulk WRITE beyond a quota is DQUOT before anything of it is written, and a removal makes room",
         bulk,
     ),
-    check(
+    with_servers(
         "FSSTAT in a tree with a quota shows the tree, outside the volume",
         shown,
     ),
-    check("RENAME and LINK out of and into a tree are XDEV", closed),
-    check(
+    with_servers("RENAME and LINK out of and into a tree are XDEV", closed),
+    with_servers(
         "a quota counts what was there before, and counts the same after a kill",
         counted,
     ),

@@ -9,7 +9,7 @@ use crossdock_nfs3::{Call, CookieVerifier, HandleBuffer, Procedure, Reply, Statu
 
 use crate::client::{Client, decode_of, next_xid};
 use crate::operations::{at, getattr, guarded, readdir, readdirplus};
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, check, with_servers};
 
 pub(crate) const CHECKS: &[Check] = &[
     check(
@@ -41,11 +41,11 @@ pub(crate) const CHECKS: &[Check] = &[
         "what stays is listed exactly once while others come and go",
         changing_directory,
     ),
-    check(
+    with_servers(
         "cookies and their verifier are good after a stop and after kill -9",
         cookies_after_restart,
     ),
-    check(
+    with_servers(
         "no cookie is given twice: new entries lie behind all old ones, after restarts too",
         cookies_are_used_once,
     ),

@@ -14,7 +14,7 @@ use crate::operations::{
     at, create, exclusive, fifo, getattr, guarded, link, mkdir, mode, rename, setattr, size,
     symlink, write,
 };
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, check, with_servers};
 use crate::wire::Wire;
 
 pub(crate) const CHECKS: &[Check] = &[
@@ -22,7 +22,7 @@ pub(crate) const CHECKS: &[Check] = &[
         "sent again over the same, over new connections and over UDP, every reply is the first",
         over_new_connections,
     ),
-    check(
+    with_servers(
         "sent again after a stop and after kill -9, every reply is the first",
         after_restarts,
     ),

@@ -17,11 +17,27 @@ use crate::client::Client;
 pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Stage<'_>) -> Result<()>,
+    /// Whether it starts servers of its own: it says nothing about one that
+    /// stands already, and is left out there.
+    pub(crate) has_servers: bool,
 }
 
 /// An entry of a table of checks.
 pub(crate) const fn check(name: &'static str, run: fn(&Stage<'_>) -> Result<()>) -> Check {
-    Check { name, run }
+    Check {
+        name,
+        run,
+        has_servers: false,
+    }
+}
+
+/// The same, of a check that starts servers of its own.
+pub(crate) const fn with_servers(name: &'static str, run: fn(&Stage<'_>) -> Result<()>) -> Check {
+    Check {
+        name,
+        run,
+        has_servers: true,
+    }
 }
 
 /// The checks of one file.
@@ -46,8 +62,8 @@ pub(crate) struct Stage<'run> {
     pub(crate) directory: HandleBuffer,
     /// The name of that directory in the root.
     pub(crate) name: String,
-    program: &'run Path,
-    folder: PathBuf,
+    /// Absent: the server stands already, and no other can be started.
+    own: Option<(&'run Path, PathBuf)>,
 }
 
 impl Stage<'_> {
@@ -64,12 +80,20 @@ impl Stage<'_> {
     /// A server that this check alone has, on data of its own; it may be killed
     /// and started again under the same `label`.
     pub(crate) fn own_server(&self, label: &str, arguments: &[&str]) -> Result<Server> {
-        start(self.program, &self.folder.join(label), arguments)
+        let (program, folder) = self.own()?;
+        start(program, &folder.join(label), arguments)
     }
 
     /// Removes the data of a server that is not needed any more.
     pub(crate) fn clear(&self, label: &str) -> Result<()> {
-        Ok(std::fs::remove_dir_all(self.folder.join(label))?)
+        let (_, folder) = self.own()?;
+        Ok(std::fs::remove_dir_all(folder.join(label))?)
+    }
+
+    fn own(&self) -> Result<(&Path, &Path)> {
+        let own = self.own.as_ref();
+        let own = own.map(|(program, folder)| (*program, folder.as_path()));
+        own.context("a check that starts servers is not marked so in its table")
     }
 }
 
@@ -79,23 +103,43 @@ fn start(program: &Path, folder: &Path, arguments: &[&str]) -> Result<Server> {
     Server::start_with(program, folder, &all)
 }
 
+/// What is checked.
+pub(crate) enum Target<'run> {
+    /// A server that is started, with its program, and data in a folder.
+    Fresh(&'run Path, &'run Path),
+    /// A gateway that stands already, with others than these checks behind it.
+    Standing(SocketAddr),
+}
+
+/// The server that the checks share.
+enum Shared<'run> {
+    Own(Server, &'run Path, &'run Path),
+    Standing(SocketAddr),
+}
+
 /// A run of checks.
 pub(crate) struct Run<'run> {
-    program: &'run Path,
-    folder: &'run Path,
-    server: Server,
+    shared: Shared<'run>,
     checks: usize,
+    left_out: usize,
     prints: bool,
 }
 
 impl<'run> Run<'run> {
-    /// Starts the server that the checks share.
-    pub(crate) fn start(program: &'run Path, folder: &'run Path, prints: bool) -> Result<Self> {
+    /// Starts the server that the checks share, unless it stands already.
+    pub(crate) fn start(target: &Target<'run>, prints: bool) -> Result<Self> {
+        let shared = match *target {
+            Target::Fresh(program, folder) => Shared::Own(
+                start(program, &folder.join("shared"), &[])?,
+                program,
+                folder,
+            ),
+            Target::Standing(address) => Shared::Standing(address),
+        };
         Ok(Self {
-            program,
-            folder,
-            server: start(program, &folder.join("shared"), &[])?,
+            shared,
             checks: 0,
+            left_out: 0,
             prints,
         })
     }
@@ -116,6 +160,10 @@ impl<'run> Run<'run> {
         report: &mut Report,
     ) -> Result<()> {
         self.checks += 1;
+        if check.has_servers && matches!(self.shared, Shared::Standing(_)) {
+            self.left_out += 1;
+            return Ok(());
+        }
         let stage = self
             .stage()
             .with_context(|| format!("no directory for: {}", check.name))?;
@@ -135,31 +183,44 @@ impl<'run> Run<'run> {
     }
 
     fn stage(&self) -> Result<Stage<'run>> {
-        let mut client = Client::connect(self.server.address())?;
+        let mut label = format!("check-{}", self.checks);
+        let (address, own) = match &self.shared {
+            Shared::Own(server, program, folder) => {
+                (server.address(), Some((*program, folder.join(&label))))
+            }
+            Shared::Standing(address) => {
+                // Other runs may have left theirs.
+                label += &format!("-{}", std::process::id());
+                (*address, None)
+            }
+        };
+        let mut client = Client::connect(address)?;
         let root = client.mount("/")?;
-        let name = format!("check-{}", self.checks);
-        let directory = client.mkdir(&root, &name, 0o777)?;
+        let directory = client.mkdir(&root, &label, 0o777)?;
         Ok(Stage {
-            address: self.server.address(),
+            address,
             root,
             directory,
-            name,
-            program: self.program,
-            folder: self.folder.join(format!("check-{}", self.checks)),
+            name: label,
+            own,
         })
     }
 
-    /// Stops the server gracefully.
+    /// Stops the server gracefully, if it was started here.
     pub(crate) fn stop(self, report: &mut Report) -> Result<()> {
+        ensure!(!report.entries.is_empty(), "nothing was checked");
+        report.left_out = self.left_out;
+        let Shared::Own(server, ..) = self.shared else {
+            return Ok(());
+        };
         let begun = Instant::now();
-        let error = self.server.stop().err().map(|error| format!("{error:#}"));
+        let error = server.stop().err().map(|error| format!("{error:#}"));
         report.entries.push(Entry {
             subject: "server",
             check: "after all checks the server stops with exit code 0",
             error,
             duration: begun.elapsed(),
         });
-        ensure!(!report.entries.is_empty(), "nothing was checked");
         Ok(())
     }
 }
@@ -187,6 +248,8 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Report {
     entries: Vec<Entry>,
+    /// Checks that start servers of their own, of a server that stands already.
+    left_out: usize,
 }
 
 impl Report {
@@ -218,6 +281,13 @@ impl Report {
                 "{name:<16}{count:>7}{passed:>8}{failed:>8}{seconds:>9.1}"
             );
         }
+        if self.left_out > 0 {
+            let _ = writeln!(
+                text,
+                "{} checks start servers of their own, and were left out",
+                self.left_out
+            );
+        }
         for entry in self.entries.iter().filter(|entry| entry.error.is_some()) {
             text += &entry.line();
             text.push('\n');
@@ -243,6 +313,7 @@ impl Report {
         json!({
             "passed": self.entries.len() - failed,
             "failed": failed,
+            "left_out": self.left_out,
             "checks": checks,
         })
     }

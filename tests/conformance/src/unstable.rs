@@ -4,18 +4,18 @@ use anyhow::{Result, ensure};
 use crossdock_nfs3::call::StableHow;
 
 use crate::client::Client;
-use crate::runner::{Check, Stage, check};
+use crate::runner::{Check, Stage, check, with_servers};
 
 pub(crate) const CHECKS: &[Check] = &[
     check(
         "WRITEs and COMMITs of all files have one verifier while the server runs",
         one_verifier,
     ),
-    check(
+    with_servers(
         "what was committed is there after kill -9, and the verifier is another one",
         committed_survives,
     ),
-    check(
+    with_servers(
         "a client that resends what was not committed has all its bytes",
         resent_after_a_crash,
     ),

@@ -57,6 +57,14 @@ impl Client {
         Self::over(Wire::connect(address, PATIENCE)?)
     }
 
+    /// The same; a server that says nothing for `patience` hangs.
+    ///
+    /// # Errors
+    /// The connection or the mount fails.
+    pub fn connect_within(address: SocketAddr, patience: Duration) -> Result<Self> {
+        Self::over(Wire::connect(address, patience)?)
+    }
+
     /// Mounts `/` over a connection that there is.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ impl Wire {
     /// The system's.
     pub fn connect(address: SocketAddr, patience: Duration) -> Result<Self> {
         Self::over(
-            TcpStream::connect(address).context("cannot connect")?,
+            TcpStream::connect_timeout(&address, patience).context("cannot connect")?,
             patience,
         )
     }

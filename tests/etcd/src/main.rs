@@ -26,6 +26,7 @@ fn main() -> Result<()> {
     let config = Config {
         endpoints: etcd.split(',').map(str::to_owned).collect(),
         prefix: prefix.clone(),
+        tls: None,
         host: HostId(host.parse().context("HOST is a number")?),
         ttl: TTL,
     };
@@ -55,6 +56,8 @@ fn follow(config: Config) -> Result<()> {
         Notice::Expired(host) => say(&format!("expired {}", host.0)),
         Notice::Away(reason) => say(&format!("away {reason}")),
         Notice::Back => say("back"),
+        // Said all the time.
+        Notice::Heard(_) => {}
     })?;
     let record = HostRecord {
         is_manager: true,

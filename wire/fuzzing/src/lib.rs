@@ -11,10 +11,12 @@ pub mod link;
 pub mod samples;
 
 mod dice;
+mod join;
 mod locking;
 mod targets;
 
 pub use dice::Dice;
+pub use join::join;
 pub use link::link_frame;
 pub use locking::{nlm_call, nlm_reply, nsm, portmap};
 pub use targets::{

@@ -1,5 +1,6 @@
 //! Messages between hosts: samples of every kind, and the target.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -117,6 +118,17 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     all.extend(notices(dice).into_iter().map(Frame::Lock));
     all.push(Frame::Renew { at: dice.u64() });
     all.push(Frame::Granted { at: dice.u64() });
+    all.push(Frame::Space {
+        node: NodeId(dice.u64()),
+        total_bytes: dice.u64(),
+        free_bytes: dice.u64(),
+    });
+    let old = SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 2049));
+    let new = SocketAddr::from((Ipv6Addr::from(sixteen(dice)), 2049));
+    for at in [old, new] {
+        let clients = vec![at; dice.below(4)];
+        all.push(Frame::Clients { at, clients });
+    }
     all
 }
 

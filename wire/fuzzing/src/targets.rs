@@ -7,7 +7,7 @@ use crossdock_nfs3::{Call, Procedure, Reply, mount};
 use crossdock_rpc::{CallHeader, RecordError, RecordReader, RecordWriter, ReplyHeader};
 use crossdock_xdr::{Decode, Decoder, Encode, Encoder};
 
-use crate::{Dice, link, locking, samples};
+use crate::{Dice, join, link, locking, samples};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +86,11 @@ pub const TARGETS: &[Target] = &[
         name: "link_frame",
         run: link::link_frame,
         seeds: link::link_frame_seeds,
+    },
+    Target {
+        name: "join",
+        run: join::join,
+        seeds: join::join_seeds,
     },
 ];
 

@@ -2,8 +2,11 @@
 //! on this machine. Results are kept in bench/results and shown in
 //! docs/benchmarks.md.
 
+mod as_root;
 mod document;
+mod ensemble;
 pub(crate) mod figures;
+mod lines;
 mod nfs;
 mod page;
 mod plot;
@@ -16,11 +19,12 @@ use crate::Usage;
 use crate::paths::Paths;
 use crate::rig::server::Kind;
 
+pub(crate) use ensemble::run_as_root as run_ensemble_as_root;
 pub(crate) use nfs::{run_as_root as run_nfs_as_root, run_growth_as_root};
 pub(crate) use page::generate;
 
 /// What can be measured.
-const NAMES: &str = "nfs growth store restart";
+const NAMES: &str = "nfs growth ensemble store restart";
 
 /// What the command line asked for.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ struct Options {
     full: bool,
     /// What stands in the place of Crossdock.
     server: Kind,
+    /// Further words of `cluster init`, for `ensemble`.
+    init: String,
 }
 
 /// Measures; `false` if a row could not be measured.
@@ -39,8 +45,9 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
         return Err(Usage(format!("bench: which? {NAMES}")).into());
     };
     let measured = match *name {
-        "nfs" => nfs::run(paths, "nfs", &parse(words, &nfs::row_names())?)?,
-        "growth" => nfs::run(paths, "growth", &parse(words, &[])?)?,
+        "nfs" => as_root::run(paths, "nfs", &parse(words, &nfs::row_names())?)?,
+        "growth" => as_root::run(paths, "growth", &parse(words, &[])?)?,
+        "ensemble" => as_root::run(paths, "ensemble", &parse(words, &ensemble::ROWS)?)?,
         "store" => store::run(paths, words)?,
         "restart" => restart::run(paths, &parse(words, &[])?)?,
         other => return Err(Usage(format!("no such benchmark: {other}\n{NAMES}")).into()),
@@ -55,11 +62,18 @@ fn parse(words: &[&str], known: &[&str]) -> Result<Options> {
         rows: Vec::new(),
         full: false,
         server: Kind::Crossdock,
+        init: String::new(),
     };
     let mut words = words.iter();
     while let Some(&word) = words.next() {
         match word {
             "--full" => options.full = true,
+            "--init" => {
+                let init = words.next().copied();
+                options.init = init
+                    .ok_or_else(|| Usage("--init: which words?".to_owned()))?
+                    .to_owned();
+            }
             "--server" => {
                 options.server = match words.next() {
                     Some(&"crossdock") => Kind::Crossdock,

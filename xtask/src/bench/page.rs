@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::document;
+use super::lines::{self, CHARTS};
 use super::plot::{self, PLOTS};
 use crate::paths::Paths;
 
@@ -44,6 +45,20 @@ fdatasync it is what a durable change costs at least.
 a server, took more than 50 µs in one of the rounds.
 ";
 
+const NOTES_ENSEMBLE: &str = "
+All hosts are network namespaces on one machine, joined by a bridge; its processors are
+shared by everything, load generators too. Every client has a gateway on its own host.
+*Large files*: the links of nodes are slow, and what is read comes from the nodes' memory;
+the limit is what full frames of TCP carry over all of these links. *Create mix*: for each
+file LOOKUP, ACCESS, CREATE, GETATTR, LOOKUP, SETATTR, SETATTR, by processes with one
+request outstanding; a control group gives each manager a part of a processor. *Router*:
+CPU time of a gateway while it routes that mix, split by samples of its program counter;
+`router` counts what routing costs beside moving the bytes, `router-whole` all of it. *Mix*:
+operations in the shares of SPECsfs97 for NFSv3, on files of which 94 % have 64 KiB at most,
+with every reply checked; it is not SPECsfs97, and not to be compared with its results.
+Pictures: Crossdock's figures as lines, what they are compared with dashed.
+";
+
 /// Writes the page.
 pub(crate) fn generate(paths: &Paths) -> Result<()> {
     let mut text = HEAD.to_owned();
@@ -60,13 +75,23 @@ pub(crate) fn generate(paths: &Paths) -> Result<()> {
 fn pictures(paths: &Paths, result: &Value) -> Result<Vec<String>> {
     let bench = result["bench"].as_str().unwrap_or_default();
     let mut names = Vec::new();
+    let mut keep = |name: &str, title: &str, picture: Option<String>| -> Result<()> {
+        let Some(picture) = picture else {
+            return Ok(());
+        };
+        let name = format!("benchmarks-{bench}-{name}.svg");
+        fs::write(paths.root.join("docs").join(&name), picture)?;
+        names.push(format!("![{title}]({name})\n"));
+        Ok(())
+    };
     if bench == "nfs" {
         for plot in &PLOTS {
-            if let Some(picture) = plot::svg(result, plot) {
-                let name = format!("benchmarks-{bench}-{}.svg", plot.name);
-                fs::write(paths.root.join("docs").join(&name), picture)?;
-                names.push(format!("![{}]({name})\n", plot.title));
-            }
+            keep(plot.name, plot.title, plot::svg(result, plot))?;
+        }
+    }
+    if bench == "ensemble" {
+        for chart in &CHARTS {
+            keep(chart.row, chart.title, lines::svg(result, chart))?;
         }
     }
     Ok(names)
@@ -85,6 +110,9 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
     )?;
     if bench == "nfs" {
         text.push_str(NOTES_NFS);
+    }
+    if bench == "ensemble" {
+        text.push_str(NOTES_ENSEMBLE);
     }
     for picture in pictures {
         write!(text, "\n{picture}")?;

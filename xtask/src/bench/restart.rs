@@ -31,7 +31,7 @@ const NAME: &str = "restart";
 
 /// Builds what is measured, measures it and keeps the result.
 pub(super) fn run(paths: &Paths, options: &Options) -> Result<bool> {
-    let mut build = Command::new("cargo");
+    let mut build = crate::process::cargo();
     build.args(["build", "--release", "--bin", "crossdock-load"]);
     build.args(["--bin", "crossdock"]);
     run_program(build.current_dir(&paths.root))?;
@@ -216,7 +216,7 @@ fn door(lines: &Lines) -> Result<String> {
 }
 
 /// User and system time of /proc/PID/stat.
-fn cpu_seconds(stat: &str) -> Result<f64> {
+pub(super) fn cpu_seconds(stat: &str) -> Result<f64> {
     let (_, fields) = stat.rsplit_once(") ").context("no name in stat")?;
     let ticks = |index: usize| -> Result<f64> {
         let field = fields.split(' ').nth(index).context("stat is short")?;

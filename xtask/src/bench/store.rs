@@ -14,7 +14,7 @@ use crate::process::{output, run as run_program};
 /// Builds it, runs it and keeps what it found.
 pub(super) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     install::debian(&["fio"])?;
-    let mut build = Command::new("cargo");
+    let mut build = crate::process::cargo();
     build.args(["build", "--release", "-p", "crossdock-bench-store"]);
     run_program(build.current_dir(&paths.root))?;
     let folder = paths.test_data().join("bench-store");

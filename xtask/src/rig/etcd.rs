@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use super::etcd_tls::EtcdTls;
 use super::network::Network;
 use crate::paths::Paths;
 use crate::process::{Running, open_log, program, run};
@@ -21,6 +22,7 @@ pub(crate) struct Place {
     pub(crate) address: String,
     client_port: u16,
     peer_port: u16,
+    is_tls: bool,
 }
 
 impl Place {
@@ -30,6 +32,7 @@ impl Place {
             address: address.into(),
             client_port: 2379,
             peer_port: 2380,
+            is_tls: false,
         }
     }
 
@@ -43,12 +46,14 @@ impl Place {
             address: "127.0.0.1".to_owned(),
             client_port: listeners[0].local_addr()?.port(),
             peer_port: listeners[1].local_addr()?.port(),
+            is_tls: false,
         })
     }
 
     /// Where it answers.
     pub(crate) fn endpoint(&self) -> String {
-        format!("http://{}:{}", self.address, self.client_port)
+        let scheme = if self.is_tls { "https" } else { "http" };
+        format!("{scheme}://{}:{}", self.address, self.client_port)
     }
 
     fn peer(&self) -> String {
@@ -97,6 +102,7 @@ pub(crate) struct Etcd<'network> {
     folder: PathBuf,
     places: Vec<Place>,
     members: Vec<Option<Running>>,
+    tls: Option<EtcdTls>,
 }
 
 impl<'network> Etcd<'network> {
@@ -116,12 +122,53 @@ impl<'network> Etcd<'network> {
             folder: folder.to_owned(),
             places: places.collect::<Result<_>>()?,
             members: (0..MEMBERS).map(|_| None).collect(),
+            tls: None,
         };
-        for member in 0..MEMBERS {
-            etcd.restart(member)?;
-        }
-        etcd.wait()?;
+        etcd.begin()?;
         Ok(etcd)
+    }
+
+    /// The same on the machine's own loopback, for clients with a certificate only.
+    pub(crate) fn start_secure(paths: &'network Paths, folder: &Path) -> Result<Self> {
+        let places = (1..=MEMBERS).map(|_| {
+            let mut place = Place::free()?;
+            place.is_tls = true;
+            Ok(place)
+        });
+        let mut etcd = Self {
+            paths,
+            network: None,
+            folder: folder.to_owned(),
+            places: places.collect::<Result<_>>()?,
+            members: (0..MEMBERS).map(|_| None).collect(),
+            tls: Some(EtcdTls::make(folder)?),
+        };
+        etcd.begin()?;
+        Ok(etcd)
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        for member in 0..MEMBERS {
+            self.restart(member)?;
+        }
+        self.wait()
+    }
+
+    /// Flags by which the binary under test reaches it, beside the endpoints.
+    pub(crate) fn flags(&self) -> Result<Vec<String>> {
+        let Some(tls) = &self.tls else {
+            return Ok(Vec::new());
+        };
+        let flags = [
+            ("--etcd-ca", &tls.ca),
+            ("--etcd-cert", &tls.client.0),
+            ("--etcd-key", &tls.client.1),
+        ];
+        let mut words = Vec::new();
+        for (flag, path) in flags {
+            words.extend([flag.to_owned(), Paths::plain(path)?.to_owned()]);
+        }
+        Ok(words)
     }
 
     /// Addresses of all members, with commas.
@@ -141,6 +188,9 @@ impl<'network> Etcd<'network> {
         let data = self.folder.join(format!("etcd-{member}"));
         let mut command = self.program("etcd");
         command.args(arguments(member, &self.places, Paths::plain(&data)?));
+        if let Some(tls) = &self.tls {
+            command.args(tls.of_member());
+        }
         let log = open_log(&self.folder.join(format!("etcd-{member}.log")))?;
         command.stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log);
@@ -150,15 +200,23 @@ impl<'network> Etcd<'network> {
 
     /// Waits until there is a leader.
     pub(crate) fn wait(&self) -> Result<()> {
-        wait_for_leader(self.program("etcdctl"), &self.endpoints())
+        wait_for_leader(self.etcdctl(), &self.endpoints())
     }
 
     /// Forgets all revisions before `revision`.
     pub(crate) fn compact(&self, revision: u64) -> Result<()> {
-        let mut compact = self.program("etcdctl");
+        let mut compact = self.etcdctl();
         compact.args(["--endpoints", &self.endpoints()]);
         compact.args(["compact", &revision.to_string()]);
         run(compact.stdout(Stdio::null()))
+    }
+
+    fn etcdctl(&self) -> Command {
+        let mut etcdctl = self.program("etcdctl");
+        if let Some(tls) = &self.tls {
+            etcdctl.args(tls.of_client());
+        }
+        etcdctl
     }
 
     fn program(&self, name: &str) -> Command {

@@ -3,6 +3,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod etcd;
+mod etcd_tls;
 pub(crate) mod ganesha;
 pub(crate) mod guest;
 pub(crate) mod network;

@@ -1,12 +1,12 @@
 //! A private network namespace with its own loopback and one tap device.
 //!
 //! It has no name: it lives as long as a process is in it, so nothing is left
-//! behind even if xtask itself is killed.
+//! behind even if xtask itself is killed. Or it is that of a rig's host.
 
 use std::ffi::OsStr;
 use std::io::Read;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,7 +53,10 @@ const HELPER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A network namespace. Dropping it ends the process that holds it open.
 pub(crate) struct Network {
-    holder: Running,
+    /// What it is entered by.
+    path: PathBuf,
+    /// Absent: it is a rig's.
+    _holder: Option<Running>,
 }
 
 impl Network {
@@ -68,10 +71,21 @@ impl Network {
         stdout
             .read_exact(&mut held)
             .context("cannot make a network namespace (root is needed)")?;
-        let network = Self { holder };
+        let network = Self {
+            path: format!("/proc/{}/ns/net", holder.pid()).into(),
+            _holder: Some(holder),
+        };
         run(network.program("ip").args(["link", "set", "lo", "up"]))?;
         network.add(&LINK)?;
         Ok(network)
+    }
+
+    /// That of a rig's host.
+    pub(crate) fn of_host(netns: &str) -> Self {
+        Self {
+            path: Path::new("/run/netns").join(netns),
+            _holder: None,
+        }
     }
 
     /// Adds a tap that waits for another guest.
@@ -91,18 +105,19 @@ impl Network {
     pub(crate) fn program(&self, name: impl AsRef<OsStr>) -> Command {
         let mut command = program("nsenter");
         command
-            .arg(format!("--net=/proc/{}/ns/net", self.holder.pid()))
+            .arg(format!("--net={}", self.path.display()))
             .arg("--")
             .arg(name);
         command
     }
 
-    /// Forwards `port` of the tap's host address to the same port on loopback,
-    /// where the server under test listens, as it does by default.
-    pub(crate) fn forward(&self, port: u16, log: &Path) -> Result<Running> {
+    /// Forwards the port of `server` at the tap's host address to `server`, which a
+    /// guest does not reach: it listens on loopback, or is another host of a rig.
+    pub(crate) fn forward(&self, server: SocketAddr, log: &Path) -> Result<Running> {
         let mut forward = self.program(std::env::current_exe()?);
-        forward.arg("forward").arg(format!("{HOST}:{port}"));
-        forward.arg(format!("127.0.0.1:{port}"));
+        forward.arg("forward");
+        forward.arg(format!("{HOST}:{}", server.port()));
+        forward.arg(server.to_string());
         start_helper(forward, log)
     }
 }

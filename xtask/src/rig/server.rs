@@ -2,6 +2,7 @@
 //! on the same data.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -99,7 +100,10 @@ impl<'network> Server<'network> {
         server.restart()?;
         // The peer listens on all addresses by itself.
         if kind == Kind::Crossdock && !is_open {
-            let forward = network.forward(server.port(), &folder.join("forward.log"))?;
+            let forward = network.forward(
+                SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())),
+                &folder.join("forward.log"),
+            )?;
             server._helpers.push(forward);
         }
         Ok(server)

@@ -58,6 +58,7 @@ pub(crate) fn take_picture(paths: &Paths) -> Result<()> {
     let stage = Stage {
         paths,
         server: Kind::Crossdock,
+        init: &[],
         log: paths.logs().join("console-picture.log"),
         folder,
         deadline: Instant::now() + Duration::from_secs(PICTURE_SECONDS + 120),

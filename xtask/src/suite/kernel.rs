@@ -71,12 +71,22 @@ pub(super) fn sqlite(stage: &Stage<'_>) -> Result<()> {
 
 /// POSIX's name and attribute calls, judged by the table beside the script.
 pub(super) fn pjdfstest(stage: &Stage<'_>) -> Result<()> {
+    judge_pjdfstest(stage, |said| {
+        script_with(stage, "pjdfstest.sh", Vec::new(), |line, _server| {
+            said.read(line)
+        })
+    })
+}
+
+/// The judgement of what `run` has read.
+pub(super) fn judge_pjdfstest(
+    stage: &Stage<'_>,
+    run: impl FnOnce(&mut Run) -> Result<()>,
+) -> Result<()> {
     let table = stage.paths.root.join("tests/kernel/pjdfstest.table");
     let table = Table::parse(&fs::read_to_string(table)?)?;
     let mut said = Run::default();
-    let ended = script_with(stage, "pjdfstest.sh", Vec::new(), |line, _server| {
-        said.read(line)
-    });
+    let ended = run(&mut said);
     println!("{}", said.summary(&table));
     // A guest that did not come so far says more than what is missing then.
     ended?;
@@ -178,7 +188,7 @@ fn copy_sources(stage: &Stage<'_>, to: &PathBuf) -> Result<()> {
     // Only what this machine builds: the rest may not be downloaded.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let metadata = output(
-        Command::new("cargo")
+        crate::process::cargo()
             .args(["metadata", "--format-version=1", "--filter-platform"])
             .arg(platform)
             .current_dir(&stage.paths.root),

@@ -45,7 +45,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 29] = [
+pub(crate) const SUITES: [Suite; 34] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite("metrics", When::Quick, 60, metrics::run),
@@ -67,8 +67,23 @@ pub(crate) const SUITES: [Suite; 29] = [
     suite("kernel-restart", When::Quick, 300, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
     suite("ensemble", When::Quick, 240, ensemble::run),
+    suite("ensemble-tls", When::Quick, 240, ensemble::run_secure),
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),
     suite("cluster", When::Quick, 300, cluster::run),
+    suite("cluster-faults", When::Quick, 600, cluster::run_faults),
+    suite("cluster-clocks", When::Quick, 300, cluster::run_clocks),
+    suite(
+        "conformance-ensemble",
+        When::Quick,
+        400,
+        cluster::conformance,
+    ),
+    suite(
+        "kernel-pjdfstest-ensemble",
+        When::Quick,
+        900,
+        cluster::pjdfstest,
+    ),
     suite("disk-faults", When::Quick, 240, disks::faults),
     suite("disk-alone", When::Quick, 240, disks::alone),
     suite("disk-full", When::Quick, 240, disks::full),
@@ -92,6 +107,8 @@ pub(crate) struct Stage<'test> {
     pub(crate) paths: &'test Paths,
     /// Which server to test.
     pub(crate) server: Kind,
+    /// Further words of `cluster init`, for the suites that make an ensemble.
+    pub(crate) init: &'test [String],
     /// Log of the suite; files beside it may take its name with another end.
     pub(crate) log: PathBuf,
     /// Folder for the data of this suite, empty at the start.
@@ -107,10 +124,10 @@ pub(crate) struct Outcome {
 }
 
 /// Runs `suite`, prints its line and says how it ended.
-pub(crate) fn run(suite: &Suite, paths: &Paths, server: Kind) -> Outcome {
+pub(crate) fn run(suite: &Suite, paths: &Paths, server: Kind, init: &[String]) -> Outcome {
     let started = Instant::now();
     let log = paths.logs().join(suite.name).with_extension("log");
-    let result = prepare(suite, paths, server, &log).and_then(|stage| (suite.run)(&stage));
+    let result = prepare(suite, paths, server, init, &log).and_then(|stage| (suite.run)(&stage));
     let verdict = if result.is_ok() { "PASS" } else { "FAIL" };
     let seconds = started.elapsed().as_secs_f64();
     let line = format!("{verdict} {} ({seconds:.1} s)", suite.name);
@@ -148,6 +165,7 @@ fn prepare<'test>(
     suite: &Suite,
     paths: &'test Paths,
     server: Kind,
+    init: &'test [String],
     log: &std::path::Path,
 ) -> Result<Stage<'test>> {
     let folder = paths.test_data().join(suite.name);
@@ -166,6 +184,7 @@ fn prepare<'test>(
     Ok(Stage {
         paths,
         server,
+        init,
         log: log.to_owned(),
         folder,
         deadline: Instant::now() + Duration::from_secs(suite.limit_seconds),

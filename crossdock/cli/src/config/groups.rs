@@ -10,7 +10,7 @@ use crossdock_limits::{DISK_DEPTH_MAX, NFS_REQUEST_BYTES_MIN};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use super::values::{Door, Io, LogFormat, Size, loopback};
+use super::values::{Door, Io, LogFormat, Secret, Size, Transport, loopback};
 use super::{Group, usage};
 
 /// Clients begin to notice.
@@ -71,6 +71,16 @@ pub(crate) struct DoorFlags {
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
+pub(crate) struct VirtualFlags {
+    /// The network interface on which this gateway has virtual addresses in turn with the
+    /// others (cluster init --virtual), like eth0; needs the capabilities CAP_NET_ADMIN
+    /// and CAP_NET_RAW [default: it has none].
+    #[arg(long, value_name = "IFACE", env = "CROSSDOCK_VIRTUAL_INTERFACE")]
+    pub(crate) virtual_interface: Option<String>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub(crate) struct LockFlags {
     /// After a restart, how long clients have to take their locks again before
     /// new ones are given; it ends as soon as all of them are told [default: 45].
@@ -125,6 +135,48 @@ pub(crate) struct EnsembleFlags {
     /// The ensemble's name, as `crossdock cluster init` was given it.
     #[arg(long, value_name = "NAME", env = "CROSSDOCK_NAME")]
     pub(crate) name: Option<String>,
+    /// The certificate of etcd's own authority: etcd is reached by https then.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_ETCD_CA")]
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// The certificate that etcd wants to see of this process.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_ETCD_CERT")]
+    pub(crate) etcd_cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_ETCD_KEY")]
+    pub(crate) etcd_key: Option<PathBuf>,
+}
+
+/// How a process of an ensemble talks to the others.
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct TransportFlags {
+    /// How it talks to the others: as the ensemble was made, and this says that it
+    /// must be so [default: as the ensemble was made].
+    #[arg(long, value_name = "HOW", env = "CROSSDOCK_TRANSPORT")]
+    pub(crate) transport: Option<Transport>,
+    /// Directory of this process's key and certificate, its own; made if it is not there.
+    #[arg(long, value_name = "DIR", env = "CROSSDOCK_IDENTITY")]
+    pub(crate) identity: Option<PathBuf>,
+    /// What `crossdock cluster token create` has printed: by it the process gets a
+    /// certificate, if it has none that holds. Others see a command line: better
+    /// the variable or the file.
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "CROSSDOCK_TOKEN",
+        hide_env_values = true
+    )]
+    pub(crate) token: Option<Secret>,
+}
+
+/// Where the key is that makes members of the ensemble.
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct AuthorityFlags {
+    /// Directory of the ensemble's authority, as `crossdock cluster init` has made it: this
+    /// manager gives certificates to processes that have a token.
+    #[arg(long, value_name = "DIR", env = "CROSSDOCK_CA")]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
@@ -163,6 +215,18 @@ pub(crate) struct DoorSettings {
     pub(crate) request_memory: Option<u64>,
 }
 
+/// How a process of an ensemble talks to the others.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TransportSettings {
+    /// `None`: as the ensemble was made.
+    pub(crate) transport: Option<Transport>,
+    pub(crate) identity: Option<PathBuf>,
+    pub(crate) token: Option<Secret>,
+    /// Only managers have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<PathBuf>,
+}
+
 /// What every process has.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProcessSettings {
@@ -189,9 +253,12 @@ macro_rules! group {
 
 group!(StoreFlags: data, size, cache, disk_depth, rebuild_rate);
 group!(DoorFlags: nfs, portmap, request_memory);
+group!(VirtualFlags: virtual_interface);
 group!(LockFlags: grace);
 group!(ProcessFlags: admin, admin_name, slow_ms, user, io, log_format, log);
-group!(EnsembleFlags: etcd, name);
+group!(EnsembleFlags: etcd, name, etcd_ca, etcd_cert, etcd_key);
+group!(TransportFlags: transport, identity, token);
+group!(AuthorityFlags: ca);
 group!(LinkFlags: listen);
 group!(NumberFlags: number);
 
@@ -243,6 +310,35 @@ impl DoorFlags {
     }
 }
 
+impl TransportFlags {
+    pub(super) fn settle(self, authority: AuthorityFlags) -> anyhow::Result<TransportSettings> {
+        let Self {
+            transport,
+            identity,
+            token,
+        } = self;
+        let ca = authority.ca;
+        if transport == Some(Transport::Plain) && (identity.is_some() || ca.is_some()) {
+            return Err(usage(
+                "--transport plain has no use for --identity and --ca: leave them away, or say --transport tls".to_owned(),
+            ));
+        }
+        let wants_tls = transport == Some(Transport::Tls) || token.is_some() || ca.is_some();
+        if wants_tls && identity.is_none() {
+            return Err(missing(
+                "identity",
+                "the directory of this process's key and certificate",
+            ));
+        }
+        Ok(TransportSettings {
+            transport,
+            identity,
+            token,
+            ca,
+        })
+    }
+}
+
 impl LockFlags {
     /// In seconds.
     pub(super) fn settle(&self) -> anyhow::Result<u64> {
@@ -285,7 +381,8 @@ impl ProcessSettings {
 
 /// A flag without which nothing can begin.
 pub(super) fn missing(key: &str, what: &str) -> anyhow::Error {
+    let in_file = key.replace('-', "_");
     usage(format!(
-        "--{key} is missing (or the key {key} of the file): {what}"
+        "--{key} is missing (or the key {in_file} of the file): {what}"
     ))
 }

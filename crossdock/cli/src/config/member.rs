@@ -8,8 +8,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::groups::{
-    DoorFlags, DoorSettings, EnsembleFlags, LinkFlags, LockFlags, NumberFlags, ProcessFlags,
-    ProcessSettings, StoreFlags, StoreSettings, missing,
+    AuthorityFlags, DoorFlags, DoorSettings, EnsembleFlags, LinkFlags, LockFlags, NumberFlags,
+    ProcessFlags, ProcessSettings, StoreFlags, StoreSettings, TransportFlags, TransportSettings,
+    VirtualFlags, missing,
 };
 use super::{File, usage};
 
@@ -31,6 +32,8 @@ pub(crate) struct NodeFlags {
     #[command(flatten)]
     link: LinkFlags,
     #[command(flatten)]
+    transport: TransportFlags,
+    #[command(flatten)]
     process: ProcessFlags,
 }
 
@@ -44,6 +47,10 @@ pub(crate) struct ManagerFlags {
     ensemble: EnsembleFlags,
     #[command(flatten)]
     link: LinkFlags,
+    #[command(flatten)]
+    transport: TransportFlags,
+    #[command(flatten)]
+    authority: AuthorityFlags,
     #[command(flatten)]
     locks: LockFlags,
     #[command(flatten)]
@@ -61,7 +68,11 @@ pub(crate) struct GatewayFlags {
     #[command(flatten)]
     link: LinkFlags,
     #[command(flatten)]
+    transport: TransportFlags,
+    #[command(flatten)]
     door: DoorFlags,
+    #[command(flatten)]
+    addresses: VirtualFlags,
     #[command(flatten)]
     process: ProcessFlags,
 }
@@ -71,6 +82,9 @@ pub(crate) struct GatewayFlags {
 pub(crate) struct EnsembleSettings {
     pub(crate) etcd: Vec<String>,
     pub(crate) name: String,
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// Certificate and key.
+    pub(crate) etcd_own: Option<(PathBuf, PathBuf)>,
 }
 
 /// What a process of an ensemble runs with, all defaults filled in.
@@ -79,6 +93,8 @@ pub(crate) struct MemberSettings {
     #[serde(flatten)]
     pub(crate) ensemble: EnsembleSettings,
     pub(crate) listen: SocketAddr,
+    #[serde(flatten)]
+    pub(crate) transport: TransportSettings,
     #[serde(flatten)]
     pub(crate) part: Part,
     #[serde(flatten)]
@@ -98,7 +114,12 @@ pub(crate) enum Part {
         /// In seconds.
         grace: u64,
     },
-    Gateway(DoorSettings),
+    Gateway {
+        #[serde(flatten)]
+        door: DoorSettings,
+        /// Where virtual addresses are; nowhere without.
+        virtual_interface: Option<String>,
+    },
 }
 
 impl NodeFlags {
@@ -117,6 +138,7 @@ impl NodeFlags {
         let number = file.complete(self.number)?;
         let store = file.complete(self.store)?;
         let link = file.complete(self.link)?;
+        let transport = file.complete(self.transport)?;
         let process = file.complete(self.process)?;
         file.finish()?;
         let number = number.number;
@@ -125,6 +147,7 @@ impl NodeFlags {
         Ok(MemberSettings {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
+            transport: transport.settle(AuthorityFlags::default())?,
             part: Part::Node { number, store },
             process: process.settle()?,
         })
@@ -145,6 +168,8 @@ impl ManagerFlags {
         let mut file = File::read(self.config.as_deref())?;
         let ensemble = file.complete(self.ensemble)?;
         let link = file.complete(self.link)?;
+        let transport = file.complete(self.transport)?;
+        let authority = file.complete(self.authority)?;
         let locks = file.complete(self.locks)?;
         let process = file.complete(self.process)?;
         file.finish()?;
@@ -152,6 +177,7 @@ impl ManagerFlags {
         Ok(MemberSettings {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
+            transport: transport.settle(authority)?,
             part: Part::Manager { grace },
             process: process.settle()?,
         })
@@ -172,20 +198,42 @@ impl GatewayFlags {
         let mut file = File::read(self.config.as_deref())?;
         let ensemble = file.complete(self.ensemble)?;
         let link = file.complete(self.link)?;
+        let transport = file.complete(self.transport)?;
         let door = file.complete(self.door)?;
+        let addresses = file.complete(self.addresses)?;
         let process = file.complete(self.process)?;
         file.finish()?;
         Ok(MemberSettings {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
-            part: Part::Gateway(door.settle()?),
+            transport: transport.settle(AuthorityFlags::default())?,
+            part: gateway(door.settle()?, addresses.virtual_interface)?,
             process: process.settle()?,
         })
     }
 }
 
+fn gateway(door: DoorSettings, virtual_interface: Option<String>) -> anyhow::Result<Part> {
+    let mut doors = door.nfs.addresses().iter();
+    if virtual_interface.is_some() {
+        if door.nfs.addresses().is_empty() {
+            let what = "--virtual-interface is of no use with --nfs off";
+            return Err(usage(what.to_owned()));
+        }
+        if let Some(all) = doors.find(|address| address.ip().is_unspecified()) {
+            return Err(usage(format!(
+                "--nfs {all} and --virtual-interface: name the gateway's own address; it also listens at the virtual addresses that it has"
+            )));
+        }
+    }
+    Ok(Part::Gateway {
+        door,
+        virtual_interface,
+    })
+}
+
 impl EnsembleFlags {
-    /// Both have to be there.
+    /// Where it is, and its name, have to be there.
     pub(crate) fn settle(self) -> anyhow::Result<EnsembleSettings> {
         let etcd = self.etcd.unwrap_or_default();
         if etcd.is_empty() {
@@ -203,7 +251,23 @@ impl EnsembleFlags {
                 "{name:?} is no name of an ensemble: it has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
             )));
         }
-        Ok(EnsembleSettings { etcd, name })
+        let etcd_own = match (self.etcd_cert, self.etcd_key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(missing("etcd-key", "the key of --etcd-cert")),
+            (None, Some(_)) => {
+                return Err(missing("etcd-cert", "the certificate of --etcd-key"));
+            }
+        };
+        if etcd_own.is_some() && self.etcd_ca.is_none() {
+            return Err(missing("etcd-ca", "the certificate of etcd's authority"));
+        }
+        Ok(EnsembleSettings {
+            etcd,
+            name,
+            etcd_ca: self.etcd_ca,
+            etcd_own,
+        })
     }
 }
 

@@ -32,6 +32,25 @@ pub(crate) enum Io {
     Threads,
 }
 
+/// How the hosts of an ensemble talk to each other.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Transport {
+    /// Each proves by a certificate who it is, and nobody else reads along.
+    Tls,
+    /// In the clear: who reaches a host is believed.
+    Plain,
+}
+
+/// A text that is shown to nobody: not in logs, not by `config check`.
+#[derive(Clone, Deserialize, PartialEq, Eq)]
+#[serde(transparent)]
+pub(crate) struct Secret(pub(crate) String);
+
+/// How long something holds, written like 30m, 1h or 7d; in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) u64);
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
@@ -104,6 +123,46 @@ impl From<Door> for String {
     }
 }
 
+impl std::str::FromStr for Secret {
+    type Err = std::convert::Infallible;
+
+    /// Whether it makes sense is seen later: an error of the command line shows the text.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("(secret)")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("(secret)")
+    }
+}
+
+impl std::str::FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no time; write like 30m, 1h or 7d");
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let seconds = match &text[digits.len()..] {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            "d" => 24 * 3600,
+            _ => return Err(wrong()),
+        };
+        let number = digits.parse::<u64>().ok().filter(|number| *number > 0);
+        let total = number.and_then(|number| number.checked_mul(seconds));
+        total.map(Self).ok_or_else(wrong)
+    }
+}
+
 impl std::str::FromStr for Size {
     type Err = String;
 
@@ -144,6 +203,14 @@ impl From<Size> for String {
 mod tests {
     use super::*;
 
+    /// Goal: what is secret is shown in no form that is logged or printed.
+    #[test]
+    fn secrets_are_not_shown() {
+        let secret: Secret = "crossdock1-x".parse().expect("any text");
+        let shown = format!("{secret:?} {}", serde_json::json!(secret));
+        assert!(secret.0 == "crossdock1-x" && !shown.contains("crossdock1"));
+    }
+
     /// Goal: sizes are powers of 1,024.
     #[test]
     fn sizes_and_doors_parse() {
@@ -153,6 +220,10 @@ mod tests {
         assert_eq!("off".parse(), Ok(Door::Off));
         let both = "127.0.0.1:1, [::1]:2".parse::<Door>().expect("two kinds");
         assert_eq!(String::from(both), "127.0.0.1:1,[::1]:2");
+        assert_eq!("90m".parse(), Ok(Span(5400)));
+        for wrong in ["", "1", "0h", "h", "1w", "99999999999999999999s", "-1h"] {
+            assert!(wrong.parse::<Span>().is_err(), "{wrong}");
+        }
         for wrong in [
             "::1:2049",
             "127.0.0.1:1,127.0.0.2:1",

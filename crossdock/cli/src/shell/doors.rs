@@ -1,11 +1,11 @@
 //! The NFS door's sockets, and its portmapper's.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use crossdock_host::HostInput;
-use crossdock_net::{ConnectionId, Driver, Event, ListenerId, SocketId};
+use crossdock_net::{ConnectionId, Driver, Event, ListenerId, NetError, SocketId};
 use crossdock_nfs::{ConnId, NfsEffect, NfsInput, Services};
 
 use super::Shell;
@@ -16,15 +16,27 @@ pub(crate) struct NfsSockets {
     pub(crate) datagrams: SocketId,
     /// Which kind of address a client has that it serves.
     pub(crate) is_ipv6: bool,
+    /// Its port.
+    pub(crate) port: u16,
     /// Whether it is not NFS's, but the portmapper's.
     pub(crate) is_portmap: bool,
+    /// The virtual address where it is, and its port, if it is at one.
+    pub(crate) virtual_at: Option<SocketAddr>,
 }
+
+/// Clients that are answered from a virtual address by UDP; those beyond are answered
+/// from the gateway's own.
+const DATAGRAM_CLIENTS_MAX: usize = 4096;
 
 /// The clients' connections.
 pub(super) struct Doors {
     sockets: Vec<NfsSockets>,
     connections: BTreeMap<ConnId, ConnectionId>,
     names: BTreeMap<ConnectionId, ConnId>,
+    /// Connections at virtual addresses: where, and whose.
+    at_virtual: BTreeMap<ConnectionId, (SocketAddr, SocketAddr)>,
+    /// At which virtual address a client has asked last by UDP.
+    datagrams_at: BTreeMap<SocketAddr, SocketId>,
     /// Bytes of replies that the kernel has not taken yet, per connection.
     unsent: BTreeMap<ConnId, usize>,
     connections_total: u64,
@@ -36,6 +48,8 @@ impl Doors {
             sockets,
             connections: BTreeMap::new(),
             names: BTreeMap::new(),
+            at_virtual: BTreeMap::new(),
+            datagrams_at: BTreeMap::new(),
             unsent: BTreeMap::new(),
             connections_total: 0,
         }
@@ -72,6 +86,11 @@ impl Doors {
         let name = ConnId(self.connections_total);
         self.connections.insert(name, connection);
         self.names.insert(connection, name);
+        let mut sockets = self.sockets.iter();
+        let here = sockets.find(|sockets| sockets.listener == listener);
+        if let Some(at) = here.and_then(|sockets| sockets.virtual_at) {
+            self.at_virtual.insert(connection, (at, peer));
+        }
         if self.is_portmap(|sockets| sockets.listener == listener) {
             NfsInput::OpenedPortmap(name, peer)
         } else {
@@ -86,7 +105,14 @@ impl Doors {
         Some(NfsInput::Closed(name))
     }
 
-    fn datagram(&self, socket: SocketId, from: SocketAddr, bytes: Bytes) -> NfsInput {
+    fn datagram(&mut self, socket: SocketId, from: SocketAddr, bytes: Bytes) -> NfsInput {
+        let mut sockets = self.sockets.iter();
+        let is_virtual =
+            sockets.any(|sockets| sockets.datagrams == socket && sockets.virtual_at.is_some());
+        self.datagrams_at.remove(&from);
+        if is_virtual && self.datagrams_at.len() < DATAGRAM_CLIENTS_MAX {
+            self.datagrams_at.insert(from, socket);
+        }
         if self.is_portmap(|sockets| sockets.datagrams == socket) {
             NfsInput::PortmapDatagram(from, bytes)
         } else {
@@ -94,9 +120,62 @@ impl Doors {
         }
     }
 
+    /// Where doors are at virtual addresses: the port is that of the gateway's own door.
+    pub(super) fn port(&self, is_ipv6: bool) -> Option<u16> {
+        let own = self.sockets.iter();
+        let own = own.filter(|sockets| !sockets.is_portmap && sockets.virtual_at.is_none());
+        let same = own.clone().find(|sockets| sockets.is_ipv6 == is_ipv6);
+        same.or_else(|| own.clone().next())
+            .map(|sockets| sockets.port)
+    }
+
+    /// Serves at a virtual address.
+    pub(super) fn open(&mut self, driver: &mut Driver, at: SocketAddr) -> Result<(), NetError> {
+        let (listener, _) = driver.listen(at)?;
+        let datagrams = match driver.bind_datagram(at) {
+            Ok((datagrams, _)) => datagrams,
+            Err(error) => {
+                driver.close_listener(listener);
+                return Err(error);
+            }
+        };
+        self.sockets.push(NfsSockets {
+            listener,
+            datagrams,
+            is_ipv6: at.is_ipv6(),
+            is_portmap: false,
+            virtual_at: Some(at),
+            port: at.port(),
+        });
+        Ok(())
+    }
+
+    pub(super) fn is_open(&self, address: IpAddr) -> bool {
+        let mut virtual_at = self.sockets.iter().filter_map(|sockets| sockets.virtual_at);
+        virtual_at.any(|at| at.ip() == address)
+    }
+
+    /// Serves no more at a virtual address, also those who are connected there.
+    pub(super) fn shut(&mut self, driver: &mut Driver, address: IpAddr) {
+        let is_there = |at: SocketAddr| at.ip() == address;
+        let gone = self
+            .sockets
+            .extract_if(.., |sockets| sockets.virtual_at.is_some_and(is_there));
+        for sockets in gone {
+            driver.close_listener(sockets.listener);
+            driver.close_datagram(sockets.datagrams);
+            self.datagrams_at
+                .retain(|_, socket| *socket != sockets.datagrams);
+        }
+        let connections = self.at_virtual.iter();
+        for (&connection, _) in connections.filter(|(_, (at, _))| is_there(*at)) {
+            driver.abort(connection);
+        }
+    }
+
     /// Takes no more clients, and no more calls of those that are there.
-    pub(super) fn stop(&self, driver: &mut Driver) {
-        for sockets in &self.sockets {
+    pub(super) fn stop(&mut self, driver: &mut Driver) {
+        for sockets in self.sockets.drain(..) {
             driver.close_listener(sockets.listener);
             driver.close_datagram(sockets.datagrams);
         }
@@ -125,7 +204,11 @@ impl Shell {
                 listener,
                 connection,
                 peer,
-            } => Some(doors.accept(listener, connection, peer)),
+            } => {
+                let accepted = doors.accept(listener, connection, peer);
+                self.tell_virtual(connection, true);
+                Some(accepted)
+            }
             Event::Received { connection, bytes } => {
                 let name = doors.name(connection);
                 name.map(|name| NfsInput::Received(name, bytes))
@@ -135,7 +218,11 @@ impl Shell {
                 name.map(|name| NfsInput::Filled(name, bytes))
             }
             Event::PeerDone { connection } => doors.name(connection).map(NfsInput::PeerDone),
-            Event::Closed { connection, .. } => doors.closed(connection),
+            Event::Closed { connection, .. } => {
+                let closed = doors.closed(connection);
+                self.tell_virtual(connection, false);
+                closed
+            }
             Event::Datagram {
                 socket,
                 from,
@@ -145,6 +232,21 @@ impl Shell {
         };
         if let Some(input) = input {
             self.give(HostInput::Door(input));
+        }
+    }
+
+    /// Tells the host who has come to a virtual address, or is gone from there.
+    fn tell_virtual(&mut self, connection: ConnectionId, is_open: bool) {
+        let there = match is_open {
+            true => self.doors.at_virtual.get(&connection).copied(),
+            false => self.doors.at_virtual.remove(&connection),
+        };
+        if let Some((at, client)) = there {
+            self.give(HostInput::Client {
+                at,
+                client,
+                is_open,
+            });
         }
     }
 
@@ -197,11 +299,17 @@ impl Shell {
 
     fn send_datagram(&mut self, is_portmap: bool, to: SocketAddr, pieces: Vec<Bytes>) {
         let mut sockets = self.doors.sockets.iter();
-        let ours = sockets
-            .find(|sockets| sockets.is_portmap == is_portmap && sockets.is_ipv6 == to.is_ipv6());
-        if let Some(ours) = ours {
+        let is_own = |sockets: &&NfsSockets| {
+            sockets.is_portmap == is_portmap
+                && sockets.is_ipv6 == to.is_ipv6()
+                && sockets.virtual_at.is_none()
+        };
+        let asked_at = self.doors.datagrams_at.get(&to).copied();
+        let asked_at = asked_at.filter(|_| !is_portmap);
+        let own = || Some(sockets.find(is_own)?.datagrams);
+        if let Some(socket) = asked_at.or_else(own) {
             // A datagram that does not fit is lost, as on the wire.
-            let _ = self.driver.send_datagram(ours.datagrams, to, pieces);
+            let _ = self.driver.send_datagram(socket, to, pieces);
         }
     }
 

@@ -5,17 +5,26 @@ use crossdock_etcd::{Handle, Notice};
 use crossdock_host::{Host, HostInput};
 use crossdock_members::Change;
 use crossdock_names::HostId;
-use crossdock_net::Receiver;
+use crossdock_net::{Receiver, now};
+use crossdock_types::Time;
 use tracing::{info, warn};
 
 use super::Shell;
+use super::addresses::Addresses;
 use super::links::Links;
 use crate::config::Part;
+use crate::member::TTL;
+
+fn nanos(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// What connects this process with the others.
 pub(crate) struct Ensemble {
     pub(crate) part: Part,
     pub(crate) links: Links,
+    /// The virtual addresses of a gateway that takes some.
+    pub(crate) addresses: Option<Addresses>,
     pub(crate) registry: Handle,
     pub(crate) notices: Receiver<Notice>,
 }
@@ -25,7 +34,7 @@ impl Ensemble {
     pub(super) fn is_ready(&self, host: &Host) -> bool {
         match self.part {
             Part::Node { .. } | Part::Manager { .. } => host.is_ready(),
-            Part::Gateway(_) => host.is_ready() && host.reaches_root(),
+            Part::Gateway { .. } => host.is_ready() && host.reaches_root(),
         }
     }
 
@@ -51,6 +60,12 @@ impl Shell {
                     self.give(HostInput::Registry { revision, state });
                 }
                 Notice::Expired(host) => self.take_expired(host),
+                // Before now: a process that stood still counts from when it asked.
+                Notice::Heard(at) => {
+                    let age = at.elapsed();
+                    let until = Time(now().0.saturating_sub(nanos(age))) + TTL;
+                    self.give(HostInput::Heard(until));
+                }
                 Notice::Away(reason) => warn!(
                     %reason,
                     "etcd does not answer: what runs goes on, but nobody can be replaced"
@@ -90,16 +105,25 @@ impl Shell {
             (Command::Place(_), _) if !self.host.is_ready() => {
                 "this process has not joined the ensemble yet; ask another one, or try again".to_owned()
             }
-            (Command::Status | Command::ExportList | Command::PlaceList | Command::Place(_), _)
+            (
+                Command::Status
+                | Command::AddressList
+                | Command::AddressAdd(_)
+                | Command::AddressRemove(_)
+                | Command::ExportList
+                | Command::ExportAdd(_)
+                | Command::ExportSet(..)
+                | Command::ExportRemove(_)
+                | Command::PlaceList
+                | Command::Place(_),
+                _,
+            )
             | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. }) => return Ok(()),
             (Command::ScrubStart | Command::ScrubStatus, _) => {
                 "this process has no storage node; ask a node's admin port".to_owned()
             }
             (Command::NodeStop(_) | Command::NodeStart(_), _) => {
                 "a node of an ensemble is a process of its own: stop it with SIGTERM, start it with crossdock node run".to_owned()
-            }
-            (Command::ExportAdd(_) | Command::ExportSet(..) | Command::ExportRemove(_), _) => {
-                "exports of an ensemble cannot be changed yet: they are what crossdock cluster init --allow has made them".to_owned()
             }
             (
                 Command::QuotaSet(_)

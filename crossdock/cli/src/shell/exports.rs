@@ -12,60 +12,74 @@ use tracing::{info, warn};
 use super::{Shell, wall_time};
 use crate::report;
 
+/// What the log says of an export that was removed.
+const REMOVED: &str = "exported no more";
+
 impl Shell {
     pub(super) fn list_exports(&self) -> Answer {
         let exports: Vec<_> = self.host.exports().iter().map(status).collect();
         report::json(&exports)
     }
 
-    /// Begins to export a directory; whoever asked waits for its walk.
+    /// Begins to export a directory; whoever asked waits for its walk, and for the
+    /// registry.
     pub(super) fn add_export(&mut self, addition: ExportAddition, reply: oneshot::Sender<Answer>) {
         let rules = addition.rules.apply(ExportRules::local());
         let begun = self
             .host
             .add_export(now(), wall_time(), &addition.path, rules);
-        match begun {
-            Ok(ticket) => {
-                self.export_replies.insert(ticket, reply);
-            }
-            Err(error) => {
-                // The asker may have gone away meanwhile.
-                let _ = reply.send(Err(refusal(&error)));
-            }
-        }
+        self.await_export(begun, "exported", reply);
     }
 
-    pub(super) fn take_export_added(
+    /// Begins to change an export; as above.
+    pub(super) fn set_export(
         &mut self,
-        ticket: ExportTicket,
-        result: Result<ExportRecord, ExportError>,
+        id: u32,
+        change: ExportChange,
+        reply: oneshot::Sender<Answer>,
     ) {
-        let answer = self.answer_export(result, "exported");
-        if let Some(reply) = self.export_replies.remove(&ticket) {
-            let _ = reply.send(answer); // As above.
-        }
-    }
-
-    pub(super) fn set_export(&mut self, id: u32, change: ExportChange) -> Answer {
         let export = self.host.exports().iter().find(|export| export.id == id);
-        let result = match export {
+        let begun = match export {
             Some(export) => {
                 let rules = change.apply(export.rules.clone());
                 self.host.set_export(now(), wall_time(), id, rules)
             }
             None => Err(ExportError::Unknown(id)),
         };
-        self.answer_export(result, "export changed")
+        self.await_export(begun, "export changed", reply);
     }
 
-    pub(super) fn remove_export(&mut self, id: u32) -> Answer {
-        let removed = self.host.remove_export(now(), wall_time(), id);
-        let export = removed.map_err(|error| refusal(&error))?;
-        info!(path = %export.path, export = export.id, "exported no more");
-        report::json(&ExportAnswer {
-            export: status(&export),
-            notes: Vec::new(),
-        })
+    /// Begins to remove an export; as above.
+    pub(super) fn remove_export(&mut self, id: u32, reply: oneshot::Sender<Answer>) {
+        let begun = self.host.remove_export(now(), wall_time(), id);
+        self.await_export(begun, REMOVED, reply);
+    }
+
+    pub(super) fn take_export_changed(
+        &mut self,
+        ticket: ExportTicket,
+        result: Result<ExportRecord, ExportError>,
+    ) {
+        if let Some((done, reply)) = self.export_replies.remove(&ticket) {
+            // The asker may have gone away meanwhile.
+            let _ = reply.send(self.answer_export(result, done));
+        }
+    }
+
+    fn await_export(
+        &mut self,
+        begun: Result<ExportTicket, ExportError>,
+        done: &'static str,
+        reply: oneshot::Sender<Answer>,
+    ) {
+        match begun {
+            Ok(ticket) => {
+                self.export_replies.insert(ticket, (done, reply));
+            }
+            Err(error) => {
+                let _ = reply.send(Err(refusal(&error))); // As above.
+            }
+        }
     }
 
     /// What an administrator should know at the start.
@@ -91,7 +105,10 @@ impl Shell {
             squash = ?export.rules.squash,
             "{done}"
         );
-        let notes = report::export_notes(&export, self.host.exports(), &self.surroundings);
+        let notes = match done {
+            REMOVED => Vec::new(),
+            _ => report::export_notes(&export, self.host.exports(), &self.surroundings),
+        };
         report::json(&ExportAnswer {
             export: status(&export),
             notes,
@@ -117,7 +134,10 @@ fn refusal(error: &ExportError) -> Refusal {
         ExportError::TooMany
         | ExportError::Exported { .. }
         | ExportError::Volume(_)
+        | ExportError::Changed { .. }
         | ExportError::Busy
+        | ExportError::NotJoined
+        | ExportError::Unanswered
         | ExportError::Registry(_) => Refusal::Conflict(what),
     }
 }

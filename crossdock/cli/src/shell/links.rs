@@ -4,6 +4,9 @@
 //! Of two hosts the one with the larger id connects. Connecting waits for the
 //! network, so each attempt is a short-lived thread; there are no more of them
 //! than hosts that cannot be reached, each for as long as a handshake may take.
+//!
+//! With [`Security`] there is TLS between stream and machine: a link is opened when
+//! both sides have shown their certificates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,6 +27,7 @@ use crossdock_types::Time;
 use tracing::{debug, info, warn};
 
 use super::Shell;
+use super::secure::{SealedEffect, Security};
 
 /// Attempts to connect that have ended and wait for the data thread.
 const DIALED_MAX: usize = 256;
@@ -46,6 +50,8 @@ pub(crate) struct Links {
     dialing: BTreeSet<LinkId>,
     dialed: Receiver<Dialed>,
     dialer: Sender<Dialed>,
+    /// `None`: in the clear.
+    security: Option<Security>,
 }
 
 struct Dialed {
@@ -60,6 +66,7 @@ impl Links {
         seed: u64,
         listener: ListenerId,
         driver: &Driver,
+        security: Option<Security>,
     ) -> Self {
         let (dialer, dialed) = crossdock_net::channel(DIALED_MAX, driver.waker());
         let host = config.host;
@@ -74,7 +81,13 @@ impl Links {
             dialing: BTreeSet::new(),
             dialed,
             dialer,
+            security,
         }
+    }
+
+    /// When this host's certificate ends, in seconds since 1970, if it has one.
+    pub(super) fn certificate_ends(&self) -> Option<u64> {
+        self.security.as_ref().map(Security::certificate_ends)
     }
 
     /// Follows the registry: connects to those that this host connects to, and
@@ -82,6 +95,9 @@ impl Links {
     pub(super) fn follow(&mut self, state: &State) {
         let time = now();
         let epoch = Epoch(state.table_epoch);
+        if let Some(security) = &mut self.security {
+            security.follow(state);
+        }
         self.machine.handle(time, ConnectionsInput::Table(epoch));
         let hosts = state.hosts.iter();
         let hosts = hosts.filter_map(|(&host, record)| Some((HostId(host), record.link?)));
@@ -114,14 +130,20 @@ impl Links {
                 continue; // Too late: it is not wanted any more.
             }
             let adopted = stream.and_then(|stream| {
-                driver
-                    .adopt(stream)
-                    .map_err(|error| io::Error::other(error.to_string()))
+                let remote = stream.peer_addr()?;
+                let adopted = driver.adopt(stream);
+                let adopted = adopted.map_err(|error| io::Error::other(error.to_string()))?;
+                Ok((adopted, remote))
             });
             let input = match adopted {
-                Ok(connection) => {
+                Ok((connection, remote)) => {
                     self.streams.insert(link, connection);
                     self.names.insert(connection, link);
+                    if let Some(security) = &mut self.security {
+                        security.connect(link, remote);
+                        self.carry_sealed(driver, link);
+                        continue;
+                    }
                     ConnectionsInput::Opened(link)
                 }
                 Err(error) => {
@@ -140,14 +162,21 @@ impl Links {
             Event::Accepted {
                 listener,
                 connection,
-                ..
+                peer,
             } if listener == self.listener => {
                 let link = self.machine.accept(time);
                 self.streams.insert(link, connection);
                 self.names.insert(connection, link);
+                if let Some(security) = &mut self.security {
+                    security.accept(link, peer);
+                }
                 return None;
             }
             Event::Received { connection, bytes } => match self.names.get(&connection) {
+                Some(&link) if self.security.is_some() => {
+                    self.take_sealed(driver, link, &bytes);
+                    return None;
+                }
                 Some(&link) => ConnectionsInput::Received(link, bytes),
                 None => return Some(Event::Received { connection, bytes }),
             },
@@ -178,6 +207,9 @@ impl Links {
     }
 
     fn forget(&mut self, link: LinkId) {
+        if let Some(security) = &mut self.security {
+            security.forget(link);
+        }
         self.dialing.remove(&link);
         self.unsent.remove(&link);
         if let Some(connection) = self.streams.remove(&link) {
@@ -254,6 +286,18 @@ impl Links {
     }
 
     fn transmit(&mut self, driver: &mut Driver, link: LinkId, pieces: Vec<Bytes>) {
+        let Some(security) = &mut self.security else {
+            return self.put(driver, link, pieces);
+        };
+        let outcome = security.send(link, &pieces);
+        self.carry_sealed(driver, link);
+        if outcome.is_err() {
+            self.end_sealed(driver, link);
+        }
+    }
+
+    /// Gives bytes to the kernel.
+    fn put(&mut self, driver: &mut Driver, link: LinkId, pieces: Vec<Bytes>) {
         let Some(&connection) = self.streams.get(&link) else {
             return;
         };
@@ -287,6 +331,53 @@ impl Links {
         if self.poll_timeout().is_some_and(|due| due <= time) {
             self.machine.handle(time, ConnectionsInput::Timeout);
         }
+    }
+}
+
+/// With TLS between stream and machine.
+impl Links {
+    fn take_sealed(&mut self, driver: &mut Driver, link: LinkId, bytes: &[u8]) {
+        let Some(security) = &mut self.security else {
+            return;
+        };
+        let outcome = security.receive(link, bytes);
+        self.carry_sealed(driver, link);
+        if outcome.is_err() {
+            self.end_sealed(driver, link);
+        }
+    }
+
+    fn carry_sealed(&mut self, driver: &mut Driver, link: LinkId) {
+        while let Some(security) = &mut self.security
+            && let Some(effect) = security.poll(link)
+        {
+            let time = now();
+            match effect {
+                SealedEffect::Transmit(bytes) => self.put(driver, link, vec![bytes]),
+                SealedEffect::Opened(identity) => {
+                    if let Some(identity) = identity {
+                        let input = ConnectionsInput::Certified(link, identity);
+                        self.machine.handle(time, input);
+                    }
+                    // Of one that was accepted the machine knows already.
+                    self.machine.handle(time, ConnectionsInput::Opened(link));
+                }
+                SealedEffect::Received(bytes) => {
+                    let input = ConnectionsInput::Received(link, bytes);
+                    self.machine.handle(time, input);
+                }
+                SealedEffect::Done => self.end_sealed(driver, link),
+            }
+        }
+    }
+
+    /// Ends a connection once all is sent that was said.
+    fn end_sealed(&mut self, driver: &mut Driver, link: LinkId) {
+        if let Some(&connection) = self.streams.get(&link) {
+            driver.close(connection);
+        }
+        self.forget(link);
+        self.machine.handle(now(), ConnectionsInput::Closed(link));
     }
 }
 

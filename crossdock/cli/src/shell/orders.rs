@@ -69,6 +69,10 @@ impl Shell {
         }
         let answer = match command {
             Command::ExportAdd(addition) => return self.add_export(addition, reply),
+            Command::ExportSet(id, change) => return self.set_export(id, change, reply),
+            Command::ExportRemove(id) => return self.remove_export(id, reply),
+            Command::AddressAdd(addition) => return self.add_address(&addition, reply),
+            Command::AddressRemove(address) => return self.remove_address(address, reply),
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
             Command::Place(placing) => return self.place(placing, reply),
@@ -76,9 +80,8 @@ impl Shell {
             Command::LockRelease(order) => return self.release_locks(order, reply),
             Command::LockList => self.list_locks(),
             Command::QuotaList => self.list_quotas(),
+            Command::AddressList => self.list_addresses(),
             Command::ExportList => self.list_exports(),
-            Command::ExportSet(id, change) => self.set_export(id, change),
-            Command::ExportRemove(id) => self.remove_export(id),
             Command::Status => self.status(),
             Command::ScrubStatus => report::scrub(&self.host),
             Command::ScrubStart => self.start_scrub(),
@@ -90,7 +93,10 @@ impl Shell {
 
     pub(super) fn status(&self) -> Answer {
         let uptime = now().since(self.started);
-        report::status(&self.host, &self.surroundings, uptime, self.doors.count())
+        let ensemble = self.ensemble.as_ref();
+        let ends = ensemble.and_then(|ensemble| ensemble.links.certificate_ends());
+        let connections = self.doors.count();
+        report::status(&self.host, &self.surroundings, uptime, connections, ends)
     }
 
     fn start_scrub(&mut self) -> Answer {

@@ -114,6 +114,7 @@ fn refusal(error: &QuotaError) -> Refusal {
         QuotaError::Unknown(_) | QuotaError::NotFound { .. } => Refusal::Unknown(what),
         QuotaError::TooMany
         | QuotaError::InTheWay { .. }
+        | QuotaError::Scattered { .. }
         | QuotaError::Volume(_)
         | QuotaError::Busy => Refusal::Conflict(what),
     }

@@ -20,8 +20,8 @@ pub(super) struct Lease {
     id: Option<i64>,
     /// At which revision the host's key was written under it.
     announced: Option<i64>,
-    /// Whether an answer about it is missing.
-    is_asked: bool,
+    /// Since when an answer about it is missing.
+    asked_at: Option<Time>,
     /// When to prolong it.
     prolong_due: Option<Time>,
     /// How long it lasts.
@@ -34,7 +34,7 @@ impl Lease {
             ttl,
             id: None,
             announced: None,
-            is_asked: false,
+            asked_at: None,
             prolong_due: None,
             length: ttl,
         }
@@ -45,7 +45,11 @@ impl Lease {
     }
 
     pub(super) fn due(&self) -> Option<Time> {
-        self.prolong_due.filter(|_| !self.is_asked)
+        self.prolong_due.filter(|_| self.asked_at.is_none())
+    }
+
+    pub(super) const fn asked_at(&self) -> Option<Time> {
+        self.asked_at
     }
 
     pub(super) const fn is_announced(&self) -> bool {
@@ -58,19 +62,19 @@ impl Lease {
     }
 
     pub(super) fn grant(&mut self, now: Time, id: i64, ttl_seconds: i64) {
-        self.is_asked = false;
+        self.asked_at = None;
         self.id = Some(id);
         self.length = Duration::from_secs(ttl_seconds.unsigned_abs());
         self.prolong_due = Some(now + self.length / PROLONGED_PER_TTL);
     }
 
     pub(super) const fn announce(&mut self, revision: i64) {
-        self.is_asked = false;
+        self.asked_at = None;
         self.announced = Some(revision);
     }
 
     pub(super) fn prolong(&mut self, now: Time) {
-        self.is_asked = false;
+        self.asked_at = None;
         self.prolong_due = Some(now + self.length / PROLONGED_PER_TTL);
     }
 
@@ -81,7 +85,7 @@ impl Lease {
     }
 
     pub(super) const fn forget_asked(&mut self) {
-        self.is_asked = false;
+        self.asked_at = None;
     }
 
     /// Has it prolonged at once: there was time without a connection.
@@ -107,11 +111,11 @@ impl Lease {
 impl Session {
     /// Asks for what the lease lacks: one request at a time.
     pub(super) fn keep_lease(&mut self, now: Time) {
-        if self.lease.is_asked || self.is_replaced() {
+        if self.lease.asked_at.is_some() || self.is_replaced() {
             return;
         }
         if let Some(request) = self.lease.next(now) {
-            self.lease.is_asked = true;
+            self.lease.asked_at = Some(now);
             self.ask(now, request);
         }
     }

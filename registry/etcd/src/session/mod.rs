@@ -145,6 +145,8 @@ pub(crate) enum Effect {
     Watch { connection: u64, from: i64 },
     /// Tell the host.
     Notice(Notice),
+    /// Tell the host that the registry has heard of it, by a question of that time.
+    Heard(Time),
     /// All is done: the session has ended.
     Ended,
 }
@@ -335,7 +337,11 @@ impl Session {
             (Request::Announce { .. }, Reply::Announced { revision }) => {
                 self.lease.announce(revision);
             }
-            (Request::KeepAlive { .. }, Reply::Alive) => self.lease.prolong(now),
+            (Request::KeepAlive { .. }, Reply::Alive) => {
+                self.effects
+                    .extend(self.lease.asked_at().map(Effect::Heard));
+                self.lease.prolong(now);
+            }
             (request, reply) => self.fail(now, format!("{reply:?} in answer to {request:?}")),
         }
     }

@@ -58,6 +58,8 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::Retire { .. }
         | Change::SiteOpened { .. }
         | Change::Join { .. }
+        | Change::ReleaseAddress { .. }
+        | Change::RetireGateway { .. }
         | Change::Leave { .. } => true,
         Change::Snapshot(_)
         | Change::RaiseAll
@@ -65,7 +67,11 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::NodeStopped { .. }
         | Change::AddExport { .. }
         | Change::SetExport { .. }
-        | Change::RemoveExport { .. } => false,
+        | Change::RemoveExport { .. }
+        | Change::AddAddress { .. }
+        | Change::RemoveAddress { .. }
+        | Change::AddToken { .. }
+        | Change::RemoveToken { .. } => false,
     }
 }
 

@@ -19,7 +19,7 @@ mod service;
 mod world;
 
 use crossdock_host::Mutation;
-use crossdock_members::{HostRecord, State};
+use crossdock_members::{Change, HostRecord, State, VirtualAddress};
 use crossdock_names::Spread;
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
@@ -46,6 +46,8 @@ pub struct Shape {
     pub gateways: u32,
     /// Over how many sites directories lie.
     pub sites: u16,
+    /// Virtual addresses of its gateways.
+    pub addresses: u8,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -76,7 +78,8 @@ impl Shape {
             replicas,
             managers,
             gateways,
-            sites: if seed.is_multiple_of(3) { 1 } else { 3 },
+            sites: if seed.is_multiple_of(3) { 3 } else { 1 },
+            addresses: 3,
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
                 1 | 2 => Faults::Kills,
@@ -111,8 +114,16 @@ fn world_of(
     let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
     let (ensemble, volume) = (random.next_u64(), random.next_u64());
     let copies = shape.replicas;
-    let state = State::fresh(ensemble, volume, &nodes, copies, copies, key);
-    let mut state = state.with_many_sets(SETS_PER_NODE);
+    let fresh = State::fresh(ensemble, volume, &nodes, copies, copies, key);
+    let mut state = fresh.with_many_sets(SETS_PER_NODE);
+    for number in 1..=shape.addresses {
+        let address = VirtualAddress {
+            address: [192, 0, 2, number].into(),
+            prefix_bits: 24,
+        };
+        // They are different, and few.
+        let _ = state.apply(Change::AddAddress { address });
+    }
     state.spread = Spread::new(SWITCHED, shape.sites);
     let root = super::root_of(&state);
     let nodes = nodes.into_iter().map(|node| HostRecord {
@@ -125,6 +136,7 @@ fn world_of(
     });
     let gateways = (0..shape.gateways).map(|_| HostRecord {
         is_gateway: true,
+        takes_addresses: shape.addresses > 0,
         ..HostRecord::default()
     });
     let records = nodes.chain(managers).chain(gateways).collect();

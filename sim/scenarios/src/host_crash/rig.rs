@@ -412,14 +412,18 @@ impl Rig {
                     }
                 }
                 // No scenario exports anything while it runs.
-                HostEffect::ExportAdded { .. }
+                HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. } => {}
                 HostEffect::Damage { .. } => {}
                 HostEffect::DiskFailed { .. } => {
                     self.failed_at.get_or_insert(self.now);
                 }
-                HostEffect::Send { .. } | HostEffect::Propose(_) => {
+                HostEffect::Send { .. }
+                | HostEffect::Propose(_)
+                | HostEffect::Addresses(_)
+                | HostEffect::AddressChanged { .. }
+                | HostEffect::WakeClients { .. } => {
                     self.failure = Some("there are no other hosts".to_owned());
                 }
                 HostEffect::Warning(what) => self.warnings.push_back(what),

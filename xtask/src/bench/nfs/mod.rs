@@ -11,75 +11,22 @@ mod growth;
 mod rows;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::sched_getaffinity;
 use serde_json::{Value, json};
 
-use super::document::Document;
 use super::figures::{Figure, Sample, row as result_row};
 use super::{Options, parse};
-use crate::install;
 use crate::paths::Paths;
 use crate::process::{program, run as run_program};
 use crate::rig::network::Network;
-use crate::rig::server::Kind;
 use contestant::{Contestant, LOAD_CPU, SERVER_CPU, Visit, limit};
 use ground::{MemoryGroup, SLOW_CREATE};
 pub(crate) use growth::run_as_root as run_growth_as_root;
 pub(super) use rows::names as row_names;
 use rows::{Peer, Row};
-
-/// Builds what is measured, measures it and keeps the result.
-pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool> {
-    install::peer()?;
-    install::debian(&["fio", "linux-perf"])?;
-    let mut build = Command::new("cargo");
-    build.args(["build", "--release", "--bin", "crossdock-load"]);
-    if options.server == Kind::Crossdock {
-        build.args(["--bin", "crossdock"]);
-    }
-    run_program(build.current_dir(&paths.root))?;
-
-    let mut child = measuring(bench, options)?.stdout(Stdio::piped()).spawn()?;
-    let stdout = child.stdout.take().context("no output pipe")?;
-    let mut document = Document::open(paths, bench, options.full, !options.rows.is_empty())?;
-    for line in BufReader::new(stdout).lines() {
-        let rows: Vec<Value> = serde_json::from_str(&line?)?;
-        // A peer in our place shows what noise looks like; that is no result.
-        if options.server == Kind::Crossdock {
-            document.add(rows)?;
-        }
-    }
-    if options.server == Kind::Crossdock {
-        document.announce();
-    }
-    Ok(child.wait()?.success())
-}
-
-/// The command line of the part that needs root: see [`run_as_root`].
-fn measuring(bench: &str, options: &Options) -> Result<Command> {
-    let itself = std::env::current_exe()?;
-    let mut command = match install::is_root() {
-        true => Command::new(itself),
-        false => {
-            let mut sudo = Command::new("sudo");
-            sudo.arg("--preserve-env=PATH,CARGO_TARGET_DIR").arg(itself);
-            sudo
-        }
-    };
-    command.arg(format!("bench-{bench}")).args(&options.rows);
-    if options.full {
-        command.arg("--full");
-    }
-    if options.server == Kind::Ganesha {
-        command.args(["--server", "ganesha"]);
-    }
-    Ok(command)
-}
 
 /// Measures, and prints the results of each row as one line; what people want
 /// to see goes to standard error.

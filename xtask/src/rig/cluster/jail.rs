@@ -158,8 +158,17 @@ impl Process {
         })
     }
 
-    fn is_running(&self) -> bool {
+    /// Whether it has not ended.
+    pub(super) fn is_running(&self) -> bool {
         started(self.pid) == Some(self.started)
+    }
+
+    /// Sends it a signal that does not end it.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(i32::try_from(self.pid)?).context("no process")?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        ensure!(self.is_running(), "process {} has ended", self.pid);
+        Ok(pidfd_send_signal(&pidfd, signal)?)
     }
 
     /// Ends it with SIGKILL, if it still is the one that was started, and waits for
@@ -180,8 +189,13 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until it has written a line that says `wanted` to its log.
-    pub(super) fn wait_for_line(&self, log: &Path, wanted: &str, patience: Duration) -> Result<()> {
+    /// Waits until it has written such a line to its log.
+    pub(super) fn wait_for_line(
+        &self,
+        log: &Path,
+        is_wanted: impl Fn(&str) -> bool,
+        patience: Duration,
+    ) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             let is_running = self.is_running();
@@ -190,7 +204,7 @@ impl Process {
                 .get(usize::try_from(self.log_bytes)?..)
                 .unwrap_or_default();
             let own = String::from_utf8_lossy(own);
-            if own.lines().any(|line| line == wanted) {
+            if own.lines().any(&is_wanted) {
                 return Ok(());
             }
             let says = own.lines().last().unwrap_or_default();

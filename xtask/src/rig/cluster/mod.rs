@@ -5,6 +5,7 @@
 //! gateway no writable path at all. So the network is the only channel between them.
 //! The processes go on when `up` returns; `down` ends exactly those that it started.
 
+mod faults;
 mod jail;
 mod options;
 mod switch;
@@ -12,7 +13,7 @@ mod switch;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -22,22 +23,31 @@ use super::etcd;
 use crate::paths::Paths;
 use crate::process::run;
 use crate::{Usage, install};
+pub(crate) use faults::Cut;
 use jail::Process;
 pub(crate) use jail::in_network;
-pub(crate) use options::{Options, Role};
+pub(crate) use options::{Options, Role, words_of};
 
 /// Port between hosts.
 const LINK_PORT: u16 = 7071;
 /// Port of NFS at a gateway.
 const NFS_PORT: u16 = 2049;
 /// Where every process answers its administrator: in its own namespace.
-const ADMIN: &str = "127.0.0.1:7070";
+pub(crate) const ADMIN: &str = "127.0.0.1:7070";
 /// What the ensemble is called.
 const POOL: &str = "pool";
+/// What is put before a program to have it see another wall clock: only that one, as
+/// a machine's is wrong, with the others as they are (Debian's libfaketime).
+const FAKE_CLOCK: [&str; 4] = [
+    "/usr/bin/env",
+    "LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1",
+    "FAKETIME_DONT_FAKE_MONOTONIC=1",
+    "FAKETIME_NO_CACHE=1",
+];
 /// How long a process may take until it serves.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
-/// Which clients may mount: all of the rig.
-const NETWORK: &str = "198.18.0.0/15";
+/// Which clients may mount: all of the rig, and those beside a gateway.
+const NETWORKS: &str = "198.18.0.0/15,127.0.0.0/8";
 
 /// Carries `cargo xtask rig cluster …` out.
 pub(crate) fn command(paths: &Paths, words: &[&str]) -> Result<bool> {
@@ -46,7 +56,7 @@ pub(crate) fn command(paths: &Paths, words: &[&str]) -> Result<bool> {
             let options = Options::parse(flags)?;
             install::etcd(paths)?;
             install::debian(&["iproute2", "util-linux"])?;
-            let mut build = Command::new("cargo");
+            let mut build = crate::process::cargo();
             build.args(["build", "--release", "--bin", "crossdock"]);
             run(build.current_dir(&paths.root))?;
             if !install::is_root() {
@@ -118,6 +128,18 @@ impl<'paths> Cluster<'paths> {
             paths.release_binary().exists(),
             "target/release/crossdock is not built"
         );
+        let mut cluster = Self::bare(paths, name, folder, options)?;
+        cluster.start_all()?;
+        Ok(cluster)
+    }
+
+    /// The same with hosts on which nothing runs.
+    pub(crate) fn bare(
+        paths: &'paths Paths,
+        name: &str,
+        folder: &Path,
+        options: &Options,
+    ) -> Result<Self> {
         down(name, folder)?;
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -132,8 +154,14 @@ impl<'paths> Cluster<'paths> {
             is_kept: false,
         };
         cluster.make_hosts()?;
-        cluster.start_all()?;
         Ok(cluster)
+    }
+
+    /// The process of a host.
+    pub(crate) fn pid(&self, name: &str) -> Result<u32> {
+        let process = self.hosts[self.index(name)?].process.as_ref();
+        let process = process.with_context(|| format!("{name} does not run"))?;
+        Ok(process.pid)
     }
 
     /// The hosts of that role, by name.
@@ -149,26 +177,82 @@ impl<'paths> Cluster<'paths> {
             .collect()
     }
 
-    /// Kills a host's process with SIGKILL, and deletes its files.
+    /// Where clients of a gateway on their own host connect.
+    pub(crate) const OWN_DOOR: std::net::SocketAddr =
+        std::net::SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), NFS_PORT);
+
+    /// Kills a host's process with SIGKILL.
     pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
         let at = self.index(name)?;
         let process = self.hosts[at].process.take();
         process
             .with_context(|| format!("{name} does not run"))?
             .kill()?;
+        self.save()
+    }
+
+    /// The same, and deletes its files.
+    pub(crate) fn lose(&mut self, name: &str) -> Result<()> {
+        self.kill(name)?;
         let data = self.data(name);
         if data.exists() {
             fs::remove_dir_all(data)?;
         }
-        self.save()
+        Ok(())
+    }
+
+    /// Hosts whose process was killed.
+    pub(crate) fn names_down(&self) -> Vec<String> {
+        let runs = |host: &&Host| host.role != Role::Client && host.process.is_none();
+        let down = self.hosts.iter().filter(runs);
+        down.map(|host| host.name.clone()).collect()
+    }
+
+    /// Whether a host's process has not ended by itself.
+    pub(crate) fn runs(&self, name: &str) -> Result<bool> {
+        let process = self.hosts[self.index(name)?].process.as_ref();
+        Ok(process.is_some_and(Process::is_running))
+    }
+
+    /// Where a virtual address is served.
+    pub(crate) fn virtual_doors(&self) -> Vec<std::net::SocketAddr> {
+        let addresses = self.options.virtual_addresses().into_iter();
+        addresses
+            .map(|address| (address, NFS_PORT).into())
+            .collect()
+    }
+
+    /// The gateways that have an address on their interface.
+    pub(crate) fn holders(&self, address: std::net::IpAddr) -> Result<Vec<String>> {
+        let mut holders = Vec::new();
+        for host in self.of(Role::Gateway) {
+            if switch::has(&host.netns, address)? {
+                holders.push(host.name.clone());
+            }
+        }
+        Ok(holders)
     }
 
     /// Starts a host's process again, and waits until it serves.
     pub(crate) fn restart(&mut self, name: &str) -> Result<()> {
+        self.begin(name)?;
+        self.wait(self.index(name)?)
+    }
+
+    /// Starts a host's process again.
+    pub(crate) fn begin(&mut self, name: &str) -> Result<()> {
         let at = self.index(name)?;
         ensure!(self.hosts[at].process.is_none(), "{name} is running");
-        self.start(at)?;
-        self.wait(at)
+        self.start(at)
+    }
+
+    /// Waits until a line of a host's log has `wanted` in it, said since its process
+    /// was started.
+    pub(crate) fn await_said(&self, name: &str, wanted: &str) -> Result<()> {
+        let process = self.hosts[self.index(name)?].process.as_ref();
+        let process = process.with_context(|| format!("{name} does not run"))?;
+        let says = |line: &str| line.contains(wanted);
+        process.wait_for_line(&self.log(name), says, READY_PATIENCE)
     }
 
     /// What the process of a host says of itself.
@@ -199,11 +283,9 @@ impl<'paths> Cluster<'paths> {
             "name": "switch", "role": "switch", "netns": switch::netns(&self.name, "switch"),
             "addr": "", "pids": [],
         }));
-        // Gateways have no addresses that move yet.
-        let virtual_addresses: [&str; 0] = [];
         json!({
             "hosts": hosts,
-            "virtual": virtual_addresses,
+            "virtual": self.options.virtual_addresses(),
             "paths": {
                 "data": self.folder.join("data"),
                 "logs": self.folder.join("logs"),
@@ -239,7 +321,7 @@ impl<'paths> Cluster<'paths> {
     }
 
     fn start_all(&mut self) -> Result<()> {
-        let of_etcd: Vec<usize> = self.indices(|role| role == Role::Etcd);
+        let of_etcd: Vec<usize> = self.indices(|host| host.role == Role::Etcd);
         for &at in &of_etcd {
             self.start(at)?;
         }
@@ -247,16 +329,33 @@ impl<'paths> Cluster<'paths> {
         let etcdctl = jail::command_in(&first.netns, &self.paths.tool("etcdctl"));
         etcd::wait_for_leader(etcdctl, &self.etcd())?;
         self.init()?;
-        let others = self.indices(|role| !matches!(role, Role::Etcd | Role::Client));
+        if let Some(size) = &self.options.node_disk {
+            self.of(Role::Node)
+                .try_for_each(|node| self.make_disk(&node.name, size))?;
+        }
+        let others = self.indices(|host| self.is_member(host));
         for &at in &others {
             self.start(at)?;
         }
         others.iter().try_for_each(|&at| self.wait(at))
     }
 
-    fn indices(&self, is_wanted: impl Fn(Role) -> bool) -> Vec<usize> {
+    /// Whether a process of the ensemble is on that host.
+    pub(crate) fn is_member(&self, host: &Host) -> bool {
+        match host.role {
+            Role::Etcd => false,
+            Role::Client => {
+                let mut clients = self.of(Role::Client);
+                let place = clients.position(|client| client.name == host.name);
+                place.is_some_and(|place| place < usize::from(self.options.client_gateways))
+            }
+            Role::Node | Role::Manager | Role::Gateway => true,
+        }
+    }
+
+    fn indices(&self, is_wanted: impl Fn(&Host) -> bool) -> Vec<usize> {
         let all = self.hosts.iter().enumerate();
-        all.filter(|(_, host)| is_wanted(host.role))
+        all.filter(|(_, host)| is_wanted(host))
             .map(|(at, _)| at)
             .collect()
     }
@@ -267,6 +366,10 @@ impl<'paths> Cluster<'paths> {
     }
 
     fn data(&self, host: &str) -> PathBuf {
+        let disk = self.disk(host);
+        if disk.exists() {
+            return disk.join("data");
+        }
         self.folder.join("data").join(host)
     }
 
@@ -294,7 +397,12 @@ impl<'paths> Cluster<'paths> {
         init.args(["cluster", "init", "--etcd", &self.etcd(), "--name", POOL]);
         init.args(["--nodes", &self.options.nodes.to_string()]);
         init.args(["--replicas", &self.options.replicas.to_string()]);
-        init.args(["--allow", NETWORK]);
+        let addresses = self.options.virtual_addresses().into_iter();
+        let addresses = addresses.map(|address| format!("{address}/{}", switch::PREFIX_BITS));
+        let addresses: Vec<String> = addresses.collect();
+        init.args(["--virtual", &addresses.join(",")]);
+        init.args(["--allow", NETWORKS]);
+        init.args(&self.options.init);
         run(init.stdin(Stdio::null()).stdout(Stdio::null()))
     }
 
@@ -307,12 +415,19 @@ impl<'paths> Cluster<'paths> {
             return Ok([vec!["/tools/etcd".to_owned()], arguments].concat());
         }
         let listen = format!("{}:{LINK_PORT}", host.address);
-        let nfs = format!("{}:{NFS_PORT}", host.address);
+        let nfs = match host.role {
+            Role::Client => Self::OWN_DOOR.to_string(),
+            _ => format!("{}:{NFS_PORT}", host.address),
+        };
         let (number, size, etcd) = (number.to_string(), &self.options.size, self.etcd());
-        let mut words = vec!["/programs/crossdock", host.role.word(), "run"];
+        let role = match host.role {
+            Role::Client => Role::Gateway,
+            role => role,
+        };
+        let mut words = vec!["/programs/crossdock", role.word(), "run"];
         words.extend(["--etcd", &etcd, "--name", POOL]);
         words.extend(["--listen", &listen, "--admin", ADMIN]);
-        match host.role {
+        match role {
             Role::Node => words.extend([
                 "--number",
                 &number,
@@ -324,7 +439,13 @@ impl<'paths> Cluster<'paths> {
                 "64M",
             ]),
             Role::Manager => words.extend(["--grace", "5"]),
-            Role::Gateway => words.extend(["--nfs", &nfs]),
+            Role::Gateway => {
+                words.extend(["--nfs", &nfs]);
+                // One on a client's host serves that alone.
+                if host.role == Role::Gateway {
+                    words.extend(["--virtual-interface", switch::DEVICE]);
+                }
+            }
             Role::Etcd | Role::Client => bail!("{} runs nothing of ours", host.name),
         }
         Ok(words.into_iter().map(str::to_owned).collect())
@@ -344,16 +465,34 @@ impl<'paths> Cluster<'paths> {
             programs: &self.paths.target.join("release"),
             tools: &self.paths.tools().join("bin"),
         };
-        let process = jail::start(&place, &self.words(host)?, &self.log(&host.name))?;
+        let mut words = self.words(host)?;
+        if let Some(seconds) = self.skew(at) {
+            words.splice(0..0, FAKE_CLOCK.map(str::to_owned));
+            words.insert(FAKE_CLOCK.len(), format!("FAKETIME={seconds:+}s"));
+        }
+        let process = jail::start(&place, &words, &self.log(&host.name))?;
         self.hosts[at].process = Some(process);
         self.save()
+    }
+
+    /// By how many seconds the wall clock of a host is wrong.
+    fn skew(&self, at: usize) -> Option<i32> {
+        let clocks = &self.options.clocks;
+        let number = at.checked_rem(clocks.len())?;
+        // What agrees by its own protocol keeps the machine's time.
+        let is_ours = self.is_member(&self.hosts[at]);
+        Some(clocks[number]).filter(|&seconds| is_ours && seconds != 0)
     }
 
     fn wait(&self, at: usize) -> Result<()> {
         let host = &self.hosts[at];
         let process = host.process.as_ref().context("it does not run")?;
         process
-            .wait_for_line(&self.log(&host.name), "crossdock ready", READY_PATIENCE)
+            .wait_for_line(
+                &self.log(&host.name),
+                |line| line == "crossdock ready",
+                READY_PATIENCE,
+            )
             .with_context(|| host.name.clone())
     }
 
@@ -403,6 +542,7 @@ fn down(name: &str, folder: &Path) -> Result<()> {
     let namespaces = state["namespaces"].as_array().into_iter().flatten();
     let namespaces: Vec<&str> = namespaces.filter_map(Value::as_str).collect();
     switch::remove(name, &namespaces)?;
+    faults::remove_disks(folder)?;
     let data = folder.join("data");
     if data.exists() {
         fs::remove_dir_all(data)?;

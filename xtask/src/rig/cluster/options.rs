@@ -54,8 +54,20 @@ pub(crate) struct Options {
     pub(crate) nodes: u8,
     pub(crate) clients: u8,
     pub(crate) replicas: u8,
+    /// Addresses that the gateways have in turn.
+    pub(crate) addresses: u8,
     /// Space of each node, as `--size` takes it.
     pub(crate) size: String,
+    /// How many of the clients have a gateway on their own host, on its loopback only:
+    /// the paper's client-based proxy (Slice 4.1).
+    pub(crate) client_gateways: u8,
+    /// Size of the file system that each node has for itself; absent, they share the
+    /// machine's.
+    pub(crate) node_disk: Option<String>,
+    /// Seconds by which the wall clocks of processes are wrong, in turn; empty: none is.
+    pub(crate) clocks: Vec<i32>,
+    /// Further words of `cluster init`.
+    pub(crate) init: Vec<String>,
     /// Megabits per second of the links of each role, both ways; 0: as they are.
     rates: [u32; ROLES.len()],
 }
@@ -68,7 +80,12 @@ impl Default for Options {
             nodes: 6,
             clients: 2,
             replicas: 2,
+            addresses: 2,
             size: "2G".to_owned(),
+            client_gateways: 0,
+            node_disk: None,
+            clocks: Vec::new(),
+            init: Vec::new(),
             rates: [0; ROLES.len()],
         }
     }
@@ -92,14 +109,35 @@ impl Options {
                 "--nodes" => options.nodes = count()?,
                 "--clients" => options.clients = count()?,
                 "--replicas" => options.replicas = count()?,
+                "--virtual" => options.addresses = count()?,
                 "--size" => options.size = value.to_owned(),
+                "--client-gateways" => options.client_gateways = count()?,
+                "--node-disk" => options.node_disk = Some(value.to_owned()),
+                "--clocks" => {
+                    let seconds: Result<Vec<i32>, _> = value.split(',').map(str::parse).collect();
+                    options.clocks = seconds.map_err(|_| wrong("seconds with commas"))?;
+                }
+                "--init" => options.init = words_of(value),
                 "--rate" => options.set_rate(value).ok_or_else(|| {
                     wrong(&format!("ROLE=MEGABITS or MEGABITS for all, not {value}"))
                 })?,
                 _ => return Err(wrong("no such option").into()),
             }
         }
+        if options.client_gateways > options.clients {
+            let clients = options.clients;
+            let why = format!("--client-gateways: there are {clients} clients");
+            return Err(Usage(why).into());
+        }
         Ok(options)
+    }
+
+    /// The virtual addresses, in 198.18.0.0/15 (RFC 2544).
+    pub(crate) fn virtual_addresses(&self) -> Vec<Ipv4Addr> {
+        let numbers = 1..=self.addresses;
+        numbers
+            .map(|number| Ipv4Addr::new(198, 18, 100, number))
+            .collect()
     }
 
     fn set_rate(&mut self, value: &str) -> Option<()> {
@@ -138,6 +176,11 @@ impl Options {
     }
 }
 
+/// The words that a value of several holds.
+pub(crate) fn words_of(value: &str) -> Vec<String> {
+    value.split_whitespace().map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +191,7 @@ mod tests {
     fn options_are_read() {
         let options = Options::parse(&[]).expect("nothing");
         assert_eq!(options.hosts().len(), 3 + 2 + 3 + 6 + 2);
+        assert_eq!(options.virtual_addresses().len(), 2);
         assert_eq!(options.rate_mbit(Role::Node), None);
         let words = ["--nodes", "8", "--rate", "100", "--rate", "client=50"];
         let options = Options::parse(&words).expect("options");
@@ -159,6 +203,19 @@ mod tests {
         addresses.sort();
         addresses.dedup();
         assert_eq!(addresses.len(), 3 + 2 + 3 + 8 + 2);
+        let words = [
+            "--client-gateways",
+            "2",
+            "--init",
+            "--a 1 --b",
+            "--clocks",
+            "5,-5",
+        ];
+        let options = Options::parse(&words);
+        let options = options.expect("options");
+        assert_eq!(options.client_gateways, 2);
+        assert_eq!(options.clocks, [5, -5]);
+        assert_eq!(options.init, ["--a", "1", "--b"]);
     }
 
     /// Goal: what cannot be meant is wrong usage.
@@ -171,6 +228,8 @@ mod tests {
             &["--rate", "disk=5"],
             &["--rate", "node=0"],
             &["--colour", "5"],
+            &["--clients", "1", "--client-gateways", "2"],
+            &["--clocks", "5,late"],
         ] {
             let error = Options::parse(words).expect_err("no such option");
             assert!(error.is::<Usage>(), "{words:?}");

@@ -1,7 +1,7 @@
 //! The network of a rig: a namespace with a bridge, and one per host that hangs on it
 //! by a pair of virtual cables. This machine's own network is not touched.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use anyhow::Result;
@@ -9,7 +9,9 @@ use anyhow::Result;
 use crate::process::{output, run};
 
 /// All of 198.18.0.0/15.
-const PREFIX_BITS: u8 = 15;
+pub(super) const PREFIX_BITS: u8 = 15;
+/// What each host calls its end of the cable.
+pub(super) const DEVICE: &str = "eth0";
 /// What a link that is not fast holds back at most.
 const QUEUE: &str = "50ms";
 /// Sent at once at least: one gathered send, or a tick's worth of the rate.
@@ -34,17 +36,17 @@ pub(super) fn add(rig: &str, host: &str, address: Ipv4Addr, rate_mbit: Option<u3
     let (switch, own) = (netns(rig, "switch"), netns(rig, host));
     ip(&format!("netns add {own}"))?;
     ip(&format!(
-        "-n {switch} link add name {host} type veth peer name eth0 netns {own}"
+        "-n {switch} link add name {host} type veth peer name {DEVICE} netns {own}"
     ))?;
     ip(&format!("-n {switch} link set dev {host} master bridge up"))?;
     ip(&format!(
-        "-n {own} address add {address}/{PREFIX_BITS} dev eth0"
+        "-n {own} address add {address}/{PREFIX_BITS} dev {DEVICE}"
     ))?;
-    ip(&format!("-n {own} link set dev eth0 up"))?;
+    ip(&format!("-n {own} link set dev {DEVICE} up"))?;
     ip(&format!("-n {own} link set dev lo up"))?;
     if let Some(mbit) = rate_mbit {
         let burst = BURST_BYTES_MIN.max(mbit * (1_000_000 / 8) / TICKS_PER_SECOND);
-        for (namespace, device) in [(&own, "eth0"), (&switch, host)] {
+        for (namespace, device) in [(&own, DEVICE), (&switch, host)] {
             let words = format!(
                 "-n {namespace} qdisc add dev {device} root tbf rate {mbit}mbit burst {burst} latency {QUEUE}"
             );
@@ -52,6 +54,14 @@ pub(super) fn add(rig: &str, host: &str, address: Ipv4Addr, rate_mbit: Option<u3
         }
     }
     Ok(())
+}
+
+/// Whether a host has an address.
+pub(super) fn has(netns: &str, address: IpAddr) -> Result<bool> {
+    let words = format!("-n {netns} -o address show dev {DEVICE}");
+    let shown = output(Command::new("ip").args(words.split(' ')))?;
+    let wanted = format!(" {address}/");
+    Ok(shown.lines().any(|line| line.contains(&wanted)))
 }
 
 /// Removes the namespaces of a rig, as far as they are there.
@@ -67,6 +77,7 @@ pub(super) fn remove(rig: &str, namespaces: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn ip(words: &str) -> Result<()> {
+/// Runs `ip` with these words.
+pub(super) fn ip(words: &str) -> Result<()> {
     run(Command::new("ip").args(words.split(' ')))
 }

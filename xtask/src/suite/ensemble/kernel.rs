@@ -32,7 +32,9 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
+        etcd_flags: etcd.flags()?,
         network: Some(&network),
+        ca: None,
     };
     ensemble.init(&["--allow", GUESTS])?;
     let door = SocketAddr::from((HOST, NFS_PORT));

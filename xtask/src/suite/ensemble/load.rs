@@ -2,16 +2,17 @@
 //! answered, through whichever gateway there is, and everything that was
 //! answered is compared with what is read.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use crossdock_nfs3::call::{self, Call, CreateHow, StableHow};
-use crossdock_nfs3::{HandleBuffer, Location, Name, Reply, SetAttributes, Status};
+use crossdock_nfs3::{HandleBuffer, Location, Name, Reply, SetAttributes, Status, Timestamp};
 use crossdock_tests_crash::client::Client;
 use crossdock_types::Payload;
 
@@ -31,6 +32,9 @@ const LENGTHS: [usize; 4] = [700, 40 << 10, 200 << 10, 1500 << 10];
 /// Bytes of one READ or WRITE.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// Where a file's bytes are on nodes.
+const FAR_BYTES: u64 = 128 << 10;
+
 /// Every so many files one of the oldest is removed.
 const REMOVE_EVERY: u64 = 7;
 
@@ -41,8 +45,13 @@ pub(in crate::suite) struct Load {
 }
 
 struct Shared {
+    name: &'static str,
     gateways: Vec<SocketAddr>,
+    /// Who hears nothing for so long asks another gateway; absent: it is an error.
+    silence: Option<Duration>,
     stops: AtomicBool,
+    /// Whether NOSPC is asked again, like what cannot be done yet.
+    tolerates_full: AtomicBool,
     progress: Mutex<Vec<Progress>>,
 }
 
@@ -60,6 +69,25 @@ pub(in crate::suite) struct Files {
     directory: HandleBuffer,
     files: Vec<File>,
     made: u64,
+    /// What the client goes on to write to, and how it was seen last.
+    journal: Watched,
+    /// How the directory was seen last.
+    seen: Times,
+    /// By how many seconds a time differed from this machine's, at most.
+    wrong_seconds: u64,
+}
+
+/// A file that is written from the beginning to the end, and when that was.
+struct Watched {
+    handle: HandleBuffer,
+    seen: Times,
+}
+
+/// The times of a file or directory that the server gives: of its content, and of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Times {
+    modified: (u32, u32),
+    changed: (u32, u32),
 }
 
 #[derive(Clone)]
@@ -70,13 +98,23 @@ struct File {
 }
 
 impl Load {
-    /// Starts the clients.
-    pub(in crate::suite) fn start(gateways: &[SocketAddr]) -> Self {
-        let shared = Arc::new(Shared {
-            gateways: gateways.to_vec(),
-            stops: AtomicBool::new(false),
-            progress: Mutex::new(vec![Progress::default(); CLIENTS as usize]),
-        });
+    /// Starts the clients, each with a directory that begins with `name`.
+    pub(in crate::suite) fn start(name: &'static str, gateways: &[SocketAddr]) -> Self {
+        Self::start_shared(Shared::new(name, gateways, None))
+    }
+
+    /// The same with clients that ask another gateway when they have heard nothing
+    /// for so long.
+    pub(in crate::suite) fn start_within(
+        name: &'static str,
+        gateways: &[SocketAddr],
+        silence: Duration,
+    ) -> Self {
+        Self::start_shared(Shared::new(name, gateways, Some(silence)))
+    }
+
+    fn start_shared(shared: Shared) -> Self {
+        let shared = Arc::new(shared);
         let clients = (0..CLIENTS).map(|number| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -119,6 +157,26 @@ impl Load {
         }
     }
 
+    /// Lets the clients work for so long.
+    ///
+    /// # Errors
+    /// A client has ended.
+    pub(in crate::suite) fn go_on(&self, duration: Duration) -> Result<()> {
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
+            let has_ended = self.shared.lock().iter().any(|one| one.has_ended);
+            ensure!(!has_ended, "a client has ended: see its error");
+            thread::park_timeout(AGAIN_AFTER);
+        }
+        Ok(())
+    }
+
+    /// Whether clients that are told that there is no room wait for some.
+    pub(in crate::suite) fn tolerate_full(&self, tolerates: bool) {
+        let flag = &self.shared.tolerates_full;
+        flag.store(tolerates, Ordering::Relaxed);
+    }
+
     /// Ends the clients; what there is now.
     pub(in crate::suite) fn finish(self) -> Result<Vec<Files>> {
         self.shared.stops.store(true, Ordering::Relaxed);
@@ -136,13 +194,15 @@ impl Files {
         self.made
     }
 
+    /// By how many seconds a time that was given to a change differed from this
+    /// machine's, at most.
+    pub(in crate::suite) const fn wrong_seconds(&self) -> u64 {
+        self.wrong_seconds
+    }
+
     /// Reads all of it through that gateway.
     pub(in crate::suite) fn verify(&self, gateway: SocketAddr) -> Result<()> {
-        let shared = Shared {
-            gateways: vec![gateway],
-            stops: AtomicBool::new(false),
-            progress: Mutex::new(vec![Progress::default(); CLIENTS as usize]),
-        };
+        let shared = Shared::new("", &[gateway], None);
         let mut worker = Worker::new(self.client, &shared);
         // Of another client than those that wrote.
         worker.xid += 1 << 27;
@@ -153,6 +213,26 @@ impl Files {
 }
 
 impl Shared {
+    fn new(name: &'static str, gateways: &[SocketAddr], silence: Option<Duration>) -> Self {
+        Self {
+            name,
+            gateways: gateways.to_vec(),
+            silence,
+            stops: AtomicBool::new(false),
+            tolerates_full: AtomicBool::new(false),
+            progress: Mutex::new(vec![Progress::default(); CLIENTS as usize]),
+        }
+    }
+
+    /// Whether that is to be asked again.
+    fn is_not_yet(&self, status: Option<Status>) -> bool {
+        match status {
+            Some(Status::Jukebox) => true,
+            Some(Status::NoSpc) => self.tolerates_full.load(Ordering::Relaxed),
+            _ => false,
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Progress>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,11 +267,18 @@ impl<'a> Worker<'a> {
     }
 
     fn work(&mut self) -> Result<Files> {
+        let directory = self.make_directory()?;
         let mut files = Files {
             client: self.number,
-            directory: self.make_directory()?,
+            journal: Watched {
+                handle: self.create(&directory, "journal")?,
+                seen: Times::default(),
+            },
+            directory,
             files: Vec::new(),
             made: 0,
+            seen: Times::default(),
+            wrong_seconds: 0,
         };
         while !self.shared.stops.load(Ordering::Relaxed) {
             self.one_file(&mut files)
@@ -222,14 +309,69 @@ impl<'a> Worker<'a> {
             let old = files.files.remove(0);
             self.remove(&directory, &old.name)?;
         }
+        self.watch(files)?;
         // One of those that have been there for a while.
         let old = files.files[choice * 7 % files.files.len()].clone();
         self.check(&directory, &old)
     }
 
+    /// No time goes back: through this gateway and the next, whoever serves.
+    fn watch(&mut self, files: &mut Files) -> Result<()> {
+        let handle = files.journal.handle;
+        // At the site, and on nodes.
+        for offset in [0, FAR_BYTES] {
+            self.write_little(&handle, offset + files.made * 8, files.made)?;
+            for _ in 0..2 {
+                self.see(&handle, &mut files.journal.seen)
+                    .context("its journal")?;
+                self.at += 1;
+                self.client = None;
+            }
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let changed = u64::from(files.journal.seen.changed.0);
+        files.wrong_seconds = files.wrong_seconds.max(now.abs_diff(changed));
+        self.see(&files.directory, &mut files.seen)
+            .context("its directory")
+    }
+
+    fn see(&mut self, handle: &HandleBuffer, seen: &mut Times) -> Result<()> {
+        let object = handle.as_handle();
+        let found = match self.call(&Call::Getattr(call::Getattr { object }))? {
+            Reply::Getattr(Ok(found)) => found,
+            other => bail!("GETATTR: {:?}", other.status()),
+        };
+        let time = |time: Timestamp| (time.seconds, time.nanoseconds);
+        let now = Times {
+            modified: time(found.modified),
+            changed: time(found.changed),
+        };
+        ensure!(
+            now.modified >= seen.modified && now.changed >= seen.changed,
+            "a time goes back: {now:?} after {seen:?}"
+        );
+        *seen = now;
+        Ok(())
+    }
+
+    fn write_little(&mut self, handle: &HandleBuffer, offset: u64, value: u64) -> Result<()> {
+        let mut data = Payload::new();
+        data.push(Bytes::copy_from_slice(&value.to_be_bytes()));
+        let call = Call::Write(call::Write {
+            file: handle.as_handle(),
+            offset,
+            count_bytes: 8,
+            stable: StableHow::FileSync,
+            data,
+        });
+        let status = self.call(&call)?.status();
+        ensure!(status.is_none(), "WRITE of its journal: {status:?}");
+        Ok(())
+    }
+
     fn make_directory(&mut self) -> Result<HandleBuffer> {
         let root = self.root()?;
-        let name = format!("client-{}", self.number);
+        let name = format!("{}-{}", self.shared.name, self.number);
         let call = Call::Mkdir(call::Mkdir {
             location: place(&root, &name),
             attributes: SetAttributes::default(),
@@ -389,9 +531,15 @@ impl<'a> Worker<'a> {
                 thread::park_timeout(AGAIN_AFTER);
                 continue;
             };
-            let reply = match client.send_again(xid, call)? {
-                true => client.receive()?,
-                false => None,
+            let reply = client
+                .send_again(xid, call)
+                .and_then(|is_sent| match is_sent {
+                    true => client.receive(),
+                    false => Ok(None),
+                });
+            let reply = match reply {
+                Err(error) if self.shared.silence.is_some() && is_silence(&error) => None,
+                reply => reply?,
             };
             match reply {
                 None => {
@@ -399,7 +547,7 @@ impl<'a> Worker<'a> {
                     self.at += 1;
                 }
                 Some((answered, _)) if answered != xid => bail!("a reply to another call"),
-                Some((_, reply)) if reply.status() == Some(Status::Jukebox) => {
+                Some((_, reply)) if self.shared.is_not_yet(reply.status()) => {
                     thread::park_timeout(AGAIN_AFTER);
                     self.xid = self.xid.wrapping_add(1);
                 }
@@ -418,7 +566,8 @@ impl<'a> Worker<'a> {
     fn connected(&mut self) -> Option<&mut Client> {
         if self.client.is_none() {
             let gateways = &self.shared.gateways;
-            match Client::connect(gateways[self.at % gateways.len()]) {
+            let patience = self.shared.silence.unwrap_or(PATIENCE);
+            match Client::connect_within(gateways[self.at % gateways.len()], patience) {
                 Ok(client) => self.client = Some(client),
                 Err(_) => self.at += 1,
             }
@@ -436,6 +585,20 @@ impl File {
         });
         words.take(self.length).collect::<Vec<u8>>().into()
     }
+}
+
+/// Whether a time limit of the socket has passed, or its network is gone.
+fn is_silence(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| {
+        matches!(
+            error.kind(),
+            ErrorKind::WouldBlock
+                | ErrorKind::TimedOut
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+        )
+    })
 }
 
 fn place<'a>(directory: &'a HandleBuffer, name: &'a str) -> Location<'a> {

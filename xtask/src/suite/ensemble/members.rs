@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::Running;
+use crate::paths::Paths;
+use crate::process::{Lines, Running};
 use crate::rig::network::Network;
 use crate::rig::server::READY_PATIENCE;
 use crate::suite::Stage;
@@ -43,13 +44,24 @@ pub(super) struct Member<'network> {
 pub(super) struct Ensemble<'stage> {
     pub(super) stage: &'stage Stage<'stage>,
     pub(super) etcd: String,
+    /// Further flags by which etcd is reached.
+    pub(super) etcd_flags: Vec<String>,
     /// Where all of it runs, unless that is the machine's own network.
     pub(super) network: Option<&'stage Network>,
+    /// Where its authority is, if it talks over TLS.
+    pub(super) ca: Option<PathBuf>,
 }
 
 impl<'stage> Ensemble<'stage> {
     /// The name that `cluster init` gave it.
     pub(super) const NAME: &'static str = "pool";
+
+    /// Flags that name an ensemble in this etcd.
+    pub(super) fn at<'words>(&'words self, name: &'words str) -> Vec<&'words str> {
+        let mut words = vec!["--etcd", &self.etcd, "--name", name];
+        words.extend(self.etcd_flags.iter().map(String::as_str));
+        words
+    }
 
     /// A storage node, ready.
     pub(super) fn node(&self, number: u32) -> Result<Member<'stage>> {
@@ -79,7 +91,7 @@ impl<'stage> Ensemble<'stage> {
 
     /// A gateway that clients reach at `nfs`, ready.
     pub(super) fn gateway_at(&self, name: &str, nfs: SocketAddr) -> Result<Member<'stage>> {
-        let mut gateway = self.stopped(name, "gateway", &[]);
+        let mut gateway = self.stopped(name, "gateway", &[])?;
         gateway.doors.insert("nfs".to_owned(), nfs);
         gateway.restart(self.stage)?;
         Ok(gateway)
@@ -87,34 +99,75 @@ impl<'stage> Ensemble<'stage> {
 
     /// Makes it: three nodes, two copies; `more` are further words.
     pub(super) fn init(&self, more: &[&str]) -> Result<()> {
-        let etcd = self.etcd.as_str();
-        let mut words = vec!["cluster", "init", "--etcd", etcd, "--name", Self::NAME];
+        let mut words = vec!["cluster", "init"];
+        words.extend(self.at(Self::NAME));
         words.extend(["--nodes", "3", "--replicas", "2"]);
+        if let Some(ca) = &self.ca {
+            words.extend(["--transport", "tls", "--ca", Paths::plain(ca)?]);
+        }
         words.extend(more);
+        words.extend(self.stage.init.iter().map(String::as_str));
         self.finish(&words)?.expect(0, &[])
     }
 
     /// Runs the binary with `words` to its end.
-    fn finish(&self, words: &[&str]) -> Result<Finished> {
+    pub(super) fn finish(&self, words: &[&str]) -> Result<Finished> {
         finish_command(self.stage, command(self.stage, self.network, words))
     }
 
     fn start(&self, name: &str, role: &str, own: &[&str]) -> Result<Member<'stage>> {
-        let mut member = self.stopped(name, role, own);
+        let mut member = self.stopped(name, role, own)?;
         member.restart(self.stage)?;
         Ok(member)
     }
 
-    fn stopped(&self, name: &str, role: &str, own: &[&str]) -> Member<'stage> {
-        let common = [role, "run", "--etcd", &self.etcd, "--name", Self::NAME];
+    /// A manager that runs, and may wait for nodes.
+    pub(super) fn waiting_manager(&self, name: &str) -> Result<(Member<'stage>, Lines)> {
+        let mut member = self.stopped(name, "manager", &["--grace", "1"])?;
+        let lines = member.launch(self.stage)?;
+        Ok((member, lines))
+    }
+
+    /// Where a process keeps its key and certificate.
+    pub(super) fn identity(&self, name: &str) -> PathBuf {
+        self.stage.folder.join(format!("identity-{name}"))
+    }
+
+    /// A fresh token.
+    pub(super) fn token(&self, more: &[&str]) -> Result<String> {
+        let words = ["cluster", "token", "create"];
+        let words = [&words[..], &self.at(Self::NAME), more].concat();
+        let made = self.finish(&words)?;
+        made.expect(0, &[])?;
+        Ok(made.stdout.trim().to_owned())
+    }
+
+    /// How a process shows who it is, where that is asked.
+    fn proof(&self, name: &str, role: &str) -> Result<Vec<String>> {
+        let Some(ca) = &self.ca else {
+            return Ok(Vec::new());
+        };
+        let identity = self.identity(name);
+        let mut words = vec!["--identity".to_owned(), Paths::plain(&identity)?.to_owned()];
+        if role == "manager" {
+            words.extend(["--ca".to_owned(), Paths::plain(ca)?.to_owned()]);
+        } else if !identity.exists() {
+            words.extend(["--token".to_owned(), self.token(&["--role", role])?]);
+        }
+        Ok(words)
+    }
+
+    fn stopped(&self, name: &str, role: &str, own: &[&str]) -> Result<Member<'stage>> {
+        let common = [&[role, "run"], &self.at(Self::NAME)[..]].concat();
         let words = common.iter().chain(own).map(|word| (*word).to_owned());
+        let words = words.chain(self.proof(name, role)?);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut doors = vec!["link"];
         if role == "gateway" {
             doors.push("nfs");
         }
         doors.push("admin");
-        Member {
+        Ok(Member {
             name: name.to_owned(),
             network: self.network,
             words: words.collect(),
@@ -124,7 +177,7 @@ impl<'stage> Ensemble<'stage> {
                 .with_file_name(format!("ensemble-{name}.log")),
             running: None,
             doors: doors.iter().map(|door| ((*door).to_owned(), any)).collect(),
-        }
+        })
     }
 }
 
@@ -154,6 +207,11 @@ impl Member<'_> {
 
     /// Starts it, with the doors that it had, and waits until it is ready.
     pub(super) fn restart(&mut self, stage: &Stage<'_>) -> Result<()> {
+        let lines = self.launch(stage)?;
+        self.await_ready(lines)
+    }
+
+    fn launch(&mut self, stage: &Stage<'_>) -> Result<Lines> {
         let mut words: Vec<String> = self.words.clone();
         for (door, address) in &self.doors {
             let flag = if door == "link" { "listen" } else { door };
@@ -163,6 +221,12 @@ impl Member<'_> {
         let mut command = command(stage, self.network, &words);
         command.stdin(Stdio::null());
         let (running, lines) = Running::start_with_lines(command, &self.log)?;
+        self.running = Some(running);
+        Ok(lines)
+    }
+
+    /// Waits until it has said where its doors are.
+    pub(super) fn await_ready(&mut self, lines: Lines) -> Result<()> {
         let deadline = Instant::now() + READY_PATIENCE;
         let name = &self.name;
         let mut is_ready = false;
@@ -186,8 +250,31 @@ impl Member<'_> {
             }
         }
         lines.ignore();
-        self.running = Some(running);
         Ok(())
+    }
+
+    /// What it has logged.
+    pub(super) fn said(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(&self.log)?)
+    }
+
+    /// Waits until its log has all of `words` in one line.
+    pub(super) fn await_said(&self, words: &[&str]) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let said = self.said()?;
+            let mut lines = said.lines();
+            if lines.any(|line| words.iter().all(|word| line.contains(word))) {
+                return Ok(());
+            }
+            ensure!(
+                began.elapsed() < STOP_PATIENCE,
+                "{} has not said {words:?}: see {}",
+                self.name,
+                self.log.display()
+            );
+            thread::park_timeout(LOOK_EVERY);
+        }
     }
 
     /// Kills it with SIGKILL.

@@ -1,17 +1,20 @@
 //! An ensemble of real processes over real sockets on loopback: etcd, nodes,
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
+mod exports;
 mod homes;
 mod kernel;
 pub(super) mod load;
 mod members;
 mod refusals;
+mod secure;
+mod space;
 
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use super::Stage;
@@ -20,6 +23,7 @@ use crate::rig::server::Kind;
 pub(super) use kernel::run as run_kernel;
 use load::{Files, Load};
 use members::{Ensemble, Member};
+pub(super) use secure::run as run_secure;
 
 /// Answers that each client has to have after something was killed.
 const ANSWERS: u64 = 40;
@@ -91,7 +95,9 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let ensemble = Ensemble {
         stage,
         etcd: etcd.endpoints(),
+        etcd_flags: etcd.flags()?,
         network: None,
+        ca: None,
     };
     ensemble.init(&[])?;
     refusals::before(&ensemble)?;
@@ -100,7 +106,10 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     refusals::second(&ensemble)?;
     refusals::orders(&ensemble, &processes.nodes[0], &processes.gateways[0])?;
 
-    let load = Load::start(&processes.doors()?);
+    exports::run(stage, &processes).context("exports")?;
+    space::run(&processes).context("space")?;
+
+    let load = Load::start("client", &processes.doors()?);
     load.pause(ANSWERS)?;
     kill_one_after_the_other(stage, &mut processes, &load)?;
     freeze(stage, &mut processes, &load)?;

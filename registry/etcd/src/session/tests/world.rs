@@ -211,6 +211,7 @@ impl World {
                     });
                 }
                 Effect::Notice(notice) => self.take_notice(host, notice),
+                Effect::Heard(at) => assert!(at <= self.now, "it was asked before"),
                 Effect::Ended => process.has_ended = true,
             }
         }
@@ -221,6 +222,8 @@ impl World {
             return;
         };
         match notice {
+            // Made of the effect, which was looked at.
+            Notice::Heard(_) => {}
             Notice::State { revision, state } => {
                 assert!(revision > process.state_revision, "revisions rise");
                 process.state_revision = revision;

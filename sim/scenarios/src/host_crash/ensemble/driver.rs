@@ -153,6 +153,7 @@ impl Driver {
         self.work(10, Faults::None)?;
         self.wait_until_whole()?;
         self.verify_all()?;
+        self.world.check_all_addresses()?;
         for (client, record, reply) in std::mem::take(&mut self.answered) {
             let again = self.exchange(client, record)?;
             if again != reply {

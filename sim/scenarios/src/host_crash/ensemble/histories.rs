@@ -21,6 +21,7 @@ const SHAPE: Shape = Shape {
     replicas: 2,
     managers: 2,
     sites: 1,
+    addresses: 0,
     gateways: 2,
     faults: Faults::None,
 };

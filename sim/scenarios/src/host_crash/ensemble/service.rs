@@ -25,6 +25,8 @@ const TICK: Duration = Duration::from_millis(250);
 pub(super) enum News {
     State(u64, Box<State>),
     Expired(HostId),
+    /// It was heard of, and is not believed dead before then.
+    Heard(Time),
 }
 
 pub(super) struct Service {
@@ -166,6 +168,10 @@ impl Service {
         for (place, host) in &self.running {
             if !self.cut.contains_key(place) {
                 self.heard.insert(*host, now);
+                if let Some(feed) = self.feeds.get_mut(place) {
+                    let due = feed.back().map_or(now, |last| last.0.max(now));
+                    feed.push_back((due, News::Heard(now + LEASE)));
+                }
             }
         }
         let known: Vec<u64> = self.state.hosts.keys().copied().collect();

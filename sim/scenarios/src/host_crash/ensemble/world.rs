@@ -1,13 +1,13 @@
 //! The processes of an ensemble in simulated time: the production hosts, their
 //! disks, the network between them, the registry, and the wires to clients.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_disk::Disk;
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation};
-use crossdock_members::{Change, HostRecord, Registry, Shared, State};
+use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
 use crossdock_names::HostId;
 use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
@@ -65,6 +65,8 @@ pub(super) struct World {
     network: Network,
     pub(super) service: Service,
     links: BTreeMap<ConnId, Link>,
+    /// The virtual addresses that each process has, as it said last.
+    addresses: BTreeMap<Place, Vec<VirtualAddress>>,
     /// Processes that do nothing until then.
     paused: BTreeMap<Place, Time>,
     boots: u64,
@@ -106,6 +108,7 @@ impl World {
             network: Network::default(),
             service: Service::new(state, mutation),
             links: BTreeMap::new(),
+            addresses: BTreeMap::new(),
             paused: BTreeMap::new(),
             boots: 0,
             trace_hash: 0,
@@ -178,6 +181,7 @@ impl World {
         };
         drop(process);
         self.paused.remove(&place);
+        self.addresses.remove(&place);
         if let Some(disks) = &mut self.machines[place].disks {
             *disks = disks.crashed(&mut self.random);
         }
@@ -422,6 +426,7 @@ impl World {
                         match news {
                             News::State(revision, state) => HostInput::Registry { revision, state },
                             News::Expired(host) => HostInput::Expired(host),
+                            News::Heard(until) => HostInput::Heard(until),
                         },
                     );
                 }
@@ -646,16 +651,53 @@ impl World {
                 HostEffect::Failed(reason) => {
                     self.failure = Some(format!("process {place}: {reason}"));
                 }
+                HostEffect::Addresses(held) => {
+                    self.addresses.insert(place, held);
+                    self.check_addresses();
+                }
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
                 HostEffect::NodeOpened { result: Ok(()), .. }
-                | HostEffect::ExportAdded { .. }
+                | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. }
+                | HostEffect::AddressChanged { .. }
+                | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
                 | HostEffect::DiskFailed { .. } => {}
                 HostEffect::Retired => self.stop(place),
                 HostEffect::Quiet => self.stopped.push_back(place),
             }
+        }
+    }
+
+    /// No address is at two processes that run: what one has that stands still, its
+    /// kernel takes away. A fault that is built in has to be found by what clients see.
+    fn check_addresses(&mut self) {
+        if self.mutation.is_some() {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        let awake = self.addresses.iter();
+        let awake = awake.filter(|(place, _)| !self.paused.contains_key(place));
+        for address in awake.flat_map(|(_, held)| held) {
+            if !seen.insert(address) {
+                self.failure = Some(format!(
+                    "{address} is at two gateways: {:?}",
+                    self.addresses
+                ));
+            }
+        }
+    }
+
+    /// Every address is somewhere, now that nothing goes wrong.
+    pub(super) fn check_all_addresses(&self) -> Result<(), String> {
+        let held: usize = self.addresses.values().map(Vec::len).sum();
+        match self.service.state.addresses.len() {
+            count if count == held => Ok(()),
+            count => Err(format!(
+                "{held} of {count} virtual addresses are somewhere: {:?}",
+                self.service.state.addresses
+            )),
         }
     }
 

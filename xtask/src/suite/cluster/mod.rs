@@ -1,6 +1,12 @@
 //! An ensemble on the hosts of the cluster rig: clients in a namespace of their own go
 //! on while a node and a member of etcd lose all that they have, and a manager and a
-//! gateway are killed.
+//! gateway are killed. Before that, gateways die and stand still whose virtual address
+//! the clients use.
+
+mod addresses;
+mod clocks;
+mod faults;
+mod over;
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,41 +15,59 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+
+pub(super) use clocks::run as run_clocks;
+pub(super) use faults::run as run_faults;
+pub(super) use over::{conformance, pjdfstest};
 
 use super::Stage;
 use super::ensemble::load::{Files, Load};
 use crate::rig::cluster::{Cluster, Options, Role, in_network};
 use crate::rig::server::Kind;
 
+/// Of all new directories, how many lie at other sites than their parents.
+const SPREAD: &str = "0.5";
+
 /// Answers that each client has to have after something was killed.
 const ANSWERS: u64 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
-    let options = Options::default();
-    // Another checkout may test at the same time.
-    let mut hasher = DefaultHasher::new();
-    stage.folder.hash(&mut hasher);
-    let name = format!("suite-{:08x}", hasher.finish() >> 32);
-    let mut cluster = Cluster::up(stage.paths, &name, &stage.folder, &options)?;
+    let mut cluster = raise(stage, Options::default())?;
     described(&cluster).context("the rig's description")?;
     alone(&cluster).context("what processes see")?;
-    await_whole(stage, &cluster)?;
     let client = cluster.of(Role::Client).next().context("no client")?;
     let netns = client.netns.clone();
     in_network(&netns, || kill_each(stage, &mut cluster))
 }
 
+/// Builds the rig, and waits until all of it is whole.
+fn raise<'stage>(stage: &Stage<'stage>, mut options: Options) -> Result<Cluster<'stage>> {
+    ensure!(
+        stage.server == Kind::Crossdock,
+        "this suite starts and kills Crossdock only"
+    );
+    options.init = stage.init.to_vec();
+    // That names lie on all managers is the harder case; `up` tests the other one.
+    if !options.init.iter().any(|word| word == "--spread") {
+        options.init.extend(["--spread", SPREAD].map(str::to_owned));
+    }
+    // Another checkout may test at the same time.
+    let mut hasher = DefaultHasher::new();
+    stage.folder.hash(&mut hasher);
+    let name = format!("suite-{:08x}", hasher.finish() >> 32);
+    let cluster = Cluster::up(stage.paths, &name, &stage.folder, &options)?;
+    await_whole(stage, &cluster)?;
+    Ok(cluster)
+}
+
 fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
+    addresses::run(cluster).context("virtual addresses")?;
     let doors = cluster.nfs_doors();
     // Each file is written through one gateway and read through the other.
-    let load = Load::start(&doors);
+    let load = Load::start("client", &doors);
     load.pause(ANSWERS)?;
     // From here on the registry does with two members.
     kill(cluster, &load, "etcd-0")?;
@@ -55,9 +79,27 @@ fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
     cluster.restart("gateway-0")?;
     load.pause(ANSWERS)?;
     let files = load.finish()?;
+    report(&files);
+    verify(&files, &doors)?;
+    no_panics(stage)
+}
+
+/// The manager of the root directory: the one that has files.
+fn serving(cluster: &Cluster<'_>) -> Result<String> {
+    for manager in cluster.of(Role::Manager) {
+        if cluster.status(&manager.name)?["files"].as_u64() > Some(0) {
+            return Ok(manager.name.clone());
+        }
+    }
+    bail!("no manager has files")
+}
+
+fn report(files: &[Files]) {
     let made: u64 = files.iter().map(Files::made).sum();
     println!("{made} files were written, read and renamed meanwhile");
-    verify(&files, &doors)?;
+}
+
+fn no_panics(stage: &Stage<'_>) -> Result<()> {
     for log in fs::read_dir(stage.folder.join("logs"))? {
         let log = fs::read_to_string(log?.path())?;
         ensure!(!log.contains("panicked"), "a process has panicked: {log}");
@@ -68,7 +110,7 @@ fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
 /// Kills a host, with all that it had, and waits until the clients are served.
 fn kill(cluster: &mut Cluster<'_>, load: &Load, name: &str) -> Result<()> {
     load.mark();
-    cluster.kill(name)?;
+    cluster.lose(name)?;
     let pause = load.pause(ANSWERS)?;
     println!("{name} killed: longest answer {:.2} s", pause.as_secs_f64());
     Ok(())
@@ -82,23 +124,53 @@ fn verify(files: &[Files], doors: &[SocketAddr]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no set misses a member, as a manager sees it.
+/// Waits until no set misses a member, as a manager sees it, and every process
+/// talks to every other one.
 fn await_whole(stage: &Stage<'_>, cluster: &Cluster<'_>) -> Result<()> {
-    let runs = |role: Role| !matches!(role, Role::Etcd | Role::Client);
-    let hosts = cluster.hosts.iter().filter(|host| runs(host.role)).count();
-    loop {
-        let status = cluster.status("manager-0")?;
-        let known = status["hosts"].as_array().map_or(0, Vec::len);
-        if status["sets_short"] == 0 && known == hosts {
-            return Ok(());
-        }
-        ensure!(
-            std::time::Instant::now() < stage.deadline,
-            "{known} of {hosts} hosts, {} sets miss a member",
-            status["sets_short"]
-        );
+    while let Some(missing) = what_misses(cluster)? {
+        ensure!(std::time::Instant::now() < stage.deadline, missing);
         thread::park_timeout(LOOK_EVERY);
     }
+    Ok(())
+}
+
+/// The same with a supervisor that starts again what ends; which it has started.
+fn await_supervised(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    loop {
+        let started = cluster.supervise()?;
+        let missing = match started.is_empty() {
+            // A process that is about to end may not answer.
+            true => what_misses(cluster).unwrap_or_else(|error| Some(format!("{error:#}"))),
+            false => Some("some were started again".to_owned()),
+        };
+        all.extend(started);
+        let Some(missing) = missing else {
+            return Ok(all);
+        };
+        ensure!(std::time::Instant::now() < stage.deadline, missing);
+        thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// What is not as it should be, as all members see it.
+fn what_misses(cluster: &Cluster<'_>) -> Result<Option<String>> {
+    let members = || cluster.hosts.iter().filter(|host| cluster.is_member(host));
+    let count = members().count();
+    for host in members() {
+        let status = cluster.status(&host.name)?;
+        let hosts = status["hosts"].as_array().context("no list of hosts")?;
+        let connected = hosts.iter().filter(|host| host["is_connected"] == true);
+        let (known, connected) = (hosts.len(), connected.count());
+        let short = &status["sets_short"];
+        if known != count || connected != count || *short != 0 {
+            return Ok(Some(format!(
+                "{} knows {known} of {count} hosts, talks to {connected}, and {short} sets miss a member",
+                host.name
+            )));
+        }
+    }
+    Ok(None)
 }
 
 /// The line of JSON is true: every process is there, in the namespace that it names.

@@ -1,0 +1,93 @@
+//! Orders of the admin API about virtual addresses.
+
+use std::net::IpAddr;
+
+use crossdock_admin::{AddressAddition, AddressStatus, Answer, Refusal};
+use crossdock_host::{AddressError, AddressOrder, AddressTicket};
+use crossdock_members::AddressRecord;
+use crossdock_names::HostId;
+use crossdock_net::now;
+use tokio::sync::oneshot;
+use tracing::info;
+
+use super::{Shell, wall_time};
+use crate::report;
+
+impl Shell {
+    pub(super) fn list_addresses(&self) -> Answer {
+        let addresses = self.host.addresses().iter();
+        let addresses: Vec<AddressStatus> = addresses.map(|it| self.address_status(it)).collect();
+        report::json(&addresses)
+    }
+
+    /// Begins to add an address; whoever asked waits for the registry.
+    pub(super) fn add_address(
+        &mut self,
+        addition: &AddressAddition,
+        reply: oneshot::Sender<Answer>,
+    ) {
+        match addition.address.parse() {
+            Ok(address) => self.order_address(AddressOrder::Add(address), reply),
+            Err(what) => {
+                let _ = reply.send(Err(Refusal::Invalid(what))); // The asker may have gone.
+            }
+        }
+    }
+
+    /// Begins to remove an address; as above.
+    pub(super) fn remove_address(&mut self, address: IpAddr, reply: oneshot::Sender<Answer>) {
+        self.order_address(AddressOrder::Remove(address), reply);
+    }
+
+    pub(super) fn take_address_changed(
+        &mut self,
+        ticket: AddressTicket,
+        result: Result<AddressRecord, AddressError>,
+    ) {
+        let Some(reply) = self.address_replies.remove(&ticket) else {
+            return;
+        };
+        let answer = match result {
+            Ok(record) => {
+                info!(address = %record.address, "the virtual addresses have been changed");
+                report::json(&self.address_status(&record))
+            }
+            Err(error) => Err(refusal(&error)),
+        };
+        let _ = reply.send(answer); // As above.
+    }
+
+    fn order_address(&mut self, order: AddressOrder, reply: oneshot::Sender<Answer>) {
+        match self.host.order_address(now(), wall_time(), order) {
+            Ok(ticket) => {
+                self.address_replies.insert(ticket, reply);
+            }
+            Err(error) => {
+                let _ = reply.send(Err(refusal(&error))); // As above.
+            }
+        }
+    }
+
+    fn address_status(&self, record: &AddressRecord) -> AddressStatus {
+        let mut hosts = self.host.hosts();
+        let owner = record.owner.map(HostId);
+        let machine = hosts.find(|(host, ..)| Some(*host) == owner);
+        AddressStatus {
+            address: record.address.to_string(),
+            gateway: owner.map(|host| host.to_string()),
+            machine: machine.map(|(_, host, _)| host.machine.clone()),
+        }
+    }
+}
+
+fn refusal(error: &AddressError) -> Refusal {
+    let what = error.to_string();
+    match error {
+        AddressError::NoEnsemble => Refusal::Invalid(what),
+        AddressError::Unknown(_) => Refusal::Unknown(what),
+        AddressError::Exists(_)
+        | AddressError::TooMany
+        | AddressError::Busy
+        | AddressError::Unanswered => Refusal::Conflict(what),
+    }
+}

@@ -1,0 +1,115 @@
+//! How much room there is: nodes tell it the managers, whose sites answer FSSTAT.
+
+use std::time::Duration;
+
+use crossdock_link::Frame;
+use crossdock_names::NodeId;
+use crossdock_peer::SpaceUsage;
+use crossdock_site::SiteInput;
+use crossdock_types::Time;
+
+use crate::host::Host;
+use crate::message::Message;
+
+/// How often everybody is told about free space.
+const SPACE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Files that a byte of capacity lets hope for: df -i shows capacity / 4 KiB.
+const BYTES_PER_FILE: u64 = 4096;
+
+/// Most files of a site: serials have 48 bits.
+const FILES_MAX: u64 = 1 << 48;
+
+/// What a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeSpace {
+    pub(crate) total_bytes: u64,
+    pub(crate) free_bytes: u64,
+}
+
+impl Host {
+    /// Whether somebody is to be told how much room there is.
+    pub(crate) const fn tells_space(&self) -> bool {
+        self.is_ready || self.following.has_joined
+    }
+
+    /// Tells the sites how much room there is, and managers elsewhere what the nodes
+    /// of this host have of it.
+    pub(crate) fn tell_space(&mut self, now: Time) {
+        self.space_due = now + SPACE_INTERVAL;
+        let status = |(&id, slot): (&NodeId, &crate::nodes::NodeSlot)| {
+            let status = slot.node.as_ref()?.store().status();
+            let space = NodeSpace {
+                total_bytes: status.capacity_bytes,
+                free_bytes: status.free_bytes,
+            };
+            Some((id, space))
+        };
+        let own: Vec<(NodeId, NodeSpace)> = self.nodes.iter().filter_map(status).collect();
+        // A node of this process that is stopped has no room, as it takes nothing.
+        for id in self.nodes.keys() {
+            self.spaces.remove(id);
+        }
+        self.spaces.extend(own.iter().copied());
+        for (node, space) in own {
+            self.tell_managers(node, space);
+        }
+        self.tell_sites();
+    }
+
+    /// A node of another host has so much room. What was heard last counts while the
+    /// node is away: it is there again soon, with what it holds.
+    pub(crate) fn take_space(&mut self, node: NodeId, space: NodeSpace) {
+        let nodes = &self.registry.state().nodes;
+        if nodes.iter().any(|record| record.id == node.0) {
+            self.spaces.insert(node, space);
+        }
+    }
+
+    fn tell_managers(&mut self, node: NodeId, space: NodeSpace) {
+        let others = self.registry.state().hosts.iter();
+        let managers = others.filter(|(_, record)| record.is_manager);
+        let managers: Vec<_> = managers
+            .map(|(&host, _)| crossdock_names::HostId(host))
+            .collect();
+        for host in managers {
+            let NodeSpace {
+                total_bytes,
+                free_bytes,
+            } = space;
+            if host != self.host_id() {
+                let frame = Frame::Space {
+                    node,
+                    total_bytes,
+                    free_bytes,
+                };
+                self.send_frame(host, frame);
+            }
+        }
+    }
+
+    pub(crate) fn tell_sites(&mut self) {
+        let copies = u64::from(self.registry.state().replicas.max(1));
+        let spaces = self.spaces.values();
+        // What others say is not believed to add up.
+        let (total, free) = spaces.fold((0u64, 0u64), |(total, free), space| {
+            (
+                total.saturating_add(space.total_bytes),
+                free.saturating_add(space.free_bytes),
+            )
+        });
+        let (free_bytes, free_files) = (free / copies, (free / BYTES_PER_FILE).min(FILES_MAX));
+        let usage = SpaceUsage {
+            total_bytes: total / copies,
+            free_bytes,
+            available_bytes: free_bytes,
+            total_files: (total / BYTES_PER_FILE).min(FILES_MAX),
+            free_files,
+            available_files: free_files,
+        };
+        for &id in self.sites.keys() {
+            self.queue
+                .push_back(Message::Site(id, SiteInput::Space(usage)));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! An ensemble whose hosts do not agree on the time of day: clients see no time of a
+//! file or directory go back, whoever serves it, and every byte.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{ANSWERS, await_supervised, no_panics, raise, report, serving, verify};
+use crate::rig::cluster::{Cluster, Options, Role, in_network};
+use crate::suite::Stage;
+use crate::suite::ensemble::load::{Files, Load};
+
+/// Gateways, managers and nodes have clocks that are 5 s fast, 5 s slow and right.
+const OPTIONS: [&str; 6] = ["--nodes", "3", "--clients", "1", "--clocks", "5,-5,0"];
+
+/// Times must have been as wrong as that, or no clock was.
+const WRONG_SECONDS: u64 = 3;
+
+/// A gateway is killed, then who serves as manager, again and again.
+const TURNS: u32 = 5;
+
+/// How long each manager serves.
+const TURN: Duration = Duration::from_secs(4);
+
+pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
+    let mut cluster = raise(stage, Options::parse(&OPTIONS)?)?;
+    let client = cluster.of(Role::Client).next().context("no client")?;
+    let netns = client.netns.clone();
+    in_network(&netns, || all(stage, &mut cluster))
+}
+
+fn all(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
+    let doors = cluster.nfs_doors();
+    let load = Load::start("client", &doors);
+    load.pause(ANSWERS)?;
+    for turn in 0..TURNS {
+        let name = match turn {
+            0 => "gateway-0".to_owned(),
+            _ => serving(cluster)?,
+        };
+        load.mark();
+        cluster.kill(&name)?;
+        let pause = load.pause(ANSWERS)?;
+        load.go_on(TURN)?;
+        cluster.restart(&name)?;
+        await_supervised(stage, cluster)?;
+        println!("{name} killed: longest answer {:.2} s", pause.as_secs_f64());
+    }
+    let files = load.finish()?;
+    report(&files);
+    let wrong = files.iter().map(Files::wrong_seconds).max();
+    let wrong = wrong.context("there are no clients")?;
+    ensure!(
+        wrong >= WRONG_SECONDS,
+        "no time was off by more than {wrong} s: no clock was wrong"
+    );
+    println!("times were off by up to {wrong} s, and none has gone back");
+    verify(&files, &doors)?;
+    no_panics(stage)
+}
