@@ -107,10 +107,7 @@ pub struct DirectoryRecord {
 impl Default for DirectoryRecord {
     /// The volume's root.
     fn default() -> Self {
-        Self {
-            file: FileId::new(SiteId(0), 1).0,
-            generation: 1,
-        }
+        FileRef::root_of(SiteId(0)).into()
     }
 }
 
