@@ -130,6 +130,13 @@ impl Following {
         self.given_up.contains_key(&site)
     }
 
+    /// The connection to a process has ended: its nodes may have missed what they were
+    /// to get, and have left sets since. When it is there again they count as come back.
+    pub(crate) fn forget_returns(&mut self, host: HostId) {
+        self.copied.retain(|back| back.2 != host);
+        self.reopened_for.retain(|back| back.2 != host);
+    }
+
     /// Something is to be looked at again after a while.
     pub(crate) fn later(&mut self, now: Time) {
         self.again_due.get_or_insert(now + AGAIN_AFTER);
@@ -496,5 +503,18 @@ mod tests {
         assert!(following.takes_turn(begun));
         following.wake(due);
         assert!(following.takes_turn(due));
+    }
+
+    /// Goal: a site is opened anew once for a node of a process, and again if the
+    /// connection to that has ended meanwhile; that others are there changes nothing.
+    #[test]
+    fn a_node_that_was_cut_off_counts_as_come_back() {
+        let back = |host| (SiteId(1), NodeId(2), HostId(host), 3);
+        let mut following = Following::default();
+        following.copied.extend([back(7), back(8)]);
+        following.reopened_for.extend([back(7), back(8)]);
+        following.forget_returns(HostId(7));
+        assert_eq!(following.copied, BTreeSet::from([back(8)]));
+        assert_eq!(following.reopened_for, BTreeSet::from([back(8)]));
     }
 }
