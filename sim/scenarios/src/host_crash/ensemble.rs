@@ -146,4 +146,6 @@ fn world_of(
 #[cfg(test)]
 mod histories;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod tests;

@@ -125,7 +125,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
+    /// The root, and two directories there.
+    pub(super) fn make_directories(&mut self, root: HandleBuffer) -> Result<(), String> {
         self.model.directories.push(root);
         for name in [b"one", b"two"] {
             let made = self.call(&Call::Mkdir(call::Mkdir {
@@ -141,6 +142,11 @@ impl Driver {
             let handle = made.object.ok_or("MKDIR gives no handle")?;
             self.model.directories.push(handle);
         }
+        Ok(())
+    }
+
+    pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
+        self.make_directories(root)?;
         for _ in 0..self.random.between(1, 4) {
             let actions = self.random.between(20, 150);
             self.work(actions, self.shape.faults)?;
@@ -173,7 +179,7 @@ impl Driver {
     }
 
     /// Sends up to `actions` requests and waits for all replies.
-    fn work(&mut self, actions: u64, faults: Faults) -> Result<(), String> {
+    pub(super) fn work(&mut self, actions: u64, faults: Faults) -> Result<(), String> {
         let pipeline = self.random.between(1, PIPELINE_MAX);
         let mut left = actions;
         let mut next_at = self.world.now;
@@ -499,7 +505,7 @@ impl Driver {
     }
 
     /// Compares all names and all content with the model.
-    fn verify_all(&mut self) -> Result<(), String> {
+    pub(super) fn verify_all(&mut self) -> Result<(), String> {
         for directory in 0..self.model.directories.len() {
             for number in 0..5 {
                 let key: NameKey = (directory, number);
