@@ -159,16 +159,16 @@ fn fences(state: &State, object: &ObjectId) -> (Version, WriteContext) {
         .sites
         .get(site)
         .filter(|_| object.class != ObjectClass::Column);
-    let site_epoch = site.map_or(Epoch(0), |site| Epoch(site.0));
+    let site_epoch = site.map(|site| Epoch(site.0));
     let context = WriteContext {
-        site_epoch,
+        site_epoch: site_epoch.unwrap_or_default(),
         ..WriteContext::default()
     };
     let newest = state
         .sets
         .range(..SITE_SETS)
-        .map(|(_, set)| set.epoch)
+        .map(|(_, set)| Epoch(set.epoch))
         .max();
-    let epoch = site.map_or(Epoch(newest.unwrap_or(0)), |site| Epoch(site.0));
+    let epoch = site_epoch.or(newest).unwrap_or_default();
     (Version::first_of(epoch), context)
 }
