@@ -340,7 +340,7 @@ impl Host {
             return;
         };
         let mut step = current.step(answer);
-        while let Poll::Pending = step {
+        while step.is_pending() {
             let Some(current) = &mut self.replicas.current else {
                 return;
             };

@@ -169,6 +169,6 @@ fn fences(state: &State, object: &ObjectId) -> (Version, WriteContext) {
         .range(..SITE_SETS)
         .map(|(_, set)| set.epoch)
         .max();
-    let epoch = site.map_or(Epoch(newest.unwrap_or(0)), |site| Epoch(site.0));
+    let epoch = site.map_or_else(|| Epoch(newest.unwrap_or(0)), |site| Epoch(site.0));
     (Version::first_of(epoch), context)
 }
