@@ -144,8 +144,12 @@ fn world_of(
 }
 
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod histories;
 #[cfg(test)]
 mod shares;
+#[cfg(test)]
+mod stage;
 #[cfg(test)]
 mod tests;

@@ -81,6 +81,8 @@ pub(super) struct World {
     /// Processes that have ended in order.
     pub(super) stopped: VecDeque<Place>,
     pub(super) notes: Vec<String>,
+    #[cfg(test)]
+    pub(super) spent: super::costs::Spent,
     failure: Option<String>,
 }
 
@@ -118,6 +120,8 @@ impl World {
             replaced: VecDeque::new(),
             stopped: VecDeque::new(),
             notes: Vec::new(),
+            #[cfg(test)]
+            spent: super::costs::Spent::default(),
             failure: None,
         }
     }
@@ -604,6 +608,8 @@ impl World {
 
     fn carry_out(&mut self, place: Place) {
         while let Some(effect) = self.next_effect(place) {
+            #[cfg(test)]
+            self.spent.count(&effect);
             match effect {
                 HostEffect::Door(effect) => {
                     let (now, links, random) = (self.now, &mut self.links, &mut self.random);
@@ -705,7 +711,7 @@ impl World {
         self.machines[place].process.as_mut()?.host.poll_effect()
     }
 
-    fn place_of(&self, host: HostId) -> Option<Place> {
+    pub(super) fn place_of(&self, host: HostId) -> Option<Place> {
         let is_it = |machine: &Machine| {
             let process = machine.process.as_ref();
             process.is_some_and(|process| process.host.host_id() == host)
