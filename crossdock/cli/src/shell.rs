@@ -11,6 +11,7 @@ mod links;
 mod locks;
 mod nodes;
 mod orders;
+mod placing;
 mod quotas;
 mod secure;
 
@@ -90,6 +91,8 @@ pub(crate) struct Shell {
     quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
     /// Who waits for locks to be given up, and whose.
     release_replies: BTreeMap<ReleaseTicket, (String, oneshot::Sender<Answer>)>,
+    /// Who waits for nodes to come or go.
+    place_replies: Vec<placing::Waiting>,
     /// The CPUs of all threads but this one, once it has one of its own.
     other_cpus: Vec<usize>,
     failure: Option<String>,
@@ -121,6 +124,7 @@ impl Shell {
             address_replies: BTreeMap::new(),
             quota_replies: BTreeMap::new(),
             release_replies: BTreeMap::new(),
+            place_replies: Vec::new(),
             other_cpus: Vec::new(),
             failure: None,
         };
@@ -224,7 +228,8 @@ impl Shell {
         }
         let links = self.ensemble.as_ref();
         let links = links.and_then(|ensemble| ensemble.links.poll_timeout());
-        let until = [self.host.poll_timeout(), links, self.stop_by];
+        let placing = self.placing_due();
+        let until = [self.host.poll_timeout(), links, placing, self.stop_by];
         self.driver
             .wait(until.into_iter().flatten().min())
             .context("the event loop has failed")?;
@@ -238,6 +243,7 @@ impl Shell {
             self.give(HostInput::Timeout);
         }
         self.tell_links_sent(time);
+        self.answer_placed();
         Ok(())
     }
 
@@ -332,6 +338,7 @@ impl Shell {
             HostEffect::WakeClients { at, clients } => self.wake_clients(at, clients),
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),
+            HostEffect::Retired => self.stop(),
             HostEffect::Quiet => self.is_quiet = true,
         }
     }

@@ -6,7 +6,11 @@
 //! members list what was changed since the epoch from which they may differ,
 //! and every range that is not the same on both is copied from the primary, with
 //! the primary's version. Then objects that only one of them has, and ends of
-//! objects, are made equal. The set takes no changes meanwhile.
+//! objects, are made equal.
+//!
+//! A node that is no member yet is nobody's to read: while clients change the set,
+//! it is copied round after round, each with what has changed since the one before
+//! began, and only for the last one, which has little left, the changes wait.
 //!
 //! The steps are an `async fn` that the host polls by hand, one question at a
 //! time: no executor, no waker, and the same order in every run.
@@ -27,7 +31,13 @@ use crossdock_peer::{
 const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
 
 /// Objects listed per call.
-const LIST_LIMIT: usize = 1024;
+pub(crate) const LIST_LIMIT: usize = 1024;
+
+/// A round that had no more than this to copy is the last one before changes wait …
+const LAST_ROUND_BYTES: u64 = 4 << 20;
+
+/// … and so is this one, however fast clients write.
+const ROUNDS_MAX: u32 = 6;
 
 /// Which members of which set are to be made equal.
 #[derive(Clone, Debug)]
@@ -35,20 +45,43 @@ pub(crate) struct Pair {
     pub(crate) set: SetId,
     pub(crate) source: NodeId,
     pub(crate) target: NodeId,
-    /// The set's epoch by which this was planned.
+    /// The set's epoch by which this was planned, and the homes that it had.
     pub(crate) epoch: u64,
+    pub(crate) moves: u64,
+    /// Members besides the source: what is unstable on them is made durable, too.
+    pub(crate) others: Vec<NodeId>,
     /// Versions from here on may differ.
     pub(crate) since: Version,
     /// Whether the source has been serving, hence may hold unstable bytes.
     pub(crate) is_serving: bool,
+    /// What is to come of it.
+    pub(crate) goal: Goal,
     /// The objects of the set are those of these classes …
     pub(crate) classes: &'static [ObjectClass],
     /// … for which this says yes.
     pub(crate) table: std::sync::Arc<crossdock_names::RoutingTable>,
 }
 
-/// What a task asks of which node.
-pub(crate) type Question = (NodeId, NodeRequest);
+/// What making a target equal is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The set takes no changes meanwhile.
+    Equal,
+    /// The set takes changes until little is left.
+    Join,
+    /// There is less to do when somebody makes it equal later.
+    Copy,
+}
+
+/// What a task asks.
+pub(crate) enum Question {
+    /// Of a node.
+    Node(NodeId, NodeRequest),
+    /// Of the host: the version from which on changes of the set are under way, or to come.
+    Mark,
+    /// Of the host: that changes of the set wait from now on, and none is under way.
+    Hold,
+}
 
 /// What it is answered.
 pub(crate) type Answer = Result<NodeAnswer, NodeError>;
@@ -125,12 +158,78 @@ type Ranges = BTreeSet<(ObjectId, u64, u64, Version)>;
 
 impl Asker {
     async fn run(self) -> Result<(), String> {
-        let (source, target) = (self.pair.source, self.pair.target);
-        let on_source = self.changes(source).await?;
-        let on_target = self.changes(target).await?;
-        if self.pair.is_serving {
-            self.commit(&on_source).await?;
+        let pair = &self.pair;
+        if pair.goal == Goal::Equal {
+            return self.round(pair.since, None).await.map(|_| ());
         }
+        let mut since = pair.since;
+        let mut doubtful = BTreeSet::new();
+        for _ in 0..ROUNDS_MAX {
+            let next = self.mark().await?;
+            let copied = self.round(since, Some(&mut doubtful)).await?;
+            since = next;
+            if copied <= LAST_ROUND_BYTES {
+                break;
+            }
+        }
+        if pair.goal == Goal::Copy {
+            return Ok(());
+        }
+        let held = self.ask(Question::Hold).await;
+        held.map_err(|error| format!("the set's changes do not wait: {error}"))?;
+        self.last_round(since, doubtful).await
+    }
+
+    /// From where on the next round has to look.
+    async fn mark(&self) -> Result<Version, String> {
+        match self.ask(Question::Mark).await {
+            Ok(NodeAnswer::Done { version }) => Ok(version),
+            other => Err(format!("no version to go on from: {other:?}")),
+        }
+    }
+
+    /// Copies what differs and was changed since then; how many bytes. With a list of
+    /// doubtful objects, the source takes changes meanwhile: what cannot be made equal
+    /// without changing it is left for the last round.
+    async fn round(
+        &self,
+        since: Version,
+        mut doubtful: Option<&mut BTreeSet<ObjectId>>,
+    ) -> Result<u64, String> {
+        let (source, target) = (self.pair.source, self.pair.target);
+        let (on_source, on_target) = self.differing(since).await?;
+        let mut copied = 0;
+        let mut begun = None;
+        let mut is_whole = false;
+        for &(object, offset, length, _) in on_source.symmetric_difference(&on_target) {
+            if begun != Some(object) {
+                begun = Some(object);
+                is_whole = self.begin_object(object, &mut doubtful).await?;
+            }
+            if !is_whole {
+                copied += self.copy(object, offset, length).await?;
+            }
+        }
+        for node in [target, source] {
+            for object in self.objects(node).await? {
+                if self.is_to_be_mended(object, &mut doubtful).await? {
+                    self.mend(object).await?;
+                }
+            }
+        }
+        Ok(copied)
+    }
+
+    /// The same while changes wait: of objects that nobody has touched since, nothing
+    /// is asked.
+    async fn last_round(
+        &self,
+        since: Version,
+        mut touched: BTreeSet<ObjectId>,
+    ) -> Result<(), String> {
+        let (on_source, on_target) = self.differing(since).await?;
+        let ranges = on_source.union(&on_target);
+        touched.extend(ranges.map(|range| range.0));
         let mut begun = None;
         let mut is_whole = false;
         for &(object, offset, length, _) in on_source.symmetric_difference(&on_target) {
@@ -142,25 +241,70 @@ impl Asker {
                 self.copy(object, offset, length).await?;
             }
         }
-        for node in [target, source] {
-            for object in self.objects(node).await? {
-                self.mend(object).await?;
-            }
+        let source: BTreeSet<ObjectId> =
+            self.objects(self.pair.source).await?.into_iter().collect();
+        let target: BTreeSet<ObjectId> =
+            self.objects(self.pair.target).await?.into_iter().collect();
+        touched.extend(source.symmetric_difference(&target));
+        for object in touched {
+            self.mend(object).await?;
         }
         Ok(())
     }
 
-    /// Makes the source's unstable bytes durable: once the set counts as equal,
-    /// a crash that took them from the source alone would not be noticed.
+    /// What both have changed since then, after what the members have of it in memory
+    /// only has become durable.
+    async fn differing(&self, since: Version) -> Result<(Ranges, Ranges), String> {
+        let on_source = self.changes(self.pair.source, since).await?;
+        let on_target = self.changes(self.pair.target, since).await?;
+        if self.pair.is_serving {
+            self.commit(&on_source).await?;
+        }
+        Ok((on_source, on_target))
+    }
+
+    /// Whether all of an object was copied, or it was left for later.
+    async fn begin_object(
+        &self,
+        object: ObjectId,
+        doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
+    ) -> Result<bool, String> {
+        match self.is_to_be_mended(object, doubtful).await? {
+            true => self.copy_truncated(object).await,
+            false => Ok(true),
+        }
+    }
+
+    /// Whether an object can be made equal now. The target may have seen a truncate
+    /// that the source has not: the source is changed then, in the last round.
+    async fn is_to_be_mended(
+        &self,
+        object: ObjectId,
+        doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
+    ) -> Result<bool, String> {
+        let Some(doubtful) = doubtful else {
+            return Ok(true);
+        };
+        let generation = |stat: Option<ObjectStat>| stat.map_or(0, |stat| stat.truncate_generation);
+        let target = generation(self.stat(self.pair.target, object).await?);
+        let is_cut = target > 0 && target > generation(self.stat(self.pair.source, object).await?);
+        if is_cut {
+            doubtful.insert(object);
+        }
+        Ok(!is_cut)
+    }
+
+    /// Makes the members' unstable bytes durable: once the set counts as equal,
+    /// a crash that took them from one of them alone would not be noticed.
     async fn commit(&self, ranges: &Ranges) -> Result<(), String> {
-        let node = self.pair.source;
         let objects: BTreeSet<ObjectId> = ranges.iter().map(|range| range.0).collect();
-        for object in objects {
+        let members = std::iter::once(&self.pair.source).chain(&self.pair.others);
+        for (&node, &object) in members.flat_map(|node| objects.iter().map(move |id| (node, id))) {
             let request = NodeRequest::Commit {
                 object,
                 incarnation: Incarnation::default(), // The node puts its own.
             };
-            match self.ask((node, request)).await {
+            match self.ask(Question::Node(node, request)).await {
                 Ok(_) | Err(NodeError::NoObject) => {}
                 other => return Err(format!("object {object} is not committed: {other:?}")),
             }
@@ -169,19 +313,19 @@ impl Asker {
     }
 
     /// All ranges of the set's objects that a node has changed.
-    async fn changes(&self, node: NodeId) -> Result<Ranges, String> {
+    async fn changes(&self, node: NodeId, since: Version) -> Result<Ranges, String> {
         let mut ranges = Ranges::new();
         let mut after = None;
         loop {
-            let since = self.pair.since;
             let changes = NodeRequest::Changes { since, after };
             let NodeAnswer::Changes(page) = self.call(node, changes).await? else {
                 return Err(format!("node {node} does not tell its changes"));
             };
+            // What was never cut nor zeroed has nothing to copy between its runs.
             for range in page
                 .changes
                 .into_iter()
-                .filter(|range| self.is_ours(&range.object))
+                .filter(|range| range.version > Version::NONE && self.is_ours(&range.object))
             {
                 ranges.insert((
                     range.object,
@@ -237,11 +381,11 @@ impl Asker {
         Ok(is_truncated)
     }
 
-    /// Copies a range with its version; what the source does not have stays for
-    /// [`mend`](Self::mend).
-    async fn copy(&self, object: ObjectId, offset: u64, length: u64) -> Result<(), String> {
+    /// Copies a range with its version; how many bytes. What the source does not have
+    /// stays for [`mend`](Self::mend).
+    async fn copy(&self, object: ObjectId, offset: u64, length: u64) -> Result<u64, String> {
         let Some((stat, _)) = self.stats(object).await? else {
-            return Ok(());
+            return Ok(0);
         };
         self.make(object, &stat).await?;
         let mut at = offset;
@@ -252,9 +396,10 @@ impl Asker {
                 length_bytes: (offset + length - at).min(COPY_BYTES),
                 version: ReadVersion::Current,
             };
-            let NodeAnswer::Read { payload, version } = self.call(self.pair.source, read).await?
-            else {
-                return Err(format!("object {object} cannot be read"));
+            let (payload, version) = match self.ask(Question::Node(self.pair.source, read)).await {
+                Ok(NodeAnswer::Read { payload, version }) => (payload, version),
+                Err(NodeError::NoObject) => break, // Removed meanwhile.
+                other => return Err(format!("object {object} cannot be read: {other:?}")),
             };
             if payload.is_empty() {
                 break; // Beyond the source's end: the target is cut there.
@@ -271,7 +416,7 @@ impl Asker {
             self.call(self.pair.target, write).await?;
             at += length_read;
         }
-        Ok(())
+        Ok(at - offset)
     }
 
     /// Makes an object's existence and end on the target those on the source.
@@ -346,7 +491,10 @@ impl Asker {
     }
 
     async fn stat(&self, node: NodeId, object: ObjectId) -> Result<Option<ObjectStat>, String> {
-        match self.ask((node, NodeRequest::Stat { object })).await {
+        match self
+            .ask(Question::Node(node, NodeRequest::Stat { object }))
+            .await
+        {
             Ok(NodeAnswer::Stat(stat)) => Ok(Some(stat)),
             Err(NodeError::NoObject) => Ok(None),
             other => Err(format!(
@@ -356,7 +504,7 @@ impl Asker {
     }
 
     async fn call(&self, node: NodeId, request: NodeRequest) -> Result<NodeAnswer, String> {
-        let answer = self.ask((node, request)).await;
+        let answer = self.ask(Question::Node(node, request)).await;
         answer.map_err(|error| format!("node {node}: {error}"))
     }
 

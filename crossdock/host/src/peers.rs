@@ -116,6 +116,7 @@ impl Host {
     pub(crate) fn take_disconnected(&mut self, peer: HostId) {
         self.peers.connected.remove(&peer);
         self.peers.early.remove(&peer);
+        self.following.forget_returns(peer);
         let first = (peer, Port::Router, CallId(0));
         let asked = self.peers.asked_nodes.range(first..);
         let asked: Vec<_> = asked

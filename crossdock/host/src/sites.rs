@@ -154,12 +154,16 @@ impl Host {
             .copied()
             .filter(|&id| id != member.0)
             .collect();
-        if members.is_empty() || record.epoch != epoch.0 || members.len() == record.members.len() {
+        // What it did not carry out may have been ordered under an earlier epoch.
+        let first = record.members.first().map(|&first| NodeId(first));
+        let leads = first.is_some_and(|first| self.nodes.contains_key(&first));
+        let is_seen = record.epoch == epoch.0 || leads && record.epoch > epoch.0;
+        if members.is_empty() || !is_seen || members.len() == record.members.len() {
             return;
         }
         let change = Change::SetMembers {
             set: set.0,
-            expected: epoch.0,
+            expected: record.epoch,
             members,
         };
         if self.propose(change) {

@@ -125,7 +125,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
+    /// The root, and two directories there.
+    pub(super) fn make_directories(&mut self, root: HandleBuffer) -> Result<(), String> {
         self.model.directories.push(root);
         for name in [b"one", b"two"] {
             let made = self.call(&Call::Mkdir(call::Mkdir {
@@ -141,6 +142,11 @@ impl Driver {
             let handle = made.object.ok_or("MKDIR gives no handle")?;
             self.model.directories.push(handle);
         }
+        Ok(())
+    }
+
+    pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
+        self.make_directories(root)?;
         for _ in 0..self.random.between(1, 4) {
             let actions = self.random.between(20, 150);
             self.work(actions, self.shape.faults)?;
@@ -151,6 +157,7 @@ impl Driver {
         self.work(0, Faults::None)?;
         self.settle(Duration::from_secs(8))?;
         self.work(10, Faults::None)?;
+        self.wait_until_whole()?;
         self.verify_all()?;
         self.world.check_all_addresses()?;
         for (client, record, reply) in std::mem::take(&mut self.answered) {
@@ -161,7 +168,8 @@ impl Driver {
                 ));
             }
         }
-        Ok(())
+        self.settle(Duration::from_secs(1))?;
+        self.compare_replicas()
     }
 
     pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
@@ -171,7 +179,7 @@ impl Driver {
     }
 
     /// Sends up to `actions` requests and waits for all replies.
-    fn work(&mut self, actions: u64, faults: Faults) -> Result<(), String> {
+    pub(super) fn work(&mut self, actions: u64, faults: Faults) -> Result<(), String> {
         let pipeline = self.random.between(1, PIPELINE_MAX);
         let mut left = actions;
         let mut next_at = self.world.now;
@@ -227,7 +235,7 @@ impl Driver {
         }
     }
 
-    fn settle(&mut self, pause: Duration) -> Result<(), String> {
+    pub(super) fn settle(&mut self, pause: Duration) -> Result<(), String> {
         let until = self.world.now + pause;
         while self.world.now < until {
             self.world.step(until)?;
@@ -264,6 +272,11 @@ impl Driver {
         while let Some(place) = self.world.replaced.pop_front() {
             self.note(|| format!("process {place} has been replaced"));
             self.kill(place);
+        }
+        while let Some(place) = self.world.stopped.pop_front() {
+            let pause = Duration::from_millis(self.random.below(3000));
+            self.note(|| format!("process {place} has stopped for {pause:?}"));
+            self.world.end(place, pause);
         }
         while let Some(name) = self.world.ended.pop_front() {
             let lost = self
@@ -492,7 +505,7 @@ impl Driver {
     }
 
     /// Compares all names and all content with the model.
-    fn verify_all(&mut self) -> Result<(), String> {
+    pub(super) fn verify_all(&mut self) -> Result<(), String> {
         for directory in 0..self.model.directories.len() {
             for number in 0..5 {
                 let key: NameKey = (directory, number);
