@@ -159,17 +159,17 @@ impl Host {
 
     /// The registry has changed.
     pub(crate) fn take_state(&mut self, now: Time, wall: WallTime) {
+        let mut nodes = self.role.nodes.iter();
+        let has_place = |node: &u64| self.registry.state().nodes.iter().any(|it| it.id == *node);
+        if !nodes.all(has_place) {
+            let what = "the place of this node has been given up, or replaced by a new one";
+            return self.effects.push_back(HostEffect::Failed(what.to_owned()));
+        }
         let knows_us = self.registry.state().hosts.contains_key(&self.instance());
         if self.following.has_joined && !knows_us {
             self.sites.clear();
             self.follow_addresses(now);
             let what = "this host has been replaced by others; it has to start anew";
-            return self.effects.push_back(HostEffect::Failed(what.to_owned()));
-        }
-        let mut nodes = self.role.nodes.iter();
-        let has_place = |node: &u64| self.registry.state().nodes.iter().any(|it| it.id == *node);
-        if !nodes.all(has_place) {
-            let what = "the place of this node has been given up, or replaced by a new one";
             return self.effects.push_back(HostEffect::Failed(what.to_owned()));
         }
         self.following.has_joined |= knows_us;
