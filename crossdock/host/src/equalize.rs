@@ -15,7 +15,7 @@
 //! The steps are an `async fn` that the host polls by hand, one question at a
 //! time: no executor, no waker, and the same order in every run.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +29,9 @@ use crossdock_peer::{
 
 /// Bytes copied per call.
 const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
+
+/// A version that none is newer than.
+const NOW: Version = Version(u64::MAX);
 
 /// Logs are compared and copied in pieces of this length.
 const LOG_PIECE_BYTES: u64 = 256 << 10;
@@ -108,6 +111,7 @@ impl Equalize {
         let asker = Asker {
             exchange: Rc::clone(&exchange),
             pair: pair.clone(),
+            newest: Cell::new(NOW),
         };
         Self {
             pair,
@@ -135,6 +139,10 @@ impl Equalize {
 struct Asker {
     exchange: Rc<RefCell<Exchange>>,
     pair: Pair,
+    /// What is copied while the source takes changes is said to be no newer than this:
+    /// a node tells one version for neighbouring bytes, and what is copied after a change
+    /// must not make those before it look as if they had it.
+    newest: Cell<Version>,
 }
 
 struct Ask<'a> {
@@ -215,6 +223,9 @@ impl Asker {
         }
         for _ in 0..ROUNDS_MAX {
             let next = self.mark().await?;
+            if next > Version::NONE {
+                self.newest.set(Version(next.0 - 1));
+            }
             let copied = self.round(since, Some(&mut doubtful)).await?;
             since = next;
             if copied <= LAST_ROUND_BYTES {
@@ -223,6 +234,7 @@ impl Asker {
         }
         let held = self.ask(Question::Hold).await;
         held.map_err(|error| format!("the set's changes do not wait: {error}"))?;
+        self.newest.set(NOW);
         self.last_round(since, doubtful).await
     }
 
@@ -265,10 +277,16 @@ impl Asker {
         mut touched: BTreeSet<ObjectId>,
     ) -> Result<(), String> {
         let (on_source, on_target) = self.differing(since).await?;
-        let ranges = on_source.union(&on_target);
-        touched.extend(ranges.map(|range| range.0));
         self.copy_differing(&on_source, &on_target, &mut None)
             .await?;
+        // Of these nothing was copied in the rounds before.
+        for &object in &touched {
+            if let Some((source, _)) = self.stats(object).await? {
+                self.copy(object, 0, source.size_bytes).await?;
+            }
+        }
+        let ranges = on_source.union(&on_target);
+        touched.extend(ranges.map(|range| range.0));
         let source: BTreeSet<ObjectId> =
             self.objects(self.pair.source).await?.into_iter().collect();
         let target: BTreeSet<ObjectId> =
@@ -484,7 +502,7 @@ impl Asker {
                 payload,
                 stability: Stability::Stable,
                 context: self.context(&object, stat),
-                order: Order::Given(version),
+                order: Order::Given(version.min(self.newest.get())),
             };
             self.call(self.pair.target, write).await?;
             at += length_read;
@@ -519,7 +537,7 @@ impl Asker {
                 object,
                 size_bytes,
                 context: self.context(&object, &source_stat),
-                order: Order::Given(source_stat.version),
+                order: Order::Given(source_stat.version.min(self.newest.get())),
             };
             self.call(target, truncate).await?;
         }
@@ -558,7 +576,7 @@ impl Asker {
             reservation_bytes: 0,
             attributes: stat.attributes.clone(),
             context: self.context(&object, stat),
-            order: Order::Given(stat.version),
+            order: Order::Given(stat.version.min(self.newest.get())),
         };
         self.call(self.pair.target, create).await.map(|_| ())
     }

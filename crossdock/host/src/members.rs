@@ -410,6 +410,9 @@ impl Host {
                 .get(&id)
                 .is_some_and(crossdock_site::Site::is_serving)
             {
+                if !back.is_empty() {
+                    self.following.later(now);
+                }
                 continue;
             }
             if is_copied && !back.is_empty() && !self.following.is_given_up(id) {

@@ -24,6 +24,9 @@ const COLUMNS: &[ObjectClass] = &[ObjectClass::Column];
 /// What a site keeps on its set besides its log, which it makes equal itself.
 const SITE_OBJECTS: &[ObjectClass] = &[ObjectClass::SmallFiles];
 
+/// What of that can be copied while the site serves: it is written once.
+const LOGS: &[ObjectClass] = &[ObjectClass::SiteLog, ObjectClass::Checkpoint];
+
 /// What a member that comes back into a site's set needs.
 const ALL_SITE_OBJECTS: &[ObjectClass] = &[
     ObjectClass::SiteLog,
@@ -133,10 +136,11 @@ impl Host {
             return;
         }
         let is_member = record.members.contains(&target.0);
-        let classes = match (set.0 < SITE_SETS, is_member) {
-            (true, _) => COLUMNS,
-            (false, true) => SITE_OBJECTS,
-            (false, false) => ALL_SITE_OBJECTS,
+        let classes = match (set.0 < SITE_SETS, is_member, goal) {
+            (true, ..) => COLUMNS,
+            (false, _, Goal::Copy) => LOGS,
+            (false, true, _) => SITE_OBJECTS,
+            (false, false, _) => ALL_SITE_OBJECTS,
         };
         // Versions of columns begin with the set's epoch. Those of a site's objects
         // begin with the site's, of which the set's record says nothing.
