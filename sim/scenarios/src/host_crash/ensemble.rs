@@ -141,4 +141,6 @@ fn world_of(
 #[cfg(test)]
 mod histories;
 #[cfg(test)]
+mod pauses;
+#[cfg(test)]
 mod tests;
