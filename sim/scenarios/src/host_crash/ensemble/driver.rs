@@ -466,15 +466,16 @@ impl Driver {
                 pending.act.lock(&mut self.model);
                 self.again.push((self.world.now + AGAIN_AFTER, pending));
             }
-            Next::Done if pending.act.is_once() => {
+            Next::Done => {
                 self.longest = self.longest.max(waited);
-                self.answered
-                    .push_back((pending.client, pending.record, record));
-                if self.answered.len() > REMEMBERED_MAX {
-                    self.answered.pop_front();
+                if pending.act.is_once() {
+                    self.answered
+                        .push_back((pending.client, pending.record, record));
+                    if self.answered.len() > REMEMBERED_MAX {
+                        self.answered.pop_front();
+                    }
                 }
             }
-            Next::Done => self.longest = self.longest.max(waited),
         }
         Ok(())
     }
