@@ -313,12 +313,17 @@ impl Host {
         if !source.is_some_and(|source| self.is_running(source)) {
             return; // Nobody has its log now.
         }
+        // A member that cannot be compared: it connects, or is found to be gone.
+        let mut members = record.members.iter();
+        if !members.all(|&member| self.is_running(NodeId(member))) {
+            return self.following.later(now);
+        }
         if self.following.prepared.insert(site, epoch) != Some(epoch) {
             self.forget_joins(SetId(set));
-            for &node in &record.home {
-                if record.members.first() != Some(&node) {
-                    self.plan_once(SetId(set), &record, NodeId(node), Goal::Equal);
-                }
+            let others = record.members.iter().skip(1).copied();
+            let all: BTreeSet<NodeId> = others.map(NodeId).chain(absent(&record)).collect();
+            for node in all {
+                self.plan_once(SetId(set), &record, node, Goal::Equal);
             }
         }
         if !self.replicas.is_busy_with(SetId(set)) {
