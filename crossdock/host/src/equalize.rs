@@ -15,7 +15,7 @@
 //! The steps are an `async fn` that the host polls by hand, one question at a
 //! time: no executor, no waker, and the same order in every run.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +29,12 @@ use crossdock_peer::{
 
 /// Bytes copied per call.
 const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
+
+/// A version that none is newer than.
+const NOW: Version = Version(u64::MAX);
+
+/// Logs are compared and copied in pieces of this length.
+const LOG_PIECE_BYTES: u64 = 256 << 10;
 
 /// Objects listed per call.
 pub(crate) const LIST_LIMIT: usize = 1024;
@@ -105,6 +111,7 @@ impl Equalize {
         let asker = Asker {
             exchange: Rc::clone(&exchange),
             pair: pair.clone(),
+            newest: Cell::new(NOW),
         };
         Self {
             pair,
@@ -132,6 +139,10 @@ impl Equalize {
 struct Asker {
     exchange: Rc<RefCell<Exchange>>,
     pair: Pair,
+    /// What is copied while the source takes changes is said to be no newer than this:
+    /// a node tells one version for neighbouring bytes, and what is copied after a change
+    /// must not make those before it look as if they had it.
+    newest: Cell<Version>,
 }
 
 struct Ask<'a> {
@@ -156,6 +167,48 @@ impl Future for Ask<'_> {
 /// and what is told of the disk need not be cut alike.
 type Ranges = BTreeSet<(ObjectId, u64, u64, Version)>;
 
+/// Logs and checkpoints are written once, from beginning to end: what a site wrote
+/// under one epoch at one place is the same everywhere. So their many small ranges are
+/// cut anew, by epochs and at multiples of [`LOG_PIECE_BYTES`]: what both have cancels
+/// out however it was written, and the rest is copied in few calls.
+fn recut(ranges: Ranges) -> Ranges {
+    let is_log = |range: &(ObjectId, u64, u64, Version)| {
+        matches!(
+            range.0.class,
+            ObjectClass::SiteLog | ObjectClass::Checkpoint
+        )
+    };
+    let (logs, mut ranges): (Ranges, Ranges) = ranges.into_iter().partition(is_log);
+    let mut open: Option<(ObjectId, u64, u64, Version)> = None;
+    for (object, offset, length, version) in logs {
+        let version = Version::first_of(version.epoch());
+        let end = offset + length;
+        open = Some(match open {
+            Some((last, from, to, epoch)) if last == object && epoch == version && offset <= to => {
+                (last, from, to.max(end), epoch)
+            }
+            other => {
+                ranges.extend(other.into_iter().flat_map(pieces));
+                (object, offset, end, version)
+            }
+        });
+    }
+    ranges.extend(open.into_iter().flat_map(pieces));
+    ranges
+}
+
+/// Bytes `from..to` of a log, cut.
+fn pieces(
+    (object, from, to, version): (ObjectId, u64, u64, Version),
+) -> impl Iterator<Item = (ObjectId, u64, u64, Version)> {
+    let cuts = from / LOG_PIECE_BYTES..to.div_ceil(LOG_PIECE_BYTES);
+    cuts.map(move |cut| {
+        let start = from.max(cut * LOG_PIECE_BYTES);
+        let end = to.min((cut + 1) * LOG_PIECE_BYTES);
+        (object, start, end - start, version)
+    })
+}
+
 impl Asker {
     async fn run(self) -> Result<(), String> {
         let pair = &self.pair;
@@ -164,19 +217,24 @@ impl Asker {
         }
         let mut since = pair.since;
         let mut doubtful = BTreeSet::new();
+        if pair.goal == Goal::Copy {
+            // Once: what has changed meanwhile is copied when nothing changes.
+            return self.round(since, Some(&mut doubtful)).await.map(|_| ());
+        }
         for _ in 0..ROUNDS_MAX {
             let next = self.mark().await?;
+            if next > Version::NONE {
+                self.newest.set(Version(next.0 - 1));
+            }
             let copied = self.round(since, Some(&mut doubtful)).await?;
             since = next;
             if copied <= LAST_ROUND_BYTES {
                 break;
             }
         }
-        if pair.goal == Goal::Copy {
-            return Ok(());
-        }
         let held = self.ask(Question::Hold).await;
         held.map_err(|error| format!("the set's changes do not wait: {error}"))?;
+        self.newest.set(NOW);
         self.last_round(since, doubtful).await
     }
 
@@ -198,18 +256,9 @@ impl Asker {
     ) -> Result<u64, String> {
         let (source, target) = (self.pair.source, self.pair.target);
         let (on_source, on_target) = self.differing(since).await?;
-        let mut copied = 0;
-        let mut begun = None;
-        let mut is_whole = false;
-        for &(object, offset, length, _) in on_source.symmetric_difference(&on_target) {
-            if begun != Some(object) {
-                begun = Some(object);
-                is_whole = self.begin_object(object, &mut doubtful).await?;
-            }
-            if !is_whole {
-                copied += self.copy(object, offset, length).await?;
-            }
-        }
+        let copied = self
+            .copy_differing(&on_source, &on_target, &mut doubtful)
+            .await?;
         for node in [target, source] {
             for object in self.objects(node).await? {
                 if self.is_to_be_mended(object, &mut doubtful).await? {
@@ -228,19 +277,16 @@ impl Asker {
         mut touched: BTreeSet<ObjectId>,
     ) -> Result<(), String> {
         let (on_source, on_target) = self.differing(since).await?;
-        let ranges = on_source.union(&on_target);
-        touched.extend(ranges.map(|range| range.0));
-        let mut begun = None;
-        let mut is_whole = false;
-        for &(object, offset, length, _) in on_source.symmetric_difference(&on_target) {
-            if begun != Some(object) {
-                begun = Some(object);
-                is_whole = self.copy_truncated(object).await?;
-            }
-            if !is_whole {
-                self.copy(object, offset, length).await?;
+        self.copy_differing(&on_source, &on_target, &mut None)
+            .await?;
+        // Of these nothing was copied in the rounds before.
+        for &object in &touched {
+            if let Some((source, _)) = self.stats(object).await? {
+                self.copy(object, 0, source.size_bytes).await?;
             }
         }
+        let ranges = on_source.union(&on_target);
+        touched.extend(ranges.map(|range| range.0));
         let source: BTreeSet<ObjectId> =
             self.objects(self.pair.source).await?.into_iter().collect();
         let target: BTreeSet<ObjectId> =
@@ -263,16 +309,48 @@ impl Asker {
         Ok((on_source, on_target))
     }
 
-    /// Whether all of an object was copied, or it was left for later.
+    /// Copies what is not the same on both, each byte once; how many bytes.
+    async fn copy_differing(
+        &self,
+        on_source: &Ranges,
+        on_target: &Ranges,
+        doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
+    ) -> Result<u64, String> {
+        let mut copied = 0;
+        let mut begun: Option<(ObjectId, Option<ObjectStat>)> = None;
+        let mut done = 0; // Where the object's ranges so far end.
+        for &(object, offset, length, _) in on_source.symmetric_difference(on_target) {
+            if begun.as_ref().is_none_or(|(last, _)| *last != object) {
+                begun = Some((object, self.begin_object(object, doubtful).await?));
+                done = 0;
+            }
+            let (from, end) = (offset.max(done), offset + length);
+            if let Some((_, Some(stat))) = &begun
+                && from < end
+            {
+                copied += self.copy_range(object, stat, from, end).await?;
+                done = end;
+            }
+        }
+        Ok(copied)
+    }
+
+    /// What the source knows of an object that is there on the target now, too; nothing
+    /// if all of it was copied, or it is left for later.
     async fn begin_object(
         &self,
         object: ObjectId,
         doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
-    ) -> Result<bool, String> {
-        match self.is_to_be_mended(object, doubtful).await? {
-            true => self.copy_truncated(object).await,
-            false => Ok(true),
+    ) -> Result<Option<ObjectStat>, String> {
+        let is_to_be_mended = self.is_to_be_mended(object, doubtful).await?;
+        if !is_to_be_mended || self.copy_truncated(object).await? {
+            return Ok(None);
         }
+        let Some((stat, _)) = self.stats(object).await? else {
+            return Ok(None); // Removed meanwhile; the target's goes later.
+        };
+        self.make(object, &stat).await?;
+        Ok(Some(stat))
     }
 
     /// Whether an object can be made equal now. The target may have seen a truncate
@@ -312,7 +390,8 @@ impl Asker {
         Ok(())
     }
 
-    /// All ranges of the set's objects that a node has changed.
+    /// All ranges of the set's objects that a node has changed; those of logs and
+    /// checkpoints in the cut that both members share.
     async fn changes(&self, node: NodeId, since: Version) -> Result<Ranges, String> {
         let mut ranges = Ranges::new();
         let mut after = None;
@@ -336,7 +415,7 @@ impl Asker {
             }
             after = page.more_after;
             if after.is_none() {
-                return Ok(ranges);
+                return Ok(recut(ranges));
             }
         }
     }
@@ -388,12 +467,24 @@ impl Asker {
             return Ok(0);
         };
         self.make(object, &stat).await?;
-        let mut at = offset;
-        while at < offset + length {
+        self.copy_range(object, &stat, offset, offset + length)
+            .await
+    }
+
+    /// The same of bytes `from..to` of an object that is there on the target.
+    async fn copy_range(
+        &self,
+        object: ObjectId,
+        stat: &ObjectStat,
+        from: u64,
+        to: u64,
+    ) -> Result<u64, String> {
+        let mut at = from;
+        while at < to {
             let read = NodeRequest::Read {
                 object,
                 offset_bytes: at,
-                length_bytes: (offset + length - at).min(COPY_BYTES),
+                length_bytes: (to - at).min(COPY_BYTES),
                 version: ReadVersion::Current,
             };
             let (payload, version) = match self.ask(Question::Node(self.pair.source, read)).await {
@@ -410,13 +501,13 @@ impl Asker {
                 offset_bytes: at,
                 payload,
                 stability: Stability::Stable,
-                context: self.context(&object, &stat),
-                order: Order::Given(version),
+                context: self.context(&object, stat),
+                order: Order::Given(version.min(self.newest.get())),
             };
             self.call(self.pair.target, write).await?;
             at += length_read;
         }
-        Ok(at - offset)
+        Ok(at - from)
     }
 
     /// Makes an object's existence and end on the target those on the source.
@@ -446,7 +537,7 @@ impl Asker {
                 object,
                 size_bytes,
                 context: self.context(&object, &source_stat),
-                order: Order::Given(source_stat.version),
+                order: Order::Given(source_stat.version.min(self.newest.get())),
             };
             self.call(target, truncate).await?;
         }
@@ -485,7 +576,7 @@ impl Asker {
             reservation_bytes: 0,
             attributes: stat.attributes.clone(),
             context: self.context(&object, stat),
-            order: Order::Given(stat.version),
+            order: Order::Given(stat.version.min(self.newest.get())),
         };
         self.call(self.pair.target, create).await.map(|_| ())
     }
@@ -536,5 +627,47 @@ impl Asker {
 
     fn is_ours(&self, object: &ObjectId) -> bool {
         self.pair.classes.contains(&object.class) && self.pair.table.set_of(object) == self.pair.set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_names::{Epoch, SiteId};
+
+    fn version(epoch: u64, sequence: u64) -> Version {
+        Version(Version::first_of(Epoch(epoch)).0 + sequence)
+    }
+
+    /// Goal: a log that was appended in small records on one member and copied whole to
+    /// another one does not differ; what one of them lacks does, and nothing else;
+    /// records of two epochs are never taken for each other.
+    #[test]
+    fn logs_differ_by_what_one_lacks() {
+        let log = ObjectId::of_site(ObjectClass::SiteLog, SiteId(3), 1);
+        let length = 3 * LOG_PIECE_BYTES;
+        let records = (0..length / 128).map(|record| (log, record * 128, 128, version(7, record)));
+        let appended = recut(records.collect());
+        let copied = recut(Ranges::from([(log, 0, length, version(7, 99))]));
+        assert_eq!(appended, copied);
+        assert_eq!(appended.len(), 3);
+        let shorter = recut(Ranges::from([(log, 0, length - 200, version(7, 5))]));
+        let differing: Vec<_> = appended.symmetric_difference(&shorter).collect();
+        let is_last = |range: &&(ObjectId, u64, u64, Version)| range.1 == 2 * LOG_PIECE_BYTES;
+        assert_eq!(differing.len(), 2);
+        assert!(differing.iter().all(is_last));
+        let tail = (log, length, 128, version(6, 1));
+        let other = (log, length, 128, version(7, 1));
+        let with = |tail| recut(Ranges::from([(log, 0, length, version(5, 1)), tail]));
+        assert_ne!(with(tail), with(other));
+    }
+
+    /// Goal: columns and small files, which are written over, are compared by each
+    /// version.
+    #[test]
+    fn what_is_written_over_is_compared_by_versions() {
+        let bytes = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 1);
+        let ranges = Ranges::from([(bytes, 0, 10, version(7, 1)), (bytes, 10, 5, version(7, 2))]);
+        assert_eq!(recut(ranges.clone()), ranges);
     }
 }

@@ -159,17 +159,17 @@ impl Host {
 
     /// The registry has changed.
     pub(crate) fn take_state(&mut self, now: Time, wall: WallTime) {
+        let mut nodes = self.role.nodes.iter();
+        let has_place = |node: &u64| self.registry.state().nodes.iter().any(|it| it.id == *node);
+        if !nodes.all(has_place) {
+            let what = "the place of this node has been given up, or replaced by a new one";
+            return self.effects.push_back(HostEffect::Failed(what.to_owned()));
+        }
         let knows_us = self.registry.state().hosts.contains_key(&self.instance());
         if self.following.has_joined && !knows_us {
             self.sites.clear();
             self.follow_addresses(now);
             let what = "this host has been replaced by others; it has to start anew";
-            return self.effects.push_back(HostEffect::Failed(what.to_owned()));
-        }
-        let mut nodes = self.role.nodes.iter();
-        let has_place = |node: &u64| self.registry.state().nodes.iter().any(|it| it.id == *node);
-        if !nodes.all(has_place) {
-            let what = "the place of this node has been given up, or replaced by a new one";
             return self.effects.push_back(HostEffect::Failed(what.to_owned()));
         }
         self.following.has_joined |= knows_us;
@@ -313,12 +313,17 @@ impl Host {
         if !source.is_some_and(|source| self.is_running(source)) {
             return; // Nobody has its log now.
         }
+        // A member that cannot be compared: it connects, or is found to be gone.
+        let mut members = record.members.iter();
+        if !members.all(|&member| self.is_running(NodeId(member))) {
+            return self.following.later(now);
+        }
         if self.following.prepared.insert(site, epoch) != Some(epoch) {
             self.forget_joins(SetId(set));
-            for &node in &record.home {
-                if record.members.first() != Some(&node) {
-                    self.plan_once(SetId(set), &record, NodeId(node), Goal::Equal);
-                }
+            let others = record.members.iter().skip(1).copied();
+            let all: BTreeSet<NodeId> = others.map(NodeId).chain(absent(&record)).collect();
+            for node in all {
+                self.plan_once(SetId(set), &record, node, Goal::Equal);
             }
         }
         if !self.replicas.is_busy_with(SetId(set)) {
@@ -410,6 +415,9 @@ impl Host {
                 .get(&id)
                 .is_some_and(crossdock_site::Site::is_serving)
             {
+                if !back.is_empty() {
+                    self.following.later(now);
+                }
                 continue;
             }
             if is_copied && !back.is_empty() && !self.following.is_given_up(id) {

@@ -24,6 +24,9 @@ const COLUMNS: &[ObjectClass] = &[ObjectClass::Column];
 /// What a site keeps on its set besides its log, which it makes equal itself.
 const SITE_OBJECTS: &[ObjectClass] = &[ObjectClass::SmallFiles];
 
+/// What of that can be copied while the site serves: it is written once.
+const LOGS: &[ObjectClass] = &[ObjectClass::SiteLog, ObjectClass::Checkpoint];
+
 /// What a member that comes back into a site's set needs.
 const ALL_SITE_OBJECTS: &[ObjectClass] = &[
     ObjectClass::SiteLog,
@@ -36,6 +39,9 @@ const ALL_SITE_OBJECTS: &[ObjectClass] = &[
 pub(crate) struct Replicas {
     planned: VecDeque<Pair>,
     current: Option<Equalize>,
+    /// Who was made equal to the primary of its set, for a set that clients wait for
+    /// ([`Goal::Equal`]), and the epoch and homes that the set had.
+    made: BTreeSet<(SetId, (u64, u64), NodeId)>,
     held: VecDeque<(NodeId, NodeInput)>,
     /// Which node has been asked and has not answered.
     asked: Option<NodeId>,
@@ -133,10 +139,11 @@ impl Host {
             return;
         }
         let is_member = record.members.contains(&target.0);
-        let classes = match (set.0 < SITE_SETS, is_member) {
-            (true, _) => COLUMNS,
-            (false, true) => SITE_OBJECTS,
-            (false, false) => ALL_SITE_OBJECTS,
+        let classes = match (set.0 < SITE_SETS, is_member, goal) {
+            (true, ..) => COLUMNS,
+            (false, _, Goal::Copy) => LOGS,
+            (false, true, _) => SITE_OBJECTS,
+            (false, false, _) => ALL_SITE_OBJECTS,
         };
         // Versions of columns begin with the set's epoch. Those of a site's objects
         // begin with the site's, of which the set's record says nothing.
@@ -213,6 +220,12 @@ impl Host {
             self.replicas.is_stale = false;
         }
         let names = |pair: &Pair| pair.source == node || pair.target == node;
+        let planned = self.replicas.planned.iter().filter(|pair| names(pair));
+        let made = self.replicas.made.iter().filter(|made| made.2 == node);
+        let sets = planned.map(|pair| pair.set).chain(made.map(|made| made.0));
+        let sets: BTreeSet<SetId> = sets.collect();
+        self.replicas.made.retain(|made| made.2 != node);
+        self.forget_prepared(&sets);
         self.forget_pairs(names, &format!("node {node} was stopped"));
     }
 
@@ -232,6 +245,8 @@ impl Host {
             pair.goal == Goal::Equal && is_outdated(pair.set, (pair.epoch, pair.moves))
         });
         let unfinished: BTreeSet<SetId> = unfinished.map(|pair| pair.set).collect();
+        let made = &mut self.replicas.made;
+        made.retain(|&(set, was, _)| !is_outdated(set, was));
         self.forget_prepared(&unfinished);
         self.forget_pairs(
             |pair| is_outdated(pair.set, (pair.epoch, pair.moves)),
@@ -433,22 +448,27 @@ impl Host {
     }
 
     /// What becomes of a set of which one more home is equal.
-    fn membership_of_equal(&self, pair: &Pair, record: &SetRecord) -> Option<Change> {
+    fn membership_of_equal(&mut self, pair: &Pair, record: &SetRecord) -> Option<Change> {
         let (set, expected, moves) = (pair.set.0, record.epoch, record.moves);
+        let made = &mut self.replicas.made;
+        if pair.goal == Goal::Equal {
+            made.insert((pair.set, (expected, moves), pair.target));
+        }
         let mut planned = self.replicas.planned.iter();
         let has_more = planned.any(|other| other.set == pair.set && other.goal == Goal::Equal);
         if has_more && pair.goal == Goal::Equal {
             return None; // Nothing changes until they are equal, too.
         }
-        let is_had = |home: &u64| record.members.contains(home) || *home == pair.target.0;
-        let is_whole = match pair.goal {
-            Goal::Equal => record
-                .home
-                .iter()
-                .all(|&home| self.is_running(NodeId(home))),
-            Goal::Join | Goal::Copy => record.home.iter().all(is_had),
+        // Who has connected since it was planned was not compared, member or not.
+        let made = &self.replicas.made;
+        let is_had = |node: &u64| match pair.goal {
+            Goal::Equal => {
+                *node == pair.source.0
+                    || made.contains(&(pair.set, (expected, moves), NodeId(*node)))
+            }
+            Goal::Join | Goal::Copy => record.members.contains(node) || *node == pair.target.0,
         };
-        if is_whole {
+        if record.home.iter().all(is_had) {
             return Some(Change::SetEqual {
                 set,
                 expected,
@@ -457,10 +477,11 @@ impl Host {
         }
         // Others of its home are still away, and who is to leave stays until they come.
         let mut members: Vec<u64> = record.home.iter().copied().filter(is_had).collect();
-        if record.leaving().next().is_some() {
-            members = record.members.clone();
-            members.retain(|&member| member != pair.target.0);
-            members.push(pair.target.0);
+        if record.leaving().any(|node| is_had(&node)) {
+            let stays = |node: &u64| record.members.contains(node) && is_had(node);
+            let stay: Vec<u64> = record.members.iter().copied().filter(stays).collect();
+            members.retain(|home| !stay.contains(home));
+            members.splice(..0, stay);
         }
         Some(Change::SetMembers {
             set,

@@ -154,6 +154,8 @@ mod costs;
 #[cfg(test)]
 mod histories;
 #[cfg(test)]
+mod pauses;
+#[cfg(test)]
 mod shares;
 #[cfg(test)]
 mod stage;

@@ -63,14 +63,14 @@ fn drain<'stage>(
     load.mark();
     let began = Instant::now();
     let manager = &processes.managers[0];
-    node(ensemble, manager, &["drain", "0"])?.expect(0, &["node 0", "drained"])?;
+    node(ensemble, manager, &["drain", "0"])?.says(&["node 0", "drained"])?;
     node(ensemble, manager, &["remove", "0"])?.expect(1, &["not moved", "drain 0"])?;
     await_settled(ensemble, manager)?;
-    node(ensemble, manager, &["drain", "0"])?.expect(0, &["empty", "remove 0"])?;
+    node(ensemble, manager, &["drain", "0"])?.says(&["empty", "remove 0"])?;
     tell("node 0 drained", began, load)?;
     load.mark();
     let began = Instant::now();
-    node(ensemble, manager, &["remove", "0"])?.expect(0, &["no node 0"])?;
+    node(ensemble, manager, &["remove", "0"])?.says(&["no node 0"])?;
     let mut removed = processes.nodes.remove(0);
     removed.await_ended("has been given up")?;
     processes.await_whole(ensemble.stage)?;
@@ -100,7 +100,7 @@ fn managers<'stage>(
     let host = host.with_context(|| format!("nobody listens at {link}: {status:#}"))?;
     let admin = processes.managers[0].door("admin")?.to_string();
     let words = ["manager", "remove", host, "--admin", &admin];
-    finish(ensemble.stage, &words)?.expect(0, &[host, "ends"])?;
+    finish(ensemble.stage, &words)?.says(&[host, "ends"])?;
     removed.await_stopped()?;
     processes.await_whole(ensemble.stage)?;
     tell("manager-a removed", began, load)?;
@@ -131,7 +131,7 @@ fn lose<'stage>(
         ensure!(Instant::now() < deadline, "nobody misses node 1");
         thread::park_timeout(LOOK_EVERY);
     }
-    node(ensemble, manager, &["replace", "1"])?.expect(0, &["node 1", "empty directory"])?;
+    node(ensemble, manager, &["replace", "1"])?.says(&["node 1", "empty directory"])?;
     processes.nodes[0].restart(ensemble.stage)?;
     await_settled(ensemble, &processes.managers[0])?;
     processes.await_whole(ensemble.stage)?;

@@ -60,20 +60,19 @@ impl Spent {
         *counter += 1;
     }
 
-    /// A row of the table: until the reply, and what comes behind it.
-    fn row(what: &str, reply: Self, behind: Self) -> String {
-        let both = |of: fn(&Self) -> u64| match (of(&reply), of(&behind)) {
-            (0, 0) => "–".to_owned(),
-            (before, 0) => before.to_string(),
-            (before, after) => format!("{before} + {after}"),
+    /// A row of the table.
+    fn row(what: &str, spent: Self) -> String {
+        let word = |count: u64| match count {
+            0 => "–".to_owned(),
+            count => count.to_string(),
         };
         format!(
             "| {what} | {} | {} | {} | {} | {} |",
-            both(|it| it.to_sites),
-            both(|it| it.between_sites),
-            both(|it| it.log_appends),
-            both(|it| it.to_nodes),
-            both(|it| it.copies),
+            word(spent.to_sites),
+            word(spent.between_sites),
+            word(spent.log_appends),
+            word(spent.to_nodes),
+            word(spent.copies),
         )
     }
 }
@@ -111,10 +110,8 @@ impl Table {
         let before = self.stage.world.spent;
         let reply = self.stage.do_it(call);
         assert_eq!(reply.status(), None, "{what}: {reply:?}");
-        let replied = self.stage.world.spent;
         self.stage.pass(BEHIND);
-        let ended = self.stage.world.spent;
-        let row = Spent::row(what, replied - before, ended - replied);
+        let row = Spent::row(what, self.stage.world.spent - before);
         self.rows.push(row);
         reply
     }

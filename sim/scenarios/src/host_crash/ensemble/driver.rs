@@ -52,6 +52,8 @@ struct Pending {
     procedure: Procedure,
     record: Bytes,
     sent_at: Time,
+    /// When it was sent for the first time, however often it was told to try again.
+    begun_at: Time,
     is_disturbed: bool,
 }
 
@@ -80,6 +82,8 @@ pub(super) struct Driver {
     replaced_total: u64,
     calls: u64,
     pub(super) crashes: u64,
+    /// How long a client has waited for an answer, at most.
+    pub(super) longest: Duration,
     history: Option<Vec<String>>,
 }
 
@@ -111,6 +115,7 @@ impl Driver {
             replaced_total: 0,
             calls: 0,
             crashes: 0,
+            longest: Duration::ZERO,
             history: history.then(Vec::new),
         }
     }
@@ -125,10 +130,23 @@ impl Driver {
         }
     }
 
-    /// The root, and two directories there.
-    pub(super) fn make_directories(&mut self, root: HandleBuffer) -> Result<(), String> {
+    pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
+        self.make_directories(root, &[b"one", b"two"])?;
+        for _ in 0..self.random.between(1, 4) {
+            let actions = self.random.between(20, 150);
+            self.work(actions, self.shape.faults)?;
+        }
+        self.finish()
+    }
+
+    /// Directories, in which clients work from then on as in the root.
+    pub(super) fn make_directories(
+        &mut self,
+        root: HandleBuffer,
+        names: &[&[u8]],
+    ) -> Result<(), String> {
         self.model.directories.push(root);
-        for name in [b"one", b"two"] {
+        for name in names {
             let made = self.call(&Call::Mkdir(call::Mkdir {
                 location: Location {
                     directory: root.as_handle(),
@@ -145,12 +163,8 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
-        self.make_directories(root)?;
-        for _ in 0..self.random.between(1, 4) {
-            let actions = self.random.between(20, 150);
-            self.work(actions, self.shape.faults)?;
-        }
+    /// Everything is mended, and as it should be.
+    pub(super) fn finish(&mut self) -> Result<(), String> {
         self.note(|| "all is mended".to_owned());
         self.world.heal();
         self.apart = None;
@@ -378,6 +392,7 @@ impl Driver {
                     procedure: act.procedure(&self.model),
                     act,
                     sent_at: self.world.now,
+                    begun_at: self.world.now,
                     is_disturbed: false,
                 };
                 pending.act.lock(&mut self.model);
@@ -430,9 +445,10 @@ impl Driver {
             return Ok(());
         };
         let status = reply.status();
+        let waited = self.world.now.since(pending.begun_at);
         self.note(|| match status {
-            None => format!("#{xid} is done"),
-            Some(status) => format!("#{xid}: {status}"),
+            None => format!("#{xid} is done after {waited:?}"),
+            Some(status) => format!("#{xid}: {status} after {waited:?}"),
         });
         pending.act.unlock(&mut self.model);
         let circumstances = Circumstances {
@@ -450,14 +466,16 @@ impl Driver {
                 pending.act.lock(&mut self.model);
                 self.again.push((self.world.now + AGAIN_AFTER, pending));
             }
-            Next::Done if pending.act.is_once() => {
-                self.answered
-                    .push_back((pending.client, pending.record, record));
-                if self.answered.len() > REMEMBERED_MAX {
-                    self.answered.pop_front();
+            Next::Done => {
+                self.longest = self.longest.max(waited);
+                if pending.act.is_once() {
+                    self.answered
+                        .push_back((pending.client, pending.record, record));
+                    if self.answered.len() > REMEMBERED_MAX {
+                        self.answered.pop_front();
+                    }
                 }
             }
-            Next::Done => {}
         }
         Ok(())
     }

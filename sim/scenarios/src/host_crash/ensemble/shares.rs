@@ -33,7 +33,7 @@ fn ensemble() -> Driver {
     let mut random = Random::new(23);
     let (world, root) = world_of(SHAPE, None, &mut random);
     let mut driver = Driver::new(SHAPE, world, Model::default(), random, false);
-    let made = root.and_then(|root| driver.make_directories(root));
+    let made = root.and_then(|root| driver.make_directories(root, &[b"one", b"two"]));
     made.expect("directories");
     work(&mut driver);
     driver
