@@ -13,20 +13,19 @@ mod nodes;
 mod orders;
 mod quotas;
 mod secure;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use crossdock_admin::Answer;
 use crossdock_host::{
     AddressTicket, Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket,
 };
 use crossdock_net::{DiskId, Driver, Event, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
-use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use crate::notify;
@@ -40,6 +39,7 @@ pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
 pub(crate) use secure::Security;
+use waiting::Waiting;
 
 /// Answers of index threads that wait for the data thread.
 const INDEX_REPLIES_MAX: usize = 4096;
@@ -83,13 +83,13 @@ pub(crate) struct Shell {
     surroundings: Surroundings,
     /// Who waits for an export to be added, changed or removed, and what it is
     /// called then.
-    export_replies: BTreeMap<ExportTicket, (&'static str, oneshot::Sender<Answer>)>,
+    export_replies: Waiting<ExportTicket, &'static str>,
     /// Who waits for a virtual address to be added or removed.
-    address_replies: BTreeMap<AddressTicket, oneshot::Sender<Answer>>,
+    address_replies: Waiting<AddressTicket>,
     /// Who waits for a quota to be set or removed, and what it is called then.
-    quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
+    quota_replies: Waiting<QuotaTicket, &'static str>,
     /// Who waits for locks to be given up, and whose.
-    release_replies: BTreeMap<ReleaseTicket, (String, oneshot::Sender<Answer>)>,
+    release_replies: Waiting<ReleaseTicket, String>,
     /// The CPUs of all threads but this one, once it has one of its own.
     other_cpus: Vec<usize>,
     failure: Option<String>,
@@ -117,10 +117,10 @@ impl Shell {
             stop_by: None,
             is_quiet: false,
             surroundings: parts.surroundings,
-            export_replies: BTreeMap::new(),
-            address_replies: BTreeMap::new(),
-            quota_replies: BTreeMap::new(),
-            release_replies: BTreeMap::new(),
+            export_replies: Waiting::new(),
+            address_replies: Waiting::new(),
+            quota_replies: Waiting::new(),
+            release_replies: Waiting::new(),
             other_cpus: Vec::new(),
             failure: None,
         };

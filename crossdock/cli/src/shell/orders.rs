@@ -6,6 +6,7 @@ use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
 use crossdock_net::{Sender, now};
 use tokio::sync::oneshot;
 
+use super::waiting::tell;
 use super::{Shell, wall_time};
 use crate::report;
 
@@ -64,8 +65,7 @@ impl Shell {
             None => self.check_place(&command),
         };
         if let Err(refusal) = allowed {
-            let _ = reply.send(Err(refusal)); // The asker may have gone away meanwhile.
-            return;
+            return tell(reply, Err(refusal));
         }
         let answer = match command {
             Command::ExportAdd(addition) => return self.add_export(addition, reply),
@@ -86,7 +86,7 @@ impl Shell {
             Command::NodeStop(number) => self.stop_node(number),
             Command::NodeStart(number) => self.order_start(number),
         };
-        let _ = reply.send(answer); // As above.
+        tell(reply, answer);
     }
 
     pub(super) fn status(&self) -> Answer {
