@@ -7,6 +7,7 @@ mod doors;
 mod ensemble;
 mod exports;
 mod figures;
+mod gateway_orders;
 mod links;
 mod locks;
 mod nodes;
@@ -21,7 +22,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use crossdock_host::{
-    AddressTicket, Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket,
+    AddressTicket, Boot, ExportTicket, GatewayTicket, Host, HostEffect, HostInput, QuotaTicket,
+    ReleaseTicket,
 };
 use crossdock_net::{DiskId, Driver, Event, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
@@ -86,6 +88,8 @@ pub(crate) struct Shell {
     export_replies: Waiting<ExportTicket, &'static str>,
     /// Who waits for a virtual address to be added or removed.
     address_replies: Waiting<AddressTicket>,
+    /// Who waits for a gateway to be revoked or restored.
+    gateway_replies: Waiting<GatewayTicket>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: Waiting<QuotaTicket, &'static str>,
     /// Who waits for locks to be given up, and whose.
@@ -119,6 +123,7 @@ impl Shell {
             surroundings: parts.surroundings,
             export_replies: Waiting::new(),
             address_replies: Waiting::new(),
+            gateway_replies: Waiting::new(),
             quota_replies: Waiting::new(),
             release_replies: Waiting::new(),
             other_cpus: Vec::new(),
@@ -305,6 +310,9 @@ impl Shell {
             }
             HostEffect::AddressChanged { ticket, result } => {
                 self.take_address_changed(ticket, result);
+            }
+            HostEffect::GatewayChanged { ticket, result } => {
+                self.take_gateway_changed(ticket, result);
             }
             HostEffect::QuotaChanged { ticket, result } => self.take_quota_changed(ticket, result),
             HostEffect::LocksReleased { ticket, result } => {

@@ -6,11 +6,13 @@
 //! (disks, index threads, sockets). The binary drives it on a data thread, the
 //! simulation under its own clock.
 
+mod access;
 mod address_orders;
 mod addresses;
 mod equalize;
 mod exports;
 mod figures;
+mod gateway_orders;
 mod host;
 mod leases;
 mod locks;
@@ -31,6 +33,7 @@ pub use addresses::ADDRESS_LIFETIME;
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};
 pub use figures::{HostFigures, PlacedSite};
+pub use gateway_orders::{GatewayError, GatewayOrder, GatewayTicket};
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use locks::{LockKind, LockList, PlacedLock, ReleaseError, ReleaseTicket};
 pub use mutation::Mutation;

@@ -113,6 +113,7 @@ impl Host {
         self.following.has_joined |= knows_us;
         let before = Arc::clone(&self.table);
         self.spread_table();
+        self.follow_access();
         let live = &self.table.hosts.live;
         let replaced: Vec<HostId> = before.hosts.live.difference(live).copied().collect();
         for peer in replaced {
@@ -123,6 +124,7 @@ impl Host {
             .push_back(crate::message::Message::Door(NfsInput::Exports(exports)));
         self.settle_exports(now);
         self.settle_addresses(now);
+        self.settle_gateways(now);
         self.follow_addresses(now);
         self.release_sites(now, wall);
         self.abort_outdated_pairs();

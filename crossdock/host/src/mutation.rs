@@ -32,6 +32,8 @@ pub enum Mutation {
     IgnoreLease,
     /// A lease that was given keeps nobody from taking the holder's place.
     GrantAtOnce,
+    /// Answers leave for gateways without what their nodes want to see.
+    MintNothing,
     /// A node that starts again is a member of its sets at once. (Built into the
     /// simulated registry.)
     KeepRestarted,

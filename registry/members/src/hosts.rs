@@ -31,6 +31,9 @@ pub struct HostRecord {
     /// What the machine that it runs on is called, for people.
     #[serde(default)]
     pub machine: String,
+    /// What a gateway is called, each time that it starts.
+    #[serde(default)]
+    pub name: String,
 }
 
 impl State {
@@ -95,6 +98,7 @@ impl State {
             self.restart_node(*node);
         }
         let is_manager = record.is_manager;
+        self.note_gateway(&record);
         self.hosts.insert(host, record);
         if is_manager {
             self.assign_sites();

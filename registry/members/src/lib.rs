@@ -9,6 +9,7 @@
 
 mod addresses;
 mod embedded;
+mod gateways;
 mod hosts;
 mod shared;
 mod state;
@@ -16,6 +17,7 @@ mod trust;
 
 pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
+pub use gateways::GatewayRecord;
 pub use hosts::HostRecord;
 pub use shared::{Registry, Shared};
 pub use state::{

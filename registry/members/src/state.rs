@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::addresses::{AddressRecord, VirtualAddress};
+use crate::gateways::GatewayRecord;
 use crate::hosts::HostRecord;
 use crate::trust::{TOKENS_MAX, TokenRecord, TrustRecord};
 
@@ -153,6 +154,9 @@ pub struct State {
     /// Which of them serves each site.
     #[serde(default)]
     pub owners: BTreeMap<u16, u64>,
+    /// Gateways by name, those that have stopped too.
+    #[serde(default)]
+    pub gateways: BTreeMap<String, GatewayRecord>,
     /// Addresses of clients' doors that gateways have in turn.
     #[serde(default)]
     pub addresses: Vec<AddressRecord>,
@@ -320,6 +324,16 @@ pub enum Change {
         /// Which.
         host: u64,
     },
+    /// Nodes and managers refuse the gateway of that name.
+    RevokeGateway {
+        /// Which.
+        name: String,
+    },
+    /// They refuse it no more.
+    RestoreGateway {
+        /// Which.
+        name: String,
+    },
     /// Processes that have this token are given a certificate.
     AddToken {
         /// Its number.
@@ -411,6 +425,7 @@ impl State {
             spread: Spread::default(),
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
+            gateways: BTreeMap::new(),
             addresses: Vec::new(),
             trust: None,
         }
@@ -480,6 +495,8 @@ impl State {
             }
             Change::Join { host, record } => self.join(host, record)?,
             Change::Leave { host } => self.leave(host)?,
+            Change::RevokeGateway { name } => self.revoke_gateway(&name, true)?,
+            Change::RestoreGateway { name } => self.revoke_gateway(&name, false)?,
             // Routing does not depend on exports and tokens.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
             Change::SetExport {

@@ -31,7 +31,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 18] = [
+const FAULTS: [(&str, Fault); 19] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -83,6 +83,7 @@ const FAULTS: [(&str, Fault); 18] = [
         "keep-restarted",
         Fault::Ensemble(HostMutation::KeepRestarted),
     ),
+    ("mint-nothing", Fault::Ensemble(HostMutation::MintNothing)),
 ];
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

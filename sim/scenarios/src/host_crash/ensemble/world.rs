@@ -7,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_disk::Disk;
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation};
+use crossdock_link::Role;
 use crossdock_members::{HostRecord, Registry, Shared, State, VirtualAddress};
-use crossdock_names::HostId;
+use crossdock_names::{HostId, MintingKey};
 use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
@@ -60,6 +61,8 @@ pub(super) struct World {
     mutation: Option<Mutation>,
     machines: Vec<Machine>,
     network: Network,
+    /// What every process does that was ever started.
+    roles: BTreeMap<HostId, Role>,
     pub(super) service: Service,
     links: BTreeMap<ConnId, Link>,
     /// The virtual addresses that each process has, as it said last.
@@ -100,6 +103,7 @@ impl World {
             mutation,
             machines,
             network: Network::default(),
+            roles: BTreeMap::new(),
             service: Service::new(state, mutation == Some(Mutation::KeepRestarted)),
             links: BTreeMap::new(),
             addresses: BTreeMap::new(),
@@ -361,10 +365,13 @@ impl World {
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance,
+            minting: minting_of(instance),
             grace: Duration::from_secs(45),
         })
         .map_err(|error| format!("a host does not start: {error}"))?;
         host.build_in(self.mutation);
+        self.roles
+            .insert(HostId(instance), role_of(&machine.record));
         self.boots += 1;
         let mut process = Process {
             host,
@@ -405,7 +412,10 @@ impl World {
         self.give(
             at,
             match arrival {
-                Arrival::Connected => HostInput::Connected(peer),
+                Arrival::Connected => HostInput::Connected {
+                    peer,
+                    role: self.roles[&peer],
+                },
                 Arrival::Frame(sent) => HostInput::Frame { from: peer, sent },
                 Arrival::Disconnected => HostInput::Disconnected(peer),
             },
@@ -558,6 +568,7 @@ impl World {
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. }
                 | HostEffect::AddressChanged { .. }
+                | HostEffect::GatewayChanged { .. }
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
                 | HostEffect::DiskFailed { .. }
@@ -612,4 +623,23 @@ impl World {
     fn wall(&self) -> WallTime {
         shell::wall(self.now)
     }
+}
+
+const fn role_of(record: &HostRecord) -> Role {
+    match record {
+        HostRecord {
+            is_manager: true, ..
+        } => Role::Manager,
+        HostRecord {
+            is_gateway: true, ..
+        } => Role::Gateway,
+        _ => Role::Node,
+    }
+}
+
+/// The secret of a process; simulated ones need no better.
+fn minting_of(instance: u64) -> MintingKey {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&instance.to_le_bytes());
+    MintingKey(key)
 }
