@@ -9,7 +9,7 @@ use crossdock_disk::Disk;
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation};
 use crossdock_link::Role;
 use crossdock_members::{HostRecord, Registry, Shared, State, VirtualAddress};
-use crossdock_names::{HostId, MintingKey};
+use crossdock_names::HostId;
 use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
@@ -19,6 +19,7 @@ use super::super::shell::{self, INDEX_DELAY_MAX, NodeDisks, SETTINGS, WIRE_DELAY
 use super::super::wire;
 use super::network::{Arrival, Network, Place};
 use super::service::{News, Service};
+use super::{minting_of, role_of};
 
 /// Where a process runs: what outlives it.
 struct Machine {
@@ -623,23 +624,4 @@ impl World {
     fn wall(&self) -> WallTime {
         shell::wall(self.now)
     }
-}
-
-const fn role_of(record: &HostRecord) -> Role {
-    match record {
-        HostRecord {
-            is_manager: true, ..
-        } => Role::Manager,
-        HostRecord {
-            is_gateway: true, ..
-        } => Role::Gateway,
-        _ => Role::Node,
-    }
-}
-
-/// The secret of a process; simulated ones need no better.
-fn minting_of(instance: u64) -> MintingKey {
-    let mut key = [0; 32];
-    key[..8].copy_from_slice(&instance.to_le_bytes());
-    MintingKey(key)
 }
