@@ -75,6 +75,12 @@ pub const DISK_DEPTH_MAX: usize = 32;
 /// Requests that wait for one disk before reads for clients are refused.
 pub const DISK_QUEUE_REQUESTS_MAX: usize = 1024;
 
+/// Bytes that a node fetches for one sequential reader before he asks.
+pub const READ_AHEAD_BYTES_MAX: u64 = 1 << 20;
+
+/// Readers whose places a node remembers, to know which of them read on.
+pub const READ_STREAMS_MAX: usize = 4096;
+
 /// Exports of a volume: every call looks through them, and all of them lie in
 /// one record of the registry.
 pub const EXPORTS_MAX: usize = 128;

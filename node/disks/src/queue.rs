@@ -251,6 +251,23 @@ impl DiskQueue {
         is_taken
     }
 
+    /// The request is more urgent than it was: it waits with those of `class`, and is
+    /// issued by `deadline` if that is earlier than its own. One that does not wait
+    /// any more, or is as urgent already, stays as it is.
+    pub fn promote(&mut self, token: DiskToken, class: DiskClass, deadline: Time) {
+        let arrival = self.by_token.get(&token).copied();
+        let Some(waiting) = arrival.and_then(|arrival| self.waiting.get_mut(&arrival)) else {
+            return;
+        };
+        if waiting.class <= class {
+            return;
+        }
+        self.lanes[waiting.class as usize].remove(waiting.ticket);
+        waiting.class = class;
+        waiting.ticket.deadline = waiting.ticket.deadline.min(deadline);
+        self.lanes[class as usize].push(waiting.ticket);
+    }
+
     /// Requests that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -84,6 +84,12 @@ impl NodeDisks {
         }
     }
 
+    /// A client waits for a read of the data disk that was asked for as upkeep.
+    pub(crate) fn hurry(&mut self, now: Time, token: DiskToken) {
+        let deadline = now + READ_PATIENCE;
+        self.data.promote(token, DiskClass::Foreground, deadline);
+    }
+
     /// The next request that a disk has room for.
     pub(crate) fn next(&mut self, now: Time) -> Option<(StoreDisk, DiskRequest)> {
         let journal = self.journal.next(now);

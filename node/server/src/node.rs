@@ -467,6 +467,7 @@ impl Node {
                         self.store.gather(now, StoreInput::Disk(disk, refused));
                     }
                 }
+                StoreEffect::Urgent(token) => self.disks.hurry(now, token),
                 StoreEffect::Index(request) => self.effects.push_back(NodeEffect::Index(request)),
                 StoreEffect::Opened(result) => self.effects.push_back(NodeEffect::Opened(result)),
                 StoreEffect::Failed(what) => self.leave_sets(what),

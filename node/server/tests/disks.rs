@@ -21,7 +21,10 @@ use crossdock_types::{BLOCK_BYTES, Payload, Time};
 
 const NODE: NodeId = NodeId(1);
 const OBJECT: ObjectId = ObjectId::column(FileId(7), 1, 0, 0);
-const BLOCKS: usize = 64;
+const BLOCKS: usize = 1088;
+
+/// Of one write.
+const WRITE_BLOCKS: usize = 64;
 
 struct Rig {
     node: Node,
@@ -71,15 +74,17 @@ impl Rig {
             order,
         });
         rig.settle();
-        rig.send(NodeRequest::Write {
-            object: OBJECT,
-            offset_bytes: 0,
-            payload: Payload::from(Bytes::from(vec![7; BLOCKS * BLOCK_BYTES])),
-            stability: Stability::Stable,
-            context,
-            order,
-        });
-        rig.settle();
+        for block in (0..BLOCKS).step_by(WRITE_BLOCKS) {
+            rig.send(NodeRequest::Write {
+                object: OBJECT,
+                offset_bytes: (block * BLOCK_BYTES) as u64,
+                payload: Payload::from(Bytes::from(vec![7; WRITE_BLOCKS * BLOCK_BYTES])),
+                stability: Stability::Stable,
+                context,
+                order,
+            });
+            rig.settle();
+        }
         assert!(rig.replies.values().all(Result::is_ok), "{:?}", rig.replies);
         rig.replies.clear();
         rig
@@ -196,6 +201,21 @@ fn a_cancelled_read_is_not_begun_and_leaves_nothing_behind() {
     assert_eq!(rig.node.store().status().media_errors, before);
 }
 
+/// Goal: who waits for what another call fetches is served although nobody waits
+/// for that call any more.
+#[test]
+fn a_read_that_shares_a_cancelled_one_is_served() {
+    let mut rig = Rig::new();
+    let busy = rig.read(9);
+    let (first, second) = (rig.read(3), rig.read(3));
+    let from = Port::Router;
+    rig.give(NodeInput::Cancel { from, id: first });
+    rig.settle();
+    assert!(rig.replies[&busy].is_ok());
+    assert!(matches!(rig.replies[&first], Err(NodeError::Busy { .. })));
+    assert!(rig.replies[&second].is_ok());
+}
+
 /// Goal: more reads than may wait for a disk are told to try again, each once;
 /// those that were taken are served.
 #[test]
@@ -203,7 +223,7 @@ fn reads_beyond_the_queue_are_told_to_try_again() {
     let mut rig = Rig::new();
     let taken = crossdock_limits::DISK_QUEUE_REQUESTS_MAX + 1;
     for number in 0..taken + 10 {
-        rig.read(number % BLOCKS);
+        rig.read(number);
     }
     assert_eq!(rig.replies.len(), 10);
     let is_busy = |outcome: &Result<_, _>| matches!(outcome, Err(NodeError::Busy { .. }));

@@ -168,6 +168,24 @@ impl Cache {
         blocks
     }
 
+    /// How many of `blocks` blocks from `block` on are here before the first one
+    /// that is not. Counts as no read.
+    pub(crate) fn present(&self, block: u64, blocks: u64) -> u64 {
+        let end = block.saturating_add(blocks);
+        let mut at = block;
+        while at < end {
+            let group_end = group_end(at).min(end);
+            let entry = self.entries.get(&(at / GROUP_BLOCKS));
+            let present = entry.map_or(0, |entry| entry.small | entry.main);
+            let length = u64::from((present >> within_group(at)).trailing_ones());
+            if at + length < group_end {
+                return at + length - block;
+            }
+            at = group_end;
+        }
+        blocks
+    }
+
     /// Puts in the content of the blocks from `block` on; what was there of
     /// them is replaced. `bytes` is kept, not copied: no more memory than it
     /// shows may hang on it.

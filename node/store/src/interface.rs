@@ -1,6 +1,6 @@
 //! What goes into a [`Store`](crate::Store) and what comes out of it.
 
-use crossdock_disk::{DiskCompletion, DiskRequest};
+use crossdock_disk::{DiskCompletion, DiskRequest, DiskToken};
 use crossdock_names::{Incarnation, NodeId, ObjectId};
 use crossdock_peer::{Call, CallId, NodeError, NodeReply, NodeRequest};
 use std::time::Duration;
@@ -147,6 +147,9 @@ pub enum StoreEffect {
     /// in any order: what needs another's end waits for it here. So a flush is
     /// asked for only after the writes that it is to cover have completed.
     Disk(StoreDisk, DiskPurpose, DiskRequest),
+    /// A call waits for what that request of the data disk fetches; it was asked for
+    /// as upkeep.
+    Urgent(DiskToken),
     /// Hand this to the [`Index`](crate::Index), in order.
     Index(IndexRequest),
     /// Answer a call.
@@ -277,10 +280,12 @@ pub struct StoreStatus {
     pub repaired_blocks: u64,
     /// Blocks that are known to be bad now.
     pub bad_blocks: u64,
-    /// Blocks that reads found in the cache.
+    /// Blocks that reads found in the cache, or on their way there.
     pub cache_hit_blocks: u64,
     /// Blocks that reads fetched from the disk.
     pub cache_miss_blocks: u64,
+    /// Blocks that were fetched for sequential readers before they asked.
+    pub read_ahead_blocks: u64,
     /// Blocks that left the cache for others.
     pub cache_evicted_blocks: u64,
     /// Memory that the cache takes, its bookkeeping included.

@@ -5,6 +5,7 @@
 //! gives disk requests, index requests and replies. [`Index`] is the part that
 //! may block, on a thread of its own.
 
+mod ahead;
 mod apply;
 mod backend;
 mod bad;
@@ -31,6 +32,7 @@ mod scrub;
 mod settle;
 mod space;
 mod store;
+mod under_way;
 mod waiting;
 mod write;
 

@@ -219,7 +219,9 @@ impl Store {
         {
             return Err(Hold::Refuse(NodeError::VersionGone));
         }
+        let end = offset + plan.length;
         self.start_read(Reader::Client(call), plan);
+        self.read_ahead(id, offset, end);
         Ok(())
     }
 

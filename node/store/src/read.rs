@@ -2,15 +2,16 @@
 
 use bytes::Bytes;
 use crossdock_checksum::crc32c;
-use crossdock_disk::{DiskError, DiskOutput};
+use crossdock_disk::{DiskError, DiskOutput, DiskToken};
 use crossdock_names::{ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError};
 use crossdock_types::{BLOCK_BYTES, Payload};
 
-use crate::interface::Mutation;
+use crate::interface::{Mutation, StoreEffect};
 use crate::object::Object;
 use crate::runs::{DiskRange, WINDOW_BLOCKS};
 use crate::store::{BLOCK, DiskUse, Store, busy};
+use crate::waiting::Hold;
 
 /// Where the bytes of a range are, as of one moment.
 #[derive(Clone, Debug, Default)]
@@ -145,6 +146,11 @@ fn unread(stretch: &[(u64, u32)]) -> (DiskRange, Vec<u32>) {
     (DiskRange { block, blocks }, checksums)
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "within one request")]
+const fn index(number: u64) -> usize {
+    number as usize
+}
+
 /// Who wants the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
@@ -152,6 +158,17 @@ pub(crate) enum Reader {
     /// A flight that merges.
     Settle(u64),
     Scrub,
+    /// Nobody yet: a client is expected to.
+    Ahead,
+}
+
+/// A disk read that has ended.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) token: DiskToken,
+    /// Number of the read that it is for.
+    pub(crate) read: u64,
+    pub(crate) range: DiskRange,
 }
 
 /// A read whose blocks are on their way.
@@ -223,9 +240,18 @@ impl Store {
 
     /// Fetches the blocks of a plan.
     pub(crate) fn start_read(&mut self, reader: Reader, plan: Plan) {
-        let mut pieces = Vec::new();
-        let mut missing: Vec<(DiskRange, Vec<u32>)> = Vec::new();
+        let number = self.next_token;
+        self.next_token += 1;
         let blocks = plan.blocks();
+        let mut wait = ReadWait {
+            reader,
+            plan,
+            pieces: Vec::new(),
+            outstanding: 0,
+            error: None,
+            is_given_up: false,
+        };
+        let mut missing: Vec<(DiskRange, Vec<u32>)> = Vec::new();
         let mut rest = blocks.as_slice();
         while let Some((block, _)) = rest.first().copied() {
             let length = (0u64..)
@@ -234,44 +260,32 @@ impl Store {
                 .count();
             let (stretch, after) = rest.split_at(length);
             rest = after;
-            if reader == Reader::Scrub {
-                missing.push(unread(stretch)); // The disk is asked, whatever memory has.
-            } else {
-                self.look_up(stretch, &mut pieces, &mut missing);
+            match reader {
+                Reader::Scrub => missing.push(unread(stretch)), // Whatever memory has.
+                Reader::Ahead => self.find_absent(stretch, &mut missing),
+                Reader::Client(_) | Reader::Settle(_) => {
+                    self.look_up(number, stretch, &mut wait, &mut missing);
+                }
             }
         }
-        let number = self.next_token;
-        self.next_token += 1;
-        let wait = ReadWait {
-            reader,
-            plan,
-            pieces,
-            outstanding: missing.len(),
-            error: None,
-            is_given_up: false,
-        };
-        if missing.is_empty() {
+        wait.outstanding += missing.len();
+        if wait.outstanding == 0 {
             self.end_read(wait);
             return;
         }
         self.reads.insert(number, wait);
         for (range, checksums) in missing {
-            self.counters.miss_blocks += range.blocks;
-            self.holds.add(range);
-            let purpose = DiskUse::DataRead {
-                read: number,
-                range,
-                checksums,
-            };
-            self.submit_read(range, purpose);
+            self.fetch(number, range, checksums);
         }
     }
 
-    /// Contiguous blocks: from the cache what is there.
+    /// Contiguous blocks: from the cache what is there, from reads under way what
+    /// comes anyway.
     fn look_up(
         &mut self,
+        number: u64,
         stretch: &[(u64, u32)],
-        pieces: &mut Vec<(u64, Bytes)>,
+        wait: &mut ReadWait,
         missing: &mut Vec<(DiskRange, Vec<u32>)>,
     ) {
         let mut at = 0;
@@ -280,24 +294,97 @@ impl Store {
             let wanted = (stretch.len() - at) as u64;
             if let Some(bytes) = self.cache.get(block, wanted) {
                 at += bytes.len() / BLOCK_BYTES;
-                pieces.push((block, bytes));
+                wait.pieces.push((block, bytes));
                 continue;
             }
-            let blocks = self.cache.missing(block, wanted).max(1);
-            #[expect(clippy::cast_possible_truncation, reason = "within the stretch")]
-            let end = at + blocks as usize;
+            if let Some((joined, token)) = self.under_way.join(number, &stretch[at..]) {
+                wait.outstanding += 1;
+                self.counters.shared_blocks += joined as u64;
+                self.effects.push_back(StoreEffect::Urgent(token));
+                at += joined;
+                continue;
+            }
+            let end = at + self.absent_from(block, wanted);
             missing.push(unread(&stretch[at..end]));
             at = end;
         }
     }
 
+    /// Contiguous blocks: those that are neither in the cache nor on their way.
+    fn find_absent(&self, stretch: &[(u64, u32)], missing: &mut Vec<(DiskRange, Vec<u32>)>) {
+        let mut at = 0;
+        while at < stretch.len() {
+            let block = stretch[at].0;
+            let wanted = (stretch.len() - at) as u64;
+            let present = self.cache.present(block, wanted);
+            let there = present.max(self.under_way.coming(block, wanted));
+            if there > 0 {
+                at = index(at as u64 + there);
+                continue;
+            }
+            let end = at + self.absent_from(block, wanted);
+            missing.push(unread(&stretch[at..end]));
+            at = end;
+        }
+    }
+
+    /// How many of `wanted` blocks from `block` on, which is absent, one request
+    /// should fetch.
+    fn absent_from(&self, block: u64, wanted: u64) -> usize {
+        let missing = self.cache.missing(block, wanted);
+        index(self.under_way.ahead_of(block, missing).max(1))
+    }
+
+    /// Asks the disk for contiguous blocks.
+    fn fetch(&mut self, number: u64, range: DiskRange, checksums: Vec<u32>) {
+        let reader = self.reads.get(&number).map(ReadWait::reader);
+        if reader == Some(Reader::Ahead) {
+            self.counters.ahead_blocks += range.blocks;
+            self.ahead.in_flight_bytes += range.blocks * BLOCK;
+        } else {
+            self.counters.miss_blocks += range.blocks;
+        }
+        self.holds.add(range);
+        let purpose = DiskUse::DataRead {
+            read: number,
+            range,
+            checksums: checksums.clone(),
+        };
+        let token = self.submit_read(range, purpose);
+        if reader != Some(Reader::Scrub) {
+            self.under_way.begin(token, range, checksums);
+        }
+    }
+
+    /// A client has read bytes `from..to` of an object: if he reads on, the next
+    /// ones are fetched.
+    pub(crate) fn read_ahead(&mut self, id: &ObjectId, from: u64, to: u64) {
+        let Some(size) = self.object(id).map(|object| object.visible_size) else {
+            return;
+        };
+        let Some((start, end)) = self.ahead.note(self.now, *id, (from, to), size) else {
+            return;
+        };
+        match self.plan_range(id, start, end - start) {
+            Ok(plan) => {
+                self.ahead.begun(id, start, end);
+                self.start_read(Reader::Ahead, plan);
+            }
+            // The next read finds the map there, and proposes the same.
+            Err(Hold::Load(wanted)) => {
+                self.load(*wanted);
+            }
+            Err(Hold::Room | Hold::Refuse(_)) => {}
+        }
+    }
+
     pub(crate) fn read_ended(
         &mut self,
-        number: u64,
-        range: DiskRange,
+        fetched: &Fetched,
         checksums: &[u32],
         result: Result<DiskOutput, DiskError>,
     ) {
+        let range = fetched.range;
         self.holds.remove(range);
         let is_begun = !matches!(result, Err(DiskError::NotBegun));
         let checked = match result {
@@ -313,21 +400,50 @@ impl Store {
             Err((bad, _)) if is_begun => self.bad_blocks.note(*bad),
             Err(_) => {}
         }
+        let reader = self.reads.get(&fetched.read).map(ReadWait::reader);
+        if reader == Some(Reader::Ahead) {
+            self.ahead.in_flight_bytes -= range.blocks * BLOCK;
+        }
+        if let Ok(bytes) = &checked
+            && reader != Some(Reader::Scrub)
+        {
+            self.cache.insert(range.block, bytes.clone());
+        }
+        for waiter in self.under_way.end(fetched.token, range.block) {
+            match &checked {
+                Ok(bytes) => {
+                    let skip = index((waiter.range.block - range.block) * BLOCK);
+                    let length = index(waiter.range.blocks * BLOCK);
+                    let part = bytes.slice(skip..skip + length);
+                    self.take_blocks(waiter.read, waiter.range.block, Ok(part), true);
+                }
+                // He finds out by himself what is wrong with his part.
+                Err(_) => self.fetch(waiter.read, waiter.range, waiter.checksums),
+            }
+        }
+        let blocks = checked.map_err(|(_, what)| what);
+        self.take_blocks(fetched.read, range.block, blocks, is_begun);
+    }
+
+    /// One of the requests that a read waits for has ended.
+    fn take_blocks(
+        &mut self,
+        number: u64,
+        block: u64,
+        blocks: Result<Bytes, String>,
+        is_begun: bool,
+    ) {
         let Some(wait) = self.reads.get_mut(&number) else {
             return;
         };
         wait.outstanding -= 1;
-        match checked {
-            Ok(bytes) => {
-                wait.pieces.push((range.block, bytes.clone()));
-                if wait.reader != Reader::Scrub {
-                    self.cache.insert(range.block, bytes);
-                }
-            }
+        match blocks {
+            Ok(_) if wait.reader == Reader::Ahead => {} // The cache has them.
+            Ok(bytes) => wait.pieces.push((block, bytes)),
             Err(_) if !is_begun && matches!(wait.reader, Reader::Client(_)) => {
                 wait.is_given_up = true;
             }
-            Err((_, what)) => {
+            Err(what) => {
                 wait.error.get_or_insert(what);
                 self.counters.media_errors += 1;
             }
@@ -365,11 +481,11 @@ impl Store {
 
     fn end_read(&mut self, mut wait: ReadWait) {
         wait.pieces.sort_unstable_by_key(|(block, _)| *block);
-        let payload = wait.plan.assemble(&wait.pieces);
+        let payload = || wait.plan.assemble(&wait.pieces);
         match (wait.reader, wait.error) {
             (Reader::Client(call), _) if wait.is_given_up => self.refuse(call, busy()),
             (Reader::Client(call), None) => {
-                let version = wait.plan.version;
+                let (payload, version) = (payload(), wait.plan.version);
                 self.reply(call, NodeAnswer::Read { payload, version });
             }
             (Reader::Client(call), Some(what)) => {
@@ -377,9 +493,10 @@ impl Store {
                 self.refuse(call, error);
             }
             (Reader::Settle(flight), error) => {
-                self.flight_merged(flight, &payload, error.as_deref());
+                self.flight_merged(flight, &payload(), error.as_deref());
             }
             (Reader::Scrub, error) => self.scrub_read(error),
+            (Reader::Ahead, _) => {} // The cache has them.
         }
     }
 

@@ -19,6 +19,7 @@ use crossdock_names::ObjectId;
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, PinId};
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Time};
 
+use crate::ahead::Ahead;
 use crate::bad::BadBlocks;
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
@@ -33,12 +34,13 @@ use crate::list::{ChangesWait, ListWait};
 use crate::object::{Entry, Object};
 use crate::opening::Opening;
 use crate::pins::{Holds, Pin};
-use crate::read::{ReadWait, Reader};
+use crate::read::{Fetched, ReadWait, Reader};
 use crate::reap::Reaping;
 use crate::runs::{DiskRange, Window};
 use crate::scrub::Scrub;
 use crate::settle::Settling;
 use crate::space::Space;
+use crate::under_way::ReadsUnderWay;
 use crate::waiting::Waiting;
 
 /// Asked of whoever is told "busy".
@@ -92,6 +94,8 @@ pub struct Store {
 
     pub(crate) cache: Cache,
     pub(crate) reads: BTreeMap<u64, ReadWait>,
+    pub(crate) under_way: ReadsUnderWay,
+    pub(crate) ahead: Ahead,
     pub(crate) holds: Holds,
     pub(crate) pins: BTreeMap<PinId, Pin>,
     pub(crate) next_pin: u64,
@@ -136,6 +140,9 @@ pub(crate) struct Counters {
     pub(crate) media_errors: u64,
     pub(crate) repaired_blocks: u64,
     pub(crate) miss_blocks: u64,
+    /// Reads found them on their way.
+    pub(crate) shared_blocks: u64,
+    pub(crate) ahead_blocks: u64,
 }
 
 /// What a disk request is for.
@@ -192,6 +199,8 @@ impl Store {
             reaping: Reaping::default(),
             cache: Cache::new(config.cache_bytes),
             reads: BTreeMap::new(),
+            under_way: ReadsUnderWay::default(),
+            ahead: Ahead::new(config.cache_bytes),
             holds: Holds::default(),
             pins: BTreeMap::new(),
             next_pin: 1,
@@ -290,8 +299,9 @@ impl Store {
             media_errors: self.counters.media_errors,
             repaired_blocks: self.counters.repaired_blocks,
             bad_blocks: self.bad_blocks.len() as u64,
-            cache_hit_blocks: self.cache.stats().hit_blocks,
+            cache_hit_blocks: self.cache.stats().hit_blocks + self.counters.shared_blocks,
             cache_miss_blocks: self.counters.miss_blocks,
+            read_ahead_blocks: self.counters.ahead_blocks,
             cache_evicted_blocks: self.cache.stats().evicted_blocks,
             cache_used_bytes: self.cache.used_bytes() as u64,
             cache_capacity_bytes: self.config.cache_bytes as u64,
@@ -326,7 +336,12 @@ impl Store {
                 },
                 result,
             ) => {
-                self.read_ended(read, range, &checksums, result);
+                let read = Fetched {
+                    token: completion.token,
+                    read,
+                    range,
+                };
+                self.read_ended(&read, &checksums, result);
             }
             (DiskUse::Grow(blocks), result) => self.grow_ended(blocks, result),
             (operation, Err(error)) => self.fail(&format!("{disk:?} disk, {operation:?}: {error}")),
@@ -463,7 +478,12 @@ impl Store {
         self.submit(StoreDisk::Data, DiskUse::Grow(blocks), grow);
     }
 
-    pub(crate) fn submit(&mut self, disk: StoreDisk, purpose: DiskUse, operation: DiskOperation) {
+    pub(crate) fn submit(
+        &mut self,
+        disk: StoreDisk,
+        purpose: DiskUse,
+        operation: DiskOperation,
+    ) -> DiskToken {
         let token = self.next_token;
         self.next_token += 1;
         let told = self.purpose_of(disk, &purpose);
@@ -472,6 +492,7 @@ impl Store {
         let request = DiskRequest { token, operation };
         self.effects
             .push_back(StoreEffect::Disk(disk, told, request));
+        token
     }
 
     fn purpose_of(&self, disk: StoreDisk, purpose: &DiskUse) -> DiskPurpose {
@@ -490,7 +511,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn submit_read(&mut self, range: DiskRange, purpose: DiskUse) {
+    pub(crate) fn submit_read(&mut self, range: DiskRange, purpose: DiskUse) -> DiskToken {
         #[expect(clippy::cast_possible_truncation, reason = "bounded by a request")]
         let buffer = AlignedBuffer::zeroed((range.blocks * BLOCK) as usize);
         let offset_bytes = range.block * BLOCK;
@@ -498,7 +519,7 @@ impl Store {
             offset_bytes,
             buffer,
         };
-        self.submit(StoreDisk::Data, purpose, read);
+        self.submit(StoreDisk::Data, purpose, read)
     }
 
     pub(crate) fn ask_index(&mut self, call: IndexCall) {

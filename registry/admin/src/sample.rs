@@ -140,6 +140,7 @@ fn node(number: u32) -> NodeFigures {
         dirty_bytes: 4096,
         cache_hit_blocks: 5,
         cache_miss_blocks: 6,
+        read_ahead_blocks: 40,
         cache_evicted_blocks: 0,
         cache_used_bytes: 1 << 20,
         cache_capacity_bytes: 1 << 28,

@@ -158,10 +158,12 @@ pub struct NodeFigures {
     pub objects: u64,
     /// Bytes that are in memory only.
     pub dirty_bytes: u64,
-    /// Blocks that reads found in the cache.
+    /// Blocks that reads found in the cache, or on their way there.
     pub cache_hit_blocks: u64,
     /// Blocks that reads fetched from the disk.
     pub cache_miss_blocks: u64,
+    /// Blocks that were fetched for sequential readers before they asked.
+    pub read_ahead_blocks: u64,
     /// Blocks that left the cache for others.
     pub cache_evicted_blocks: u64,
     /// Memory that the cache takes.

@@ -305,6 +305,7 @@ fn node_figures(
         dirty_bytes: store.dirty_bytes,
         cache_hit_blocks: store.cache_hit_blocks,
         cache_miss_blocks: store.cache_miss_blocks,
+        read_ahead_blocks: store.read_ahead_blocks,
         cache_evicted_blocks: store.cache_evicted_blocks,
         cache_used_bytes: store.cache_used_bytes,
         cache_capacity_bytes: store.cache_capacity_bytes,

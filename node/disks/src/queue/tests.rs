@@ -48,6 +48,25 @@ fn issue_all(queue: &mut DiskQueue, now: Time) -> Vec<u64> {
     std::iter::from_fn(|| queue.next(now).map(|request| request.token.0)).collect()
 }
 
+/// Goal: what somebody waits for by now goes before what nobody waits for.
+#[test]
+fn a_promoted_request_goes_with_its_new_class() {
+    let mut queue = DiskQueue::new(1);
+    push(&mut queue, read(1, DiskClass::Background, 1, FAR));
+    push(&mut queue, read(2, DiskClass::Background, 2, FAR));
+    push(&mut queue, read(3, DiskClass::Write, 3, FAR));
+    queue.promote(DiskToken(2), DiskClass::Foreground, ms(20));
+    queue.promote(DiskToken(3), DiskClass::Background, ms(0));
+    queue.promote(DiskToken(9), DiskClass::Foreground, ms(0));
+    let mut order = Vec::new();
+    while let Some(request) = queue.next(ms(1)) {
+        queue.promote(request.token, DiskClass::Journal, ms(0)); // Is at the disk already.
+        assert!(queue.completed(ms(1), request.token, true));
+        order.push(request.token.0);
+    }
+    assert_eq!(order, [2, 3, 1]);
+}
+
 /// Goal: what more people wait for goes first; a request that waited until its
 /// deadline goes before everything else.
 #[test]

@@ -228,6 +228,7 @@ impl Rig {
                 StoreEffect::Opened(outcome) => self.outputs.push_back(Output::Opened(outcome)),
                 StoreEffect::Reply(reply) => self.outputs.push_back(Output::Reply(reply)),
                 StoreEffect::Quiet => self.outputs.push_back(Output::Quiet),
+                StoreEffect::Urgent(_) => {} // Nothing waits before these disks.
                 StoreEffect::Failed(_) => {} // Its figures say so, too.
                 StoreEffect::Scrubbed(report) => self.outputs.push_back(Output::Scrubbed(report)),
             }

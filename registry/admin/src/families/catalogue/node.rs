@@ -266,7 +266,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family(
         "crossdock_cache_hit_blocks_total",
         MetricKind::Counter,
-        "Blocks of 4 KiB that reads found in the cache.",
+        "Blocks of 4 KiB that reads found in the cache, or on their way there.",
         |all, out| nodes(all, out, |n| n.cache_hit_blocks),
     ),
     family(
@@ -274,6 +274,12 @@ pub(super) const FAMILIES: &[Family] = &[
         MetricKind::Counter,
         "Blocks that reads fetched from the disk.",
         |all, out| nodes(all, out, |n| n.cache_miss_blocks),
+    ),
+    family(
+        "crossdock_read_ahead_blocks_total",
+        MetricKind::Counter,
+        "Blocks that were fetched for sequential readers before they asked.",
+        |all, out| nodes(all, out, |n| n.read_ahead_blocks),
     ),
     family(
         "crossdock_cache_evicted_blocks_total",

@@ -1,0 +1,247 @@
+//! Who reads an object from its beginning to its end finds the next blocks in
+//! the cache: they are fetched before he asks (Slice 4.2, "storage nodes
+//! prefetch sequential files"; the paper's window is 256 KiB).
+//!
+//! A reader is known by where he reads on: each object has a few *streams*, each
+//! of which is continued by a read near to its end (clients send several reads
+//! at once, and they overtake each other). The window doubles from read to read,
+//! so a file of which only the beginning is looked at costs little.
+//!
+//! Reads that are as large as half of the largest window get nothing: their
+//! clients have several outstanding, and bytes that are sent as they come from
+//! the disk are still in the processor's caches (docs/performance.md).
+//!
+//! What is fetched ahead must still be there when it is asked for, but new
+//! blocks have a tenth of the cache ([`crate::cache`]): the windows of all
+//! streams together take half of that.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crossdock_limits::{READ_AHEAD_BYTES_MAX, READ_STREAMS_MAX};
+use crossdock_names::ObjectId;
+use crossdock_types::Time;
+
+/// The first window; then each is twice the one before.
+const FIRST_WINDOW_BYTES: u64 = 128 << 10;
+
+/// A read that begins this near to the end of a stream continues it.
+const NEAR_BYTES: u64 = 1 << 20;
+
+/// Readers of one object at different places.
+const STREAMS_PER_OBJECT: usize = 4;
+
+/// A stream that was not continued for so long has ended.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// One part in this many of the cache is for all windows together.
+const CACHE_SHARE: u64 = 20;
+
+/// The sequential readers of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    cache_bytes: u64,
+    streams: BTreeMap<ObjectId, Vec<Stream>>,
+    count: usize,
+    /// Those that have a window.
+    sequential: u64,
+    swept: Time,
+    /// What is being fetched, in bytes.
+    pub(crate) in_flight_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    /// Where the next read is expected.
+    next: u64,
+    /// Up to here it has been fetched, or was asked for.
+    fetched: u64,
+    /// 0 until the stream has been continued once.
+    window: u64,
+    used: Time,
+}
+
+impl Ahead {
+    pub(crate) fn new(cache_bytes: usize) -> Self {
+        Self {
+            cache_bytes: cache_bytes as u64,
+            ..Self::default()
+        }
+    }
+
+    /// Somebody reads bytes `from..to` of an object of `size` bytes. Returns which
+    /// bytes should be fetched for his next reads; [`begun`](Self::begun) tells
+    /// that they are.
+    pub(crate) fn note(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        (from, to): (u64, u64),
+        size: u64,
+    ) -> Option<(u64, u64)> {
+        self.forget_idle(now);
+        let bound = self.window_bound();
+        let streams = self.streams.entry(object).or_default();
+        let is_near = |stream: &Stream| stream.next.abs_diff(from) <= NEAR_BYTES;
+        let Some(stream) = streams.iter_mut().find(|stream| is_near(stream)) else {
+            self.begin(now, object, to);
+            return None;
+        };
+        stream.used = now;
+        if to <= stream.next {
+            return None; // One that was overtaken, or a second reader behind.
+        }
+        stream.next = to;
+        stream.fetched = stream.fetched.max(to);
+        if stream.window == 0 {
+            stream.window = FIRST_WINDOW_BYTES;
+            self.sequential += 1;
+        }
+        let window = stream.window.min(bound);
+        let is_large = to - from >= READ_AHEAD_BYTES_MAX / 2;
+        let has_enough = stream.fetched - stream.next > window / 2;
+        let end = size.min(stream.next + window);
+        let is_full = self.in_flight_bytes + window > self.cache_bytes / CACHE_SHARE;
+        (!is_large && !has_enough && !is_full && stream.fetched < end)
+            .then_some((stream.fetched, end))
+    }
+
+    /// The bytes up to `end` that [`note`](Self::note) proposed are being fetched.
+    pub(crate) fn begun(&mut self, object: &ObjectId, from: u64, end: u64) {
+        let streams = self.streams.get_mut(object);
+        let stream = streams.and_then(|all| all.iter_mut().find(|one| one.fetched == from));
+        if let Some(stream) = stream {
+            stream.fetched = end;
+            stream.window = (stream.window * 2).min(READ_AHEAD_BYTES_MAX);
+        }
+    }
+
+    /// What one stream may have fetched ahead.
+    fn window_bound(&self) -> u64 {
+        self.cache_bytes / CACHE_SHARE / self.sequential.max(1)
+    }
+
+    /// A reader at a place where none was.
+    fn begin(&mut self, now: Time, object: ObjectId, next: u64) {
+        let stream = Stream {
+            next,
+            fetched: next,
+            window: 0,
+            used: now,
+        };
+        let streams = self.streams.entry(object).or_default();
+        if streams.len() < STREAMS_PER_OBJECT && self.count < READ_STREAMS_MAX {
+            streams.push(stream);
+            self.count += 1;
+        } else if let Some(oldest) = streams.iter_mut().min_by_key(|stream| stream.used) {
+            self.sequential -= u64::from(oldest.window > 0);
+            *oldest = stream;
+        } else {
+            self.streams.remove(&object); // No room: read as it comes.
+        }
+    }
+
+    fn forget_idle(&mut self, now: Time) {
+        if now < self.swept + IDLE {
+            return;
+        }
+        self.swept = now;
+        self.streams.retain(|_, streams| {
+            streams.retain(|stream| now < stream.used + IDLE);
+            !streams.is_empty()
+        });
+        let all = || self.streams.values().flatten();
+        self.count = all().count();
+        self.sequential = all().filter(|stream| stream.window > 0).count() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_names::FileId;
+
+    use super::*;
+
+    const SIZE: u64 = 64 << 20;
+    const READ: u64 = 64 << 10;
+
+    fn object(number: u64) -> ObjectId {
+        ObjectId::column(FileId(number), 1, 0, 0)
+    }
+
+    /// A read of 64 KiB, whose proposal is taken up. Returns what is fetched.
+    fn read(ahead: &mut Ahead, now: Time, number: u64, from: u64) -> Option<(u64, u64)> {
+        let proposed = ahead.note(now, object(number), (from, from + READ), SIZE)?;
+        ahead.begun(&object(number), proposed.0, proposed.1);
+        Some(proposed)
+    }
+
+    /// Goal: for who reads on, all that he will read is fetched once, before he
+    /// asks, in windows that grow.
+    #[test]
+    fn windows_of_a_sequential_reader_follow_each_other() {
+        let mut ahead = Ahead::new(256 << 20);
+        let now = Time::from_secs(1);
+        let mut fetched = READ * 2;
+        let mut longest = 0;
+        for at in (0..SIZE / READ).map(|read| read * READ) {
+            let Some((from, to)) = read(&mut ahead, now, 1, at) else {
+                assert!(at < READ || at + READ < fetched || fetched == SIZE, "{at}");
+                continue;
+            };
+            assert_eq!(from, fetched, "neither twice nor left out");
+            assert!(to <= at + READ + READ_AHEAD_BYTES_MAX);
+            longest = longest.max(to - from);
+            fetched = to;
+        }
+        assert_eq!(fetched, SIZE, "to the end and no farther");
+        assert!(longest > FIRST_WINDOW_BYTES);
+    }
+
+    /// Goal: reads at random places cost nothing; reads that overtake each other
+    /// are still one reader.
+    #[test]
+    fn only_sequential_readers_have_windows() {
+        let mut ahead = Ahead::new(256 << 20);
+        let now = Time::from_secs(1);
+        let places = [0, 40, 17, 60, 5, 33, 50, 12].map(|place: u64| place << 20);
+        assert!(
+            places
+                .iter()
+                .all(|&at| read(&mut ahead, now, 1, at).is_none())
+        );
+        for at in [0, 2, 1, 4, 3, 6, 5, 7].map(|place| place * READ) {
+            read(&mut ahead, now, 2, at);
+        }
+        let streams = &ahead.streams[&object(2)];
+        assert_eq!(streams.len(), 1);
+        assert!(streams[0].fetched > 8 * READ);
+        assert_eq!(ahead.sequential, 1);
+    }
+
+    /// Goal: many readers share what the cache has for new blocks, and those
+    /// who have stopped count no more; the table keeps its bound.
+    #[test]
+    fn windows_are_bounded_together() {
+        let mut ahead = Ahead::new(256 << 20);
+        let share = (256 << 20) / CACHE_SHARE;
+        let mut now = Time::from_secs(1);
+        for at in (0..32).map(|place| place * READ) {
+            for number in 0..100 {
+                read(&mut ahead, now, number, at);
+            }
+        }
+        let beyond = |stream: &Stream| stream.fetched - stream.next.min(stream.fetched);
+        let total: u64 = ahead.streams.values().flatten().map(beyond).sum();
+        // The first streams had all of the share before the others came.
+        assert!(total <= 2 * share, "{total}");
+        now = now + IDLE;
+        read(&mut ahead, now, 1000, 0);
+        assert_eq!((ahead.sequential, ahead.count), (0, 1));
+        for number in 0..2 * READ_STREAMS_MAX as u64 {
+            read(&mut ahead, now, number, 0);
+        }
+        assert!(ahead.count <= READ_STREAMS_MAX);
+        assert!(ahead.streams.len() <= READ_STREAMS_MAX);
+    }
+}

@@ -1,0 +1,123 @@
+//! What is fetched for sequential readers before they ask, and reads that wait
+//! for what another one fetches.
+
+mod rig;
+
+use crossdock_peer::{CallId, NodeAnswer, NodeRequest, ReadVersion};
+use crossdock_sim::random::Random;
+use rig::*;
+
+const READ: usize = 16 * BLOCK;
+const LENGTH: usize = 128 * READ;
+
+fn content(version: u8) -> Vec<u8> {
+    let block = |at: usize| (at / BLOCK).to_le_bytes()[0].wrapping_mul(31) ^ version;
+    (0..LENGTH).map(block).collect()
+}
+
+/// A store with an object of 8 MiB, of which nothing is in memory.
+fn cold(cache_bytes: usize) -> Rig {
+    let mut rig = Rig::new();
+    assert!(rig.call(create(object(1), 1)).is_ok());
+    for (number, part) in content(0).chunks(1 << 20).enumerate() {
+        let offset = (number as u64) << 20;
+        let version = 2 + number as u64;
+        let whole = write(object(1), offset, part.to_vec(), true, version);
+        assert!(rig.call(whole).is_ok());
+    }
+    rig.config.cache_bytes = cache_bytes;
+    rig.crash(&mut Random::new(1))
+}
+
+fn begin_read(rig: &mut Rig, offset: usize, length: usize) -> CallId {
+    rig.send(NodeRequest::Read {
+        object: object(1),
+        offset_bytes: offset as u64,
+        length_bytes: length as u64,
+        version: ReadVersion::Current,
+    })
+}
+
+fn bytes_of(rig: &mut Rig, id: CallId) -> Vec<u8> {
+    match rig.take_reply(id) {
+        Some(Ok(NodeAnswer::Read { payload, .. })) => payload.to_bytes().to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Goal: who reads on waits for the disk twice at most, whatever the length;
+/// each block is fetched once, none beyond the end, and he gets what is there.
+#[test]
+fn a_sequential_reader_finds_everything_fetched() {
+    let mut rig = cold(64 << 20);
+    let expected = content(0);
+    for at in (0..LENGTH).step_by(READ) {
+        let got = rig.read(object(1), at as u64, READ as u64);
+        assert_eq!(got.as_deref(), Ok(&expected[at..at + READ]), "{at}");
+    }
+    rig.settle();
+    let status = rig.store.status();
+    assert_eq!(status.cache_miss_blocks, 2 * (READ / BLOCK) as u64);
+    let fetched = status.cache_miss_blocks + status.read_ahead_blocks;
+    assert_eq!(fetched, (LENGTH / BLOCK) as u64);
+}
+
+/// Goal: random reads fetch nothing but what was asked for, and without a cache
+/// nothing is fetched ahead.
+#[test]
+fn nothing_is_fetched_for_others() {
+    let mut rig = cold(64 << 20);
+    for place in [100, 3, 60, 27, 81, 45] {
+        rig.read(object(1), (place * READ) as u64, READ as u64)
+            .expect("readable");
+    }
+    assert_eq!(rig.store.status().read_ahead_blocks, 0);
+    let mut rig = cold(0);
+    for at in 0..8 {
+        rig.read(object(1), at * READ as u64, READ as u64)
+            .expect("readable");
+    }
+    assert_eq!(rig.store.status().read_ahead_blocks, 0);
+}
+
+/// Goal: blocks that several want at the same time are fetched once, and each
+/// gets his part.
+#[test]
+fn readers_of_the_same_blocks_share_a_request() {
+    let mut rig = cold(64 << 20);
+    rig.read(object(1), 0, 1).expect("the map is loaded");
+    rig.read(object(1), 1600 * BLOCK as u64, 1).expect("loaded");
+    let before = rig.store.status().cache_miss_blocks;
+    // None reads on where another one ended: nothing is fetched ahead.
+    let wanted = [(1548, 12), (1544, 8), (1541, 2), (1538, 20)];
+    let calls = wanted.map(|(block, blocks)| {
+        let id = begin_read(&mut rig, block * BLOCK, blocks * BLOCK);
+        (id, block * BLOCK..(block + blocks) * BLOCK)
+    });
+    rig.settle();
+    for (id, range) in calls {
+        assert_eq!(bytes_of(&mut rig, id), content(0)[range]);
+    }
+    assert_eq!(rig.store.status().cache_miss_blocks - before, 22);
+    assert_eq!(rig.store.status().read_ahead_blocks, 0);
+}
+
+/// Goal: who asks after blocks were written over gets the new ones, although
+/// the old ones are still on their way for somebody else.
+#[test]
+fn a_reader_never_shares_what_is_older_than_his_question() {
+    let mut rig = cold(64 << 20);
+    rig.read(object(1), 0, 1).expect("the map is loaded");
+    let old = begin_read(&mut rig, 40 * BLOCK, 16 * BLOCK);
+    let new = content(7)[44 * BLOCK..48 * BLOCK].to_vec();
+    let write = rig.send(write(object(1), 44 * BLOCK as u64, new.clone(), true, 50));
+    while rig.take_reply(write).is_none() {
+        assert!(rig.step(), "the write ends");
+    }
+    let late = begin_read(&mut rig, 42 * BLOCK, 8 * BLOCK);
+    rig.settle();
+    assert_eq!(bytes_of(&mut rig, old), content(0)[40 * BLOCK..56 * BLOCK]);
+    let got = bytes_of(&mut rig, late);
+    assert_eq!(got[2 * BLOCK..6 * BLOCK], new);
+    assert_eq!(got[..2 * BLOCK], content(0)[42 * BLOCK..44 * BLOCK]);
+}
