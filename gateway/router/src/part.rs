@@ -256,12 +256,14 @@ pub(crate) const fn site_error(error: &NodeError) -> SiteError {
         | NodeError::StaleGeneration { .. }
         | NodeError::NoObject => SiteError::Busy,
         NodeError::Refused(error) if error.is_outdated() => SiteError::Busy,
-        NodeError::Refused(_) => SiteError::Refused,
+        NodeError::Refused(AccessError::Revoked { .. }) => SiteError::Refused,
         NodeError::Media { .. }
         | NodeError::WrongEnd { .. }
         | NodeError::VersionGone
         | NodeError::UnknownPin
         | NodeError::Lost { .. }
-        | NodeError::Invalid(_) => SiteError::Io,
+        | NodeError::Invalid(_)
+        // What this gateway has shown is wrong: asking again shows the same.
+        | NodeError::Refused(_) => SiteError::Io,
     }
 }
