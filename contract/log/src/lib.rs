@@ -19,5 +19,5 @@ pub use frame::{
     ChainPosition, FRAME_HEADER_BYTES, FRAME_PAYLOAD_BYTES_MAX, Frame, FrameError, FrameReader,
     LogId,
 };
-pub use varint::{get_varint, put_varint};
+pub use varint::{get_byte, get_varint, put_varint};
 pub use writer::{LogWriter, PendingFrame, Position};

@@ -14,8 +14,7 @@ pub fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
 pub fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
+        let byte = get_byte(bytes)?;
         let bits = u64::from(byte & 0x7f);
         if shift == 63 && bits > 1 {
             return None;
@@ -26,6 +25,13 @@ pub fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+/// Takes a byte from the front of `bytes`; `None` if there is none.
+pub fn get_byte(bytes: &mut &[u8]) -> Option<u8> {
+    let (&byte, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(byte)
 }
 
 #[cfg(test)]

@@ -253,6 +253,19 @@ pub struct SiteRequest {
     pub operation: SiteOperation,
 }
 
+impl SiteRequest {
+    /// One of the ensemble's own: no client asks it, so no permission bounds it, and
+    /// it may be done again.
+    #[must_use]
+    pub fn as_root(operation: SiteOperation) -> Self {
+        Self {
+            caller: Caller::root(),
+            duplicate: None,
+            operation,
+        }
+    }
+}
+
 /// What can be asked of a site. Names are any bytes but `/` and NUL, 1 to 255;
 /// `.` is a name of LOOKUP only, and `..` is [`Self::LookupParent`]. The site checks POSIX permissions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

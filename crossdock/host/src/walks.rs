@@ -6,7 +6,7 @@ use crossdock_limits::{EXPORT_PATH_BYTES_MAX, NAME_BYTES_MAX};
 use crossdock_locks::Holdings;
 use crossdock_names::FileRef;
 use crossdock_peer::{
-    Call, CallId, Caller, ExportRules, FileKind, QuotaChange, SiteAnswer, SiteError, SiteOperation,
+    Call, CallId, ExportRules, FileKind, QuotaChange, SiteAnswer, SiteError, SiteOperation,
     SiteReply, SiteRequest,
 };
 use crossdock_router::RouterInput;
@@ -118,11 +118,7 @@ impl Host {
         let call = Call {
             id: CallId(number | WALK_BIT),
             deadline: now + PATIENCE,
-            request: SiteRequest {
-                caller: Caller::root(),
-                duplicate: None,
-                operation,
-            },
+            request: SiteRequest::as_root(operation),
         };
         let input = RouterInput::Request(call);
         self.queue.push_back(Message::Router(input));

@@ -7,7 +7,7 @@ use crossdock_locking::Encoded;
 use crossdock_names::ExportId;
 use crossdock_nfs3::{self as nfs3, Procedure, Reply, mount};
 use crossdock_nlm::{lock, status};
-use crossdock_peer::{Caller, DuplicateKey, SiteOperation, SiteRequest};
+use crossdock_peer::{DuplicateKey, SiteRequest};
 use crossdock_rpc::{AcceptStatus, AuthStatus, CallHeader, Rejection, ReplyHeader};
 use crossdock_xdr::Decoder;
 
@@ -141,7 +141,7 @@ impl NfsDoor {
             Start::Reply(reply) => Served::Mount(reply),
             Start::Walk(walk, operation) => Served::Ask {
                 export: walk.export,
-                request: walk_request(operation),
+                request: SiteRequest::as_root(operation),
                 then: Then::Mount(walk),
                 reply_bytes_max: HEAD_BYTES,
             },
@@ -151,14 +151,6 @@ impl NfsDoor {
 
 pub(crate) fn denied(xid: u32, status: AuthStatus) -> Served {
     Served::Header(ReplyHeader::denied(xid, Rejection::Auth(status)))
-}
-
-pub(crate) fn walk_request(operation: SiteOperation) -> SiteRequest {
-    SiteRequest {
-        caller: Caller::root(),
-        duplicate: None,
-        operation,
-    }
 }
 
 /// Names a call by client address without port, and by all bytes of its record:

@@ -17,7 +17,7 @@ use crossdock_xdr::{Decoder, Encode};
 
 use crate::connection::Connection;
 use crate::convert::View;
-use crate::dispatch::{Served, walk_request};
+use crate::dispatch::Served;
 use crate::figures::{Answered, Figures, Kind, Meter};
 use crate::identity::CallerCache;
 use crate::locking::Locking;
@@ -477,7 +477,7 @@ impl NfsDoor {
                     self.note(now, &origin, metered, Answered::mount(&reply), out_bytes);
                 }
                 Walked::On(operation) => {
-                    return self.ask(now, pending, walk_request(operation));
+                    return self.ask(now, pending, SiteRequest::as_root(operation));
                 }
             },
             Then::Lock(then) => {

@@ -17,7 +17,7 @@ use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::Time;
 use crossdock_xdr::Decoder;
 
-use crate::dispatch::{Served, denied, duplicate_key, walk_request};
+use crate::dispatch::{Served, denied, duplicate_key};
 use crate::door::{HEAD_BYTES, NfsDoor, Origin, Then, Unserved, record};
 use crate::export::Export;
 use crate::identity::Identity;
@@ -79,7 +79,7 @@ impl NfsDoor {
         let Some(export) = opened.get() else {
             // It is about the client, not about a file.
             return ask(
-                walk_request(operation),
+                SiteRequest::as_root(operation),
                 ExportId::default(),
                 Then::Lock(then),
             );
@@ -114,7 +114,7 @@ impl NfsDoor {
             Start::Reply(results, status) => Served::Lock(results, status),
             Start::Refuse(status) => Served::Header(ReplyHeader::accepted(header.xid, status)),
             Start::Ask(operation, then) => {
-                let request = walk_request(*operation);
+                let request = SiteRequest::as_root(*operation);
                 ask(request, ExportId::default(), Then::Lock(then))
             }
         }
@@ -203,7 +203,7 @@ impl NfsDoor {
         self.effects.push_back(NfsEffect::Router(Call {
             id: CallId(self.calls_total),
             deadline: now + self.config.patience,
-            request: walk_request(SiteOperation::Locks { file, operation }),
+            request: SiteRequest::as_root(SiteOperation::Locks { file, operation }),
         }));
     }
 }

@@ -3,8 +3,8 @@
 
 use crossdock_names::{FileRef, LayoutClass};
 use crossdock_peer::{
-    AttributeChanges, Attributes, Caller, CreateMode, FileKind, SiteAnswer, SiteError,
-    SiteOperation, SiteReply, SiteRequest, WeakCache,
+    AttributeChanges, Attributes, CreateMode, FileKind, SiteAnswer, SiteError, SiteOperation,
+    SiteReply, SiteRequest, WeakCache,
 };
 
 use crate::part::{Outcome, PartRequest};
@@ -126,12 +126,14 @@ impl FindWork {
             directory,
             root: within,
         };
-        ask(as_root(operation))
+        ask(SiteRequest::as_root(operation))
     }
 
     fn ask_attributes(&mut self, file: FileRef) -> Step {
         self.stage = Stage::Attributes(file);
-        ask(as_root(SiteOperation::GetAttributes { file }))
+        // Everybody may who has found the name.
+        let operation = SiteOperation::GetAttributes { file };
+        ask(SiteRequest::as_root(operation))
     }
 
     /// Whether a create takes nothing that is there under the name.
@@ -180,13 +182,4 @@ impl FindWork {
 
 fn ask(request: SiteRequest) -> Step {
     Step::Parts(vec![PartRequest::Site(request)])
-}
-
-/// What everybody may ask who has found the name.
-fn as_root(operation: SiteOperation) -> SiteRequest {
-    SiteRequest {
-        caller: Caller::root(),
-        duplicate: None,
-        operation,
-    }
 }

@@ -3,7 +3,7 @@
 
 use crossdock_names::FileRef;
 use crossdock_peer::{
-    Caller, DirectoryEntry, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, WeakCache,
+    DirectoryEntry, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, WeakCache,
 };
 
 use crate::part::{Outcome, PartRequest};
@@ -66,11 +66,8 @@ impl ListWork {
                 id: entries[at].file,
                 generation: 1, // Numbers are never given twice.
             };
-            PartRequest::Site(SiteRequest {
-                caller: Caller::root(),
-                duplicate: None,
-                operation: SiteOperation::GetAttributes { file },
-            })
+            let operation = SiteOperation::GetAttributes { file };
+            PartRequest::Site(SiteRequest::as_root(operation))
         };
         let step = Step::Parts(asked.iter().map(ask).collect());
         let work = Self {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use crossdock_log::{get_varint, put_varint};
+use crossdock_log::{get_byte, get_varint, put_varint};
 use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::{Part, SiteError, SiteOperation};
 
@@ -456,10 +456,4 @@ pub fn decode_edits(mut bytes: &[u8]) -> Option<Vec<Mutation>> {
         edits.push(Mutation::decode(bytes)?);
     }
     Some(edits)
-}
-
-fn get_byte(bytes: &mut &[u8]) -> Option<u8> {
-    let (&byte, rest) = bytes.split_first()?;
-    *bytes = rest;
-    Some(byte)
 }

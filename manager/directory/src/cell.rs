@@ -1,6 +1,6 @@
 //! Attribute cells: everything that is known of a file but its names.
 
-use crossdock_log::{get_varint, put_varint};
+use crossdock_log::{get_byte, get_varint, put_varint};
 use crossdock_names::{FileId, FileRef, LayoutClass, SiteId};
 use crossdock_peer::{Attributes, BeforeAttributes, Device, FileKind};
 use crossdock_types::WallTime;
@@ -236,9 +236,7 @@ impl Cell {
 
     /// Takes a cell from the front of `bytes`; `None` if it is none.
     pub fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        let (&format, rest) = bytes.split_first()?;
-        *bytes = rest;
-        if format != FORMAT {
+        if get_byte(bytes)? != FORMAT {
             return None;
         }
         let mut cell = Self {

@@ -14,7 +14,7 @@ use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::names::FIRST_COOKIE;
 use crate::permission::{SET_GROUP, is_member};
-use crate::plan::{Answer, Plan, is_dot, new_entry};
+use crate::plan::{Answer, Plan, is_dot};
 use crate::state::Directory;
 
 /// Size that directories show.
@@ -158,7 +158,7 @@ impl Directory {
         let mut cell = known.cell.clone();
         cell.links += 1;
         cell.touch_changed(wall);
-        let entry = new_entry(&self.known_here(directory)?, name, file)?;
+        let entry = self.new_entry_here(parent, name, file)?;
         let mut parent = parent.clone();
         parent.touch_modified(wall);
         let mut plan = Plan::answer(Answer::Done);
@@ -331,8 +331,7 @@ impl Directory {
         (file, is_directory): (FileRef, bool),
         wall: WallTime,
     ) -> Result<Plan, SiteError> {
-        let directory = self.known_here(parent.file(self.site))?;
-        let entry = new_entry(&directory, name, file)?;
+        let entry = self.new_entry_here(parent, name, file)?;
         let mut parent = parent.clone();
         parent.touch_modified(wall);
         parent.links += u32::from(is_directory);

@@ -18,7 +18,7 @@
 
 use bytes::Bytes;
 use crossdock_limits::PATH_BYTES_MAX;
-use crossdock_log::{get_varint, put_varint};
+use crossdock_log::{get_byte, get_varint, put_varint};
 use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::QuotaLimits;
 
@@ -206,8 +206,7 @@ impl Mutation {
 
     /// Takes a change from the front of `bytes`; `None` if it is none.
     pub fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        let (&tag, rest) = bytes.split_first()?;
-        *bytes = rest;
+        let tag = get_byte(bytes)?;
         Some(match tag {
             1 => Self::PutCell(Cell::decode(bytes)?),
             2 => Self::RemoveCell {
@@ -277,9 +276,7 @@ fn put_limit(bytes: &mut Vec<u8>, limit: Option<u64>) {
 }
 
 fn get_limit(bytes: &mut &[u8]) -> Option<Option<u64>> {
-    let (&is_there, rest) = bytes.split_first()?;
-    *bytes = rest;
-    match is_there {
+    match get_byte(bytes)? {
         0 => Some(None),
         1 => get_varint(bytes).map(Some),
         _ => None,

@@ -23,7 +23,7 @@
 //! how many more it has, and these. All predecessors begin with zeros.
 
 use crossdock_limits::NAME_BYTES_MAX;
-use crossdock_log::{get_varint, put_varint};
+use crossdock_log::{get_byte, get_varint, put_varint};
 use crossdock_names::{FileId, FileRef, LayoutClass};
 use crossdock_types::WallTime;
 
@@ -302,12 +302,6 @@ fn get_cell(bytes: &mut &[u8], before: &Cell) -> Option<Cell> {
         });
     }
     cell.checked()
-}
-
-fn get_byte(bytes: &mut &[u8]) -> Option<u8> {
-    let (&byte, rest) = bytes.split_first()?;
-    *bytes = rest;
-    Some(byte)
 }
 
 /// `number` − `before`, modulo 2^64, in few bytes if it is small.

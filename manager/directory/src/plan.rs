@@ -8,7 +8,7 @@ use crossdock_names::{FileRef, SiteId};
 use crossdock_peer::{Caller, DirectoryEntry, SiteError, SiteOperation};
 use crossdock_types::WallTime;
 
-use crate::abroad::{Abroad, Known};
+use crate::abroad::Abroad;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::names::{Entry, cookie, cookies_are_used_up};
@@ -261,6 +261,18 @@ impl Directory {
         }
     }
 
+    /// The change that adds a name to a directory of this site.
+    pub(crate) fn new_entry_here(
+        &self,
+        directory: &Cell,
+        name: &[u8],
+        child: FileRef,
+    ) -> Result<Mutation, SiteError> {
+        let listing = self.listing(directory.serial).ok_or(SiteError::Io)?;
+        let directory = directory.file(self.site);
+        new_entry(directory, listing.next_cookie, name, child)
+    }
+
     /// A directory in which the caller may change entries, and what `name`
     /// names there now.
     pub(crate) fn directory_to_change(
@@ -276,21 +288,22 @@ impl Directory {
     }
 }
 
-/// The change that adds a name, under a cookie that the directory never had.
+/// The change that adds a name, under a cookie that the directory never had: the
+/// one with the counter `next_cookie`.
 pub(crate) fn new_entry(
-    directory: &Known<'_>,
+    directory: FileRef,
+    next_cookie: u64,
     name: &[u8],
     child: FileRef,
 ) -> Result<Mutation, SiteError> {
-    let counter = directory.listing()?.next_cookie;
-    if cookies_are_used_up(counter) {
+    if cookies_are_used_up(next_cookie) {
         return Err(SiteError::NoSpace);
     }
     Ok(Mutation::PutEntry {
-        parent: directory.cell.serial,
+        parent: directory.id.serial(),
         name: Bytes::copy_from_slice(name),
         child,
-        cookie: cookie(directory.site(), counter),
+        cookie: cookie(directory.id.site(), next_cookie),
     })
 }
 

@@ -76,7 +76,7 @@ impl Directory {
     ) -> Result<Plan, SiteError> {
         let across = from.file != to.file;
         let mut plan = Plan::answer(Answer::Done);
-        let entry = new_entry(&to, to_name, moved.file)?;
+        let entry = new_entry(to.file, to.listing()?.next_cookie, to_name, moved.file)?;
         let gone = remove_entry(from.cell.serial, from_name);
         plan.put(self.site, from.site(), gone);
         let (mut source, mut target) = (from.cell.clone(), to.cell.clone());

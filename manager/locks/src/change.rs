@@ -12,7 +12,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use crossdock_log::{get_varint, put_varint};
+use crossdock_log::{get_byte, get_varint, put_varint};
 use crossdock_peer::{ForgetWhat, LockClient, LockOwner, LockRange, ShareTerms};
 
 /// One change of the state.
@@ -204,12 +204,6 @@ fn get_bytes(bytes: &mut &[u8]) -> Option<Bytes> {
     let (value, rest) = bytes.split_at_checked(length)?;
     *bytes = rest;
     Some(Bytes::copy_from_slice(value))
-}
-
-fn get_byte(bytes: &mut &[u8]) -> Option<u8> {
-    let (&byte, rest) = bytes.split_first()?;
-    *bytes = rest;
-    Some(byte)
 }
 
 fn get_flag(bytes: &mut &[u8]) -> Option<bool> {

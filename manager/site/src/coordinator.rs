@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_directory::{Abroad, Cell, Mutation, Plan, decode_edits, encode_edits};
-use crossdock_log::put_varint;
+use crossdock_log::{get_byte, put_varint};
 use crossdock_names::{FileId, FileRef, SiteId};
 use crossdock_peer::{
     Attributes, BeforeAttributes, Call, Part, SiteAnswer, SiteError, SiteOperation, SiteRequest,
@@ -21,7 +21,7 @@ use crossdock_types::{Time, WallTime};
 use crate::commit::After;
 use crate::intentions::{Intention, Kind};
 use crate::promises::{MOVES, get_transaction, put_transaction};
-use crate::record::{get_byte, get_bytes, get_number, put_bytes};
+use crate::record::{get_bytes, get_number, put_bytes};
 use crate::site::Site;
 use crate::site_calls::{Asked, SiteAnswered, SiteCalls};
 
@@ -368,7 +368,10 @@ impl Site {
         let Kind::Finish(decision) = &intention.kind else {
             return;
         };
-        let settled_below = self.settled_below(intention.file);
+        // All directories that this site has numbered below this are where they
+        // belong; the one that it is about is open itself.
+        let settled_below = self.state.intentions.least_adopting();
+        let settled_below = settled_below.unwrap_or_default();
         for &part in parts {
             let place = usize::try_from(part).unwrap_or(usize::MAX);
             if let Some((site, step)) = decision.step(place, settled_below) {
@@ -377,14 +380,6 @@ impl Site {
                 self.site_calls.send(now, site, decision.id, step, asked);
             }
         }
-    }
-
-    /// All directories that this site has numbered below this are where they belong.
-    fn settled_below(&self, file: FileRef) -> u64 {
-        let open = self.state.intentions.iter_from(0);
-        let adopted = open.filter(|intention| intention.is_adoption());
-        let least = adopted.map(|intention| intention.file.id.number()).min();
-        least.unwrap_or(u64::MAX).min(file.id.number())
     }
 
     /// What a participant is told who asks what has become of an operation.
@@ -409,7 +404,7 @@ impl Site {
     ) -> Option<FileId> {
         let is_moving = self.moving.is_some() && self.moving != own;
         let is_quiet = self.state.promises.is_empty() && !is_moving;
-        if is_quiet && self.state.intentions.adoptions() == 0 {
+        if is_quiet && self.state.intentions.least_adopting().is_none() {
             return None;
         }
         let here = self.config.site;

@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use crossdock_log::{Position, put_varint};
+use crossdock_log::{Position, get_byte, put_varint};
 use crossdock_names::{ColumnPiece, FileId, FileRef, ObjectId};
 use crossdock_peer::{NodeRequest, Order, SiteReply, TransactionId, WriteContext};
 
 use crate::coordinator::Decision;
-use crate::record::{get_byte, get_number};
+use crate::record::get_number;
 
 /// What is to be done to the columns of some segments of a file, or at other sites.
 ///
@@ -53,9 +53,10 @@ impl Intention {
         }
     }
 
-    /// Whether another site takes a new directory over.
-    pub(crate) fn is_adoption(&self) -> bool {
-        matches!(&self.kind, Kind::Finish(decision) if decision.adopts)
+    /// The number of the new directory that another site takes over, if it is that.
+    fn adopts(&self) -> Option<u64> {
+        let adopts = matches!(&self.kind, Kind::Finish(decision) if decision.adopts);
+        adopts.then(|| self.file.id.number())
     }
 
     /// Whether it is what was decided of that operation.
@@ -173,7 +174,8 @@ pub(crate) struct Intentions {
     /// Declared, but the log may not be durable so far.
     undriven: VecDeque<(Position, u64)>,
     next_id: u64,
-    adoptions: usize,
+    /// Numbers of the new directories that other sites take over.
+    adopting: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -202,7 +204,7 @@ impl Intentions {
     pub(crate) fn declare(&mut self, intention: Intention, position: Position) {
         self.reserve_ids(intention.id + 1);
         self.close(intention.id); // Replay of what a checkpoint has already.
-        self.adoptions += usize::from(intention.is_adoption());
+        self.adopting.extend(intention.adopts());
         self.by_file.insert((intention.file.id, intention.id));
         self.undriven.push_back((position, intention.id));
         let progress = Progress {
@@ -218,7 +220,9 @@ impl Intentions {
     /// Closes an intention; one that is not open is no error.
     pub(crate) fn close(&mut self, id: u64) {
         if let Some(progress) = self.open.remove(&id) {
-            self.adoptions -= usize::from(progress.intention.is_adoption());
+            if let Some(number) = progress.intention.adopts() {
+                self.adopting.remove(&number);
+            }
             self.by_file.remove(&(progress.intention.file.id, id));
         }
     }
@@ -239,9 +243,9 @@ impl Intentions {
             .map(|(_, progress)| &progress.intention)
     }
 
-    /// Open ones by which other sites take new directories over.
-    pub(crate) const fn adoptions(&self) -> usize {
-        self.adoptions
+    /// The least number of a new directory that another site is still to take over.
+    pub(crate) fn least_adopting(&self) -> Option<u64> {
+        self.adopting.first().copied()
     }
 
     pub(crate) fn len(&self) -> usize {

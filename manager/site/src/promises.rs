@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_log::put_varint;
+use crossdock_log::{get_byte, put_varint};
 use crossdock_names::{Epoch, FileId, SiteId};
 use crossdock_peer::{Part, TransactionId};
 
-use crate::record::{get_byte, get_number};
+use crate::record::get_number;
 
 /// Stands for the right to move directories between directories: no file.
 pub(crate) const MOVES: FileId = FileId::new(SiteId(0), 0);

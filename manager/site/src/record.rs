@@ -23,7 +23,7 @@
 use bytes::Bytes;
 use crossdock_directory::Mutation;
 use crossdock_locks::LockChange;
-use crossdock_log::{get_varint, put_varint};
+use crossdock_log::{get_byte, get_varint, put_varint};
 use crossdock_peer::DuplicateKey;
 use crossdock_types::WallTime;
 
@@ -199,12 +199,6 @@ pub(crate) fn put_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
 
 pub(crate) fn put_wall(bytes: &mut Vec<u8>, wall: WallTime) {
     put_varint(bytes, ((wall.0 << 1) ^ (wall.0 >> 63)).cast_unsigned());
-}
-
-pub(crate) fn get_byte(bytes: &mut &[u8]) -> Option<u8> {
-    let (&byte, rest) = bytes.split_first()?;
-    *bytes = rest;
-    Some(byte)
 }
 
 pub(crate) fn get_number<T: TryFrom<u64>>(bytes: &mut &[u8]) -> Option<T> {

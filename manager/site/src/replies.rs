@@ -6,7 +6,7 @@
 //! record, so the reply that a replay builds is the one that was sent.
 
 use crossdock_directory::Directory;
-use crossdock_log::put_varint;
+use crossdock_log::{get_byte, put_varint};
 use crossdock_names::{FileId, FileRef, LayoutClass};
 use crossdock_peer::{
     Attributes, BeforeAttributes, CallId, Device, FileKind, SiteAnswer, SiteError, SiteReply,
@@ -15,7 +15,7 @@ use crossdock_peer::{
 use crossdock_types::WallTime;
 
 use crate::coordinator::Decision;
-use crate::record::{get_byte, get_number, get_wall, put_wall};
+use crate::record::{get_number, get_wall, put_wall};
 
 /// What a reply shows.
 ///

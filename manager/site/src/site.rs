@@ -7,7 +7,7 @@ use crossdock_names::{
     Epoch, FileId, NodeId, ObjectClass, ObjectId, RoutingTable, SiteId, Version,
 };
 use crossdock_peer::{
-    Call, CallId, Caller, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteError,
+    Call, CallId, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteError,
     SiteOperation, SiteReply, SiteRequest, SpaceUsage, TransactionId, WriteContext,
 };
 use crossdock_smallfile::Sequence;
@@ -365,15 +365,10 @@ impl Site {
                 file: cell.file(self.config.site),
                 incarnation: self.incarnation(),
             };
-            let request = SiteRequest {
-                caller: Caller::root(),
-                duplicate: None,
-                operation,
-            };
             let call = Call {
                 id: OWN_CALL,
                 deadline: Time(u64::MAX),
-                request,
+                request: SiteRequest::as_root(operation),
             };
             self.request(now, wall, call);
         }

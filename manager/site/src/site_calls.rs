@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crossdock_names::{Epoch, FileRef, SiteId};
 use crossdock_peer::{
-    Call, CallId, Caller, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
-    TransactionId, TransactionStep,
+    Call, CallId, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, TransactionId,
+    TransactionStep,
 };
 use crossdock_types::Time;
 
@@ -160,11 +160,7 @@ impl SiteCalls {
             id: pending.id,
             step: pending.step.clone(),
         };
-        let request = SiteRequest {
-            caller: Caller::root(),
-            duplicate: None,
-            operation,
-        };
+        let request = SiteRequest::as_root(operation);
         let deadline = now + ANSWER_PATIENCE;
         let call = Call {
             id: call,
