@@ -164,7 +164,7 @@ impl CommitWork {
                 end_bytes: 0,
             },
         };
-        Step::Parts(vec![site(&Caller::root(), operation)])
+        Step::Parts(vec![PartRequest::Site(SiteRequest::as_root(operation))])
     }
 
     fn after_open(&mut self, reply: SiteReply, unstable: &mut Unstable) -> Step {

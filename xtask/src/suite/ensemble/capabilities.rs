@@ -19,6 +19,7 @@ use crossdock_peer::{
 };
 use crossdock_tests_crash::client::Client;
 use crossdock_types::{Payload, Time};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::load::{Files, Load};
@@ -50,9 +51,21 @@ struct Impostor {
 /// A valid hello of a gateway, and no capability, or none that a manager has made: each
 /// call is refused by its own error, and nothing of it is done.
 pub(super) fn impostor(stage: &Stage<'_>, processes: &Processes<'_>) -> Result<()> {
-    let node = &processes.nodes[0];
+    let (node, gateway) = (&processes.nodes[0], &processes.gateways[0]);
+    let admin = node.door("admin")?.to_string();
+    let listed = finish(stage, &["gateway", "list", "--json", "--admin", &admin])?.json(0)?;
+    let mut listed = listed.as_array().into_iter().flatten();
+    let found = listed.find(|one| one["name"] == gateway.name());
+    let host = id_of(&found.context("the gateway is not listed")?["hosts"][0])?;
+    // For a moment: else it takes its connection back at once.
+    gateway.signal(Signal::STOP)?;
+    let refused = refuse(stage, node, host);
+    gateway.signal(Signal::CONT)?;
+    refused
+}
+
+fn refuse(stage: &Stage<'_>, node: &Member<'_>, gateway: HostId) -> Result<()> {
     let status = node.status(stage)?;
-    let gateway = host_of(&status, "gateway")?;
     let manager = host_of(&status, "manager")?;
     let mut impostor = Impostor::connect(node, &status, gateway)?;
     let column = ObjectId::column(FileId::new(SiteId(0), 2), 1, 0, 0);
@@ -215,9 +228,13 @@ fn write(object: ObjectId) -> NodeRequest {
 fn host_of(status: &Value, role: &str) -> Result<HostId> {
     let hosts = status["hosts"].as_array().context("no hosts")?;
     let mut hosts = hosts.iter().filter(|host| host["role"] == role);
-    let id = hosts.next().and_then(|host| host["id"].as_str());
-    let id = id.with_context(|| format!("no {role}"))?;
-    Ok(HostId(u64::from_str_radix(id, 16)?))
+    let found = hosts.next().with_context(|| format!("no {role}"))?;
+    id_of(&found["id"])
+}
+
+fn id_of(text: &Value) -> Result<HostId> {
+    let digits = text.as_str().context("no id")?;
+    Ok(HostId(u64::from_str_radix(digits, 16)?))
 }
 
 /// Under load: who is revoked is refused at once, also after a restart, and the other
