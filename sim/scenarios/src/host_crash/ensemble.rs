@@ -18,8 +18,9 @@ mod service;
 mod world;
 
 use crossdock_host::Mutation;
+use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, State, VirtualAddress};
-use crossdock_names::Spread;
+use crossdock_names::{MintingKey, Spread};
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
