@@ -15,6 +15,10 @@ use crate::config::{EnsembleFlags, Transport, check_pool, check_spread, usage};
 use crate::identity::{forget_authority, make_authority};
 use crate::{data, format, member};
 
+/// Data sets that each of the first nodes leads: when another one comes, it takes some
+/// of each.
+const SETS_PER_NODE: u32 = 16;
+
 #[derive(Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Make an ensemble: what its processes agree on, in etcd. They are started then.
@@ -39,7 +43,7 @@ pub(crate) enum ClusterCommand {
 pub(crate) struct InitArgs {
     #[command(flatten)]
     ensemble: EnsembleFlags,
-    /// Number of storage nodes, for good.
+    /// Number of storage nodes to begin with; a file is striped over as many, for good.
     #[arg(long, value_name = "N")]
     nodes: u32,
     /// Copies of data on different nodes, for good.
@@ -69,6 +73,9 @@ pub(crate) struct InitArgs {
         value_parser = virtual_address
     )]
     addresses: Vec<VirtualAddress>,
+    /// What belongs to a node that is away for longer goes to other nodes [default: 900].
+    #[arg(long, value_name = "SECONDS")]
+    replace_after: Option<u64>,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -103,6 +110,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         spread,
         allow,
         addresses,
+        replace_after,
         json,
     } = args;
     let ensemble = ensemble.settle()?;
@@ -110,6 +118,9 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     check_transport(transport, ca.is_some())?;
     check_spread(Some(spread))?;
     let mut state = fresh_state(nodes, replicas)?;
+    if let Some(seconds) = replace_after {
+        state.replace_after_seconds = seconds;
+    }
     state.spread = data::spread_of(spread);
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
@@ -168,7 +179,7 @@ fn fresh_state(nodes: u32, replicas: u32) -> anyhow::Result<State> {
     // Names are worth two copies wherever there are two nodes.
     let site_replicas = replicas.max(2).min(nodes);
     let state = State::fresh(number, volume, &ids, replicas, site_replicas, key);
-    Ok(state.with_sets_per_site())
+    Ok(state.with_many_sets(SETS_PER_NODE))
 }
 
 fn check_transport(transport: Transport, has_ca: bool) -> anyhow::Result<()> {

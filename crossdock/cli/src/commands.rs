@@ -14,9 +14,10 @@ use crate::cluster::ClusterCommand;
 use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
 use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
+use crate::places::PlaceCommand;
 use crate::quotas::QuotaCommand;
 use crate::top::{self, TopArgs};
-use crate::{client, config, format, gateways, member, offline, up};
+use crate::{client, config, format, gateways, member, offline, places, up};
 
 #[derive(Parser)]
 #[command(
@@ -72,10 +73,10 @@ enum Command {
     /// Make an ensemble of many hosts.
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Take a node of an all-in-one down, bring it back, or run one of an ensemble.
+    /// Take a node of an all-in-one down and bring it back; run, add, drain, remove one of an ensemble.
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Run a manager of an ensemble.
+    /// Run a manager of an ensemble, or have one end.
     #[command(subcommand)]
     Manager(ManagerCommand),
     /// Run a gateway of an ensemble, or say which ones are let in.
@@ -117,6 +118,8 @@ enum NodeCommand {
     Stop(NodeArgs),
     /// Bring a node back.
     Start(NodeArgs),
+    #[command(flatten)]
+    Place(PlaceCommand),
     /// Run a storage node of an ensemble.
     #[command(
         after_help = "Example:\n  crossdock node run --etcd http://10.0.0.1:2379 --name pool \
@@ -133,6 +136,16 @@ enum ManagerCommand {
         --listen 10.0.0.6:7071"
     )]
     Run(Box<ManagerFlags>),
+    /// Have a manager give its sites to others and end; a stop by SIGTERM does the same.
+    #[command(
+        after_help = "Example:\n  crossdock manager remove 6b19cc3624b4ca60 --admin 10.0.0.6:7070"
+    )]
+    Remove {
+        /// The process's number, as `crossdock status` shows it.
+        host: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
 
 #[derive(Subcommand)]
@@ -223,12 +236,16 @@ impl Command {
     /// Whether what it prints is for programs.
     fn prints_json(&self) -> bool {
         match self {
-            Self::Up(_) | Self::Manager(_) | Self::Gateway(GatewayCommand::Run(_)) => false,
-            Self::Gateway(GatewayCommand::List(remote)) => remote.json,
+            Self::Up(_)
+            | Self::Manager(ManagerCommand::Run(_))
+            | Self::Gateway(GatewayCommand::Run(_)) => false,
+            Self::Manager(ManagerCommand::Remove { remote, .. })
+            | Self::Gateway(GatewayCommand::List(remote)) => remote.json,
             Self::Gateway(GatewayCommand::Revoke(args) | GatewayCommand::Restore(args)) => {
                 args.remote.json
             }
             Self::Node(NodeCommand::Run(_)) => false,
+            Self::Node(NodeCommand::Place(command)) => command.prints_json(),
             Self::Cluster(command) => command.prints_json(),
             Self::Status(args) => args.remote.json,
             Self::Scrub(remote) => remote.json,
@@ -248,7 +265,11 @@ impl Command {
             Self::Up(flags) => up::run(*flags)?,
             Self::Cluster(command) => command.carry_out()?,
             Self::Node(NodeCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Node(NodeCommand::Place(command)) => command.carry_out()?,
             Self::Manager(ManagerCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Manager(ManagerCommand::Remove { host, remote }) => {
+                places::remove_manager(&remote, &host)?;
+            }
             Self::Gateway(GatewayCommand::Run(flags)) => member::run(&flags.settle()?)?,
             Self::Gateway(GatewayCommand::List(remote)) => gateways::list(&remote)?,
             Self::Gateway(GatewayCommand::Revoke(args)) => gateways::revoke(&args)?,

@@ -19,7 +19,8 @@ use toml::Spanned;
 use crate::format;
 
 pub(crate) use groups::{
-    DoorSettings, EnsembleFlags, ProcessSettings, StoreSettings, TransportSettings,
+    DoorSettings, EnsembleFlags, ProcessSettings, REBUILD_RATE_DEFAULT, StoreSettings,
+    TransportSettings,
 };
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part, is_name,

@@ -19,6 +19,7 @@ mod member;
 mod memory;
 mod notify;
 mod offline;
+mod places;
 mod privileges;
 mod quotas;
 mod report;

@@ -16,7 +16,7 @@ use crossdock_net::{Interface, ListenerId, Receiver};
 use rustix::thread::CapabilitySet;
 use tracing::info;
 
-use crate::config::{EnsembleSettings, MemberSettings, Part, is_name};
+use crate::config::{EnsembleSettings, MemberSettings, Part, REBUILD_RATE_DEFAULT, is_name};
 use crate::data;
 use crate::identity::{self, Prepared, read};
 use crate::log;
@@ -181,6 +181,7 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         nodes: place.node.iter().map(|node| node.id).collect(),
         is_manager: matches!(part, Part::Manager { .. }),
         is_gateway: matches!(part, Part::Gateway { .. }),
+        is_retiring: false,
         takes_addresses: matches!(
             part,
             Part::Gateway {
@@ -238,12 +239,14 @@ fn machines(
         journal_bytes: data::JOURNAL_BYTES,
         cache_bytes: 0,
         disk_depth: 1,
+        rebuild_bytes_per_second: REBUILD_RATE_DEFAULT,
     };
     let (mut request_bytes, mut grace) = (NFS_REQUEST_BYTES_MIN, 0);
     match &settings.part {
         Part::Node { store, .. } => {
             nodes.cache_bytes = memory::cache_bytes(store)?;
             nodes.disk_depth = store.disk_depth;
+            nodes.rebuild_bytes_per_second = store.rebuild_rate;
         }
         Part::Manager { grace: seconds } => grace = *seconds,
         Part::Gateway { door, .. } => request_bytes = memory::request_bytes(door)?,

@@ -12,6 +12,7 @@ mod links;
 mod locks;
 mod nodes;
 mod orders;
+mod placing;
 mod quotas;
 mod secure;
 mod waiting;
@@ -94,6 +95,8 @@ pub(crate) struct Shell {
     quota_replies: Waiting<QuotaTicket, &'static str>,
     /// Who waits for locks to be given up, and whose.
     release_replies: Waiting<ReleaseTicket, String>,
+    /// Who waits for nodes to come or go.
+    place_replies: Vec<placing::Pending>,
     /// The CPUs of all threads but this one, once it has one of its own.
     other_cpus: Vec<usize>,
     failure: Option<String>,
@@ -126,6 +129,7 @@ impl Shell {
             gateway_replies: Waiting::new(),
             quota_replies: Waiting::new(),
             release_replies: Waiting::new(),
+            place_replies: Vec::new(),
             other_cpus: Vec::new(),
             failure: None,
         };
@@ -229,7 +233,8 @@ impl Shell {
         }
         let links = self.ensemble.as_ref();
         let links = links.and_then(|ensemble| ensemble.links.poll_timeout());
-        let until = [self.host.poll_timeout(), links, self.stop_by];
+        let placing = self.placing_due();
+        let until = [self.host.poll_timeout(), links, placing, self.stop_by];
         self.driver
             .wait(until.into_iter().flatten().min())
             .context("the event loop has failed")?;
@@ -243,6 +248,7 @@ impl Shell {
             self.give(HostInput::Timeout);
         }
         self.tell_links_sent(time);
+        self.answer_placed();
         Ok(())
     }
 
@@ -340,6 +346,7 @@ impl Shell {
             HostEffect::WakeClients { at, clients } => self.wake_clients(at, clients),
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),
+            HostEffect::Retired => self.stop(),
             HostEffect::Quiet => self.is_quiet = true,
         }
     }

@@ -74,6 +74,7 @@ fn host(settings: &UpSettings, directory: DataDirectory) -> anyhow::Result<Host>
             journal_bytes: data::JOURNAL_BYTES,
             cache_bytes: memory::cache_bytes(&settings.store)? / count,
             disk_depth: settings.store.disk_depth,
+            rebuild_bytes_per_second: settings.store.rebuild_rate,
         },
         request_bytes: memory::request_bytes(&settings.door)?,
         instance: data::random_u64()?,

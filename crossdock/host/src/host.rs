@@ -33,9 +33,11 @@ use crate::message::Message;
 use crate::mutation::Mutation;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
 use crate::peers::Peers;
+use crate::placing::Absences;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
 use crate::space::NodeSpace;
+use crate::sweep::Sweeps;
 use crate::walks::Walk;
 use crate::watch::ScrubProgress;
 
@@ -229,6 +231,8 @@ pub enum HostEffect {
     Warning(String),
     /// The host cannot go on, for this reason.
     Failed(String),
+    /// An administrator wants this manager to end: [`Host::drain`] is to be called.
+    Retired,
     /// After [`Host::drain`]: nothing is in memory only.
     Quiet,
 }
@@ -255,6 +259,8 @@ pub struct Host {
     pub(crate) effects: VecDeque<HostEffect>,
     pub(crate) scrub: ScrubProgress,
     pub(crate) replicas: Replicas,
+    pub(crate) sweeps: Sweeps,
+    pub(crate) absences: Absences,
     pub(crate) space_due: Time,
     /// What every node has, as far as it was heard of.
     pub(crate) spaces: BTreeMap<NodeId, NodeSpace>,
@@ -337,6 +343,8 @@ impl Host {
             effects: VecDeque::new(),
             scrub: ScrubProgress::default(),
             replicas: Replicas::default(),
+            sweeps: Sweeps::default(),
+            absences: Absences::default(),
             space_due: Time::default(),
             spaces: BTreeMap::new(),
             is_ready: false,
@@ -426,6 +434,8 @@ impl Host {
             .chain(self.scrub.step_due)
             .chain(self.drain_due)
             .chain(self.following.again_due())
+            .chain(self.replicas.due())
+            .chain(self.absences.due())
             .chain(self.lease_due())
             .chain(self.address_due())
             .chain(self.export_changes.iter().map(|change| change.due))
@@ -496,6 +506,7 @@ impl Host {
                 Message::Router(input) => self.run_router(now, input),
                 Message::Door(input) => self.run_door(now, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
+                Message::Sweep(answer) => self.take_swept(answer),
                 Message::Tool(reply) => self.tool_replies.push_back(reply),
                 Message::Walk(routed) => self.take_walk(now, routed.reply),
             }
@@ -670,6 +681,9 @@ impl Host {
             self.step_scrub();
         }
         self.following.wake(now);
+        if self.absences.due().is_some_and(|due| due <= now) {
+            self.replace_absent(now);
+        }
         self.wake_leases(now, wall);
         self.settle_exports(now);
         self.settle_addresses(now);

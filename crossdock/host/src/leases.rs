@@ -100,6 +100,13 @@ impl Leases {
         *held = asked_at.min(self.now).max(*held);
     }
 
+    /// Whether nobody has to wait for a lease that this host was given.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.held
+            .values()
+            .all(|&asked_at| self.now > asked_at + KEPT + ASK_AGAIN_AFTER)
+    }
+
     fn has(&self, host: HostId) -> bool {
         self.now < self.until(host)
     }
@@ -248,7 +255,10 @@ impl Host {
             reply.outcome,
             Err(SiteError::Busy | SiteError::Moved | SiteError::Unanswered)
         );
-        if shows_nothing || self.may_answer(site) {
+        if !shows_nothing && self.following.is_given_up(site) {
+            // Others may have changed what it shows.
+            self.answer_site(refusal(reply.id, SiteError::Moved));
+        } else if shows_nothing || self.may_answer(site) {
             self.answer_site(reply);
         } else {
             self.leases.of_sites.push_back((site, reply));

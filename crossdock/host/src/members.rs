@@ -12,9 +12,10 @@ use crossdock_nfs::NfsInput;
 use crossdock_site::SiteInput;
 use crossdock_types::{Time, WallTime};
 
+use crate::equalize::{Goal, Pair};
 use crate::host::{Host, HostEffect};
 use crate::mutation::Mutation;
-use crate::nodes::NodeState;
+use crate::nodes::{Drain, NodeState};
 use crate::sites::ROOT_SITE;
 
 /// When what could not be done is tried again.
@@ -23,6 +24,19 @@ const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// How long a site that is to be opened anew waits for its unstable bytes: what
 /// cannot be written by then is lost, and clients are told.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A node that is to come into a site's set, its process, and how often the set's homes
+/// had been changed.
+type Return = (SiteId, NodeId, HostId, u64);
+
+/// A site that takes no requests any more.
+#[derive(Clone, Copy)]
+struct Closing {
+    /// What is not durable by then is lost, and clients are told.
+    due: Time,
+    /// Who gets it, if not this host.
+    to: Option<HostId>,
+}
 
 /// What the host wants and does not have yet.
 #[derive(Default)]
@@ -35,9 +49,15 @@ pub(crate) struct Following {
     /// Sites whose members are being made equal, or are, and under which epoch.
     prepared: BTreeMap<SiteId, u64>,
     /// For whose sake a site was opened anew.
-    reopened_for: BTreeSet<(SiteId, NodeId, HostId)>,
-    /// Sites that are about to be opened anew, at the latest then.
-    closing: BTreeMap<SiteId, Time>,
+    reopened_for: BTreeSet<Return>,
+    /// Who has most of what it needs of a site's set.
+    copied: BTreeSet<Return>,
+    /// Sites that are about to be opened anew, here or by another manager.
+    closing: BTreeMap<SiteId, Closing>,
+    /// Sites that were given to others, as far as is known: under which epoch, and to whom.
+    given_up: BTreeMap<SiteId, (u64, HostId)>,
+    /// The shell knows that this manager is to end.
+    is_told_to_end: bool,
     /// Something that [`Host::follow`] waits for has come.
     is_wanted: bool,
     /// Something failed that is to be tried again after a while, not at once.
@@ -82,7 +102,43 @@ impl Following {
         std::mem::take(&mut self.is_wanted)
     }
 
-    fn later(&mut self, now: Time) {
+    /// A site is to be given to another manager.
+    pub(crate) fn close_for(&mut self, site: SiteId, now: Time, to: HostId) {
+        let due = now + CLOSING_PATIENCE;
+        let to = Some(to);
+        self.closing.entry(site).or_insert(Closing { due, to }).to = to;
+    }
+
+    /// Whether any site is about to be opened anew.
+    pub(crate) fn is_closing_any(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// A site is another manager's as soon as the registry says so.
+    pub(crate) fn give_up(&mut self, site: SiteId, epoch: u64, to: HostId) {
+        self.closing.remove(&site);
+        self.given_up.insert(site, (epoch, to));
+    }
+
+    /// Who is to have a site that was given up.
+    pub(crate) fn given_to(&self, site: SiteId) -> Option<HostId> {
+        self.given_up.get(&site).map(|&(_, to)| to)
+    }
+
+    /// Whether a site was given up.
+    pub(crate) fn is_given_up(&self, site: SiteId) -> bool {
+        self.given_up.contains_key(&site)
+    }
+
+    /// The connection to a process has ended: its nodes may have missed what they were
+    /// to get, and have left sets since. When it is there again they count as come back.
+    pub(crate) fn forget_returns(&mut self, host: HostId) {
+        self.copied.retain(|back| back.2 != host);
+        self.reopened_for.retain(|back| back.2 != host);
+    }
+
+    /// Something is to be looked at again after a while.
+    pub(crate) fn later(&mut self, now: Time) {
         self.again_due.get_or_insert(now + AGAIN_AFTER);
     }
 }
@@ -103,6 +159,12 @@ impl Host {
 
     /// The registry has changed.
     pub(crate) fn take_state(&mut self, now: Time, wall: WallTime) {
+        let mut nodes = self.role.nodes.iter();
+        let has_place = |node: &u64| self.registry.state().nodes.iter().any(|it| it.id == *node);
+        if !nodes.all(has_place) {
+            let what = "the place of this node has been given up, or replaced by a new one";
+            return self.effects.push_back(HostEffect::Failed(what.to_owned()));
+        }
         let knows_us = self.registry.state().hosts.contains_key(&self.instance());
         if self.following.has_joined && !knows_us {
             self.sites.clear();
@@ -122,6 +184,23 @@ impl Host {
         let exports = crate::exports::exports(self.registry.state());
         self.queue
             .push_back(crate::message::Message::Door(NfsInput::Exports(exports)));
+        let live = &self.table.hosts.live;
+        let is_live = |back: &Return| live.contains(&back.2);
+        self.following.copied.retain(is_live);
+        self.following.reopened_for.retain(is_live);
+        let state = self.registry.state();
+        let is_pending =
+            |site: &SiteId, (epoch, _): &mut (u64, HostId)| state.site_epoch(*site).0 == *epoch;
+        self.following.given_up.retain(is_pending);
+        if state
+            .hosts
+            .get(&self.instance())
+            .is_some_and(|own| own.is_retiring)
+            && !std::mem::replace(&mut self.following.is_told_to_end, true)
+        {
+            self.effects.push_back(HostEffect::Retired);
+        }
+        self.find_lost_sets();
         self.settle_exports(now);
         self.settle_addresses(now);
         self.settle_gateways(now);
@@ -129,6 +208,7 @@ impl Host {
         self.release_sites(now, wall);
         self.abort_outdated_pairs();
         self.follow(now, wall);
+        self.replace_absent(now);
         self.carry_early();
     }
 
@@ -149,7 +229,9 @@ impl Host {
         for site in self.sites_to_open() {
             self.prepare_site(now, site);
         }
-        self.reopen_for_returned(now, wall);
+        self.settle_unused_sites();
+        self.reopen_for_returned(now);
+        self.hand_over(now, wall);
     }
 
     /// Remembers that somebody asks for a site that is not open.
@@ -199,7 +281,7 @@ impl Host {
         for (id, record) in self.registry.state().sets.clone() {
             for node in absent(&record) {
                 if id < SITE_SETS && is_one(self, &record, node) {
-                    self.plan_once(SetId(id), &record, node, false);
+                    self.plan_once(SetId(id), &record, node, Goal::Join);
                 }
             }
         }
@@ -217,6 +299,7 @@ impl Host {
                 || self.following.wanted.contains(site)
         };
         ours.map(|(&site, _)| SiteId(site))
+            .filter(|site| !self.following.is_given_up(*site))
             .filter(|site| is_used(site) && !self.sites.contains_key(site))
             .collect()
     }
@@ -232,17 +315,55 @@ impl Host {
         if !source.is_some_and(|source| self.is_running(source)) {
             return; // Nobody has its log now.
         }
+        // A member that cannot be compared: it connects, or is found to be gone.
+        let mut members = record.members.iter();
+        if !members.all(|&member| self.is_running(NodeId(member))) {
+            return self.following.later(now);
+        }
         if self.following.prepared.insert(site, epoch) != Some(epoch) {
-            for &node in &record.home {
-                if record.members.first() != Some(&node) {
-                    let is_member = record.members.contains(&node);
-                    self.plan_once(SetId(set), &record, NodeId(node), is_member);
-                }
+            self.forget_joins(SetId(set));
+            let others = record.members.iter().skip(1).copied();
+            let all: BTreeSet<NodeId> = others.map(NodeId).chain(absent(&record)).collect();
+            for node in all {
+                self.plan_once(SetId(set), &record, node, Goal::Equal);
             }
         }
         if !self.replicas.is_busy_with(SetId(set)) {
             self.open_site(now, site);
         }
+    }
+
+    /// Sets of sites that nobody has used are left by who is to leave them: the site's
+    /// manager sees to that, too. (Who comes back has to wait until such a site is used.)
+    fn settle_unused_sites(&mut self) {
+        let state = self.registry.state();
+        let owned = state.owners.iter();
+        let used = self.sites_to_open();
+        let owned = owned.filter(|(site, owner)| {
+            let site = SiteId(**site);
+            let is_given_up = self.following.is_given_up(site);
+            let is_used = is_given_up || self.sites.contains_key(&site) || used.contains(&site);
+            **owner == self.instance() && !is_used
+        });
+        let sets = owned.filter_map(|(&site, _)| {
+            let set = state.sites.get(usize::from(site))?.1;
+            let record = state.sets.get(&set)?;
+            record.leaving().next().map(|_| (set, record.clone()))
+        });
+        for (set, record) in sets.collect::<Vec<_>>() {
+            for node in absent(&record) {
+                self.plan_once(SetId(set), &record, node, Goal::Join);
+            }
+        }
+    }
+
+    /// The sets of these sites were to be made equal, and have changed before that.
+    pub(crate) fn forget_prepared(&mut self, sets: &BTreeSet<SetId>) {
+        let sites = &self.registry.state().sites;
+        self.following.prepared.retain(|site, _| {
+            let record = sites.get(usize::from(site.0));
+            record.is_none_or(|(_, set)| !sets.contains(&SetId(*set)))
+        });
     }
 
     /// Lets go of sites that have another owner, or the same one anew.
@@ -265,47 +386,102 @@ impl Host {
         }
     }
 
-    /// A node that came back gets its part of a site's log when the site is
-    /// opened: that is done anew, once. A site moves only after its unstable
-    /// bytes are on disk (CONSISTENCY 6), so it takes no requests until then.
-    fn reopen_for_returned(&mut self, now: Time, wall: WallTime) {
+    /// A node that came back, or that is a new home, gets its part of a site's set while
+    /// the site serves, and what is missing then when the site is opened: that is done
+    /// anew, once. A site moves only after its unstable bytes are on disk (CONSISTENCY 6),
+    /// so it takes no requests until then.
+    fn reopen_for_returned(&mut self, now: Time) {
         let open: Vec<SiteId> = self.sites.keys().copied().collect();
-        let skips = self.has(Mutation::ReopenUncommitted);
         for id in open {
             let state = self.registry.state();
-            let (expected, set) = state.sites[usize::from(id.0)];
-            let Some(record) = state.sets.get(&set) else {
+            let (_, set) = state.sites[usize::from(id.0)];
+            let Some(record) = state.sets.get(&set).cloned() else {
                 continue;
             };
-            let back = absent(record).into_iter().find_map(|node| {
+            let back = absent(&record).into_iter().filter_map(|node| {
                 let host = *self.table.hosts.nodes.get(&node)?;
-                self.is_running(node).then_some((id, node, host))
+                let back = (id, node, host, record.moves);
+                let is_new = !self.following.reopened_for.contains(&back);
+                (is_new && self.is_running(node)).then_some(back)
             });
-            let Some(site) = self.sites.get_mut(&id).filter(|site| site.is_serving()) else {
+            let back: Vec<Return> = back.collect();
+            let mut is_copied = true;
+            for back in &back {
+                if !self.following.copied.contains(back) {
+                    is_copied = false;
+                    self.plan_once(SetId(set), &record, back.1, Goal::Copy);
+                }
+            }
+            if !self
+                .sites
+                .get(&id)
+                .is_some_and(crossdock_site::Site::is_serving)
+            {
+                if !back.is_empty() {
+                    self.following.later(now);
+                }
+                continue;
+            }
+            if is_copied && !back.is_empty() && !self.following.is_given_up(id) {
+                self.following.reopened_for.extend(back);
+                let due = now + CLOSING_PATIENCE;
+                let closing = Closing { due, to: None };
+                self.following.closing.entry(id).or_insert(closing);
+            }
+        }
+    }
+
+    /// Opens sites anew, here or by others, that have nothing in memory only any more.
+    pub(crate) fn close_sites(&mut self, now: Time, wall: WallTime) {
+        let skips = self.has(Mutation::ReopenUncommitted);
+        for (id, Closing { due, to }) in self.following.closing.clone() {
+            let expected = self.registry.state().site_epoch(id).0;
+            let Some(site) = self.sites.get_mut(&id) else {
+                self.following.closing.remove(&id);
                 continue;
             };
-            if let Some(back) = back
-                && self.following.reopened_for.insert(back)
-            {
-                self.following.closing.insert(id, now + CLOSING_PATIENCE);
+            if !site.is_serving() && due > now {
+                self.following.later(now);
+                continue;
             }
-            if let Some(&due) = self.following.closing.get(&id) {
-                if !skips {
-                    site.commit_all(now, wall);
-                }
-                if site.is_committed() || due <= now || skips {
+            if !skips {
+                site.commit_all(now, wall);
+            }
+            let is_ready = site.is_committed() || due <= now || skips;
+            self.drain_site(id);
+            match to.filter(|_| is_ready) {
+                Some(to) => self.give_site_up(now, id, to),
+                None if is_ready => {
                     let site = id.0;
                     self.propose(Change::RaiseSite { site, expected });
                 }
-                self.drain_site(id);
-                self.following.later(now);
+                None => {}
             }
+            self.following.later(now);
+        }
+    }
+
+    /// A node has most of what a site has on its set.
+    pub(crate) fn take_copied(&mut self, pair: &Pair) {
+        let sites = &self.registry.state().sites;
+        let site = sites.iter().position(|(_, set)| *set == pair.set.0);
+        let site = site.and_then(|site| u16::try_from(site).ok()).map(SiteId);
+        let host = self.table.hosts.nodes.get(&pair.target).copied();
+        if let (Some(site), Some(host)) = (site, host) {
+            let back = (site, pair.target, host, pair.moves);
+            self.following.copied.insert(back);
         }
     }
 
     /// Whether a site takes no requests any more.
     pub(crate) fn is_closing(&self, site: SiteId) -> bool {
-        self.following.closing.contains_key(&site)
+        self.following.closing.contains_key(&site) || self.following.is_given_up(site)
+    }
+
+    /// Whether this host is about to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        let own = self.registry.state().hosts.get(&self.instance());
+        self.drain != Drain::Serving || own.is_some_and(|own| own.is_retiring)
     }
 }
 
@@ -337,5 +513,18 @@ mod tests {
         assert!(following.takes_turn(begun));
         following.wake(due);
         assert!(following.takes_turn(due));
+    }
+
+    /// Goal: a site is opened anew once for a node of a process, and again if the
+    /// connection to that has ended meanwhile; that others are there changes nothing.
+    #[test]
+    fn a_node_that_was_cut_off_counts_as_come_back() {
+        let back = |host| (SiteId(1), NodeId(2), HostId(host), 3);
+        let mut following = Following::default();
+        following.copied.extend([back(7), back(8)]);
+        following.reopened_for.extend([back(7), back(8)]);
+        following.forget_returns(HostId(7));
+        assert_eq!(following.copied, BTreeSet::from([back(8)]));
+        assert_eq!(following.reopened_for, BTreeSet::from([back(8)]));
     }
 }

@@ -12,6 +12,9 @@ use crossdock_site::SiteInput;
 /// Under which the task that makes replicas equal asks; tools ask otherwise.
 pub(crate) const EQUALIZE_CALL: CallId = CallId(0);
 
+/// Under which garbage is looked for and removed.
+pub(crate) const SWEEP_CALL: CallId = CallId(1 << 60);
+
 /// A message on its way to a machine.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -23,6 +26,8 @@ pub(crate) enum Message {
     Door(NfsInput),
     /// To the task that makes replicas equal.
     Host(Result<NodeAnswer, NodeError>),
+    /// To the search for garbage.
+    Sweep(Result<NodeAnswer, NodeError>),
     /// To the tool that asked a node.
     Tool(NodeReply),
     /// To the walk to a directory, or what is done with it.
@@ -41,8 +46,11 @@ impl Message {
             Port::Router => Self::Router(RouterInput::Node(from, reply)),
             Port::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
             Port::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),
-            Port::Host if reply.id != EQUALIZE_CALL => Self::Tool(reply),
-            Port::Host => Self::Host(reply.outcome),
+            Port::Host => match reply.id {
+                EQUALIZE_CALL => Self::Host(reply.outcome),
+                SWEEP_CALL => Self::Sweep(reply.outcome),
+                _ => Self::Tool(reply),
+            },
         }
     }
 

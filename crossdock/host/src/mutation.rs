@@ -37,6 +37,8 @@ pub enum Mutation {
     /// A node that starts again is a member of its sets at once. (Built into the
     /// simulated registry.)
     KeepRestarted,
+    /// A new home of a set is a member at once, and the old one is none. (Likewise.)
+    DropBeforeEqual,
 }
 
 impl Host {

@@ -39,6 +39,8 @@ pub struct NodeSettings {
     pub cache_bytes: usize,
     /// Requests that each of a node's disks works on at a time, at least 1.
     pub disk_depth: usize,
+    /// How fast members of replica sets are copied while clients are served, at least 1.
+    pub rebuild_bytes_per_second: u64,
 }
 
 /// What a node is doing.
@@ -88,6 +90,8 @@ pub(crate) enum Drain {
     Serving,
     /// Requests in progress are being finished.
     Finishing,
+    /// Sites are given to other managers.
+    Moving,
     /// Sites write what is in memory only.
     Sites,
     /// Nodes do.
@@ -410,6 +414,7 @@ impl Host {
             self.scrub.step_due = Some(now + SCRUB_REST);
         }
         self.begin_equalize();
+        self.sweep();
         if self.following.takes_turn(now) {
             self.follow(now, wall);
         }
@@ -428,6 +433,12 @@ impl Host {
         // client sends it again, and the log knows whether it was done.
         let is_hopeless = self.is_drain_late && self.nodes.values().any(|slot| slot.node.is_none());
         if self.drain == Drain::Finishing && (self.router.requests() == 0 || is_hopeless) {
+            self.drain = Drain::Moving;
+            self.retire_here();
+        }
+        if self.drain == Drain::Moving && !self.has_handed_over() {
+            self.following.later(now);
+        } else if self.drain == Drain::Moving {
             self.drain = Drain::Sites;
             for site in self.sites.values_mut() {
                 site.settle(now, wall);

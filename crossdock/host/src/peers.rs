@@ -126,6 +126,7 @@ impl Host {
         self.peers.connected.remove(&peer);
         self.access.forget(peer);
         self.peers.early.remove(&peer);
+        self.following.forget_returns(peer);
         let first = (peer, Port::Router, CallId(0));
         let asked = self.peers.asked_nodes.range(first..);
         let asked: Vec<_> = asked

@@ -1,17 +1,18 @@
 //! When members of replica sets are made equal: before anything is served after
 //! a start, and when a node comes back while the others serve.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use crossdock_members::{Change, SITE_SETS, SetRecord};
 use crossdock_names::{Epoch, NodeId, ObjectClass, SetId, Version};
-use crossdock_peer::{Call, Port};
+use crossdock_peer::{Call, NodeAnswer, NodeRequest, Port};
 use crossdock_server::NodeInput;
 use crossdock_types::Time;
 
-use crate::equalize::{Answer, Equalize, Pair, Question};
+use crate::equalize::{Answer, Equalize, Goal, Pair, Question};
 use crate::host::{Host, HostEffect};
 use crate::message::{EQUALIZE_CALL, Message};
 use crate::mutation::Mutation;
@@ -22,6 +23,9 @@ const COLUMNS: &[ObjectClass] = &[ObjectClass::Column];
 
 /// What a site keeps on its set besides its log, which it makes equal itself.
 const SITE_OBJECTS: &[ObjectClass] = &[ObjectClass::SmallFiles];
+
+/// What of that can be copied while the site serves: it is written once.
+const LOGS: &[ObjectClass] = &[ObjectClass::SiteLog, ObjectClass::Checkpoint];
 
 /// What a member that comes back into a site's set needs.
 const ALL_SITE_OBJECTS: &[ObjectClass] = &[
@@ -35,15 +39,25 @@ const ALL_SITE_OBJECTS: &[ObjectClass] = &[
 pub(crate) struct Replicas {
     planned: VecDeque<Pair>,
     current: Option<Equalize>,
+    /// Who was made equal to the primary of its set, for a set that clients wait for
+    /// ([`Goal::Equal`]), and the epoch and homes that the set had.
+    made: BTreeSet<(SetId, (u64, u64), NodeId)>,
     held: VecDeque<(NodeId, NodeInput)>,
     /// Which node has been asked and has not answered.
     asked: Option<NodeId>,
     /// The answer is of no use any more: its pair was given up.
     is_stale: bool,
+    /// The current pair wants changes of its set to wait, and whether none is under way.
+    is_holding: bool,
+    is_quiet: bool,
+    /// What is copied while clients are served goes out at a bounded rate: what waits for
+    /// its time, and when the next may go.
+    delayed: Option<(NodeId, NodeRequest)>,
+    next_copy_at: Time,
     is_start_planned: bool,
-    /// A set whose members are equal, and the epoch under which the registry was
-    /// asked to say so.
-    settling: Option<(SetId, u64)>,
+    /// A set whose members are equal, and the epoch and homes under which the registry
+    /// was asked to say so.
+    settling: Option<(SetId, (u64, u64))>,
 }
 
 impl Replicas {
@@ -64,13 +78,24 @@ impl Replicas {
 
     /// The set whose changes wait.
     fn held_set(&self) -> Option<SetId> {
-        let pair = self
-            .current
-            .as_ref()
-            .map(|current| &current.pair)
-            .or_else(|| self.planned.front());
+        let current = self.current.as_ref().map(|current| &current.pair);
+        let pair = match current {
+            Some(pair) => (pair.goal == Goal::Equal || self.is_holding).then_some(pair),
+            None => self.planned.front().filter(|pair| pair.goal == Goal::Equal),
+        };
         let settling = self.settling.map(|(set, _)| set);
         settling.or_else(|| pair.map(|pair| pair.set))
+    }
+
+    /// Whether the current pair is copied while clients go on.
+    fn is_behind_clients(&self) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|current| current.pair.goal != Goal::Equal && !self.is_holding)
+    }
+
+    /// When something that waits for its time may go.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.delayed.as_ref().map(|_| self.next_copy_at)
     }
 }
 
@@ -86,43 +111,39 @@ impl Host {
                 .iter()
                 .filter(|&&home| record.members.first() != Some(&home))
             {
-                let is_member = record.members.contains(&target);
-                self.plan(SetId(id), &record, NodeId(target), is_member);
+                self.plan(SetId(id), &record, NodeId(target), Goal::Equal);
             }
         }
     }
 
     /// Plans a pair unless it is planned.
-    pub(crate) fn plan_once(
-        &mut self,
-        set: SetId,
-        record: &SetRecord,
-        target: NodeId,
-        is_member: bool,
-    ) {
+    pub(crate) fn plan_once(&mut self, set: SetId, record: &SetRecord, target: NodeId, goal: Goal) {
         let current = self.replicas.current.as_ref().map(|current| &current.pair);
         let mut pairs = self.replicas.planned.iter().chain(current);
-        let is_planned = pairs.any(|pair| pair.set == set && pair.target == target)
+        let is_same = |pair: &Pair| pair.set == set && pair.target == target && pair.goal == goal;
+        let is_planned = pairs.any(is_same)
             || self
                 .replicas
                 .settling
                 .is_some_and(|(settling, _)| settling == set);
         if !is_planned {
-            self.plan(set, record, target, is_member);
+            self.plan(set, record, target, goal);
         }
     }
 
-    fn plan(&mut self, set: SetId, record: &SetRecord, target: NodeId, is_member: bool) {
+    fn plan(&mut self, set: SetId, record: &SetRecord, target: NodeId, goal: Goal) {
         let Some(&source) = record.members.first() else {
             return;
         };
         if !self.is_running(NodeId(source)) || !self.is_running(target) {
             return;
         }
-        let classes = match (set.0 < SITE_SETS, is_member) {
-            (true, _) => COLUMNS,
-            (false, true) => SITE_OBJECTS,
-            (false, false) => ALL_SITE_OBJECTS,
+        let is_member = record.members.contains(&target.0);
+        let classes = match (set.0 < SITE_SETS, is_member, goal) {
+            (true, ..) => COLUMNS,
+            (false, _, Goal::Copy) => LOGS,
+            (false, true, _) => SITE_OBJECTS,
+            (false, false, _) => ALL_SITE_OBJECTS,
         };
         // Versions of columns begin with the set's epoch. Those of a site's objects
         // begin with the site's, of which the set's record says nothing.
@@ -130,16 +151,65 @@ impl Host {
             true => Version::first_of(Epoch(record.differs_since)),
             false => Version::NONE,
         };
-        self.replicas.planned.push_back(Pair {
+        let others = record.members.iter().skip(1);
+        let is_serving = self.is_ready || self.registry.is_shared() && set.0 < SITE_SETS;
+        let pair = Pair {
             set,
             source: NodeId(source),
             target,
             since,
             epoch: record.epoch,
-            is_serving: self.is_ready || self.registry.is_shared() && set.0 < SITE_SETS,
+            moves: record.moves,
+            others: others.map(|&member| NodeId(member)).collect(),
+            is_serving,
+            goal: match goal {
+                Goal::Join if !is_serving && set.0 < SITE_SETS => Goal::Equal,
+                goal => goal,
+            },
             classes,
             table: Arc::clone(&self.table),
-        });
+        };
+        if pair.goal != Goal::Equal {
+            return self.replicas.planned.push_back(pair);
+        }
+        // Somebody waits for it: what nobody waits for begins anew later.
+        let mut planned = self.replicas.planned.iter();
+        let behind = planned.position(|other| other.goal != Goal::Equal);
+        let place = behind.unwrap_or(self.replicas.planned.len());
+        self.replicas.planned.insert(place, pair);
+        if self.replicas.is_behind_clients() {
+            self.drop_current();
+            self.following.fail();
+        }
+    }
+
+    /// What was planned while a site was not used is planned anew when it is.
+    pub(crate) fn forget_joins(&mut self, set: SetId) {
+        let is_join = |pair: &Pair| pair.set == set && pair.goal == Goal::Join;
+        self.replicas.planned.retain(|pair| !is_join(pair));
+    }
+
+    /// Gives up all pairs of a set; whether nothing of them is on its way any more.
+    pub(crate) fn release_set(&mut self, set: SetId) -> bool {
+        self.replicas.planned.retain(|pair| pair.set != set);
+        let current = self.replicas.current.as_ref();
+        if current.is_some_and(|current| current.pair.set == set) {
+            self.drop_current();
+            self.following.want();
+        }
+        let settling = self.replicas.settling.map(|(settling, _)| settling);
+        !self.replicas.is_stale && settling != Some(set)
+    }
+
+    /// Gives the current pair up, whoever has been asked for it.
+    fn drop_current(&mut self) -> Option<Pair> {
+        let replicas = &mut self.replicas;
+        let current = replicas.current.take()?;
+        replicas.is_stale = replicas.asked.is_some();
+        replicas.is_holding = false;
+        replicas.is_quiet = false;
+        replicas.delayed = None;
+        Some(current.pair)
     }
 
     /// Nothing is made equal to or from a node that has stopped.
@@ -150,6 +220,12 @@ impl Host {
             self.replicas.is_stale = false;
         }
         let names = |pair: &Pair| pair.source == node || pair.target == node;
+        let planned = self.replicas.planned.iter().filter(|pair| names(pair));
+        let made = self.replicas.made.iter().filter(|made| made.2 == node);
+        let sets = planned.map(|pair| pair.set).chain(made.map(|made| made.0));
+        let sets: BTreeSet<SetId> = sets.collect();
+        self.replicas.made.retain(|made| made.2 != node);
+        self.forget_prepared(&sets);
         self.forget_pairs(names, &format!("node {node} was stopped"));
     }
 
@@ -157,18 +233,27 @@ impl Host {
     /// on with sets that have become what they were to become.
     pub(crate) fn abort_outdated_pairs(&mut self) {
         let state = self.registry.state();
-        let epochs: std::collections::BTreeMap<u32, u64> = state
+        let seen: std::collections::BTreeMap<u32, (u64, u64)> = state
             .sets
             .iter()
-            .map(|(&id, set)| (id, set.epoch))
+            .map(|(&id, set)| (id, (set.epoch, set.moves)))
             .collect();
-        let is_outdated = |set: SetId, epoch: u64| epochs.get(&set.0) != Some(&epoch);
+        let is_outdated = |set: SetId, was: (u64, u64)| seen.get(&set.0) != Some(&was);
+        let current = self.replicas.current.as_ref().map(|current| &current.pair);
+        let pairs = self.replicas.planned.iter().chain(current);
+        let unfinished = pairs.filter(|pair| {
+            pair.goal == Goal::Equal && is_outdated(pair.set, (pair.epoch, pair.moves))
+        });
+        let unfinished: BTreeSet<SetId> = unfinished.map(|pair| pair.set).collect();
+        let made = &mut self.replicas.made;
+        made.retain(|&(set, was, _)| !is_outdated(set, was));
+        self.forget_prepared(&unfinished);
         self.forget_pairs(
-            |pair| is_outdated(pair.set, pair.epoch),
+            |pair| is_outdated(pair.set, (pair.epoch, pair.moves)),
             "its set has changed",
         );
-        if let Some((set, epoch)) = self.replicas.settling
-            && is_outdated(set, epoch)
+        if let Some((set, seen)) = self.replicas.settling
+            && is_outdated(set, seen)
         {
             self.replicas.settling = None;
         }
@@ -178,9 +263,10 @@ impl Host {
     fn forget_pairs(&mut self, is_one: impl Fn(&Pair) -> bool, why: &str) {
         self.replicas.planned.retain(|pair| !is_one(pair));
         let current = self.replicas.current.as_ref();
-        if current.is_some_and(|current| is_one(&current.pair)) {
-            self.replicas.is_stale = self.replicas.asked.is_some();
-            self.finish_equalize(Err(why.to_owned()));
+        if current.is_some_and(|current| is_one(&current.pair))
+            && let Some(pair) = self.drop_current()
+        {
+            self.finish_equalize(pair, Err(why.to_owned()));
         }
     }
 
@@ -195,8 +281,11 @@ impl Host {
         }
     }
 
-    /// Begins with the next pair once no change of its set is under way.
+    /// Begins with the next pair once no change of its set is under way, and goes on
+    /// with what waited for that, or for its time.
     pub(crate) fn begin_equalize(&mut self) {
+        self.go_on_quietly();
+        self.send_delayed();
         let is_settling = self.replicas.settling.is_some();
         if self.replicas.current.is_some() || self.replicas.is_stale || is_settling {
             return;
@@ -204,21 +293,57 @@ impl Host {
         let Some(pair) = self.replicas.planned.front() else {
             return;
         };
-        let source = self
-            .nodes
-            .get(&pair.source)
-            .and_then(|slot| slot.node.as_ref());
-        if source.is_some_and(|node| node.is_changing(pair.set)) {
+        if pair.goal == Goal::Equal && self.is_changing(pair) {
             return;
         }
         if let Some(mut pair) = self.replicas.planned.pop_front() {
             pair.table = Arc::clone(&self.table);
+            let is_taken_as_equal = self.has(Mutation::JoinUnequal) && pair.goal != Goal::Copy;
             self.replicas.current = Some(Equalize::new(pair));
-            match self.has(Mutation::JoinUnequal) {
-                true => self.finish_equalize(Ok(())),
+            match is_taken_as_equal {
+                true => self.end_current(Ok(())),
                 false => self.step_equalize(None),
             }
         }
+    }
+
+    /// Whether a node here has changes of the pair's set under way.
+    fn is_changing(&self, pair: &Pair) -> bool {
+        let source = self.nodes.get(&pair.source);
+        let source = source.and_then(|slot| slot.node.as_ref());
+        source.is_some_and(|node| node.is_changing(pair.set))
+    }
+
+    /// The set's changes wait, and the last one that did not has ended.
+    fn go_on_quietly(&mut self) {
+        let Some(current) = &self.replicas.current else {
+            return;
+        };
+        let waits = self.replicas.is_holding && !self.replicas.is_quiet;
+        if waits && !self.is_changing(&current.pair) {
+            self.replicas.is_quiet = true;
+            self.step_equalize(Some(done(Version::NONE)));
+        }
+    }
+
+    fn send_delayed(&mut self) {
+        if self.leases.now >= self.replicas.next_copy_at
+            && let Some((node, request)) = self.replicas.delayed.take()
+        {
+            self.ask_for_pair(node, request);
+        }
+    }
+
+    fn ask_for_pair(&mut self, node: NodeId, request: NodeRequest) {
+        if let NodeRequest::Write { payload, .. } = &request
+            && self.replicas.is_behind_clients()
+        {
+            let rate = self.settings.rebuild_bytes_per_second.max(1);
+            let pause = Duration::from_nanos(payload.len() as u64 * 1_000_000_000 / rate);
+            self.replicas.next_copy_at = self.leases.now + pause;
+        }
+        self.replicas.asked = Some(node);
+        self.queue.push_back(message((node, request)));
     }
 
     pub(crate) fn step_equalize(&mut self, answer: Option<Answer>) {
@@ -229,58 +354,64 @@ impl Host {
         let Some(current) = &mut self.replicas.current else {
             return;
         };
-        match current.step(answer) {
-            Poll::Pending => {
-                if let Some(question) = current.question() {
-                    self.replicas.asked = Some(question.0);
-                    self.queue.push_back(message(question));
+        let mut step = current.step(answer);
+        while step.is_pending() {
+            let Some(current) = &mut self.replicas.current else {
+                return;
+            };
+            match current.question() {
+                Some(Question::Mark) => {
+                    let (source, set) = (current.pair.source, current.pair.set);
+                    let source = self.nodes.get(&source);
+                    let source = source.and_then(|slot| slot.node.as_ref());
+                    let version = source.filter(|_| set.0 < SITE_SETS);
+                    let version = version.map_or(Version::NONE, |node| node.first_to_come(set));
+                    step = current.step(Some(done(version)));
                 }
+                Some(Question::Hold) => {
+                    self.replicas.is_holding = true;
+                    return self.following.want();
+                }
+                Some(Question::Node(node, request)) => {
+                    let is_copy = matches!(request, NodeRequest::Write { .. });
+                    let is_early = self.leases.now < self.replicas.next_copy_at;
+                    match is_copy && is_early && self.replicas.is_behind_clients() {
+                        true => self.replicas.delayed = Some((node, request)),
+                        false => self.ask_for_pair(node, request),
+                    }
+                    return;
+                }
+                None => return,
             }
-            Poll::Ready(result) => self.finish_equalize(result),
+        }
+        if let Poll::Ready(result) = step {
+            self.end_current(result);
         }
     }
 
-    fn finish_equalize(&mut self, result: Result<(), String>) {
-        let Some(Equalize { pair, .. }) = self.replicas.current.take() else {
+    fn end_current(&mut self, result: Result<(), String>) {
+        if let Some(pair) = self.drop_current() {
+            self.finish_equalize(pair, result);
+        }
+    }
+
+    fn finish_equalize(&mut self, pair: Pair, result: Result<(), String>) {
+        let Some(record) = self.registry.state().sets.get(&pair.set.0).cloned() else {
             return;
         };
-        let more = self
-            .replicas
-            .planned
-            .iter()
-            .any(|other| other.set == pair.set);
-        let Some(record) = self.registry.state().sets.get(&pair.set.0) else {
-            return;
-        };
-        let expected = record.epoch;
+        let is_known = record.epoch == pair.epoch && record.moves == pair.moves;
+        let is_out = !record.members.contains(&pair.target.0);
         let mut is_tried_again = false;
-        let change = match result {
+        let change = match &result {
             // Others have changed it meanwhile.
-            _ if self.registry.is_shared() && record.epoch != pair.epoch => None,
-            Ok(()) if more => None,
-            Ok(())
-                if record
-                    .home
-                    .iter()
-                    .all(|&home| self.is_running(NodeId(home))) =>
-            {
-                Some(Change::SetEqual {
-                    set: pair.set.0,
-                    expected,
-                })
+            _ if self.registry.is_shared() && !is_known => None,
+            Ok(()) if pair.goal == Goal::Copy => {
+                self.take_copied(&pair);
+                None
             }
-            // Others of its home are still away.
-            Ok(()) => {
-                let joined = |home: &&u64| record.members.contains(home) || **home == pair.target.0;
-                let members = record.home.iter().filter(joined).copied().collect();
-                Some(Change::SetMembers {
-                    set: pair.set.0,
-                    expected,
-                    members,
-                })
-            }
+            Ok(()) => self.membership_of_equal(&pair, &record),
             // It is not in the set, and will be tried again.
-            Err(_) if self.registry.is_shared() && !record.members.contains(&pair.target.0) => {
+            Err(_) if self.registry.is_shared() && is_out => {
                 is_tried_again = true;
                 None
             }
@@ -293,7 +424,7 @@ impl Host {
                 let members = record.members.iter().filter(left).copied().collect();
                 Some(Change::SetMembers {
                     set: pair.set.0,
-                    expected,
+                    expected: record.epoch,
                     members,
                 })
             }
@@ -301,10 +432,12 @@ impl Host {
         if let Some(change) = change {
             self.propose(change);
             if self.registry.is_shared() {
-                self.replicas.settling = Some((pair.set, expected));
+                self.replicas.settling = Some((pair.set, (record.epoch, record.moves)));
             }
         }
-        self.spread_table();
+        if !self.registry.is_shared() {
+            self.spread_table();
+        }
         if self.replicas.held_set() != Some(pair.set) {
             self.release_held();
         }
@@ -312,6 +445,49 @@ impl Host {
             true => self.following.fail(),
             false => self.following.want(),
         }
+    }
+
+    /// What becomes of a set of which one more home is equal.
+    fn membership_of_equal(&mut self, pair: &Pair, record: &SetRecord) -> Option<Change> {
+        let (set, expected, moves) = (pair.set.0, record.epoch, record.moves);
+        let made = &mut self.replicas.made;
+        if pair.goal == Goal::Equal {
+            made.insert((pair.set, (expected, moves), pair.target));
+        }
+        let mut planned = self.replicas.planned.iter();
+        let has_more = planned.any(|other| other.set == pair.set && other.goal == Goal::Equal);
+        if has_more && pair.goal == Goal::Equal {
+            return None; // Nothing changes until they are equal, too.
+        }
+        // Who has connected since it was planned was not compared, member or not.
+        let made = &self.replicas.made;
+        let is_had = |node: &u64| match pair.goal {
+            Goal::Equal => {
+                *node == pair.source.0
+                    || made.contains(&(pair.set, (expected, moves), NodeId(*node)))
+            }
+            Goal::Join | Goal::Copy => record.members.contains(node) || *node == pair.target.0,
+        };
+        if record.home.iter().all(is_had) {
+            return Some(Change::SetEqual {
+                set,
+                expected,
+                moves,
+            });
+        }
+        // Others of its home are still away, and who is to leave stays until they come.
+        let mut members: Vec<u64> = record.home.iter().copied().filter(is_had).collect();
+        if record.leaving().any(|node| is_had(&node)) {
+            let stays = |node: &u64| record.members.contains(node) && is_had(node);
+            let stay: Vec<u64> = record.members.iter().copied().filter(stays).collect();
+            members.retain(|home| !stay.contains(home));
+            members.splice(..0, stay);
+        }
+        Some(Change::SetMembers {
+            set,
+            expected,
+            members,
+        })
     }
 
     /// Carries what waited for its set, or has it wait again.
@@ -345,7 +521,11 @@ impl Host {
     }
 }
 
-fn message((node, request): Question) -> Message {
+fn done(version: Version) -> Answer {
+    Ok(NodeAnswer::Done { version })
+}
+
+fn message((node, request): (NodeId, NodeRequest)) -> Message {
     let call = Call {
         id: EQUALIZE_CALL,
         deadline: Time(u64::MAX),

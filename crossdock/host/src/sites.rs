@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossdock_members::{Change, State};
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId};
 use crossdock_nfs::{DoorConfig, DoorLimits};
-use crossdock_peer::{Port, WriterId};
+use crossdock_peer::{Port, SiteOperation, TransactionStep, WriterId};
 use crossdock_site::{Site, SiteConfig, SiteEffect, SiteInput};
 use crossdock_types::{Time, WallTime};
 
@@ -53,7 +53,8 @@ impl Host {
     }
 
     pub(crate) fn run_site(&mut self, now: Time, wall: WallTime, id: SiteId, input: SiteInput) {
-        let is_away = !self.sites.contains_key(&id) || self.is_closing(id);
+        let is_closed = self.is_closing(id) && !is_taken_while_closing(&input);
+        let is_away = !self.sites.contains_key(&id) || is_closed;
         if is_away && self.registry.is_shared() && matches!(input, SiteInput::Request(_)) {
             return self.send_to_site(id, input);
         }
@@ -154,12 +155,16 @@ impl Host {
             .copied()
             .filter(|&id| id != member.0)
             .collect();
-        if members.is_empty() || record.epoch != epoch.0 || members.len() == record.members.len() {
+        // What it did not carry out may have been ordered under an earlier epoch.
+        let first = record.members.first().map(|&first| NodeId(first));
+        let leads = first.is_some_and(|first| self.nodes.contains_key(&first));
+        let is_seen = record.epoch == epoch.0 || leads && record.epoch > epoch.0;
+        if members.is_empty() || !is_seen || members.len() == record.members.len() {
             return;
         }
         let change = Change::SetMembers {
             set: set.0,
-            expected: epoch.0,
+            expected: record.epoch,
             members,
         };
         if self.propose(change) {
@@ -169,6 +174,21 @@ impl Host {
             self.spread_table();
         }
     }
+}
+
+/// Whether a site takes it that is about to be opened anew: bytes of files that it
+/// keeps for an operation of another site are not written before that has ended.
+const fn is_taken_while_closing(input: &SiteInput) -> bool {
+    let SiteInput::Request(call) = input else {
+        return false;
+    };
+    matches!(
+        call.request.operation,
+        SiteOperation::Transaction {
+            step: TransactionStep::Finish(_) | TransactionStep::Inquire,
+            ..
+        }
+    )
 }
 
 /// What the door is told when the host starts.

@@ -51,6 +51,9 @@ impl Host {
             self.spaces.remove(id);
         }
         self.spaces.extend(own.iter().copied());
+        let nodes = &self.registry.state().nodes;
+        let has_place = |id: &NodeId| nodes.iter().any(|record| record.id == id.0);
+        self.spaces.retain(|id, _| has_place(id));
         for (node, space) in own {
             self.tell_managers(node, space);
         }

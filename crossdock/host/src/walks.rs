@@ -16,7 +16,7 @@ use crate::exports::ExportTicket;
 use crate::host::Host;
 use crate::message::Message;
 use crate::quotas::QuotaTicket;
-use crate::sites::PATIENCE;
+use crate::sites::{PATIENCE, ROOT_SITE};
 
 /// Calls of walks have this bit, those of the door never.
 pub(crate) const WALK_BIT: u64 = 1 << 63;
@@ -174,7 +174,7 @@ pub(crate) fn names_of(path: &str) -> Result<Vec<&str>, (String, &'static str)> 
 
 /// Where walks begin.
 pub(crate) fn volume_root() -> FileRef {
-    crossdock_members::DirectoryRecord::default().into()
+    FileRef::root_of(ROOT_SITE)
 }
 
 #[cfg(test)]

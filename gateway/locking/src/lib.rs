@@ -17,7 +17,7 @@ mod portmap;
 mod status;
 
 use bytes::Bytes;
-use crossdock_names::{FileId, FileRef};
+use crossdock_names::{FileRef, SiteId};
 use crossdock_nlm::lock::Status;
 use crossdock_rpc::AcceptStatus;
 use crossdock_xdr::{Encode, Encoder};
@@ -28,10 +28,7 @@ pub use portmap::{Services, answer_portmap};
 pub use status::begin_status;
 
 /// The root of the volume: what is asked about clients goes to its site.
-pub const ROOT: FileRef = FileRef {
-    id: FileId(1),
-    generation: 1,
-};
+pub const ROOT: FileRef = FileRef::root_of(SiteId(0));
 
 /// What becomes of a call.
 #[derive(Debug)]

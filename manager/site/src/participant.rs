@@ -224,6 +224,24 @@ impl Site {
         self.inquiries = promised.map(|id| (now, id)).collect();
     }
 
+    /// Sites have been opened anew: what they had not decided ends, so they are asked
+    /// at once.
+    pub(crate) fn inquire_of_reopened(&mut self, now: Time) {
+        let is_of_earlier = |id: &TransactionId| {
+            let site = self.table.site(id.site);
+            site.is_some_and(|site| site.epoch > id.epoch)
+        };
+        let inquiries = self.inquiries.iter().map(|&(due, id)| {
+            let due = if is_of_earlier(&id) {
+                due.min(now)
+            } else {
+                due
+            };
+            (due, id)
+        });
+        self.inquiries = inquiries.collect();
+    }
+
     /// Asks for the outcomes that have not come for long.
     pub(crate) fn inquire(&mut self, now: Time) {
         while let Some(&(due, id)) = self.inquiries.first()

@@ -655,6 +655,8 @@ impl Site {
             }
         }
         self.calls.retry_now(now, &self.table);
+        self.site_calls.retry_now(now);
+        self.inquire_of_reopened(now);
     }
 
     /// Another manager has the site now: nothing more is answered.

@@ -51,6 +51,8 @@ struct Pending {
     step: TransactionStep,
     asked: Asked,
     attempts: u32,
+    /// Whether it is on its way, or else waits to be sent again.
+    is_sent: bool,
     wake: Time,
 }
 
@@ -86,6 +88,7 @@ impl SiteCalls {
             step,
             asked,
             attempts: 0,
+            is_sent: false,
             wake: now,
         };
         self.pending.insert(call, pending);
@@ -143,6 +146,15 @@ impl SiteCalls {
         }
     }
 
+    /// Asks at once again who could not answer: the table has changed.
+    pub(crate) fn retry_now(&mut self, now: Time) {
+        let waiting = self.pending.iter().filter(|(_, call)| !call.is_sent);
+        let waiting: Vec<CallId> = waiting.map(|(&call, _)| call).collect();
+        for call in waiting {
+            self.transmit(now, call);
+        }
+    }
+
     pub(crate) fn next_wake(&self) -> Option<Time> {
         self.wakes.first().map(|&(wake, _)| wake)
     }
@@ -152,6 +164,7 @@ impl SiteCalls {
             return;
         };
         self.wakes.remove(&(pending.wake, call));
+        pending.is_sent = true;
         pending.wake = now + ANSWER_PATIENCE;
         self.wakes.insert((pending.wake, call));
         let file = FileRef::root_of(pending.site);
@@ -175,6 +188,7 @@ impl SiteCalls {
             let pause = PAUSE_MIN * 2u32.saturating_pow(pending.attempts.min(10));
             pending.attempts += 1;
             self.wakes.remove(&(pending.wake, call));
+            pending.is_sent = false;
             pending.wake = now + pause.min(PAUSE_MAX);
             self.wakes.insert((pending.wake, call));
         }

@@ -152,6 +152,8 @@ pub(crate) struct Pending {
     waiting: BTreeSet<NodeId>,
     /// Set for what this node orders.
     ordered: Option<(SetId, Epoch, Version)>,
+    /// Set for what changes an object, whoever ordered it, but for copies.
+    change: Option<(SetId, Version)>,
     /// Set for reads that other members can help with.
     pub(crate) read: Option<ReadOfPending>,
     /// Set for what only a primary may answer, and does so alone.
@@ -292,6 +294,12 @@ impl Node {
         mut request: NodeRequest,
     ) -> Result<(), NodeError> {
         let ordered = self.prepare(from, &mut request)?;
+        let change = match change_of(&mut request) {
+            Some(((object, _), Order::Given(version))) if from != Port::Host => {
+                Some((self.ordering.set_of(&object), *version))
+            }
+            _ => None,
+        };
         self.next_call += 1;
         let internal = CallId(self.next_call);
         let read = ReadOfPending::of(from, &request);
@@ -325,6 +333,7 @@ impl Node {
                 local: None,
                 waiting,
                 ordered: ordered.map(|(key, _)| key),
+                change,
                 read,
                 shows: shown,
             },
@@ -533,12 +542,28 @@ impl Node {
         });
     }
 
-    /// Whether changes of objects of `set` that this node orders are under way.
+    /// Whether changes of objects of `set` are under way, those that this node orders
+    /// and those that an earlier primary has ordered.
     #[must_use]
     pub fn is_changing(&self, set: SetId) -> bool {
-        self.pending
-            .values()
-            .any(|pending| pending.ordered.is_some_and(|(ordered, ..)| ordered == set))
+        self.pending.values().any(|pending| {
+            let ordered = pending.ordered.map(|(ordered, ..)| ordered);
+            let change = pending.change.map(|(changed, _)| changed);
+            ordered.or(change) == Some(set)
+        })
+    }
+
+    /// Changes of objects of `set` that have not been made yet have this version or a
+    /// later one, as long as this node is its primary.
+    #[must_use]
+    pub fn first_to_come(&self, set: SetId) -> Version {
+        let changes = self.pending.values().filter_map(|pending| pending.change);
+        let under_way = changes.filter(|(changed, _)| *changed == set);
+        let versions = under_way.map(|(_, version)| version);
+        versions
+            .chain([self.ordering.next_of(set)])
+            .min()
+            .unwrap_or_default()
     }
 
     /// Who waits for an answer: they are told that the node is gone when it is

@@ -104,6 +104,13 @@ impl Ordering {
         })
     }
 
+    /// No change of `set` that is yet to be ordered here gets an earlier version.
+    pub(crate) fn next_of(&self, set: SetId) -> Version {
+        let epoch = self.table.set(set).map(|set| set.epoch);
+        let first = Version::first_of(epoch.unwrap_or_default());
+        self.given.get(&set).map_or(first, |given| given.next())
+    }
+
     /// The members of `set` besides this node.
     pub(crate) fn others(&self, set: SetId) -> Vec<NodeId> {
         self.table.set(set).map_or_else(Vec::new, |record| {

@@ -151,35 +151,27 @@ impl Cache {
     /// How many of `blocks` blocks from `block` on are not here before the
     /// first one that is. Counts as no read.
     pub(crate) fn missing(&self, block: u64, blocks: u64) -> u64 {
-        let end = block.saturating_add(blocks);
-        let mut at = block;
-        while at < end {
-            let group_end = group_end(at).min(end);
-            if let Some(entry) = self.entries.get(&(at / GROUP_BLOCKS)) {
-                let from = within_group(at);
-                let present = (entry.small | entry.main) >> from;
-                let distance = u64::from(present.trailing_zeros());
-                if at + distance < group_end {
-                    return at + distance - block;
-                }
-            }
-            at = group_end;
-        }
-        blocks
+        self.distance(block, blocks, |present| present)
     }
 
     /// How many of `blocks` blocks from `block` on are here before the first one
     /// that is not. Counts as no read.
     pub(crate) fn present(&self, block: u64, blocks: u64) -> u64 {
+        self.distance(block, blocks, |present| !present)
+    }
+
+    /// How many of `blocks` blocks from `block` on come before the first one that
+    /// is looked for: `sought` makes it of what is present in a group.
+    fn distance(&self, block: u64, blocks: u64, sought: impl Fn(Mask) -> Mask) -> u64 {
         let end = block.saturating_add(blocks);
         let mut at = block;
         while at < end {
             let group_end = group_end(at).min(end);
             let entry = self.entries.get(&(at / GROUP_BLOCKS));
             let present = entry.map_or(0, |entry| entry.small | entry.main);
-            let length = u64::from((present >> within_group(at)).trailing_ones());
-            if at + length < group_end {
-                return at + length - block;
+            let distance = u64::from((sought(present) >> within_group(at)).trailing_zeros());
+            if at + distance < group_end {
+                return at + distance - block;
             }
             at = group_end;
         }

@@ -263,7 +263,7 @@ pub(crate) enum IndexAnswer {
     List(Vec<ObjectId>),
     NextObject(Option<ObjectId>),
     Changes {
-        changes: Vec<ChangedRange>,
+        changes: Vec<(u64, ChangedRange)>,
         more_after: Option<ObjectId>,
     },
     Applied {
@@ -585,29 +585,31 @@ fn push_changes(
     object: ObjectId,
     head: &Head,
     since: Version,
-    changes: &mut Vec<ChangedRange>,
+    changes: &mut Vec<(u64, ChangedRange)>,
 ) -> Result<(), DatabaseFailure> {
     const BLOCK: u64 = crossdock_types::BLOCK_BYTES as u64;
     if head.hole_version >= since {
         // What a truncate or zero dropped is not known range by range.
-        changes.push(ChangedRange {
+        let range = ChangedRange {
             object,
             offset_bytes: 0,
             length_bytes: head.size,
             version: head.hole_version,
-        });
+        };
+        changes.push((head.serial, range));
     }
     let (from, to) = (run_key(head.serial, 0), run_key(head.serial, u64::MAX));
     for row in runs.range(from..=to)? {
         let (key, stored) = row?;
         let run = Run::decode(stored.value()).ok_or_else(|| damaged("run"))?;
         if run.version >= since {
-            changes.push(ChangedRange {
+            let range = ChangedRange {
                 object,
                 offset_bytes: split_run_key(&key.value()).1 * BLOCK,
                 length_bytes: run.blocks() * BLOCK,
                 version: run.version,
-            });
+            };
+            changes.push((head.serial, range));
         }
     }
     Ok(())

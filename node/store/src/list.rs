@@ -124,12 +124,23 @@ impl Store {
 
     pub(crate) fn changes_answered(
         &mut self,
-        mut changes: Vec<ChangedRange>,
+        indexed: Vec<(u64, ChangedRange)>,
         more_after: Option<ObjectId>,
     ) {
         let Some(ChangesWait { call, since }) = self.changes.pop_front() else {
             return;
         };
+        // What was removed, or cut to nothing, since the index was told has none of these
+        // runs any more, and one that was made anew never had them.
+        let is_there = |(serial, range): &(u64, ChangedRange)| {
+            let entry = self.objects.get(&range.object);
+            entry.is_none_or(|entry| {
+                let object = entry.object.as_deref();
+                object.is_some_and(|object| object.head.serial == *serial)
+            })
+        };
+        let indexed = indexed.into_iter().filter(is_there);
+        let mut changes = indexed.map(|(_, range)| range).collect();
         // With every page: what leaves memory between two pages is in the index
         // by then, maybe before the place where the pages are.
         self.push_memory_changes(since, &mut changes);

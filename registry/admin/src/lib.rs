@@ -16,6 +16,11 @@
 //! | `GET /v1/slow` | the last slow requests: a list of [`SlowRequest`] |
 //! | `GET /v1/status` | [`Status`] |
 //! | `POST /v1/nodes/{number}/stop`, `…/start` | takes a node down, brings it back |
+//! | `GET /v1/nodes` | the nodes of an ensemble: a list of [`PlaceStatus`] |
+//! | `POST /v1/nodes` | makes a place for one more: → [`PlaceStatus`] |
+//! | `POST /v1/nodes/{number}/drain`, `…/undrain`, `…/replace` | moves what belongs to it: → [`PlaceStatus`] |
+//! | `DELETE /v1/nodes/{number}` | ends its place: → [`PlaceStatus`] |
+//! | `DELETE /v1/managers/{host}` | has a manager end, in order: → [`RetiringStatus`] |
 //! | `POST /v1/scrub` | starts a scrub of all nodes |
 //! | `GET /v1/scrub` | [`ScrubStatus`] |
 //! | `GET /v1/exports` | a list of [`ExportStatus`] |
@@ -48,6 +53,7 @@ mod health;
 mod history;
 mod lock;
 mod page;
+mod place;
 mod process;
 mod quota;
 #[cfg(test)]
@@ -66,6 +72,7 @@ pub use gateway::GatewayStatus;
 pub use health::{Check, Condition, Health};
 pub use history::{HISTORY_MAX, Point, point};
 pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};
+pub use place::{PlaceStatus, Placing, RetiringStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, SlowWaits, Snapshot};

@@ -20,7 +20,7 @@ use crate::guard::guard;
 use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
-use crate::{AddressAddition, ExportAddition, ExportChange, LockRelease, QuotaSetting};
+use crate::{AddressAddition, ExportAddition, ExportChange, LockRelease, Placing, QuotaSetting};
 
 /// What the data thread is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,10 @@ pub enum Command {
     NodeStop(u32),
     /// Bring a node back.
     NodeStart(u32),
+    /// Tell the nodes of the ensemble, as [`crate::PlaceStatus`]es.
+    PlaceList,
+    /// Change what belongs to nodes of the ensemble; tell a [`crate::PlaceStatus`].
+    Place(Placing),
     /// Start a scrub of all nodes.
     ScrubStart,
     /// Tell [`crate::ScrubStatus`].
@@ -143,6 +147,7 @@ fn router(watch: Arc<Watch>) -> Router {
                 ask(control, Command::NodeStart(number))
             }),
         )
+        .merge(places())
         .route(
             "/v1/scrub",
             get(|control: Shared| ask(control, Command::ScrubStatus))
@@ -221,6 +226,34 @@ fn router(watch: Arc<Watch>) -> Router {
         .merge(watch::routes(Arc::clone(&watch)))
         .merge(page::routes())
         .layer(middleware::from_fn_with_state(watch.names(), guard))
+}
+
+/// Nodes of an ensemble that come and go.
+fn places() -> Router<Arc<dyn Control>> {
+    let of = |placing: fn(u32) -> Placing| {
+        move |control: Shared, Path(number): Path<u32>| {
+            ask(control, Command::Place(placing(number)))
+        }
+    };
+    let retire = |control: Shared, Path(host): Path<String>| async move {
+        match u64::from_str_radix(&host, 16) {
+            Ok(host) => ask(control, Command::Place(Placing::Retire(host))).await,
+            Err(_) => refuse(&Refusal::Invalid(format!(
+                "{host} is no host: crossdock status lists them"
+            ))),
+        }
+    };
+    Router::new()
+        .route("/v1/managers/{host}", delete(retire))
+        .route(
+            "/v1/nodes",
+            get(|control: Shared| ask(control, Command::PlaceList))
+                .post(|control: Shared| ask(control, Command::Place(Placing::Add))),
+        )
+        .route("/v1/nodes/{number}", delete(of(Placing::Remove)))
+        .route("/v1/nodes/{number}/drain", post(of(Placing::Drain)))
+        .route("/v1/nodes/{number}/undrain", post(of(Placing::Undrain)))
+        .route("/v1/nodes/{number}/replace", post(of(Placing::Replace)))
 }
 
 type Body<T> = Result<Json<T>, JsonRejection>;

@@ -19,6 +19,9 @@ pub struct HostRecord {
     pub is_manager: bool,
     /// Whether clients are connected to it.
     pub is_gateway: bool,
+    /// Whether it is to end when others have its sites.
+    #[serde(default)]
+    pub is_retiring: bool,
     /// Whether it has an interface for virtual addresses.
     #[serde(default)]
     pub takes_addresses: bool,
@@ -99,7 +102,9 @@ impl State {
         }
         let is_manager = record.is_manager;
         self.note_gateway(&record);
+        let nodes = record.nodes.clone();
         self.hosts.insert(host, record);
+        self.fill_empty(&nodes);
         if is_manager {
             self.assign_sites();
         }
@@ -149,9 +154,60 @@ impl State {
         }
     }
 
-    /// Gives every site without an owner to the manager with the fewest.
+    /// A manager is to end; the last one stays.
+    pub(crate) fn retire(&mut self, host: u64) -> Result<(), Conflict> {
+        let stays = |(&other, record): (&u64, &HostRecord)| {
+            other != host && record.is_manager && !record.is_retiring
+        };
+        let is_last = !self.hosts.iter().any(stays);
+        let record = self.hosts.get_mut(&host);
+        let Some(record) = record.filter(|record| record.is_manager) else {
+            let what = format!("manager {host:016x}");
+            return Err(Conflict::Unknown { what });
+        };
+        if is_last {
+            let why = format!("{host:016x} is the last manager: start another one first");
+            return Err(Conflict::Refused { why });
+        }
+        record.is_retiring = true;
+        Ok(())
+    }
+
+    /// A manager gives sites to another one; if that is gone, whoever has the fewest
+    /// gets them, under new epochs in any case.
+    pub(crate) fn move_sites(&mut self, sites: &[(u16, u64)], to: u64) -> Result<(), Conflict> {
+        let is_there = |record: &HostRecord| record.is_manager && !record.is_retiring;
+        let has_taker = self.hosts.get(&to).is_some_and(is_there);
+        let is_seen = |&&(site, expected): &&(u16, u64)| {
+            let current = self.sites.get(usize::from(site));
+            current.is_some_and(|current| current.0 == expected)
+        };
+        let moved: Vec<u16> = sites
+            .iter()
+            .filter(is_seen)
+            .map(|(site, _)| *site)
+            .collect();
+        if moved.is_empty() {
+            let why = "the sites have been moved by others".to_owned();
+            return Err(Conflict::Refused { why });
+        }
+        for site in moved {
+            self.owners.remove(&site);
+            if has_taker {
+                self.owners.insert(site, to);
+                self.sites[usize::from(site)].0 += 1;
+            }
+        }
+        self.assign_sites();
+        Ok(())
+    }
+
+    /// Gives every site without an owner to the manager with the fewest, of those that
+    /// stay if there is one.
     fn assign_sites(&mut self) {
         let managers = self.hosts.iter().filter(|(_, record)| record.is_manager);
+        let stays = managers.clone().any(|(_, record)| !record.is_retiring);
+        let managers = managers.filter(|(_, record)| !(stays && record.is_retiring));
         let mut load: BTreeMap<u64, usize> = managers.map(|(&host, _)| (host, 0)).collect();
         for owner in self.owners.values() {
             if let Some(sites) = load.get_mut(owner) {
@@ -205,8 +261,12 @@ mod tests {
         join(&mut state, 8, manager());
         join(&mut state, 9, manager());
         for (set, record) in state.sets.clone() {
-            let expected = record.epoch;
-            let equal = Change::SetEqual { set, expected };
+            let (expected, moves) = (record.epoch, record.moves);
+            let equal = Change::SetEqual {
+                set,
+                expected,
+                moves,
+            };
             state.apply(equal).expect("nobody else changes it");
         }
         state
@@ -238,7 +298,11 @@ mod tests {
         let before = state.clone();
         let set = SITE_SETS;
         let expected = state.sets[&set].epoch;
-        let late = Change::SetEqual { set, expected };
+        let late = Change::SetEqual {
+            set,
+            expected,
+            moves: 0,
+        };
         let refused = state.apply_by(HostId(8), late.clone());
         assert_eq!(refused, Err(Conflict::Replaced { host: 8 }));
         assert_eq!(state, before);
@@ -271,6 +335,28 @@ mod tests {
             .filter(|set| set.members == [12])
             .collect();
         assert!(!alone.is_empty(), "what only node 12 has stays with it");
+    }
+
+    /// Goal: a living manager's sites move under a new epoch, to whoever is there; one
+    /// that somebody else has moved stays; the last manager is not told to end.
+    #[test]
+    fn sites_move_between_living_managers() {
+        let mut state = ensemble();
+        let epoch = state.sites[5].0;
+        let sites = vec![(5, epoch), (6, epoch), (7, epoch + 1)];
+        let moved = Change::MoveSites { sites, to: 9 };
+        assert_eq!(state.apply(moved.clone()), Ok(()));
+        let owners: Vec<u64> = (5..8).map(|site| state.owners[&site]).collect();
+        assert_eq!((owners, state.sites[5].0), (vec![9, 9, 8], epoch + 1));
+        let again = state.apply(moved);
+        assert!(matches!(again, Err(Conflict::Refused { .. })), "{again:?}");
+        assert_eq!(state.apply(Change::Retire { host: 9 }), Ok(()));
+        let sites = vec![(8, state.sites[8].0)];
+        let gone = Change::MoveSites { sites, to: 9 };
+        assert_eq!(state.apply(gone), Ok(()));
+        assert_eq!(state.owners[&8], 8, "who is about to end gets nothing");
+        let last = state.apply(Change::Retire { host: 8 });
+        assert!(matches!(last, Err(Conflict::Refused { .. })), "{last:?}");
     }
 
     /// Goal: what an earlier version wrote about hosts and nodes is still

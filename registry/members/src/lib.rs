@@ -10,6 +10,7 @@
 mod addresses;
 mod embedded;
 mod gateways;
+mod homes;
 mod hosts;
 mod shared;
 mod state;
@@ -18,6 +19,7 @@ mod trust;
 pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use gateways::GatewayRecord;
+pub use homes::Placement;
 pub use hosts::HostRecord;
 pub use shared::{Registry, Shared};
 pub use state::{

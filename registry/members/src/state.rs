@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::addresses::{AddressRecord, VirtualAddress};
 use crate::gateways::GatewayRecord;
+use crate::homes::Placement;
 use crate::hosts::HostRecord;
 use crate::trust::{TOKENS_MAX, TokenRecord, TrustRecord};
 
@@ -29,6 +30,22 @@ pub struct NodeRecord {
     /// had, as nobody else may have all of it.
     #[serde(default)]
     pub is_used: bool,
+    /// Whether it is to hold nothing any more.
+    #[serde(default)]
+    pub is_draining: bool,
+}
+
+impl NodeRecord {
+    /// A place that nobody has had.
+    pub(crate) const fn new(id: u64, number: u32) -> Self {
+        Self {
+            id,
+            number,
+            stopped: false,
+            is_used: false,
+            is_draining: false,
+        }
+    }
 }
 
 /// Members of a replica set, in order.
@@ -39,10 +56,13 @@ pub struct SetRecord {
     /// Who is in the set now; the first one orders.
     pub members: Vec<u64>,
     /// Who belongs to it when all are well; a member that left comes back when
-    /// it has caught up.
+    /// it has caught up. Members that are not among them leave it when these are.
     pub home: Vec<u64>,
     /// What was written under this epoch and later may not be on all of `home`.
     pub differs_since: u64,
+    /// How often `home` was changed.
+    #[serde(default)]
+    pub moves: u64,
 }
 
 /// A key for handles.
@@ -88,10 +108,7 @@ pub struct DirectoryRecord {
 impl Default for DirectoryRecord {
     /// The volume's root.
     fn default() -> Self {
-        Self {
-            file: FileId::new(SiteId(0), 1).0,
-            generation: 1,
-        }
+        FileRef::root_of(SiteId(0)).into()
     }
 }
 
@@ -126,8 +143,12 @@ pub struct State {
     pub nodes: Vec<NodeRecord>,
     /// Replica sets by id.
     pub sets: BTreeMap<u32, SetRecord>,
-    /// Sets for data, in order: slot s lists them beginning with entry s mod length.
+    /// Sets for data, in order: slot s lists them beginning with entry s mod length,
+    /// as many as a file's segment has columns.
     pub data_sets: Vec<u32>,
+    /// How many of them a slot lists; 0 stands for all.
+    #[serde(default)]
+    pub columns: u32,
     /// Per site its epoch and set.
     pub sites: Vec<(u64, u32)>,
     /// Sites that have been opened before: one of these without a log is an
@@ -145,6 +166,9 @@ pub struct State {
     pub replicas: u32,
     /// Copies of site logs and small files.
     pub site_replicas: u32,
+    /// What belonged to a node of an ensemble that is away for longer goes to others.
+    #[serde(default = "replace_after")]
+    pub replace_after_seconds: u64,
     /// Where new directories go, for good.
     #[serde(default)]
     pub spread: Spread,
@@ -197,6 +221,12 @@ pub enum Conflict {
         /// Which.
         host: u64,
     },
+    /// The state does not allow it.
+    #[error("{why}")]
+    Refused {
+        /// Why, and what to do.
+        why: String,
+    },
     /// It is there already.
     #[error("{what} is there already")]
     Exists {
@@ -243,6 +273,9 @@ pub enum Change {
         set: u32,
         /// Epoch that was seen.
         expected: u64,
+        /// Which homes were meant: how often they had been changed.
+        #[serde(default)]
+        moves: u64,
     },
     /// A new owner of a site: epoch + 1.
     RaiseSite {
@@ -250,6 +283,18 @@ pub enum Change {
         site: u16,
         /// Epoch that was seen.
         expected: u64,
+    },
+    /// A manager gives sites to another one: epoch + 1 for each that it has as it was seen.
+    MoveSites {
+        /// Each with the epoch that was seen.
+        sites: Vec<(u16, u64)>,
+        /// The process that gets them.
+        to: u64,
+    },
+    /// A manager is to give all its sites to others, and to end.
+    Retire {
+        /// Its number.
+        host: u64,
     },
     /// A site has made its log.
     SiteOpened {
@@ -278,6 +323,8 @@ pub enum Change {
         /// Its number.
         host: u64,
     },
+    /// Nodes come, go, and get other homes.
+    Place(Placement),
     /// A directory is exported, under a number that the state gives it.
     AddExport {
         /// What clients mount.
@@ -379,16 +426,7 @@ impl State {
         let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
         for number in 0..count {
             for (id, length) in [(number, replicas), (SITE_SETS + number, site_replicas)] {
-                let home = chain(number as usize, length);
-                sets.insert(
-                    id,
-                    SetRecord {
-                        epoch: 1,
-                        members: home.clone(),
-                        home,
-                        differs_since: 1,
-                    },
-                );
+                sets.insert(id, SetRecord::whole(chain(number as usize, length)));
             }
         }
         Self {
@@ -396,15 +434,11 @@ impl State {
             volume,
             table_epoch: 1,
             nodes: (0..count)
-                .map(|number| NodeRecord {
-                    id: nodes[number as usize],
-                    number,
-                    stopped: false,
-                    is_used: false,
-                })
+                .map(|number| NodeRecord::new(nodes[number as usize], number))
                 .collect(),
             sets,
             data_sets: (0..count).collect(),
+            columns: 0,
             sites: (0..SITES)
                 .map(|site| (0, SITE_SETS + u32::try_from(site).unwrap_or(0) % count))
                 .collect(),
@@ -422,6 +456,7 @@ impl State {
             next_export: 2,
             replicas,
             site_replicas,
+            replace_after_seconds: replace_after(),
             spread: Spread::default(),
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -429,21 +464,6 @@ impl State {
             addresses: Vec::new(),
             trust: None,
         }
-    }
-
-    /// The same with a set of its own for every site, as an ensemble needs it: a
-    /// node comes back to a set when the site that alone uses it has seen to that.
-    #[must_use]
-    pub fn with_sets_per_site(mut self) -> Self {
-        let template = self.sets.split_off(&SITE_SETS);
-        let records: Vec<SetRecord> = template.into_values().collect();
-        for (number, site) in self.sites.iter_mut().enumerate() {
-            let set = SITE_SETS + u32::try_from(number).unwrap_or(0);
-            self.sets
-                .insert(set, records[number % records.len()].clone());
-            site.1 = set;
-        }
-        self
     }
 
     /// Makes the change, or leaves everything as it is.
@@ -463,9 +483,14 @@ impl State {
                 record.epoch += 1;
                 record.members = members;
             }
-            Change::SetEqual { set, expected } => {
+            Change::SetEqual {
+                set,
+                expected,
+                moves,
+            } => {
                 let record = self.sets.get_mut(&set).ok_or_else(|| unknown("set", set))?;
                 check_epoch("set", set, expected, record.epoch)?;
+                check_epoch("home of set", set, moves, record.moves)?;
                 record.epoch += 1;
                 record.members = record.home.clone();
                 record.differs_since = record.epoch;
@@ -478,6 +503,8 @@ impl State {
                 check_epoch("site", u32::from(site), expected, record.0)?;
                 record.0 += 1;
             }
+            Change::MoveSites { sites, to } => self.move_sites(&sites, to)?,
+            Change::Retire { host } => self.retire(host)?,
             Change::SiteOpened { site } => {
                 self.opened_sites.insert(site);
             }
@@ -497,6 +524,7 @@ impl State {
             Change::Leave { host } => self.leave(host)?,
             Change::RevokeGateway { name } => self.revoke_gateway(&name, true)?,
             Change::RestoreGateway { name } => self.revoke_gateway(&name, false)?,
+            Change::Place(placement) => self.place(placement)?,
             // Routing does not depend on exports and tokens.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
             Change::SetExport {
@@ -564,7 +592,12 @@ impl State {
         let rotated = |slot: usize| -> Vec<SetId> {
             let first = slot % self.data_sets.len();
             let (before, from) = self.data_sets.split_at(first);
-            from.iter().chain(before).map(|&id| SetId(id)).collect()
+            let listed = match self.columns {
+                0 => self.data_sets.len(),
+                columns => columns as usize,
+            };
+            let rotated = from.iter().chain(before).take(listed);
+            rotated.map(|&id| SetId(id)).collect()
         };
         RoutingTable {
             epoch: Epoch(self.table_epoch),
@@ -628,6 +661,11 @@ impl State {
 
 /// Ids of the sets that hold site objects begin here.
 pub const SITE_SETS: u32 = 1000;
+
+/// Longer than machines take to start again, and than most people to plug them in.
+const fn replace_after() -> u64 {
+    15 * 60
+}
 
 fn unknown(what: &str, number: u32) -> Conflict {
     Conflict::Unknown {

@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crossdock_members::State;
-use crossdock_names::{ExportId, FileHandle, FileId, FileRef, LayoutClass, SiteId};
+use crossdock_names::{ExportId, FileHandle, FileRef, LayoutClass, SiteId};
 use crossdock_nfs3::{Call, HandleBuffer, Location, Name, Reply, SetAttributes, call};
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
@@ -267,10 +267,7 @@ fn set_up(driver: &mut Driver<'_>) -> Result<(), Stop> {
 
 /// The handle that MOUNT would give.
 fn root_of(state: &State) -> Result<HandleBuffer, String> {
-    let file = FileRef {
-        id: FileId::new(SiteId(0), 1),
-        generation: 1,
-    };
+    let file = FileRef::root_of(SiteId(0));
     let handle = state.handle_keys().seal(&FileHandle {
         volume: state.volume_id(),
         export: ExportId(1),

@@ -22,6 +22,12 @@ const GRACE_DEFAULT: u64 = 45;
 /// Most seconds of it: nobody gets a new lock meanwhile.
 const GRACE_MAX: u64 = 3600;
 
+/// Half of what a hard disk does.
+pub(crate) const REBUILD_RATE_DEFAULT: u64 = 64 << 20;
+
+/// Less would not keep up with anybody who writes.
+const REBUILD_RATE_MIN: u64 = 64 << 10;
+
 /// No device takes more at a time.
 const DISK_DEPTH_LIMIT: usize = 1024;
 
@@ -41,6 +47,10 @@ pub(crate) struct StoreFlags {
     /// Requests that each disk works on at a time; more wait by priority [default: 32].
     #[arg(long, value_name = "N", env = "CROSSDOCK_DISK_DEPTH")]
     pub(crate) disk_depth: Option<usize>,
+    /// Bytes per second at which a node gets what it lacks while clients are served,
+    /// like 64M [default: 64M].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_REBUILD_RATE")]
+    pub(crate) rebuild_rate: Option<Size>,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
@@ -202,6 +212,8 @@ pub(crate) struct StoreSettings {
     pub(crate) size: Option<u64>,
     pub(crate) cache: Option<u64>,
     pub(crate) disk_depth: usize,
+    /// In bytes per second.
+    pub(crate) rebuild_rate: u64,
 }
 
 /// Where clients are served.
@@ -248,7 +260,7 @@ macro_rules! group {
     };
 }
 
-group!(StoreFlags: data, size, cache, disk_depth);
+group!(StoreFlags: data, size, cache, disk_depth, rebuild_rate);
 group!(DoorFlags: nfs, portmap, request_memory);
 group!(VirtualFlags: virtual_interface);
 group!(GatewayNameFlags: gateway_name);
@@ -270,11 +282,21 @@ impl StoreFlags {
                 "disk_depth must be 1 to {DISK_DEPTH_LIMIT}, not {disk_depth}"
             )));
         }
+        let rebuild_rate = self
+            .rebuild_rate
+            .map_or(REBUILD_RATE_DEFAULT, |size| size.0);
+        if rebuild_rate < REBUILD_RATE_MIN {
+            return Err(usage(format!(
+                "rebuild_rate must be at least {}K, not {rebuild_rate} bytes per second",
+                REBUILD_RATE_MIN >> 10
+            )));
+        }
         Ok(StoreSettings {
             data,
             size: self.size.map(|size| size.0),
             cache: self.cache.map(|size| size.0),
             disk_depth,
+            rebuild_rate,
         })
     }
 }

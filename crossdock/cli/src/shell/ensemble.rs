@@ -94,9 +94,17 @@ impl Shell {
     /// Why not, and where else.
     pub(super) fn check_place(&self, command: &Command) -> Result<(), Refusal> {
         let Some(ensemble) = &self.ensemble else {
-            return Ok(());
+            return match command {
+                Command::PlaceList | Command::Place(_) => Err(Refusal::Conflict(
+                    "the nodes of an all-in-one are for good; those of an ensemble come and go (crossdock cluster init)".to_owned(),
+                )),
+                _ => Ok(()),
+            };
         };
         let what = match (command, &ensemble.part) {
+            (Command::Place(_), _) if !self.host.is_ready() => {
+                "this process has not joined the ensemble yet; ask another one, or try again".to_owned()
+            }
             (
                 Command::Status
                 | Command::AddressList
@@ -108,7 +116,9 @@ impl Shell {
                 | Command::ExportList
                 | Command::ExportAdd(_)
                 | Command::ExportSet(..)
-                | Command::ExportRemove(_),
+                | Command::ExportRemove(_)
+                | Command::PlaceList
+                | Command::Place(_),
                 _,
             )
             | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. }) => return Ok(()),

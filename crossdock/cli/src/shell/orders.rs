@@ -77,6 +77,8 @@ impl Shell {
             Command::GatewayRestore(name) => return self.order_gateway(name, false, reply),
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
+            Command::Place(placing) => return self.place(placing, reply),
+            Command::PlaceList => self.list_places(),
             Command::LockRelease(order) => return self.release_locks(order, reply),
             Command::LockList => self.list_locks(),
             Command::QuotaList => self.list_quotas(),

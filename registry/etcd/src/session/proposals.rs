@@ -54,6 +54,8 @@ const fn is_repeatable(change: &Change) -> bool {
         Change::SetMembers { .. }
         | Change::SetEqual { .. }
         | Change::RaiseSite { .. }
+        | Change::MoveSites { .. }
+        | Change::Retire { .. }
         | Change::SiteOpened { .. }
         | Change::Join { .. }
         | Change::ReleaseAddress { .. }
@@ -61,6 +63,7 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::Leave { .. } => true,
         Change::Snapshot(_)
         | Change::RaiseAll
+        | Change::Place(_)
         | Change::NodeStopped { .. }
         | Change::AddExport { .. }
         | Change::SetExport { .. }

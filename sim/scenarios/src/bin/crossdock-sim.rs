@@ -31,7 +31,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 19] = [
+const FAULTS: [(&str, Fault); 20] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -78,6 +78,10 @@ const FAULTS: [(&str, Fault); 19] = [
     ),
     ("forget-doubt", Fault::Ensemble(HostMutation::ForgetDoubt)),
     ("ignore-lease", Fault::Ensemble(HostMutation::IgnoreLease)),
+    (
+        "drop-before-equal",
+        Fault::Ensemble(HostMutation::DropBeforeEqual),
+    ),
     ("grant-at-once", Fault::Ensemble(HostMutation::GrantAtOnce)),
     (
         "keep-restarted",

@@ -13,6 +13,7 @@
 mod apart;
 mod driver;
 mod faults;
+mod homes;
 mod network;
 mod service;
 mod world;
@@ -28,6 +29,10 @@ use super::model::Model;
 use crate::store_crash::Outcome;
 use driver::Driver;
 use world::World;
+
+/// Data sets that a node is the first home of: more than one, and no more than the few
+/// files of a run use.
+const SETS_PER_NODE: u32 = 3;
 
 /// How many of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +116,7 @@ fn world_of(
     let (ensemble, volume) = (random.next_u64(), random.next_u64());
     let copies = shape.replicas;
     let fresh = State::fresh(ensemble, volume, &nodes, copies, copies, key);
-    let mut state = fresh.with_sets_per_site();
+    let mut state = fresh.with_many_sets(SETS_PER_NODE);
     for number in 1..=shape.addresses {
         let address = VirtualAddress {
             address: [192, 0, 2, number].into(),
@@ -160,6 +165,14 @@ fn minting_of(instance: u64) -> MintingKey {
 }
 
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod histories;
+#[cfg(test)]
+mod pauses;
+#[cfg(test)]
+mod shares;
+#[cfg(test)]
+mod stage;
 #[cfg(test)]
 mod tests;

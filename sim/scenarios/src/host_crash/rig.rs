@@ -431,6 +431,9 @@ impl Rig {
                 }
                 HostEffect::Warning(what) => self.warnings.push_back(what),
                 HostEffect::Failed(reason) => self.failure = Some(reason),
+                HostEffect::Retired => {
+                    self.failure = Some("there are no other managers".to_owned())
+                }
                 HostEffect::Quiet => self.is_quiet = true,
             }
         }

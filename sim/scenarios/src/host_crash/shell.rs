@@ -29,6 +29,7 @@ pub(super) const SETTINGS: NodeSettings = NodeSettings {
     cache_bytes: 1 << 20,
     // Little, so that requests wait in the queues.
     disk_depth: 3,
+    rebuild_bytes_per_second: 8 << 20,
 };
 
 /// What of a node outlives a start.

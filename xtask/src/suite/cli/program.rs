@@ -25,6 +25,22 @@ pub(in crate::suite) struct Finished {
 }
 
 impl Finished {
+    /// Checks that it succeeded, and printed all of `words`.
+    pub(in crate::suite) fn says(&self, words: &[&str]) -> Result<()> {
+        let missing: Vec<_> = words
+            .iter()
+            .filter(|word| !self.stdout.contains(**word))
+            .collect();
+        ensure!(
+            self.code == 0 && missing.is_empty(),
+            "exit code {}, or without {missing:?}: {}{}",
+            self.code,
+            self.stdout,
+            self.stderr
+        );
+        Ok(())
+    }
+
     /// Checks the exit code, and that the message has all of `words`.
     pub(in crate::suite) fn expect(&self, code: i32, words: &[&str]) -> Result<()> {
         let missing: Vec<_> = words

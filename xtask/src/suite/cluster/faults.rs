@@ -12,8 +12,8 @@ use crossdock_tests_crash::client::Client;
 use crossdock_types::Payload;
 use rustix::process::Signal;
 
-use super::{ANSWERS, await_supervised, no_panics, raise, report, serving, verify};
-use crate::rig::cluster::{Cluster, Cut, Options, Role, in_network};
+use super::{ANSWERS, at_client, await_supervised, finish, raise, serving};
+use crate::rig::cluster::{Cluster, Cut, Options};
 use crate::suite::Stage;
 use crate::suite::ensemble::load::Load;
 
@@ -37,9 +37,7 @@ const FILLER_PIECES: u64 = 1024;
 
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let mut cluster = raise(stage, Options::parse(&OPTIONS)?)?;
-    let client = cluster.of(Role::Client).next().context("no client")?;
-    let netns = client.netns.clone();
-    in_network(&netns, || all(stage, &mut cluster))
+    at_client(&mut cluster, |cluster| all(stage, cluster))
 }
 
 fn all(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
@@ -54,10 +52,7 @@ fn all(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
     faults.cables()?;
     faults.etcd()?;
     faults.full(doors[0])?;
-    let files = load.finish()?;
-    report(&files);
-    verify(&files, &doors)?;
-    no_panics(stage)
+    finish(stage, load, &doors).map(drop)
 }
 
 /// What happens, one after the other, while clients work.

@@ -38,9 +38,17 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let mut cluster = raise(stage, Options::default())?;
     described(&cluster).context("the rig's description")?;
     alone(&cluster).context("what processes see")?;
+    at_client(&mut cluster, |cluster| kill_each(stage, cluster))
+}
+
+/// Does `work` in the network of the first client's host.
+fn at_client<'paths>(
+    cluster: &mut Cluster<'paths>,
+    work: impl FnOnce(&mut Cluster<'paths>) -> Result<()> + Send,
+) -> Result<()> {
     let client = cluster.of(Role::Client).next().context("no client")?;
     let netns = client.netns.clone();
-    in_network(&netns, || kill_each(stage, &mut cluster))
+    in_network(&netns, || work(cluster))
 }
 
 /// Builds the rig, and waits until all of it is whole.
@@ -78,10 +86,20 @@ fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
     kill(cluster, &load, "gateway-0")?;
     cluster.restart("gateway-0")?;
     load.pause(ANSWERS)?;
+    finish(stage, load, &doors).map(drop)
+}
+
+/// Ends the clients: every gateway has every file as it was written, and no process has
+/// panicked. What the clients had.
+fn finish(stage: &Stage<'_>, load: Load, doors: &[SocketAddr]) -> Result<Vec<Files>> {
     let files = load.finish()?;
-    report(&files);
-    verify(&files, &doors)?;
-    no_panics(stage)
+    let made: u64 = files.iter().map(Files::made).sum();
+    println!("{made} files were written, read and renamed meanwhile");
+    for &gateway in doors {
+        files.iter().try_for_each(|files| files.verify(gateway))?;
+    }
+    no_panics(stage)?;
+    Ok(files)
 }
 
 /// The manager of the root directory: the one that has files.
@@ -92,11 +110,6 @@ fn serving(cluster: &Cluster<'_>) -> Result<String> {
         }
     }
     bail!("no manager has files")
-}
-
-fn report(files: &[Files]) {
-    let made: u64 = files.iter().map(Files::made).sum();
-    println!("{made} files were written, read and renamed meanwhile");
 }
 
 fn no_panics(stage: &Stage<'_>) -> Result<()> {
@@ -113,14 +126,6 @@ fn kill(cluster: &mut Cluster<'_>, load: &Load, name: &str) -> Result<()> {
     cluster.lose(name)?;
     let pause = load.pause(ANSWERS)?;
     println!("{name} killed: longest answer {:.2} s", pause.as_secs_f64());
-    Ok(())
-}
-
-/// Every gateway has every file as it was written.
-fn verify(files: &[Files], doors: &[SocketAddr]) -> Result<()> {
-    for &gateway in doors {
-        files.iter().try_for_each(|files| files.verify(gateway))?;
-    }
     Ok(())
 }
 

@@ -59,7 +59,9 @@ struct Shared {
 #[derive(Clone, Copy, Default)]
 struct Progress {
     calls: u64,
+    /// Of a call that was under way at the mark, only what came after it.
     longest: Duration,
+    marked_at: Option<Instant>,
     has_ended: bool,
 }
 
@@ -132,6 +134,7 @@ impl Load {
         let mut all = self.shared.lock();
         all.iter_mut().for_each(|one| {
             (one.calls, one.longest) = (0, Duration::ZERO);
+            one.marked_at = Some(Instant::now());
         });
     }
 
@@ -554,7 +557,8 @@ impl<'a> Worker<'a> {
                 Some((_, reply)) => {
                     self.shared.change(self.number, |progress| {
                         progress.calls += 1;
-                        progress.longest = progress.longest.max(began.elapsed());
+                        let since = progress.marked_at.map_or(began, |at| at.max(began));
+                        progress.longest = progress.longest.max(since.elapsed());
                     });
                     return Ok(reply);
                 }

@@ -293,17 +293,32 @@ impl Member<'_> {
 
     /// Waits until it ends by itself, as one that has been replaced.
     pub(super) fn await_replaced(&mut self) -> Result<()> {
+        self.await_ended("has been replaced")
+    }
+
+    /// Waits until it ends by itself and says why.
+    pub(super) fn await_ended(&mut self, why: &str) -> Result<()> {
         let mut running = self.running.take();
         let running = running.as_mut();
         let running = running.with_context(|| format!("{} does not run", self.name))?;
         let status = running.wait(Instant::now() + STOP_PATIENCE)?;
         let said = std::fs::read_to_string(&self.log)?;
         ensure!(
-            status.code() == Some(1) && said.contains("has been replaced"),
+            status.code() == Some(1) && said.contains(why),
             "{} ended with {status}: see {}",
             self.name,
             self.log.display()
         );
+        Ok(())
+    }
+
+    /// Waits until it has ended in order, as one that was told to by another one.
+    pub(super) fn await_stopped(&mut self) -> Result<()> {
+        let mut running = self.running.take();
+        let running = running.as_mut();
+        let running = running.with_context(|| format!("{} does not run", self.name))?;
+        let status = running.wait(Instant::now() + STOP_PATIENCE)?;
+        ensure!(status.success(), "{} ended with {status}", self.name);
         Ok(())
     }
 

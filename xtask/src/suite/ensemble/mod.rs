@@ -3,6 +3,7 @@
 
 mod capabilities;
 mod exports;
+mod homes;
 mod kernel;
 pub(super) mod load;
 mod members;
@@ -11,6 +12,7 @@ mod secure;
 mod space;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -35,9 +37,9 @@ struct Processes<'stage> {
 }
 
 impl<'stage> Processes<'stage> {
-    fn start(ensemble: &Ensemble<'stage>) -> Result<Self> {
+    fn start(ensemble: &Ensemble<'stage>, nodes: Range<u32>) -> Result<Self> {
         let gateways = ["gateway-a", "gateway-b"].iter();
-        Self::start_with(ensemble, || {
+        Self::start_with(ensemble, nodes, || {
             gateways.map(|name| ensemble.gateway(name)).collect()
         })
     }
@@ -45,10 +47,11 @@ impl<'stage> Processes<'stage> {
     /// The same with these gateways, which are started last.
     fn start_with(
         ensemble: &Ensemble<'stage>,
+        nodes: Range<u32>,
         gateways: impl FnOnce() -> Result<Vec<Member<'stage>>>,
     ) -> Result<Self> {
         Ok(Self {
-            nodes: (0..3)
+            nodes: nodes
                 .map(|number| ensemble.node(number))
                 .collect::<Result<_>>()?,
             managers: ["manager-a", "manager-b"]
@@ -99,7 +102,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     };
     ensemble.init(&[])?;
     refusals::before(&ensemble)?;
-    let mut processes = Processes::start(&ensemble)?;
+    let mut processes = Processes::start(&ensemble, 0..3)?;
     processes.await_whole(stage)?;
     refusals::second(&ensemble)?;
     refusals::orders(&ensemble, &processes.nodes[0], &processes.gateways[0])?;
@@ -113,6 +116,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     load.pause(ANSWERS)?;
     kill_one_after_the_other(stage, &mut processes, &load)?;
     freeze(stage, &mut processes, &load)?;
+    homes::change(&ensemble, &mut processes, &load)?;
     let files = load.finish()?;
     let made: u64 = files.iter().map(Files::made).sum();
     println!("{made} files were written, read and renamed meanwhile");
@@ -124,7 +128,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         "all stopped in order: {:.1} s",
         began.elapsed().as_secs_f64()
     );
-    let mut processes = Processes::start(&ensemble)?;
+    let mut processes = Processes::start(&ensemble, 1..4)?;
     verify(&files, &processes)?;
     processes.stop()
 }

@@ -52,6 +52,8 @@ struct Pending {
     procedure: Procedure,
     record: Bytes,
     sent_at: Time,
+    /// When it was sent for the first time, however often it was told to try again.
+    begun_at: Time,
     is_disturbed: bool,
 }
 
@@ -80,6 +82,8 @@ pub(super) struct Driver {
     replaced_total: u64,
     calls: u64,
     pub(super) crashes: u64,
+    /// How long a client has waited for an answer, at most.
+    pub(super) longest: Duration,
     history: Option<Vec<String>>,
 }
 
@@ -111,6 +115,7 @@ impl Driver {
             replaced_total: 0,
             calls: 0,
             crashes: 0,
+            longest: Duration::ZERO,
             history: history.then(Vec::new),
         }
     }
@@ -126,8 +131,22 @@ impl Driver {
     }
 
     pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
+        self.make_directories(root, &[b"one", b"two"])?;
+        for _ in 0..self.random.between(1, 4) {
+            let actions = self.random.between(20, 150);
+            self.work(actions, self.shape.faults)?;
+        }
+        self.finish()
+    }
+
+    /// Directories, in which clients work from then on as in the root.
+    pub(super) fn make_directories(
+        &mut self,
+        root: HandleBuffer,
+        names: &[&[u8]],
+    ) -> Result<(), String> {
         self.model.directories.push(root);
-        for name in [b"one", b"two"] {
+        for name in names {
             let made = self.call(&Call::Mkdir(call::Mkdir {
                 location: Location {
                     directory: root.as_handle(),
@@ -141,16 +160,18 @@ impl Driver {
             let handle = made.object.ok_or("MKDIR gives no handle")?;
             self.model.directories.push(handle);
         }
-        for _ in 0..self.random.between(1, 4) {
-            let actions = self.random.between(20, 150);
-            self.work(actions, self.shape.faults)?;
-        }
+        Ok(())
+    }
+
+    /// Everything is mended, and as it should be.
+    pub(super) fn finish(&mut self) -> Result<(), String> {
         self.note(|| "all is mended".to_owned());
         self.world.heal();
         self.apart = None;
         self.work(0, Faults::None)?;
         self.settle(Duration::from_secs(8))?;
         self.work(10, Faults::None)?;
+        self.wait_until_whole()?;
         self.verify_all()?;
         self.world.check_all_addresses()?;
         for (client, record, reply) in std::mem::take(&mut self.answered) {
@@ -161,7 +182,8 @@ impl Driver {
                 ));
             }
         }
-        Ok(())
+        self.settle(Duration::from_secs(1))?;
+        self.compare_replicas()
     }
 
     pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
@@ -171,7 +193,7 @@ impl Driver {
     }
 
     /// Sends up to `actions` requests and waits for all replies.
-    fn work(&mut self, actions: u64, faults: Faults) -> Result<(), String> {
+    pub(super) fn work(&mut self, actions: u64, faults: Faults) -> Result<(), String> {
         let pipeline = self.random.between(1, PIPELINE_MAX);
         let mut left = actions;
         let mut next_at = self.world.now;
@@ -227,7 +249,7 @@ impl Driver {
         }
     }
 
-    fn settle(&mut self, pause: Duration) -> Result<(), String> {
+    pub(super) fn settle(&mut self, pause: Duration) -> Result<(), String> {
         let until = self.world.now + pause;
         while self.world.now < until {
             self.world.step(until)?;
@@ -264,6 +286,11 @@ impl Driver {
         while let Some(place) = self.world.replaced.pop_front() {
             self.note(|| format!("process {place} has been replaced"));
             self.kill(place);
+        }
+        while let Some(place) = self.world.stopped.pop_front() {
+            let pause = Duration::from_millis(self.random.below(3000));
+            self.note(|| format!("process {place} has stopped for {pause:?}"));
+            self.world.end(place, pause);
         }
         while let Some(name) = self.world.ended.pop_front() {
             let lost = self
@@ -365,6 +392,7 @@ impl Driver {
                     procedure: act.procedure(&self.model),
                     act,
                     sent_at: self.world.now,
+                    begun_at: self.world.now,
                     is_disturbed: false,
                 };
                 pending.act.lock(&mut self.model);
@@ -417,9 +445,10 @@ impl Driver {
             return Ok(());
         };
         let status = reply.status();
+        let waited = self.world.now.since(pending.begun_at);
         self.note(|| match status {
-            None => format!("#{xid} is done"),
-            Some(status) => format!("#{xid}: {status}"),
+            None => format!("#{xid} is done after {waited:?}"),
+            Some(status) => format!("#{xid}: {status} after {waited:?}"),
         });
         pending.act.unlock(&mut self.model);
         let circumstances = Circumstances {
@@ -437,14 +466,16 @@ impl Driver {
                 pending.act.lock(&mut self.model);
                 self.again.push((self.world.now + AGAIN_AFTER, pending));
             }
-            Next::Done if pending.act.is_once() => {
-                self.answered
-                    .push_back((pending.client, pending.record, record));
-                if self.answered.len() > REMEMBERED_MAX {
-                    self.answered.pop_front();
+            Next::Done => {
+                self.longest = self.longest.max(waited);
+                if pending.act.is_once() {
+                    self.answered
+                        .push_back((pending.client, pending.record, record));
+                    if self.answered.len() > REMEMBERED_MAX {
+                        self.answered.pop_front();
+                    }
                 }
             }
-            Next::Done => {}
         }
         Ok(())
     }
@@ -492,7 +523,7 @@ impl Driver {
     }
 
     /// Compares all names and all content with the model.
-    fn verify_all(&mut self) -> Result<(), String> {
+    pub(super) fn verify_all(&mut self) -> Result<(), String> {
         for directory in 0..self.model.directories.len() {
             for number in 0..5 {
                 let key: NameKey = (directory, number);

@@ -29,6 +29,10 @@ impl Driver {
         if faults == Faults::All && self.random.one_in(6) {
             return self.fall_apart();
         }
+        if self.random.one_in(4) {
+            self.rearrange();
+            return 0;
+        }
         let place = self.random.index(self.world.places());
         let other = self.random.index(self.world.places());
         let length = Duration::from_millis(match self.random.below(3) {

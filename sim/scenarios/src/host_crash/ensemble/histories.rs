@@ -6,177 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_host::Mutation;
 use crossdock_members::Change;
-use crossdock_nfs::ConnId;
-use crossdock_nfs3::call::{self, CreateHow, StableHow};
-use crossdock_nfs3::{Call, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes, Status};
-use crossdock_sim::random::Random;
+use crossdock_nfs3::call::{self, StableHow};
+use crossdock_nfs3::{Call, HandleBuffer, Reply, Status};
 use crossdock_types::Payload;
 
-use super::super::wire;
 use super::network::Place;
-use super::world::World;
-use super::{Faults, Shape, world_of};
-
-const SHAPE: Shape = Shape {
-    nodes: 3,
-    replicas: 2,
-    managers: 2,
-    sites: 1,
-    addresses: 0,
-    gateways: 2,
-    faults: Faults::None,
-};
-
-/// The gateway that is cut off, and the one that is not.
-const CUT: Place = 5;
-const WELL: Place = 6;
-
-/// Longer than everything else here takes.
-const LONG: Duration = Duration::from_secs(60);
-
-struct Stage {
-    world: World,
-    root: HandleBuffer,
-    calls: u32,
-    procedure: Procedure,
-    /// Of the gateways, in their order.
-    connections: [ConnId; 2],
-}
-
-impl Stage {
-    fn new(mutation: Option<Mutation>) -> Self {
-        let mut random = Random::new(16);
-        let (world, root) = world_of(SHAPE, mutation, &mut random);
-        let mut stage = Self {
-            world,
-            root: root.expect("a root"),
-            calls: 0,
-            procedure: Procedure::Null,
-            connections: [ConnId(1), ConnId(2)],
-        };
-        while ![CUT, WELL].iter().all(|&place| stage.world.is_open(place)) {
-            stage.step(LONG);
-        }
-        stage.world.connect(ConnId(1), 0, CUT);
-        stage.world.connect(ConnId(2), 1, WELL);
-        stage
-    }
-
-    /// Lets the next thing happen that is due within `longest`.
-    fn step(&mut self, longest: Duration) {
-        let wake = self.world.now + longest;
-        self.world.step(wake).expect("nothing fails");
-    }
-
-    fn pass(&mut self, length: Duration) {
-        let until = self.world.now + length;
-        while self.world.now < until {
-            let left = until.since(self.world.now);
-            self.step(left);
-        }
-    }
-
-    fn begin(&mut self, via: Place, call: &Call<'_>) {
-        self.calls += 1;
-        let name = self.connections[via - CUT];
-        self.world.send(name, wire::encode(self.calls, call));
-        self.procedure = call.procedure();
-    }
-
-    /// What is answered to the last call within `patience`.
-    fn wait(&mut self, patience: Duration) -> Option<Reply> {
-        let until = self.world.now + patience;
-        while self.world.now < until {
-            while let Some((_, record)) = self.world.replies.pop_front() {
-                if wire::xid(&record) == Ok(self.calls) {
-                    let reply = wire::decode(self.procedure, &record);
-                    return Some(reply.expect("a reply"));
-                }
-            }
-            self.step(until.since(self.world.now));
-        }
-        None
-    }
-
-    /// What is answered through a gateway within `patience`.
-    fn ask(&mut self, via: Place, call: &Call<'_>, patience: Duration) -> Option<Reply> {
-        self.begin(via, call);
-        self.wait(patience)
-    }
-
-    /// Likewise, as often as it is told to try again.
-    fn do_it(&mut self, call: &Call<'_>) -> Reply {
-        loop {
-            let reply = self.ask(WELL, call, LONG).expect("an answer");
-            if reply.status() != Some(Status::Jukebox) {
-                return reply;
-            }
-        }
-    }
-
-    fn location<'a>(root: &'a HandleBuffer, name: &'a [u8]) -> Location<'a> {
-        Location {
-            directory: root.as_handle(),
-            name: Name(name),
-        }
-    }
-
-    fn create(&mut self, name: &[u8]) -> HandleBuffer {
-        let root = self.root;
-        let made = self.do_it(&Call::Create(call::Create {
-            location: Self::location(&root, name),
-            how: CreateHow::Guarded(SetAttributes::default()),
-        }));
-        let Reply::Create(Ok(made)) = made else {
-            panic!("{made:?}");
-        };
-        made.object.expect("a handle")
-    }
-
-    fn rename(&mut self, source: &[u8], target: &[u8]) {
-        let root = self.root;
-        let renamed = self.do_it(&Call::Rename(call::Rename {
-            source: Self::location(&root, source),
-            target: Self::location(&root, target),
-        }));
-        assert!(matches!(renamed, Reply::Rename(Ok(_))), "{renamed:?}");
-    }
-
-    /// Whether the gateway that is cut off says that the name is there.
-    fn is_shown(&mut self, name: &[u8], patience: Duration) -> bool {
-        let root = self.root;
-        let call = Call::Lookup(Self::location(&root, name));
-        let answer = self.ask(CUT, &call, patience);
-        matches!(answer, Some(Reply::Lookup(Ok(_))))
-    }
-
-    /// Until another one has the root's site, and all who can have heard of it.
-    fn wait_for_another(&mut self, manager: Place) {
-        while self.manager() == manager {
-            self.step(Duration::from_millis(1));
-        }
-        self.pass(Duration::from_millis(10));
-        assert!(self.world.is_running(manager), "it does not know");
-    }
-
-    /// An administrator has the registry changed through a manager; all have heard of it.
-    fn propose(&mut self, change: Change) {
-        let (now, manager) = (self.world.now, self.manager());
-        let service = &mut self.world.service;
-        service.propose(now, manager, change, &mut Random::new(1));
-        self.pass(Duration::from_secs(1));
-    }
-
-    /// Who serves the root's site.
-    fn manager(&self) -> Place {
-        self.world.owner_of_root().expect("it runs")
-    }
-}
+use super::stage::{CUT, LONG, SHAPE, Stage, WELL};
 
 /// The manager of a site is paused and cut off together with a gateway; when it
 /// goes on, another one has long changed a name. Whether the old name shows.
 fn paused_reader(mutation: Option<Mutation>) -> bool {
-    let mut stage = Stage::new(mutation);
+    let mut stage = Stage::new(SHAPE, mutation);
     stage.create(b"old");
     let manager = stage.manager();
     stage.world.pause(manager, Duration::from_millis(2900));
@@ -199,7 +39,7 @@ fn paused_reader_is_shown_nothing_old() {
 /// A manager and a gateway are cut off. Whether the old name shows after somebody
 /// was told that it has been changed.
 fn lease_lost_at_take_over(mutation: Option<Mutation>) -> bool {
-    let mut stage = Stage::new(mutation);
+    let mut stage = Stage::new(SHAPE, mutation);
     stage.create(b"old");
     let manager = stage.manager();
     for place in [manager, CUT] {
@@ -237,7 +77,7 @@ fn write(file: &HandleBuffer, byte: u8, stable: StableHow) -> Call<'_> {
 /// A node is cut off together with the manager and a gateway. What was written
 /// meanwhile went to the node's successor. Whether the old bytes show.
 fn deposed_primary(node: Place, mutation: Option<Mutation>) -> bool {
-    let mut stage = Stage::new(mutation);
+    let mut stage = Stage::new(SHAPE, mutation);
     let file = stage.create(b"file");
     let written = stage.do_it(&write(&file, 1, StableHow::FileSync));
     assert!(matches!(written, Reply::Write(Ok(_))), "{written:?}");
@@ -275,7 +115,7 @@ fn a_deposed_primary_shows_nothing_old() {
 /// the registry's lease and the hosts' together.
 #[test]
 fn a_site_is_taken_over_within_five_seconds() {
-    let mut stage = Stage::new(None);
+    let mut stage = Stage::new(SHAPE, None);
     stage.create(b"old");
     let manager = stage.manager();
     let begun = stage.world.now;
@@ -291,7 +131,7 @@ fn a_site_is_taken_over_within_five_seconds() {
 /// large ones; the other one goes on, and so does the first one when it is let in again.
 #[test]
 fn a_revoked_gateway_shows_and_changes_nothing() {
-    let mut stage = Stage::new(None);
+    let mut stage = Stage::new(SHAPE, None);
     let file = stage.create(b"file");
     let soon = Duration::from_secs(3);
     let read = Call::Read(call::Read {

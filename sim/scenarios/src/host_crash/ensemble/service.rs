@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crossdock_host::Mutation;
 use crossdock_members::{Change, State};
 use crossdock_names::HostId;
 use crossdock_sim::random::Random;
@@ -30,8 +31,8 @@ pub(super) enum News {
 
 pub(super) struct Service {
     pub(super) state: State,
-    /// See [`crossdock_host::Mutation::KeepRestarted`].
-    keeps_restarted: bool,
+    /// A fault of the registry's, if one is built in.
+    mutation: Option<Mutation>,
     pub(super) revision: u64,
     proposals: VecDeque<(Time, HostId, Change)>,
     feeds: BTreeMap<Place, VecDeque<(Time, News)>>,
@@ -48,10 +49,10 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) const fn new(state: State, keeps_restarted: bool) -> Self {
+    pub(super) const fn new(state: State, mutation: Option<Mutation>) -> Self {
         Self {
             state,
-            keeps_restarted,
+            mutation,
             revision: 1,
             proposals: VecDeque::new(),
             feeds: BTreeMap::new(),
@@ -120,11 +121,16 @@ impl Service {
         self.replaced_total +=
             u64::from(matches!(change, Change::Leave { .. } | Change::Join { .. }));
         let joins = matches!(change, Change::Join { .. });
-        let sets = (joins && self.keeps_restarted).then(|| self.state.sets.clone());
+        let keeps = joins && self.mutation == Some(Mutation::KeepRestarted);
+        let sets = keeps.then(|| self.state.sets.clone());
+        let moves = matches!(change, Change::Place(_) | Change::Join { .. });
         match self.state.apply_by(host, change) {
             Ok(()) => {
                 if let Some(sets) = sets {
                     self.state.sets = sets;
+                }
+                if moves && self.mutation == Some(Mutation::DropBeforeEqual) {
+                    self.drop_old_homes();
                 }
                 self.revision += 1;
                 self.told
@@ -135,6 +141,16 @@ impl Service {
                 });
             }
             Err(conflict) => self.told.push(format!("registry: {line}: {conflict}")),
+        }
+    }
+
+    /// A fault: who is to leave a set leaves it, and who is to come is in it at once.
+    fn drop_old_homes(&mut self) {
+        for set in self.state.sets.values_mut() {
+            if set.leaving().next().is_some() {
+                set.members = set.home.clone();
+                set.epoch += 1;
+            }
         }
     }
 

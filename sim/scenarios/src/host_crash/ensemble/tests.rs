@@ -37,6 +37,7 @@ fn built_in_faults_of_an_ensemble_are_found() {
         Mutation::LoseTruncates,
         Mutation::KeepRestarted,
         Mutation::MintNothing,
+        Mutation::DropBeforeEqual,
         Mutation::ForgetDoubt,
         Mutation::SkipFence,
         Mutation::IgnoreLease,

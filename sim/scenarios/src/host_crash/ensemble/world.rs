@@ -8,9 +8,10 @@ use bytes::Bytes;
 use crossdock_disk::Disk;
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation};
 use crossdock_link::Role;
-use crossdock_members::{HostRecord, Registry, Shared, State, VirtualAddress};
+use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
 use crossdock_names::HostId;
 use crossdock_nfs::{ConnId, NfsInput};
+use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -25,6 +26,8 @@ use super::{minting_of, role_of};
 struct Machine {
     record: HostRecord,
     disks: Option<NodeDisks>,
+    /// Its node's files are lost, and it is to be this one if the registry says so.
+    fresh: Option<u64>,
     process: Option<Process>,
     starts_at: Option<Time>,
 }
@@ -79,7 +82,11 @@ pub(super) struct World {
     pub(super) ended: VecDeque<ConnId>,
     /// Processes that have ended because others had replaced them.
     pub(super) replaced: VecDeque<Place>,
+    /// Processes that have ended in order.
+    pub(super) stopped: VecDeque<Place>,
     pub(super) notes: Vec<String>,
+    #[cfg(test)]
+    pub(super) spent: super::costs::Spent,
     failure: Option<String>,
 }
 
@@ -94,6 +101,7 @@ impl World {
         let machines = records.into_iter().map(|record| Machine {
             disks: record.nodes.first().map(&mut disks),
             record,
+            fresh: None,
             process: None,
             starts_at: Some(Time(0)),
         });
@@ -105,7 +113,7 @@ impl World {
             machines,
             network: Network::default(),
             roles: BTreeMap::new(),
-            service: Service::new(state, mutation == Some(Mutation::KeepRestarted)),
+            service: Service::new(state, mutation),
             links: BTreeMap::new(),
             addresses: BTreeMap::new(),
             paused: BTreeMap::new(),
@@ -115,7 +123,10 @@ impl World {
             replies: VecDeque::new(),
             ended: VecDeque::new(),
             replaced: VecDeque::new(),
+            stopped: VecDeque::new(),
             notes: Vec::new(),
+            #[cfg(test)]
+            spent: super::costs::Spent::default(),
             failure: None,
         }
     }
@@ -188,6 +199,92 @@ impl World {
         self.service.ends(place);
         let gone = self.links.extract_if(.., |_, link| link.place == place);
         self.ended.extend(gone.map(|(name, _)| name));
+    }
+
+    /// Another machine is there, and starts its process when the registry knows its node.
+    pub(super) fn add_machine(&mut self, record: HostRecord) {
+        let has_node = !record.nodes.is_empty();
+        self.machines.push(Machine {
+            record,
+            disks: has_node.then(|| NodeDisks::fresh(&mut self.random)),
+            fresh: None,
+            process: None,
+            starts_at: Some(self.now),
+        });
+    }
+
+    /// The process is to end in order.
+    pub(super) fn stop(&mut self, place: Place) {
+        let (now, wall) = (self.now, self.wall());
+        if let Some(process) = &mut self.machines[place].process {
+            process.host.drain(now, wall);
+            self.carry_out(place);
+        }
+    }
+
+    /// It has: the others learn it at once.
+    pub(super) fn end(&mut self, place: Place, pause: Duration) {
+        if let Some(process) = &self.machines[place].process {
+            let host = process.host.host_id().0;
+            self.propose(place, Change::Leave { host });
+            self.kill(place, pause);
+        }
+    }
+
+    /// Managers that run.
+    pub(super) fn managers(&self) -> Vec<Place> {
+        let places = (0..self.machines.len()).filter(|&place| {
+            let machine = &self.machines[place];
+            machine.record.is_manager && machine.process.is_some()
+        });
+        places.collect()
+    }
+
+    /// Which process runs there.
+    pub(super) fn host_at(&self, place: Place) -> Option<HostId> {
+        let process = self.machines[place].process.as_ref();
+        process.map(|process| process.host.host_id())
+    }
+
+    /// The files of a node are gone, if the registry lets another one take its place.
+    pub(super) fn loses_files(&mut self, place: Place, id: u64) {
+        self.machines[place].fresh = Some(id);
+    }
+
+    /// Where a node runs, or is to run.
+    pub(super) fn place_of_node(&self, node: u64) -> Option<Place> {
+        let mut machines = self.machines.iter();
+        machines.position(|machine| machine.record.nodes.first() == Some(&node))
+    }
+
+    pub(super) fn propose(&mut self, place: Place, change: Change) {
+        self.service
+            .propose(self.now, place, change, &mut self.random);
+    }
+
+    /// Asks a node past all ordering; [`node_answer`](Self::node_answer) has the answer.
+    pub(super) fn ask_node(
+        &mut self,
+        place: Place,
+        number: u32,
+        request: NodeRequest,
+    ) -> Result<(), String> {
+        let (now, wall) = (self.now, self.wall());
+        let process = self.machines[place].process.as_mut();
+        let process = process.ok_or_else(|| format!("process {place} does not run"))?;
+        let call = Call {
+            id: CallId(1),
+            deadline: Time(u64::MAX),
+            request,
+        };
+        process.host.ask_node(now, wall, number, call)?;
+        self.carry_out(place);
+        Ok(())
+    }
+
+    pub(super) fn node_answer(&mut self, place: Place) -> Option<Result<NodeAnswer, NodeError>> {
+        let process = self.machines[place].process.as_mut()?;
+        Some(process.host.tool_reply()?.outcome)
     }
 
     pub(super) fn cut(&mut self, from: Place, to: Place, length: Duration) {
@@ -358,6 +455,16 @@ impl World {
             machine.starts_at = Some(self.now + Duration::from_millis(1));
             return Ok(());
         }
+        if let Some(&node) = machine.record.nodes.first() {
+            let is_known = |id: u64| self.service.state.nodes.iter().any(|node| node.id == id);
+            if let Some(fresh) = machine.fresh.take_if(|fresh| is_known(*fresh)) {
+                machine.record.nodes = vec![fresh];
+                machine.disks = Some(NodeDisks::fresh(&mut self.random));
+            } else if !is_known(node) {
+                machine.starts_at = Some(self.now + Duration::from_secs(1));
+                return Ok(());
+            }
+        }
         let instance = self.random.next_u64();
         let shared = Shared::new(self.service.revision, self.service.state.clone());
         let mut host = Host::new(HostConfig {
@@ -512,6 +619,8 @@ impl World {
 
     fn carry_out(&mut self, place: Place) {
         while let Some(effect) = self.next_effect(place) {
+            #[cfg(test)]
+            self.spent.count(&effect);
             match effect {
                 HostEffect::Door(effect) => {
                     let (now, links, random) = (self.now, &mut self.links, &mut self.random);
@@ -572,8 +681,9 @@ impl World {
                 | HostEffect::GatewayChanged { .. }
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
-                | HostEffect::DiskFailed { .. }
-                | HostEffect::Quiet => {}
+                | HostEffect::DiskFailed { .. } => {}
+                HostEffect::Retired => self.stop(place),
+                HostEffect::Quiet => self.stopped.push_back(place),
             }
         }
     }
@@ -613,7 +723,7 @@ impl World {
         self.machines[place].process.as_mut()?.host.poll_effect()
     }
 
-    fn place_of(&self, host: HostId) -> Option<Place> {
+    pub(super) fn place_of(&self, host: HostId) -> Option<Place> {
         let is_it = |machine: &Machine| {
             let process = machine.process.as_ref();
             process.is_some_and(|process| process.host.host_id() == host)

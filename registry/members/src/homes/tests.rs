@@ -1,0 +1,213 @@
+//! Plans of homes: how much moves, how evenly, and what is refused.
+
+use super::*;
+use crate::{Change, HostRecord};
+
+/// An ensemble of nodes 10, 11 …, each of which runs as host 100, 101 …
+fn ensemble(nodes: u64, copies: u32) -> State {
+    let ids: Vec<u64> = (10..10 + nodes).collect();
+    let mut state = State::fresh(1, 2, &ids, copies, copies, [0; 32]).with_many_sets(16);
+    for id in ids {
+        join(&mut state, id);
+    }
+    settle(&mut state);
+    state
+}
+
+fn join(state: &mut State, node: u64) {
+    let record = HostRecord {
+        nodes: vec![node],
+        ..HostRecord::default()
+    };
+    let host = node + 90;
+    let joined = state.apply(Change::Join { host, record });
+    joined.expect("joins");
+}
+
+fn place(state: &mut State, placement: Placement) -> Result<(), Conflict> {
+    state.apply(Change::Place(placement))
+}
+
+fn drain(state: &mut State, number: u32, drains: bool) -> Result<(), Conflict> {
+    place(state, Placement::Drain { number, drains })
+}
+
+/// Every set's homes have been made equal.
+fn settle(state: &mut State) {
+    for (set, record) in state.sets.clone() {
+        let (expected, moves) = (record.epoch, record.moves);
+        let equal = Change::SetEqual {
+            set,
+            expected,
+            moves,
+        };
+        state.apply(equal).expect("nobody else changes it");
+    }
+}
+
+/// Least and most of each kind that a node has.
+fn spans(state: &State) -> Vec<(usize, usize)> {
+    let loads = Kind::ALL.map(|kind| state.loads(kind));
+    let span = |load: &BTreeMap<u64, usize>| {
+        let (least, most) = (load.values().min(), load.values().max());
+        (least.copied().unwrap_or(0), most.copied().unwrap_or(0))
+    };
+    loads.iter().map(span).collect()
+}
+
+/// Goal: a fresh ensemble's sets are spread evenly, each pair of nodes has about
+/// equally many in common, and neighbouring columns of a file are led by different
+/// nodes.
+#[test]
+fn fresh_sets_are_spread_over_all_pairs() {
+    let state = ensemble(5, 2);
+    assert_eq!(spans(&state), [(16, 16), (16, 16), (51, 52), (51, 52)]);
+    let mut pairs: BTreeMap<(u64, u64), u32> = BTreeMap::new();
+    for set in &state.data_sets {
+        let home = &state.sets[set].home;
+        let pair = (home[0].min(home[1]), home[0].max(home[1]));
+        *pairs.entry(pair).or_default() += 1;
+    }
+    assert_eq!(pairs.len(), 10);
+    assert!(pairs.values().all(|&sets| (7..=9).contains(&sets)));
+    let table = state.table();
+    for slot in &table.slots {
+        let leads = slot.iter().map(|set| table.sets[set].members[0]);
+        assert_eq!(leads.collect::<BTreeSet<_>>().len(), 5);
+    }
+}
+
+/// Goal: the N-th node gets about 1/N of all homes and nothing else moves; it is a
+/// member of nothing until it has been made equal.
+#[test]
+fn a_new_node_gets_its_share_and_nothing_else_moves() {
+    let mut state = ensemble(4, 2);
+    let before = state.sets.clone();
+    let add = Placement::Add { number: 4, id: 14 };
+    assert_eq!(place(&mut state, add), Ok(()));
+    assert_eq!(state.load_of(14), (0, 0));
+    join(&mut state, 14);
+    let total: usize = state.sets.values().map(|set| set.home.len()).sum();
+    let (homes, members) = state.load_of(14);
+    assert!(homes.abs_diff(total / 5) <= 4, "{homes} of {total}");
+    assert_eq!(members, 0);
+    let moved = before
+        .iter()
+        .filter(|(id, set)| set.home != state.sets[id].home);
+    assert_eq!(moved.count(), homes);
+    let same = |(id, set): (&u32, &SetRecord)| {
+        (set.epoch, &set.members) == (state.sets[id].epoch, &state.sets[id].members)
+    };
+    assert!(before.iter().all(same));
+    settle(&mut state);
+    assert_eq!(state.load_of(14), (homes, homes));
+    for (least, most) in spans(&state) {
+        assert!(most - least <= 2, "{least} to {most}");
+    }
+}
+
+/// Goal: a drained node keeps all copies until others have them, then has none and
+/// can be removed; what has not moved yet comes back with undrain.
+#[test]
+fn a_drained_node_is_empty_when_others_are_equal() {
+    let mut state = ensemble(4, 2);
+    let (homes, members) = state.load_of(11);
+    assert_eq!(drain(&mut state, 1, true), Ok(()));
+    assert_eq!(state.load_of(11), (0, members));
+    for (least, most) in spans(&state) {
+        assert!(most - least <= 2, "{least} to {most}");
+    }
+    let refused = place(&mut state, Placement::Remove { number: 1 });
+    assert!(
+        matches!(refused, Err(Conflict::Refused { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(drain(&mut state, 1, false), Ok(()));
+    assert_eq!(state.load_of(11), (homes, members));
+    let refused = place(&mut state, Placement::Remove { number: 1 });
+    assert!(
+        matches!(refused, Err(Conflict::Refused { .. })),
+        "{refused:?}"
+    );
+
+    assert_eq!(drain(&mut state, 1, true), Ok(()));
+    settle(&mut state);
+    assert_eq!(state.load_of(11), (0, 0));
+    assert_eq!(place(&mut state, Placement::Remove { number: 1 }), Ok(()));
+    assert!(!state.hosts.contains_key(&101));
+    let numbers: Vec<u32> = state.nodes.iter().map(|node| node.number).collect();
+    assert_eq!(numbers, [0, 2, 3]);
+}
+
+/// Goal: what has no other place stays, and whoever asks is told.
+#[test]
+fn nodes_that_are_needed_are_not_drained() {
+    let mut state = ensemble(2, 2);
+    let before = state.clone();
+    let refused = drain(&mut state, 0, true);
+    assert!(
+        matches!(refused, Err(Conflict::Refused { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(state, before);
+    let mut single = ensemble(2, 1);
+    assert_eq!(drain(&mut single, 0, true), Ok(()));
+    assert_eq!(single.load_of(11).0, single.sets.len());
+}
+
+/// Goal: who proposed that members are equal before the homes changed does not make
+/// a member of a home that has nothing.
+#[test]
+fn equal_members_of_other_homes_do_not_count() {
+    let mut state = ensemble(3, 2);
+    let set = 0;
+    let (expected, moves) = (state.sets[&set].epoch, state.sets[&set].moves);
+    assert_eq!(drain(&mut state, 0, true), Ok(()));
+    let late = Change::SetEqual {
+        set,
+        expected,
+        moves,
+    };
+    let refused = state.apply(late);
+    assert!(
+        matches!(refused, Err(Conflict::Epoch { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(state.sets[&set].members, [10, 11]);
+    assert_eq!(state.sets[&set].home, [12, 11]);
+}
+
+/// Goal: the homes of a node that is away go to others, and what only it has stays
+/// its own; a place whose files are lost begins anew, but not while something is
+/// nowhere else.
+#[test]
+fn what_a_lost_node_had_is_rebuilt_elsewhere() {
+    let mut state = ensemble(3, 2);
+    let replace = |id| Placement::Replace { number: 2, id };
+    let refused = place(&mut state, replace(None));
+    assert!(matches!(refused, Err(Conflict::Refused { .. })), "it runs");
+    state.apply(Change::Leave { host: 102 }).expect("leaves");
+    assert_eq!(place(&mut state, replace(None)), Ok(()));
+    assert_eq!(state.load_of(12), (0, 0));
+    join(&mut state, 12);
+    assert!(state.load_of(12).0 > 0, "it comes back as a new one");
+    settle(&mut state);
+
+    state.apply(Change::Leave { host: 102 }).expect("leaves");
+    state.apply(Change::Leave { host: 101 }).expect("leaves");
+    assert_eq!(place(&mut state, replace(Some(99))), Ok(()));
+    let lost = Placement::Replace {
+        number: 1,
+        id: Some(98),
+    };
+    let refused = place(&mut state, lost);
+    assert!(
+        matches!(refused, Err(Conflict::Refused { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(state.nodes[2].id, 99);
+    assert!(!state.nodes[2].is_used);
+    for set in state.sets.values() {
+        assert!(!set.home.contains(&12) && !set.members.contains(&12));
+    }
+}
