@@ -112,6 +112,7 @@ impl Equalize {
             exchange: Rc::clone(&exchange),
             pair: pair.clone(),
             newest: Cell::new(NOW),
+            left: RefCell::default(),
         };
         Self {
             pair,
@@ -139,10 +140,12 @@ impl Equalize {
 struct Asker {
     exchange: Rc<RefCell<Exchange>>,
     pair: Pair,
-    /// What is copied while the source takes changes is said to be no newer than this:
-    /// a node tells one version for neighbouring bytes, and what is copied after a change
-    /// must not make those before it look as if they had it.
+    /// Nothing newer than this is copied while the source takes changes: a node tells one
+    /// version for neighbouring bytes, so others of them would look as if they had it, and
+    /// the source may lose it in a crash.
     newest: Cell<Version>,
+    /// Object, offset and length of what was newer, for the next round.
+    left: RefCell<Vec<(ObjectId, u64, u64)>>,
 }
 
 struct Ask<'a> {
@@ -255,10 +258,12 @@ impl Asker {
         mut doubtful: Option<&mut BTreeSet<ObjectId>>,
     ) -> Result<u64, String> {
         let (source, target) = (self.pair.source, self.pair.target);
+        let left = self.left.take();
         let (on_source, on_target) = self.differing(since).await?;
-        let copied = self
+        let mut copied = self
             .copy_differing(&on_source, &on_target, &mut doubtful)
             .await?;
+        copied += self.copy_left(left, &mut doubtful).await?;
         for node in [target, source] {
             for object in self.objects(node).await? {
                 if self.is_to_be_mended(object, &mut doubtful).await? {
@@ -276,9 +281,11 @@ impl Asker {
         since: Version,
         mut touched: BTreeSet<ObjectId>,
     ) -> Result<(), String> {
+        let left = self.left.take();
         let (on_source, on_target) = self.differing(since).await?;
         self.copy_differing(&on_source, &on_target, &mut None)
             .await?;
+        self.copy_left(left, &mut None).await?;
         // Of these nothing was copied in the rounds before.
         for &object in &touched {
             if let Some((source, _)) = self.stats(object).await? {
@@ -330,6 +337,21 @@ impl Asker {
             {
                 copied += self.copy_range(object, stat, from, end).await?;
                 done = end;
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Copies what was too new in the round before; how many bytes.
+    async fn copy_left(
+        &self,
+        left: Vec<(ObjectId, u64, u64)>,
+        doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
+    ) -> Result<u64, String> {
+        let mut copied = 0;
+        for (object, offset, length) in left {
+            if self.is_to_be_mended(object, doubtful).await? {
+                copied += self.copy(object, offset, length).await?;
             }
         }
         Ok(copied)
@@ -496,13 +518,18 @@ impl Asker {
                 break; // Beyond the source's end: the target is cut there.
             }
             let length_read = payload.len() as u64;
+            if version > self.newest.get() {
+                self.left.borrow_mut().push((object, at, length_read));
+                at += length_read;
+                continue;
+            }
             let write = NodeRequest::Write {
                 object,
                 offset_bytes: at,
                 payload,
                 stability: Stability::Stable,
                 context: self.context(&object, stat),
-                order: Order::Given(version.min(self.newest.get())),
+                order: Order::Given(version),
             };
             self.call(self.pair.target, write).await?;
             at += length_read;
