@@ -71,7 +71,9 @@ impl Host {
         if !self.registry.is_shared() {
             return;
         }
-        self.access.guard.keep(&self.table.hosts.live);
+        if !self.has(Mutation::SkipFence) {
+            self.access.guard.keep(&self.table.hosts.live);
+        }
         let is_revoked = self.is_revoked();
         if is_revoked != std::mem::replace(&mut self.access.is_revoked, is_revoked) {
             let name = &self.role.name;

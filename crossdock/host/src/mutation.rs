@@ -12,7 +12,7 @@ use crate::message::Message;
 pub enum Mutation {
     /// Messages that were sent by a newer table are taken at once.
     IgnoreEpoch,
-    /// Messages of hosts that have been replaced are taken.
+    /// Messages of hosts that have been replaced are taken, and capabilities that they made.
     SkipFence,
     /// A node that comes back is made a member as it is.
     JoinUnequal,
