@@ -22,6 +22,7 @@ mod nodes;
 mod peers;
 mod placing;
 mod quotas;
+mod ranges;
 mod replicas;
 mod sites;
 mod space;
