@@ -24,6 +24,7 @@ mod nodes;
 mod peers;
 mod placing;
 mod quotas;
+mod ranges;
 mod replicas;
 mod sites;
 mod space;
