@@ -254,7 +254,9 @@ impl World {
     /// Where a node runs, or is to run.
     pub(super) fn place_of_node(&self, node: u64) -> Option<Place> {
         let mut machines = self.machines.iter();
-        machines.position(|machine| machine.record.nodes.first() == Some(&node))
+        machines.position(|machine| {
+            machine.record.nodes.first() == Some(&node) || machine.fresh == Some(node)
+        })
     }
 
     pub(super) fn propose(&mut self, place: Place, change: Change) {
