@@ -148,6 +148,9 @@ pub const LINK_HANDSHAKES_MAX: usize = 256;
 /// Hosts that are remembered.
 pub const LINK_PEERS_MAX: usize = 16_384;
 
+/// Names of gateways that an ensemble remembers, so that they can be revoked.
+pub const GATEWAYS_MAX: usize = 1024;
+
 /// Virtual addresses of an ensemble.
 pub const VIRTUAL_ADDRESSES_MAX: usize = 256;
 

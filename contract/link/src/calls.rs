@@ -57,7 +57,7 @@ impl CallKey {
     /// Of a call.
     pub(crate) const fn of_call(frame: &Frame) -> Option<(Self, Target)> {
         match frame {
-            Frame::NodeCall { from, to, call } => {
+            Frame::NodeCall { from, to, call, .. } => {
                 Some((Self::Node(*from, *to, call.id), Target::Node(*to)))
             }
             Frame::SiteCall { from, to, call } => {

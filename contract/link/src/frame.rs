@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crossdock_names::{Epoch, NodeId, SiteId};
+use crossdock_names::{Epoch, FileCapability, MintingKey, NodeId, SiteId};
 use crossdock_peer::{
     Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
 };
@@ -20,6 +20,8 @@ pub enum Frame {
         to: NodeId,
         /// What.
         call: Call<NodeRequest>,
+        /// By what right, where a gateway asks.
+        capability: Option<FileCapability>,
     },
     /// A node's answer.
     NodeReply {
@@ -85,6 +87,8 @@ pub enum Frame {
         /// At most `limits::VIRTUAL_CLIENTS_MAX`.
         clients: Vec<SocketAddr>,
     },
+    /// What the sending manager makes capabilities with; for hosts with nodes only.
+    Minting(MintingKey),
 }
 
 /// A frame, and by which table it was sent: whoever gets it has to have seen that
@@ -123,7 +127,8 @@ impl Frame {
             | Self::Renew { .. }
             | Self::Granted { .. }
             | Self::Space { .. }
-            | Self::Clients { .. } => Class::Reply,
+            | Self::Clients { .. }
+            | Self::Minting(_) => Class::Reply,
             Self::CancelNode { .. } => Class::Control,
         }
     }
@@ -141,7 +146,8 @@ impl Frame {
             | Self::Renew { .. }
             | Self::Granted { .. }
             | Self::Space { .. }
-            | Self::Clients { .. } => None,
+            | Self::Clients { .. }
+            | Self::Minting(_) => None,
         }
     }
 
@@ -156,7 +162,8 @@ impl Frame {
             | Self::Renew { .. }
             | Self::Granted { .. }
             | Self::Space { .. }
-            | Self::Clients { .. } => None,
+            | Self::Clients { .. }
+            | Self::Minting(_) => None,
         }
     }
 

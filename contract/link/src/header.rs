@@ -41,6 +41,7 @@ pub(crate) enum Kind {
     Granted = 23,
     Space = 24,
     Clients = 25,
+    Minting = 26,
 }
 
 impl Kind {
@@ -62,6 +63,7 @@ impl Kind {
             23 => Self::Granted,
             24 => Self::Space,
             25 => Self::Clients,
+            26 => Self::Minting,
             _ => return None,
         })
     }
@@ -85,6 +87,7 @@ impl Kind {
             Self::Granted => "lease",
             Self::Space => "space of a node",
             Self::Clients => "clients of an address",
+            Self::Minting => "key of a manager",
         }
     }
 }

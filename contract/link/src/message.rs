@@ -277,6 +277,7 @@ impl Message {
                 Frame::Granted { .. } => Kind::Granted,
                 Frame::Space { .. } => Kind::Space,
                 Frame::Clients { .. } => Kind::Clients,
+                Frame::Minting(_) => Kind::Minting,
             },
         }
     }
@@ -340,14 +341,20 @@ impl Message {
             Kind::Pong => whole(kind, body).map(|()| Self::Pong)?,
             Kind::Credit => Self::Credit(whole(kind, body)?),
             Kind::NodeCall => {
-                let (epoch, from, to, id, left_ms, request) = whole(kind, body)?;
+                let (epoch, from, to, id, left_ms, request, capability) = whole(kind, body)?;
                 let deadline = deadline(now, left_ms);
                 let call = Call {
                     id,
                     deadline,
                     request,
                 };
-                Self::Frame(Frame::NodeCall { from, to, call }.by(epoch))
+                let frame = Frame::NodeCall {
+                    from,
+                    to,
+                    call,
+                    capability,
+                };
+                Self::Frame(frame.by(epoch))
             }
             Kind::NodeReply => {
                 let (epoch, from, to, reply) = whole(kind, body)?;
@@ -399,6 +406,10 @@ impl Message {
                 }
                 Self::Frame(Frame::Clients { at, clients }.by(epoch))
             }
+            Kind::Minting => {
+                let (epoch, key) = whole(kind, body)?;
+                Self::Frame(Frame::Minting(key).by(epoch))
+            }
         })
     }
 }
@@ -422,9 +433,12 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             from,
             to: node,
             call,
+            capability,
         } => {
             let left_ms = remaining_ms(now, call.deadline);
-            postcard::to_extend(&(epoch, from, node, call.id, left_ms, &call.request), to)
+            let request = &call.request;
+            let body = (epoch, from, node, call.id, left_ms, request, capability);
+            postcard::to_extend(&body, to)
         }
         Frame::NodeReply {
             from,
@@ -451,6 +465,7 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             free_bytes,
         } => postcard::to_extend(&(epoch, node, total_bytes, free_bytes), to),
         Frame::Clients { at, clients } => postcard::to_extend(&(epoch, at, clients), to),
+        Frame::Minting(key) => postcard::to_extend(&(epoch, key), to),
     }
 }
 

@@ -13,8 +13,8 @@ use crossdock_link::{
 };
 use crossdock_names::{Epoch, FileId, NodeId, ObjectId};
 use crossdock_peer::{
-    Call, CallId, LockOperation, NodeAnswer, NodeError, NodeReply, NodeRequest, Port, SiteAnswer,
-    SiteError, SiteOperation,
+    AccessError, Call, CallId, LockOperation, NodeAnswer, NodeError, NodeReply, NodeRequest, Port,
+    SiteAnswer, SiteError, SiteOperation,
 };
 use crossdock_types::{Payload, Time};
 
@@ -37,6 +37,7 @@ fn append(offset_bytes: u64, payload: Payload) -> Message {
         from: Port::Router,
         to: NodeId(4),
         call,
+        capability: None,
     };
     Message::Frame(frame.by(Epoch(7)))
 }
@@ -90,11 +91,12 @@ fn samples_are_of_every_kind() {
     let dice = &mut Dice::new(3);
     all_of(&samples::node_requests(dice), number_of_request, 15);
     all_of(&samples::node_answers(dice), number_of_answer, 10);
-    all_of(&samples::node_errors(dice), number_of_error, 13);
+    all_of(&samples::node_errors(dice), number_of_error, 14);
+    all_of(&samples::access_errors(dice), number_of_access_error, 10);
     all_of(&samples::site_operations(dice), number_of_operation, 26);
     all_of(&samples::lock_operations(dice), number_of_lock, 11);
     all_of(&samples::site_answers(dice), number_of_site_answer, 17);
-    all_of(&samples::site_errors(dice), number_of_site_error, 23);
+    all_of(&samples::site_errors(dice), number_of_site_error, 24);
 }
 
 fn number_of_request(of: &NodeRequest) -> usize {
@@ -147,6 +149,22 @@ fn number_of_error(of: &NodeError) -> usize {
         NodeError::UnknownPin => 10,
         NodeError::Lost { .. } => 11,
         NodeError::Invalid(..) => 12,
+        NodeError::Refused(..) => 13,
+    }
+}
+
+fn number_of_access_error(of: &AccessError) -> usize {
+    match of {
+        AccessError::Revoked { .. } => 0,
+        AccessError::Role { .. } => 1,
+        AccessError::NotForGateways => 2,
+        AccessError::Missing => 3,
+        AccessError::OtherHolder { .. } => 4,
+        AccessError::OtherFile => 5,
+        AccessError::Rights => 6,
+        AccessError::UnknownMinter { .. } => 7,
+        AccessError::Expired { .. } => 8,
+        AccessError::Forged => 9,
     }
 }
 
@@ -244,6 +262,7 @@ fn number_of_site_error(of: &SiteError) -> usize {
         SiteError::Lost { .. } => 20,
         SiteError::Moved => 21,
         SiteError::Unanswered => 22,
+        SiteError::Refused => 23,
     }
 }
 

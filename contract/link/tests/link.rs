@@ -72,9 +72,19 @@ fn all_frames_arrive_in_order_through_any_cuts_and_delays() {
 /// A frame that may be sent without having been asked for, in time.
 fn callable(frame: Frame, soon: Time) -> Option<Frame> {
     match frame {
-        Frame::NodeCall { from, to, mut call } => {
+        Frame::NodeCall {
+            from,
+            to,
+            mut call,
+            capability,
+        } => {
             call.deadline = soon;
-            Some(Frame::NodeCall { from, to, call })
+            Some(Frame::NodeCall {
+                from,
+                to,
+                call,
+                capability,
+            })
         }
         Frame::SiteCall { from, to, mut call } => {
             call.deadline = soon;
@@ -84,7 +94,8 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
         | Frame::Renew { .. }
         | Frame::Granted { .. }
         | Frame::Space { .. }
-        | Frame::Clients { .. } => Some(frame),
+        | Frame::Clients { .. }
+        | Frame::Minting(_) => Some(frame),
         _ => None,
     }
 }
@@ -92,10 +103,15 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
 /// What counts of a frame: not the deadline, which is a little later.
 fn text(frame: &Frame) -> String {
     match frame {
-        Frame::NodeCall { from, to, call } => {
+        Frame::NodeCall {
+            from,
+            to,
+            call,
+            capability,
+        } => {
             let payload = frame.payload().map(Payload::to_bytes);
             format!(
-                "{from:?} {to} {:?} {payload:?} {:?}",
+                "{from:?} {to} {:?} {payload:?} {:?} {capability:?}",
                 call.id,
                 kind(&call.request)
             )

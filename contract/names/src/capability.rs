@@ -1,9 +1,11 @@
 //! Capabilities: the right to an extent, with a MAC (CONSISTENCY 9).
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Incarnation, ObjectId, Version};
 
 /// What a capability allows; a set of bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rights(pub u8);
 
 impl Rights {

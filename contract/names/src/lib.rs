@@ -5,6 +5,7 @@
 
 mod capability;
 mod extent;
+mod file_capability;
 mod handle;
 mod ids;
 mod layout;
@@ -14,6 +15,7 @@ mod table;
 
 pub use capability::{Capability, CapabilityKey, Rights};
 pub use extent::Extent;
+pub use file_capability::{FileCapability, MintingKey};
 pub use handle::{FileHandle, HANDLE_BYTES, HandleError, HandleKey, HandleKeys};
 pub use ids::{
     Epoch, ExportId, FileId, FileRef, HostId, Incarnation, NUMBERS_MAX, NodeId, SetId, SiteId,

@@ -4,6 +4,7 @@
 //! threads, and a connection between hosts. A [`Call`] carries its id, so that
 //! it can be answered out of order and cancelled, and its deadline.
 
+mod access;
 mod call;
 mod carried;
 mod export;
@@ -17,6 +18,7 @@ mod site;
 mod squash;
 mod transaction;
 
+pub use access::AccessError;
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
 pub use carried::Carries;
 pub use export::ExportRules;

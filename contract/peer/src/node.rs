@@ -8,7 +8,7 @@ use crossdock_types::Payload;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{CallId, Stability, WriteContext};
+use crate::{AccessError, CallId, Stability, WriteContext};
 
 /// A pin: a leased hold on a version of a range. Numbers are never reused
 /// within a boot of the node.
@@ -392,6 +392,9 @@ pub enum NodeError {
     /// The request makes no sense (a length of zero, beyond a limit).
     #[error("invalid request: {0}")]
     Invalid(Cow<'static, str>),
+    /// The sender may not ask for that.
+    #[error("refused: {0}")]
+    Refused(AccessError),
 }
 
 /// A node's answer to a call.

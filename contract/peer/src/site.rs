@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
+use crossdock_names::{FileCapability, FileId, FileRef, Incarnation, LayoutClass, SiteId};
 use crossdock_types::{Payload, WallTime};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -206,6 +206,9 @@ pub struct FileLayout {
     pub columns: u16,
     /// Goes into the context of every write.
     pub truncate_generation: u64,
+    /// What the nodes of other hosts want to see: made when the answer leaves for a
+    /// router on another host.
+    pub capability: Option<FileCapability>,
 }
 
 /// An entry of a directory.
@@ -705,6 +708,9 @@ pub enum SiteError {
     /// The connection to the site's host has ended; likewise.
     #[error("not answered")]
     Unanswered,
+    /// The gateway that asks may not (any more).
+    #[error("the gateway has been revoked, or asks for what gateways may not")]
+    Refused,
 }
 
 /// A site's answer to a call.

@@ -17,7 +17,7 @@ use crate::locks::LockCommand;
 use crate::places::PlaceCommand;
 use crate::quotas::QuotaCommand;
 use crate::top::{self, TopArgs};
-use crate::{client, config, format, member, offline, places, up};
+use crate::{client, config, format, gateways, member, offline, places, up};
 
 #[derive(Parser)]
 #[command(
@@ -79,7 +79,7 @@ enum Command {
     /// Run a manager of an ensemble, or have one end.
     #[command(subcommand)]
     Manager(ManagerCommand),
-    /// Run a gateway of an ensemble.
+    /// Run a gateway of an ensemble, or say which ones are let in.
     #[command(subcommand)]
     Gateway(GatewayCommand),
     /// Say which clients may mount which directories of a running system.
@@ -156,6 +156,15 @@ enum GatewayCommand {
         --listen 10.0.0.7:7071 --nfs 10.0.0.7:2049"
     )]
     Run(Box<GatewayFlags>),
+    /// Show all gateways, and which are revoked.
+    #[command(after_help = "Example:\n  crossdock gateway list --json")]
+    List(Remote),
+    /// Have nodes and managers refuse a gateway, from now on and after its restarts.
+    #[command(after_help = "Example:\n  crossdock gateway revoke gw2")]
+    Revoke(gateways::NameArgs),
+    /// Have them let it in again.
+    #[command(after_help = "Example:\n  crossdock gateway restore gw2")]
+    Restore(gateways::NameArgs),
 }
 
 #[derive(Args)]
@@ -227,8 +236,14 @@ impl Command {
     /// Whether what it prints is for programs.
     fn prints_json(&self) -> bool {
         match self {
-            Self::Manager(ManagerCommand::Remove { remote, .. }) => remote.json,
-            Self::Up(_) | Self::Manager(_) | Self::Gateway(_) => false,
+            Self::Up(_)
+            | Self::Manager(ManagerCommand::Run(_))
+            | Self::Gateway(GatewayCommand::Run(_)) => false,
+            Self::Manager(ManagerCommand::Remove { remote, .. })
+            | Self::Gateway(GatewayCommand::List(remote)) => remote.json,
+            Self::Gateway(GatewayCommand::Revoke(args) | GatewayCommand::Restore(args)) => {
+                args.remote.json
+            }
             Self::Node(NodeCommand::Run(_)) => false,
             Self::Node(NodeCommand::Place(command)) => command.prints_json(),
             Self::Cluster(command) => command.prints_json(),
@@ -256,6 +271,9 @@ impl Command {
                 places::remove_manager(&remote, &host)?;
             }
             Self::Gateway(GatewayCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Gateway(GatewayCommand::List(remote)) => gateways::list(&remote)?,
+            Self::Gateway(GatewayCommand::Revoke(args)) => gateways::revoke(&args)?,
+            Self::Gateway(GatewayCommand::Restore(args)) => gateways::restore(&args)?,
             Self::Status(args) => client::status(&args.remote, args.sites)?,
             Self::Top(args) => top::run(&args)?,
             Self::Config(ConfigCommand::Check { file, of, json }) => {

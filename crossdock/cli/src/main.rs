@@ -9,6 +9,7 @@ mod config;
 mod data;
 mod exports;
 mod format;
+mod gateways;
 mod identity;
 mod joining;
 mod leftover;

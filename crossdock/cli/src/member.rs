@@ -11,12 +11,12 @@ use crossdock_host::{Host, HostConfig, NodeSettings};
 use crossdock_limits::NFS_REQUEST_BYTES_MIN;
 use crossdock_link::{LinkConfig, Role};
 use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
-use crossdock_names::{Epoch, HostId};
+use crossdock_names::{Epoch, HostId, MintingKey};
 use crossdock_net::{Interface, ListenerId, Receiver};
 use rustix::thread::CapabilitySet;
 use tracing::info;
 
-use crate::config::{EnsembleSettings, MemberSettings, Part, REBUILD_RATE_DEFAULT};
+use crate::config::{EnsembleSettings, MemberSettings, Part, REBUILD_RATE_DEFAULT, is_name};
 use crate::data;
 use crate::identity::{self, Prepared, read};
 use crate::log;
@@ -79,6 +79,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     if let Part::Gateway {
         door,
         virtual_interface,
+        ..
     } = &settings.part
     {
         doors.bind_nfs(door)?;
@@ -161,7 +162,21 @@ impl Place {
     }
 }
 
+/// What administrators call it; the machine's name may have letters that names do not.
+fn gateway_name(part: &Part, machine: String) -> String {
+    match part {
+        Part::Gateway {
+            gateway_name: Some(name),
+            ..
+        } => name.clone(),
+        Part::Gateway { .. } if is_name(&machine) => machine,
+        Part::Gateway { .. } => "gateway".to_owned(),
+        _ => String::new(),
+    }
+}
+
 fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr>) -> HostRecord {
+    let machine = String::from_utf8_lossy(&host_name()).into_owned();
     HostRecord {
         nodes: place.node.iter().map(|node| node.id).collect(),
         is_manager: matches!(part, Part::Manager { .. }),
@@ -176,7 +191,8 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         ),
         link: Some(link),
         admin,
-        machine: String::from_utf8_lossy(&host_name()).into_owned(),
+        machine: machine.clone(),
+        name: gateway_name(part, machine),
     }
 }
 
@@ -241,6 +257,7 @@ fn machines(
         nodes,
         request_bytes,
         instance: host.0,
+        minting: MintingKey(data::random_bytes()?),
         grace: Duration::from_secs(grace),
     })
     .context("cannot begin with the registry's state")?;

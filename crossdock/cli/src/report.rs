@@ -75,6 +75,7 @@ pub(crate) fn status(
         hosts: hosts(host),
         sites: host.placed_sites().iter().map(site).collect(),
         certificate_ends,
+        revoked: host.is_revoked().then(|| host.gateway_name().to_owned()),
     })
 }
 

@@ -7,6 +7,7 @@ mod doors;
 mod ensemble;
 mod exports;
 mod figures;
+mod gateway_orders;
 mod links;
 mod locks;
 mod nodes;
@@ -14,20 +15,20 @@ mod orders;
 mod placing;
 mod quotas;
 mod secure;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use crossdock_admin::Answer;
 use crossdock_host::{
-    AddressTicket, Boot, ExportTicket, Host, HostEffect, HostInput, QuotaTicket, ReleaseTicket,
+    AddressTicket, Boot, ExportTicket, GatewayTicket, Host, HostEffect, HostInput, QuotaTicket,
+    ReleaseTicket,
 };
 use crossdock_net::{DiskId, Driver, Event, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
-use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use crate::notify;
@@ -41,6 +42,7 @@ pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
 pub(crate) use secure::Security;
+use waiting::Waiting;
 
 /// Answers of index threads that wait for the data thread.
 const INDEX_REPLIES_MAX: usize = 4096;
@@ -84,15 +86,17 @@ pub(crate) struct Shell {
     surroundings: Surroundings,
     /// Who waits for an export to be added, changed or removed, and what it is
     /// called then.
-    export_replies: BTreeMap<ExportTicket, (&'static str, oneshot::Sender<Answer>)>,
+    export_replies: Waiting<ExportTicket, &'static str>,
     /// Who waits for a virtual address to be added or removed.
-    address_replies: BTreeMap<AddressTicket, oneshot::Sender<Answer>>,
+    address_replies: Waiting<AddressTicket>,
+    /// Who waits for a gateway to be revoked or restored.
+    gateway_replies: Waiting<GatewayTicket>,
     /// Who waits for a quota to be set or removed, and what it is called then.
-    quota_replies: BTreeMap<QuotaTicket, (&'static str, oneshot::Sender<Answer>)>,
+    quota_replies: Waiting<QuotaTicket, &'static str>,
     /// Who waits for locks to be given up, and whose.
-    release_replies: BTreeMap<ReleaseTicket, (String, oneshot::Sender<Answer>)>,
+    release_replies: Waiting<ReleaseTicket, String>,
     /// Who waits for nodes to come or go.
-    place_replies: Vec<placing::Waiting>,
+    place_replies: Vec<placing::Pending>,
     /// The CPUs of all threads but this one, once it has one of its own.
     other_cpus: Vec<usize>,
     failure: Option<String>,
@@ -120,10 +124,11 @@ impl Shell {
             stop_by: None,
             is_quiet: false,
             surroundings: parts.surroundings,
-            export_replies: BTreeMap::new(),
-            address_replies: BTreeMap::new(),
-            quota_replies: BTreeMap::new(),
-            release_replies: BTreeMap::new(),
+            export_replies: Waiting::new(),
+            address_replies: Waiting::new(),
+            gateway_replies: Waiting::new(),
+            quota_replies: Waiting::new(),
+            release_replies: Waiting::new(),
             place_replies: Vec::new(),
             other_cpus: Vec::new(),
             failure: None,
@@ -311,6 +316,9 @@ impl Shell {
             }
             HostEffect::AddressChanged { ticket, result } => {
                 self.take_address_changed(ticket, result);
+            }
+            HostEffect::GatewayChanged { ticket, result } => {
+                self.take_gateway_changed(ticket, result);
             }
             HostEffect::QuotaChanged { ticket, result } => self.take_quota_changed(ticket, result),
             HostEffect::LocksReleased { ticket, result } => {

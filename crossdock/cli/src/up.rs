@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use crossdock_host::{Host, HostConfig, NodeSettings};
 use crossdock_members::{HostRecord, Registry};
+use crossdock_names::MintingKey;
 use rustix::thread::CapabilitySet;
 use tracing::info;
 
@@ -77,6 +78,7 @@ fn host(settings: &UpSettings, directory: DataDirectory) -> anyhow::Result<Host>
         },
         request_bytes: memory::request_bytes(&settings.door)?,
         instance: data::random_u64()?,
+        minting: MintingKey(data::random_bytes()?),
         grace: Duration::from_secs(settings.grace),
     })
     .context("cannot write the registry")?;

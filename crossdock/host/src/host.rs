@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
-use crossdock_link::{CallRef, Stamped};
+use crossdock_link::{CallRef, Role, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{
     AddressRecord, Change, ExportRecord, HostRecord, OpenError, Registry, State, VirtualAddress,
 };
-use crossdock_names::{HostId, NodeId, RoutingTable, SiteId};
+use crossdock_names::{FileCapability, HostId, MintingKey, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
 use crossdock_peer::{NodeError, NodeReply, Port, WriterId};
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
@@ -20,9 +20,11 @@ use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 
+use crate::access::Access;
 use crate::address_orders::{AddressChange, AddressError, AddressTicket};
 use crate::addresses::Addresses;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
+use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
 use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
 use crate::members::Following;
@@ -52,6 +54,8 @@ pub struct HostConfig {
     pub request_bytes: usize,
     /// A random number of this process: it names the gateway's instance.
     pub instance: u64,
+    /// A random secret of this process: a manager makes capabilities with it.
+    pub minting: MintingKey,
     /// How long only reclaims of locks are taken after a restart, at most.
     pub grace: Duration,
 }
@@ -71,7 +75,12 @@ pub enum HostInput {
         input: StoreInput,
     },
     /// A connection to another host is there.
-    Connected(HostId),
+    Connected {
+        /// Which.
+        peer: HostId,
+        /// What it does; over TLS its certificate says so, too.
+        role: Role,
+    },
     /// It has ended: what was sent over it and not answered may have been done.
     Disconnected(HostId),
     /// A message of another host.
@@ -155,6 +164,13 @@ pub enum HostEffect {
         /// What.
         result: Result<AddressRecord, AddressError>,
     },
+    /// What came of [`Host::order_gateway`]: the order as it was carried out.
+    GatewayChanged {
+        /// Of which.
+        ticket: GatewayTicket,
+        /// What.
+        result: Result<GatewayOrder, GatewayError>,
+    },
     /// What came of [`Host::set_quota`] or [`Host::remove_quota`]: the quota as
     /// it is now, or was.
     QuotaChanged {
@@ -226,6 +242,7 @@ pub struct Host {
     pub(crate) registry: Registry,
     pub(crate) role: HostRecord,
     pub(crate) peers: Peers,
+    pub(crate) access: Access,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
     pub(crate) addresses: Addresses,
@@ -262,6 +279,8 @@ pub struct Host {
     pub(crate) export_changes: Vec<ExportChange>,
     /// The same of virtual addresses.
     pub(crate) address_changes: Vec<AddressChange>,
+    /// The same of gateways.
+    pub(crate) gateway_changes: Vec<GatewayChange>,
     /// Nodes that have been opened while the host was serving.
     pub(crate) started: Vec<NodeId>,
     instance: u64,
@@ -286,6 +305,7 @@ impl Host {
             nodes: settings,
             request_bytes,
             instance,
+            minting,
             grace,
         } = config;
         if !registry.is_shared() {
@@ -307,6 +327,7 @@ impl Host {
             registry,
             role,
             peers: Peers::default(),
+            access: Access::new(minting),
             following: Following::new(is_shared),
             leases: Leases::default(),
             addresses: Addresses::default(),
@@ -336,6 +357,7 @@ impl Host {
             walks_total: 0,
             export_changes: Vec::new(),
             address_changes: Vec::new(),
+            gateway_changes: Vec::new(),
             started: Vec::new(),
             instance,
             grace,
@@ -355,6 +377,7 @@ impl Host {
     pub fn gather(&mut self, now: Time, wall: WallTime, input: HostInput) {
         self.door.replies_sent(now);
         self.leases.now = now;
+        self.access.wall = wall;
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
             HostInput::Store {
@@ -362,7 +385,7 @@ impl Host {
                 boot,
                 input,
             } => self.take_store(number, boot, input),
-            HostInput::Connected(peer) => self.take_connected(peer),
+            HostInput::Connected { peer, role } => self.take_connected(peer, role),
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
             HostInput::Frame { from, sent } => self.take_frame(from, *sent),
             HostInput::Unsent { to, call } => self.take_unsent(to, call),
@@ -417,6 +440,7 @@ impl Host {
             .chain(self.address_due())
             .chain(self.export_changes.iter().map(|change| change.due))
             .chain(self.address_changes.iter().map(|change| change.due))
+            .chain(self.gateway_changes.iter().map(|change| change.due))
             .min()
     }
 
@@ -473,13 +497,10 @@ impl Host {
     pub(crate) fn carry(&mut self, now: Time, wall: WallTime) {
         while let Some(message) = self.queue.pop_front() {
             match message {
-                Message::Node(id, input) if !self.nodes.contains_key(&id) => {
-                    self.send_to_node(id, input);
-                }
-                Message::Node(id, input) => {
-                    if let Some(input) = self.hold(id, input) {
-                        self.run_node(now, id, input);
-                    }
+                Message::Node(id, input) => self.carry_to_node(now, id, input, None),
+                Message::Routed(id, call, shown) => {
+                    let from = Port::Router;
+                    self.carry_to_node(now, id, NodeInput::Call { from, call }, shown);
                 }
                 Message::Site(id, input) => self.run_site(now, wall, id, input),
                 Message::Router(input) => self.run_router(now, input),
@@ -489,6 +510,22 @@ impl Host {
                 Message::Tool(reply) => self.tool_replies.push_back(reply),
                 Message::Walk(routed) => self.take_walk(now, routed.reply),
             }
+        }
+    }
+
+    /// Within the host nobody looks at what is shown.
+    fn carry_to_node(
+        &mut self,
+        now: Time,
+        id: NodeId,
+        input: NodeInput,
+        shown: Option<FileCapability>,
+    ) {
+        if !self.nodes.contains_key(&id) {
+            return self.send_to_node(id, input, shown);
+        }
+        if let Some(input) = self.hold(id, input) {
+            self.run_node(now, id, input);
         }
     }
 
@@ -582,7 +619,7 @@ impl Host {
         while let Some(effect) = self.router.poll_effect() {
             self.queue.extend(match effect {
                 RouterEffect::Site(site, call) => Some(Message::request(site, call)),
-                RouterEffect::Node(node, call) => Some(Message::call(node, Port::Router, call)),
+                RouterEffect::Node(node, call, shown) => Some(Message::Routed(node, call, shown)),
                 RouterEffect::CancelNode(node, id) => {
                     let from = Port::Router;
                     Some(Message::Node(node, NodeInput::Cancel { from, id }))
@@ -650,6 +687,7 @@ impl Host {
         self.wake_leases(now, wall);
         self.settle_exports(now);
         self.settle_addresses(now);
+        self.settle_gateways(now);
         self.follow_addresses(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

@@ -6,11 +6,13 @@
 //! (disks, index threads, sockets). The binary drives it on a data thread, the
 //! simulation under its own clock.
 
+mod access;
 mod address_orders;
 mod addresses;
 mod equalize;
 mod exports;
 mod figures;
+mod gateway_orders;
 mod handover;
 mod host;
 mod leases;
@@ -22,6 +24,7 @@ mod nodes;
 mod peers;
 mod placing;
 mod quotas;
+mod ranges;
 mod replicas;
 mod sites;
 mod space;
@@ -34,6 +37,7 @@ pub use addresses::ADDRESS_LIFETIME;
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};
 pub use figures::{HostFigures, PlacedSite};
+pub use gateway_orders::{GatewayError, GatewayOrder, GatewayTicket};
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use locks::{LockKind, LockList, PlacedLock, ReleaseError, ReleaseTicket};
 pub use mutation::Mutation;

@@ -175,6 +175,7 @@ impl Host {
         self.following.has_joined |= knows_us;
         let before = Arc::clone(&self.table);
         self.spread_table();
+        self.follow_access();
         let live = &self.table.hosts.live;
         let replaced: Vec<HostId> = before.hosts.live.difference(live).copied().collect();
         for peer in replaced {
@@ -202,6 +203,7 @@ impl Host {
         self.find_lost_sets();
         self.settle_exports(now);
         self.settle_addresses(now);
+        self.settle_gateways(now);
         self.follow_addresses(now);
         self.release_sites(now, wall);
         self.abort_outdated_pairs();
@@ -277,7 +279,7 @@ impl Host {
     /// `is_one` says so. (Sets of sites take them back when the site is opened.)
     pub(crate) fn plan_returns(&mut self, is_one: impl Fn(&Self, &SetRecord, NodeId) -> bool) {
         for (id, record) in self.registry.state().sets.clone() {
-            for node in absent(&record) {
+            for node in to_join(&record) {
                 if id < SITE_SETS && is_one(self, &record, node) {
                     self.plan_once(SetId(id), &record, node, Goal::Join);
                 }
@@ -349,7 +351,7 @@ impl Host {
             record.leaving().next().map(|_| (set, record.clone()))
         });
         for (set, record) in sets.collect::<Vec<_>>() {
-            for node in absent(&record) {
+            for node in to_join(&record) {
                 self.plan_once(SetId(set), &record, node, Goal::Join);
             }
         }
@@ -396,7 +398,11 @@ impl Host {
             let Some(record) = state.sets.get(&set).cloned() else {
                 continue;
             };
-            let back = absent(&record).into_iter().filter_map(|node| {
+            // Who is to leave when all homes are there does so when the site is opened.
+            let away = absent(&record);
+            let leaving = record.leaving().map(NodeId).filter(|_| away.is_empty());
+            let leaving: Vec<NodeId> = leaving.collect();
+            let back = away.iter().chain(&leaving).filter_map(|&node| {
                 let host = *self.table.hosts.nodes.get(&node)?;
                 let back = (id, node, host, record.moves);
                 let is_new = !self.following.reopened_for.contains(&back);
@@ -405,7 +411,7 @@ impl Host {
             let back: Vec<Return> = back.collect();
             let mut is_copied = true;
             for back in &back {
-                if !self.following.copied.contains(back) {
+                if !leaving.contains(&back.1) && !self.following.copied.contains(back) {
                     is_copied = false;
                     self.plan_once(SetId(set), &record, back.1, Goal::Copy);
                 }
@@ -489,6 +495,18 @@ fn absent(record: &SetRecord) -> Vec<NodeId> {
     home.filter(|node| !record.members.contains(node))
         .map(|&node| NodeId(node))
         .collect()
+}
+
+/// Who is made equal for the set to become what it is to be: who belongs to it and is
+/// not in it, or, if its homes are members already, anybody, so that who belongs to it no
+/// more can leave while no change of it is under way.
+fn to_join(record: &SetRecord) -> Vec<NodeId> {
+    let absent = absent(record);
+    if !absent.is_empty() || record.leaving().next().is_none() {
+        return absent;
+    }
+    let others = record.members.iter().skip(1).take(1);
+    others.map(|&member| NodeId(member)).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What travels between the machines of one host.
 
-use crossdock_names::{NodeId, SiteId};
+use crossdock_names::{FileCapability, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
@@ -19,6 +19,8 @@ pub(crate) const SWEEP_CALL: CallId = CallId(1 << 60);
 #[derive(Debug)]
 pub(crate) enum Message {
     Node(NodeId, NodeInput),
+    /// The router's to a node, with what it shows to those of other hosts.
+    Routed(NodeId, Call<NodeRequest>, Option<FileCapability>),
     Site(SiteId, SiteInput),
     Router(RouterInput),
     Door(NfsInput),

@@ -12,7 +12,7 @@ use crate::message::Message;
 pub enum Mutation {
     /// Messages that were sent by a newer table are taken at once.
     IgnoreEpoch,
-    /// Messages of hosts that have been replaced are taken.
+    /// Messages of hosts that have been replaced are taken, and capabilities that they made.
     SkipFence,
     /// A node that comes back is made a member as it is.
     JoinUnequal,
@@ -32,6 +32,8 @@ pub enum Mutation {
     IgnoreLease,
     /// A lease that was given keeps nobody from taking the holder's place.
     GrantAtOnce,
+    /// Answers leave for gateways without what their nodes want to see.
+    MintNothing,
     /// A node that starts again is a member of its sets at once. (Built into the
     /// simulated registry.)
     KeepRestarted,

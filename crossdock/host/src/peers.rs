@@ -12,18 +12,19 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
-use crossdock_link::{CallRef, Frame, Stamped, Target};
+use crossdock_link::{CallRef, Frame, Role, Stamped, Target};
 use crossdock_members::HostRecord;
-use crossdock_names::{HostId, NodeId, SiteId};
+use crossdock_names::{FileCapability, HostId, NodeId, Rights, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
-    Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteOperation, SiteReply,
+    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply,
     SiteRequest,
 };
 use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 use crossdock_types::Time;
 
+use crate::access::{rights_of, site_error};
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
 use crate::mutation::Mutation;
@@ -39,7 +40,7 @@ const EARLY_MAX: usize = 4096;
 /// What is between this host and the others.
 #[derive(Default)]
 pub(crate) struct Peers {
-    connected: BTreeSet<HostId>,
+    connected: BTreeMap<HostId, Role>,
     relayed_total: u64,
     /// Calls of others, by the numbers that they have here …
     relayed: BTreeMap<CallId, Origin>,
@@ -68,12 +69,18 @@ struct Origin {
 #[derive(Clone, Copy, Debug)]
 enum Callee {
     Node(NodeId, Port),
-    Site(Port),
+    /// And what the answer allows whoever asked to ask of nodes.
+    Site(Port, Rights),
 }
 
 impl Peers {
     pub(crate) fn is_connected(&self, host: HostId) -> bool {
-        self.connected.contains(&host)
+        self.connected.contains_key(&host)
+    }
+
+    /// What a host does that is connected.
+    pub(crate) fn role(&self, host: HostId) -> Option<Role> {
+        self.connected.get(&host).copied()
     }
 
     fn relay(&mut self, origin: Origin) -> CallId {
@@ -106,8 +113,10 @@ pub(crate) const fn is_relayed(id: CallId) -> bool {
 
 impl Host {
     /// A connection to `peer` is there.
-    pub(crate) fn take_connected(&mut self, peer: HostId) {
-        self.peers.connected.insert(peer);
+    pub(crate) fn take_connected(&mut self, peer: HostId, role: Role) {
+        self.peers.connected.insert(peer, role);
+        self.access.forget(peer);
+        self.follow_access();
         self.tell_clients_soon();
         self.following.want();
     }
@@ -115,6 +124,7 @@ impl Host {
     /// The connection to `peer` has ended, or `peer` has been replaced.
     pub(crate) fn take_disconnected(&mut self, peer: HostId) {
         self.peers.connected.remove(&peer);
+        self.access.forget(peer);
         self.peers.early.remove(&peer);
         self.following.forget_returns(peer);
         let first = (peer, Port::Router, CallId(0));
@@ -262,8 +272,13 @@ impl Host {
             let seen = self.table.epoch;
             return self.refuse_frame(peer, frame, &NodeError::Fenced { seen });
         }
+        if !is_replaced && let Err(error) = self.check_access(peer, &frame) {
+            return self.refuse_access(peer, frame, error);
+        }
         match frame {
-            Frame::NodeCall { from, to, mut call } => {
+            Frame::NodeCall {
+                from, to, mut call, ..
+            } => {
                 if is_leasing(from) {
                     self.grant(peer);
                 }
@@ -292,8 +307,8 @@ impl Host {
                 }
             }
             Frame::SiteCall { from, to, mut call } => {
-                if let Some(error) = self.refuses(from, to, &call.request.operation) {
-                    let reply = *refusal(call.id, error);
+                if !self.serves(to) {
+                    let reply = *refusal(call.id, SiteError::Moved);
                     return self.send_frame(peer, Frame::SiteReply { to: from, reply });
                 }
                 if self.has(Mutation::ForgetDuplicates) {
@@ -302,7 +317,7 @@ impl Host {
                 call.id = self.peers.relay(Origin {
                     host: peer,
                     id: call.id,
-                    callee: Callee::Site(from),
+                    callee: Callee::Site(from, rights_of(&call.request.operation)),
                 });
                 self.queue.push_back(Message::request(to, call));
             }
@@ -329,12 +344,22 @@ impl Host {
                 },
             ),
             Frame::Clients { at, clients } => self.take_clients(at, clients),
+            Frame::Minting(key) => self.take_minting(peer, key),
         }
+    }
+
+    /// Answers who may not ask.
+    fn refuse_access(&mut self, peer: HostId, frame: Frame, error: AccessError) {
+        if let Frame::SiteCall { from: to, call, .. } = frame {
+            let reply = *refusal(call.id, site_error(error));
+            return self.send_frame(peer, Frame::SiteReply { to, reply });
+        }
+        self.refuse_frame(peer, frame, &NodeError::Refused(error));
     }
 
     fn refuse_frame(&mut self, peer: HostId, frame: Frame, error: &NodeError) {
         let reply = match frame {
-            Frame::NodeCall { from, to, call } => Frame::NodeReply {
+            Frame::NodeCall { from, to, call, .. } => Frame::NodeReply {
                 from: to,
                 to: from,
                 reply: NodeReply {
@@ -352,7 +377,12 @@ impl Host {
     }
 
     /// What is for a node that does not run here.
-    pub(crate) fn send_to_node(&mut self, node: NodeId, input: NodeInput) {
+    pub(crate) fn send_to_node(
+        &mut self,
+        node: NodeId,
+        input: NodeInput,
+        capability: Option<FileCapability>,
+    ) {
         let host = self.table.hosts.nodes.get(&node).copied();
         let host = host.filter(|&host| self.peers.is_connected(host));
         if self.fakes(node, &input) {
@@ -366,7 +396,13 @@ impl Host {
                 };
                 self.peers.asked_nodes.insert((host, from, call.id), asked);
                 let to = node;
-                self.send_frame(host, Frame::NodeCall { from, to, call });
+                let frame = Frame::NodeCall {
+                    from,
+                    to,
+                    call,
+                    capability,
+                };
+                self.send_frame(host, frame);
             }
             (Some(host), NodeInput::Cancel { from, id }) => {
                 let to = node;
@@ -413,7 +449,7 @@ impl Host {
                 call.id = self.peers.relay(Origin {
                     host,
                     id: call.id,
-                    callee: Callee::Site(from),
+                    callee: Callee::Site(from, Rights::default()),
                 });
                 self.queue.push_back(Message::request(to, call));
             }
@@ -426,15 +462,6 @@ impl Host {
                 self.queue.push_back(Message::answer(from, reply));
             }
         }
-    }
-
-    /// Why a request of another host is not even given to its site.
-    fn refuses(&self, from: Port, to: SiteId, operation: &SiteOperation) -> Option<SiteError> {
-        let is_between_sites = matches!(operation, SiteOperation::Transaction { .. });
-        if is_between_sites && !matches!(from, Port::Site(_)) {
-            return Some(SiteError::Invalid);
-        }
-        (!self.serves(to)).then_some(SiteError::Moved)
     }
 
     /// A node's answer, to this host's machines or to another host.
@@ -457,12 +484,14 @@ impl Host {
             return;
         };
         reply.id = origin.id;
-        let to = match origin.callee {
-            Callee::Site(port) | Callee::Node(_, port) => port,
+        let (to, rights) = match origin.callee {
+            Callee::Site(port, rights) => (port, rights),
+            Callee::Node(_, port) => (port, Rights::default()),
         };
         if origin.host == self.host_id() {
             self.queue.push_back(Message::answer(to, reply));
         } else {
+            self.mint(origin.host, rights, &mut reply);
             let reply = *reply;
             self.send_frame(origin.host, Frame::SiteReply { to, reply });
         }

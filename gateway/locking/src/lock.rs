@@ -357,7 +357,9 @@ impl LockThen {
                 _ => Status::Stale,
             },
             // Both mean "try again later"; there is no other way to say it.
-            Err(SiteError::Busy | SiteError::Moved | SiteError::Unanswered) => Status::GracePeriod,
+            Err(
+                SiteError::Busy | SiteError::Moved | SiteError::Unanswered | SiteError::Refused,
+            ) => Status::GracePeriod,
             Err(_) => Status::Failed,
         }
     }

@@ -35,9 +35,11 @@ pub(crate) const fn status(error: SiteError) -> Status {
         SiteError::BadType => Status::BadType,
         // The router deals with lost bytes and moves; what it could not settle
         // in time may be settled the next time.
-        SiteError::Busy | SiteError::Lost { .. } | SiteError::Moved | SiteError::Unanswered => {
-            Status::Jukebox
-        }
+        SiteError::Busy
+        | SiteError::Lost { .. }
+        | SiteError::Moved
+        | SiteError::Unanswered
+        | SiteError::Refused => Status::Jukebox,
     }
 }
 

@@ -626,6 +626,7 @@ fn failures_are_mapped() {
         (SiteError::Lost { current }, Status::Jukebox),
         (SiteError::Moved, Status::Jukebox),
         (SiteError::Unanswered, Status::Jukebox),
+        (SiteError::Refused, Status::Jukebox),
     ];
     let mut bench = bench();
     let root = handle(ROOT);

@@ -4,13 +4,14 @@
 //! A site's commit also makes the pushed attributes durable, so size and times
 //! need no push of their own here.
 
-use crossdock_names::FileRef;
+use crossdock_names::{FileCapability, FileRef};
 use crossdock_peer::{
-    Attributes, Caller, FileKind, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation,
-    SiteRequest,
+    Attributes, Caller, FileKind, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, SiteRequest,
 };
 
 use crate::part::{Outcome, PartRequest, site_error};
+use crate::read::refused;
 use crate::unstable::{Holder, Taken, Unstable};
 use crate::work::{Answer, Step, site_replies};
 
@@ -19,6 +20,7 @@ use crate::work::{Answer, Step, site_replies};
 pub(crate) struct CommitSet {
     file: FileRef,
     holders: Vec<(Holder, Taken)>,
+    capability: Option<FileCapability>,
 }
 
 impl CommitSet {
@@ -26,6 +28,7 @@ impl CommitSet {
         Self {
             file,
             holders: unstable.snapshot(file),
+            capability: unstable.right(file),
         }
     }
 
@@ -35,6 +38,7 @@ impl CommitSet {
             Holder::Column(object) => PartRequest::Commit {
                 object: *object,
                 incarnation: taken.incarnation,
+                capability: self.capability,
             },
             Holder::Site => site(
                 caller,
@@ -87,18 +91,30 @@ fn verdict(outcome: &Outcome) -> Result<(), SiteError> {
 /// A COMMIT in progress.
 #[derive(Debug)]
 pub(crate) struct CommitWork {
+    caller: Caller,
     set: CommitSet,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// All holders commit.
+    First,
+    /// By what right the columns were written is outdated: the site gives another.
+    Opening,
+    /// Those that are left commit.
+    Second,
 }
 
 impl CommitWork {
     pub(crate) fn begin(caller: &Caller, file: FileRef, unstable: &Unstable) -> (Self, Step) {
-        let set = CommitSet::new(file, unstable);
-        let mut parts = set.parts(caller);
-        if !matches!(set.holders.last(), Some((Holder::Site, _))) {
-            // Nothing to commit at the site; the reply still has attributes.
-            parts.push(site(caller, SiteOperation::GetAttributes { file }));
-        }
-        (Self { set }, Step::Parts(parts))
+        let work = Self {
+            caller: caller.clone(),
+            set: CommitSet::new(file, unstable),
+            phase: Phase::First,
+        };
+        let step = work.commit();
+        (work, step)
     }
 
     pub(crate) const fn file(&self) -> FileRef {
@@ -106,7 +122,17 @@ impl CommitWork {
     }
 
     pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
+        if self.phase == Phase::Opening {
+            return match site_replies(outcomes).next() {
+                Some(reply) => self.after_open(reply, unstable),
+                None => Step::Reply(Answer::failure(SiteError::Io)),
+            };
+        }
         let settled = self.set.settle(&outcomes, unstable);
+        if self.phase == Phase::First && outcomes.iter().any(Outcome::is_outdated) {
+            self.phase = Phase::Opening;
+            return self.open();
+        }
         let Some(site) = site_replies(outcomes).next() else {
             return Step::Reply(Answer::failure(SiteError::Io));
         };
@@ -118,6 +144,38 @@ impl CommitWork {
             Err(error) => Err(error),
         };
         Step::Reply(Answer::new(outcome, site.subject))
+    }
+
+    fn commit(&self) -> Step {
+        let mut parts = self.set.parts(&self.caller);
+        if !matches!(self.set.holders.last(), Some((Holder::Site, _))) {
+            // Nothing to commit at the site; the reply still has attributes.
+            let file = self.set.file;
+            parts.push(site(&self.caller, SiteOperation::GetAttributes { file }));
+        }
+        Step::Parts(parts)
+    }
+
+    /// Who wrote was allowed to; what became of that since is no matter now.
+    fn open(&self) -> Step {
+        let operation = SiteOperation::Open {
+            file: self.set.file,
+            purpose: OpenFor::Write {
+                offset_bytes: 0,
+                end_bytes: 0,
+            },
+        };
+        Step::Parts(vec![PartRequest::Site(SiteRequest::as_root(operation))])
+    }
+
+    fn after_open(&mut self, reply: SiteReply, unstable: &mut Unstable) -> Step {
+        let Ok(SiteAnswer::Opened { layout, .. }) = &reply.outcome else {
+            return Step::Reply(refused(reply));
+        };
+        unstable.keep_right(self.set.file, layout.capability);
+        self.set = CommitSet::new(self.set.file, unstable);
+        self.phase = Phase::Second;
+        self.commit()
     }
 }
 

@@ -439,7 +439,9 @@ impl Sender<'_> {
                     deadline,
                     request,
                 };
-                self.effects.push_back(RouterEffect::Node(node, call));
+                let shown = column.capability();
+                self.effects
+                    .push_back(RouterEffect::Node(node, call, shown));
                 part.state = PartState::Sent(id, Some(node));
             }
             // No member is left: until the set has one again.

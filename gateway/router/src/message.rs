@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_names::{NodeId, RoutingTable, SiteId};
+use crossdock_names::{FileCapability, NodeId, RoutingTable, SiteId};
 use crossdock_peer::{Call, CallId, NodeReply, NodeRequest, SiteReply, SiteRequest, WriterId};
 
 /// Tells a client whether its unstable writes may have been lost: it resends
@@ -60,8 +60,8 @@ pub enum RouterInput {
 pub enum RouterEffect {
     /// Send to the manager that hosts the site.
     Site(SiteId, Call<SiteRequest>),
-    /// Send to the node.
-    Node(NodeId, Call<NodeRequest>),
+    /// Send to the node, and show it the right to ask.
+    Node(NodeId, Call<NodeRequest>, Option<FileCapability>),
     /// Nobody waits for this read any more; no answer is needed.
     CancelNode(NodeId, CallId),
     /// Give to the door.

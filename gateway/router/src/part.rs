@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use crossdock_names::Incarnation;
-use crossdock_names::{Epoch, NodeId, ObjectId};
+use crossdock_names::{Epoch, FileCapability, NodeId, ObjectId};
 use crossdock_peer::{
-    CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteError, SiteReply,
-    SiteRequest, Stability, WriteContext, WriterId,
+    AccessError, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteError,
+    SiteReply, SiteRequest, Stability, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time};
 
@@ -21,6 +21,7 @@ pub(crate) enum PartRequest {
         object: ObjectId,
         offset_bytes: u64,
         length_bytes: u64,
+        capability: Option<FileCapability>,
     },
     /// Writes to a column.
     Write {
@@ -29,11 +30,13 @@ pub(crate) enum PartRequest {
         payload: Payload,
         stability: Stability,
         truncate_generation: u64,
+        capability: Option<FileCapability>,
     },
     /// Commits a column.
     Commit {
         object: ObjectId,
         incarnation: Incarnation,
+        capability: Option<FileCapability>,
     },
 }
 
@@ -48,6 +51,16 @@ impl PartRequest {
         }
     }
 
+    /// By what right the column is asked.
+    pub(crate) const fn capability(&self) -> Option<FileCapability> {
+        match self {
+            Self::Site(_) => None,
+            Self::Read { capability, .. }
+            | Self::Write { capability, .. }
+            | Self::Commit { capability, .. } => *capability,
+        }
+    }
+
     /// The message to a node, routed by the table of `table_epoch`; `None` if it
     /// is a site's.
     pub(crate) fn node_request(&self, table_epoch: Epoch, writer: WriterId) -> Option<NodeRequest> {
@@ -57,6 +70,7 @@ impl PartRequest {
                 object,
                 offset_bytes,
                 length_bytes,
+                ..
             } => NodeRequest::Read {
                 object: *object,
                 offset_bytes: *offset_bytes,
@@ -69,6 +83,7 @@ impl PartRequest {
                 payload,
                 stability,
                 truncate_generation,
+                ..
             } => NodeRequest::Write {
                 object: *object,
                 offset_bytes: *offset_bytes,
@@ -85,6 +100,7 @@ impl PartRequest {
             Self::Commit {
                 object,
                 incarnation,
+                ..
             } => NodeRequest::Commit {
                 object: *object,
                 incarnation: *incarnation,
@@ -98,6 +114,13 @@ impl PartRequest {
 pub(crate) enum Outcome {
     Site(Box<SiteReply>),
     Node(Result<NodeAnswer, NodeError>),
+}
+
+impl Outcome {
+    /// Whether a node wants to see a newer capability.
+    pub(crate) const fn is_outdated(&self) -> bool {
+        matches!(self, Self::Node(Err(NodeError::Refused(error))) if error.is_outdated())
+    }
 }
 
 /// How far a part is.
@@ -137,6 +160,9 @@ pub(crate) enum Verdict {
 /// First pause before a part is sent again; it doubles with each attempt.
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_LONGEST: Duration = Duration::from_millis(500);
+/// How often a node is asked that does not know the manager that made a capability,
+/// before the file is opened again.
+const MINTER_ATTEMPTS: u32 = 5;
 /// Pause when a node refuses the table that the router believes to be current.
 const PAUSE_TABLE: Duration = Duration::from_millis(20);
 
@@ -161,6 +187,9 @@ impl Part {
                 self.is_in_doubt |= self.is_once();
                 Verdict::After(self.next_pause())
             }
+            // It may have been done before this gateway was revoked: it asks until it
+            // is let in again, or ends.
+            Err(SiteError::Refused) if self.is_in_doubt => Verdict::After(self.next_pause()),
             _ => Verdict::Done(Outcome::Site(reply)),
         }
     }
@@ -180,6 +209,12 @@ impl Part {
             Err(NodeError::Unavailable { .. }) => Verdict::After(self.next_pause()),
             Err(NodeError::StaleTable { current }) if current > table => Verdict::Table(current),
             Err(NodeError::StaleTable { .. }) => Verdict::After(PAUSE_TABLE),
+            // The node has just met the manager, or will at once; or never.
+            Err(NodeError::Refused(AccessError::UnknownMinter { .. }))
+                if self.attempts < MINTER_ATTEMPTS =>
+            {
+                Verdict::After(self.next_pause())
+            }
             outcome => Verdict::Done(Outcome::Node(outcome)),
         }
     }
@@ -220,11 +255,15 @@ pub(crate) const fn site_error(error: &NodeError) -> SiteError {
         | NodeError::Fenced { .. }
         | NodeError::StaleGeneration { .. }
         | NodeError::NoObject => SiteError::Busy,
+        NodeError::Refused(error) if error.is_outdated() => SiteError::Busy,
+        NodeError::Refused(AccessError::Revoked { .. }) => SiteError::Refused,
         NodeError::Media { .. }
         | NodeError::WrongEnd { .. }
         | NodeError::VersionGone
         | NodeError::UnknownPin
         | NodeError::Lost { .. }
-        | NodeError::Invalid(_) => SiteError::Io,
+        | NodeError::Invalid(_)
+        // What this gateway has shown is wrong: asking again shows the same.
+        | NodeError::Refused(_) => SiteError::Io,
     }
 }

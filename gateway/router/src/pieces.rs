@@ -51,6 +51,7 @@ mod tests {
             generation: 1,
             columns,
             truncate_generation: 0,
+            capability: None,
         }
     }
 

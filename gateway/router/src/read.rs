@@ -12,6 +12,9 @@ use crate::part::{Outcome, PartRequest, site_error};
 use crate::pieces::{self, ObjectPiece};
 use crate::work::{Answer, Step, boundary, site_replies};
 
+/// How often a file is opened again because what its site gave is outdated.
+pub(crate) const REOPENS_MAX: u32 = 16;
+
 /// A READ in progress.
 #[derive(Debug)]
 pub(crate) struct ReadWork {
@@ -20,6 +23,7 @@ pub(crate) struct ReadWork {
     start: u64,
     end: u64,         // As asked; in the columns at most the file's end.
     payload: Payload, // What has been read, from `start` on.
+    reopened: u32,    // How often the nodes wanted to see another capability.
     phase: Phase,
 }
 
@@ -56,6 +60,7 @@ impl ReadWork {
             start: offset,
             end,
             payload: Payload::new(),
+            reopened: 0,
             phase: Phase::Head,
         };
         // An empty read at the threshold or below is the site's, too.
@@ -151,6 +156,7 @@ impl ReadWork {
             object: piece.object,
             offset_bytes: piece.object_offset,
             length_bytes: piece.length_bytes,
+            capability: layout.capability,
         });
         let parts = parts.collect();
         self.phase = Phase::Columns { pieces, opened };
@@ -163,6 +169,10 @@ impl ReadWork {
         opened: Opened,
         outcomes: Vec<Outcome>,
     ) -> Step {
+        if self.reopened < REOPENS_MAX && outcomes.iter().any(Outcome::is_outdated) {
+            self.reopened += 1;
+            return self.open();
+        }
         for (piece, outcome) in pieces.iter().zip(outcomes) {
             let read = match outcome {
                 Outcome::Node(Ok(NodeAnswer::Read { payload, .. })) => payload,

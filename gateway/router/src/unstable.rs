@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crossdock_names::{FileRef, Incarnation, ObjectId};
+use crossdock_names::{FileCapability, FileRef, Incarnation, ObjectId};
 use crossdock_peer::WriterId;
 
 use crate::message::WriteVerifier;
@@ -33,6 +33,8 @@ pub(crate) struct Taken {
 struct UnstableFile {
     since: u64, // Number of the first write.
     holders: BTreeMap<Holder, Taken>,
+    /// By what right the columns were written last.
+    capability: Option<FileCapability>,
 }
 
 /// The soft state of all files with unstable bytes.
@@ -93,6 +95,19 @@ impl Unstable {
         if state.holders.insert(holder, taken).is_none() {
             self.holders += 1;
         }
+    }
+
+    /// The columns of `file` are to be committed by this right, if there is anything
+    /// to commit.
+    pub(crate) fn keep_right(&mut self, file: FileRef, capability: Option<FileCapability>) {
+        if let Some(state) = self.files.get_mut(&file) {
+            state.capability = capability;
+        }
+    }
+
+    /// By what right the columns of `file` were written.
+    pub(crate) fn right(&self, file: FileRef) -> Option<FileCapability> {
+        self.files.get(&file).and_then(|state| state.capability)
     }
 
     /// `holder` answered under `incarnation`.

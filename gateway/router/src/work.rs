@@ -227,7 +227,12 @@ impl Work {
         };
         let Some(file) = self.file() else { return };
         match stability {
-            Stability::Unstable => unstable.took(file, holder, incarnation),
+            Stability::Unstable => {
+                unstable.took(file, holder, incarnation);
+                if let Holder::Column(_) = holder {
+                    unstable.keep_right(file, part.capability());
+                }
+            }
             Stability::Stable => unstable.saw(file, holder, incarnation),
         }
     }

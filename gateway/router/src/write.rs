@@ -17,7 +17,8 @@ use crate::read::refused;
 use crate::unstable::Unstable;
 use crate::work::{Answer, Step, boundary, site_replies};
 
-/// How often a write begins again because the file was truncated under it.
+/// How often a write begins again because the file was truncated under it, or the
+/// nodes wanted to see another capability.
 const RESTARTS_MAX: u32 = 16;
 
 /// A WRITE in progress.
@@ -174,6 +175,7 @@ impl WriteWork {
                     payload: self.slice(piece.file_offset, piece.file_offset + piece.length_bytes),
                     stability: self.stability,
                     truncate_generation: layout.truncate_generation,
+                    capability: layout.capability,
                 });
             }
         }
@@ -187,7 +189,7 @@ impl WriteWork {
     }
 
     fn after_write(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
-        let mut truncated = None;
+        let mut again = None;
         for outcome in outcomes {
             match outcome {
                 Outcome::Site(reply) if reply.outcome.is_ok() && self.opened.is_none() => {
@@ -198,17 +200,23 @@ impl WriteWork {
                 Outcome::Node(Ok(NodeAnswer::Written { .. })) => {}
                 Outcome::Node(Err(
                     error @ (NodeError::StaleGeneration { .. } | NodeError::NoObject),
-                )) => truncated = Some(error),
+                )) => again = Some(error),
+                Outcome::Node(Err(error @ NodeError::Refused(refused)))
+                    if refused.is_outdated() =>
+                {
+                    again = Some(error);
+                }
                 Outcome::Node(Err(error)) => {
                     return self.fail(site_error(&error));
                 }
                 Outcome::Node(Ok(_)) => return self.fail(SiteError::Io),
             }
         }
-        match truncated {
+        match again {
             None => self.push(),
             // The truncate may have cut what the other parts wrote: all of the
-            // write is done again after it, so that no part of it is missing.
+            // write is done again after it, so that no part of it is missing. So it
+            // is where a node wants to see another capability.
             Some(_) if self.restarts < RESTARTS_MAX => {
                 self.restarts += 1;
                 self.open()

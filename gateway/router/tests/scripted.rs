@@ -6,10 +6,10 @@ mod script;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_names::{Epoch, Incarnation, NodeId, RoutingTable, STRIPE_UNIT_BYTES, SetId};
+use crossdock_names::{Epoch, HostId, Incarnation, NodeId, RoutingTable, STRIPE_UNIT_BYTES, SetId};
 use crossdock_peer::{
-    Attributes, CallId, FileKind, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteReply,
-    Stability, WeakCache, WriterId,
+    AccessError, Attributes, CallId, FileKind, NodeAnswer, NodeError, SiteAnswer, SiteError,
+    SiteReply, Stability, WeakCache, WriterId,
 };
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 
@@ -445,4 +445,135 @@ fn write_of_nothing_is_the_sites() {
     let [head] = expect(&mut router, vec![Seen::SiteWrite(0, 0, Stability::Stable)]);
     site(&mut router, head, Ok(site_written(1)), 0);
     assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(site_written(1)))]);
+}
+
+fn outdated() -> Result<NodeAnswer, NodeError> {
+    Err(NodeError::Refused(AccessError::Expired { seconds: 11 }))
+}
+
+/// Goal: columns are shown what the site gave; where that is outdated, the file is
+/// opened again, and the client learns nothing of it.
+#[test]
+fn an_outdated_capability_is_renewed() {
+    let mut router = router();
+    ask(&mut router, secs(0), 1, read(T, 4));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened_by(&mut router, open, T + 4, Some(capability(1)));
+    let (column_read, first) = shown(&mut router);
+    assert_eq!(first, Some(capability(1)));
+    node(&mut router, column_read, outdated());
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened_by(&mut router, open, T + 4, Some(capability(2)));
+    let (column_read, second) = shown(&mut router);
+    assert_eq!(second, Some(capability(2)));
+    node(&mut router, column_read, bytes_read(vec![7; 4]));
+    let read = site_read(vec![7; 4], true);
+    assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(read))]);
+}
+
+/// Goal: a node that does not know the manager yet is asked again for a moment; then
+/// the file is opened again: its site may be at another manager.
+#[test]
+fn a_manager_that_is_not_known_yet_is_waited_for() {
+    let mut router = router();
+    ask(&mut router, secs(0), 1, read(T, 4));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened_by(&mut router, open, T + 4, Some(capability(1)));
+    let (minter, mut now) = (HostId(1), secs(1));
+    for _ in 0..6 {
+        let (id, _) = shown(&mut router);
+        let unknown = AccessError::UnknownMinter { minter };
+        node_at(&mut router, now, id, Err(NodeError::Refused(unknown)));
+        let due = router.poll_timeout().expect("it tries again, or opens");
+        if due < DEADLINE {
+            assert_eq!(effects(&mut router), []);
+            now = due;
+            router.handle(now, RouterInput::Timeout);
+        }
+    }
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened_by(&mut router, open, T + 4, Some(capability(2)));
+    assert_eq!(shown(&mut router).1, Some(capability(2)));
+}
+
+/// Goal: a write of which a column did not take its part is done again as a whole.
+#[test]
+fn a_write_with_an_outdated_capability_is_done_again() {
+    let mut router = router();
+    ask(
+        &mut router,
+        secs(0),
+        1,
+        write(T, vec![1], Stability::Stable),
+    );
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 1)]);
+    opened_by(&mut router, open, 0, Some(capability(1)));
+    let (column_write, _) = shown(&mut router);
+    node(&mut router, column_write, outdated());
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 1)]);
+    opened_by(&mut router, open, 0, Some(capability(2)));
+    let (column_write, second) = shown(&mut router);
+    assert_eq!(second, Some(capability(2)));
+    node(&mut router, column_write, written(8));
+    let [push] = expect(
+        &mut router,
+        vec![Seen::Push(T + 1, true, Stability::Stable)],
+    );
+    site(&mut router, push, Ok(SiteAnswer::Done), T + 1);
+    assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(site_written(1)))]);
+}
+
+/// Goal: COMMIT shows by what right was written, and renews it: what was written is
+/// neither lost nor written again.
+#[test]
+fn a_commit_renews_an_outdated_capability() {
+    let mut router = router();
+    ask(
+        &mut router,
+        secs(0),
+        1,
+        write(T, vec![1], Stability::Unstable),
+    );
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 1)]);
+    opened_by(&mut router, open, 0, Some(capability(1)));
+    let (column_write, _) = shown(&mut router);
+    node(&mut router, column_write, written(8));
+    let [push] = expect(
+        &mut router,
+        vec![Seen::Push(T + 1, true, Stability::Unstable)],
+    );
+    site(&mut router, push, Ok(SiteAnswer::Done), T + 1);
+    effects(&mut router);
+    let before = router.verifier();
+    ask(&mut router, secs(1), 2, commit());
+    let (column_commit, first) = shown(&mut router);
+    assert_eq!(first, Some(capability(1)));
+    let [site_commit] = expect(&mut router, vec![Seen::SiteCommit(1)]);
+    site(&mut router, site_commit, Ok(SiteAnswer::Committed), T + 1);
+    node(&mut router, column_commit, outdated());
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(0, 0)]);
+    opened_by(&mut router, open, T + 1, Some(capability(2)));
+    let (column_commit, second) = shown(&mut router);
+    assert_eq!(second, Some(capability(2)));
+    let [getattr] = expect(&mut router, vec![Seen::Getattr]);
+    node(&mut router, column_commit, Ok(NodeAnswer::Committed));
+    site(&mut router, getattr, Ok(SiteAnswer::Done), T + 1);
+    let committed = Seen::Reply(2, Ok(SiteAnswer::Committed));
+    assert_eq!(effects(&mut router), [committed]);
+    assert_eq!(router.verifier(), before);
+}
+
+/// Goal: a gateway that has been revoked tells its clients so, at once, and they try
+/// again later; opening anew would not help.
+#[test]
+fn a_revoked_gateway_says_so() {
+    let mut router = router();
+    ask(&mut router, secs(0), 1, read(T, 4));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened_by(&mut router, open, T + 4, Some(capability(1)));
+    let (column_read, _) = shown(&mut router);
+    let revoked = AccessError::Revoked { host: HostId(2) };
+    node(&mut router, column_read, Err(NodeError::Refused(revoked)));
+    let refused = Seen::Reply(1, Err(SiteError::Refused));
+    assert_eq!(effects(&mut router), [refused]);
 }

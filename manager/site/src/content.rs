@@ -354,5 +354,6 @@ fn layout_of(cell: &Cell, file: FileRef) -> FileLayout {
         generation: cell.generation,
         columns: rare.columns,
         truncate_generation: rare.truncate_generation,
+        capability: None,
     }
 }

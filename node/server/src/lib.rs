@@ -4,9 +4,11 @@
 mod disks;
 mod fallback;
 mod figures;
+mod guard;
 mod node;
 mod ordering;
 mod repair;
 
 pub use figures::{NodeCounts, REQUESTS};
+pub use guard::{CAPABILITY_SECONDS, CLOCK_MARGIN_SECONDS, Guard};
 pub use node::{Node, NodeEffect, NodeInput};

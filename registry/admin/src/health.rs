@@ -95,6 +95,12 @@ impl Health {
         if let Some(ends) = snapshot.status.certificate_ends {
             checks.push(certificate(ends, snapshot.at));
         }
+        if let Some(name) = &snapshot.status.revoked {
+            let detail = format!(
+                "this gateway has been revoked, nodes and managers refuse it; crossdock gateway restore {name} lets it in again"
+            );
+            checks.push(check("gateway", Condition::Failed, &detail));
+        }
         checks.push(sites(snapshot));
         checks.push(door(snapshot));
         if !snapshot.scrub.findings.is_empty() {
@@ -282,6 +288,8 @@ mod tests {
             all.status.sets_short = 1;
         });
         assert_eq!(short, (Condition::Degraded, "copies".to_owned()));
+        let revoked = worst(|all| all.status.revoked = Some("one".to_owned()));
+        assert_eq!(revoked, (Condition::Failed, "gateway".to_owned()));
         let none = worst(|all| all.nodes.clear());
         assert_eq!(none, (Condition::Failed, "space".to_owned()));
         let silent = worst(|all| all.sites[0].is_serving = false);

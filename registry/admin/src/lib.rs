@@ -1,5 +1,5 @@
-//! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `address`, `quota` and
-//! `lock` talk to.
+//! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `address`,
+//! `gateway`, `quota` and `lock` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). Each request becomes a
 //! [`Command`] to the data thread, which answers with JSON, or a question for its
@@ -30,6 +30,8 @@
 //! | `GET /v1/addresses` | a list of [`AddressStatus`] |
 //! | `POST /v1/addresses` | the gateways have one more: [`AddressAddition`] → [`AddressStatus`] |
 //! | `DELETE /v1/addresses/{address}` | they have it no more: → [`AddressStatus`] |
+//! | `GET /v1/gateways` | a list of [`GatewayStatus`] |
+//! | `POST /v1/gateways/{name}/revoke`, `…/restore` | nodes and managers refuse it, let it in again: → [`GatewayStatus`] |
 //! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
 //! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
@@ -45,6 +47,7 @@ mod address;
 mod events;
 mod export;
 mod families;
+mod gateway;
 mod guard;
 mod health;
 mod history;
@@ -65,6 +68,7 @@ mod watch;
 pub use address::{AddressAddition, AddressStatus};
 pub use events::{EVENTS_MAX, Event, Events};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
+pub use gateway::GatewayStatus;
 pub use health::{Check, Condition, Health};
 pub use history::{HISTORY_MAX, Point, point};
 pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};

@@ -205,5 +205,6 @@ fn status() -> Status {
         hosts: Vec::new(),
         sites: Vec::new(),
         certificate_ends: None,
+        revoked: None,
     }
 }

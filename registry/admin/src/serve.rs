@@ -53,6 +53,13 @@ pub enum Command {
     AddressAdd(AddressAddition),
     /// Have it no more; tell a [`crate::AddressStatus`].
     AddressRemove(IpAddr),
+    /// Tell all gateways, as [`crate::GatewayStatus`]es.
+    GatewayList,
+    /// Nodes and managers refuse the gateway of that name; tell a
+    /// [`crate::GatewayStatus`].
+    GatewayRevoke(String),
+    /// They let it in again; tell a [`crate::GatewayStatus`].
+    GatewayRestore(String),
     /// Tell all quotas, as [`crate::QuotaStatus`]es.
     QuotaList,
     /// Set a quota; tell a [`crate::QuotaAnswer`].
@@ -175,6 +182,22 @@ fn router(watch: Arc<Watch>) -> Router {
             "/v1/addresses/{address}",
             delete(|control: Shared, Path(address): Path<IpAddr>| {
                 ask(control, Command::AddressRemove(address))
+            }),
+        )
+        .route(
+            "/v1/gateways",
+            get(|control: Shared| ask(control, Command::GatewayList)),
+        )
+        .route(
+            "/v1/gateways/{name}/revoke",
+            post(|control: Shared, Path(name): Path<String>| {
+                ask(control, Command::GatewayRevoke(name))
+            }),
+        )
+        .route(
+            "/v1/gateways/{name}/restore",
+            post(|control: Shared, Path(name): Path<String>| {
+                ask(control, Command::GatewayRestore(name))
             }),
         )
         .route(

@@ -50,6 +50,9 @@ pub struct Status {
     /// since 1970; nothing if it talks in the clear.
     #[serde(default)]
     pub certificate_ends: Option<u64>,
+    /// What this gateway is called, if an administrator has revoked it.
+    #[serde(default)]
+    pub revoked: Option<String>,
 }
 
 fn all() -> String {

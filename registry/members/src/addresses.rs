@@ -136,7 +136,7 @@ impl State {
         let takers = self
             .hosts
             .iter()
-            .filter(|(_, record)| record.takes_addresses);
+            .filter(|(_, record)| record.takes_addresses && !self.revokes(record));
         let mut load: BTreeMap<u64, usize> = takers.map(|(&host, _)| (host, 0)).collect();
         for record in &mut self.addresses {
             let is_there = |host: &u64| load.contains_key(host);

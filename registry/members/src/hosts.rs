@@ -34,6 +34,9 @@ pub struct HostRecord {
     /// What the machine that it runs on is called, for people.
     #[serde(default)]
     pub machine: String,
+    /// What a gateway is called, each time that it starts.
+    #[serde(default)]
+    pub name: String,
 }
 
 impl State {
@@ -98,6 +101,7 @@ impl State {
             self.restart_node(*node);
         }
         let is_manager = record.is_manager;
+        self.note_gateway(&record);
         let nodes = record.nodes.clone();
         self.hosts.insert(host, record);
         self.fill_empty(&nodes);

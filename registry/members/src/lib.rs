@@ -9,6 +9,7 @@
 
 mod addresses;
 mod embedded;
+mod gateways;
 mod homes;
 mod hosts;
 mod shared;
@@ -17,6 +18,7 @@ mod trust;
 
 pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
+pub use gateways::GatewayRecord;
 pub use homes::Placement;
 pub use hosts::HostRecord;
 pub use shared::{Registry, Shared};

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::addresses::{AddressRecord, VirtualAddress};
+use crate::gateways::GatewayRecord;
 use crate::homes::Placement;
 use crate::hosts::HostRecord;
 use crate::trust::{TOKENS_MAX, TokenRecord, TrustRecord};
@@ -177,6 +178,9 @@ pub struct State {
     /// Which of them serves each site.
     #[serde(default)]
     pub owners: BTreeMap<u16, u64>,
+    /// Gateways by name, those that have stopped too.
+    #[serde(default)]
+    pub gateways: BTreeMap<String, GatewayRecord>,
     /// Addresses of clients' doors that gateways have in turn.
     #[serde(default)]
     pub addresses: Vec<AddressRecord>,
@@ -367,6 +371,16 @@ pub enum Change {
         /// Which.
         host: u64,
     },
+    /// Nodes and managers refuse the gateway of that name.
+    RevokeGateway {
+        /// Which.
+        name: String,
+    },
+    /// They refuse it no more.
+    RestoreGateway {
+        /// Which.
+        name: String,
+    },
     /// Processes that have this token are given a certificate.
     AddToken {
         /// Its number.
@@ -446,6 +460,7 @@ impl State {
             spread: Spread::default(),
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
+            gateways: BTreeMap::new(),
             addresses: Vec::new(),
             trust: None,
         }
@@ -507,6 +522,8 @@ impl State {
             }
             Change::Join { host, record } => self.join(host, record)?,
             Change::Leave { host } => self.leave(host)?,
+            Change::RevokeGateway { name } => self.revoke_gateway(&name, true)?,
+            Change::RestoreGateway { name } => self.revoke_gateway(&name, false)?,
             Change::Place(placement) => self.place(placement)?,
             // Routing does not depend on exports and tokens.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),

@@ -9,12 +9,13 @@ use crossdock_link::{
     Credit, Frame, FrameReader, Hello, Message, Refusal, RefusalKind, Role, Welcome,
 };
 use crossdock_names::{
-    Epoch, FileId, HostId, Incarnation, NodeId, ObjectClass, ObjectId, SiteId, Version,
+    Epoch, FileCapability, FileId, HostId, Incarnation, MintingKey, NodeId, ObjectClass, ObjectId,
+    Rights, SiteId, Version,
 };
 use crossdock_peer::{
-    Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, NodeAnswer, NodeError,
-    NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion, SiteReply, SiteRequest,
-    Stability, WriteContext, WriterId,
+    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, NodeAnswer,
+    NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion, SiteReply,
+    SiteRequest, Stability, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time};
 
@@ -78,10 +79,18 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     for request in node_requests(dice) {
         let call = call(dice, request);
         let (from, to) = (port(dice), NodeId(dice.u64()));
-        all.push(Frame::NodeCall { from, to, call });
+        let capability = dice.maybe(capability);
+        all.push(Frame::NodeCall {
+            from,
+            to,
+            call,
+            capability,
+        });
     }
     let answers = node_answers(dice).into_iter().map(Ok);
-    for outcome in answers.chain(node_errors(dice).into_iter().map(Err)) {
+    let refused = access_errors(dice).into_iter().map(NodeError::Refused);
+    let errors = node_errors(dice).into_iter().chain(refused);
+    for outcome in answers.chain(errors.map(Err)) {
         let id = CallId(dice.u64());
         let (from, to) = (NodeId(dice.u64()), port(dice));
         let reply = NodeReply { id, outcome };
@@ -118,6 +127,8 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     all.extend(notices(dice).into_iter().map(Frame::Lock));
     all.push(Frame::Renew { at: dice.u64() });
     all.push(Frame::Granted { at: dice.u64() });
+    let key = [sixteen(dice), sixteen(dice)].concat();
+    all.extend(key.try_into().ok().map(MintingKey).map(Frame::Minting));
     all.push(Frame::Space {
         node: NodeId(dice.u64()),
         total_bytes: dice.u64(),
@@ -380,7 +391,40 @@ pub fn node_errors(dice: &mut Dice) -> Vec<NodeError> {
             current: Incarnation(dice.u64()),
         },
         NodeError::Invalid("an empty range".into()),
+        NodeError::Refused(AccessError::Missing),
     ]
+}
+
+/// Every reason for which a node refuses a host.
+#[must_use]
+pub fn access_errors(dice: &mut Dice) -> Vec<AccessError> {
+    let host = HostId(dice.u64());
+    vec![
+        AccessError::Revoked { host },
+        AccessError::Role { host },
+        AccessError::NotForGateways,
+        AccessError::Missing,
+        AccessError::OtherHolder { holder: host },
+        AccessError::OtherFile,
+        AccessError::Rights,
+        AccessError::UnknownMinter { minter: host },
+        AccessError::Expired {
+            seconds: dice.u64(),
+        },
+        AccessError::Forged,
+    ]
+}
+
+pub(crate) fn capability(dice: &mut Dice) -> FileCapability {
+    FileCapability {
+        rights: Rights(dice.eight()[0]),
+        minter: HostId(dice.u64()),
+        holder: HostId(dice.u64()),
+        placement: FileId(dice.u64()),
+        generation: dice.u32(),
+        expiry_seconds: dice.u64(),
+        mac: sixteen(dice),
+    }
 }
 
 /// [`FrameReader`]: what is a message is the same one again after encoding it,

@@ -43,6 +43,7 @@ pub(crate) fn node_call(id: u64, deadline: Time, request: NodeRequest) -> Frame 
         from: Port::Router,
         to: NodeId(4),
         call,
+        capability: None,
     }
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn read(id: u64, deadline: Time, offset_bytes: u64) -> Frame {
 
 /// The answer to a call: bytes to a read, else that it is done.
 pub(crate) fn answer(frame: &Frame) -> Option<Frame> {
-    let Frame::NodeCall { from, to, call } = frame else {
+    let Frame::NodeCall { from, to, call, .. } = frame else {
         return None;
     };
     let version = Version(call.id.0);

@@ -114,6 +114,7 @@ impl World {
             from: Port::Router,
             to: NodeId(peer.0),
             call,
+            capability: None,
         };
         self.give(from, ConnectionsInput::Send(peer, frame.by(EPOCH)));
         id
@@ -163,6 +164,7 @@ impl World {
                 from: port,
                 to,
                 call,
+                ..
             } => {
                 // Nothing comes behind what was sent later: no zombie speaks.
                 let last = host.last_call.insert(from, call.id.0);

@@ -81,6 +81,15 @@ pub(crate) struct VirtualFlags {
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
+pub(crate) struct GatewayNameFlags {
+    /// What this gateway is called, by its administrators and each time that it starts:
+    /// crossdock gateway revoke takes that name [default: the machine's name].
+    #[arg(long, value_name = "NAME", env = "CROSSDOCK_GATEWAY_NAME")]
+    pub(crate) gateway_name: Option<String>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub(crate) struct LockFlags {
     /// After a restart, how long clients have to take their locks again before
     /// new ones are given; it ends as soon as all of them are told [default: 45].
@@ -254,6 +263,7 @@ macro_rules! group {
 group!(StoreFlags: data, size, cache, disk_depth, rebuild_rate);
 group!(DoorFlags: nfs, portmap, request_memory);
 group!(VirtualFlags: virtual_interface);
+group!(GatewayNameFlags: gateway_name);
 group!(LockFlags: grace);
 group!(ProcessFlags: admin, admin_name, slow_ms, user, io, log_format, log);
 group!(EnsembleFlags: etcd, name, etcd_ca, etcd_cert, etcd_key);

@@ -8,9 +8,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::groups::{
-    AuthorityFlags, DoorFlags, DoorSettings, EnsembleFlags, LinkFlags, LockFlags, NumberFlags,
-    ProcessFlags, ProcessSettings, StoreFlags, StoreSettings, TransportFlags, TransportSettings,
-    VirtualFlags, missing,
+    AuthorityFlags, DoorFlags, DoorSettings, EnsembleFlags, GatewayNameFlags, LinkFlags, LockFlags,
+    NumberFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings, TransportFlags,
+    TransportSettings, VirtualFlags, missing,
 };
 use super::{File, usage};
 
@@ -74,6 +74,8 @@ pub(crate) struct GatewayFlags {
     #[command(flatten)]
     addresses: VirtualFlags,
     #[command(flatten)]
+    name: GatewayNameFlags,
+    #[command(flatten)]
     process: ProcessFlags,
 }
 
@@ -119,6 +121,8 @@ pub(crate) enum Part {
         door: DoorSettings,
         /// Where virtual addresses are; nowhere without.
         virtual_interface: Option<String>,
+        /// What it is called; without, as the machine is.
+        gateway_name: Option<String>,
     },
 }
 
@@ -201,19 +205,36 @@ impl GatewayFlags {
         let transport = file.complete(self.transport)?;
         let door = file.complete(self.door)?;
         let addresses = file.complete(self.addresses)?;
+        let name = file.complete(self.name)?.gateway_name;
         let process = file.complete(self.process)?;
         file.finish()?;
         Ok(MemberSettings {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
             transport: transport.settle(AuthorityFlags::default())?,
-            part: gateway(door.settle()?, addresses.virtual_interface)?,
+            part: gateway(door.settle()?, addresses.virtual_interface, name)?,
             process: process.settle()?,
         })
     }
 }
 
-fn gateway(door: DoorSettings, virtual_interface: Option<String>) -> anyhow::Result<Part> {
+/// Whether it can be the name of an ensemble or a gateway: it is part of keys and
+/// addresses.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
+}
+
+fn gateway(
+    door: DoorSettings,
+    virtual_interface: Option<String>,
+    gateway_name: Option<String>,
+) -> anyhow::Result<Part> {
+    if let Some(name) = gateway_name.as_deref().filter(|name| !is_name(name)) {
+        return Err(usage(format!(
+            "--gateway-name {name:?} is no name: it has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
+        )));
+    }
     let mut doors = door.nfs.addresses().iter();
     if virtual_interface.is_some() {
         if door.nfs.addresses().is_empty() {
@@ -229,6 +250,7 @@ fn gateway(door: DoorSettings, virtual_interface: Option<String>) -> anyhow::Res
     Ok(Part::Gateway {
         door,
         virtual_interface,
+        gateway_name,
     })
 }
 
@@ -245,8 +267,7 @@ impl EnsembleFlags {
         let name = self
             .name
             .ok_or_else(|| missing("name", "the ensemble's name"))?;
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
+        if !is_name(&name) {
             return Err(usage(format!(
                 "{name:?} is no name of an ensemble: it has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
             )));

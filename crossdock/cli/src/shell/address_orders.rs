@@ -10,6 +10,7 @@ use crossdock_net::now;
 use tokio::sync::oneshot;
 use tracing::info;
 
+use super::waiting::tell;
 use super::{Shell, wall_time};
 use crate::report;
 
@@ -28,9 +29,7 @@ impl Shell {
     ) {
         match addition.address.parse() {
             Ok(address) => self.order_address(AddressOrder::Add(address), reply),
-            Err(what) => {
-                let _ = reply.send(Err(Refusal::Invalid(what))); // The asker may have gone.
-            }
+            Err(what) => tell(reply, Err(Refusal::Invalid(what))),
         }
     }
 
@@ -44,9 +43,6 @@ impl Shell {
         ticket: AddressTicket,
         result: Result<AddressRecord, AddressError>,
     ) {
-        let Some(reply) = self.address_replies.remove(&ticket) else {
-            return;
-        };
         let answer = match result {
             Ok(record) => {
                 info!(address = %record.address, "the virtual addresses have been changed");
@@ -54,18 +50,13 @@ impl Shell {
             }
             Err(error) => Err(refusal(&error)),
         };
-        let _ = reply.send(answer); // As above.
+        self.address_replies.end(&ticket, |()| answer);
     }
 
     fn order_address(&mut self, order: AddressOrder, reply: oneshot::Sender<Answer>) {
-        match self.host.order_address(now(), wall_time(), order) {
-            Ok(ticket) => {
-                self.address_replies.insert(ticket, reply);
-            }
-            Err(error) => {
-                let _ = reply.send(Err(refusal(&error))); // As above.
-            }
-        }
+        let begun = self.host.order_address(now(), wall_time(), order);
+        let begun = begun.map_err(|error| refusal(&error));
+        self.address_replies.keep(begun, (), reply);
     }
 
     fn address_status(&self, record: &AddressRecord) -> AddressStatus {

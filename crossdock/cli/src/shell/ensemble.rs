@@ -110,6 +110,9 @@ impl Shell {
                 | Command::AddressList
                 | Command::AddressAdd(_)
                 | Command::AddressRemove(_)
+                | Command::GatewayList
+                | Command::GatewayRevoke(_)
+                | Command::GatewayRestore(_)
                 | Command::ExportList
                 | Command::ExportAdd(_)
                 | Command::ExportSet(..)

@@ -2,7 +2,7 @@
 //! about them.
 
 use crossdock_admin::{Answer, ExportAddition, ExportAnswer, ExportChange, ExportStatus, Refusal};
-use crossdock_host::{ExportError, ExportTicket};
+use crossdock_host::{ExportError, ExportTicket, Host};
 use crossdock_members::ExportRecord;
 use crossdock_net::now;
 use crossdock_peer::{ExportRules, Network};
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::{Shell, wall_time};
-use crate::report;
+use crate::report::{self, Surroundings};
 
 /// What the log says of an export that was removed.
 const REMOVED: &str = "exported no more";
@@ -60,10 +60,9 @@ impl Shell {
         ticket: ExportTicket,
         result: Result<ExportRecord, ExportError>,
     ) {
-        if let Some((done, reply)) = self.export_replies.remove(&ticket) {
-            // The asker may have gone away meanwhile.
-            let _ = reply.send(self.answer_export(result, done));
-        }
+        let (host, surroundings) = (&self.host, &self.surroundings);
+        self.export_replies
+            .end(&ticket, |done| answer(host, surroundings, result, done));
     }
 
     fn await_export(
@@ -72,14 +71,8 @@ impl Shell {
         done: &'static str,
         reply: oneshot::Sender<Answer>,
     ) {
-        match begun {
-            Ok(ticket) => {
-                self.export_replies.insert(ticket, (done, reply));
-            }
-            Err(error) => {
-                let _ = reply.send(Err(refusal(&error))); // As above.
-            }
-        }
+        let begun = begun.map_err(|error| refusal(&error));
+        self.export_replies.keep(begun, done, reply);
     }
 
     /// What an administrator should know at the start.
@@ -88,32 +81,37 @@ impl Shell {
             warn!("{warning}");
         }
     }
+}
 
-    fn answer_export(&self, result: Result<ExportRecord, ExportError>, done: &str) -> Answer {
-        let export = result.map_err(|error| refusal(&error))?;
-        let networks: Vec<String> = export
-            .rules
-            .networks
-            .iter()
-            .map(Network::to_string)
-            .collect();
-        info!(
-            path = %export.path,
-            export = export.id,
-            networks = %networks.join(","),
-            read_only = export.rules.read_only,
-            squash = ?export.rules.squash,
-            "{done}"
-        );
-        let notes = match done {
-            REMOVED => Vec::new(),
-            _ => report::export_notes(&export, self.host.exports(), &self.surroundings),
-        };
-        report::json(&ExportAnswer {
-            export: status(&export),
-            notes,
-        })
-    }
+fn answer(
+    host: &Host,
+    surroundings: &Surroundings,
+    result: Result<ExportRecord, ExportError>,
+    done: &str,
+) -> Answer {
+    let export = result.map_err(|error| refusal(&error))?;
+    let networks: Vec<String> = export
+        .rules
+        .networks
+        .iter()
+        .map(Network::to_string)
+        .collect();
+    info!(
+        path = %export.path,
+        export = export.id,
+        networks = %networks.join(","),
+        read_only = export.rules.read_only,
+        squash = ?export.rules.squash,
+        "{done}"
+    );
+    let notes = match done {
+        REMOVED => Vec::new(),
+        _ => report::export_notes(&export, host.exports(), surroundings),
+    };
+    report::json(&ExportAnswer {
+        export: status(&export),
+        notes,
+    })
 }
 
 fn status(record: &ExportRecord) -> ExportStatus {

@@ -248,7 +248,8 @@ impl Links {
             }
             ConnectionsEffect::Ready(peer) => {
                 info!(host = %peer.host, role = ?peer.role, "connected");
-                Some(HostInput::Connected(peer.host))
+                let (peer, role) = (peer.host, peer.role);
+                Some(HostInput::Connected { peer, role })
             }
             ConnectionsEffect::Frame { from, sent } => {
                 let sent = Box::new(sent);

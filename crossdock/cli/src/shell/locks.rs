@@ -21,15 +21,9 @@ impl Shell {
 
     /// Begins to give up a client's locks; whoever asked waits for the site.
     pub(super) fn release_locks(&mut self, order: LockRelease, reply: oneshot::Sender<Answer>) {
-        match (self.host).release_locks(now(), wall_time(), &order.client) {
-            Ok(ticket) => {
-                self.release_replies.insert(ticket, (order.client, reply));
-            }
-            Err(error) => {
-                // The asker may have gone away meanwhile.
-                let _ = reply.send(Err(refusal(&error)));
-            }
-        }
+        let begun = (self.host).release_locks(now(), wall_time(), &order.client);
+        let begun = begun.map_err(|error| refusal(&error));
+        self.release_replies.keep(begun, order.client, reply);
     }
 
     pub(super) fn take_locks_released(
@@ -37,9 +31,7 @@ impl Shell {
         ticket: ReleaseTicket,
         result: Result<Holdings, ReleaseError>,
     ) {
-        if let Some((client, reply)) = self.release_replies.remove(&ticket) {
-            let _ = reply.send(answer(client, result)); // As above.
-        }
+        (self.release_replies).end(&ticket, |client| answer(client, result));
     }
 }
 

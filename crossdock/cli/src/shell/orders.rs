@@ -6,6 +6,7 @@ use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
 use crossdock_net::{Sender, now};
 use tokio::sync::oneshot;
 
+use super::waiting::tell;
 use super::{Shell, wall_time};
 use crate::report;
 
@@ -64,8 +65,7 @@ impl Shell {
             None => self.check_place(&command),
         };
         if let Err(refusal) = allowed {
-            let _ = reply.send(Err(refusal)); // The asker may have gone away meanwhile.
-            return;
+            return tell(reply, Err(refusal));
         }
         let answer = match command {
             Command::ExportAdd(addition) => return self.add_export(addition, reply),
@@ -73,6 +73,8 @@ impl Shell {
             Command::ExportRemove(id) => return self.remove_export(id, reply),
             Command::AddressAdd(addition) => return self.add_address(&addition, reply),
             Command::AddressRemove(address) => return self.remove_address(address, reply),
+            Command::GatewayRevoke(name) => return self.order_gateway(name, true, reply),
+            Command::GatewayRestore(name) => return self.order_gateway(name, false, reply),
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
             Command::Place(placing) => return self.place(placing, reply),
@@ -81,6 +83,7 @@ impl Shell {
             Command::LockList => self.list_locks(),
             Command::QuotaList => self.list_quotas(),
             Command::AddressList => self.list_addresses(),
+            Command::GatewayList => self.list_gateways(),
             Command::ExportList => self.list_exports(),
             Command::Status => self.status(),
             Command::ScrubStatus => report::scrub(&self.host),
@@ -88,7 +91,7 @@ impl Shell {
             Command::NodeStop(number) => self.stop_node(number),
             Command::NodeStart(number) => self.order_start(number),
         };
-        let _ = reply.send(answer); // As above.
+        tell(reply, answer);
     }
 
     pub(super) fn status(&self) -> Answer {

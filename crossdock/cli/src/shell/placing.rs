@@ -13,13 +13,14 @@ use tokio::sync::oneshot;
 use tracing::info;
 
 use super::Shell;
+use super::waiting::tell;
 use crate::{data, report};
 
 /// How long etcd may take to carry a change out.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who waits for a change.
-pub(super) struct Waiting {
+pub(super) struct Pending {
     change: Awaited,
     due: Time,
     reply: oneshot::Sender<Answer>,
@@ -48,33 +49,30 @@ impl Shell {
         match self.begin_placing(placing) {
             Ok(change) => {
                 let due = now() + PATIENCE;
-                let waiting = Waiting { change, due, reply };
-                self.place_replies.push(waiting);
+                self.place_replies.push(Pending { change, due, reply });
                 self.carry_out_effects();
                 self.answer_placed();
             }
-            Err(refusal) => {
-                let _ = reply.send(Err(refusal)); // The asker may have gone away meanwhile.
-            }
+            Err(refusal) => tell(reply, Err(refusal)),
         }
     }
 
     /// Tells those whose changes are carried out, and those who have waited too long.
     pub(super) fn answer_placed(&mut self) {
         let (host, time) = (&self.host, now());
-        let is_over = |it: &mut Waiting| it.change.is_done(host) || it.due <= time;
-        let over: Vec<Waiting> = self.place_replies.extract_if(.., is_over).collect();
-        for waiting in over {
-            let answer = match waiting.change.is_done(&self.host) {
+        let is_over = |it: &mut Pending| it.change.is_done(host) || it.due <= time;
+        let over: Vec<Pending> = self.place_replies.extract_if(.., is_over).collect();
+        for pending in over {
+            let answer = match pending.change.is_done(&self.host) {
                 true => {
-                    info!(change = ?waiting.change, "the ensemble has changed");
-                    self.tell_placed(waiting.change)
+                    info!(change = ?pending.change, "the ensemble has changed");
+                    self.tell_placed(pending.change)
                 }
                 false => Err(Refusal::Conflict(
                     "etcd has not carried it out yet; it may do so later: crossdock node list and crossdock status show it".to_owned(),
                 )),
             };
-            let _ = waiting.reply.send(answer); // As above.
+            tell(pending.reply, answer);
         }
     }
 

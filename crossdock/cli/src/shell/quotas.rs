@@ -37,10 +37,7 @@ impl Shell {
         ticket: QuotaTicket,
         result: Result<PlacedQuota, QuotaError>,
     ) {
-        if let Some((done, reply)) = self.quota_replies.remove(&ticket) {
-            // The asker may have gone away meanwhile.
-            let _ = reply.send(answer(result, done));
-        }
+        self.quota_replies.end(&ticket, |done| answer(result, done));
     }
 
     fn await_quota(
@@ -49,14 +46,8 @@ impl Shell {
         done: &'static str,
         reply: oneshot::Sender<Answer>,
     ) {
-        match begun {
-            Ok(ticket) => {
-                self.quota_replies.insert(ticket, (done, reply));
-            }
-            Err(error) => {
-                let _ = reply.send(Err(refusal(&error))); // As above.
-            }
-        }
+        let begun = begun.map_err(|error| refusal(&error));
+        self.quota_replies.keep(begun, done, reply);
     }
 }
 

@@ -175,7 +175,7 @@ impl Peers {
                     second: WeakCache::default(),
                 }))
             }
-            RouterEffect::Node(node, call) => {
+            RouterEffect::Node(node, call, _) => {
                 let outcome = match luck {
                     0 => Err(NodeError::Busy { retry_after_ms: 7 }),
                     1 => Err(NodeError::Unavailable { node }),
@@ -286,6 +286,7 @@ impl Peers {
                     generation: 1,
                     columns,
                     truncate_generation: self.truncate_generation,
+                    capability: None,
                 };
                 SiteAnswer::Opened {
                     layout,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crossdock_names::{
-    Epoch, FileId, FileRef, Incarnation, LayoutClass, NodeId, ObjectId, ReplicaSet, RoutingTable,
-    SITES, SLOTS, SMALL_FILE_THRESHOLD_BYTES, SetId, SiteId, SiteRecord, Version,
+    Epoch, FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, NodeId, ObjectId,
+    ReplicaSet, Rights, RoutingTable, SITES, SLOTS, SMALL_FILE_THRESHOLD_BYTES, SetId, SiteId,
+    SiteRecord, Version,
 };
 use crossdock_peer::{
     Attributes, Call, CallId, Caller, Device, FileKind, FileLayout, NodeAnswer, NodeError,
@@ -80,6 +81,7 @@ pub(crate) fn layout() -> FileLayout {
         generation: 1,
         columns: 2,
         truncate_generation: 3,
+        capability: None,
     }
 }
 
@@ -153,7 +155,7 @@ pub(crate) fn drain(router: &mut Router) -> (Vec<Seen>, Vec<CallId>) {
                 ids.push(call.id);
                 see_site(call.request.operation)
             }
-            RouterEffect::Node(node, call) => {
+            RouterEffect::Node(node, call, _) => {
                 assert_eq!(call.deadline, DEADLINE);
                 ids.push(call.id);
                 see_node(node, call.request)
@@ -267,11 +269,45 @@ pub(crate) fn site(
 }
 
 pub(crate) fn opened(router: &mut Router, id: CallId, size: u64) {
+    opened_by(router, id, size, None);
+}
+
+/// The same with what the nodes want to see.
+pub(crate) fn opened_by(
+    router: &mut Router,
+    id: CallId,
+    size: u64,
+    capability: Option<FileCapability>,
+) {
+    let mut layout = layout();
+    layout.capability = capability;
     let answer = SiteAnswer::Opened {
-        layout: layout(),
+        layout,
         incarnation: Incarnation(1),
     };
     site(router, id, Ok(answer), size);
+}
+
+/// A capability that ends then.
+pub(crate) fn capability(expiry_seconds: u64) -> FileCapability {
+    FileCapability {
+        rights: Rights::READ,
+        minter: HostId(1),
+        holder: HostId(2),
+        placement: FILE.id,
+        generation: 1,
+        expiry_seconds,
+        mac: [0; 16],
+    }
+}
+
+/// Asserts that one node is asked, and returns the id and what it was shown.
+#[track_caller]
+pub(crate) fn shown(router: &mut Router) -> (CallId, Option<FileCapability>) {
+    match router.poll_effect() {
+        Some(RouterEffect::Node(_, call, shown)) => (call.id, shown),
+        other => panic!("unexpected {other:?}"),
+    }
 }
 
 pub(crate) fn node(router: &mut Router, id: CallId, outcome: Result<NodeAnswer, NodeError>) {

@@ -68,6 +68,8 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::AddExport { .. }
         | Change::SetExport { .. }
         | Change::RemoveExport { .. }
+        | Change::RevokeGateway { .. }
+        | Change::RestoreGateway { .. }
         | Change::AddAddress { .. }
         | Change::RemoveAddress { .. }
         | Change::AddToken { .. }

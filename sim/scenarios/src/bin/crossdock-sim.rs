@@ -31,7 +31,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 19] = [
+const FAULTS: [(&str, Fault); 20] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -87,6 +87,7 @@ const FAULTS: [(&str, Fault); 19] = [
         "keep-restarted",
         Fault::Ensemble(HostMutation::KeepRestarted),
     ),
+    ("mint-nothing", Fault::Ensemble(HostMutation::MintNothing)),
 ];
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

@@ -19,8 +19,9 @@ mod service;
 mod world;
 
 use crossdock_host::Mutation;
+use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, State, VirtualAddress};
-use crossdock_names::Spread;
+use crossdock_names::{MintingKey, Spread};
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
@@ -140,13 +141,33 @@ fn world_of(
         is_manager: true,
         ..HostRecord::default()
     });
-    let gateways = (0..shape.gateways).map(|_| HostRecord {
+    let gateways = (0..shape.gateways).map(|number| HostRecord {
         is_gateway: true,
         takes_addresses: shape.addresses > 0,
+        name: format!("gateway-{number}"),
         ..HostRecord::default()
     });
     let records = nodes.chain(managers).chain(gateways).collect();
     (World::new(state, records, random.fork(), mutation), root)
+}
+
+const fn role_of(record: &HostRecord) -> Role {
+    match record {
+        HostRecord {
+            is_manager: true, ..
+        } => Role::Manager,
+        HostRecord {
+            is_gateway: true, ..
+        } => Role::Gateway,
+        _ => Role::Node,
+    }
+}
+
+/// The secret of a process; simulated ones need no better.
+fn minting_of(instance: u64) -> MintingKey {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&instance.to_le_bytes());
+    MintingKey(key)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crossdock_disk::{Disk, DiskRequest};
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput};
 use crossdock_members::{Embedded, HostRecord, Registry, State};
+use crossdock_names::MintingKey;
 use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 use crossdock_sim::disk::{SimBlockingDisk, SimDiskOptions};
@@ -100,6 +101,7 @@ impl Rig {
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance: random.next_u64(),
+            minting: MintingKey([0; 32]),
             grace: Duration::from_secs(45),
         })
         .map_err(|error| format!("the host does not start: {error}"))?;
@@ -423,6 +425,7 @@ impl Rig {
                 | HostEffect::Propose(_)
                 | HostEffect::Addresses(_)
                 | HostEffect::AddressChanged { .. }
+                | HostEffect::GatewayChanged { .. }
                 | HostEffect::WakeClients { .. } => {
                     self.failure = Some("there are no other hosts".to_owned());
                 }

@@ -422,6 +422,7 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
                 generation: file.generation,
                 columns: 4,
                 truncate_generation: dice.u64(),
+                capability: dice.maybe(super::capability),
             },
             incarnation,
         },
@@ -459,6 +460,7 @@ pub fn site_errors(dice: &mut Dice) -> Vec<SiteError> {
         },
         SiteError::Moved,
         SiteError::Unanswered,
+        SiteError::Refused,
     ]
 }
 

@@ -86,12 +86,12 @@ impl<'stage> Ensemble<'stage> {
 
     /// A gateway, ready.
     pub(super) fn gateway(&self, name: &str) -> Result<Member<'stage>> {
-        self.start(name, "gateway", &[])
+        self.start(name, "gateway", &["--gateway-name", name])
     }
 
     /// A gateway that clients reach at `nfs`, ready.
     pub(super) fn gateway_at(&self, name: &str, nfs: SocketAddr) -> Result<Member<'stage>> {
-        let mut gateway = self.stopped(name, "gateway", &[])?;
+        let mut gateway = self.stopped(name, "gateway", &["--gateway-name", name])?;
         gateway.doors.insert("nfs".to_owned(), nfs);
         gateway.restart(self.stage)?;
         Ok(gateway)

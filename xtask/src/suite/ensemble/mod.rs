@@ -1,6 +1,7 @@
 //! An ensemble of real processes over real sockets on loopback: etcd, nodes,
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
+mod capabilities;
 mod exports;
 mod homes;
 mod kernel;
@@ -108,6 +109,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
 
     exports::run(stage, &processes).context("exports")?;
     space::run(&processes).context("space")?;
+    capabilities::impostor(stage, &processes).context("an impostor")?;
+    capabilities::revoke(stage, &mut processes).context("revoking")?;
 
     let load = Load::start("client", &processes.doors()?);
     load.pause(ANSWERS)?;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_host::Mutation;
+use crossdock_members::Change;
 use crossdock_nfs3::call::{self, StableHow};
-use crossdock_nfs3::{Call, HandleBuffer, Reply};
+use crossdock_nfs3::{Call, HandleBuffer, Reply, Status};
 use crossdock_types::Payload;
 
 use super::network::Place;
@@ -123,4 +124,42 @@ fn a_site_is_taken_over_within_five_seconds() {
     stage.rename(b"old", b"new");
     let pause = stage.world.now.since(begun);
     assert!(pause < Duration::from_secs(5), "{pause:?}");
+}
+
+/// Goal: history `revoked-gateway`: from the moment that all have heard of it a
+/// gateway that is revoked neither shows nor changes anything, in small files and in
+/// large ones; the other one goes on, and so does the first one when it is let in again.
+#[test]
+fn a_revoked_gateway_shows_and_changes_nothing() {
+    let mut stage = Stage::new(SHAPE, None);
+    let file = stage.create(b"file");
+    let soon = Duration::from_secs(3);
+    let read = Call::Read(call::Read {
+        file: file.as_handle(),
+        offset: OFFSET,
+        count_bytes: BYTES,
+    });
+    let written = stage.ask(CUT, &write(&file, 1, StableHow::FileSync), soon);
+    assert!(matches!(written, Some(Reply::Write(Ok(_)))), "{written:?}");
+    let name = "gateway-0".to_owned();
+    stage.propose(Change::RevokeGateway { name: name.clone() });
+    for stable in [StableHow::FileSync, StableHow::Unstable] {
+        let written = stage.ask(CUT, &write(&file, 2, stable), soon);
+        let status = written.and_then(|reply| reply.status());
+        assert_eq!(status, Some(Status::Jukebox));
+    }
+    let shown = stage.ask(CUT, &read, soon);
+    assert_eq!(shown.and_then(|it| it.status()), Some(Status::Jukebox));
+    assert!(!stage.is_shown(b"file", soon));
+    let Reply::Read(Ok(there)) = stage.do_it(&read) else {
+        panic!("the other gateway does not go on");
+    };
+    assert_eq!(there.data.to_bytes(), vec![1; BYTES as usize]);
+    let written = stage.do_it(&write(&file, 3, StableHow::FileSync));
+    assert!(matches!(written, Reply::Write(Ok(_))), "{written:?}");
+    stage.propose(Change::RestoreGateway { name });
+    let Some(Reply::Read(Ok(there))) = stage.ask(CUT, &read, soon) else {
+        panic!("it is not let in again");
+    };
+    assert_eq!(there.data.to_bytes(), vec![3; BYTES as usize]);
 }

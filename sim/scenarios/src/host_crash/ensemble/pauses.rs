@@ -18,6 +18,7 @@ const SHAPE: Shape = Shape {
     sites: 16,
     addresses: 0,
     faults: Faults::None,
+    is_hashed: false,
 };
 
 /// In which directions nothing moves, seen from the manager.

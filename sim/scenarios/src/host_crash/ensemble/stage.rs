@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crossdock_host::Mutation;
+use crossdock_members::Change;
 use crossdock_nfs::ConnId;
 use crossdock_nfs3::call::{self, CreateHow};
 use crossdock_nfs3::{Call, HandleBuffer, Location, Name, Procedure, Reply, SetAttributes, Status};
@@ -155,6 +156,12 @@ impl Stage {
         }
         self.pass(Duration::from_millis(10));
         assert!(self.world.is_running(manager), "it does not know");
+    }
+
+    /// An administrator has the registry changed through a manager; all have heard of it.
+    pub(super) fn propose(&mut self, change: Change) {
+        self.world.propose(self.manager(), change);
+        self.pass(Duration::from_secs(1));
     }
 
     /// Who serves the root's site.

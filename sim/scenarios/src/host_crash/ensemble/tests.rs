@@ -36,6 +36,7 @@ fn built_in_faults_of_an_ensemble_are_found() {
         Mutation::ForgetDuplicates,
         Mutation::LoseTruncates,
         Mutation::KeepRestarted,
+        Mutation::MintNothing,
         Mutation::DropBeforeEqual,
         Mutation::ForgetDoubt,
         Mutation::SkipFence,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_disk::Disk;
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation};
+use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
 use crossdock_names::HostId;
 use crossdock_nfs::{ConnId, NfsInput};
@@ -19,6 +20,7 @@ use super::super::shell::{self, INDEX_DELAY_MAX, NodeDisks, SETTINGS, WIRE_DELAY
 use super::super::wire;
 use super::network::{Arrival, Network, Place};
 use super::service::{News, Service};
+use super::{minting_of, role_of};
 
 /// Where a process runs: what outlives it.
 struct Machine {
@@ -63,6 +65,8 @@ pub(super) struct World {
     mutation: Option<Mutation>,
     machines: Vec<Machine>,
     network: Network,
+    /// What every process does that was ever started.
+    roles: BTreeMap<HostId, Role>,
     pub(super) service: Service,
     links: BTreeMap<ConnId, Link>,
     /// The virtual addresses that each process has, as it said last.
@@ -108,6 +112,7 @@ impl World {
             mutation,
             machines,
             network: Network::default(),
+            roles: BTreeMap::new(),
             service: Service::new(state, mutation),
             links: BTreeMap::new(),
             addresses: BTreeMap::new(),
@@ -249,7 +254,9 @@ impl World {
     /// Where a node runs, or is to run.
     pub(super) fn place_of_node(&self, node: u64) -> Option<Place> {
         let mut machines = self.machines.iter();
-        machines.position(|machine| machine.record.nodes.first() == Some(&node))
+        machines.position(|machine| {
+            machine.record.nodes.first() == Some(&node) || machine.fresh == Some(node)
+        })
     }
 
     pub(super) fn propose(&mut self, place: Place, change: Change) {
@@ -468,10 +475,13 @@ impl World {
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance,
+            minting: minting_of(instance),
             grace: Duration::from_secs(45),
         })
         .map_err(|error| format!("a host does not start: {error}"))?;
         host.build_in(self.mutation);
+        self.roles
+            .insert(HostId(instance), role_of(&machine.record));
         self.boots += 1;
         let mut process = Process {
             host,
@@ -512,7 +522,10 @@ impl World {
         self.give(
             at,
             match arrival {
-                Arrival::Connected => HostInput::Connected(peer),
+                Arrival::Connected => HostInput::Connected {
+                    peer,
+                    role: self.roles[&peer],
+                },
                 Arrival::Frame(sent) => HostInput::Frame { from: peer, sent },
                 Arrival::Disconnected => HostInput::Disconnected(peer),
             },
@@ -667,6 +680,7 @@ impl World {
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. }
                 | HostEffect::AddressChanged { .. }
+                | HostEffect::GatewayChanged { .. }
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
                 | HostEffect::DiskFailed { .. } => {}

@@ -1,0 +1,198 @@
+//! What gateways show: who may have what done to which object.
+
+use std::collections::BTreeSet;
+
+use crossdock_names::{
+    FileCapability, FileId, HostId, Incarnation, MintingKey, ObjectClass, ObjectId, Rights, SiteId,
+    Version,
+};
+use crossdock_peer::{
+    AccessError, NodeRequest, Order, PinId, ReadVersion, Stability, WriteContext,
+};
+use crossdock_server::{CAPABILITY_SECONDS, CLOCK_MARGIN_SECONDS, Guard};
+use crossdock_types::{Payload, WallTime};
+
+const MANAGER: HostId = HostId(1);
+const GATEWAY: HostId = HostId(2);
+const FILE: FileId = FileId(9);
+const KEY: MintingKey = MintingKey([7; 32]);
+const NOW: i64 = 1_700_000_000;
+
+fn wall(seconds: i64) -> WallTime {
+    WallTime(seconds * 1_000_000_000)
+}
+
+fn guard() -> Guard {
+    let mut guard = Guard::default();
+    guard.learn(MANAGER, KEY);
+    guard
+}
+
+fn capability(rights: Rights) -> FileCapability {
+    FileCapability {
+        rights,
+        minter: MANAGER,
+        holder: GATEWAY,
+        placement: FILE,
+        generation: 1,
+        expiry_seconds: NOW.unsigned_abs() + CAPABILITY_SECONDS,
+        mac: [0; 16],
+    }
+}
+
+fn made(rights: Rights) -> FileCapability {
+    capability(rights).mint(&KEY)
+}
+
+fn read(object: ObjectId) -> NodeRequest {
+    NodeRequest::Read {
+        object,
+        offset_bytes: 0,
+        length_bytes: 4096,
+        version: ReadVersion::Current,
+    }
+}
+
+fn write(object: ObjectId) -> NodeRequest {
+    NodeRequest::Write {
+        object,
+        offset_bytes: 0,
+        payload: Payload::new(),
+        stability: Stability::Stable,
+        context: WriteContext::default(),
+        order: Order::Primary,
+    }
+}
+
+fn column() -> ObjectId {
+    ObjectId::column(FILE, 1, 3, 2)
+}
+
+fn check(request: &NodeRequest, shown: Option<FileCapability>) -> Result<(), AccessError> {
+    guard().check(wall(NOW), GATEWAY, request, shown.as_ref())
+}
+
+/// Goal: what the site gave is enough for what it was given for.
+#[test]
+fn what_a_site_has_allowed_is_done() {
+    let both = Rights(Rights::READ.0 | Rights::WRITE.0);
+    let commit = NodeRequest::Commit {
+        object: column(),
+        incarnation: Incarnation(1),
+    };
+    assert_eq!(check(&read(column()), Some(made(Rights::READ))), Ok(()));
+    assert_eq!(check(&write(column()), Some(made(Rights::WRITE))), Ok(()));
+    assert_eq!(check(&commit, Some(made(Rights::WRITE))), Ok(()));
+    assert_eq!(check(&read(column()), Some(made(both))), Ok(()));
+}
+
+/// Goal: each thing that is wrong with a capability is refused, by its own name.
+#[test]
+fn what_is_wrong_with_a_capability_is_said() {
+    let good = made(Rights::READ);
+    let asked = read(column());
+    assert_eq!(check(&asked, None), Err(AccessError::Missing));
+    let mut forged = good;
+    forged.mac[3] ^= 4;
+    assert_eq!(check(&asked, Some(forged)), Err(AccessError::Forged));
+    let mut wider = good;
+    wider.rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+    assert_eq!(
+        check(&write(column()), Some(wider)),
+        Err(AccessError::Forged)
+    );
+    let mut longer = good;
+    longer.expiry_seconds += 1;
+    assert_eq!(check(&asked, Some(longer)), Err(AccessError::Forged));
+    let rights = check(&write(column()), Some(good));
+    assert_eq!(rights, Err(AccessError::Rights));
+    let rights = check(&asked, Some(made(Rights::WRITE)));
+    assert_eq!(rights, Err(AccessError::Rights));
+    for other in [
+        ObjectId::column(FileId(10), 1, 3, 2),
+        ObjectId::column(FILE, 2, 3, 2),
+    ] {
+        assert_eq!(check(&read(other), Some(good)), Err(AccessError::OtherFile));
+    }
+    let other = guard().check(wall(NOW), HostId(3), &asked, Some(&good));
+    assert_eq!(other, Err(AccessError::OtherHolder { holder: GATEWAY }));
+}
+
+/// Goal: a capability ends, whatever the clocks within their margin, and not before.
+#[test]
+fn a_capability_ends() {
+    let shown = made(Rights::READ);
+    let at = |after: u64| {
+        let now = wall(NOW + i64::try_from(after).expect("small"));
+        guard().check(now, GATEWAY, &read(column()), Some(&shown))
+    };
+    let last = CAPABILITY_SECONDS + CLOCK_MARGIN_SECONDS;
+    assert_eq!(at(last), Ok(()));
+    let seconds = CLOCK_MARGIN_SECONDS + 1;
+    assert_eq!(at(last + 1), Err(AccessError::Expired { seconds }));
+}
+
+/// Goal: a manager that has been replaced has made nothing; one that was never heard
+/// of neither. Both are cured by opening the file again.
+#[test]
+fn who_is_not_a_manager_makes_nothing() {
+    let mut guard = guard();
+    guard.learn(HostId(5), MintingKey([1; 32]));
+    guard.keep(&BTreeSet::from([HostId(5)]));
+    let shown = made(Rights::READ);
+    let refused = guard.check(wall(NOW), GATEWAY, &read(column()), Some(&shown));
+    let unknown = AccessError::UnknownMinter { minter: MANAGER };
+    assert_eq!(refused, Err(unknown));
+    assert!(unknown.is_outdated() && !AccessError::Forged.is_outdated());
+}
+
+/// Goal: logs, small files, and everything but reading, writing and committing are
+/// not for gateways, whatever they show.
+#[test]
+fn gateways_reach_nothing_but_what_is_in_files() {
+    let all = made(Rights(7));
+    let context = WriteContext::default();
+    let order = Order::Primary;
+    let given = NodeRequest::Write {
+        object: column(),
+        offset_bytes: 0,
+        payload: Payload::new(),
+        stability: Stability::Stable,
+        context,
+        order: Order::Given(Version(1)),
+    };
+    let mut requests = vec![
+        given,
+        NodeRequest::Remove {
+            object: column(),
+            context,
+            order,
+        },
+        NodeRequest::Truncate {
+            object: column(),
+            size_bytes: 0,
+            context,
+            order,
+        },
+        NodeRequest::Stat { object: column() },
+        NodeRequest::Unpin { pin: PinId(1) },
+        NodeRequest::List {
+            class: ObjectClass::Column,
+            placement: None,
+            after: None,
+            limit: 1,
+        },
+    ];
+    for class in [
+        ObjectClass::SiteLog,
+        ObjectClass::Checkpoint,
+        ObjectClass::SmallFiles,
+    ] {
+        let object = ObjectId::of_site(class, SiteId(9), 0);
+        requests.extend([read(object), write(object)]);
+    }
+    for request in requests {
+        let refused = check(&request, Some(all));
+        assert_eq!(refused, Err(AccessError::NotForGateways), "{request:?}");
+    }
+}
