@@ -7,7 +7,7 @@ use crossdock_names::{Epoch, FileCapability, MintingKey, NodeId, SiteId};
 use crossdock_peer::{
     Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
 };
-use crossdock_types::{Payload, Time};
+use crossdock_types::{Payload, Time, WallTime};
 
 /// A message from a part of one host to a part of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,18 @@ pub enum Frame {
     },
     /// What the sending manager makes capabilities with; for hosts with nodes only.
     Minting(MintingKey),
+    /// What time of day is it at the receiving host?
+    AskClock {
+        /// The sender's clock, in nanoseconds.
+        at: u64,
+    },
+    /// The answer.
+    Clock {
+        /// What the question said.
+        at: u64,
+        /// The time of day of who answers.
+        wall: WallTime,
+    },
 }
 
 /// A frame, and by which table it was sent: whoever gets it has to have seen that
@@ -128,7 +140,9 @@ impl Frame {
             | Self::Granted { .. }
             | Self::Space { .. }
             | Self::Clients { .. }
-            | Self::Minting(_) => Class::Reply,
+            | Self::Minting(_)
+            | Self::AskClock { .. }
+            | Self::Clock { .. } => Class::Reply,
             Self::CancelNode { .. } => Class::Control,
         }
     }
@@ -147,7 +161,9 @@ impl Frame {
             | Self::Granted { .. }
             | Self::Space { .. }
             | Self::Clients { .. }
-            | Self::Minting(_) => None,
+            | Self::Minting(_)
+            | Self::AskClock { .. }
+            | Self::Clock { .. } => None,
         }
     }
 
@@ -163,7 +179,9 @@ impl Frame {
             | Self::Granted { .. }
             | Self::Space { .. }
             | Self::Clients { .. }
-            | Self::Minting(_) => None,
+            | Self::Minting(_)
+            | Self::AskClock { .. }
+            | Self::Clock { .. } => None,
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) enum Kind {
     Space = 24,
     Clients = 25,
     Minting = 26,
+    AskClock = 27,
+    Clock = 28,
 }
 
 impl Kind {
@@ -64,6 +66,8 @@ impl Kind {
             24 => Self::Space,
             25 => Self::Clients,
             26 => Self::Minting,
+            27 => Self::AskClock,
+            28 => Self::Clock,
             _ => return None,
         })
     }
@@ -88,6 +92,8 @@ impl Kind {
             Self::Space => "space of a node",
             Self::Clients => "clients of an address",
             Self::Minting => "key of a manager",
+            Self::AskClock => "question for the time of day",
+            Self::Clock => "time of day",
         }
     }
 }

@@ -278,6 +278,8 @@ impl Message {
                 Frame::Space { .. } => Kind::Space,
                 Frame::Clients { .. } => Kind::Clients,
                 Frame::Minting(_) => Kind::Minting,
+                Frame::AskClock { .. } => Kind::AskClock,
+                Frame::Clock { .. } => Kind::Clock,
             },
         }
     }
@@ -390,6 +392,14 @@ impl Message {
                 let (epoch, at) = whole(kind, body)?;
                 Self::Frame(Frame::Granted { at }.by(epoch))
             }
+            Kind::AskClock => {
+                let (epoch, at) = whole(kind, body)?;
+                Self::Frame(Frame::AskClock { at }.by(epoch))
+            }
+            Kind::Clock => {
+                let (epoch, at, wall) = whole(kind, body)?;
+                Self::Frame(Frame::Clock { at, wall }.by(epoch))
+            }
             Kind::Space => {
                 let (epoch, node, total_bytes, free_bytes) = whole(kind, body)?;
                 let space = Frame::Space {
@@ -458,7 +468,10 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
         }
         Frame::SiteReply { to: port, reply } => postcard::to_extend(&(epoch, port, reply), to),
         Frame::Lock(notice) => postcard::to_extend(&(epoch, notice), to),
-        Frame::Renew { at } | Frame::Granted { at } => postcard::to_extend(&(epoch, at), to),
+        Frame::Renew { at } | Frame::Granted { at } | Frame::AskClock { at } => {
+            postcard::to_extend(&(epoch, at), to)
+        }
+        Frame::Clock { at, wall } => postcard::to_extend(&(epoch, at, wall), to),
         Frame::Space {
             node,
             total_bytes,

@@ -93,6 +93,8 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
         Frame::Lock(_)
         | Frame::Renew { .. }
         | Frame::Granted { .. }
+        | Frame::AskClock { .. }
+        | Frame::Clock { .. }
         | Frame::Space { .. }
         | Frame::Clients { .. }
         | Frame::Minting(_) => Some(frame),

@@ -143,7 +143,15 @@ fn describe(status: &Status, health: &Health) -> String {
 
 /// The processes of an ensemble, as the one that was asked sees them.
 fn describe_hosts(status: &Status) -> String {
-    let head = ["host", "is", "machine", "link", "admin", "connected"];
+    let head = [
+        "host",
+        "is",
+        "machine",
+        "link",
+        "admin",
+        "connected",
+        "clock",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(status.hosts.iter().map(|host| {
         let connected = if host.is_connected { "yes" } else { "no" };
@@ -154,6 +162,7 @@ fn describe_hosts(status: &Status) -> String {
             host.link.clone(),
             host.admin.clone(),
             connected.to_owned(),
+            host.clock_ahead_ms.map_or_else(String::new, clock),
         ]
     }));
     let short = status.sets_short;
@@ -162,6 +171,14 @@ fn describe_hosts(status: &Status) -> String {
         status.role,
         format::table(&rows)
     )
+}
+
+/// How far a clock is ahead or behind, in the unit that fits.
+fn clock(ahead_ms: i64) -> String {
+    match ahead_ms.unsigned_abs() {
+        0..10_000 => format!("{ahead_ms:+} ms"),
+        _ => format!("{:+} s", ahead_ms / 1000),
+    }
 }
 
 /// `crossdock node stop|start N`.

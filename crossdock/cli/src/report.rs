@@ -22,6 +22,9 @@ pub(crate) struct Surroundings {
     pub(crate) role: &'static str,
 }
 
+/// Clocks that differ by more are told of.
+const CLOCK_NANOSECONDS_MAX: u64 = 1_000_000_000;
+
 /// The processes of the ensemble, as an administrator wants them.
 fn hosts(host: &Host) -> Vec<HostStatus> {
     let of = |record: &HostRecord| match record.nodes.first() {
@@ -40,6 +43,7 @@ fn hosts(host: &Host) -> Vec<HostStatus> {
         link: text(record.link),
         admin: text(record.admin),
         is_connected,
+        clock_ahead_ms: host.clock_ahead(id).map(|ahead| ahead / 1_000_000),
     });
     hosts.collect()
 }
@@ -55,6 +59,7 @@ pub(crate) fn status(
     let figures = host.status();
     let mut warnings = warnings(surroundings, figures.site_replicas, &figures.nodes);
     warnings.extend(export_warnings(host, surroundings));
+    warnings.extend(clock_warnings(host));
     json(&Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ensemble: format!("{:016x}", figures.ensemble),
@@ -120,6 +125,22 @@ fn warnings(surroundings: &Surroundings, site_replicas: u32, nodes: &[NodeFigure
         }
     }
     warnings
+}
+
+/// Files get their times from whoever serves them.
+fn clock_warnings(host: &Host) -> impl Iterator<Item = String> {
+    let ahead = host
+        .hosts()
+        .filter_map(|(id, record, _)| Some((id, record, host.clock_ahead(id)?)));
+    let wrong = ahead.filter(|(.., ahead)| ahead.unsigned_abs() > CLOCK_NANOSECONDS_MAX);
+    wrong.map(|(id, record, ahead)| {
+        let seconds = ahead.unsigned_abs() as f64 / 1e9;
+        let way = if ahead > 0 { "ahead of" } else { "behind" };
+        let machine = &record.machine;
+        format!(
+            "the clock of host {id} ({machine}) is {seconds:.1} s {way} this one's, and times of files may be wrong by that: have both set by NTP"
+        )
+    })
 }
 
 /// Whether clients of other machines reach the NFS door.

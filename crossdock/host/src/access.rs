@@ -152,7 +152,9 @@ impl Host {
             | Frame::CancelNode { .. }
             | Frame::SiteReply { .. }
             | Frame::Renew { .. }
-            | Frame::Granted { .. } => true,
+            | Frame::Granted { .. }
+            | Frame::AskClock { .. }
+            | Frame::Clock { .. } => true,
         };
         is_so.then_some(()).ok_or(wrong)
     }

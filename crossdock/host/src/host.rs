@@ -23,6 +23,7 @@ use crossdock_types::{Time, WallTime};
 use crate::access::Access;
 use crate::address_orders::{AddressChange, AddressError, AddressTicket};
 use crate::addresses::Addresses;
+use crate::clocks::Clocks;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
 use crate::leases::Leases;
@@ -262,6 +263,7 @@ pub struct Host {
     pub(crate) sweeps: Sweeps,
     pub(crate) absences: Absences,
     pub(crate) space_due: Time,
+    pub(crate) clocks: Clocks,
     /// What every node has, as far as it was heard of.
     pub(crate) spaces: BTreeMap<NodeId, NodeSpace>,
     pub(crate) is_ready: bool,
@@ -346,6 +348,7 @@ impl Host {
             sweeps: Sweeps::default(),
             absences: Absences::default(),
             space_due: Time::default(),
+            clocks: Clocks::default(),
             spaces: BTreeMap::new(),
             is_ready: false,
             drain: Drain::Serving,
@@ -431,6 +434,7 @@ impl Host {
             .chain(self.router.poll_timeout())
             .chain(self.door.poll_timeout())
             .chain(self.tells_space().then_some(self.space_due))
+            .chain(self.clock_due())
             .chain(self.scrub.step_due)
             .chain(self.drain_due)
             .chain(self.following.again_due())
@@ -676,6 +680,9 @@ impl Host {
         }
         if self.tells_space() && self.space_due <= now {
             self.tell_space(now);
+        }
+        if self.clock_due().is_some_and(|due| due <= now) {
+            self.ask_clocks(now);
         }
         if self.scrub.step_due.is_some_and(|due| due <= now) {
             self.step_scrub();

@@ -9,6 +9,7 @@
 mod access;
 mod address_orders;
 mod addresses;
+mod clocks;
 mod equalize;
 mod exports;
 mod figures;

@@ -332,6 +332,8 @@ impl Host {
                 self.send_frame(peer, Frame::Granted { at });
             }
             Frame::Granted { at } => self.leases.granted(peer, Time(at)),
+            Frame::AskClock { at } => self.tell_clock(peer, at),
+            Frame::Clock { at, wall } => self.take_clock(peer, Time(at), wall),
             Frame::Space {
                 node,
                 total_bytes,

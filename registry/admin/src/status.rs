@@ -74,6 +74,10 @@ pub struct HostStatus {
     pub admin: String,
     /// Whether it is the process that was asked, or this one talks to it.
     pub is_connected: bool,
+    /// By how many milliseconds its clock is ahead of that of the process that was asked,
+    /// give or take what a message takes; nothing if that is not known.
+    #[serde(default)]
+    pub clock_ahead_ms: Option<i64>,
 }
 
 /// A site: names of a part of the volume's directories.

@@ -17,7 +17,7 @@ use crossdock_peer::{
     NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion, SiteReply,
     SiteRequest, Stability, WriteContext, WriterId,
 };
-use crossdock_types::{Payload, Time};
+use crossdock_types::{Payload, Time, WallTime};
 
 use crate::Dice;
 
@@ -127,6 +127,11 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     all.extend(notices(dice).into_iter().map(Frame::Lock));
     all.push(Frame::Renew { at: dice.u64() });
     all.push(Frame::Granted { at: dice.u64() });
+    all.push(Frame::AskClock { at: dice.u64() });
+    all.push(Frame::Clock {
+        at: dice.u64(),
+        wall: WallTime(dice.u64().cast_signed()),
+    });
     let key = [sixteen(dice), sixteen(dice)].concat();
     all.extend(key.try_into().ok().map(MintingKey).map(Frame::Minting));
     all.push(Frame::Space {

@@ -1,12 +1,13 @@
 //! An ensemble whose hosts do not agree on the time of day: clients see no time of a
 //! file or directory go back, whoever serves it, and every byte.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{ANSWERS, at_client, await_supervised, finish, raise, serving};
-use crate::rig::cluster::{Cluster, Options};
+use super::{ANSWERS, LOOK_EVERY, at_client, await_supervised, finish, raise, serving};
+use crate::rig::cluster::{Cluster, Options, Role};
 use crate::suite::Stage;
 use crate::suite::ensemble::load::{Files, Load};
 
@@ -28,6 +29,8 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn all(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
+    let seen = await_clocks(stage, cluster)?;
+    println!("a manager's status shows clocks that are {seen:?} ms ahead of its own");
     let doors = cluster.nfs_doors();
     let load = Load::start("client", &doors);
     load.pause(ANSWERS)?;
@@ -53,4 +56,38 @@ fn all(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
     );
     println!("times were off by up to {wrong} s, and none has gone back");
     Ok(())
+}
+
+/// Waits until a manager's status shows how wrong the others' clocks are; in milliseconds.
+fn await_clocks(stage: &Stage<'_>, cluster: &Cluster<'_>) -> Result<Vec<i64>> {
+    let manager = &cluster.of(Role::Manager).next().context("no manager")?.name;
+    let is_wrong = |ahead: &i64| ahead.unsigned_abs() > 1000;
+    loop {
+        let status = cluster.status(manager)?;
+        let hosts = status["hosts"].as_array().context("no list of hosts")?;
+        let ahead: Vec<i64> = hosts
+            .iter()
+            .filter_map(|host| host["clock_ahead_ms"].as_i64())
+            .collect();
+        let warnings = status["warnings"].as_array().context("no warnings")?;
+        let told = warnings.iter().filter_map(|it| it.as_str());
+        let told = told
+            .filter(|it| it.starts_with("the clock of host"))
+            .count();
+        let wrong = ahead.iter().filter(|it| is_wrong(it)).count();
+        let are_known = ahead.len() + 1 == hosts.len();
+        if are_known && wrong > 0 && told == wrong {
+            let off = |ahead: &i64| (ahead.rem_euclid(5000) + 500) % 5000;
+            ensure!(
+                ahead.iter().all(|ahead| off(ahead) < 1000),
+                "clocks are ahead by {ahead:?} ms, not by multiples of 5 s"
+            );
+            return Ok(ahead);
+        }
+        ensure!(
+            Instant::now() < stage.deadline,
+            "status: clocks {ahead:?}, {told} warnings"
+        );
+        thread::park_timeout(LOOK_EVERY);
+    }
 }
