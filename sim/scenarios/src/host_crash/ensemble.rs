@@ -16,6 +16,7 @@ mod faults;
 mod homes;
 mod network;
 mod service;
+mod times;
 mod world;
 
 use crossdock_host::Mutation;
@@ -143,6 +144,8 @@ fn world_of(
     (World::new(state, records, random.fork(), mutation), root)
 }
 
+#[cfg(test)]
+mod clocks;
 #[cfg(test)]
 mod costs;
 #[cfg(test)]
