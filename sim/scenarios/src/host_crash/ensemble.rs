@@ -16,6 +16,7 @@ mod faults;
 mod homes;
 mod network;
 mod service;
+mod times;
 mod world;
 
 use crossdock_host::Mutation;
@@ -170,6 +171,8 @@ fn minting_of(instance: u64) -> MintingKey {
     MintingKey(key)
 }
 
+#[cfg(test)]
+mod clocks;
 #[cfg(test)]
 mod costs;
 #[cfg(test)]

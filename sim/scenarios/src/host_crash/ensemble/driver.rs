@@ -19,6 +19,7 @@ use super::super::shell::mix;
 use super::super::wire;
 use super::apart::Apart;
 use super::network::Place;
+use super::times::Times;
 use super::world::World;
 use super::{Faults, Shape};
 use crate::store_crash::Outcome;
@@ -80,6 +81,7 @@ pub(super) struct Driver {
     awaited: Option<(u32, Option<Bytes>)>,
     /// How often somebody was replaced, as far as was looked.
     replaced_total: u64,
+    pub(super) times: Times,
     calls: u64,
     pub(super) crashes: u64,
     /// How long a client has waited for an answer, at most.
@@ -113,6 +115,7 @@ impl Driver {
             answered: VecDeque::new(),
             awaited: None,
             replaced_total: 0,
+            times: Times::default(),
             calls: 0,
             crashes: 0,
             longest: Duration::ZERO,
@@ -451,6 +454,10 @@ impl Driver {
             Some(status) => format!("#{xid}: {status} after {waited:?}"),
         });
         pending.act.unlock(&mut self.model);
+        let times = &mut self.times;
+        times
+            .take(&reply, pending.sent_at, self.world.now)
+            .map_err(|what| format!("#{xid} {:?}: {what}", pending.act))?;
         let circumstances = Circumstances {
             watch: &Watch::default(),
             sent: None,
