@@ -1,6 +1,6 @@
 //! Faults that can be built in, to show that the simulation finds them.
 
-use crossdock_names::{NodeId, Version};
+use crossdock_names::{NodeId, ObjectClass, SiteId, Version};
 use crossdock_peer::{NodeAnswer, NodeReply, NodeRequest, Port};
 use crossdock_server::NodeInput;
 
@@ -12,7 +12,8 @@ use crate::message::Message;
 pub enum Mutation {
     /// Messages that were sent by a newer table are taken at once.
     IgnoreEpoch,
-    /// Messages of hosts that have been replaced are taken, and capabilities that they made.
+    /// Messages of hosts that have been replaced are taken, capabilities that they made,
+    /// and changes of what a site had under an older epoch.
     SkipFence,
     /// A node that comes back is made a member as it is.
     JoinUnequal,
@@ -57,6 +58,31 @@ impl Host {
     #[expect(clippy::unused_self, reason = "the same call in both builds")]
     pub(crate) const fn has(&self, _: Mutation) -> bool {
         false
+    }
+
+    /// Has a change of a site's objects come by the site's present epoch, if a fault says
+    /// so.
+    pub(crate) fn skips_epoch(&self, request: &mut NodeRequest) {
+        if !self.has(Mutation::SkipFence) {
+            return;
+        }
+        let object = request.object();
+        let object = object.filter(|object| object.class != ObjectClass::Column);
+        let site = object.and_then(|object| u16::try_from(object.placement).ok());
+        let Some(site) = site.and_then(|site| self.table.site(SiteId(site))) else {
+            return;
+        };
+        match request {
+            NodeRequest::Append { fence, .. } | NodeRequest::Seal { fence, .. } => {
+                *fence = site.epoch;
+            }
+            NodeRequest::Create { context, .. }
+            | NodeRequest::Write { context, .. }
+            | NodeRequest::Truncate { context, .. }
+            | NodeRequest::Zero { context, .. }
+            | NodeRequest::Remove { context, .. } => context.site_epoch = site.epoch,
+            _ => {}
+        }
     }
 
     /// Answers a call to another host in its place, if a fault says so; whether

@@ -282,6 +282,7 @@ impl Host {
                 if is_leasing(from) {
                     self.grant(peer);
                 }
+                self.skips_epoch(&mut call.request);
                 let callee = Callee::Node(to, from);
                 call.id = self.peers.relay(Origin {
                     host: peer,
