@@ -41,12 +41,16 @@ impl Finished {
         Ok(())
     }
 
-    /// Checks the exit code, and that the message has all of `words`.
+    /// Checks the exit code, and that the message of an error, or else what was printed,
+    /// has all of `words`.
     pub(in crate::suite) fn expect(&self, code: i32, words: &[&str]) -> Result<()> {
-        let missing: Vec<_> = words
-            .iter()
-            .filter(|word| !self.stderr.contains(**word))
-            .collect();
+        let said = if code == 0 {
+            &self.stdout
+        } else {
+            &self.stderr
+        };
+        let missing = words.iter().filter(|word| !said.contains(**word));
+        let missing: Vec<_> = missing.collect();
         ensure!(
             self.code == code && missing.is_empty(),
             "exit code {} instead of {code}, or without {missing:?}: {}{}",

@@ -43,6 +43,8 @@ const WINDOW_BYTES: u64 = 1 << 20;
 struct Impostor {
     stream: TcpStream,
     reader: FrameReader,
+    /// What has come and is not read.
+    rest: Bytes,
     node: NodeId,
     epoch: Epoch,
     calls: u64,
@@ -125,6 +127,7 @@ impl Impostor {
         let mut impostor = Self {
             stream,
             reader: FrameReader::new(),
+            rest: Bytes::new(),
             node: NodeId(u64::from_str_radix(id, 16)?),
             epoch: Epoch(epoch),
             calls: 0,
@@ -186,21 +189,16 @@ impl Impostor {
     }
 
     fn next(&mut self) -> Result<Message> {
-        let mut rest = Bytes::new();
         loop {
-            if let Some(message) = self.reader.next_message(Time::default(), &mut rest)? {
-                // One message comes at a time: the node waits for the next call.
-                ensure!(
-                    rest.is_empty() || matches!(message, Message::Welcome(_)),
-                    "more"
-                );
+            let now = Time::default();
+            if let Some(message) = self.reader.next_message(now, &mut self.rest)? {
                 return Ok(message);
             }
             let mut bytes = vec![0; ANSWER_BYTES_MAX];
             let count = self.stream.read(&mut bytes)?;
             ensure!(count > 0, "the node has ended the connection");
             bytes.truncate(count);
-            rest = bytes.into();
+            self.rest = bytes.into();
         }
     }
 }
