@@ -23,7 +23,7 @@ use super::service::{News, Service};
 use super::{minting_of, role_of};
 
 /// By how much the machines' clocks are wrong, in turn.
-const CLOCKS_SECONDS: [i64; 3] = [5, -5, 0];
+pub(super) const CLOCKS_SECONDS: [i64; 3] = [5, -5, 0];
 
 /// Where a process runs: what outlives it.
 struct Machine {
@@ -252,6 +252,13 @@ impl World {
     /// The files of a node are gone, if the registry lets another one take its place.
     pub(super) fn loses_files(&mut self, place: Place, id: u64) {
         self.machines[place].fresh = Some(id);
+    }
+
+    /// What the process at `place` believes of the clock at another, in nanoseconds.
+    #[cfg(test)]
+    pub(super) fn clock_ahead(&self, place: Place, other: Place) -> Option<i64> {
+        let process = self.machines[place].process.as_ref()?;
+        process.host.clock_ahead(self.host_at(other)?)
     }
 
     /// Where a node runs, or is to run.
