@@ -210,14 +210,8 @@ impl Asker {
         since: Version,
         mut doubtful: Option<&mut BTreeSet<ObjectId>>,
     ) -> Result<u64, String> {
-        let (source, target) = (self.pair.source, self.pair.target);
-        let left = self.left.take();
-        let (on_source, on_target) = self.differing(since).await?;
-        let mut copied = self
-            .copy_differing(&on_source, &on_target, &mut doubtful)
-            .await?;
-        copied += self.copy_left(left, &mut doubtful).await?;
-        for node in [target, source] {
+        let (_, copied) = self.copy_changed(since, &mut doubtful).await?;
+        for node in [self.pair.target, self.pair.source] {
             for object in self.objects(node).await? {
                 if self.is_to_be_mended(object, &mut doubtful).await? {
                     self.mend(object).await?;
@@ -234,19 +228,14 @@ impl Asker {
         since: Version,
         mut touched: BTreeSet<ObjectId>,
     ) -> Result<(), String> {
-        let left = self.left.take();
-        let (on_source, on_target) = self.differing(since).await?;
-        self.copy_differing(&on_source, &on_target, &mut None)
-            .await?;
-        self.copy_left(left, &mut None).await?;
+        let (changed, _) = self.copy_changed(since, &mut None).await?;
         // Of these nothing was copied in the rounds before.
         for &object in &touched {
             if let Some((source, _)) = self.stats(object).await? {
                 self.copy(object, 0, source.size_bytes).await?;
             }
         }
-        let ranges = on_source.union(&on_target);
-        touched.extend(ranges.map(|range| range.0));
+        touched.extend(changed);
         let source: BTreeSet<ObjectId> =
             self.objects(self.pair.source).await?.into_iter().collect();
         let target: BTreeSet<ObjectId> =
@@ -256,6 +245,23 @@ impl Asker {
             self.mend(object).await?;
         }
         Ok(())
+    }
+
+    /// Copies what differs of what was changed since then, and what was too new in the
+    /// round before; the changed objects, and how many bytes were copied.
+    async fn copy_changed(
+        &self,
+        since: Version,
+        doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
+    ) -> Result<(BTreeSet<ObjectId>, u64), String> {
+        let left = self.left.take();
+        let (on_source, on_target) = self.differing(since).await?;
+        let differing = self
+            .copy_differing(&on_source, &on_target, doubtful)
+            .await?;
+        let copied = differing + self.copy_left(left, doubtful).await?;
+        let changed = on_source.union(&on_target).map(|range| range.0);
+        Ok((changed.collect(), copied))
     }
 
     /// What both have changed since then, after what the members have of it in memory

@@ -160,8 +160,7 @@ impl Host {
     /// The registry has changed.
     pub(crate) fn take_state(&mut self, now: Time, wall: WallTime) {
         let mut nodes = self.role.nodes.iter();
-        let has_place = |node: &u64| self.registry.state().nodes.iter().any(|it| it.id == *node);
-        if !nodes.all(has_place) {
+        if !nodes.all(|&node| self.registry.state().has_node(node)) {
             let what = "the place of this node has been given up, or replaced by a new one";
             return self.effects.push_back(HostEffect::Failed(what.to_owned()));
         }

@@ -77,11 +77,7 @@ impl Host {
     /// # Errors
     /// Why not, for people: the state that this host knows does not allow it.
     pub fn place(&mut self, placement: &Placement) -> Result<(), String> {
-        let change = Change::Place(placement.clone());
-        let mut state = self.registry.state().clone();
-        let allowed = state.apply_by(self.host_id(), change.clone());
-        allowed.map_err(|refused| refused.to_string())?;
-        self.change(change)
+        self.change_if_allowed(Change::Place(placement.clone()))
     }
 
     /// Whether the registry has that change.
@@ -106,7 +102,12 @@ impl Host {
     /// # Errors
     /// Why not, for people.
     pub fn retire(&mut self, host: HostId) -> Result<(), String> {
-        let change = Change::Retire { host: host.0 };
+        self.change_if_allowed(Change::Retire { host: host.0 })
+    }
+
+    /// Sends a change on its way, or says why the state that this host knows does not
+    /// allow it.
+    fn change_if_allowed(&mut self, change: Change) -> Result<(), String> {
         let mut state = self.registry.state().clone();
         let allowed = state.apply_by(self.host_id(), change.clone());
         allowed.map_err(|refused| refused.to_string())?;

@@ -51,9 +51,8 @@ impl Host {
             self.spaces.remove(id);
         }
         self.spaces.extend(own.iter().copied());
-        let nodes = &self.registry.state().nodes;
-        let has_place = |id: &NodeId| nodes.iter().any(|record| record.id == id.0);
-        self.spaces.retain(|id, _| has_place(id));
+        let state = self.registry.state();
+        self.spaces.retain(|id, _| state.has_node(id.0));
         for (node, space) in own {
             self.tell_managers(node, space);
         }
@@ -63,8 +62,7 @@ impl Host {
     /// A node of another host has so much room. What was heard last counts while the
     /// node is away: it is there again soon, with what it holds.
     pub(crate) fn take_space(&mut self, node: NodeId, space: NodeSpace) {
-        let nodes = &self.registry.state().nodes;
-        if nodes.iter().any(|record| record.id == node.0) {
+        if self.registry.state().has_node(node.0) {
             self.spaces.insert(node, space);
         }
     }

@@ -170,6 +170,12 @@ impl State {
             || sites.any(|&site| self.sites.get(usize::from(site)).map(|site| site.1) == Some(set))
     }
 
+    /// Whether a node has a place in the ensemble, running or not.
+    #[must_use]
+    pub fn has_node(&self, id: u64) -> bool {
+        self.nodes.iter().any(|node| node.id == id)
+    }
+
     /// Whether a process runs the node now.
     #[must_use]
     pub fn is_hosted(&self, node: u64) -> bool {
@@ -254,7 +260,7 @@ impl State {
                 "node {number} has the only copy of {sole} sets: start it with the directory that it had"
             )));
         }
-        if self.nodes.iter().any(|node| node.id == fresh) {
+        if self.has_node(fresh) {
             return Err(refused(format!("node {fresh:016x} is there already")));
         }
         self.move_homes_from(id);
@@ -435,4 +441,4 @@ fn unknown_node(number: u32) -> Conflict {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -234,6 +234,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::homes::tests::settle;
 
     fn manager() -> HostRecord {
         HostRecord {
@@ -260,15 +261,7 @@ mod tests {
         }
         join(&mut state, 8, manager());
         join(&mut state, 9, manager());
-        for (set, record) in state.sets.clone() {
-            let (expected, moves) = (record.epoch, record.moves);
-            let equal = Change::SetEqual {
-                set,
-                expected,
-                moves,
-            };
-            state.apply(equal).expect("nobody else changes it");
-        }
+        settle(&mut state);
         state
     }
 

@@ -33,7 +33,7 @@ fn drain(state: &mut State, number: u32, drains: bool) -> Result<(), Conflict> {
 }
 
 /// Every set's homes have been made equal.
-fn settle(state: &mut State) {
+pub(crate) fn settle(state: &mut State) {
     for (set, record) in state.sets.clone() {
         let (expected, moves) = (record.epoch, record.moves);
         let equal = Change::SetEqual {

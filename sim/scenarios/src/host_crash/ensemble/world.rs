@@ -468,7 +468,7 @@ impl World {
             return Ok(());
         }
         if let Some(&node) = machine.record.nodes.first() {
-            let is_known = |id: u64| self.service.state.nodes.iter().any(|node| node.id == id);
+            let is_known = |id: u64| self.service.state.has_node(id);
             if let Some(fresh) = machine.fresh.take_if(|fresh| is_known(*fresh)) {
                 machine.record.nodes = vec![fresh];
                 machine.disks = Some(NodeDisks::fresh(&mut self.random));
