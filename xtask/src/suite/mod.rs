@@ -18,7 +18,7 @@ pub(crate) mod pjdfstest;
 mod sockets;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -26,6 +26,16 @@ use anyhow::{Result, ensure};
 use crate::paths::Paths;
 use crate::process::open_log;
 use crate::rig::server::Kind;
+
+/// How much of a failed suite's log is printed.
+const TAIL_LINES: usize = 40;
+
+/// How much of the log of each of its processes.
+const TAIL_LINES_EACH: usize = 8;
+
+/// What must be free before a suite begins: without it, databases and stores end with
+/// errors that say nothing of the suite.
+const ROOM_MIB: u64 = 3072;
 
 /// When a suite runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +69,7 @@ pub(crate) const SUITES: [Suite; 35] = [
     suite("etcd", When::Quick, 120, etcd::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
-    suite("kernel-tree", When::Quick, 480, kernel::tree),
+    suite("kernel-tree", When::Quick, 900, kernel::tree),
     suite("kernel-fsx", When::Quick, 240, kernel::fsx),
     suite(
         "kernel-close-to-open",
@@ -137,9 +147,15 @@ pub(crate) fn run(suite: &Suite, paths: &Paths, server: Kind, init: &[String]) -
     let verdict = if result.is_ok() { "PASS" } else { "FAIL" };
     let seconds = started.elapsed().as_secs_f64();
     let line = format!("{verdict} {} ({seconds:.1} s)", suite.name);
-    if let Err(error) = &result {
-        println!("{error:#}\nlog: {}", log.display());
-        print_tail(&log);
+    let folder = folder_of(suite, paths);
+    match &result {
+        // A machine of CI has no room for the data of thirty suites.
+        Ok(()) => drop(fs::remove_dir_all(&folder)),
+        Err(error) => {
+            println!("{error:#}\nlog: {}", log.display());
+            print_tail(&log, TAIL_LINES);
+            print_logs(&folder);
+        }
     }
     println!("{line}");
     Outcome {
@@ -172,13 +188,20 @@ fn prepare<'test>(
     paths: &'test Paths,
     server: Kind,
     init: &'test [String],
-    log: &std::path::Path,
+    log: &Path,
 ) -> Result<Stage<'test>> {
-    let folder = paths.test_data().join(suite.name);
+    let folder = folder_of(suite, paths);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
+    let room = rustix::fs::statvfs(&folder)?;
+    let room_mib = room.f_bavail * room.f_frsize / (1 << 20);
+    ensure!(
+        room_mib >= ROOM_MIB,
+        "{room_mib} MiB are free at {}: suites need {ROOM_MIB} MiB",
+        folder.display()
+    );
     if log.exists() {
         fs::remove_file(log)?;
     }
@@ -197,13 +220,31 @@ fn prepare<'test>(
     })
 }
 
+fn folder_of(suite: &Suite, paths: &Paths) -> PathBuf {
+    paths.test_data().join(suite.name)
+}
+
+/// The ends of what a failed suite's processes logged in its folder.
+fn print_logs(folder: &Path) {
+    for folder in [folder, &folder.join("logs")] {
+        let Ok(entries) = fs::read_dir(folder) else {
+            continue;
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.extension().is_some_and(|end| end == "log") {
+                println!("log: {}", path.display());
+                print_tail(&path, TAIL_LINES_EACH);
+            }
+        }
+    }
+}
+
 /// The end of a failed suite's log, so that a CI log is enough to understand it.
-fn print_tail(log: &std::path::Path) {
-    const TAIL_LINES: usize = 40;
+fn print_tail(log: &Path, most_lines: usize) {
     let Ok(bytes) = fs::read(log) else { return };
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
-    for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
+    for line in &lines[lines.len().saturating_sub(most_lines)..] {
         println!("    {line}");
     }
 }
