@@ -56,13 +56,14 @@ struct Shared {
 }
 
 /// What a client has done since the last mark.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Progress {
     calls: u64,
     /// Of a call that was under way at the mark, only what came after it.
     longest: Duration,
     marked_at: Option<Instant>,
-    has_ended: bool,
+    /// How it has ended.
+    ended: Option<String>,
 }
 
 /// What there is, as a client knows it.
@@ -121,7 +122,11 @@ impl Load {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let worked = Worker::new(number, &shared).work();
-                shared.change(number, |progress| progress.has_ended = true);
+                let ended = match &worked {
+                    Ok(_) => "told to".to_owned(),
+                    Err(error) => format!("{error:#}"),
+                };
+                shared.change(number, |progress| progress.ended = Some(ended));
                 worked
             })
         });
@@ -146,11 +151,8 @@ impl Load {
     pub(in crate::suite) fn pause(&self, calls: u64) -> Result<Duration> {
         let deadline = Instant::now() + PATIENCE;
         loop {
+            self.shared.expect_all()?;
             let all = self.shared.lock().clone();
-            ensure!(
-                !all.iter().any(|one| one.has_ended),
-                "a client has ended: see its error"
-            );
             if all.iter().all(|one| one.calls >= calls) {
                 let longest = all.iter().map(|one| one.longest).max();
                 return longest.context("there are no clients");
@@ -167,8 +169,7 @@ impl Load {
     pub(in crate::suite) fn go_on(&self, duration: Duration) -> Result<()> {
         let end = Instant::now() + duration;
         while Instant::now() < end {
-            let has_ended = self.shared.lock().iter().any(|one| one.has_ended);
-            ensure!(!has_ended, "a client has ended: see its error");
+            self.shared.expect_all()?;
             thread::park_timeout(AGAIN_AFTER);
         }
         Ok(())
@@ -233,6 +234,15 @@ impl Shared {
             Some(Status::Jukebox) => true,
             Some(Status::NoSpc) => self.tolerates_full.load(Ordering::Relaxed),
             _ => false,
+        }
+    }
+
+    /// That no client has ended.
+    fn expect_all(&self) -> Result<()> {
+        let all = self.lock();
+        match all.iter().find_map(|one| one.ended.as_ref()) {
+            Some(ended) => bail!("a client has ended: {ended}"),
+            None => Ok(()),
         }
     }
 
