@@ -436,6 +436,9 @@ impl Asker {
         };
         let is_truncated = target.truncate_generation < source.truncate_generation;
         if is_truncated {
+            // First: the source may grow while it is copied, over a gap that is in no
+            // list of changes, where the target still has what was cut.
+            self.cut(object, &source).await?;
             self.copy(object, 0, source.size_bytes).await?;
         }
         Ok(is_truncated)
@@ -519,15 +522,20 @@ impl Asker {
                 .await?;
         }
         if known_bytes != size_bytes || generation != source_stat.truncate_generation {
-            let truncate = NodeRequest::Truncate {
-                object,
-                size_bytes,
-                context: self.context(&object, &source_stat),
-                order: Order::Given(source_stat.version.min(self.newest.get())),
-            };
-            self.call(target, truncate).await?;
+            self.cut(object, &source_stat).await?;
         }
         Ok(())
+    }
+
+    /// Gives an object the end on the target that it has on the source.
+    async fn cut(&self, object: ObjectId, source: &ObjectStat) -> Result<(), String> {
+        let truncate = NodeRequest::Truncate {
+            object,
+            size_bytes: source.size_bytes,
+            context: self.context(&object, source),
+            order: Order::Given(source.version.min(self.newest.get())),
+        };
+        self.call(self.pair.target, truncate).await.map(|_| ())
     }
 
     /// What source and target know of an object; nothing if the source has none.
