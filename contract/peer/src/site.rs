@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    CallId, ListedLock, LockOperation, LockRefusal, Quota, QuotaChange, Stability, TransactionId,
-    TransactionStep,
+    CallId, CensusClass, CensusPage, CensusPlace, ListedLock, LockOperation, LockRefusal, Quota,
+    QuotaChange, Stability, TransactionId, TransactionStep,
 };
 
 /// Who asks, after squashing.
@@ -499,6 +499,15 @@ pub enum SiteOperation {
         /// What is to be done.
         step: TransactionStep,
     },
+    /// What the site has, for a check of the volume. No door asks it.
+    Census {
+        /// The root of the site.
+        file: FileRef,
+        /// Which files.
+        class: CensusClass,
+        /// Where the piece begins.
+        from: CensusPlace,
+    },
 }
 
 impl SiteOperation {
@@ -518,7 +527,8 @@ impl SiteOperation {
             | Self::Open { file, .. }
             | Self::PushAttributes { file, .. }
             | Self::Locks { file, .. }
-            | Self::Transaction { file, .. } => file,
+            | Self::Transaction { file, .. }
+            | Self::Census { file, .. } => file,
             Self::Lookup { directory, .. }
             | Self::LookupParent { directory, .. }
             | Self::Within { directory, .. }
@@ -630,6 +640,8 @@ pub enum SiteAnswer {
     /// To preparing: what there is, part by part, as the manager's directory
     /// encodes it.
     Prepared(Bytes),
+    /// To a check of the volume.
+    Census(CensusPage),
 }
 
 /// Why a site did not do it; nothing was changed.

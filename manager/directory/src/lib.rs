@@ -13,6 +13,7 @@ mod abroad;
 mod adopted;
 mod attributes;
 mod cell;
+mod census;
 mod create;
 mod index;
 mod mutation;

@@ -184,7 +184,8 @@ impl Directory {
             | SiteOperation::Open { .. }
             | SiteOperation::PushAttributes { .. }
             | SiteOperation::Locks { .. }
-            | SiteOperation::Transaction { .. } => Err(SiteError::Invalid),
+            | SiteOperation::Transaction { .. }
+            | SiteOperation::Census { .. } => Err(SiteError::Invalid),
         }
     }
 

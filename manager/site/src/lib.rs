@@ -26,6 +26,7 @@
 //! | `duplicates.rs`, `refusals.rs`, `intentions.rs` | what must happen once; what must be finished |
 
 mod calls;
+mod census;
 mod checkpoint;
 mod chunks;
 mod commit;

@@ -481,6 +481,7 @@ impl Site {
         match *operation {
             SiteOperation::Transaction { .. } => self.transaction(now, wall, call),
             SiteOperation::Space { file } => self.tell_space(&call, file),
+            SiteOperation::Census { class, from, .. } => self.tell_census(&call, class, from),
             SiteOperation::Read { .. } => self.read_small(now, wall, call),
             SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
                 self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
@@ -708,6 +709,7 @@ const fn may_meet_others(operation: &SiteOperation) -> bool {
             | SiteOperation::Within { .. }
             | SiteOperation::Space { .. }
             | SiteOperation::Locks { .. }
+            | SiteOperation::Census { .. }
     )
 }
 

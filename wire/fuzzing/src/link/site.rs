@@ -4,11 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crossdock_names::{Epoch, FileId, FileRef, Incarnation, LayoutClass};
 use crossdock_peer::{
-    AttributeChanges, Attributes, BeforeAttributes, CreateMode, Device, DirectoryEntry, FileKind,
-    FileLayout, ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice,
-    LockOperation, LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota,
-    QuotaChange, QuotaLimits, ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage,
-    TimeChange, TransactionId, TransactionStep, WeakCache,
+    AttributeChanges, Attributes, BeforeAttributes, CensusClass, CensusPage, CensusPlace,
+    CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, ForgetWhat, GrantId,
+    GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner, LockRange,
+    LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota, QuotaChange, QuotaLimits, ShareTerms,
+    SiteAnswer, SiteError, SiteOperation, SpaceUsage, TimeChange, TransactionId, TransactionStep,
+    WeakCache,
 };
 use crossdock_types::WallTime;
 
@@ -108,7 +109,45 @@ pub fn site_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         },
         step,
     }));
+    all.push(SiteOperation::Census {
+        file: file(dice),
+        class: CensusClass {
+            number: dice.u32(),
+            of: dice.u32(),
+        },
+        from: census_place(dice),
+    });
     all
+}
+
+fn census_place(dice: &mut Dice) -> CensusPlace {
+    CensusPlace {
+        phase: dice.u32().to_le_bytes()[0],
+        index: dice.u64(),
+    }
+}
+
+fn census_rows(dice: &mut Dice) -> Vec<CensusRow> {
+    vec![
+        CensusRow::Unsettled(file(dice).id),
+        CensusRow::File {
+            file: file(dice),
+            kind: FileKind::Symlink,
+            links: dice.u32(),
+            changed: wall(dice),
+            columns: dice.u32().to_le_bytes()[0].into(),
+            segments: dice.u32(),
+        },
+        CensusRow::Parent {
+            directory: file(dice).id,
+            parent: file(dice),
+        },
+        CensusRow::Name {
+            directory: file(dice).id,
+            cookie: dice.u64(),
+            child: file(dice),
+        },
+    ]
 }
 
 fn transaction_steps(dice: &mut Dice) -> Vec<TransactionStep> {
@@ -370,6 +409,11 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
             directory: file,
         },
         SiteAnswer::Prepared(bytes(dice)),
+        SiteAnswer::Census(CensusPage {
+            incarnation: Incarnation(dice.u64()),
+            rows: census_rows(dice),
+            next: dice.maybe(census_place),
+        }),
         SiteAnswer::Part {
             attributes: attributes(dice),
             changes: dice.u64(),

@@ -1,0 +1,102 @@
+//! All files and names of the site, in bounded steps, for a check of the volume.
+
+use crossdock_names::{FileId, FileRef};
+use crossdock_peer::{CensusClass, CensusPlace, CensusRow};
+
+use crate::cell::Cell;
+use crate::names::cookie;
+use crate::state::Directory;
+
+/// Phase of what the directory does not know.
+const BEFORE: u8 = 0;
+const CELLS: u8 = 1;
+const LISTINGS: u8 = 2;
+const ENTRIES: u8 = 3;
+
+/// Records that are looked at in one step, at most: most may be of other classes.
+const LOOKED_AT_MAX: usize = 16_384;
+
+impl Directory {
+    /// Adds rows of that class from a place on, up to so many; where it goes on, if
+    /// that was not the end. Whatever is there from beginning to end is told.
+    #[must_use]
+    pub fn census(
+        &self,
+        class: CensusClass,
+        from: CensusPlace,
+        rows: &mut Vec<CensusRow>,
+        rows_max: usize,
+    ) -> Option<CensusPlace> {
+        let mut place = match from.phase {
+            BEFORE => CensusPlace {
+                phase: CELLS,
+                index: 0,
+            },
+            _ => from,
+        };
+        for _ in 0..LOOKED_AT_MAX {
+            if rows.len() >= rows_max {
+                break;
+            }
+            let index = u32::try_from(place.index).ok()?;
+            let found = match place.phase {
+                CELLS => {
+                    let next = self.cells.next_from(index);
+                    next.map(|(index, cell)| (index, self.row_of(cell)))
+                }
+                LISTINGS => self.listings.next_from(index).map(|(index, listing)| {
+                    let parent = CensusRow::Parent {
+                        directory: FileId::new(self.site, listing.serial),
+                        parent: FileRef {
+                            id: FileId(listing.parent),
+                            generation: listing.parent_generation,
+                        },
+                    };
+                    (index, parent)
+                }),
+                ENTRIES => self.entries.next_from(index).map(|(index, entry)| {
+                    let name = CensusRow::Name {
+                        directory: FileId::new(self.site, entry.parent()),
+                        cookie: cookie(self.site, entry.counter()),
+                        child: entry.child(),
+                    };
+                    (index, name)
+                }),
+                _ => return None,
+            };
+            let Some((index, row)) = found else {
+                place.phase += 1;
+                place.index = 0;
+                continue;
+            };
+            place.index = u64::from(index) + 1;
+            if class.has(self.spread, subject_of(&row)) {
+                rows.push(row);
+            }
+        }
+        Some(place)
+    }
+
+    fn row_of(&self, cell: &Cell) -> CensusRow {
+        let rare = cell.rare();
+        CensusRow::File {
+            file: cell.file(self.site),
+            kind: cell.kind(),
+            links: cell.links,
+            changed: cell.changed,
+            columns: rare.columns,
+            segments: rare.segments,
+        }
+    }
+}
+
+/// The file that a row is about.
+const fn subject_of(row: &CensusRow) -> FileRef {
+    match *row {
+        CensusRow::File { file, .. } => file,
+        CensusRow::Name { child, .. } => child,
+        CensusRow::Parent { directory: id, .. } | CensusRow::Unsettled(id) => {
+            FileRef { id, generation: 0 }
+        }
+    }
+}

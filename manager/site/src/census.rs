@@ -1,0 +1,69 @@
+//! What the site has, for a check of the volume: its files and names, and what it
+//! has decided that is not done everywhere.
+
+use crossdock_directory::{Mutation, decode_edits};
+use crossdock_names::{FileId, SiteId};
+use crossdock_peer::{
+    Call, CensusClass, CensusPage, CensusPlace, CensusRow, SiteAnswer, SiteRequest,
+};
+
+use crate::commit::After;
+use crate::intentions::{Intention, Kind};
+use crate::site::Site;
+
+/// Rows in one answer.
+const ROWS_MAX: usize = 2048;
+
+impl Site {
+    pub(crate) fn tell_census(
+        &mut self,
+        call: &Call<SiteRequest>,
+        class: CensusClass,
+        from: CensusPlace,
+    ) {
+        let mut rows = Vec::new();
+        let begins = from == CensusPlace::default();
+        if begins {
+            let open = self.state.intentions.iter_from(0);
+            rows.extend(open.flat_map(unsettled_by).map(CensusRow::Unsettled));
+        }
+        // There are few open intentions; all must be known before what they touch.
+        let rows_max = rows.len() + ROWS_MAX;
+        let next = (self.state.directory).census(class, from, &mut rows, rows_max);
+        let page = CensusPage {
+            incarnation: self.incarnation(),
+            rows,
+            next,
+        };
+        let shape = self.shape(&call.request.operation, None, false);
+        // What a crash could undo is not told.
+        let after = After::position(self.log_mut().newest());
+        self.reply_content(call, &shape, Ok(SiteAnswer::Census(page)), after);
+    }
+}
+
+/// The files that an intention is still to change.
+fn unsettled_by(intention: &Intention) -> Vec<FileId> {
+    let mut files = vec![intention.file.id];
+    if let Kind::Finish(decision) = &intention.kind {
+        for (site, edits) in &decision.edits {
+            let edits = decode_edits(edits).unwrap_or_default();
+            files.extend(edits.iter().flat_map(|edit| changed_by(*site, edit)));
+        }
+    }
+    files
+}
+
+/// The files of which something is different after a change.
+fn changed_by(site: SiteId, edit: &Mutation) -> Vec<FileId> {
+    let here = |serial: u64| FileId::new(site, serial);
+    match edit {
+        Mutation::PutCell(cell) => vec![here(cell.serial)],
+        Mutation::RemoveCell { serial } | Mutation::PutDirectory { serial, .. } => {
+            vec![here(*serial)]
+        }
+        Mutation::PutEntry { parent, child, .. } => vec![here(*parent), child.id],
+        Mutation::RemoveEntry { parent, .. } => vec![here(*parent)],
+        _ => Vec::new(),
+    }
+}
