@@ -1,20 +1,15 @@
 //! Commands that talk to a running system through its admin API.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use crossdock_admin::{Condition, Health, ScrubStatus, Status};
+use crossdock_admin::{Condition, Health, Status};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::commands::{Remote, Verdict};
+use crate::commands::Remote;
 use crate::format;
-
-/// How often a scrub at work is asked how far it is.
-const SCRUB_INTERVAL: Duration = Duration::from_millis(200);
 
 /// `crossdock status`, or that of the sites.
 pub(crate) fn status(remote: &Remote, of_sites: bool) -> anyhow::Result<()> {
@@ -193,52 +188,6 @@ pub(crate) fn node(remote: &Remote, number: u32, verb: &str) -> anyhow::Result<(
     }
     let done = if verb == "stop" { "stopped" } else { "started" };
     Ok(format::print(&format!("node {number} {done}\n"))?)
-}
-
-/// `crossdock scrub`: starts one and shows how it gets on.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "another process is asked: there is no event here to wait for"
-)]
-pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
-    call(remote, Method::Post(None), "/v1/scrub")?;
-    let mut terminal = Some(std::io::stderr()).filter(IsTerminal::is_terminal);
-    let status = loop {
-        let status: ScrubStatus = serde_json::from_value(call(remote, Method::Get, "/v1/scrub")?)?;
-        if let Some(terminal) = &mut terminal {
-            write!(
-                terminal,
-                "\rchecked {} of {} blocks ",
-                status.blocks_checked, status.blocks_total
-            )?;
-        }
-        if !status.running {
-            break status;
-        }
-        thread::sleep(SCRUB_INTERVAL);
-    };
-    if let Some(terminal) = &mut terminal {
-        writeln!(terminal)?;
-    }
-    if remote.json {
-        format::print_json(&status)?;
-    } else {
-        let findings: String = status
-            .findings
-            .iter()
-            .map(|finding| format!("  {finding}\n"))
-            .collect();
-        let (checked, bad) = (status.blocks_checked, status.findings.len());
-        let repaired = status.repaired.len();
-        format::print(&format!(
-            "{checked} blocks checked, {repaired} repaired from another node, {bad} bad\n{findings}"
-        ))?;
-    }
-    Ok(if status.findings.is_empty() {
-        Verdict::Good
-    } else {
-        Verdict::Bad
-    })
 }
 
 /// What a request does.

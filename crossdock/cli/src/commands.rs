@@ -17,7 +17,7 @@ use crate::locks::LockCommand;
 use crate::places::PlaceCommand;
 use crate::quotas::QuotaCommand;
 use crate::top::{self, TopArgs};
-use crate::{client, config, format, gateways, member, offline, places, up};
+use crate::{checks, client, config, format, gateways, member, offline, places, up};
 
 #[derive(Parser)]
 #[command(
@@ -67,8 +67,11 @@ enum Command {
     /// Read every block of a running system and compare it with its checksum.
     #[command(after_help = "Example:\n  crossdock scrub --json")]
     Scrub(Remote),
-    /// Check a stopped node's files and prove them consistent.
-    #[command(after_help = "Example:\n  crossdock fsck --node crossdock-data/node-0")]
+    /// Check names, files and objects of a running volume, or a stopped node's files, and prove them consistent.
+    #[command(
+        after_help = "Examples:\n  crossdock fsck    (of a running volume; clients go on)\n  \
+        crossdock fsck --node crossdock-data/node-0 --full"
+    )]
     Fsck(FsckArgs),
     /// Make an ensemble of many hosts.
     #[command(subcommand)]
@@ -177,15 +180,14 @@ struct NodeArgs {
 
 #[derive(Args)]
 struct FsckArgs {
-    /// The node's directory.
+    /// A stopped node's directory, instead of a running volume.
     #[arg(long, value_name = "DIR")]
-    node: PathBuf,
-    /// Also read every block and compare it with its checksum.
-    #[arg(long)]
+    node: Option<PathBuf>,
+    /// Also read every block of the node and compare it with its checksum.
+    #[arg(long, requires = "node")]
     full: bool,
-    /// Print as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    remote: Remote,
 }
 
 /// How to reach a running system.
@@ -251,7 +253,7 @@ impl Command {
             Self::Scrub(remote) => remote.json,
             Self::Top(args) => args.remote.json,
             Self::Config(ConfigCommand::Check { json, .. }) => *json,
-            Self::Fsck(args) => args.json,
+            Self::Fsck(args) => args.remote.json,
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
             Self::Export(command) => command.prints_json(),
             Self::Address(command) => command.prints_json(),
@@ -279,8 +281,13 @@ impl Command {
             Self::Config(ConfigCommand::Check { file, of, json }) => {
                 config::check(&file, of, json)?;
             }
-            Self::Scrub(remote) => return client::scrub(&remote),
-            Self::Fsck(args) => return offline::fsck(&args.node, args.full, args.json),
+            Self::Scrub(remote) => return checks::scrub(&remote),
+            Self::Fsck(FsckArgs { node, full, remote }) => {
+                return match node {
+                    Some(node) => offline::fsck(&node, full, remote.json),
+                    None => checks::fsck(&remote),
+                };
+            }
             Self::Node(NodeCommand::Stop(args)) => client::node(&args.remote, args.number, "stop")?,
             Self::Node(NodeCommand::Start(args)) => {
                 client::node(&args.remote, args.number, "start")?

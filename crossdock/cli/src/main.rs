@@ -2,6 +2,7 @@
 //! to the machine that they run on. No logic.
 
 mod addresses;
+mod checks;
 mod client;
 mod cluster;
 mod commands;

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crossdock_admin::{
-    Answer, DoorStatus, HostStatus, NodeStatus, Refusal, ScrubStatus, SiteStatus, Status,
+    Answer, DoorStatus, FsckStatus, HostStatus, NodeStatus, Refusal, ScrubStatus, SiteStatus,
+    Status,
 };
 use crossdock_host::{Host, NodeFigures, NodeState, PlacedSite};
 use crossdock_members::{ExportRecord, HostRecord};
@@ -99,6 +100,26 @@ pub(crate) fn scrub(host: &Host) -> Answer {
         blocks_total: allocated / 4096,
         findings: progress.findings.clone(),
         repaired: progress.repaired.clone(),
+    })
+}
+
+/// What `GET /v1/fsck` answers.
+pub(crate) fn fsck(host: &Host) -> Answer {
+    let progress = host.fsck_progress();
+    let nodes_away = progress.nodes_away.iter();
+    json(&FsckStatus {
+        running: progress.running,
+        looks: progress.looks,
+        files: progress.seen.files,
+        names: progress.seen.names,
+        objects: progress.seen.objects,
+        findings: progress.findings.iter().map(ToString::to_string).collect(),
+        findings_total: progress.findings_total as u64,
+        unsettled: progress.unsettled as u64,
+        nodes_away: nodes_away
+            .filter_map(|node| host.node_number(node.0))
+            .collect(),
+        error: progress.error.clone(),
     })
 }
 

@@ -25,6 +25,7 @@ use crate::address_orders::{AddressChange, AddressError, AddressTicket};
 use crate::addresses::Addresses;
 use crate::clocks::Clocks;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
+use crate::fsck::Fsck;
 use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
 use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
@@ -261,6 +262,7 @@ pub struct Host {
     pub(crate) scrub: ScrubProgress,
     pub(crate) replicas: Replicas,
     pub(crate) sweeps: Sweeps,
+    pub(crate) fsck: Fsck,
     pub(crate) absences: Absences,
     pub(crate) space_due: Time,
     pub(crate) clocks: Clocks,
@@ -346,6 +348,7 @@ impl Host {
             scrub: ScrubProgress::default(),
             replicas: Replicas::default(),
             sweeps: Sweeps::default(),
+            fsck: Fsck::default(),
             absences: Absences::default(),
             space_due: Time::default(),
             clocks: Clocks::default(),
@@ -436,6 +439,7 @@ impl Host {
             .chain(self.tells_space().then_some(self.space_due))
             .chain(self.clock_due())
             .chain(self.scrub.step_due)
+            .chain(self.fsck.due())
             .chain(self.drain_due)
             .chain(self.following.again_due())
             .chain(self.replicas.due())
@@ -511,6 +515,8 @@ impl Host {
                 Message::Door(input) => self.run_door(now, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Sweep(answer) => self.take_swept(answer),
+                Message::FsckNode(answer) => self.take_listed(now, answer),
+                Message::FsckSite(routed) => self.take_census(now, routed.reply),
                 Message::Tool(reply) => self.tool_replies.push_back(reply),
                 Message::Walk(routed) => self.take_walk(now, routed.reply),
             }
@@ -628,6 +634,9 @@ impl Host {
                     let from = Port::Router;
                     Some(Message::Node(node, NodeInput::Cancel { from, id }))
                 }
+                RouterEffect::Reply(routed) if Self::is_of_fsck(routed.reply.id) => {
+                    Some(Message::FsckSite(routed))
+                }
                 RouterEffect::Reply(routed) if Self::is_of_walk(routed.reply.id) => {
                     Some(Message::Walk(routed))
                 }
@@ -686,6 +695,9 @@ impl Host {
         }
         if self.scrub.step_due.is_some_and(|due| due <= now) {
             self.step_scrub();
+        }
+        if self.fsck.due().is_some_and(|due| due <= now) {
+            self.step_fsck(now);
         }
         self.following.wake(now);
         if self.absences.due().is_some_and(|due| due <= now) {

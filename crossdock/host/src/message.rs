@@ -15,6 +15,9 @@ pub(crate) const EQUALIZE_CALL: CallId = CallId(0);
 /// Under which garbage is looked for and removed.
 pub(crate) const SWEEP_CALL: CallId = CallId(1 << 60);
 
+/// Under which nodes are asked what they hold, to check the volume.
+pub(crate) const FSCK_CALL: CallId = CallId(1 << 61);
+
 /// A message on its way to a machine.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -28,6 +31,9 @@ pub(crate) enum Message {
     Host(Result<NodeAnswer, NodeError>),
     /// To the search for garbage.
     Sweep(Result<NodeAnswer, NodeError>),
+    /// To the check of the volume: from a node, or a site.
+    FsckNode(Result<NodeAnswer, NodeError>),
+    FsckSite(Box<RoutedReply>),
     /// To the tool that asked a node.
     Tool(NodeReply),
     /// To the walk to a directory, or what is done with it.
@@ -49,6 +55,7 @@ impl Message {
             Port::Host => match reply.id {
                 EQUALIZE_CALL => Self::Host(reply.outcome),
                 SWEEP_CALL => Self::Sweep(reply.outcome),
+                FSCK_CALL => Self::FsckNode(reply.outcome),
                 _ => Self::Tool(reply),
             },
         }

@@ -23,6 +23,8 @@
 //! | `DELETE /v1/managers/{host}` | has a manager end, in order: → [`RetiringStatus`] |
 //! | `POST /v1/scrub` | starts a scrub of all nodes |
 //! | `GET /v1/scrub` | [`ScrubStatus`] |
+//! | `POST /v1/fsck` | starts a check of names, files and objects |
+//! | `GET /v1/fsck` | [`FsckStatus`] |
 //! | `GET /v1/exports` | a list of [`ExportStatus`] |
 //! | `POST /v1/exports` | exports a directory: [`ExportAddition`] → [`ExportAnswer`] |
 //! | `PATCH /v1/exports/{id}` | changes an export's rules: [`ExportChange`] → [`ExportAnswer`] |
@@ -76,6 +78,6 @@ pub use place::{PlaceStatus, Placing, RetiringStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, SlowWaits, Snapshot};
-pub use status::{DoorStatus, HostStatus, NodeStatus, ScrubStatus, SiteStatus, Status};
+pub use status::{DoorStatus, FsckStatus, HostStatus, NodeStatus, ScrubStatus, SiteStatus, Status};
 pub use top::{ClientRate, NodeRate, ProcedureRate, Top};
 pub use watch::Watch;

@@ -39,6 +39,10 @@ pub enum Command {
     ScrubStart,
     /// Tell [`crate::ScrubStatus`].
     ScrubStatus,
+    /// Begin to check the volume, if that is not under way; tell a [`crate::FsckStatus`].
+    FsckStart,
+    /// Tell a [`crate::FsckStatus`].
+    FsckStatus,
     /// Tell all exports, as [`crate::ExportStatus`]es.
     ExportList,
     /// Export a directory; tell a [`crate::ExportAnswer`].
@@ -152,6 +156,11 @@ fn router(watch: Arc<Watch>) -> Router {
             "/v1/scrub",
             get(|control: Shared| ask(control, Command::ScrubStatus))
                 .post(|control: Shared| ask(control, Command::ScrubStart)),
+        )
+        .route(
+            "/v1/fsck",
+            get(|control: Shared| ask(control, Command::FsckStatus))
+                .post(|control: Shared| ask(control, Command::FsckStart)),
         )
         .route(
             "/v1/exports",

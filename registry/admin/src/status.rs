@@ -146,3 +146,28 @@ pub struct ScrubStatus {
     #[serde(default)]
     pub repaired: Vec<String>,
 }
+
+/// How far a check of names, files and objects has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FsckStatus {
+    /// Whether one is at work.
+    pub running: bool,
+    /// Which look through the volume, from 1 on: what looks wrong is looked for again.
+    pub looks: u32,
+    /// Files, directories and links that the look has seen.
+    pub files: u64,
+    /// Names that it has seen.
+    pub names: u64,
+    /// Objects of large files that it has seen, on all nodes.
+    pub objects: u64,
+    /// What is wrong, the first of it.
+    pub findings: Vec<String>,
+    /// How much is wrong in all.
+    pub findings_total: u64,
+    /// What was being changed in every look, so that nothing can be said.
+    pub unsettled: u64,
+    /// Numbers of nodes that were not there to be asked.
+    pub nodes_away: Vec<u32>,
+    /// Why it has ended without a result.
+    pub error: Option<String>,
+}

@@ -121,9 +121,13 @@ impl Shell {
                 | Command::Place(_),
                 _,
             )
-            | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. }) => return Ok(()),
+            | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. })
+            | (Command::FsckStart | Command::FsckStatus, Part::Manager { .. }) => return Ok(()),
             (Command::ScrubStart | Command::ScrubStatus, _) => {
                 "this process has no storage node; ask a node's admin port".to_owned()
+            }
+            (Command::FsckStart | Command::FsckStatus, _) => {
+                "managers check the volume; ask one's admin port (crossdock status lists them)".to_owned()
             }
             (Command::NodeStop(_) | Command::NodeStart(_), _) => {
                 "a node of an ensemble is a process of its own: stop it with SIGTERM, start it with crossdock node run".to_owned()

@@ -88,6 +88,8 @@ impl Shell {
             Command::Status => self.status(),
             Command::ScrubStatus => report::scrub(&self.host),
             Command::ScrubStart => self.start_scrub(),
+            Command::FsckStatus => report::fsck(&self.host),
+            Command::FsckStart => self.start_fsck(),
             Command::NodeStop(number) => self.stop_node(number),
             Command::NodeStart(number) => self.order_start(number),
         };
@@ -100,6 +102,11 @@ impl Shell {
         let ends = ensemble.and_then(|ensemble| ensemble.links.certificate_ends());
         let connections = self.doors.count();
         report::status(&self.host, &self.surroundings, uptime, connections, ends)
+    }
+
+    fn start_fsck(&mut self) -> Answer {
+        self.host.begin_fsck(now());
+        report::fsck(&self.host)
     }
 
     fn start_scrub(&mut self) -> Answer {

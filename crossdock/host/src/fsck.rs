@@ -1,0 +1,374 @@
+//! `crossdock fsck` of a running volume: proves that every name leads to a file, every
+//! file has as many names as it says, and nodes hold what belongs to files and no more.
+//!
+//! A look asks all nodes and then all sites for what they have, piece by piece, while
+//! clients go on; what changed in between looks wrong. So whatever a look finds is
+//! looked for again, and is a finding only if a later look finds the very same: ctimes
+//! and cookies would have changed with it ([`Finding`]), and what is decided and not
+//! done everywhere is told by its coordinator ([`CensusRow::Unsettled`]).
+//!
+//! [`CensusRow::Unsettled`]: crossdock_peer::CensusRow::Unsettled
+
+mod finding;
+mod look;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crossdock_names::{FileRef, Incarnation, NodeId, ObjectClass, ObjectId, SiteId};
+use crossdock_peer::{
+    Call, CallId, CensusClass, CensusPlace, NodeAnswer, NodeError, NodeRequest, Port, SiteAnswer,
+    SiteOperation, SiteReply, SiteRequest,
+};
+use crossdock_router::RouterInput;
+use crossdock_types::Time;
+
+pub use finding::Finding;
+pub use look::Counts;
+use look::Look;
+
+use crate::equalize::LIST_LIMIT;
+use crate::host::Host;
+use crate::message::{FSCK_CALL, Message};
+use crate::sites::PATIENCE;
+
+/// Calls of checks to sites have this bit, those of the door and of walks never.
+const FSCK_BIT: u64 = 1 << 62;
+
+/// Between two pieces clients have their turn.
+const PIECE_PAUSE: Duration = Duration::from_millis(1);
+
+/// After a site or node did not answer.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// How often one is asked before it is given up.
+const TRIES_MAX: u32 = 60;
+
+/// Between two looks: what was under way is done, mostly.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is found by one look and not by the next is looked for again, up to so often.
+const LOOKS_MAX: u32 = 8;
+
+/// Files, names and objects that are held at a time, about 100 bytes each; more are
+/// looked at class by class.
+const HELD_MAX: usize = 4_000_000;
+
+/// Findings that are told.
+const FINDINGS_MAX: usize = 1000;
+
+/// How far a check is, and what it has found.
+#[derive(Clone, Debug, Default)]
+pub struct FsckProgress {
+    /// Whether it is under way.
+    pub running: bool,
+    /// Which look, from 1 on.
+    pub looks: u32,
+    /// What the look has seen so far.
+    pub seen: Counts,
+    /// What is wrong: found by two looks.
+    pub findings: Vec<Finding>,
+    /// How much that is in all.
+    pub findings_total: usize,
+    /// What looked wrong in every look, each time in another way: clients change it.
+    pub unsettled: usize,
+    /// Nodes that are not there: what they hold was not looked at.
+    pub nodes_away: Vec<NodeId>,
+    /// Why it has ended without a result.
+    pub error: Option<String>,
+}
+
+/// The check of this host.
+#[derive(Default)]
+pub(crate) struct Fsck {
+    progress: FsckProgress,
+    work: Option<Work>,
+    calls: u64,
+}
+
+struct Work {
+    look: Look,
+    step: Step,
+    /// When something is to be asked; absent while an answer is awaited.
+    due: Option<Time>,
+    tries: u32,
+    /// What the look before found.
+    before: BTreeSet<Finding>,
+    /// What two looks found.
+    confirmed: BTreeSet<Finding>,
+    /// Classes of the next look.
+    classes: u32,
+    /// Where each site was when the look began with it.
+    incarnations: Vec<(SiteId, Incarnation)>,
+}
+
+enum Step {
+    Nodes {
+        left: VecDeque<NodeId>,
+        after: Option<ObjectId>,
+    },
+    Sites {
+        left: VecDeque<SiteId>,
+        place: CensusPlace,
+    },
+}
+
+impl Fsck {
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.work.as_ref()?.due
+    }
+}
+
+impl Host {
+    /// Begins to check the volume; nothing if that is under way.
+    pub fn begin_fsck(&mut self, now: Time) {
+        if self.fsck.work.is_some() {
+            return;
+        }
+        self.fsck.progress = FsckProgress {
+            running: true,
+            ..FsckProgress::default()
+        };
+        self.begin_look(now, 1, BTreeSet::new(), BTreeSet::new());
+    }
+
+    /// The check that is under way, or the last one.
+    #[must_use]
+    pub const fn fsck_progress(&self) -> &FsckProgress {
+        &self.fsck.progress
+    }
+
+    /// Whether the answer to `id` is for a check.
+    pub(crate) const fn is_of_fsck(id: CallId) -> bool {
+        id.0 & (FSCK_BIT | crate::walks::WALK_BIT) == FSCK_BIT
+    }
+
+    fn begin_look(
+        &mut self,
+        due: Time,
+        classes: u32,
+        before: BTreeSet<Finding>,
+        confirmed: BTreeSet<Finding>,
+    ) {
+        let class = CensusClass {
+            number: 0,
+            of: classes,
+        };
+        let state = self.registry.state();
+        self.fsck.progress.looks += 1;
+        self.fsck.progress.seen = Counts::default();
+        self.fsck.progress.nodes_away.clear();
+        self.fsck.work = Some(Work {
+            look: Look::new(state.spread, class),
+            step: self.first_step(),
+            due: Some(due),
+            tries: 0,
+            before,
+            confirmed,
+            classes,
+            incarnations: Vec::new(),
+        });
+    }
+
+    /// Nodes first, see [`Look::take_objects`].
+    fn first_step(&self) -> Step {
+        let nodes = self.registry.state().nodes.iter();
+        Step::Nodes {
+            left: nodes.map(|node| NodeId(node.id)).collect(),
+            after: None,
+        }
+    }
+
+    /// Asks for the next piece.
+    pub(crate) fn step_fsck(&mut self, now: Time) {
+        let sites = self.registry.state().opened_sites.iter();
+        let sites: VecDeque<SiteId> = sites.map(|&site| SiteId(site)).collect();
+        let Some(work) = &mut self.fsck.work else {
+            return;
+        };
+        work.due = None;
+        if let Step::Nodes { left, .. } = &work.step
+            && left.is_empty()
+        {
+            work.step = Step::Sites {
+                left: sites,
+                place: CensusPlace::default(),
+            };
+        }
+        match &work.step {
+            Step::Nodes { left, after } => {
+                let Some(&node) = left.front() else { return };
+                let call = Call {
+                    id: FSCK_CALL,
+                    deadline: now + PATIENCE,
+                    request: NodeRequest::List {
+                        class: ObjectClass::Column,
+                        placement: None,
+                        after: *after,
+                        limit: LIST_LIMIT,
+                    },
+                };
+                let message = Message::call(node, Port::Host, call);
+                self.queue.push_back(message);
+            }
+            Step::Sites { left, place } => match left.front() {
+                Some(&site) => {
+                    self.fsck.calls += 1;
+                    let operation = SiteOperation::Census {
+                        file: FileRef::root_of(site),
+                        class: work.look.class(),
+                        from: *place,
+                    };
+                    let call = Call {
+                        id: CallId(self.fsck.calls | FSCK_BIT),
+                        deadline: now + PATIENCE,
+                        request: SiteRequest::as_root(operation),
+                    };
+                    let input = RouterInput::Request(call);
+                    self.queue.push_back(Message::Router(input));
+                }
+                None => self.end_class(now),
+            },
+        }
+    }
+
+    /// A node tells what it holds.
+    pub(crate) fn take_listed(&mut self, now: Time, answer: Result<NodeAnswer, NodeError>) {
+        let Some(work) = &mut self.fsck.work else {
+            return;
+        };
+        let Step::Nodes { left, after } = &mut work.step else {
+            return;
+        };
+        let Some(&node) = left.front() else { return };
+        match answer {
+            Ok(NodeAnswer::List { objects, more }) => {
+                work.tries = 0;
+                *after = objects.last().copied().filter(|_| more);
+                if after.is_none() {
+                    left.pop_front();
+                }
+                // What a node has to be made equal in counts when it is.
+                let is_member = |object: &ObjectId| {
+                    let set = self.table.members_of(object);
+                    set.is_some_and(|set| set.members.contains(&node))
+                };
+                let objects: Vec<ObjectId> = objects.into_iter().filter(is_member).collect();
+                work.look.take_objects(node, &objects);
+                work.due = Some(now + PIECE_PAUSE);
+            }
+            Err(NodeError::Unavailable { .. }) => {
+                left.pop_front();
+                *after = None;
+                work.tries = 0;
+                let away = &mut self.fsck.progress.nodes_away;
+                if !away.contains(&node) {
+                    away.push(node);
+                }
+                work.due = Some(now + PIECE_PAUSE);
+            }
+            Ok(_) => self.try_again(now, format!("node {node} gives another answer")),
+            Err(error) => self.try_again(now, format!("node {node} does not answer: {error}")),
+        }
+        self.show_progress();
+    }
+
+    /// A site tells what it has.
+    pub(crate) fn take_census(&mut self, now: Time, reply: SiteReply) {
+        if reply.id.0 & !FSCK_BIT != self.fsck.calls {
+            return;
+        }
+        let Some(work) = &mut self.fsck.work else {
+            return;
+        };
+        let Step::Sites { left, place } = &mut work.step else {
+            return;
+        };
+        let Some(&site) = left.front() else { return };
+        let page = match reply.outcome {
+            Ok(SiteAnswer::Census(page)) => page,
+            Ok(_) => return self.try_again(now, format!("site {site} gives another answer")),
+            Err(error) => {
+                return self.try_again(now, format!("site {site} does not answer: {error}"));
+            }
+        };
+        work.tries = 0;
+        let known = work.incarnations.iter().find(|known| known.0 == site);
+        if known.is_some_and(|known| known.1 != page.incarnation) {
+            return self.look_anew(now);
+        }
+        if known.is_none() {
+            work.incarnations.push((site, page.incarnation));
+        }
+        work.look.take_rows(&page.rows);
+        match page.next {
+            Some(next) => *place = next,
+            None => {
+                left.pop_front();
+                *place = CensusPlace::default();
+            }
+        }
+        if work.look.held() > HELD_MAX {
+            work.classes *= 4;
+            return self.look_anew(now);
+        }
+        work.due = Some(now + PIECE_PAUSE);
+        self.show_progress();
+    }
+
+    fn show_progress(&mut self) {
+        if let Some(work) = &self.fsck.work {
+            self.fsck.progress.seen = work.look.counts;
+        }
+    }
+
+    fn try_again(&mut self, now: Time, why: String) {
+        let Some(work) = &mut self.fsck.work else {
+            return;
+        };
+        work.tries += 1;
+        work.due = Some(now + AGAIN_AFTER);
+        if work.tries >= TRIES_MAX {
+            self.fsck.work = None;
+            self.fsck.progress.error = Some(why);
+            self.fsck.progress.running = false;
+        }
+    }
+
+    /// What was seen of this look is of no use.
+    fn look_anew(&mut self, now: Time) {
+        if let Some(work) = self.fsck.work.take() {
+            self.fsck.progress.looks -= 1;
+            let due = now + AGAIN_AFTER;
+            self.begin_look(due, work.classes, work.before, work.confirmed);
+        }
+    }
+
+    fn end_class(&mut self, now: Time) {
+        self.show_progress();
+        let step = self.first_step();
+        let has_all_nodes = self.fsck.progress.nodes_away.is_empty();
+        let Some(mut work) = self.fsck.work.take() else {
+            return;
+        };
+        if work.look.end_class(has_all_nodes) {
+            work.step = step;
+            work.due = Some(now + PIECE_PAUSE);
+            self.fsck.work = Some(work);
+            return;
+        }
+        let found = std::mem::take(&mut work.look.findings);
+        let confirmed = found.intersection(&work.before).copied();
+        work.confirmed.extend(confirmed);
+        let open = found.difference(&work.confirmed).count();
+        if open > 0 && self.fsck.progress.looks < LOOKS_MAX {
+            return self.begin_look(now + LOOK_PAUSE, work.classes, found, work.confirmed);
+        }
+        let progress = &mut self.fsck.progress;
+        progress.running = false;
+        progress.unsettled = open;
+        progress.findings_total = work.confirmed.len();
+        let told = work.confirmed.into_iter().take(FINDINGS_MAX);
+        progress.findings = told.collect();
+    }
+}

@@ -1,0 +1,542 @@
+//! What one look through the volume finds: rows of all sites and objects of all nodes
+//! held against each other. Pure: who asks for them is the [check](super).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use crossdock_names::{FileId, FileRef, NodeId, ObjectId, SiteId, Spread};
+use crossdock_peer::{CensusClass, CensusRow, FileKind};
+use crossdock_types::WallTime;
+
+use super::finding::Finding;
+
+/// What has been seen of the files of one class, and of all directories.
+pub(super) struct Look {
+    spread: Spread,
+    class: CensusClass,
+    files: HashMap<FileId, Seen>,
+    names: Vec<SeenName>,
+    columns: Vec<(NodeId, ObjectId)>,
+    unsettled: HashSet<FileId>,
+    /// Of all classes: link count and ctime of each directory or part, and how many
+    /// directories have their names in it.
+    directories: HashMap<FileId, Directory>,
+    pub(super) findings: BTreeSet<Finding>,
+    pub(super) counts: Counts,
+}
+
+/// How much a look has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Files, directories and links.
+    pub files: u64,
+    /// Names of them.
+    pub names: u64,
+    /// Objects of large files, on all nodes.
+    pub objects: u64,
+}
+
+struct Seen {
+    generation: u32,
+    kind: FileKind,
+    links: u32,
+    changed: WallTime,
+    columns: u16,
+    segments: u32,
+    parent: Option<FileId>,
+    named: u32,
+    named_in: Option<FileId>,
+}
+
+struct SeenName {
+    directory: FileId,
+    cookie: u64,
+    child: FileRef,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Directory {
+    /// `None`: it has names in it and was not seen itself.
+    cell: Option<(u32, u32, WallTime)>,
+    subdirectories: u32,
+}
+
+/// The links of an empty directory: its name and `.`.
+const LINKS_OF_EMPTY: u32 = 2;
+
+impl Look {
+    pub(super) fn new(spread: Spread, class: CensusClass) -> Self {
+        Self {
+            spread,
+            class,
+            files: HashMap::new(),
+            names: Vec::new(),
+            columns: Vec::new(),
+            unsettled: HashSet::new(),
+            directories: HashMap::new(),
+            findings: BTreeSet::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) const fn class(&self) -> CensusClass {
+        self.class
+    }
+
+    /// How much of this class is held.
+    pub(super) fn held(&self) -> usize {
+        self.files.len() + self.names.len() + self.columns.len()
+    }
+
+    pub(super) fn take_rows(&mut self, rows: &[CensusRow]) {
+        for row in rows {
+            match *row {
+                CensusRow::Unsettled(file) => {
+                    self.unsettled.insert(file);
+                    // Whatever of a directory is unsettled, its parts differ.
+                    let whole = self.whole(file);
+                    self.unsettled.insert(whole);
+                }
+                CensusRow::File {
+                    file,
+                    kind,
+                    links,
+                    changed,
+                    columns,
+                    segments,
+                } => {
+                    self.counts.files += 1;
+                    let seen = Seen {
+                        generation: file.generation,
+                        kind,
+                        links,
+                        changed,
+                        columns,
+                        segments,
+                        parent: None,
+                        named: 0,
+                        named_in: None,
+                    };
+                    self.files.insert(file.id, seen);
+                    if kind == FileKind::Directory {
+                        let directory = self.directories.entry(file.id).or_default();
+                        directory.cell = Some((file.generation, links, changed));
+                    }
+                }
+                CensusRow::Parent { directory, parent } => {
+                    if let Some(seen) = self.files.get_mut(&directory) {
+                        seen.parent = Some(parent.id);
+                    }
+                }
+                CensusRow::Name {
+                    directory,
+                    cookie,
+                    child,
+                } => {
+                    self.counts.names += 1;
+                    self.names.push(SeenName {
+                        directory,
+                        cookie,
+                        child,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Objects come before rows: what is there then has its file, or is to be removed.
+    pub(super) fn take_objects(&mut self, node: NodeId, objects: &[ObjectId]) {
+        for &object in objects {
+            let file = FileRef {
+                id: FileId(object.placement),
+                generation: object.generation,
+            };
+            if self.class.has(self.spread, file) {
+                self.counts.objects += 1;
+                self.columns.push((node, object));
+            }
+        }
+    }
+
+    /// All rows of a class have come; goes on with the next one, if there is one.
+    /// What a file lacks is told only if all nodes were asked.
+    pub(super) fn end_class(&mut self, has_all_nodes: bool) -> bool {
+        self.resolve_names();
+        self.judge_columns(has_all_nodes);
+        let files = std::mem::take(&mut self.files);
+        for (&id, seen) in &files {
+            self.judge(&files, id, seen);
+        }
+        self.class.number += 1;
+        if self.class.number < self.class.of {
+            return true;
+        }
+        self.judge_directories();
+        let unsettled = std::mem::take(&mut self.unsettled);
+        let spread = self.spread;
+        let whole = |id: FileId| spread.whole(FileRef { id, generation: 0 }).id;
+        (self.findings).retain(|finding| {
+            let mut files = finding.files();
+            !files.any(|file| unsettled.contains(&file) || unsettled.contains(&whole(file)))
+        });
+        false
+    }
+
+    fn resolve_names(&mut self) {
+        for name in std::mem::take(&mut self.names) {
+            let SeenName {
+                directory,
+                cookie,
+                child,
+            } = name;
+            let in_it = self.directories.entry(directory).or_default();
+            let seen = self.files.get_mut(&child.id);
+            match seen.filter(|seen| seen.generation == child.generation) {
+                Some(seen) => {
+                    if self.unsettled.contains(&directory) {
+                        // The name may be gone, and what it names counts without it.
+                        self.unsettled.insert(child.id);
+                    }
+                    seen.named += 1;
+                    seen.named_in = Some(directory);
+                    if seen.kind == FileKind::Directory {
+                        in_it.subdirectories += 1;
+                    }
+                }
+                None => {
+                    if self.unsettled.contains(&child.id) {
+                        // A directory that is still to come counts as a link.
+                        self.unsettled.insert(directory);
+                    }
+                    self.findings.insert(Finding::Dangling {
+                        directory,
+                        cookie,
+                        child,
+                    });
+                }
+            }
+        }
+    }
+
+    fn judge_columns(&mut self, has_all_nodes: bool) {
+        let mut found: BTreeMap<FileId, BTreeSet<(u32, u16)>> = BTreeMap::new();
+        for (node, object) in std::mem::take(&mut self.columns) {
+            let id = FileId(object.placement);
+            let seen = self.files.get(&id);
+            let is_its_own = seen.is_some_and(|seen| {
+                seen.generation == object.generation
+                    && object.column < seen.columns
+                    && object.segment < seen.segments
+            });
+            if is_its_own {
+                let of_file = found.entry(id).or_default();
+                of_file.insert((object.segment, object.column));
+            } else {
+                self.findings.insert(Finding::Leaked { node, object });
+            }
+        }
+        if !has_all_nodes {
+            return;
+        }
+        for (&id, seen) in &self.files {
+            let wanted = u64::from(seen.columns) * u64::from(seen.segments);
+            let there = found.get(&id).map_or(0, |of_file| of_file.len() as u64);
+            if there < wanted {
+                self.findings.insert(Finding::Missing {
+                    file: seen.file(id),
+                    changed: seen.changed,
+                    objects: wanted - there,
+                });
+            }
+        }
+    }
+
+    fn judge(&mut self, files: &HashMap<FileId, Seen>, id: FileId, seen: &Seen) {
+        let (file, changed) = (seen.file(id), seen.changed);
+        let home = self.whole(id);
+        if home != id {
+            // A part has no name; it belongs to what has one.
+            if files.get(&home).map(|home| home.generation) != Some(seen.generation) {
+                self.findings.insert(Finding::Orphan { file, changed });
+            }
+            return;
+        }
+        if seen.kind == FileKind::Directory {
+            self.judge_parts(files, file, changed);
+        }
+        if file.id == FileRef::root_of(SiteId(0)).id {
+            return;
+        }
+        match (seen.named, seen.named_in) {
+            (0, _) | (_, None) => {
+                self.findings.insert(Finding::Orphan { file, changed });
+            }
+            (1, Some(named_in)) if seen.kind == FileKind::Directory => {
+                let named_in = self.whole(named_in);
+                let says = seen.parent;
+                if says != Some(named_in) {
+                    let directory = file;
+                    self.findings.insert(Finding::Parent {
+                        directory,
+                        changed,
+                        says,
+                        named_in,
+                    });
+                }
+            }
+            (names, _) if seen.kind == FileKind::Directory || names != seen.links => {
+                let links = match seen.kind {
+                    FileKind::Directory => 1,
+                    _ => seen.links,
+                };
+                self.findings.insert(Finding::Links {
+                    file,
+                    changed,
+                    links,
+                    names,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Every site has its part of a directory whose names are hashed.
+    fn judge_parts(&mut self, files: &HashMap<FileId, Seen>, file: FileRef, changed: WallTime) {
+        for part in self.spread.parts_of(file).skip(1) {
+            let seen = files.get(&part.id);
+            if seen.is_none_or(|seen| seen.generation != file.generation) {
+                self.findings.insert(Finding::PartMissing {
+                    directory: file,
+                    changed,
+                    site: part.id.site(),
+                });
+            }
+        }
+    }
+
+    fn judge_directories(&mut self) {
+        for (id, directory) in std::mem::take(&mut self.directories) {
+            let Some((generation, links, changed)) = directory.cell else {
+                self.findings.insert(Finding::Nowhere { directory: id });
+                continue;
+            };
+            let names = LINKS_OF_EMPTY + directory.subdirectories;
+            if links != names {
+                self.findings.insert(Finding::Links {
+                    file: FileRef { id, generation },
+                    changed,
+                    links,
+                    names,
+                });
+            }
+        }
+    }
+
+    fn whole(&self, id: FileId) -> FileId {
+        self.spread.whole(FileRef { id, generation: 0 }).id
+    }
+}
+
+impl Seen {
+    const fn file(&self, id: FileId) -> FileRef {
+        FileRef {
+            id,
+            generation: self.generation,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: FileRef = FileRef::root_of(SiteId(0));
+
+    fn file(site: u16, serial: u64) -> FileRef {
+        FileRef {
+            id: FileId::new(SiteId(site), serial),
+            generation: 1,
+        }
+    }
+
+    fn row(file: FileRef, kind: FileKind, links: u32) -> CensusRow {
+        CensusRow::File {
+            file,
+            kind,
+            links,
+            changed: WallTime(5),
+            columns: 0,
+            segments: 0,
+        }
+    }
+
+    fn name(directory: FileRef, cookie: u64, child: FileRef) -> CensusRow {
+        CensusRow::Name {
+            directory: directory.id,
+            cookie,
+            child,
+        }
+    }
+
+    fn parent(directory: FileRef, parent: FileRef) -> CensusRow {
+        CensusRow::Parent {
+            directory: directory.id,
+            parent,
+        }
+    }
+
+    /// `/d` at site 1, `/d/f` with a second name `/g`.
+    fn sound() -> Vec<CensusRow> {
+        let (directory, regular) = (file(1, 9), file(1, 10));
+        vec![
+            row(ROOT, FileKind::Directory, 3),
+            parent(ROOT, ROOT),
+            name(ROOT, 3, directory),
+            name(ROOT, 4, regular),
+            row(directory, FileKind::Directory, 2),
+            parent(directory, ROOT),
+            row(regular, FileKind::Regular, 2),
+            name(directory, 3, regular),
+        ]
+    }
+
+    /// What is found, by looks in one class and in several.
+    fn found(rows: &[CensusRow], objects: &[ObjectId]) -> Vec<Finding> {
+        let look = |of: u32| {
+            let class = CensusClass { number: 0, of };
+            let spread = Spread::new(0.5, 4);
+            let mut look = Look::new(spread, class);
+            loop {
+                look.take_objects(NodeId(7), objects);
+                let class = look.class();
+                let is_of_it = |row: &&CensusRow| {
+                    let subject = match **row {
+                        CensusRow::Unsettled(_) => return true,
+                        CensusRow::File { file, .. } => file,
+                        CensusRow::Parent { directory: id, .. } => FileRef { id, generation: 0 },
+                        CensusRow::Name { child, .. } => child,
+                    };
+                    class.has(spread, subject)
+                };
+                let rows: Vec<CensusRow> = rows.iter().filter(is_of_it).copied().collect();
+                look.take_rows(&rows);
+                if !look.end_class(true) {
+                    return look.findings.into_iter().collect::<Vec<_>>();
+                }
+            }
+        };
+        let found = look(1);
+        assert_eq!(found, look(3), "classes make a difference");
+        found
+    }
+
+    /// Goal: a sound volume has no findings, whatever lies where.
+    #[test]
+    fn what_is_sound_is_found_so() {
+        assert_eq!(found(&sound(), &[]), []);
+    }
+
+    /// Goal: each thing that can be wrong with names is found, once.
+    #[test]
+    fn wrong_names_are_found() {
+        let (directory, regular, lost) = (file(1, 9), file(1, 10), file(2, 4));
+        let changed = WallTime(5);
+
+        let mut rows = sound();
+        rows.push(name(ROOT, 8, lost));
+        let dangling = Finding::Dangling {
+            directory: ROOT.id,
+            cookie: 8,
+            child: lost,
+        };
+        assert_eq!(found(&rows, &[]), [dangling]);
+
+        let mut rows = sound();
+        rows.push(row(lost, FileKind::Symlink, 1));
+        let orphan = Finding::Orphan {
+            file: lost,
+            changed,
+        };
+        assert_eq!(found(&rows, &[]), [orphan]);
+
+        let mut rows = sound();
+        rows.retain(|row| *row != name(ROOT, 4, regular));
+        let links = Finding::Links {
+            file: regular,
+            changed,
+            links: 2,
+            names: 1,
+        };
+        assert_eq!(found(&rows, &[]), [links]);
+
+        let mut rows = sound();
+        rows.retain(|row| *row != parent(directory, ROOT));
+        rows.push(parent(directory, lost));
+        let says = Finding::Parent {
+            directory,
+            changed,
+            says: Some(lost.id),
+            named_in: ROOT.id,
+        };
+        assert_eq!(found(&rows, &[]), [says]);
+
+        let mut rows = sound();
+        rows[0] = row(ROOT, FileKind::Directory, 2);
+        let links = Finding::Links {
+            file: ROOT,
+            changed,
+            links: 2,
+            names: 3,
+        };
+        assert_eq!(found(&rows, &[]), [links]);
+    }
+
+    /// Goal: nothing is said of what is decided and not done everywhere.
+    #[test]
+    fn what_is_unsettled_is_not_told() {
+        // A directory that another site is still to take over: its parent counts it.
+        let (lost, regular) = (file(2, 4), file(1, 10));
+        let mut rows = sound();
+        rows[0] = row(ROOT, FileKind::Directory, 4);
+        rows.push(name(ROOT, 8, lost));
+        rows.push(CensusRow::Unsettled(lost.id));
+        assert_eq!(found(&rows, &[]), []);
+
+        // A name that another site is still to replace: its file does not count it.
+        let mut rows = sound();
+        rows.retain(|found| *found != row(regular, FileKind::Regular, 2));
+        rows.push(row(regular, FileKind::Regular, 1));
+        rows.push(CensusRow::Unsettled(file(1, 9).id));
+        assert_eq!(found(&rows, &[]), []);
+    }
+
+    /// Goal: objects of no file are found, and objects that a file lacks.
+    #[test]
+    fn wrong_objects_are_found() {
+        let large = file(0, 6);
+        let mut rows = sound();
+        rows.push(name(ROOT, 8, large));
+        rows.push(CensusRow::File {
+            file: large,
+            kind: FileKind::Regular,
+            links: 1,
+            changed: WallTime(5),
+            columns: 2,
+            segments: 1,
+        });
+        let column = |generation, column| ObjectId::column(large.id, generation, 0, column);
+        let whole = [column(1, 0), column(1, 1)];
+        assert_eq!(found(&rows, &whole), []);
+        let old = column(9, 0);
+        let leaked = Finding::Leaked {
+            node: NodeId(7),
+            object: old,
+        };
+        assert_eq!(found(&rows, &[whole[0], whole[1], old]), [leaked]);
+        let missing = Finding::Missing {
+            file: large,
+            changed: WallTime(5),
+            objects: 1,
+        };
+        assert_eq!(found(&rows, &whole[..1]), [missing]);
+    }
+}
