@@ -13,6 +13,7 @@
 mod apart;
 mod driver;
 mod faults;
+mod fsck;
 mod homes;
 mod network;
 mod service;
@@ -175,6 +176,8 @@ fn minting_of(instance: u64) -> MintingKey {
 mod clocks;
 #[cfg(test)]
 mod costs;
+#[cfg(test)]
+mod damage;
 #[cfg(test)]
 mod histories;
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(super) fn wrong_usage(stage: &Stage<'_>) -> Result<()> {
         let arguments = [&["up", "--data", unused], arguments].concat();
         finish(stage, &arguments)?.expect(2, words)?;
     }
-    for arguments in [&[][..], &["frob"], &["node", "stop"], &["fsck"]] {
+    for arguments in [&[][..], &["frob"], &["node", "stop"], &["fsck", "--full"]] {
         finish(stage, arguments)?.expect(2, &["Usage"])?;
     }
     finish(stage, &["--version"])?.expect(0, &[])?;

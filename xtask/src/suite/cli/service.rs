@@ -37,6 +37,13 @@ pub(super) fn serve(stage: &Stage<'_>) -> Result<()> {
         ensure!(report["verified_blocks"].as_u64() > Some(0), "{report}");
     }
     let up = start(stage)?;
+    let fsck = up.ask(stage, &["fsck"])?.json(0)?;
+    ensure!(
+        fsck["findings_total"] == 0
+            && fsck["files"].as_u64() > Some(1)
+            && fsck["objects"].as_u64() > Some(0),
+        "{fsck}"
+    );
     let scrub = up.ask(stage, &["scrub"])?.json(0)?;
     ensure!(
         scrub["findings"] == serde_json::json!([])

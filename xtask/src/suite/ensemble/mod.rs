@@ -3,6 +3,7 @@
 
 mod capabilities;
 mod exports;
+mod fsck;
 mod homes;
 mod kernel;
 pub(super) mod load;
@@ -114,6 +115,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
 
     let load = Load::start("client", &processes.doors()?);
     load.pause(ANSWERS)?;
+    fsck::under_load(stage, &processes).context("fsck")?;
     kill_one_after_the_other(stage, &mut processes, &load)?;
     freeze(stage, &mut processes, &load)?;
     homes::change(&ensemble, &mut processes, &load)?;
@@ -130,6 +132,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     );
     let mut processes = Processes::start(&ensemble, 1..4)?;
     verify(&files, &processes)?;
+    processes.await_whole(stage)?;
+    fsck::at_rest(stage, &processes, made).context("fsck")?;
     processes.stop()
 }
 

@@ -142,6 +142,11 @@ impl Driver {
         self.finish()
     }
 
+    /// How many directories clients work in.
+    pub(super) fn directories(&self) -> usize {
+        self.model.directories.len()
+    }
+
     /// Directories, in which clients work from then on as in the root.
     pub(super) fn make_directories(
         &mut self,
@@ -186,6 +191,7 @@ impl Driver {
             }
         }
         self.settle(Duration::from_secs(1))?;
+        self.prove()?;
         self.compare_replicas()
     }
 
@@ -201,6 +207,9 @@ impl Driver {
         let mut left = actions;
         let mut next_at = self.world.now;
         let mut fault_at = self.next_fault();
+        if actions > 0 && self.random.coin() {
+            self.begin_fsck();
+        }
         let mut faults_left = match faults {
             Faults::None => 0,
             _ => self.random.between(1, FAULTS_MAX),
@@ -286,6 +295,7 @@ impl Driver {
         if std::mem::replace(&mut self.replaced_total, replaced_total) != replaced_total {
             self.disturb();
         }
+        self.look_at_checks()?;
         while let Some(place) = self.world.replaced.pop_front() {
             self.note(|| format!("process {place} has been replaced"));
             self.kill(place);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_disk::Disk;
-use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput, Mutation};
+use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
 use crossdock_names::HostId;
@@ -259,6 +259,19 @@ impl World {
     pub(super) fn clock_ahead(&self, place: Place, other: Place) -> Option<i64> {
         let process = self.machines[place].process.as_ref()?;
         process.host.clock_ahead(self.host_at(other)?)
+    }
+
+    /// The manager there begins to check the volume.
+    pub(super) fn begin_fsck(&mut self, place: Place) {
+        if let Some(process) = &mut self.machines[place].process {
+            process.host.begin_fsck(self.now);
+        }
+    }
+
+    /// How far the check of the manager there is.
+    pub(super) fn fsck_progress(&self, place: Place) -> Option<&FsckProgress> {
+        let process = self.machines[place].process.as_ref();
+        process.map(|process| process.host.fsck_progress())
     }
 
     /// Where a node runs, or is to run.
