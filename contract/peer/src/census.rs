@@ -4,6 +4,7 @@
 //! row says what tells whether it has changed since: the ctime of a file, which moves
 //! with each of its names, and the cookie of a name, which is never given twice.
 
+use bytes::Bytes;
 use crossdock_names::{FileId, FileRef, Incarnation, Spread};
 use crossdock_types::WallTime;
 use serde::{Deserialize, Serialize};
@@ -74,8 +75,8 @@ pub enum CensusRow {
     },
     /// A name.
     Name {
-        /// The directory, or its part.
-        directory: FileId,
+        /// The directory, or its part; of generation 0 if it is not there.
+        directory: FileRef,
         /// The name's cookie.
         cookie: u64,
         /// What it names.
@@ -92,4 +93,41 @@ pub struct CensusPage {
     pub rows: Vec<CensusRow>,
     /// Where it goes on; absent at the end.
     pub next: Option<CensusPlace>,
+}
+
+/// What mends something that a check has found. It is done only if that is still so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Repair {
+    /// A name in the directory, of a file that is not there, goes.
+    RemoveName {
+        /// The name's cookie.
+        cookie: u64,
+        /// What it names.
+        child: FileRef,
+    },
+    /// A file without a name gets one in the directory.
+    AddName {
+        /// The name.
+        name: Bytes,
+        /// The file.
+        child: FileRef,
+        /// Whether it is a directory.
+        is_directory: bool,
+    },
+    /// The file's link count becomes the number of its names.
+    SetLinks {
+        /// Its ctime when they were counted.
+        changed: WallTime,
+        /// How many.
+        links: u32,
+    },
+    /// The directory's `..` becomes where its name is.
+    SetParent {
+        /// Its ctime when that was found.
+        changed: WallTime,
+        /// The directory that names it.
+        parent: FileRef,
+    },
+    /// Objects of the file that no node has are made anew, with nothing in them.
+    MakeObjects,
 }

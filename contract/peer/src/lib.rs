@@ -22,7 +22,7 @@ mod transaction;
 pub use access::AccessError;
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
 pub use carried::Carries;
-pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow};
+pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, Repair};
 pub use export::ExportRules;
 pub use lock::{
     ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner,

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::{
     CallId, CensusClass, CensusPage, CensusPlace, ListedLock, LockOperation, LockRefusal, Quota,
-    QuotaChange, Stability, TransactionId, TransactionStep,
+    QuotaChange, Repair, Stability, TransactionId, TransactionStep,
 };
 
 /// Who asks, after squashing.
@@ -508,6 +508,13 @@ pub enum SiteOperation {
         /// Where the piece begins.
         from: CensusPlace,
     },
+    /// Mends what a check has found. No door asks it.
+    Repair {
+        /// The file or directory.
+        file: FileRef,
+        /// What is to be done to it.
+        repair: Repair,
+    },
 }
 
 impl SiteOperation {
@@ -528,7 +535,8 @@ impl SiteOperation {
             | Self::PushAttributes { file, .. }
             | Self::Locks { file, .. }
             | Self::Transaction { file, .. }
-            | Self::Census { file, .. } => file,
+            | Self::Census { file, .. }
+            | Self::Repair { file, .. } => file,
             Self::Lookup { directory, .. }
             | Self::LookupParent { directory, .. }
             | Self::Within { directory, .. }

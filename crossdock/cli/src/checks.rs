@@ -25,7 +25,7 @@ pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
         );
         (status.running, line)
     };
-    let status = follow(remote, "/v1/scrub", progress)?;
+    let status = follow(remote, "/v1/scrub", "", progress)?;
     let (checked, bad) = (status.blocks_checked, status.findings.len());
     let repaired = status.repaired.len();
     let text = format!(
@@ -37,7 +37,7 @@ pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
 }
 
 /// `crossdock fsck` of a running volume; the same.
-pub(crate) fn fsck(remote: &Remote) -> anyhow::Result<Verdict> {
+pub(crate) fn fsck(remote: &Remote, repairs: bool) -> anyhow::Result<Verdict> {
     let progress = |status: &FsckStatus| {
         let line = format!(
             "look {}: {} files, {} names, {} objects of nodes",
@@ -45,7 +45,8 @@ pub(crate) fn fsck(remote: &Remote) -> anyhow::Result<Verdict> {
         );
         (status.running, line)
     };
-    let status = follow(remote, "/v1/fsck", progress)?;
+    let order = if repairs { "/repair" } else { "" };
+    let status = follow(remote, "/v1/fsck", order, progress)?;
     let mut text = format!(
         "{} files, {} names, {} objects of nodes\n",
         status.files, status.names, status.objects
@@ -58,6 +59,9 @@ pub(crate) fn fsck(remote: &Remote) -> anyhow::Result<Verdict> {
             "{} things were being changed in every look: check again when there is less load\n",
             status.unsettled
         );
+    }
+    if !status.repaired.is_empty() {
+        text += &format!("mended:\n{}", lines(&status.repaired));
     }
     text += &match (&status.error, status.findings_total) {
         (Some(error), _) => format!("not checked: {error}; crossdock status may show why\n"),
@@ -82,9 +86,10 @@ pub(crate) fn fsck(remote: &Remote) -> anyhow::Result<Verdict> {
 fn follow<T: DeserializeOwned>(
     remote: &Remote,
     path: &str,
+    order: &str,
     progress: impl Fn(&T) -> (bool, String),
 ) -> anyhow::Result<T> {
-    call(remote, Method::Post(None), path)?;
+    call(remote, Method::Post(None), &format!("{path}{order}"))?;
     let mut terminal = Some(std::io::stderr()).filter(IsTerminal::is_terminal);
     let status = loop {
         let status = parse(call(remote, Method::Get, path)?)?;

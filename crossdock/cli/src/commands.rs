@@ -70,6 +70,7 @@ enum Command {
     /// Check names, files and objects of a running volume, or a stopped node's files, and prove them consistent.
     #[command(
         after_help = "Examples:\n  crossdock fsck    (of a running volume; clients go on)\n  \
+        crossdock fsck --repair\n  \
         crossdock fsck --node crossdock-data/node-0 --full"
     )]
     Fsck(FsckArgs),
@@ -183,6 +184,9 @@ struct FsckArgs {
     /// A stopped node's directory, instead of a running volume.
     #[arg(long, value_name = "DIR")]
     node: Option<PathBuf>,
+    /// Mend what is found: files without a name get one in /lost+found, names of nothing go.
+    #[arg(long, conflicts_with = "node")]
+    repair: bool,
     /// Also read every block of the node and compare it with its checksum.
     #[arg(long, requires = "node")]
     full: bool,
@@ -282,10 +286,15 @@ impl Command {
                 config::check(&file, of, json)?;
             }
             Self::Scrub(remote) => return checks::scrub(&remote),
-            Self::Fsck(FsckArgs { node, full, remote }) => {
+            Self::Fsck(FsckArgs {
+                node,
+                repair,
+                full,
+                remote,
+            }) => {
                 return match node {
                     Some(node) => offline::fsck(&node, full, remote.json),
-                    None => checks::fsck(&remote),
+                    None => checks::fsck(&remote, repair),
                 };
             }
             Self::Node(NodeCommand::Stop(args)) => client::node(&args.remote, args.number, "stop")?,

@@ -114,6 +114,7 @@ pub(crate) fn fsck(host: &Host) -> Answer {
         names: progress.seen.names,
         objects: progress.seen.objects,
         findings: progress.findings.iter().map(ToString::to_string).collect(),
+        repaired: progress.repaired.iter().map(ToString::to_string).collect(),
         findings_total: progress.findings_total as u64,
         unsettled: progress.unsettled as u64,
         nodes_away: nodes_away

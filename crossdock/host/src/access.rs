@@ -255,5 +255,7 @@ const fn is_of_administrators(operation: &SiteOperation) -> bool {
         SiteOperation::Transaction { .. }
             | SiteOperation::SetQuota { .. }
             | SiteOperation::RemoveQuota { .. }
+            | SiteOperation::Census { .. }
+            | SiteOperation::Repair { .. }
     )
 }

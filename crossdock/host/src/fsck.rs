@@ -11,26 +11,33 @@
 
 mod finding;
 mod look;
+mod mend;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crossdock_names::{FileRef, Incarnation, NodeId, ObjectClass, ObjectId, SiteId};
+#[cfg(feature = "mutations")]
+use crossdock_peer::Repair;
 use crossdock_peer::{
-    Call, CallId, CensusClass, CensusPlace, NodeAnswer, NodeError, NodeRequest, Port, SiteAnswer,
-    SiteOperation, SiteReply, SiteRequest,
+    Call, CallId, CensusClass, CensusPage, CensusPlace, NodeAnswer, NodeError, NodeRequest, Port,
+    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, WriterId,
 };
 use crossdock_router::RouterInput;
 use crossdock_types::Time;
+#[cfg(feature = "mutations")]
+use crossdock_types::WallTime;
 
 pub use finding::Finding;
 pub use look::Counts;
 use look::Look;
+use mend::Mend;
 
 use crate::equalize::LIST_LIMIT;
 use crate::host::Host;
 use crate::message::{FSCK_CALL, Message};
 use crate::sites::PATIENCE;
+use crate::walks::volume_root;
 
 /// Calls of checks to sites have this bit, those of the door and of walks never.
 const FSCK_BIT: u64 = 1 << 62;
@@ -54,6 +61,12 @@ const LOOKS_MAX: u32 = 8;
 /// looked at class by class.
 const HELD_MAX: usize = 4_000_000;
 
+/// The same of a repair; what stays is found again by the next look.
+const REPAIR_TRIES_MAX: u32 = 10;
+
+/// How often what was found is mended: one thing shows when another one is.
+const REPAIRS_MAX: u32 = 3;
+
 /// Findings that are told.
 const FINDINGS_MAX: usize = 1000;
 
@@ -70,6 +83,8 @@ pub struct FsckProgress {
     pub findings: Vec<Finding>,
     /// How much that is in all.
     pub findings_total: usize,
+    /// What was wrong and has been mended.
+    pub repaired: Vec<Finding>,
     /// What looked wrong in every look, each time in another way: clients change it.
     pub unsettled: usize,
     /// Nodes that are not there: what they hold was not looked at.
@@ -98,6 +113,8 @@ struct Work {
     confirmed: BTreeSet<Finding>,
     /// Classes of the next look.
     classes: u32,
+    /// How often what is found may still be mended.
+    repairs: u32,
     /// Where each site was when the look began with it.
     incarnations: Vec<(SiteId, Incarnation)>,
 }
@@ -111,17 +128,31 @@ enum Step {
         left: VecDeque<SiteId>,
         place: CensusPlace,
     },
+    Mending(Mend),
 }
 
 impl Fsck {
+    /// What is being mended, and when it goes on.
+    const fn mending(&mut self) -> Option<(&mut Option<Time>, &mut Mend)> {
+        match &mut self.work {
+            Some(Work {
+                step: Step::Mending(mend),
+                due,
+                ..
+            }) => Some((due, mend)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn due(&self) -> Option<Time> {
         self.work.as_ref()?.due
     }
 }
 
 impl Host {
-    /// Begins to check the volume; nothing if that is under way.
-    pub fn begin_fsck(&mut self, now: Time) {
+    /// Begins to check the volume, and to mend what is found if that is wanted; nothing
+    /// if a check is under way.
+    pub fn begin_fsck(&mut self, now: Time, repairs: bool) {
         if self.fsck.work.is_some() {
             return;
         }
@@ -129,7 +160,22 @@ impl Host {
             running: true,
             ..FsckProgress::default()
         };
-        self.begin_look(now, 1, BTreeSet::new(), BTreeSet::new());
+        let repairs = if repairs { REPAIRS_MAX } else { 0 };
+        self.begin_looks(now, 1, repairs);
+    }
+
+    /// The first look of a check, or of what is left after mending.
+    fn begin_looks(&mut self, due: Time, classes: u32, repairs: u32) {
+        self.fsck.progress.looks = 0;
+        self.begin_look(due, (classes, repairs), BTreeSet::new(), BTreeSet::new());
+    }
+
+    /// Damages the volume, for tests: what a check would do if it had found otherwise.
+    #[cfg(feature = "mutations")]
+    pub fn plant(&mut self, now: Time, wall: WallTime, file: FileRef, damage: Repair) {
+        let repair = damage;
+        self.ask_site_for_fsck(now, SiteOperation::Repair { file, repair });
+        self.pump(now, wall);
     }
 
     /// The check that is under way, or the last one.
@@ -146,7 +192,7 @@ impl Host {
     fn begin_look(
         &mut self,
         due: Time,
-        classes: u32,
+        (classes, repairs): (u32, u32),
         before: BTreeSet<Finding>,
         confirmed: BTreeSet<Finding>,
     ) {
@@ -166,6 +212,7 @@ impl Host {
             before,
             confirmed,
             classes,
+            repairs,
             incarnations: Vec::new(),
         });
     }
@@ -195,48 +242,77 @@ impl Host {
                 place: CensusPlace::default(),
             };
         }
-        match &work.step {
+        match &mut work.step {
             Step::Nodes { left, after } => {
                 let Some(&node) = left.front() else { return };
-                let call = Call {
-                    id: FSCK_CALL,
-                    deadline: now + PATIENCE,
-                    request: NodeRequest::List {
-                        class: ObjectClass::Column,
-                        placement: None,
-                        after: *after,
-                        limit: LIST_LIMIT,
-                    },
+                let list = NodeRequest::List {
+                    class: ObjectClass::Column,
+                    placement: None,
+                    after: *after,
+                    limit: LIST_LIMIT,
                 };
-                let message = Message::call(node, Port::Host, call);
-                self.queue.push_back(message);
+                self.ask_node_for_fsck(now, node, list);
             }
             Step::Sites { left, place } => match left.front() {
                 Some(&site) => {
-                    self.fsck.calls += 1;
-                    let operation = SiteOperation::Census {
+                    let census = SiteOperation::Census {
                         file: FileRef::root_of(site),
                         class: work.look.class(),
                         from: *place,
                     };
-                    let call = Call {
-                        id: CallId(self.fsck.calls | FSCK_BIT),
-                        deadline: now + PATIENCE,
-                        request: SiteRequest::as_root(operation),
-                    };
-                    let input = RouterInput::Request(call);
-                    self.queue.push_back(Message::Router(input));
+                    self.ask_site_for_fsck(now, census);
                 }
                 None => self.end_class(now),
+            },
+            Step::Mending(mend) => match mend.step(volume_root(), &self.table) {
+                Some(mend::Step::Site(operation)) => {
+                    let operation = operation.clone();
+                    self.ask_site_for_fsck(now, operation);
+                }
+                Some(mend::Step::Node(node, request)) => {
+                    let (node, request) = (*node, request.clone());
+                    self.ask_node_for_fsck(now, node, request);
+                }
+                None => {
+                    let (classes, repairs) = (work.classes, work.repairs);
+                    self.begin_looks(now, classes, repairs);
+                }
             },
         }
     }
 
-    /// A node tells what it holds.
+    fn ask_node_for_fsck(&mut self, now: Time, node: NodeId, request: NodeRequest) {
+        let call = Call {
+            id: FSCK_CALL,
+            deadline: now + PATIENCE,
+            request,
+        };
+        let message = Message::call(node, Port::Host, call);
+        self.queue.push_back(message);
+    }
+
+    fn ask_site_for_fsck(&mut self, now: Time, operation: SiteOperation) {
+        self.fsck.calls += 1;
+        let call = Call {
+            id: CallId(self.fsck.calls | FSCK_BIT),
+            deadline: now + PATIENCE,
+            request: SiteRequest::as_root(operation),
+        };
+        let input = RouterInput::Request(call);
+        self.queue.push_back(Message::Router(input));
+    }
+
+    /// A node tells what it holds, or that an object is gone.
     pub(crate) fn take_listed(&mut self, now: Time, answer: Result<NodeAnswer, NodeError>) {
         let Some(work) = &mut self.fsck.work else {
             return;
         };
+        if let Step::Mending(_) = work.step {
+            return match answer {
+                Ok(_) | Err(NodeError::NoObject) => self.mended(now),
+                Err(error) => self.try_again(now, format!("an object stays: {error}")),
+            };
+        }
         let Step::Nodes { left, after } = &mut work.step else {
             return;
         };
@@ -273,11 +349,62 @@ impl Host {
         self.show_progress();
     }
 
-    /// A site tells what it has.
+    /// A site tells what it has, or what came of mending.
     pub(crate) fn take_census(&mut self, now: Time, reply: SiteReply) {
+        let Some(work) = &self.fsck.work else {
+            return;
+        };
         if reply.id.0 & !FSCK_BIT != self.fsck.calls {
             return;
         }
+        match (&work.step, reply.outcome) {
+            (Step::Mending(_), outcome) => self.take_mended(now, outcome),
+            (Step::Sites { .. }, Ok(SiteAnswer::Census(page))) => self.take_page(now, page),
+            (Step::Sites { left, .. }, outcome) => {
+                let site = left.front().copied().unwrap_or_default();
+                let why = outcome.map_or_else(|error| error.to_string(), |_| "no list".to_owned());
+                self.try_again(now, format!("site {site} does not tell what it has: {why}"));
+            }
+            (Step::Nodes { .. }, _) => {}
+        }
+    }
+
+    /// One thing is mended, or not so any more, or cannot be mended.
+    fn take_mended(&mut self, now: Time, outcome: Result<SiteAnswer, SiteError>) {
+        let Some((work, mend)) = self.fsck.mending() else {
+            return;
+        };
+        *work = Some(now + PIECE_PAUSE);
+        match outcome {
+            Ok(SiteAnswer::Found { attributes, .. }) if mend.prepares() => {
+                mend.found_directory(attributes.file);
+            }
+            Err(SiteError::NotFound) if mend.prepares() => mend.make_directory(volume_root()),
+            Ok(_) => self.mended(now),
+            Err(
+                error @ (SiteError::Busy
+                | SiteError::Moved
+                | SiteError::Unanswered
+                | SiteError::Lost { .. }),
+            ) => self.try_again(now, format!("nothing can be mended: {error}")),
+            Err(_) => mend.give_up(),
+        }
+    }
+
+    fn mended(&mut self, now: Time) {
+        let Some((due, mend)) = self.fsck.mending() else {
+            return;
+        };
+        *due = Some(now + PIECE_PAUSE);
+        let mended = mend.done();
+        let repaired = &mut self.fsck.progress.repaired;
+        repaired.extend(mended.filter(|_| repaired.len() < FINDINGS_MAX));
+        if let Some(work) = &mut self.fsck.work {
+            work.tries = 0;
+        }
+    }
+
+    fn take_page(&mut self, now: Time, page: CensusPage) {
         let Some(work) = &mut self.fsck.work else {
             return;
         };
@@ -285,13 +412,6 @@ impl Host {
             return;
         };
         let Some(&site) = left.front() else { return };
-        let page = match reply.outcome {
-            Ok(SiteAnswer::Census(page)) => page,
-            Ok(_) => return self.try_again(now, format!("site {site} gives another answer")),
-            Err(error) => {
-                return self.try_again(now, format!("site {site} does not answer: {error}"));
-            }
-        };
         work.tries = 0;
         let known = work.incarnations.iter().find(|known| known.0 == site);
         if known.is_some_and(|known| known.1 != page.incarnation) {
@@ -322,12 +442,20 @@ impl Host {
         }
     }
 
+    /// Something did not answer: it is asked again, or given up.
     fn try_again(&mut self, now: Time, why: String) {
         let Some(work) = &mut self.fsck.work else {
             return;
         };
         work.tries += 1;
         work.due = Some(now + AGAIN_AFTER);
+        if let Step::Mending(mend) = &mut work.step {
+            if work.tries < REPAIR_TRIES_MAX {
+                return mend.begin_again();
+            }
+            work.tries = 0;
+            return mend.give_up();
+        }
         if work.tries >= TRIES_MAX {
             self.fsck.work = None;
             self.fsck.progress.error = Some(why);
@@ -340,7 +468,8 @@ impl Host {
         if let Some(work) = self.fsck.work.take() {
             self.fsck.progress.looks -= 1;
             let due = now + AGAIN_AFTER;
-            self.begin_look(due, work.classes, work.before, work.confirmed);
+            let shape = (work.classes, work.repairs);
+            self.begin_look(due, shape, work.before, work.confirmed);
         }
     }
 
@@ -362,7 +491,18 @@ impl Host {
         work.confirmed.extend(confirmed);
         let open = found.difference(&work.confirmed).count();
         if open > 0 && self.fsck.progress.looks < LOOKS_MAX {
-            return self.begin_look(now + LOOK_PAUSE, work.classes, found, work.confirmed);
+            let shape = (work.classes, work.repairs);
+            return self.begin_look(now + LOOK_PAUSE, shape, found, work.confirmed);
+        }
+        if work.repairs > 0 && !work.confirmed.is_empty() {
+            work.repairs -= 1;
+            let spread = self.registry.state().spread;
+            let findings = std::mem::take(&mut work.confirmed).into_iter();
+            let writer = WriterId(self.instance());
+            work.step = Step::Mending(Mend::new(findings, spread, writer));
+            work.due = Some(now);
+            self.fsck.work = Some(work);
+            return;
         }
         let progress = &mut self.fsck.progress;
         progress.running = false;

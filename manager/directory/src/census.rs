@@ -56,7 +56,7 @@ impl Directory {
                 }),
                 ENTRIES => self.entries.next_from(index).map(|(index, entry)| {
                     let name = CensusRow::Name {
-                        directory: FileId::new(self.site, entry.parent()),
+                        directory: self.named_in(entry.parent()),
                         cookie: cookie(self.site, entry.counter()),
                         child: entry.child(),
                     };
@@ -75,6 +75,14 @@ impl Directory {
             }
         }
         Some(place)
+    }
+
+    fn named_in(&self, serial: u64) -> FileRef {
+        let cell = self.cell_of(serial);
+        FileRef {
+            id: FileId::new(self.site, serial),
+            generation: cell.map_or(0, |cell| cell.generation),
+        }
     }
 
     fn row_of(&self, cell: &Cell) -> CensusRow {

@@ -28,6 +28,7 @@ mod quota;
 mod readdir;
 mod remove;
 mod rename;
+mod repair;
 mod scan;
 mod slab;
 mod state;

@@ -185,7 +185,8 @@ impl Directory {
             | SiteOperation::PushAttributes { .. }
             | SiteOperation::Locks { .. }
             | SiteOperation::Transaction { .. }
-            | SiteOperation::Census { .. } => Err(SiteError::Invalid),
+            | SiteOperation::Census { .. }
+            | SiteOperation::Repair { .. } => Err(SiteError::Invalid),
         }
     }
 

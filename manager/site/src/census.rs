@@ -4,10 +4,12 @@
 use crossdock_directory::{Mutation, decode_edits};
 use crossdock_names::{FileId, SiteId};
 use crossdock_peer::{
-    Call, CensusClass, CensusPage, CensusPlace, CensusRow, SiteAnswer, SiteRequest,
+    Call, CensusClass, CensusPage, CensusPlace, CensusRow, Repair, SiteAnswer, SiteOperation,
+    SiteRequest,
 };
+use crossdock_types::{Time, WallTime};
 
-use crate::commit::After;
+use crate::commit::{After, Draft};
 use crate::intentions::{Intention, Kind};
 use crate::site::Site;
 
@@ -39,6 +41,30 @@ impl Site {
         // What a crash could undo is not told.
         let after = After::position(self.log_mut().newest());
         self.reply_content(call, &shape, Ok(SiteAnswer::Census(page)), after);
+    }
+
+    /// Mends what a check has found.
+    pub(crate) fn repair(&mut self, now: Time, wall: WallTime, call: &Call<SiteRequest>) {
+        let SiteOperation::Repair { file, repair } = &call.request.operation else {
+            return;
+        };
+        let directory = &self.state.directory;
+        let cell = directory.cell(*file).ok();
+        let makes = cell.filter(|_| *repair == Repair::MakeObjects);
+        let declare = makes.and_then(|cell| self.intention_for(cell, Kind::Make));
+        let (after, outcome) = match directory.plan_repair(*file, repair, wall) {
+            Ok(mutations) => {
+                let draft = Draft {
+                    mutations,
+                    declare: declare.into_iter().collect(),
+                    ..Draft::default()
+                };
+                (self.commit(now, wall, draft), Ok(SiteAnswer::Done))
+            }
+            Err(error) => (After::default(), Err(error)),
+        };
+        let shape = self.shape(&call.request.operation, None, false);
+        self.reply_content(call, &shape, outcome, after);
     }
 }
 

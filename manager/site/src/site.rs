@@ -482,6 +482,7 @@ impl Site {
             SiteOperation::Transaction { .. } => self.transaction(now, wall, call),
             SiteOperation::Space { file } => self.tell_space(&call, file),
             SiteOperation::Census { class, from, .. } => self.tell_census(&call, class, from),
+            SiteOperation::Repair { .. } => self.repair(now, wall, &call),
             SiteOperation::Read { .. } => self.read_small(now, wall, call),
             SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
                 self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());

@@ -23,7 +23,7 @@
 //! | `DELETE /v1/managers/{host}` | has a manager end, in order: → [`RetiringStatus`] |
 //! | `POST /v1/scrub` | starts a scrub of all nodes |
 //! | `GET /v1/scrub` | [`ScrubStatus`] |
-//! | `POST /v1/fsck` | starts a check of names, files and objects |
+//! | `POST /v1/fsck`, `/v1/fsck/repair` | starts a check of names, files and objects, and mends what it finds |
 //! | `GET /v1/fsck` | [`FsckStatus`] |
 //! | `GET /v1/exports` | a list of [`ExportStatus`] |
 //! | `POST /v1/exports` | exports a directory: [`ExportAddition`] → [`ExportAnswer`] |

@@ -39,8 +39,9 @@ pub enum Command {
     ScrubStart,
     /// Tell [`crate::ScrubStatus`].
     ScrubStatus,
-    /// Begin to check the volume, if that is not under way; tell a [`crate::FsckStatus`].
-    FsckStart,
+    /// Begin to check the volume, if that is not under way, and to mend what is found if
+    /// that is said; tell a [`crate::FsckStatus`].
+    FsckStart(bool),
     /// Tell a [`crate::FsckStatus`].
     FsckStatus,
     /// Tell all exports, as [`crate::ExportStatus`]es.
@@ -160,7 +161,11 @@ fn router(watch: Arc<Watch>) -> Router {
         .route(
             "/v1/fsck",
             get(|control: Shared| ask(control, Command::FsckStatus))
-                .post(|control: Shared| ask(control, Command::FsckStart)),
+                .post(|control: Shared| ask(control, Command::FsckStart(false))),
+        )
+        .route(
+            "/v1/fsck/repair",
+            post(|control: Shared| ask(control, Command::FsckStart(true))),
         )
         .route(
             "/v1/exports",

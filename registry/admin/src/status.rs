@@ -164,6 +164,9 @@ pub struct FsckStatus {
     pub findings: Vec<String>,
     /// How much is wrong in all.
     pub findings_total: u64,
+    /// What was wrong and has been mended, the first of it.
+    #[serde(default)]
+    pub repaired: Vec<String>,
     /// What was being changed in every look, so that nothing can be said.
     pub unsettled: u64,
     /// Numbers of nodes that were not there to be asked.

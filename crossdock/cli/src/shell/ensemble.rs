@@ -122,11 +122,11 @@ impl Shell {
                 _,
             )
             | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. })
-            | (Command::FsckStart | Command::FsckStatus, Part::Manager { .. }) => return Ok(()),
+            | (Command::FsckStart(_) | Command::FsckStatus, Part::Manager { .. }) => return Ok(()),
             (Command::ScrubStart | Command::ScrubStatus, _) => {
                 "this process has no storage node; ask a node's admin port".to_owned()
             }
-            (Command::FsckStart | Command::FsckStatus, _) => {
+            (Command::FsckStart(_) | Command::FsckStatus, _) => {
                 "managers check the volume; ask one's admin port (crossdock status lists them)".to_owned()
             }
             (Command::NodeStop(_) | Command::NodeStart(_), _) => {

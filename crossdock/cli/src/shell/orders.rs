@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
 use crossdock_net::{Sender, now};
 use tokio::sync::oneshot;
+use tracing::warn;
 
 use super::waiting::tell;
 use super::{Shell, wall_time};
@@ -89,7 +90,7 @@ impl Shell {
             Command::ScrubStatus => report::scrub(&self.host),
             Command::ScrubStart => self.start_scrub(),
             Command::FsckStatus => report::fsck(&self.host),
-            Command::FsckStart => self.start_fsck(),
+            Command::FsckStart(repairs) => self.start_fsck(repairs),
             Command::NodeStop(number) => self.stop_node(number),
             Command::NodeStart(number) => self.order_start(number),
         };
@@ -104,8 +105,11 @@ impl Shell {
         report::status(&self.host, &self.surroundings, uptime, connections, ends)
     }
 
-    fn start_fsck(&mut self) -> Answer {
-        self.host.begin_fsck(now());
+    fn start_fsck(&mut self, repairs: bool) -> Answer {
+        if repairs {
+            warn!("an administrator has the volume checked and repaired");
+        }
+        self.host.begin_fsck(now(), repairs);
         report::fsck(&self.host)
     }
 

@@ -12,7 +12,7 @@ pub enum Finding {
     /// A name of a file that is not there.
     Dangling {
         /// The directory, or its part.
-        directory: FileId,
+        directory: FileRef,
         /// The name's cookie.
         cookie: u64,
         /// What it names.
@@ -23,12 +23,30 @@ pub enum Finding {
         /// Which directory.
         directory: FileId,
     },
-    /// A file without a name; of a directory in parts, a part without a home.
+    /// A file without a name.
     Orphan {
         /// Which.
         file: FileRef,
         /// Its ctime.
         changed: WallTime,
+        /// Whether it is a directory.
+        is_directory: bool,
+    },
+    /// A part of a directory whose names are hashed, and no home.
+    PartAlone {
+        /// Which.
+        part: FileRef,
+        /// Its ctime.
+        changed: WallTime,
+    },
+    /// A directory with several names.
+    SeveralNames {
+        /// Which.
+        directory: FileRef,
+        /// Its ctime.
+        changed: WallTime,
+        /// How many.
+        names: u32,
     },
     /// A link count that is not the number of names, or, of a directory, of the
     /// directories in it and two.
@@ -51,7 +69,7 @@ pub enum Finding {
         /// Its `..`, if it has one.
         says: Option<FileId>,
         /// Where its name is.
-        named_in: FileId,
+        named_in: FileRef,
     },
     /// A site has no part of a directory whose names are hashed.
     PartMissing {
@@ -86,15 +104,19 @@ impl Finding {
         let [first, second] = match *self {
             Self::Dangling {
                 directory, child, ..
-            } => [Some(directory), Some(child.id)],
+            } => [Some(directory.id), Some(child.id)],
             Self::Parent {
                 directory,
                 named_in,
                 ..
-            } => [Some(directory.id), Some(named_in)],
+            } => [Some(directory.id), Some(named_in.id)],
             Self::Orphan { file, .. }
             | Self::Links { file, .. }
             | Self::Missing { file, .. }
+            | Self::PartAlone { part: file, .. }
+            | Self::SeveralNames {
+                directory: file, ..
+            }
             | Self::PartMissing {
                 directory: file, ..
             } => [Some(file.id), None],
@@ -116,13 +138,21 @@ impl fmt::Display for Finding {
             } => write!(
                 out,
                 "directory {} names file {}, which is not there (cookie {cookie})",
-                directory.0, child.id.0
+                directory.id.0, child.id.0
             ),
             Self::Nowhere { directory } => write!(
                 out,
                 "there are names in directory {}, which is not there",
                 directory.0
             ),
+            Self::PartAlone { part, .. } => write!(
+                out,
+                "{} is a part of a directory that is not there",
+                part.id.0
+            ),
+            Self::SeveralNames {
+                directory, names, ..
+            } => write!(out, "directory {} has {names} names", directory.id.0),
             Self::Orphan { file, .. } => write!(out, "file {} has no name", file.id.0),
             Self::Links {
                 file, links, names, ..
@@ -141,7 +171,7 @@ impl fmt::Display for Finding {
                 write!(
                     out,
                     "the parent of directory {} is {says}, and its name is in {}",
-                    directory.id.0, named_in.0
+                    directory.id.0, named_in.id.0
                 )
             }
             Self::PartMissing {

@@ -44,11 +44,11 @@ struct Seen {
     segments: u32,
     parent: Option<FileId>,
     named: u32,
-    named_in: Option<FileId>,
+    named_in: Option<FileRef>,
 }
 
 struct SeenName {
-    directory: FileId,
+    directory: FileRef,
     cookie: u64,
     child: FileRef,
 }
@@ -188,11 +188,11 @@ impl Look {
                 cookie,
                 child,
             } = name;
-            let in_it = self.directories.entry(directory).or_default();
+            let in_it = self.directories.entry(directory.id).or_default();
             let seen = self.files.get_mut(&child.id);
             match seen.filter(|seen| seen.generation == child.generation) {
                 Some(seen) => {
-                    if self.unsettled.contains(&directory) {
+                    if self.unsettled.contains(&directory.id) {
                         // The name may be gone, and what it names counts without it.
                         self.unsettled.insert(child.id);
                     }
@@ -205,7 +205,7 @@ impl Look {
                 None => {
                     if self.unsettled.contains(&child.id) {
                         // A directory that is still to come counts as a link.
-                        self.unsettled.insert(directory);
+                        self.unsettled.insert(directory.id);
                     }
                     self.findings.insert(Finding::Dangling {
                         directory,
@@ -256,7 +256,8 @@ impl Look {
         if home != id {
             // A part has no name; it belongs to what has one.
             if files.get(&home).map(|home| home.generation) != Some(seen.generation) {
-                self.findings.insert(Finding::Orphan { file, changed });
+                let part = file;
+                self.findings.insert(Finding::PartAlone { part, changed });
             }
             return;
         }
@@ -266,14 +267,19 @@ impl Look {
         if file.id == FileRef::root_of(SiteId(0)).id {
             return;
         }
+        let is_directory = seen.kind == FileKind::Directory;
         match (seen.named, seen.named_in) {
             (0, _) | (_, None) => {
-                self.findings.insert(Finding::Orphan { file, changed });
+                self.findings.insert(Finding::Orphan {
+                    file,
+                    changed,
+                    is_directory,
+                });
             }
-            (1, Some(named_in)) if seen.kind == FileKind::Directory => {
-                let named_in = self.whole(named_in);
+            (1, Some(named_in)) if is_directory => {
+                let named_in = self.spread.whole(named_in);
                 let says = seen.parent;
-                if says != Some(named_in) {
+                if says != Some(named_in.id) {
                     let directory = file;
                     self.findings.insert(Finding::Parent {
                         directory,
@@ -283,15 +289,18 @@ impl Look {
                     });
                 }
             }
-            (names, _) if seen.kind == FileKind::Directory || names != seen.links => {
-                let links = match seen.kind {
-                    FileKind::Directory => 1,
-                    _ => seen.links,
-                };
+            (names, _) if is_directory => {
+                self.findings.insert(Finding::SeveralNames {
+                    directory: file,
+                    changed,
+                    names,
+                });
+            }
+            (names, _) if names != seen.links => {
                 self.findings.insert(Finding::Links {
                     file,
                     changed,
-                    links,
+                    links: seen.links,
                     names,
                 });
             }
@@ -371,7 +380,7 @@ mod tests {
 
     fn name(directory: FileRef, cookie: u64, child: FileRef) -> CensusRow {
         CensusRow::Name {
-            directory: directory.id,
+            directory,
             cookie,
             child,
         }
@@ -444,7 +453,7 @@ mod tests {
         let mut rows = sound();
         rows.push(name(ROOT, 8, lost));
         let dangling = Finding::Dangling {
-            directory: ROOT.id,
+            directory: ROOT,
             cookie: 8,
             child: lost,
         };
@@ -455,6 +464,7 @@ mod tests {
         let orphan = Finding::Orphan {
             file: lost,
             changed,
+            is_directory: false,
         };
         assert_eq!(found(&rows, &[]), [orphan]);
 
@@ -475,7 +485,7 @@ mod tests {
             directory,
             changed,
             says: Some(lost.id),
-            named_in: ROOT.id,
+            named_in: ROOT,
         };
         assert_eq!(found(&rows, &[]), [says]);
 

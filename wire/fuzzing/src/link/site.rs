@@ -7,9 +7,9 @@ use crossdock_peer::{
     AttributeChanges, Attributes, BeforeAttributes, CensusClass, CensusPage, CensusPlace,
     CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, ForgetWhat, GrantId,
     GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner, LockRange,
-    LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota, QuotaChange, QuotaLimits, ShareTerms,
-    SiteAnswer, SiteError, SiteOperation, SpaceUsage, TimeChange, TransactionId, TransactionStep,
-    WeakCache,
+    LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota, QuotaChange, QuotaLimits, Repair,
+    ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage, TimeChange, TransactionId,
+    TransactionStep, WeakCache,
 };
 use crossdock_types::WallTime;
 
@@ -117,7 +117,35 @@ pub fn site_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         },
         from: census_place(dice),
     });
+    let repairs = repairs(dice).into_iter();
+    all.extend(repairs.map(|repair| SiteOperation::Repair {
+        file: file(dice),
+        repair,
+    }));
     all
+}
+
+fn repairs(dice: &mut Dice) -> Vec<Repair> {
+    vec![
+        Repair::RemoveName {
+            cookie: dice.u64(),
+            child: file(dice),
+        },
+        Repair::AddName {
+            name: bytes(dice),
+            child: file(dice),
+            is_directory: dice.flag(),
+        },
+        Repair::SetLinks {
+            changed: wall(dice),
+            links: dice.u32(),
+        },
+        Repair::SetParent {
+            changed: wall(dice),
+            parent: file(dice),
+        },
+        Repair::MakeObjects,
+    ]
 }
 
 fn census_place(dice: &mut Dice) -> CensusPlace {
@@ -143,7 +171,7 @@ fn census_rows(dice: &mut Dice) -> Vec<CensusRow> {
             parent: file(dice),
         },
         CensusRow::Name {
-            directory: file(dice).id,
+            directory: file(dice),
             cookie: dice.u64(),
             child: file(dice),
         },

@@ -44,6 +44,8 @@ pub(super) fn serve(stage: &Stage<'_>) -> Result<()> {
             && fsck["objects"].as_u64() > Some(0),
         "{fsck}"
     );
+    let mended = up.ask(stage, &["fsck", "--repair"])?.json(0)?;
+    ensure!(mended["repaired"] == serde_json::json!([]), "{mended}");
     let scrub = up.ask(stage, &["scrub"])?.json(0)?;
     ensure!(
         scrub["findings"] == serde_json::json!([])

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_names::{Epoch, FileId, NodeId, ObjectClass, ObjectId, SiteId, Version};
+use crossdock_names::{Epoch, FileId, FileRef, NodeId, ObjectClass, ObjectId, SiteId, Version};
 use crossdock_nfs3::call::{self, StableHow};
-use crossdock_nfs3::{Call, Reply};
-use crossdock_peer::{NodeAnswer, NodeRequest, Order, WriteContext};
-use crossdock_types::Payload;
+use crossdock_nfs3::{Call, HandleBuffer, Reply, SetAttributes};
+use crossdock_peer::{COOKIE_COUNTER_BITS, NodeAnswer, NodeRequest, Order, Repair, WriteContext};
+use crossdock_types::{Payload, WallTime};
 
+use super::Shape;
 use super::stage::{LONG, SHAPE, Stage};
 
 /// More than lies at a site.
@@ -50,8 +51,17 @@ impl Stage {
 
     /// What the manager of the root finds, and how many files and objects it looked at.
     fn check(&mut self) -> (Vec<String>, u64, u64) {
+        self.check_and(false)
+    }
+
+    /// The same after it has been mended.
+    fn mend(&mut self) -> (Vec<String>, u64, u64) {
+        self.check_and(true)
+    }
+
+    fn check_and(&mut self, repairs: bool) -> (Vec<String>, u64, u64) {
         let manager = self.manager();
-        self.world.begin_fsck(manager);
+        self.world.begin_fsck(manager, repairs);
         loop {
             let checked = self.world.fsck_progress(manager).expect("it runs");
             if !checked.running {
@@ -121,4 +131,226 @@ fn objects_without_a_file_and_files_without_objects_are_found() {
     let (findings, ..) = stage.check();
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert!(findings[0].contains("are on no node"), "{findings:?}");
+
+    // The file has holes now, and can be written again.
+    let (findings, files, _) = stage.mend();
+    assert_eq!((findings.len(), files), (0, 2), "{findings:?}");
+    let root = stage.root;
+    let found = stage.do_it(&Call::Lookup(Stage::location(&root, b"large")));
+    let Reply::Lookup(Ok(found)) = found else {
+        panic!("{found:?}");
+    };
+    let read = stage.do_it(&Call::Read(call::Read {
+        file: found.object.as_handle(),
+        offset: (LARGE_BYTES - 100) as u64,
+        count_bytes: 100,
+    }));
+    let Reply::Read(Ok(read)) = read else {
+        panic!("{read:?}");
+    };
+    assert_eq!(read.data.to_bytes(), vec![0; 100]);
+}
+
+/// Goal: objects that no file has are removed by a repair.
+#[test]
+fn objects_without_a_file_are_removed() {
+    let mut stage = Stage::new(SHAPE, None);
+    stage.write_large(b"large");
+    let stray = ObjectId::column(FileId::new(SiteId(0), 999), 1, 0, 0);
+    for node in stage.members_of(&stray) {
+        let create = NodeRequest::Create {
+            object: stray,
+            reservation_bytes: 0,
+            attributes: Bytes::new(),
+            context: WriteContext::default(),
+            order: Order::Given(Version(1)),
+        };
+        stage.ask_node(node, create);
+    }
+    let (findings, ..) = stage.check();
+    assert_eq!(findings.len(), SHAPE.replicas as usize, "{findings:?}");
+    let (findings, ..) = stage.mend();
+    assert!(findings.is_empty(), "{findings:?}");
+}
+
+/// Names over several sites: what one says of another's files nobody else checks.
+const SPREAD: Shape = Shape { sites: 3, ..SHAPE };
+
+/// The root's first entry has this counter.
+const FIRST_COOKIE: u64 = 3;
+
+/// A file or directory as a client and as a site knows it.
+struct Known {
+    handle: HandleBuffer,
+    file: FileRef,
+    changed: WallTime,
+}
+
+impl Stage {
+    /// What lies at `name` in a directory.
+    fn look(&mut self, directory: &HandleBuffer, name: &[u8]) -> Option<Known> {
+        let call = Call::Lookup(Self::location(directory, name));
+        let found = match self.do_it(&call) {
+            Reply::Lookup(Ok(found)) => found,
+            Reply::Lookup(Err(_)) => return None,
+            other => panic!("{other:?}"),
+        };
+        let object = found.object.as_handle();
+        let told = self.do_it(&Call::Getattr(call::Getattr { object }));
+        let Reply::Getattr(Ok(told)) = told else {
+            panic!("{told:?}");
+        };
+        let changed = told.changed;
+        let nanoseconds = i64::from(changed.seconds) * 1_000_000_000;
+        Some(Known {
+            handle: found.object,
+            file: FileRef {
+                id: FileId(told.fileid),
+                generation: 1,
+            },
+            changed: WallTime(nanoseconds + i64::from(changed.nanoseconds)),
+        })
+    }
+
+    /// A directory of the root that lies at another site.
+    fn directory_elsewhere(&mut self) -> Known {
+        let root = self.root;
+        for number in 0..32 {
+            let name = format!("directory-{number}");
+            let made = self.do_it(&Call::Mkdir(call::Mkdir {
+                location: Self::location(&root, name.as_bytes()),
+                attributes: SetAttributes::default(),
+            }));
+            assert!(matches!(made, Reply::Mkdir(Ok(_))), "{made:?}");
+            let known = self.look(&root, name.as_bytes()).expect("it was made");
+            if known.file.id.site() != SiteId(0) {
+                return known;
+            }
+        }
+        panic!("all directories lie at one site");
+    }
+
+    /// A manager does to a file what a repair would do; the one finding says so.
+    fn damage(&mut self, file: FileRef, damage: Repair, says: &str) {
+        let manager = self.manager();
+        self.world.plant(manager, file, damage);
+        self.pass(Duration::from_secs(1));
+        let (findings, ..) = self.check();
+        assert!(
+            findings.iter().any(|finding| finding.contains(says)),
+            "{findings:?}"
+        );
+        let (findings, ..) = self.mend();
+        assert!(findings.is_empty(), "{findings:?}");
+    }
+
+    /// What has a name in `lost+found`.
+    fn look_in_lost_and_found(&mut self, file: FileRef) -> Option<Known> {
+        let root = self.root;
+        let directory = self.look(&root, b"lost+found").expect("it was made");
+        let name = format!("#{}", file.id.0);
+        self.look(&directory.handle, name.as_bytes())
+    }
+}
+
+/// Goal: a name of a file that is not there, a wrong link count and a wrong `..` are
+/// found and mended.
+#[test]
+fn wrong_names_are_found_and_mended() {
+    let root = FileRef::root_of(SiteId(0));
+    let mut stage = Stage::new(SPREAD, None);
+    stage.create(b"file");
+    let handle = stage.root;
+    let nothing = FileRef {
+        id: FileId::new(SiteId(0), 777),
+        generation: 1,
+    };
+    let dangling = Repair::AddName {
+        name: Bytes::from_static(b"nothing"),
+        child: nothing,
+        is_directory: false,
+    };
+    stage.damage(root, dangling, "which is not there");
+
+    let file = stage.look(&handle, b"file").expect("it is there");
+    let links = Repair::SetLinks {
+        changed: file.changed,
+        links: 5,
+    };
+    stage.damage(file.file, links, "5 links, and 1 lead to it");
+
+    let directory = stage.directory_elsewhere();
+    let parent = Repair::SetParent {
+        changed: directory.changed,
+        parent: file.file,
+    };
+    stage.damage(directory.file, parent, "the parent of directory");
+    let links = Repair::SetLinks {
+        changed: WallTime(1),
+        links: 9,
+    };
+    let manager = stage.manager();
+    stage.world.plant(manager, directory.file, links);
+    stage.pass(Duration::from_secs(1));
+    let (findings, ..) = stage.check();
+    assert!(
+        findings.is_empty(),
+        "what has changed since is not touched: {findings:?}"
+    );
+}
+
+/// Goal: a directory and a file that have lost their names have others in `lost+found`
+/// after a repair, and the file has its content.
+#[test]
+fn what_has_no_name_gets_one() {
+    let root = FileRef::root_of(SiteId(0));
+    let mut stage = Stage::new(SPREAD, None);
+    let directory = stage.directory_elsewhere();
+    stage.write_large(b"large");
+    let handle = stage.root;
+    let large = stage.look(&handle, b"large").expect("it is there");
+    let renamed = stage.do_it(&Call::Rename(call::Rename {
+        source: Stage::location(&handle, b"large"),
+        target: Stage::location(&directory.handle, b"inner"),
+    }));
+    assert!(matches!(renamed, Reply::Rename(Ok(_))), "{renamed:?}");
+
+    let of_file = Repair::RemoveName {
+        cookie: cookie(directory.file.id.site(), FIRST_COOKIE),
+        child: large.file,
+    };
+    stage.damage(directory.file, of_file, "has no name");
+    let found = stage.look_in_lost_and_found(large.file).expect("a name");
+    assert_eq!(found.file, large.file);
+    let read = stage.do_it(&Call::Read(call::Read {
+        file: found.handle.as_handle(),
+        offset: (LARGE_BYTES - 100) as u64,
+        count_bytes: 200,
+    }));
+    let Reply::Read(Ok(read)) = read else {
+        panic!("{read:?}");
+    };
+    assert_eq!(read.data.to_bytes(), vec![7; 100]);
+
+    // Which entry of the root it is, nobody says: all are tried.
+    let manager = stage.manager();
+    for counter in FIRST_COOKIE..FIRST_COOKIE + 40 {
+        let of_directory = Repair::RemoveName {
+            cookie: cookie(SiteId(0), counter),
+            child: directory.file,
+        };
+        stage.world.plant(manager, root, of_directory);
+    }
+    stage.pass(Duration::from_secs(1));
+    let (findings, ..) = stage.check();
+    assert!(!findings.is_empty(), "its name is gone");
+    let (findings, ..) = stage.mend();
+    assert!(findings.is_empty(), "{findings:?}");
+    let found = stage.look_in_lost_and_found(directory.file);
+    assert_eq!(found.expect("a name").file, directory.file);
+}
+
+/// The cookie with that counter.
+const fn cookie(site: SiteId, counter: u64) -> u64 {
+    (site.0 as u64) << COOKIE_COUNTER_BITS | counter
 }

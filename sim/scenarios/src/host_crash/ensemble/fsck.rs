@@ -18,7 +18,7 @@ impl Driver {
         let managers = self.world.managers();
         if let Some(&place) = self.random.pick(&managers) {
             self.note(|| format!("process {place} checks the volume"));
-            self.world.begin_fsck(place);
+            self.world.begin_fsck(place, false);
         }
     }
 
@@ -44,7 +44,7 @@ impl Driver {
         };
         // One that began before may have seen what was going on then.
         self.await_check(place)?;
-        self.world.begin_fsck(place);
+        self.world.begin_fsck(place, false);
         self.await_check(place)?;
         self.found_by(place)?;
         let Some(checked) = self.world.fsck_progress(place) else {

@@ -9,8 +9,12 @@ use crossdock_disk::Disk;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
+#[cfg(test)]
+use crossdock_names::FileRef;
 use crossdock_names::HostId;
 use crossdock_nfs::{ConnId, NfsInput};
+#[cfg(test)]
+use crossdock_peer::Repair;
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
@@ -261,10 +265,20 @@ impl World {
         process.host.clock_ahead(self.host_at(other)?)
     }
 
-    /// The manager there begins to check the volume.
-    pub(super) fn begin_fsck(&mut self, place: Place) {
+    /// The manager there begins to check the volume, and to mend it if that is wanted.
+    pub(super) fn begin_fsck(&mut self, place: Place, repairs: bool) {
         if let Some(process) = &mut self.machines[place].process {
-            process.host.begin_fsck(self.now);
+            process.host.begin_fsck(self.now, repairs);
+        }
+    }
+
+    /// The manager there damages the volume.
+    #[cfg(test)]
+    pub(super) fn plant(&mut self, place: Place, file: FileRef, damage: Repair) {
+        let (now, wall) = (self.now, self.wall(place));
+        if let Some(process) = &mut self.machines[place].process {
+            process.host.plant(now, wall, file, damage);
+            self.carry_out(place);
         }
     }
 

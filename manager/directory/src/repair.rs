@@ -1,0 +1,94 @@
+//! What mends a finding of a check of the volume.
+
+use crossdock_names::FileRef;
+use crossdock_peer::{Repair, SiteError};
+use crossdock_types::WallTime;
+
+use crate::cell::Cell;
+use crate::mutation::Mutation;
+use crate::names::counter_of;
+use crate::remove::remove_entry;
+use crate::state::Directory;
+
+impl Directory {
+    /// The changes that mend what was found of `file`; none if it is mended already.
+    ///
+    /// # Errors
+    /// [`SiteError::NotSync`] if it is not so any more, [`SiteError::Exists`] if the
+    /// name is another file's, [`SiteError::Stale`] if the file is gone.
+    pub fn plan_repair(
+        &self,
+        file: FileRef,
+        repair: &Repair,
+        wall: WallTime,
+    ) -> Result<Vec<Mutation>, SiteError> {
+        match repair {
+            Repair::RemoveName { cookie, child } => {
+                let part = self.directory_cell(file)?;
+                let listing = self.listing(part.serial).ok_or(SiteError::Io)?;
+                let before = counter_of(*cookie).saturating_sub(1);
+                let next = listing.entries.after(before).next();
+                let found = next.filter(|&(counter, _)| counter == counter_of(*cookie));
+                let (_, entry) = found.ok_or(SiteError::NotSync)?;
+                let entry = self.entries.get(entry);
+                if entry.child() != *child || self.cell_if_here(*child).is_some() {
+                    return Err(SiteError::NotSync);
+                }
+                let gone = remove_entry(part.serial, entry.name.as_bytes());
+                let mut mutations = vec![gone];
+                mutations.extend(self.use_cookie(part));
+                let mut part = part.clone();
+                part.touch_modified(wall);
+                mutations.push(Mutation::PutCell(part));
+                Ok(mutations)
+            }
+            Repair::AddName {
+                name,
+                child,
+                is_directory,
+            } => {
+                let part = self.directory_cell(file)?;
+                if let Some(entry) = self.entry(part.serial, name) {
+                    return match entry.child() == *child {
+                        true => Ok(Vec::new()),
+                        false => Err(SiteError::Exists),
+                    };
+                }
+                let entry = self.new_entry_here(part, name, *child)?;
+                let mut part = part.clone();
+                part.links += u32::from(*is_directory);
+                part.touch_modified(wall);
+                Ok(vec![entry, Mutation::PutCell(part)])
+            }
+            Repair::SetLinks { changed, links } => {
+                let mut cell = self.unchanged(file, *changed)?.clone();
+                cell.links = *links;
+                cell.touch_changed(wall);
+                Ok(vec![Mutation::PutCell(cell)])
+            }
+            Repair::SetParent { changed, parent } => {
+                let mut cell = self.unchanged(file, *changed)?.clone();
+                let listing = self.listing(cell.serial).ok_or(SiteError::NotDirectory)?;
+                let put = Mutation::PutDirectory {
+                    serial: cell.serial,
+                    parent: *parent,
+                    next_cookie: listing.next_cookie,
+                };
+                cell.touch_changed(wall);
+                Ok(vec![put, Mutation::PutCell(cell)])
+            }
+            Repair::MakeObjects => self.cell(file).map(|_| Vec::new()),
+        }
+    }
+
+    fn unchanged(&self, file: FileRef, changed: WallTime) -> Result<&Cell, SiteError> {
+        let cell = self.cell(file)?;
+        (cell.changed == changed)
+            .then_some(cell)
+            .ok_or(SiteError::NotSync)
+    }
+
+    fn cell_if_here(&self, file: FileRef) -> Option<&Cell> {
+        self.cell(file).ok()
+    }
+}
