@@ -73,6 +73,34 @@ impl Stage {
         }
     }
 
+    /// Has nodes hold an object that no file has.
+    fn make_stray(&mut self, version: Version) {
+        let stray = ObjectId::column(FileId::new(SiteId(0), 999), 1, 0, 0);
+        for node in self.members_of(&stray) {
+            let create = NodeRequest::Create {
+                object: stray,
+                reservation_bytes: 0,
+                attributes: Bytes::new(),
+                context: WriteContext::default(),
+                order: Order::Given(version),
+            };
+            self.ask_node(node, create);
+        }
+    }
+
+    /// The last bytes of what [`write_large`](Self::write_large) wrote.
+    fn read_end(&mut self, file: &HandleBuffer) -> Vec<u8> {
+        let read = self.do_it(&Call::Read(call::Read {
+            file: file.as_handle(),
+            offset: (LARGE_BYTES - 100) as u64,
+            count_bytes: 200,
+        }));
+        let Reply::Read(Ok(read)) = read else {
+            panic!("{read:?}");
+        };
+        read.data.to_bytes().to_vec()
+    }
+
     /// The nodes that hold an object.
     fn members_of(&self, object: &ObjectId) -> Vec<NodeId> {
         let table = self.world.service.state.table();
@@ -91,17 +119,7 @@ fn objects_without_a_file_and_files_without_objects_are_found() {
     assert_eq!((findings.len(), files), (0, 2), "{findings:?}");
     assert!(objects > 0);
 
-    let stray = ObjectId::column(FileId::new(SiteId(0), 999), 1, 0, 0);
-    for node in stage.members_of(&stray) {
-        let create = NodeRequest::Create {
-            object: stray,
-            reservation_bytes: 0,
-            attributes: Bytes::new(),
-            context: WriteContext::default(),
-            order: Order::Given(NEWEST),
-        };
-        stage.ask_node(node, create);
-    }
+    stage.make_stray(NEWEST);
     let (findings, ..) = stage.check();
     assert_eq!(findings.len(), SHAPE.replicas as usize, "{findings:?}");
     for finding in findings {
@@ -136,19 +154,8 @@ fn objects_without_a_file_and_files_without_objects_are_found() {
     let (findings, files, _) = stage.mend();
     assert_eq!((findings.len(), files), (0, 2), "{findings:?}");
     let root = stage.root;
-    let found = stage.do_it(&Call::Lookup(Stage::location(&root, b"large")));
-    let Reply::Lookup(Ok(found)) = found else {
-        panic!("{found:?}");
-    };
-    let read = stage.do_it(&Call::Read(call::Read {
-        file: found.object.as_handle(),
-        offset: (LARGE_BYTES - 100) as u64,
-        count_bytes: 100,
-    }));
-    let Reply::Read(Ok(read)) = read else {
-        panic!("{read:?}");
-    };
-    assert_eq!(read.data.to_bytes(), vec![0; 100]);
+    let large = stage.look(&root, b"large").expect("it is there");
+    assert_eq!(stage.read_end(&large.handle), [0; 100]);
 }
 
 /// Goal: objects that no file has are removed by a repair.
@@ -156,17 +163,7 @@ fn objects_without_a_file_and_files_without_objects_are_found() {
 fn objects_without_a_file_are_removed() {
     let mut stage = Stage::new(SHAPE, None);
     stage.write_large(b"large");
-    let stray = ObjectId::column(FileId::new(SiteId(0), 999), 1, 0, 0);
-    for node in stage.members_of(&stray) {
-        let create = NodeRequest::Create {
-            object: stray,
-            reservation_bytes: 0,
-            attributes: Bytes::new(),
-            context: WriteContext::default(),
-            order: Order::Given(Version(1)),
-        };
-        stage.ask_node(node, create);
-    }
+    stage.make_stray(Version(1));
     let (findings, ..) = stage.check();
     assert_eq!(findings.len(), SHAPE.replicas as usize, "{findings:?}");
     let (findings, ..) = stage.mend();
@@ -322,15 +319,7 @@ fn what_has_no_name_gets_one() {
     stage.damage(directory.file, of_file, "has no name");
     let found = stage.look_in_lost_and_found(large.file).expect("a name");
     assert_eq!(found.file, large.file);
-    let read = stage.do_it(&Call::Read(call::Read {
-        file: found.handle.as_handle(),
-        offset: (LARGE_BYTES - 100) as u64,
-        count_bytes: 200,
-    }));
-    let Reply::Read(Ok(read)) = read else {
-        panic!("{read:?}");
-    };
-    assert_eq!(read.data.to_bytes(), vec![7; 100]);
+    assert_eq!(stage.read_end(&found.handle), [7; 100]);
 
     // Which entry of the root it is, nobody says: all are tried.
     let manager = stage.manager();
