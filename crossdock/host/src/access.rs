@@ -233,6 +233,9 @@ pub(crate) const fn rights_of(operation: &SiteOperation) -> Rights {
 pub(crate) const fn site_error(error: AccessError) -> SiteError {
     match error {
         AccessError::Revoked { .. } => SiteError::Refused,
+        // Who is not known yet, or has been replaced and will learn it, is no reason to
+        // tell a client that its request was wrong.
+        AccessError::Role { .. } => SiteError::Busy,
         _ => SiteError::Invalid,
     }
 }

@@ -257,6 +257,8 @@ pub(crate) const fn site_error(error: &NodeError) -> SiteError {
         | NodeError::NoObject => SiteError::Busy,
         NodeError::Refused(error) if error.is_outdated() => SiteError::Busy,
         NodeError::Refused(AccessError::Revoked { .. }) => SiteError::Refused,
+        // Others do not know this gateway yet, or have replaced it, which it will learn.
+        NodeError::Refused(AccessError::Role { .. }) => SiteError::Busy,
         NodeError::Media { .. }
         | NodeError::WrongEnd { .. }
         | NodeError::VersionGone

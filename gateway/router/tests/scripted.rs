@@ -577,3 +577,18 @@ fn a_revoked_gateway_says_so() {
     let refused = Seen::Reply(1, Err(SiteError::Refused));
     assert_eq!(effects(&mut router), [refused]);
 }
+
+/// Goal: a gateway that others do not know yet, or have replaced, has its clients try
+/// again: their requests are not wrong.
+#[test]
+fn clients_of_a_gateway_that_is_not_known_try_again() {
+    let mut router = router();
+    ask(&mut router, secs(0), 1, read(T, 4));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened_by(&mut router, open, T + 4, Some(capability(1)));
+    let (column_read, _) = shown(&mut router);
+    let unknown = AccessError::Role { host: HostId(2) };
+    node(&mut router, column_read, Err(NodeError::Refused(unknown)));
+    let again = Seen::Reply(1, Err(SiteError::Busy));
+    assert_eq!(effects(&mut router), [again]);
+}
