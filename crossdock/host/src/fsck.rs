@@ -20,8 +20,8 @@ use crossdock_names::{FileRef, Incarnation, NodeId, ObjectClass, ObjectId, SiteI
 #[cfg(feature = "mutations")]
 use crossdock_peer::Repair;
 use crossdock_peer::{
-    Call, CallId, CensusClass, CensusPage, CensusPlace, NodeAnswer, NodeError, NodeRequest, Port,
-    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, WriterId,
+    Call, CallId, CensusClass, CensusPage, CensusPlace, NodeAnswer, NodeError, NodeReply,
+    NodeRequest, Port, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, WriterId,
 };
 use crossdock_router::RouterInput;
 use crossdock_types::Time;
@@ -35,7 +35,7 @@ use mend::Mend;
 
 use crate::equalize::LIST_LIMIT;
 use crate::host::Host;
-use crate::message::{FSCK_CALL, Message};
+use crate::message::{FSCK_NODE_BIT, Message};
 use crate::sites::PATIENCE;
 use crate::walks::volume_root;
 
@@ -44,6 +44,9 @@ const FSCK_BIT: u64 = 1 << 62;
 
 /// Between two pieces clients have their turn.
 const PIECE_PAUSE: Duration = Duration::from_millis(1);
+
+/// An answer that has not come by then was lost.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// After a site or node did not answer.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -104,7 +107,7 @@ pub(crate) struct Fsck {
 struct Work {
     look: Look,
     step: Step,
-    /// When something is to be asked; absent while an answer is awaited.
+    /// When something is to be asked: again, if it has not been answered by then.
     due: Option<Time>,
     tries: u32,
     /// What the look before found.
@@ -233,7 +236,7 @@ impl Host {
         let Some(work) = &mut self.fsck.work else {
             return;
         };
-        work.due = None;
+        work.due = Some(now + SILENCE);
         if let Step::Nodes { left, .. } = &work.step
             && left.is_empty()
         {
@@ -282,8 +285,9 @@ impl Host {
     }
 
     fn ask_node_for_fsck(&mut self, now: Time, node: NodeId, request: NodeRequest) {
+        self.fsck.calls += 1;
         let call = Call {
-            id: FSCK_CALL,
+            id: CallId(self.fsck.calls | FSCK_NODE_BIT),
             deadline: now + PATIENCE,
             request,
         };
@@ -303,10 +307,14 @@ impl Host {
     }
 
     /// A node tells what it holds, or that an object is gone.
-    pub(crate) fn take_listed(&mut self, now: Time, answer: Result<NodeAnswer, NodeError>) {
+    pub(crate) fn take_listed(&mut self, now: Time, reply: NodeReply) {
         let Some(work) = &mut self.fsck.work else {
             return;
         };
+        if reply.id.0 & !FSCK_NODE_BIT != self.fsck.calls {
+            return;
+        }
+        let answer = reply.outcome;
         if let Step::Mending(_) = work.step {
             return match answer {
                 Ok(_) | Err(NodeError::NoObject) => self.mended(now),
@@ -371,15 +379,16 @@ impl Host {
 
     /// One thing is mended, or not so any more, or cannot be mended.
     fn take_mended(&mut self, now: Time, outcome: Result<SiteAnswer, SiteError>) {
-        let Some((work, mend)) = self.fsck.mending() else {
+        let Some((due, mend)) = self.fsck.mending() else {
             return;
         };
-        *work = Some(now + PIECE_PAUSE);
+        *due = Some(now + PIECE_PAUSE);
         match outcome {
             Ok(SiteAnswer::Found { attributes, .. }) if mend.prepares() => {
                 mend.found_directory(attributes.file);
             }
             Err(SiteError::NotFound) if mend.prepares() => mend.make_directory(volume_root()),
+            Ok(_) if mend.prepares() => mend.give_up(),
             Ok(_) => self.mended(now),
             Err(
                 error @ (SiteError::Busy

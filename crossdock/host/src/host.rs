@@ -515,7 +515,7 @@ impl Host {
                 Message::Door(input) => self.run_door(now, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Sweep(answer) => self.take_swept(answer),
-                Message::FsckNode(answer) => self.take_listed(now, answer),
+                Message::FsckNode(reply) => self.take_listed(now, reply),
                 Message::FsckSite(routed) => self.take_census(now, routed.reply),
                 Message::Tool(reply) => self.tool_replies.push_back(reply),
                 Message::Walk(routed) => self.take_walk(now, routed.reply),

@@ -15,8 +15,8 @@ pub(crate) const EQUALIZE_CALL: CallId = CallId(0);
 /// Under which garbage is looked for and removed.
 pub(crate) const SWEEP_CALL: CallId = CallId(1 << 60);
 
-/// Under which nodes are asked what they hold, to check the volume.
-pub(crate) const FSCK_CALL: CallId = CallId(1 << 61);
+/// Calls by which nodes are asked what they hold, to check the volume, have this bit.
+pub(crate) const FSCK_NODE_BIT: u64 = 1 << 61;
 
 /// A message on its way to a machine.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) enum Message {
     /// To the search for garbage.
     Sweep(Result<NodeAnswer, NodeError>),
     /// To the check of the volume: from a node, or a site.
-    FsckNode(Result<NodeAnswer, NodeError>),
+    FsckNode(NodeReply),
     FsckSite(Box<RoutedReply>),
     /// To the tool that asked a node.
     Tool(NodeReply),
@@ -55,7 +55,7 @@ impl Message {
             Port::Host => match reply.id {
                 EQUALIZE_CALL => Self::Host(reply.outcome),
                 SWEEP_CALL => Self::Sweep(reply.outcome),
-                FSCK_CALL => Self::FsckNode(reply.outcome),
+                CallId(id) if id & FSCK_NODE_BIT != 0 => Self::FsckNode(reply),
                 _ => Self::Tool(reply),
             },
         }
