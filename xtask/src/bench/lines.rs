@@ -16,7 +16,7 @@ pub(super) struct Chart {
 }
 
 /// The pictures of `bench ensemble`.
-pub(super) const CHARTS: [Chart; 9] = [
+pub(super) const CHARTS: [Chart; 10] = [
     chart("read", "Reading large files: MB/s", "nodes"),
     chart("write", "Writing large files: MB/s", "nodes"),
     chart("read-mirrored", "Reading two copies: MB/s", "nodes"),
@@ -33,6 +33,11 @@ pub(super) const CHARTS: [Chart; 9] = [
         "mix-latency",
         "SPECsfs97-like mix: mean latency in µs",
         "offered op/s",
+    ),
+    chart(
+        "take-over",
+        "The manager of all names dies: seconds until the answer",
+        "files",
     ),
 ];
 

@@ -38,6 +38,7 @@ pub(super) struct Sample {
     pub(super) operations: f64,
     pub(super) bytes: f64,
     mean_us: f64,
+    pub(super) longest_us: f64,
     /// In seconds, of the same clock for all.
     started: f64,
     ended: f64,
@@ -145,6 +146,7 @@ impl Sample {
             operations: number("operations")?,
             bytes: number("bytes")?,
             mean_us: number("mean_us")?,
+            longest_us: number("max_us")?,
             started: number("started_at")?,
             ended: number("started_at")? + number("seconds")?,
         })
@@ -252,6 +254,7 @@ mod tests {
             operations,
             bytes: 0.0,
             mean_us: operations,
+            longest_us: operations,
             started,
             ended,
         };

@@ -9,6 +9,7 @@ mod field;
 mod mix;
 mod names;
 mod router;
+mod takeover;
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -18,13 +19,14 @@ use super::{Options, parse};
 use crate::paths::Paths;
 
 /// The rows that can be asked for.
-pub(super) const ROWS: [&str; 6] = [
+pub(super) const ROWS: [&str; 7] = [
     "bulk",
     "bulk-mirrored",
     "create-mix",
     "untar",
     "router",
     "mix",
+    "take-over",
 ];
 
 /// Measures, and prints the results of each row as one line; what people want to see
@@ -40,6 +42,7 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             "create-mix" => names::create_mix(paths, &options, &keep),
             "untar" => names::untar(paths, &options, &keep),
             "router" => router::measure(paths, &options, &keep),
+            "take-over" => takeover::measure(paths, &options, &keep),
             _ => mix::measure(paths, &options, &keep),
         };
         if let Err(error) = measured {

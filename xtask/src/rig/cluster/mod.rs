@@ -265,6 +265,16 @@ impl<'paths> Cluster<'paths> {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
+    /// The manager of the root directory: the one that has files.
+    pub(crate) fn serving_manager(&self) -> Result<String> {
+        for manager in self.of(Role::Manager) {
+            if self.status(&manager.name)?["files"].as_u64() > Some(0) {
+                return Ok(manager.name.clone());
+            }
+        }
+        bail!("no manager has files")
+    }
+
     /// The line of JSON that describes the rig (DESIGN.md).
     pub(crate) fn line(&self) -> Value {
         let mut hosts: Vec<Value> = self

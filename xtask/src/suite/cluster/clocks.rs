@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{ANSWERS, LOOK_EVERY, at_client, await_supervised, finish, raise, serving};
+use super::{ANSWERS, LOOK_EVERY, at_client, await_supervised, finish, raise};
 use crate::rig::cluster::{Cluster, Options, Role};
 use crate::suite::Stage;
 use crate::suite::ensemble::load::{Files, Load};
@@ -37,7 +37,7 @@ fn all(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
     for turn in 0..TURNS {
         let name = match turn {
             0 => "gateway-0".to_owned(),
-            _ => serving(cluster)?,
+            _ => cluster.serving_manager()?,
         };
         load.mark();
         cluster.kill(&name)?;

@@ -12,7 +12,7 @@ use crossdock_tests_crash::client::Client;
 use crossdock_types::Payload;
 use rustix::process::Signal;
 
-use super::{ANSWERS, at_client, await_supervised, finish, raise, serving};
+use super::{ANSWERS, at_client, await_supervised, finish, raise};
 use crate::rig::cluster::{Cluster, Cut, Options};
 use crate::suite::Stage;
 use crate::suite::ensemble::load::Load;
@@ -71,7 +71,7 @@ impl Faults<'_, '_> {
                 Cut::Hearing => "hears nothing",
                 Cut::Saying => "says nothing",
             };
-            let manager = serving(self.cluster)?;
+            let manager = self.cluster.serving_manager()?;
             for name in ["node-1", &manager, "gateway-0"] {
                 self.event(
                     &format!("{name} {how}"),

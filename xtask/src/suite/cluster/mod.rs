@@ -15,7 +15,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 pub(super) use clocks::run as run_clocks;
@@ -101,16 +101,6 @@ fn finish(stage: &Stage<'_>, load: Load, doors: &[SocketAddr]) -> Result<Vec<Fil
     }
     no_panics(stage)?;
     Ok(files)
-}
-
-/// The manager of the root directory: the one that has files.
-fn serving(cluster: &Cluster<'_>) -> Result<String> {
-    for manager in cluster.of(Role::Manager) {
-        if cluster.status(&manager.name)?["files"].as_u64() > Some(0) {
-            return Ok(manager.name.clone());
-        }
-    }
-    bail!("no manager has files")
 }
 
 fn no_panics(stage: &Stage<'_>) -> Result<()> {
