@@ -163,10 +163,7 @@ impl FrameReader {
             return Err(FrameError::NotAFrame);
         }
         let payload = rest.get(..payload_length).ok_or(FrameError::Short)?;
-        let checksum = crc32c_append(
-            crc32c(&header.as_bytes()[..FRAME_HEADER_BYTES - 4]),
-            payload,
-        );
+        let checksum = checksum_of(header, payload);
         if checksum != header.checksum.get() {
             return Err(FrameError::Checksum);
         }
@@ -182,6 +179,19 @@ impl FrameReader {
             length_bytes,
             records: bytes.slice(FRAME_HEADER_BYTES..length_bytes),
         })
+    }
+
+    /// Whether a whole frame of this log is at the front of `bytes`, wherever in the
+    /// chain it belongs.
+    #[must_use]
+    pub fn is_frame(&self, bytes: &[u8]) -> bool {
+        let Ok((header, rest)) = Header::ref_from_prefix(bytes) else {
+            return false;
+        };
+        let payload = rest.get(..header.payload_length.get() as usize);
+        header.magic == MAGIC
+            && header.log_id.get() == self.log_id.0
+            && payload.is_some_and(|payload| checksum_of(header, payload) == header.checksum.get())
     }
 
     /// Where the chain has got to: a writer goes on from here.
@@ -206,6 +216,12 @@ impl FrameReader {
             Err(FrameError::Unchained)
         }
     }
+}
+
+/// Of all of a frame but the checksum itself.
+fn checksum_of(header: &Header, payload: &[u8]) -> u32 {
+    let fields = &header.as_bytes()[..FRAME_HEADER_BYTES - size_of::<U32>()];
+    crc32c_append(crc32c(fields), payload)
 }
 
 /// Writes header and checksum in front of the records in `frame`, whose first
@@ -236,10 +252,7 @@ pub(crate) fn finish_frame(
         previous: U32::new(position.previous_checksum),
         checksum: U32::new(0),
     };
-    let checksum = crc32c_append(
-        crc32c(&header.as_bytes()[..FRAME_HEADER_BYTES - 4]),
-        payload,
-    );
+    let checksum = checksum_of(&header, payload);
     header.checksum = U32::new(checksum);
     head.copy_from_slice(header.as_bytes());
     checksum

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use crossdock_host::{Host, HostConfig, NodeSettings};
+use crossdock_host::{Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
 use crossdock_members::{HostRecord, Registry};
 use crossdock_names::MintingKey;
 use rustix::thread::CapabilitySet;
@@ -75,6 +75,7 @@ fn host(settings: &UpSettings, directory: DataDirectory) -> anyhow::Result<Host>
             cache_bytes: memory::cache_bytes(&settings.store)? / count,
             disk_depth: settings.store.disk_depth,
             rebuild_bytes_per_second: settings.store.rebuild_rate,
+            log_piece_bytes: LOG_PIECE_BYTES,
         },
         request_bytes: memory::request_bytes(&settings.door)?,
         instance: data::random_u64()?,

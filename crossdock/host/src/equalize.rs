@@ -61,6 +61,8 @@ pub(crate) struct Pair {
     pub(crate) is_serving: bool,
     /// What is to come of it.
     pub(crate) goal: Goal,
+    /// In what pieces logs are compared.
+    pub(crate) log_piece_bytes: u64,
     /// The objects of the set are those of these classes …
     pub(crate) classes: &'static [ObjectClass],
     /// … for which this says yes.
@@ -396,7 +398,7 @@ impl Asker {
             }
             after = page.more_after;
             if after.is_none() {
-                return Ok(recut(ranges));
+                return Ok(recut(ranges, self.pair.log_piece_bytes));
             }
         }
     }

@@ -47,4 +47,5 @@ pub use mutation::Mutation;
 pub use nodes::{Boot, NodeSettings, NodeState};
 pub use placing::NodePlace;
 pub use quotas::{PlacedQuota, QuotaError, QuotaTicket};
+pub use ranges::LOG_PIECE_BYTES;
 pub use watch::{HostStatus, NodeFigures, ScrubProgress};

@@ -41,6 +41,9 @@ pub struct NodeSettings {
     pub disk_depth: usize,
     /// How fast members of replica sets are copied while clients are served, at least 1.
     pub rebuild_bytes_per_second: u64,
+    /// In pieces of how many bytes the logs of members are compared, and copied where
+    /// they differ; a multiple of a block.
+    pub log_piece_bytes: u64,
 }
 
 /// What a node is doing.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crossdock_names::{ObjectClass, ObjectId, Version};
 
-/// Logs are compared and copied in pieces of this length.
-const LOG_PIECE_BYTES: u64 = 256 << 10;
+/// In pieces of how many bytes logs are compared and copied, where nothing else is said.
+pub const LOG_PIECE_BYTES: u64 = 256 << 10;
 
 /// Object, offset, length, version. Ranges may overlap: what is told of memory
 /// and what is told of the disk need not be cut alike.
@@ -13,9 +13,9 @@ pub(crate) type Ranges = BTreeSet<(ObjectId, u64, u64, Version)>;
 
 /// Logs and checkpoints are written once, from beginning to end: what a site wrote
 /// under one epoch at one place is the same everywhere. So their many small ranges are
-/// cut anew, by epochs and at multiples of [`LOG_PIECE_BYTES`]: what both have cancels
+/// cut anew, by epochs and at multiples of `piece_bytes`: what both have cancels
 /// out however it was written, and the rest is copied in few calls.
-pub(crate) fn recut(ranges: Ranges) -> Ranges {
+pub(crate) fn recut(ranges: Ranges, piece_bytes: u64) -> Ranges {
     let is_log = |range: &(ObjectId, u64, u64, Version)| {
         matches!(
             range.0.class,
@@ -23,6 +23,7 @@ pub(crate) fn recut(ranges: Ranges) -> Ranges {
         )
     };
     let (logs, mut ranges): (Ranges, Ranges) = ranges.into_iter().partition(is_log);
+    let cut = |range| pieces(range, piece_bytes);
     let mut open: Option<(ObjectId, u64, u64, Version)> = None;
     for (object, offset, length, version) in logs {
         let version = Version::first_of(version.epoch());
@@ -32,23 +33,24 @@ pub(crate) fn recut(ranges: Ranges) -> Ranges {
                 (last, from, to.max(end), epoch)
             }
             other => {
-                ranges.extend(other.into_iter().flat_map(pieces));
+                ranges.extend(other.into_iter().flat_map(cut));
                 (object, offset, end, version)
             }
         });
     }
-    ranges.extend(open.into_iter().flat_map(pieces));
+    ranges.extend(open.into_iter().flat_map(cut));
     ranges
 }
 
 /// Bytes `from..to` of a log, cut.
 fn pieces(
     (object, from, to, version): (ObjectId, u64, u64, Version),
+    piece_bytes: u64,
 ) -> impl Iterator<Item = (ObjectId, u64, u64, Version)> {
-    let cuts = from / LOG_PIECE_BYTES..to.div_ceil(LOG_PIECE_BYTES);
+    let cuts = from / piece_bytes..to.div_ceil(piece_bytes);
     cuts.map(move |cut| {
-        let start = from.max(cut * LOG_PIECE_BYTES);
-        let end = to.min((cut + 1) * LOG_PIECE_BYTES);
+        let start = from.max(cut * piece_bytes);
+        let end = to.min((cut + 1) * piece_bytes);
         (object, start, end - start, version)
     })
 }
@@ -60,6 +62,10 @@ mod tests {
 
     fn version(epoch: u64, sequence: u64) -> Version {
         Version(Version::first_of(Epoch(epoch)).0 + sequence)
+    }
+
+    fn recut(ranges: Ranges) -> Ranges {
+        super::recut(ranges, LOG_PIECE_BYTES)
     }
 
     /// Goal: a log that was appended in small records on one member and copied whole to

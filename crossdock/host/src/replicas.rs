@@ -166,6 +166,7 @@ impl Host {
                 Goal::Join if !is_serving && set.0 < SITE_SETS => Goal::Equal,
                 goal => goal,
             },
+            log_piece_bytes: self.settings.log_piece_bytes,
             classes,
             table: Arc::clone(&self.table),
         };

@@ -39,7 +39,10 @@ pub(crate) struct Replaying {
     /// Bytes of the segment that are in the buffer or behind it.
     offset_bytes: u64,
     buffer: BytesMut,
+    /// Of the members, whose bytes are read …
     replica: usize,
+    /// … and how many have had nothing that follows on the last frame.
+    tried: usize,
     /// Whether a frame of this segment has been taken.
     advanced: bool,
     /// The log object, if any, whose last bytes were no frame of the chain.
@@ -90,7 +93,24 @@ impl Replaying {
         }
     }
 
-    /// The next whole frame in the buffer. What is no frame is the torn tail of
+    /// Whether what is left of a log object is not even the tail of another owner: nodes
+    /// have a frame, or they have not. So there was one that somebody may have been
+    /// answered for.
+    fn ends_in_damage(&self) -> bool {
+        !self.buffer.is_empty() && !self.reader.is_frame(&self.buffer)
+    }
+
+    /// Goes on behind the last frame with the bytes of another member; whether there is
+    /// one that was not tried there.
+    fn turn_to_another(&mut self, replicas: usize) -> bool {
+        self.offset_bytes -= self.buffer.len() as u64;
+        self.buffer.clear();
+        self.replica += 1;
+        self.tried += 1;
+        self.tried < replicas
+    }
+
+    /// The next whole frame in the buffer. One that does not follow is the tail of
     /// an owner that died; the next owner's log object goes on from before it.
     fn next_frame(&mut self) -> Option<Frame> {
         if self.buffer.len() < FRAME_HEADER_BYTES {
@@ -101,8 +121,12 @@ impl Replaying {
             return None;
         }
         let bytes = self.buffer.split_to(length).freeze();
-        let frame = self.reader.read(&bytes).ok()?;
+        let Ok(frame) = self.reader.read(&bytes) else {
+            self.buffer = [bytes.as_ref(), &self.buffer].concat().as_slice().into();
+            return None;
+        };
         self.advanced = true;
+        self.tried = 0;
         self.log_bytes += length as u64;
         Some(frame)
     }
@@ -227,12 +251,14 @@ impl Site {
             cut: None,
             damaged: None,
             tail: ReplayTail::new(),
+            tried: 0,
         });
         self.make_equal(now, wall, start.segment);
     }
 
     /// Reads on, or goes to the next segment, or ends.
     pub(crate) fn read_log(&mut self, now: Time, wall: WallTime) {
+        let replicas = self.members.len();
         let Some(opening) = self.opening_mut() else {
             return;
         };
@@ -246,6 +272,13 @@ impl Site {
                 let replica = replaying.replica;
                 let object = self.log_object(segment);
                 return self.ask_read(now, object, offset, replica, OpenStep::Log);
+            }
+            let replaying = opening.replaying.as_mut();
+            if let Some(damaged) = replaying.filter(|replaying| replaying.ends_in_damage()) {
+                if damaged.turn_to_another(replicas) {
+                    continue;
+                }
+                return self.opening_failed(OpenError::Damaged { segment });
             }
             if !opening.next_segment() {
                 break;
@@ -268,8 +301,7 @@ impl Site {
         };
         let payload = payload_of(&answered.outcome).filter(|payload| !payload.is_empty());
         let Some(payload) = payload else {
-            replaying.replica += 1;
-            if replaying.replica >= replicas {
+            if !replaying.turn_to_another(replicas) {
                 let segment = replaying.segment;
                 return self.node_failed(ObjectClass::SiteLog, segment, answered);
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_names::{FileRef, NodeId, ObjectClass, SiteId};
 use crossdock_peer::{AttributeChanges, OpenFor, SiteAnswer, SiteError, SiteOperation, Stability};
-use crossdock_site::SiteLimits;
+use crossdock_site::{OpenError, SiteLimits};
 use crossdock_smallfile::SmallFilesConfig;
 
 use rig::{ROOT, Rig, create, once, plain, remove, write};
@@ -469,5 +469,37 @@ fn what_survives_is_a_prefix() {
                 "seed {seed}, {deaths} messages: {acknowledged} were acknowledged"
             );
         }
+    }
+}
+
+/// Goal: a log that on one member is no log any more before its end is read from another
+/// one; if no member has it, the site does not open as if there had been nothing.
+#[test]
+fn what_one_member_has_lost_of_the_log_another_one_has() {
+    for (from, what) in [(0, 0), (200, 0), (700, 0xff)] {
+        let mut rig = Rig::new(SiteLimits::default());
+        for number in 0..40 {
+            rig.create(&number.to_string());
+        }
+        let damage = |rig: &mut Rig, node: u64| {
+            let objects = &mut rig.nodes.get_mut(&NodeId(node)).expect("a node").objects;
+            let logs = objects.iter_mut();
+            let mut logs = logs.filter(|(id, _)| id.class == ObjectClass::SiteLog);
+            let (_, log) = logs
+                .rfind(|(_, log)| log.bytes.len() > 1000)
+                .expect("a log");
+            log.bytes[from..].fill(what);
+        };
+        damage(&mut rig, 1);
+        rig.restart();
+        for number in 0..40 {
+            let found = rig.lookup(&number.to_string());
+            assert!(found.is_ok(), "{number}: {found:?}, {:?}", rig.opened);
+        }
+        damage(&mut rig, 2);
+        rig.begin_restart();
+        rig.run();
+        let is_damage = matches!(rig.opened, Some(Err(OpenError::Damaged { .. })));
+        assert!(is_damage, "{:?}", rig.opened);
     }
 }

@@ -30,6 +30,7 @@ use crate::backend::{DiskBackend, clear, is_made, mark_made};
 use crate::object::Head;
 use crate::runs::{Run, RunKey, WINDOW_BLOCKS, run_key, split_run_key};
 use crate::space::{BITMAP_BYTES, Bitmap, GROUP_BLOCKS, SpaceDelta, groups_of, within};
+use crate::store::BLOCK;
 
 pub(crate) const META: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("meta");
 pub(crate) const OBJECTS: TableDefinition<'_, [u8; OBJECT_ID_BYTES], &[u8]> =
@@ -587,7 +588,6 @@ fn push_changes(
     since: Version,
     changes: &mut Vec<(u64, ChangedRange)>,
 ) -> Result<(), DatabaseFailure> {
-    const BLOCK: u64 = crossdock_types::BLOCK_BYTES as u64;
     if head.hole_version >= since {
         // What a truncate or zero dropped is not known range by range.
         let range = ChangedRange {
@@ -602,11 +602,13 @@ fn push_changes(
     for row in runs.range(from..=to)? {
         let (key, stored) = row?;
         let run = Run::decode(stored.value()).ok_or_else(|| damaged("run"))?;
-        if run.version >= since {
+        let (_, first_block) = split_run_key(&key.value());
+        let length_bytes = head.bytes_in(first_block, run.blocks());
+        if run.version >= since && length_bytes > 0 {
             let range = ChangedRange {
                 object,
-                offset_bytes: split_run_key(&key.value()).1 * BLOCK,
-                length_bytes: run.blocks() * BLOCK,
+                offset_bytes: first_block * BLOCK,
+                length_bytes,
                 version: run.version,
             };
             changes.push((head.serial, range));

@@ -26,6 +26,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::overlay::Overlay;
+use crate::store::BLOCK;
 
 /// What records say of an object, but for its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +65,13 @@ impl Head {
     /// Blocks that are reserved and not taken yet.
     pub(crate) const fn outstanding_blocks(&self) -> u64 {
         self.reserved_blocks.saturating_sub(self.allocated_blocks)
+    }
+
+    /// How many bytes of these blocks the object has: none behind its end, though the
+    /// last block is whole on the disk.
+    pub(crate) fn bytes_in(&self, first_block: u64, blocks: u64) -> u64 {
+        let from = first_block * BLOCK;
+        self.size.saturating_sub(from).min(blocks * BLOCK)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

@@ -510,3 +510,31 @@ fn a_list_of_changes_has_nothing_of_removed_objects() {
     assert_eq!(old.count(), 0, "{:?}", page.changes);
     assert!(page.changes.iter().any(|range| range.version == Version(5)));
 }
+
+/// Goal: a list of changes ends where the object does, in memory and in the index,
+/// though the last block is whole on the disk: a member that had a log up to there was
+/// taken for equal to one that had the rest of the block, too, and a manager that read it
+/// lost what had been acknowledged (`ensemble` seed 8).
+#[test]
+fn a_list_of_changes_ends_with_the_object() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![7; 150_003], true, 2)).is_ok());
+    assert!(rig.call(truncate(id, 150_001, 3)).is_ok());
+    let end = |rig: &mut Rig| {
+        let since = Version(2);
+        let answer = rig.call(NodeRequest::Changes { since, after: None });
+        let Ok(NodeAnswer::Changes(page)) = answer else {
+            panic!("{answer:?}");
+        };
+        let ends = page.changes.iter();
+        ends.map(|range| range.offset_bytes + range.length_bytes)
+            .max()
+    };
+    assert_eq!(end(&mut rig), Some(150_001), "as it was written and cut");
+    rig.wait(600);
+    assert_eq!(end(&mut rig), Some(150_001), "written back");
+    let mut rig = rig.crash(&mut Random::new(3));
+    assert_eq!(end(&mut rig), Some(150_001), "from the index");
+}

@@ -154,7 +154,9 @@ pub(crate) fn run(suite: &Suite, paths: &Paths, server: Kind, init: &[String]) -
         Err(error) => {
             println!("{error:#}\nlog: {}", log.display());
             print_tail(&log, TAIL_LINES);
-            print_logs(&folder);
+            print_logs(&folder, "");
+            print_logs(&folder.join("logs"), "");
+            print_logs(&paths.logs(), &format!("{}.", suite.name));
         }
     }
     println!("{line}");
@@ -224,18 +226,18 @@ fn folder_of(suite: &Suite, paths: &Paths) -> PathBuf {
     paths.test_data().join(suite.name)
 }
 
-/// The ends of what a failed suite's processes logged in its folder.
-fn print_logs(folder: &Path) {
-    for folder in [folder, &folder.join("logs")] {
-        let Ok(entries) = fs::read_dir(folder) else {
-            continue;
-        };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            if path.extension().is_some_and(|end| end == "log") {
-                println!("log: {}", path.display());
-                print_tail(&path, TAIL_LINES_EACH);
-            }
-        }
+/// The ends of what a failed suite's processes logged, in files that begin so.
+fn print_logs(folder: &Path, prefix: &str) {
+    let logs = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut logs: Vec<PathBuf> = logs.map(|entry| entry.path()).collect();
+    logs.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(prefix) && name.ends_with(".log") && name.len() > prefix.len() + 3
+    });
+    logs.sort();
+    for path in logs {
+        println!("log: {}", path.display());
+        print_tail(&path, TAIL_LINES_EACH);
     }
 }
 

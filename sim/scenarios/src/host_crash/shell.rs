@@ -30,6 +30,8 @@ pub(super) const SETTINGS: NodeSettings = NodeSettings {
     // Little, so that requests wait in the queues.
     disk_depth: 3,
     rebuild_bytes_per_second: 8 << 20,
+    // Small, as logs are.
+    log_piece_bytes: 4 << 10,
 };
 
 /// What of a node outlives a start.

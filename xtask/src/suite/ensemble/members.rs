@@ -171,13 +171,17 @@ impl<'stage> Ensemble<'stage> {
             name: name.to_owned(),
             network: self.network,
             words: words.collect(),
-            log: self
-                .stage
-                .log
-                .with_file_name(format!("ensemble-{name}.log")),
+            log: self.log_of(name),
             running: None,
             doors: doors.iter().map(|door| ((*door).to_owned(), any)).collect(),
         })
+    }
+
+    /// Where a process's output goes: other suites have processes of the same names.
+    fn log_of(&self, name: &str) -> PathBuf {
+        let suite = self.stage.log.file_stem().unwrap_or_default();
+        let suite = suite.to_string_lossy();
+        self.stage.log.with_file_name(format!("{suite}.{name}.log"))
     }
 }
 
