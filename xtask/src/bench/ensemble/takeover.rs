@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::field::{Field, Sample, load_from};
 use super::{Figure, Keep};
@@ -40,10 +40,12 @@ pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Resul
             files / MAKERS
         );
         field.load(1, "take-over", &words)?;
+        expect_files(&field, files)?;
         let mut pauses = Vec::new();
-        for _ in 0..KILLS {
-            pauses.push(pause(paths, &mut field)?);
+        for kill in 0..KILLS {
+            pauses.push(pause(paths, &mut field, kill)?);
         }
+        expect_files(&field, files)?;
         #[expect(clippy::cast_precision_loss, reason = "a million")]
         let per_million = files as f64 / 1e6;
         let figure = Figure {
@@ -61,16 +63,29 @@ pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Resul
     Ok(())
 }
 
+/// That those are there which the kills are about.
+fn expect_files(field: &Field<'_>, files: usize) -> Result<()> {
+    let found = field.managers_metric("crossdock_site_files")?;
+    #[expect(clippy::cast_precision_loss, reason = "a million")]
+    let wanted = files as f64;
+    ensure!(
+        found >= wanted,
+        "the managers have {found} files, not {wanted}"
+    );
+    Ok(())
+}
+
 /// The longest answer, in seconds, while the manager that serves is killed.
-fn pause(paths: &Paths, field: &mut Field<'_>) -> Result<f64> {
+fn pause(paths: &Paths, field: &mut Field<'_>, kill: usize) -> Result<f64> {
     let manager = field.cluster.serving_manager()?;
     let client = field.cluster.of(Role::Client).next();
     let client = client.context("there is no client")?;
     let (netns, name) = (client.netns.clone(), client.name.clone());
     let words = format!("--work getattr --count 1000000000 --seconds {SECONDS}");
+    let asks = format!("asks-{kill}");
     let samples: Vec<Sample> = thread::scope(|scope| {
         let places = std::iter::once((netns.as_str(), name.as_str()));
-        let load = scope.spawn(|| load_from(paths, places, Cluster::OWN_DOOR, "asks", &words));
+        let load = scope.spawn(|| load_from(paths, places, Cluster::OWN_DOOR, &asks, &words));
         thread::park_timeout(KILLED_AFTER);
         let killed = field.cluster.kill(&manager);
         let samples = load
