@@ -62,7 +62,9 @@ pub enum OpenError {
     #[error("the site's log is gone: no log object and no checkpoint on any member")]
     NoLog,
     /// A part of the log is missing or damaged before its end.
-    #[error("the site's log is damaged: log object {segment} ends in what is no record on any member, or does not go on from the one before")]
+    #[error(
+        "the site's log is damaged: log object {segment} ends in what is no record on any member, or does not go on from the one before"
+    )]
     Damaged {
         /// The log object.
         segment: u32,
