@@ -55,7 +55,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 35] = [
+pub(crate) const SUITES: [Suite; 36] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -87,6 +87,7 @@ pub(crate) const SUITES: [Suite; 35] = [
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),
     suite("cluster", When::Quick, 300, cluster::run),
     suite("cluster-faults", When::Quick, 600, cluster::run_faults),
+    suite("kernel-cluster", When::Quick, 600, cluster::run_kernel),
     suite("cluster-clocks", When::Quick, 300, cluster::run_clocks),
     suite(
         "conformance-ensemble",

@@ -6,6 +6,7 @@
 mod addresses;
 mod clocks;
 mod faults;
+mod kernel;
 mod over;
 
 use std::fs;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 pub(super) use clocks::run as run_clocks;
 pub(super) use faults::run as run_faults;
+pub(super) use kernel::run as run_kernel;
 pub(super) use over::{conformance, pjdfstest};
 
 use super::Stage;

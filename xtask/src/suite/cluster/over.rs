@@ -38,7 +38,7 @@ fn doors(cluster: &Cluster<'_>) -> Result<[(&'static str, SocketAddr); 2]> {
 }
 
 /// The network of the client's host.
-fn client(cluster: &Cluster<'_>) -> Result<Network> {
+pub(super) fn client(cluster: &Cluster<'_>) -> Result<Network> {
     let client = cluster.of(Role::Client).next().context("no client")?;
     Ok(Network::of_host(&client.netns))
 }

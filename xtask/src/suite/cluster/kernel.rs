@@ -1,0 +1,167 @@
+//! A Linux kernel mounts a virtual address of an ensemble whose clocks are wrong, and
+//! writes without a pause while hosts are killed, cut off, stand still and run full.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use super::over::client;
+use super::{await_supervised, no_panics, raise};
+use crate::rig::cluster::{Cluster, Cut, Options};
+use crate::rig::network::{HOST, LINK};
+use crate::suite::Stage;
+use crate::suite::kernel::in_guest;
+
+const OPTIONS: [&str; 8] = [
+    "--nodes",
+    "4",
+    "--clients",
+    "1",
+    "--node-disk",
+    "3G",
+    "--clocks",
+    "5,-5,0",
+];
+
+/// The guest says so when it waits for a fault.
+const FAULT_MARK: &str = "@@fault";
+
+/// From one fault to the next, and what a fault may take, all being whole again included.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// How long a fault lasts: others have been put in the place of what it hit (2 s), and
+/// have served for as long again.
+const LASTS: Duration = Duration::from_secs(4);
+
+/// Members of etcd that are a majority.
+const MAJORITY: [&str; 2] = ["etcd-0", "etcd-1"];
+
+/// What happens to whom.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill(Victim),
+    CutOff(Victim),
+    EtcdStandsStill,
+    /// No byte is left on the file system of a node.
+    Full,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    ServingManager,
+    /// That has the address which the guest mounts.
+    Gateway,
+    Node(&'static str),
+}
+
+const FAULTS: [Fault; 8] = [
+    Fault::Kill(Victim::ServingManager),
+    Fault::Kill(Victim::Node("node-1")),
+    Fault::Kill(Victim::Gateway),
+    Fault::CutOff(Victim::Node("node-2")),
+    Fault::CutOff(Victim::ServingManager),
+    Fault::CutOff(Victim::Gateway),
+    Fault::EtcdStandsStill,
+    Fault::Full,
+];
+
+pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
+    let mut cluster = raise(stage, Options::parse(&OPTIONS)?)?;
+    let client = client(&cluster)?;
+    client.add(&LINK)?;
+    let door = cluster.virtual_doors().first().copied();
+    let door = door.context("there is no virtual address")?;
+    let _forward = client.forward(door, &stage.folder.join("forward.log"))?;
+    let variables = vec![
+        ("SERVER", HOST.to_string()),
+        ("PORT", door.port().to_string()),
+        ("MOUNT_PORT", door.port().to_string()),
+        ("EXPORT", "/".to_owned()),
+        ("MOUNT_OPTIONS", String::new()),
+        ("FAULTS", FAULTS.len().to_string()),
+        ("INTERVAL", INTERVAL.as_secs().to_string()),
+    ];
+    let mut faults = FAULTS.into_iter();
+    in_guest(stage, &client, "faults.sh", variables, |line| {
+        if line == FAULT_MARK {
+            let fault = faults.next().context("more faults than there are")?;
+            bring(stage, &mut cluster, fault).with_context(|| format!("{fault:?}"))?;
+        } else if line.contains("were written") {
+            println!("{line}");
+        }
+        Ok(())
+    })?;
+    ensure!(faults.len() == 0, "{} faults did not come", faults.len());
+    no_panics(stage)
+}
+
+/// A fault begins, lasts, and ends; then all is whole again before the guest waits for
+/// the next one.
+fn bring(stage: &Stage<'_>, cluster: &mut Cluster<'_>, fault: Fault) -> Result<()> {
+    let began = Instant::now();
+    let what = match fault {
+        Fault::Kill(victim) => {
+            let name = name_of(cluster, victim)?;
+            cluster.kill(&name)?;
+            thread::park_timeout(LASTS);
+            cluster.restart(&name)?;
+            format!("{name} killed")
+        }
+        Fault::CutOff(victim) => {
+            let name = name_of(cluster, victim)?;
+            cluster.cut(&name, Cut::Both)?;
+            thread::park_timeout(LASTS);
+            cluster.mend(&name, Cut::Both)?;
+            format!("{name} cut off")
+        }
+        Fault::EtcdStandsStill => {
+            let all = |signal| {
+                MAJORITY
+                    .iter()
+                    .try_for_each(|name| cluster.signal(name, signal))
+            };
+            all(Signal::STOP)?;
+            thread::park_timeout(LASTS);
+            all(Signal::CONT)?;
+            "two of etcd stood still".to_owned()
+        }
+        Fault::Full => {
+            cluster.fill("node-3", 0)?;
+            thread::park_timeout(LASTS);
+            cluster.unfill("node-3")?;
+            "the file system of node-3 was full".to_owned()
+        }
+    };
+    let started = await_supervised(stage, cluster)?;
+    let took = began.elapsed();
+    println!(
+        "{what}: all is whole after {:.1} s; started again: {}",
+        took.as_secs_f64(),
+        match started.is_empty() {
+            true => "none".to_owned(),
+            false => started.join(", "),
+        }
+    );
+    ensure!(
+        took < INTERVAL,
+        "{what}: that took longer than the guest waits for the next"
+    );
+    Ok(())
+}
+
+fn name_of(cluster: &Cluster<'_>, victim: Victim) -> Result<String> {
+    match victim {
+        Victim::ServingManager => cluster.serving_manager(),
+        Victim::Node(name) => Ok(name.to_owned()),
+        Victim::Gateway => {
+            let door = cluster.virtual_doors().first().copied();
+            let holders = cluster.holders(door.context("no virtual address")?.ip())?;
+            match holders.as_slice() {
+                [holder] => Ok(holder.clone()),
+                _ => bail!("the address is at {holders:?}"),
+            }
+        }
+    }
+}
