@@ -38,6 +38,8 @@ while ((SECONDS < INTERVAL * (FAULTS + 1))); do
         rm "/mnt/nfs/work/$old" "/tmp/copy/$old"
     fi
 done
+# What a file's writer was told is told once more of the file system.
+sync -f /mnt/nfs || ((full > 0)) || fail "the client could not write what it had taken"
 sync -f /mnt/nfs
 echo "$round files were written; $full times there was no space"
 

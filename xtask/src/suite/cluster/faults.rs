@@ -30,7 +30,7 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(1);
 const MAJORITY: [&str; 2] = ["etcd-0", "etcd-1"];
 
 /// What a node's file system has left when it is full soon.
-const LEFT_BYTES: u64 = 64 << 20;
+pub(super) const LEFT_BYTES: u64 = 64 << 20;
 /// One WRITE of what fills it, and how much is tried.
 const PIECE_BYTES: usize = 1 << 20;
 const FILLER_PIECES: u64 = 1024;
@@ -176,7 +176,7 @@ impl Faults<'_, '_> {
 const FILLER: &[u8] = b"filler";
 
 /// Writes until there is no room; how many MiB that were.
-fn fill(door: SocketAddr) -> Result<u64> {
+pub(super) fn fill(door: SocketAddr) -> Result<u64> {
     let mut client = Client::connect(door)?;
     let root = client.root();
     let location = Location {
@@ -210,7 +210,8 @@ fn fill(door: SocketAddr) -> Result<u64> {
     bail!("{FILLER_PIECES} MiB were written, and there is room")
 }
 
-fn remove(door: SocketAddr) -> Result<()> {
+/// Removes it.
+pub(super) fn remove(door: SocketAddr) -> Result<()> {
     let mut client = Client::connect(door)?;
     // Not a call that was sent before.
     client.count_from(client.next_xid() + (1 << 11));

@@ -1,15 +1,17 @@
 //! A Linux kernel mounts a virtual address of an ensemble whose clocks are wrong, and
 //! writes without a pause while hosts are killed, cut off, stand still and run full.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
+use super::faults::{LEFT_BYTES, fill, remove};
 use super::over::client;
 use super::{await_supervised, no_panics, raise};
-use crate::rig::cluster::{Cluster, Cut, Options};
+use crate::rig::cluster::{Cluster, Cut, Options, Role, in_network};
 use crate::rig::network::{HOST, LINK};
 use crate::suite::Stage;
 use crate::suite::kernel::in_guest;
@@ -44,7 +46,7 @@ enum Fault {
     Kill(Victim),
     CutOff(Victim),
     EtcdStandsStill,
-    /// No byte is left on the file system of a node.
+    /// A client's file takes what the file system of a node has left.
     Full,
 }
 
@@ -71,8 +73,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let mut cluster = raise(stage, Options::parse(&OPTIONS)?)?;
     let client = client(&cluster)?;
     client.add(&LINK)?;
-    let door = cluster.virtual_doors().first().copied();
-    let door = door.context("there is no virtual address")?;
+    let door = door(&cluster)?;
     let _forward = client.forward(door, &stage.folder.join("forward.log"))?;
     let variables = vec![
         ("SERVER", HOST.to_string()),
@@ -105,14 +106,14 @@ fn bring(stage: &Stage<'_>, cluster: &mut Cluster<'_>, fault: Fault) -> Result<(
         Fault::Kill(victim) => {
             let name = name_of(cluster, victim)?;
             cluster.kill(&name)?;
-            thread::park_timeout(LASTS);
+            last();
             cluster.restart(&name)?;
             format!("{name} killed")
         }
         Fault::CutOff(victim) => {
             let name = name_of(cluster, victim)?;
             cluster.cut(&name, Cut::Both)?;
-            thread::park_timeout(LASTS);
+            last();
             cluster.mend(&name, Cut::Both)?;
             format!("{name} cut off")
         }
@@ -123,15 +124,18 @@ fn bring(stage: &Stage<'_>, cluster: &mut Cluster<'_>, fault: Fault) -> Result<(
                     .try_for_each(|name| cluster.signal(name, signal))
             };
             all(Signal::STOP)?;
-            thread::park_timeout(LASTS);
+            last();
             all(Signal::CONT)?;
             "two of etcd stood still".to_owned()
         }
         Fault::Full => {
-            cluster.fill("node-3", 0)?;
-            thread::park_timeout(LASTS);
+            let (netns, door) = (netns(cluster)?, door(cluster)?);
+            cluster.fill("node-3", LEFT_BYTES)?;
+            let filled = in_network(&netns, || fill(door))?;
+            last();
+            in_network(&netns, || remove(door))?;
             cluster.unfill("node-3")?;
-            "the file system of node-3 was full".to_owned()
+            format!("the file system of node-3 was full, by {filled} MiB")
         }
     };
     let started = await_supervised(stage, cluster)?;
@@ -151,13 +155,32 @@ fn bring(stage: &Stage<'_>, cluster: &mut Cluster<'_>, fault: Fault) -> Result<(
     Ok(())
 }
 
+/// Lets a fault last.
+fn last() {
+    let end = Instant::now() + LASTS;
+    while let Some(rest) = end.checked_duration_since(Instant::now()) {
+        thread::park_timeout(rest);
+    }
+}
+
+/// What the guest mounts.
+fn door(cluster: &Cluster<'_>) -> Result<SocketAddr> {
+    let door = cluster.virtual_doors().first().copied();
+    door.context("there is no virtual address")
+}
+
+/// The network of the client's host.
+fn netns(cluster: &Cluster<'_>) -> Result<String> {
+    let client = cluster.of(Role::Client).next().context("no client")?;
+    Ok(client.netns.clone())
+}
+
 fn name_of(cluster: &Cluster<'_>, victim: Victim) -> Result<String> {
     match victim {
         Victim::ServingManager => cluster.serving_manager(),
         Victim::Node(name) => Ok(name.to_owned()),
         Victim::Gateway => {
-            let door = cluster.virtual_doors().first().copied();
-            let holders = cluster.holders(door.context("no virtual address")?.ip())?;
+            let holders = cluster.holders(door(cluster)?.ip())?;
             match holders.as_slice() {
                 [holder] => Ok(holder.clone()),
                 _ => bail!("the address is at {holders:?}"),
