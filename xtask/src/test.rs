@@ -72,6 +72,9 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     println!("\nsuites:");
     for outcome in &outcomes {
         println!("  {}", outcome.line);
+        if let Some(name) = outcome.failed_suite() {
+            suite::print_failures(paths, name);
+        }
         let ended = if outcome.passed {
             &mut count.passed
         } else {

@@ -18,6 +18,7 @@ pub(crate) mod pjdfstest;
 mod sockets;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ use crate::rig::server::Kind;
 
 /// How much of a failed suite's log is printed.
 const TAIL_LINES: usize = 40;
+
+/// How many failures the last lines of a run tell of each suite.
+const FAILURES_SHOWN: usize = 10;
 
 /// How much of the log of each of its processes.
 const TAIL_LINES_EACH: usize = 8;
@@ -140,6 +144,14 @@ pub(crate) struct Outcome {
     pub(crate) line: String,
 }
 
+impl Outcome {
+    /// The name of the suite, when it is one that failed.
+    pub(crate) fn failed_suite(&self) -> Option<&str> {
+        let rest = self.line.strip_prefix("FAIL ")?;
+        rest.split(' ').next()
+    }
+}
+
 /// Runs `suite`, prints its line and says how it ended.
 pub(crate) fn run(suite: &Suite, paths: &Paths, server: Kind, init: &[String]) -> Outcome {
     let started = Instant::now();
@@ -155,6 +167,9 @@ pub(crate) fn run(suite: &Suite, paths: &Paths, server: Kind, init: &[String]) -
         Err(error) => {
             println!("{error:#}\nlog: {}", log.display());
             print_tail(&log, TAIL_LINES);
+            if let Ok(mut file) = open_log(&log) {
+                drop(writeln!(file, "FAIL {}\n{error:#}", suite.name));
+            }
             print_logs(&folder, "");
             print_logs(&folder.join("logs"), "");
             print_logs(&paths.logs(), &format!("{}.", suite.name));
@@ -239,6 +254,19 @@ fn print_logs(folder: &Path, prefix: &str) {
     for path in logs {
         println!("log: {}", path.display());
         print_tail(&path, TAIL_LINES_EACH);
+    }
+}
+
+/// Why a suite failed, by its log: the lines that begin with FAIL, each with the one
+/// behind it.
+pub(crate) fn print_failures(paths: &Paths, name: &str) {
+    let log = paths.logs().join(name).with_extension("log");
+    let Ok(bytes) = fs::read(log) else { return };
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    let failed = lines.windows(2).filter(|two| two[0].starts_with("FAIL "));
+    for line in failed.take(FAILURES_SHOWN).flatten() {
+        println!("    {line}");
     }
 }
 
