@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossdock_names::{Epoch, FileCapability, MintingKey, NodeId, SiteId};
 use crossdock_peer::{
-    Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
+    Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, Recall, SiteReply, SiteRequest,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -101,6 +101,8 @@ pub enum Frame {
         /// The time of day of who answers.
         wall: WallTime,
     },
+    /// A site of the sending host wants a lease back from the receiving host's router.
+    Recall(Recall),
 }
 
 /// A frame, and by which table it was sent: whoever gets it has to have seen that
@@ -142,7 +144,8 @@ impl Frame {
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::AskClock { .. }
-            | Self::Clock { .. } => Class::Reply,
+            | Self::Clock { .. }
+            | Self::Recall(_) => Class::Reply,
             Self::CancelNode { .. } => Class::Control,
         }
     }
@@ -163,7 +166,8 @@ impl Frame {
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::AskClock { .. }
-            | Self::Clock { .. } => None,
+            | Self::Clock { .. }
+            | Self::Recall(_) => None,
         }
     }
 
@@ -181,7 +185,8 @@ impl Frame {
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::AskClock { .. }
-            | Self::Clock { .. } => None,
+            | Self::Clock { .. }
+            | Self::Recall(_) => None,
         }
     }
 

@@ -44,6 +44,7 @@ pub(crate) enum Kind {
     Minting = 26,
     AskClock = 27,
     Clock = 28,
+    Recall = 29,
 }
 
 impl Kind {
@@ -68,6 +69,7 @@ impl Kind {
             26 => Self::Minting,
             27 => Self::AskClock,
             28 => Self::Clock,
+            29 => Self::Recall,
             _ => return None,
         })
     }
@@ -94,6 +96,7 @@ impl Kind {
             Self::Minting => "key of a manager",
             Self::AskClock => "question for the time of day",
             Self::Clock => "time of day",
+            Self::Recall => "recall of a lease",
         }
     }
 }

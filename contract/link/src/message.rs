@@ -21,7 +21,7 @@ use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,6 +280,7 @@ impl Message {
                 Frame::Minting(_) => Kind::Minting,
                 Frame::AskClock { .. } => Kind::AskClock,
                 Frame::Clock { .. } => Kind::Clock,
+                Frame::Recall(_) => Kind::Recall,
             },
         }
     }
@@ -420,6 +421,10 @@ impl Message {
                 let (epoch, key) = whole(kind, body)?;
                 Self::Frame(Frame::Minting(key).by(epoch))
             }
+            Kind::Recall => {
+                let (epoch, recall) = whole(kind, body)?;
+                Self::Frame(Frame::Recall(recall).by(epoch))
+            }
         })
     }
 }
@@ -479,6 +484,7 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
         } => postcard::to_extend(&(epoch, node, total_bytes, free_bytes), to),
         Frame::Clients { at, clients } => postcard::to_extend(&(epoch, at, clients), to),
         Frame::Minting(key) => postcard::to_extend(&(epoch, key), to),
+        Frame::Recall(recall) => postcard::to_extend(&(epoch, recall), to),
     }
 }
 

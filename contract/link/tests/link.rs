@@ -97,7 +97,8 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
         | Frame::Clock { .. }
         | Frame::Space { .. }
         | Frame::Clients { .. }
-        | Frame::Minting(_) => Some(frame),
+        | Frame::Minting(_)
+        | Frame::Recall(_) => Some(frame),
         _ => None,
     }
 }

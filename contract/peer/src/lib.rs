@@ -9,6 +9,7 @@ mod call;
 mod carried;
 mod census;
 mod export;
+mod lease;
 mod lock;
 mod network;
 mod node;
@@ -24,6 +25,7 @@ pub use call::{Call, CallId, Stability, WriteContext, WriterId};
 pub use carried::Carries;
 pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, Repair};
 pub use export::ExportRules;
+pub use lease::{FileLease, LeaseId, LeaseUse, Recall};
 pub use lock::{
     ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner,
     LockRange, LockRefusal, LockTerms, LockWanted, ShareTerms,
@@ -39,7 +41,7 @@ pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{
     AttributeChanges, Attributes, BeforeAttributes, Caller, CreateMode, Device, DirectoryEntry,
     DuplicateKey, FileKind, FileLayout, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest, SpaceUsage, TimeChange, WeakCache,
+    SiteRequest, SpaceUsage, TimeChange, WeakCache, allocated_bytes,
 };
 pub use squash::{NOBODY, Squash};
 pub use transaction::{Part, TransactionId, TransactionStep};

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crossdock_names::{FileCapability, FileId, FileRef, Incarnation, LayoutClass, SiteId};
+use crossdock_names::{FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, SiteId};
 use crossdock_types::{Payload, WallTime};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    CallId, CensusClass, CensusPage, CensusPlace, ListedLock, LockOperation, LockRefusal, Quota,
-    QuotaChange, Repair, Stability, TransactionId, TransactionStep,
+    CallId, CensusClass, CensusPage, CensusPlace, FileLease, LeaseUse, ListedLock, LockOperation,
+    LockRefusal, Quota, QuotaChange, Repair, Stability, TransactionId, TransactionStep,
 };
 
 /// Who asks, after squashing.
@@ -115,6 +115,33 @@ pub struct Attributes {
     pub modified: WallTime,
     /// Last change of attributes.
     pub changed: WallTime,
+}
+
+impl Attributes {
+    /// What weak cache consistency data says of the time before an operation.
+    #[must_use]
+    pub const fn before(&self) -> BeforeAttributes {
+        BeforeAttributes {
+            size_bytes: self.size_bytes,
+            modified: self.modified,
+            changed: self.changed,
+        }
+    }
+
+    /// A regular file was written up to `end_bytes`: its size only grows, its times are
+    /// `wall`, or just after those that it has.
+    pub fn write(&mut self, end_bytes: u64, wall: WallTime) {
+        self.size_bytes = self.size_bytes.max(end_bytes);
+        self.used_bytes = allocated_bytes(self.size_bytes);
+        self.changed = wall.max(WallTime(self.changed.0.saturating_add(1)));
+        self.modified = self.changed;
+    }
+}
+
+/// Bytes on disk that a file of `size_bytes` without holes takes.
+#[must_use]
+pub const fn allocated_bytes(size_bytes: u64) -> u64 {
+    size_bytes.next_multiple_of(4096)
 }
 
 /// Attributes before an operation (RFC 1813 wcc_attr).
@@ -463,6 +490,9 @@ pub enum SiteOperation {
         file: FileRef,
         /// Reading or writing.
         purpose: OpenFor,
+        /// Whose router would like a lease of the file. The receiving host has it from
+        /// the link.
+        holder: Option<HostId>,
     },
     /// Tells the site what bulk I/O did: before any reply that promises
     /// stability it is pushed stable. The size only grows by it. If the file was
@@ -482,6 +512,11 @@ pub enum SiteOperation {
         truncate_generation: u64,
         /// Whether the answer waits until it is durable.
         stability: Stability,
+        /// When it was written, by the clock of a write lease; the site's, if it was not
+        /// done under one.
+        written: Option<WallTime>,
+        /// The lease under which it was done.
+        lease: Option<LeaseUse>,
     },
     /// Locks: answered with [`SiteAnswer::Done`] if it was done.
     Locks {
@@ -640,6 +675,8 @@ pub enum SiteAnswer {
         layout: FileLayout,
         /// The site's epoch: pushed, unstable attributes are lost when it changes.
         incarnation: Incarnation,
+        /// That nothing of this changes for a while, to whom it was asked for.
+        lease: Option<FileLease>,
     },
     /// To an operation on locks that was not done, because of other locks.
     NotLocked(LockRefusal),

@@ -145,7 +145,7 @@ impl Host {
                 Port::Site(_) => role == Role::Manager,
                 Port::Node(_) | Port::Host => false,
             },
-            Frame::Lock(_) | Frame::Minting(_) => role == Role::Manager,
+            Frame::Lock(_) | Frame::Minting(_) | Frame::Recall(_) => role == Role::Manager,
             Frame::Space { node, .. } => record.nodes.contains(&node.0),
             Frame::Clients { .. } => role == Role::Gateway,
             Frame::NodeReply { .. }
@@ -221,6 +221,12 @@ pub(crate) const fn rights_of(operation: &SiteOperation) -> Rights {
             purpose: OpenFor::Read,
             ..
         } => Rights::READ,
+        // Whoever has a lease to write reads under it, too.
+        SiteOperation::Open {
+            purpose: OpenFor::Write { .. },
+            holder: Some(_),
+            ..
+        } => Rights(Rights::READ.0 | Rights::WRITE.0),
         SiteOperation::Open {
             purpose: OpenFor::Write { .. },
             ..

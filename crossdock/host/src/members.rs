@@ -380,7 +380,7 @@ impl Host {
             }
             self.drain_site(id);
             self.withdraw_answers(id);
-            self.sites.remove(&id);
+            self.remove_site(id);
             self.following.closing.remove(&id);
         }
     }

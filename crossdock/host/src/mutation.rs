@@ -35,6 +35,12 @@ pub enum Mutation {
     GrantAtOnce,
     /// Answers leave for gateways without what their nodes want to see.
     MintNothing,
+    /// Leases of files are said to have been given back that nobody was asked for.
+    RecallNothing,
+    /// Leases of files are given for a minute.
+    LeaseForLong,
+    /// Sizes are pushed as if the file had not been cut meanwhile.
+    PushAnyGeneration,
     /// A node that starts again is a member of its sets at once. (Built into the
     /// simulated registry.)
     KeepRestarted,

@@ -17,9 +17,10 @@ use crossdock_members::HostRecord;
 use crossdock_names::{FileCapability, HostId, NodeId, Rights, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
-    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply,
-    SiteRequest,
+    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteOperation,
+    SiteReply, SiteRequest,
 };
+use crossdock_router::RouterInput;
 use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 use crossdock_types::Time;
@@ -315,6 +316,21 @@ impl Host {
                 if self.has(Mutation::ForgetDuplicates) {
                     call.request.duplicate = None;
                 }
+                if let SiteOperation::PushAttributes {
+                    truncate_generation,
+                    ..
+                } = &mut call.request.operation
+                    && self.has(Mutation::PushAnyGeneration)
+                {
+                    *truncate_generation = u64::MAX;
+                }
+                if let SiteOperation::Open {
+                    holder: Some(holder),
+                    ..
+                } = &mut call.request.operation
+                {
+                    *holder = peer; // Whatever it says.
+                }
                 call.id = self.peers.relay(Origin {
                     host: peer,
                     id: call.id,
@@ -348,6 +364,10 @@ impl Host {
             ),
             Frame::Clients { at, clients } => self.take_clients(at, clients),
             Frame::Minting(key) => self.take_minting(peer, key),
+            Frame::Recall(recall) => {
+                let input = RouterInput::Recall(recall);
+                self.queue.push_back(Message::Router(input));
+            }
         }
     }
 

@@ -45,6 +45,7 @@ impl Host {
         config.grace = self.grace;
         config.spread = state.spread;
         config.new_volume = !state.opened_sites.contains(&id.0);
+        config.serves_from = self.leases.of_files_end(id);
         let site = Site::open(now, config, Arc::clone(&self.table));
         self.sites.insert(id, site);
         self.tell_sites();
@@ -85,6 +86,7 @@ impl Host {
                 SiteEffect::Site(to, call) => self.ask_site(id, to, call),
                 SiteEffect::Reply(reply) => self.answer_for_site(id, reply),
                 SiteEffect::Lock(notice) => self.tell_doors(notice),
+                SiteEffect::Recall(holder, recall) => self.recall(id, holder, recall),
                 SiteEffect::Opened(Ok(_)) => self.take_site_opened(id),
                 SiteEffect::ReadOnly(what) => self.effects.push_back(HostEffect::Warning(format!(
                     "site {id} takes no changes any more, its log cannot be written ({what}): mend the disk, then stop and start the node"
@@ -137,7 +139,7 @@ impl Host {
             if !self.propose(change) {
                 return;
             }
-            self.sites.remove(&id);
+            self.remove_site(id);
             self.spread_table();
             self.open_site(now, id);
         }
@@ -177,7 +179,8 @@ impl Host {
 }
 
 /// Whether a site takes it that is about to be opened anew: bytes of files that it
-/// keeps for an operation of another site are not written before that has ended.
+/// keeps for an operation of another site are not written before that has ended, and
+/// leases come back.
 const fn is_taken_while_closing(input: &SiteInput) -> bool {
     let SiteInput::Request(call) = input else {
         return false;
@@ -187,7 +190,7 @@ const fn is_taken_while_closing(input: &SiteInput) -> bool {
         SiteOperation::Transaction {
             step: TransactionStep::Finish(_) | TransactionStep::Inquire,
             ..
-        }
+        } | SiteOperation::PushAttributes { lease: Some(_), .. }
     )
 }
 

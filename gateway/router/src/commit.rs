@@ -4,14 +4,17 @@
 //! A site's commit also makes the pushed attributes durable, so size and times
 //! need no push of their own here.
 
-use crossdock_names::{FileCapability, FileRef};
+use crossdock_names::{FileCapability, FileRef, Incarnation};
 use crossdock_peer::{
     Attributes, Caller, FileKind, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError,
     SiteOperation, SiteReply, SiteRequest,
 };
 
+use crate::leases::Return;
 use crate::part::{Outcome, PartRequest, site_error};
 use crate::read::refused;
+use crate::return_lease::{push, settle};
+use crate::soft::Soft;
 use crate::unstable::{Holder, Taken, Unstable};
 use crate::work::{Answer, Step, site_replies};
 
@@ -94,10 +97,14 @@ pub(crate) struct CommitWork {
     caller: Caller,
     set: CommitSet,
     phase: Phase,
+    /// The lease under which it was written.
+    back: Option<Return>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// The site learns what it does not know yet.
+    Returning,
     /// All holders commit.
     First,
     /// By what right the columns were written is outdated: the site gives another.
@@ -107,21 +114,37 @@ enum Phase {
 }
 
 impl CommitWork {
-    pub(crate) fn begin(caller: &Caller, file: FileRef, unstable: &Unstable) -> (Self, Step) {
-        let work = Self {
+    pub(crate) fn begin(caller: &Caller, file: FileRef, soft: &mut Soft) -> (Self, Step) {
+        let mut work = Self {
             caller: caller.clone(),
-            set: CommitSet::new(file, unstable),
+            set: CommitSet::new(file, &soft.unstable),
             phase: Phase::First,
+            back: soft.leases.end_writer(file),
         };
-        let step = work.commit();
+        let step = match &work.back {
+            Some(back) => Step::Parts(vec![push(back)]),
+            None => work.commit(),
+        };
+        if work.back.is_some() {
+            work.phase = Phase::Returning;
+        }
         (work, step)
+    }
+
+    /// Who takes what is told with the lease.
+    pub(crate) fn taken_by(&self) -> Option<Incarnation> {
+        self.back.as_ref()?.incarnation
     }
 
     pub(crate) const fn file(&self) -> FileRef {
         self.set.file
     }
 
-    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
+    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
+        if self.phase == Phase::Returning {
+            return self.after_return(outcomes, soft);
+        }
+        let unstable = &mut soft.unstable;
         if self.phase == Phase::Opening {
             return match site_replies(outcomes).next() {
                 Some(reply) => self.after_open(reply, unstable),
@@ -146,6 +169,18 @@ impl CommitWork {
         Step::Reply(Answer::new(outcome, site.subject))
     }
 
+    fn after_return(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
+        let reply = site_replies(outcomes).next();
+        if let Some((back, reply)) = self.back.as_ref().zip(reply)
+            && let Err(error) = settle(back, &reply, soft)
+        {
+            return Step::Reply(Answer::new(Err(error), reply.subject));
+        }
+        self.set = CommitSet::new(self.set.file, &soft.unstable);
+        self.phase = Phase::First;
+        self.commit()
+    }
+
     fn commit(&self) -> Step {
         let mut parts = self.set.parts(&self.caller);
         if !matches!(self.set.holders.last(), Some((Holder::Site, _))) {
@@ -164,6 +199,7 @@ impl CommitWork {
                 offset_bytes: 0,
                 end_bytes: 0,
             },
+            holder: None,
         };
         Step::Parts(vec![PartRequest::Site(SiteRequest::as_root(operation))])
     }

@@ -18,6 +18,7 @@
 
 mod commit;
 mod find;
+mod leases;
 mod list;
 mod machine;
 mod merge;
@@ -25,6 +26,8 @@ mod message;
 mod part;
 mod pieces;
 mod read;
+mod return_lease;
+mod soft;
 mod unstable;
 mod work;
 mod write;

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_names::{Epoch, NodeId, RoutingTable};
+use crossdock_names::{Epoch, HostId, NodeId, RoutingTable};
 use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
 use crossdock_types::Time;
 
+use crate::leases::Leases;
 use crate::message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier};
 use crate::part::{Outcome, Part, PartRequest, PartState, Verdict};
+use crate::return_lease::ReturnWork;
+use crate::soft::Soft;
 use crate::unstable::Unstable;
 use crate::work::{Answer, Step, Work};
 
@@ -27,12 +30,12 @@ pub struct Router {
     requests: BTreeMap<u64, Request>,
     wakes: BTreeSet<(Time, u64)>, // When which request wants to be looked at.
     requests_total: u64,
-    unstable: Unstable,
+    soft: Soft,
     effects: VecDeque<RouterEffect>,
 }
 
 struct Request {
-    door_id: CallId,
+    door_id: Option<CallId>, // A lease on its way back has none.
     deadline: Time,
     verifier: WriteVerifier, // As of its arrival.
     work: Work,
@@ -52,20 +55,28 @@ impl Router {
     /// A router without any state; `table` is the newest that is known.
     #[must_use]
     pub const fn new(config: RouterConfig, table: Arc<RoutingTable>) -> Self {
-        let unstable = Unstable::new(config.writer);
+        let soft = Soft {
+            now: Time(0),
+            host: HostId(config.writer.0),
+            unstable: Unstable::new(config.writer),
+            leases: Leases::new(config.leases_max),
+            unstable_holders_max: config.unstable_holders_max,
+        };
         Self {
             config,
             table,
             requests: BTreeMap::new(),
             wakes: BTreeSet::new(),
             requests_total: 0,
-            unstable,
+            soft,
             effects: VecDeque::new(),
         }
     }
 
     /// Takes what happened.
     pub fn handle(&mut self, now: Time, input: RouterInput) {
+        self.soft.now = now;
+        self.soft.leases.expire(now);
         match input {
             RouterInput::Request(call) => self.begin(now, call),
             RouterInput::Withdraw(door_id) => self.withdraw(door_id),
@@ -76,8 +87,14 @@ impl Router {
                 let epoch = self.table.epoch;
                 self.answered(now, id, |part| part.judge_node(outcome, epoch));
             }
+            RouterInput::Recall(recall) => self.soft.leases.recall(recall),
             RouterInput::Table(table) => self.take_table(now, table),
             RouterInput::Timeout => self.handle_timeout(now),
+        }
+        while let Some(back) = self.soft.leases.next_return() {
+            let (work, step) = ReturnWork::begin(back);
+            let work = Work::Return(Box::new(work));
+            self.begin_work(now, None, Time(u64::MAX), work, step);
         }
     }
 
@@ -89,13 +106,17 @@ impl Router {
     /// When [`RouterInput::Timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.wakes.first().map(|(time, _)| *time)
+        let requests = self.wakes.first().map(|(time, _)| *time);
+        requests
+            .into_iter()
+            .chain(self.soft.leases.next_wake())
+            .min()
     }
 
     /// The write verifier as of now: hash(instance, loss counter).
     #[must_use]
     pub const fn verifier(&self) -> WriteVerifier {
-        self.unstable.verifier()
+        self.soft.unstable.verifier()
     }
 
     /// Requests in progress.
@@ -104,21 +125,37 @@ impl Router {
         self.requests.len()
     }
 
+    /// Leases of files that are held.
+    #[must_use]
+    pub fn leases(&self) -> usize {
+        self.soft.leases.len()
+    }
+
     fn begin(&mut self, now: Time, call: Call<SiteRequest>) {
-        let verifier = self.unstable.verifier();
+        let verifier = self.soft.unstable.verifier();
         if self.requests.len() >= self.config.requests_max {
             let answer = Answer::failure(SiteError::Busy);
             self.reply(call.id, answer, verifier, Waited::default());
             return;
         }
-        let holders_max = self.config.unstable_holders_max;
-        let (work, step) = Work::begin(call.request, &self.table, &self.unstable, holders_max);
+        let (work, step) = Work::begin(call.request, &self.table, &mut self.soft);
+        self.begin_work(now, Some(call.id), call.deadline, work, step);
+    }
+
+    fn begin_work(
+        &mut self,
+        now: Time,
+        door_id: Option<CallId>,
+        deadline: Time,
+        work: Work,
+        step: Step,
+    ) {
         self.requests_total += 1;
         let number = self.requests_total;
         let request = Request {
-            door_id: call.id,
-            deadline: call.deadline,
-            verifier,
+            door_id,
+            deadline,
+            verifier: self.soft.unstable.verifier(),
             work,
             parts: Vec::new(),
             calls_total: 0,
@@ -177,7 +214,7 @@ impl Router {
             _ => None,
         });
         let outcomes = outcomes.collect();
-        Some(request.work.next(outcomes, &mut self.unstable))
+        Some(request.work.next(outcomes, &mut self.soft))
     }
 
     /// Goes on after parts of a request have changed.
@@ -206,7 +243,7 @@ impl Router {
             Verdict::Done(outcome) => {
                 request
                     .work
-                    .observe(&part.request, &outcome, &mut self.unstable);
+                    .observe(&part.request, &outcome, &mut self.soft.unstable);
                 part.state = PartState::Done(outcome);
             }
             Verdict::After(pause) => part.wait_until(now + pause, deadline),
@@ -220,6 +257,7 @@ impl Router {
         if table.epoch <= self.table.epoch {
             return;
         }
+        self.soft.leases.follow(&self.table, &table);
         self.table = table;
         let epoch = self.table.epoch;
         self.resend(
@@ -293,8 +331,9 @@ impl Router {
 
     fn withdraw(&mut self, door_id: CallId) {
         // Connections end rarely: looking at all requests beats a second map.
-        let is_it =
-            |(_, request): &(&u64, &Request)| request.door_id == door_id && request.work.is_read();
+        let is_it = |(_, request): &(&u64, &Request)| {
+            request.door_id == Some(door_id) && request.work.is_read()
+        };
         if let Some(number) = self.requests.iter().find(is_it).map(|(n, _)| *n) {
             self.end_read(number);
         }
@@ -322,9 +361,11 @@ impl Router {
         let verifier = if request.work.is_write() {
             request.verifier
         } else {
-            self.unstable.verifier()
+            self.soft.unstable.verifier()
         };
-        self.reply(request.door_id, answer, verifier, request.waited);
+        if let Some(door_id) = request.door_id {
+            self.reply(door_id, answer, verifier, request.waited);
+        }
     }
 
     fn reply(&mut self, id: CallId, answer: Answer, verifier: WriteVerifier, waited: Waited) {

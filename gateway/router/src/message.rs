@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_names::{FileCapability, NodeId, RoutingTable, SiteId};
-use crossdock_peer::{Call, CallId, NodeReply, NodeRequest, SiteReply, SiteRequest, WriterId};
+use crossdock_peer::{
+    Call, CallId, NodeReply, NodeRequest, Recall, SiteReply, SiteRequest, WriterId,
+};
 
 /// Tells a client whether its unstable writes may have been lost: it resends
 /// what was answered with another one than its COMMIT (RFC 1813 section 3.3.21).
@@ -21,6 +23,8 @@ pub struct RouterConfig {
     /// Most holders of unstable bytes remembered; beyond, the oldest file is
     /// committed before the next write is answered.
     pub unstable_holders_max: usize,
+    /// Most files of which the router has leases; 0: sites are asked by each request.
+    pub leases_max: usize,
 }
 
 impl RouterConfig {
@@ -31,6 +35,7 @@ impl RouterConfig {
             writer,
             requests_max: 4096,
             unstable_holders_max: 16 << 10,
+            leases_max: 4096,
         }
     }
 }
@@ -47,6 +52,8 @@ pub enum RouterInput {
     Site(Box<SiteReply>),
     /// A node answers.
     Node(NodeId, NodeReply),
+    /// A site wants a lease back.
+    Recall(Recall),
     /// The routing table has changed.
     Table(Arc<RoutingTable>),
     /// The time of [`poll_timeout`](crate::Router::poll_timeout) has come.

@@ -3,13 +3,15 @@
 
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
-    Attributes, Caller, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError, SiteOperation,
-    SiteReply, SiteRequest, Stability, WeakCache,
+    Attributes, Caller, FileLayout, LeaseId, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
 };
 use crossdock_types::Payload;
 
+use crate::leases::{Opening, Ticket};
 use crate::part::{Outcome, PartRequest, site_error};
 use crate::pieces::{self, ObjectPiece};
+use crate::soft::Soft;
 use crate::work::{Answer, Step, boundary, site_replies};
 
 /// How often a file is opened again because what its site gave is outdated.
@@ -23,7 +25,7 @@ pub(crate) struct ReadWork {
     start: u64,
     end: u64,         // As asked; in the columns at most the file's end.
     payload: Payload, // What has been read, from `start` on.
-    reopened: u32,    // How often the nodes wanted to see another capability.
+    reopened: u32,    // How often what is known of the file was outdated.
     phase: Phase,
 }
 
@@ -32,7 +34,7 @@ enum Phase {
     /// The site reads below the threshold.
     Head,
     /// The site gives layout and size.
-    Opening,
+    Opening(Ticket),
     /// The columns read.
     Columns {
         pieces: Vec<ObjectPiece>,
@@ -45,13 +47,22 @@ enum Phase {
 /// What the site told.
 #[derive(Debug)]
 struct Opened {
+    lease: Option<LeaseId>,
+    /// Whether the site has told it to this request, or to one before.
+    is_fresh: bool,
     size_bytes: u64,
     truncate_generation: u64,
     subject: WeakCache,
 }
 
 impl ReadWork {
-    pub(crate) fn begin(caller: Caller, file: FileRef, offset: u64, length: u64) -> (Self, Step) {
+    pub(crate) fn begin(
+        caller: Caller,
+        file: FileRef,
+        offset: u64,
+        length: u64,
+        soft: &mut Soft,
+    ) -> (Self, Step) {
         let end = offset.saturating_add(length);
         let boundary = boundary(offset, end);
         let mut work = Self {
@@ -71,21 +82,23 @@ impl ReadWork {
                 length_bytes: boundary - offset,
             })
         } else {
-            work.open()
+            work.open(soft)
         };
         (work, step)
     }
 
-    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>) -> Step {
+    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
         let phase = std::mem::replace(&mut self.phase, Phase::Head);
         match phase {
-            Phase::Columns { pieces, opened } => self.after_columns(&pieces, opened, outcomes),
+            Phase::Columns { pieces, opened } => {
+                self.after_columns(&pieces, opened, outcomes, soft)
+            }
             Phase::Head => match site_replies(outcomes).next() {
-                Some(reply) => self.after_head(reply),
+                Some(reply) => self.after_head(reply, soft),
                 None => io_error(),
             },
-            Phase::Opening => match site_replies(outcomes).next() {
-                Some(reply) => self.after_open(reply),
+            Phase::Opening(ticket) => match site_replies(outcomes).next() {
+                Some(reply) => self.after_open(reply, ticket, soft),
                 None => io_error(),
             },
             Phase::Touching(mut opened) => {
@@ -106,15 +119,22 @@ impl ReadWork {
         })])
     }
 
-    fn open(&mut self) -> Step {
-        self.phase = Phase::Opening;
+    fn open(&mut self, soft: &mut Soft) -> Step {
+        let known = soft
+            .leases
+            .known(soft.now, self.file, &self.caller, OpenFor::Read);
+        if let Some(known) = known {
+            return self.columns(false, Some(known.lease), &known.layout, &known.attributes);
+        }
+        self.phase = Phase::Opening(soft.leases.ticket(soft.now));
         self.site(SiteOperation::Open {
             file: self.file,
             purpose: OpenFor::Read,
+            holder: soft.holder(),
         })
     }
 
-    fn after_head(&mut self, reply: SiteReply) -> Step {
+    fn after_head(&mut self, reply: SiteReply, soft: &mut Soft) -> Step {
         let boundary = boundary(self.start, self.end);
         match &reply.outcome {
             // All of the head, and more is wanted.
@@ -123,7 +143,7 @@ impl ReadWork {
                 end_of_file: false,
             }) if boundary < self.end && payload.len() as u64 == boundary - self.start => {
                 self.payload = payload.clone();
-                self.open()
+                self.open(soft)
             }
             // The end of the file, a failure, or fewer bytes than asked: a short
             // read is allowed, and the client asks for the rest.
@@ -131,18 +151,48 @@ impl ReadWork {
         }
     }
 
-    fn after_open(&mut self, reply: SiteReply) -> Step {
-        let (Ok(SiteAnswer::Opened { layout, .. }), Some(attributes)) =
-            (&reply.outcome, &reply.subject.after)
+    fn after_open(&mut self, reply: SiteReply, ticket: Ticket, soft: &mut Soft) -> Step {
+        let (
+            Ok(SiteAnswer::Opened {
+                layout,
+                incarnation,
+                lease,
+            }),
+            Some(attributes),
+        ) = (&reply.outcome, &reply.subject.after)
         else {
             return Step::Reply(refused(reply));
         };
+        let opening = Opening {
+            file: self.file,
+            caller: &self.caller,
+            purpose: OpenFor::Read,
+            ticket,
+        };
+        let told = (layout, *incarnation, *lease);
+        let known = soft.leases.take(soft.now, &opening, told, Some(attributes));
+        match known {
+            Some(known) => self.columns(true, Some(known.lease), &known.layout, &known.attributes),
+            None => self.columns(true, None, layout, attributes),
+        }
+    }
+
+    /// Reads what is not the site's.
+    fn columns(
+        &mut self,
+        is_fresh: bool,
+        lease: Option<LeaseId>,
+        layout: &FileLayout,
+        attributes: &Attributes,
+    ) -> Step {
         let opened = Opened {
+            lease,
+            is_fresh,
             size_bytes: attributes.size_bytes,
             truncate_generation: layout.truncate_generation,
             subject: WeakCache {
                 before: None,
-                after: reply.subject.after.clone(),
+                after: Some(attributes.clone()),
             },
         };
         let start = boundary(self.start, self.end);
@@ -166,12 +216,19 @@ impl ReadWork {
     fn after_columns(
         &mut self,
         pieces: &[ObjectPiece],
-        opened: Opened,
+        mut opened: Opened,
         outcomes: Vec<Outcome>,
+        soft: &mut Soft,
     ) -> Step {
-        if self.reopened < REOPENS_MAX && outcomes.iter().any(Outcome::is_outdated) {
+        // What is not there may have been removed since the lease was given.
+        let is_gone = |outcome: &Outcome| {
+            !opened.is_fresh && matches!(outcome, Outcome::Node(Err(NodeError::NoObject)))
+        };
+        let is_outdated = |outcome: &Outcome| outcome.is_outdated() || is_gone(outcome);
+        if self.reopened < REOPENS_MAX && outcomes.iter().any(is_outdated) {
             self.reopened += 1;
-            return self.open();
+            soft.leases.give_back(self.file);
+            return self.open(soft);
         }
         for (piece, outcome) in pieces.iter().zip(outcomes) {
             let read = match outcome {
@@ -186,6 +243,12 @@ impl ReadWork {
             self.append(read, piece.length_bytes);
         }
         if is_access_older(opened.subject.after.as_ref()) {
+            let lease = opened.lease;
+            let read = lease.and_then(|lease| soft.leases.was_read(soft.now, self.file, lease));
+            if let Some(attributes) = read {
+                opened.subject.after = Some(attributes.clone());
+                return self.reply(opened);
+            }
             let operation = SiteOperation::PushAttributes {
                 file: self.file,
                 size_at_least_bytes: 0,
@@ -193,6 +256,8 @@ impl ReadWork {
                 read: true,
                 truncate_generation: opened.truncate_generation,
                 stability: Stability::Unstable,
+                written: None,
+                lease: None,
             };
             self.phase = Phase::Touching(opened);
             return self.site(operation);

@@ -16,6 +16,8 @@ use crate::list::ListWork;
 use crate::merge::MergeWork;
 use crate::part::{Outcome, PartRequest};
 use crate::read::ReadWork;
+use crate::return_lease::ReturnWork;
+use crate::soft::Soft;
 use crate::unstable::{Holder, Unstable};
 use crate::write::WriteWork;
 
@@ -33,6 +35,7 @@ pub(crate) enum Work {
     Read(Box<ReadWork>),
     Write(Box<WriteWork>),
     Commit(CommitWork),
+    Return(Box<ReturnWork>),
 }
 
 /// What comes next.
@@ -86,8 +89,7 @@ impl Work {
     pub(crate) fn begin(
         request: SiteRequest,
         table: &RoutingTable,
-        unstable: &Unstable,
-        unstable_holders_max: usize,
+        soft: &mut Soft,
     ) -> (Self, Step) {
         let SiteRequest {
             caller,
@@ -100,7 +102,7 @@ impl Work {
                 offset_bytes,
                 length_bytes,
             } => {
-                let (work, step) = ReadWork::begin(caller, file, offset_bytes, length_bytes);
+                let (work, step) = ReadWork::begin(caller, file, offset_bytes, length_bytes, soft);
                 (Self::Read(Box::new(work)), step)
             }
             SiteOperation::Write {
@@ -108,19 +110,12 @@ impl Work {
                 offset_bytes,
                 payload,
                 stability,
-            } => match WriteWork::begin(
-                caller,
-                file,
-                offset_bytes,
-                payload,
-                stability,
-                unstable_holders_max,
-            ) {
+            } => match WriteWork::begin(caller, file, offset_bytes, payload, stability, soft) {
                 Ok((work, step)) => (Self::Write(Box::new(work)), step),
                 Err(error) => (Self::Forward, Step::Reply(Answer::failure(error))),
             },
             SiteOperation::Commit { file, .. } => {
-                let (work, step) = CommitWork::begin(&caller, file, unstable);
+                let (work, step) = CommitWork::begin(&caller, file, soft);
                 (Self::Commit(work), step)
             }
             SiteOperation::Locks { operation, .. } if operation.is_about_clients() => {
@@ -179,7 +174,7 @@ impl Work {
     }
 
     /// All parts of the phase are done.
-    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
+    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
         match self {
             // Not reached: its one part is a site's, see `after_forward`.
             Self::Forward => Step::Reply(Answer::failure(SiteError::Io)),
@@ -187,9 +182,10 @@ impl Work {
             Self::Find(work) => work.next(outcomes),
             Self::List(work) => work.next(outcomes),
             Self::Merge(work) => work.next(outcomes),
-            Self::Read(work) => work.next(outcomes),
-            Self::Write(work) => work.next(outcomes, unstable),
-            Self::Commit(work) => work.next(outcomes, unstable),
+            Self::Read(work) => work.next(outcomes, soft),
+            Self::Write(work) => work.next(outcomes, soft),
+            Self::Commit(work) => work.next(outcomes, soft),
+            Self::Return(work) => work.next(outcomes, soft),
         }
     }
 
@@ -258,6 +254,8 @@ impl Work {
                 SiteAnswer::Done,
             ) => match self {
                 Self::Write(work) => Some((work.opened_by()?, *stability)),
+                Self::Return(work) => Some((work.taken_by()?, *stability)),
+                Self::Commit(work) => Some((work.taken_by()?, *stability)),
                 _ => None,
             },
             _ => None,
@@ -272,6 +270,7 @@ impl Work {
             Self::Read(work) => Some(work.file),
             Self::Write(work) => Some(work.file),
             Self::Commit(work) => Some(work.file()),
+            Self::Return(work) => Some(work.file()),
         }
     }
 }

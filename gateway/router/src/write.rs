@@ -5,16 +5,17 @@
 use crossdock_limits::FILE_BYTES_MAX;
 use crossdock_names::{FileRef, Incarnation};
 use crossdock_peer::{
-    Attributes, BeforeAttributes, Caller, FileLayout, NodeAnswer, NodeError, OpenFor, SiteAnswer,
-    SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
+    BeforeAttributes, Caller, FileLayout, LeaseId, LeaseUse, NodeAnswer, NodeError, OpenFor,
+    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
 };
 use crossdock_types::Payload;
 
 use crate::commit::CommitSet;
+use crate::leases::{Known, Opening, Ticket, Written};
 use crate::part::{Outcome, PartRequest, site_error};
 use crate::pieces;
 use crate::read::refused;
-use crate::unstable::Unstable;
+use crate::soft::Soft;
 use crate::work::{Answer, Step, boundary, site_replies};
 
 /// How often a write begins again because the file was truncated under it, or the
@@ -29,9 +30,9 @@ pub(crate) struct WriteWork {
     start: u64,
     payload: Payload,
     stability: Stability,
-    unstable_holders_max: usize,
     opened: Option<(FileLayout, Incarnation)>,
-    head: WeakCache, // What the site said to its part.
+    lease: Option<LeaseId>, // Under which the columns are written.
+    head: WeakCache,        // What the site said to its part.
     restarts: u32,
     phase: Phase,
 }
@@ -39,7 +40,7 @@ pub(crate) struct WriteWork {
 #[derive(Debug)]
 enum Phase {
     /// The site gives permission and layout, and makes columns.
-    Opening,
+    Opening(Ticket),
     /// Site and columns write.
     Writing,
     /// The site learns the size.
@@ -55,7 +56,7 @@ impl WriteWork {
         offset: u64,
         payload: Payload,
         stability: Stability,
-        unstable_holders_max: usize,
+        soft: &mut Soft,
     ) -> Result<(Self, Step), SiteError> {
         let end = offset.checked_add(payload.len() as u64);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
@@ -68,35 +69,35 @@ impl WriteWork {
             start: if payload.is_empty() { 0 } else { offset },
             payload,
             stability,
-            unstable_holders_max,
             opened: None,
+            lease: None,
             head: WeakCache::default(),
             restarts: 0,
             phase: Phase::Writing,
         };
         let step = if work.has_tail() {
-            work.open()
+            work.open(soft)
         } else {
             work.write()
         };
         Ok((work, step))
     }
 
-    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
+    pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
         match std::mem::replace(&mut self.phase, Phase::Writing) {
-            Phase::Writing => self.after_write(outcomes, unstable),
-            Phase::Opening => match site_replies(outcomes).next() {
-                Some(reply) => self.after_open(reply),
+            Phase::Writing => self.after_write(outcomes, soft),
+            Phase::Opening(ticket) => match site_replies(outcomes).next() {
+                Some(reply) => self.after_open(reply, ticket, soft),
                 None => Step::Reply(Answer::failure(SiteError::Io)),
             },
             Phase::Pushing => match site_replies(outcomes).next() {
-                Some(reply) => self.after_push(reply, unstable),
+                Some(reply) => self.after_push(reply, soft),
                 None => Step::Reply(Answer::failure(SiteError::Io)),
             },
             Phase::Evicting(set, answer) => {
-                if set.settle(&outcomes, unstable).is_err() {
+                if set.settle(&outcomes, &mut soft.unstable).is_err() {
                     // Not durable and yet to be forgotten: the client must resend.
-                    unstable.lose();
+                    soft.unstable.lose();
                 }
                 Step::Reply(*answer)
             }
@@ -128,28 +129,66 @@ impl WriteWork {
         })
     }
 
-    fn open(&mut self) -> Step {
-        self.phase = Phase::Opening;
+    fn open(&mut self, soft: &mut Soft) -> Step {
+        let purpose = self.purpose();
+        let known = soft
+            .leases
+            .known(soft.now, self.file, &self.caller, purpose)
+            .filter(|_| !self.has_head());
+        if let Some(known) = known {
+            return self.write_under(known);
+        }
+        self.phase = Phase::Opening(soft.leases.ticket(soft.now));
         Step::Parts(vec![self.site(SiteOperation::Open {
             file: self.file,
-            purpose: OpenFor::Write {
-                offset_bytes: self.boundary(),
-                end_bytes: self.end(),
-            },
+            purpose,
+            // The site writes its part: it would have to take the lease back at once.
+            holder: soft.holder().filter(|_| !self.has_head()),
         })])
     }
 
-    fn after_open(&mut self, reply: SiteReply) -> Step {
+    fn purpose(&self) -> OpenFor {
+        OpenFor::Write {
+            offset_bytes: self.boundary(),
+            end_bytes: self.end(),
+        }
+    }
+
+    fn has_head(&self) -> bool {
+        self.start < self.boundary()
+    }
+
+    fn write_under(&mut self, known: Known) -> Step {
+        self.lease = Some(known.lease);
+        self.opened = Some((known.layout, known.incarnation));
+        self.write()
+    }
+
+    fn after_open(&mut self, reply: SiteReply, ticket: Ticket, soft: &mut Soft) -> Step {
         let Ok(SiteAnswer::Opened {
             layout,
             incarnation,
+            lease,
         }) = &reply.outcome
         else {
             return Step::Reply(refused(reply));
         };
+        let opening = Opening {
+            file: self.file,
+            caller: &self.caller,
+            purpose: self.purpose(),
+            ticket,
+        };
+        let told = (layout, *incarnation, *lease);
+        let after = reply.subject.after.as_ref();
+        let known = soft.leases.take(soft.now, &opening, told, after);
+        if let Some(known) = known.filter(|_| !self.has_head()) {
+            return self.write_under(known);
+        }
         if layout.columns == 0 {
             return Step::Reply(Answer::new(Err(SiteError::Io), reply.subject));
         }
+        self.lease = None;
         self.opened = Some((layout.clone(), *incarnation));
         self.write()
     }
@@ -188,12 +227,12 @@ impl WriteWork {
         self.payload.slice(at(start), at(end))
     }
 
-    fn after_write(&mut self, outcomes: Vec<Outcome>, unstable: &mut Unstable) -> Step {
+    fn after_write(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
         let mut again = None;
         for outcome in outcomes {
             match outcome {
                 Outcome::Site(reply) if reply.outcome.is_ok() && self.opened.is_none() => {
-                    return self.finish((*reply).into(), unstable);
+                    return self.finish((*reply).into(), soft);
                 }
                 Outcome::Site(reply) if reply.outcome.is_ok() => self.head = reply.subject,
                 Outcome::Site(reply) => return Step::Reply((*reply).into()),
@@ -213,13 +252,14 @@ impl WriteWork {
             }
         }
         match again {
-            None => self.push(),
+            None => self.tell(soft),
             // The truncate may have cut what the other parts wrote: all of the
             // write is done again after it, so that no part of it is missing. So it
             // is where a node wants to see another capability.
             Some(_) if self.restarts < RESTARTS_MAX => {
                 self.restarts += 1;
-                self.open()
+                soft.leases.give_back(self.file);
+                self.open(soft)
             }
             Some(error) => self.fail(site_error(&error)),
         }
@@ -230,20 +270,43 @@ impl WriteWork {
         Step::Reply(Answer::new(Err(error), self.head.clone()))
     }
 
-    fn push(&mut self) -> Step {
+    /// Under a lease the site learns of an unstable write later.
+    fn tell(&mut self, soft: &mut Soft) -> Step {
+        let (now, file, end) = (soft.now, self.file, self.end());
+        let Some((lease, (_, incarnation))) = self.lease.zip(self.opened.as_ref()) else {
+            return self.push(None);
+        };
+        let incarnation = *incarnation;
+        let Some(subject) = soft.leases.wrote(now, file, lease, end) else {
+            return self.push(None);
+        };
+        if self.stability == Stability::Stable {
+            // With all that the site has not been told: the answer shows it.
+            return self.push(soft.leases.written(file, lease));
+        }
+        let written = SiteAnswer::Written { incarnation };
+        self.finish(Answer::new(Ok(written), subject), soft)
+    }
+
+    /// Tells the site, under the lease if that still lasts.
+    fn push(&mut self, under: Option<Written>) -> Step {
         self.phase = Phase::Pushing;
+        let lease = self.lease.filter(|_| under.is_some());
+        let end = under.map_or(self.end(), |written| written.end_bytes);
         let generation = |(layout, _): &(FileLayout, Incarnation)| layout.truncate_generation;
         Step::Parts(vec![self.site(SiteOperation::PushAttributes {
             file: self.file,
-            size_at_least_bytes: self.end(),
+            size_at_least_bytes: end,
             wrote: true,
             read: false,
             truncate_generation: self.opened.as_ref().map_or(0, generation),
             stability: self.stability,
+            written: under.map(|written| written.at),
+            lease: lease.map(LeaseUse::Keep),
         })])
     }
 
-    fn after_push(&mut self, reply: SiteReply, unstable: &Unstable) -> Step {
+    fn after_push(&mut self, reply: SiteReply, soft: &mut Soft) -> Step {
         // The file was truncated between two parts of the write, and the one that
         // came first is cut: all of it is done again.
         if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome {
@@ -251,7 +314,11 @@ impl WriteWork {
                 return self.fail(SiteError::Busy);
             }
             self.restarts += 1;
-            return self.open();
+            soft.leases.give_back(self.file);
+            return self.open(soft);
+        }
+        if let (Some(lease), Some(after)) = (self.lease, &reply.subject.after) {
+            soft.leases.pushed(soft.now, self.file, lease, after);
         }
         let (Ok(_), Some(incarnation)) = (&reply.outcome, self.opened_by()) else {
             return Step::Reply(refused(reply));
@@ -261,21 +328,22 @@ impl WriteWork {
             after: reply.subject.after,
         };
         let written = SiteAnswer::Written { incarnation };
-        self.finish(Answer::new(Ok(written), subject), unstable)
+        self.finish(Answer::new(Ok(written), subject), soft)
     }
 
     /// Attributes before both of the site's steps, if nothing came in between.
     fn before(&self, pushed: &WeakCache) -> Option<BeforeAttributes> {
         match &self.head.after {
             None => pushed.before,
-            Some(between) if pushed.before == Some(before_of(between)) => self.head.before,
+            Some(between) if pushed.before == Some(between.before()) => self.head.before,
             Some(_) => None,
         }
     }
 
     /// Answers, after making room for the holders of this write if need be.
-    fn finish(&mut self, answer: Answer, unstable: &Unstable) -> Step {
-        if self.stability == Stability::Stable || unstable.len() <= self.unstable_holders_max {
+    fn finish(&mut self, answer: Answer, soft: &Soft) -> Step {
+        let unstable = &soft.unstable;
+        if self.stability == Stability::Stable || unstable.len() <= soft.unstable_holders_max {
             return Step::Reply(answer);
         }
         let Some(oldest) = unstable.oldest() else {
@@ -285,13 +353,5 @@ impl WriteWork {
         let parts = set.parts(&Caller::root());
         self.phase = Phase::Evicting(set, Box::new(answer));
         Step::Parts(parts)
-    }
-}
-
-const fn before_of(attributes: &Attributes) -> BeforeAttributes {
-    BeforeAttributes {
-        size_bytes: attributes.size_bytes,
-        modified: attributes.modified,
-        changed: attributes.changed,
     }
 }

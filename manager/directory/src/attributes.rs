@@ -2,7 +2,7 @@
 
 use crossdock_limits::FILE_BYTES_MAX;
 use crossdock_names::{FileRef, SEGMENT_BYTES};
-use crossdock_peer::{AttributeChanges, Caller, SiteError, TimeChange};
+use crossdock_peer::{AttributeChanges, Caller, SiteError, TimeChange, allocated_bytes};
 use crossdock_types::WallTime;
 
 use crate::abroad::Abroad;
@@ -100,11 +100,6 @@ impl Cell {
             ..self.clone()
         })
     }
-}
-
-/// Bytes on disk that a file of `size_bytes` without holes takes.
-pub(crate) const fn allocated_bytes(size_bytes: u64) -> u64 {
-    size_bytes.next_multiple_of(4096)
 }
 
 fn resize(cell: &mut Cell, caller: &Caller, size: u64, wall: WallTime) -> Result<(), SiteError> {

@@ -4,12 +4,11 @@ use bytes::Bytes;
 use crossdock_limits::{FILE_BYTES_MAX, LINKS_MAX, PATH_BYTES_MAX};
 use crossdock_names::{FileId, FileRef, NUMBERS_MAX, SiteId};
 use crossdock_peer::{
-    AttributeChanges, Caller, CreateMode, Device, FileKind, SiteError, TimeChange,
+    AttributeChanges, Caller, CreateMode, Device, FileKind, SiteError, TimeChange, allocated_bytes,
 };
 use crossdock_types::WallTime;
 
 use crate::abroad::Abroad;
-use crate::attributes::allocated_bytes;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::names::FIRST_COOKIE;

@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_limits::QUOTAS_MAX;
 use crossdock_names::{FileId, FileRef};
-use crossdock_peer::{FileKind, Quota, QuotaChange, QuotaLimits, SiteError, SpaceUsage};
+use crossdock_peer::{
+    FileKind, Quota, QuotaChange, QuotaLimits, SiteError, SpaceUsage, allocated_bytes,
+};
 
-use crate::attributes::allocated_bytes;
 use crate::cell::Cell;
 use crate::mutation::Mutation;
 use crate::scan::Scan;

@@ -206,6 +206,13 @@ impl Directory {
         }
     }
 
+    /// The file that a name in a directory of this site names.
+    #[must_use]
+    pub fn named(&self, directory: FileRef, name: &[u8]) -> Option<FileId> {
+        let entry = self.entry(directory.id.serial(), name)?;
+        Some(entry.child().id)
+    }
+
     pub(crate) fn entry(&self, parent: u64, name: &[u8]) -> Option<&Entry> {
         self.entry_index(parent, name)
             .map(|index| self.entries.get(index))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crossdock_names::{Epoch, SiteId, Spread, VolumeId};
 use crossdock_peer::WriterId;
 use crossdock_smallfile::SmallFilesConfig;
+use crossdock_types::Time;
 
 /// Which site, in which incarnation.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct SiteConfig {
     /// How long only reclaims of locks are taken after a restart, unless all
     /// clients are told earlier.
     pub grace: Duration,
+    /// Until then leases of an earlier opening may be held: nothing is answered before.
+    pub serves_from: Time,
     /// Bounds.
     pub limits: SiteLimits,
     /// Bounds of the small files.
@@ -46,6 +49,7 @@ impl SiteConfig {
             spread: Spread::default(),
             root_mode: 0o755,
             grace: Duration::from_secs(45),
+            serves_from: Time(0),
             limits: SiteLimits::default(),
             small_files: SmallFilesConfig::new(site),
         }

@@ -2,7 +2,7 @@
 //! did to the attributes, and the driving of intentions.
 
 use crossdock_directory::{Cell, Mutation, SEGMENTS_MAX, Wanted};
-use crossdock_names::{FileId, FileRef, Incarnation, SEGMENT_BYTES};
+use crossdock_names::{FileId, FileRef, HostId, Incarnation, SEGMENT_BYTES};
 use crossdock_peer::{
     Call, FileLayout, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError, SiteOperation,
     SiteRequest, Stability,
@@ -25,8 +25,7 @@ impl Site {
         now: Time,
         wall: WallTime,
         call: &Call<SiteRequest>,
-        file: FileRef,
-        purpose: OpenFor,
+        (file, purpose, holder): (FileRef, OpenFor, Option<HostId>),
     ) {
         let shape = self.shape(&call.request.operation, None, false);
         let checked = self.check_open(call, file, purpose);
@@ -39,9 +38,13 @@ impl Site {
         if purpose != OpenFor::Read && self.is_untidy(file) {
             return self.tidy(now, wall, file, call.clone());
         }
+        // Where columns have to be made first, it may fail yet: the next one gets it.
+        let holder = holder.filter(|_| make.is_none());
+        let lease = holder.and_then(|holder| self.give_lease(now, wall, &cell, purpose, holder));
         let opened = Ok(SiteAnswer::Opened {
             layout: layout_of(&cell, file),
             incarnation: self.incarnation(),
+            lease,
         });
         let Some(make) = make else {
             return self.reply_content(call, &shape, opened, After::default());
@@ -72,6 +75,8 @@ impl Site {
             read,
             truncate_generation,
             stability,
+            written,
+            lease,
         } = call.request.operation
         else {
             return;
@@ -81,6 +86,7 @@ impl Site {
             Ok(cell) => cell,
             Err(error) => {
                 shape.subject_before = None;
+                self.use_lease(file, lease);
                 return self.reply_content(call, &shape, Err(error), After::default());
             }
         };
@@ -92,13 +98,15 @@ impl Site {
             SiteAnswer::Opened {
                 layout: layout_of(old, file),
                 incarnation: self.incarnation(),
+                lease: None,
             }
         } else {
             SiteAnswer::Done
         };
         if wrote || size_at_least_bytes > 0 {
             let end = if current { size_at_least_bytes } else { 0 };
-            new = Some(old.written(&call.request.caller, end, wall));
+            let written = written.unwrap_or(wall);
+            new = Some(old.written(&call.request.caller, end, written));
         }
         if read {
             new = new.as_ref().unwrap_or(old).read(wall).or(new);
@@ -111,18 +119,21 @@ impl Site {
         if stability == Stability::Stable {
             after = self.log_cell(now, wall, serial);
         }
+        self.use_lease(file, lease);
         self.reply_content(call, &shape, Ok(answer), after);
     }
 
     /// Whether the columns may hold bytes beyond the file's end: what an earlier
     /// epoch's writers had sent, and had not been told to be there, when the site
     /// or they died. The first truncate generation of an epoch lies above all of
-    /// earlier ones, so the generation tells who has been tidied.
+    /// earlier ones, so the generation tells who has been tidied. And what a router had
+    /// written under a lease that has ended before it told.
     pub(crate) fn is_untidy(&self, file: FileRef) -> bool {
         let cell = self.state.directory.cell(file);
         cell.is_ok_and(|cell| {
             let rare = cell.rare();
-            rare.segments > 0 && rare.truncate_generation < self.generation_base()
+            let is_earlier = rare.truncate_generation < self.generation_base();
+            rare.segments > 0 && (is_earlier || self.leases.is_abandoned(file.id.serial()))
         })
     }
 
@@ -140,7 +151,10 @@ impl Site {
             return;
         };
         let mut cell = cell.clone();
-        let truncate_generation = self.generation_base();
+        let is_abandoned = self.leases.is_abandoned(file.id.serial());
+        let next = cell.rare().truncate_generation + u64::from(is_abandoned);
+        let truncate_generation = next.max(self.generation_base());
+        self.leases.tidied(file.id.serial());
         cell.change_rare(|rare| rare.truncate_generation = truncate_generation);
         let kind = Kind::Truncate {
             size_bytes: cell.size_bytes,

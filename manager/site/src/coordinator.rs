@@ -202,6 +202,7 @@ impl Site {
         match directory.plan(caller, operation, wall, &crossing.abroad) {
             Err(SiteError::Moved) => self.postpone(now, crossing),
             Err(error) => self.give_up(now, wall, &crossing, error),
+            Ok(plan) if self.leased_by_plan(now, &plan).is_some() => self.postpone(now, crossing),
             Ok(plan) if plan.mutations.is_empty() => {
                 self.release_participants(now, &crossing);
                 self.answer_unchanged(&crossing.call, plan.answer);

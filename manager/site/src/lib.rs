@@ -36,6 +36,7 @@ mod coordinator;
 mod duplicates;
 mod figures;
 mod intentions;
+mod leases;
 mod locks;
 mod log;
 mod names;

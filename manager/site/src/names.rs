@@ -33,8 +33,11 @@ impl Site {
         match planned {
             Err(SiteError::Moved) => self.begin_crossing(now, wall, call, 0),
             Err(error) => self.refuse_operation(wall, &call, error),
-            Ok(plan) if plan.mutations.is_empty() => self.answer_unchanged(&call, plan.answer),
-            Ok(plan) => self.answer_changed(now, wall, call, plan, None),
+            Ok(plan) => match self.leased_by_plan(now, &plan) {
+                Some(file) => self.block(file, call),
+                None if plan.mutations.is_empty() => self.answer_unchanged(&call, plan.answer),
+                None => self.answer_changed(now, wall, call, plan, None),
+            },
         }
     }
 
@@ -82,7 +85,8 @@ impl Site {
             Answer::Above(parent, directory) => Ok(SiteAnswer::Above { parent, directory }),
             Answer::Access(granted) => Ok(SiteAnswer::Access { granted }),
             Answer::Link(target) => Ok(SiteAnswer::Link { target }),
-            Answer::Directory { entries, end } => {
+            Answer::Directory { mut entries, end } => {
+                self.leave_out_leased(&mut entries);
                 shown.extend(entries.iter().map(|entry| entry.file.serial()));
                 Ok(SiteAnswer::Directory {
                     entries,

@@ -435,7 +435,7 @@ impl Site {
         report.files = self.state.directory.memory_use().cells;
         self.phase = Phase::Settling(Box::new(report.clone()));
         if self.log_mut().is_idle() {
-            self.serve_from_now(now, report);
+            self.settle_in(now);
             let durable = self.log_mut().durable();
             for id in self.state.intentions.begin(durable) {
                 self.drive(now, wall, id);

@@ -76,6 +76,9 @@ impl Site {
                 }
             }
         }
+        if self.leased_by_parts(now, parts) {
+            return Err(SiteError::Busy);
+        }
         let told = self.state.directory.tell(parts)?;
         files.retain(|&file| self.state.promises.holder(file).is_none());
         files.sort_unstable();
@@ -132,6 +135,9 @@ impl Site {
         match edits.as_deref().map(decode_edits) {
             Some(None) => return self.answer_step(&call, Err(SiteError::Invalid)),
             Some(Some(mutations)) => {
+                if let Some(file) = self.leased_by_changes(now, &mutations) {
+                    return self.block(file, call);
+                }
                 if let Some(freed) = self.freed_by(&mutations) {
                     match self.cut_small(&freed, 0) {
                         Cut::Change(change) => draft.small = change,

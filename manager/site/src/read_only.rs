@@ -103,7 +103,8 @@ impl Site {
             &SiteOperation::Open {
                 file,
                 purpose: OpenFor::Read,
-            } => self.open_content(now, wall, &call, file, OpenFor::Read),
+                ..
+            } => self.open_content(now, wall, &call, (file, OpenFor::Read, None)),
             // Times of reading are not kept.
             &SiteOperation::PushAttributes {
                 wrote: false,

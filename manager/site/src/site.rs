@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crossdock_names::{
-    Epoch, FileId, NodeId, ObjectClass, ObjectId, RoutingTable, SiteId, Version,
+    Epoch, FileId, HostId, NodeId, ObjectClass, ObjectId, RoutingTable, SiteId, Version,
 };
 use crossdock_peer::{
-    Call, CallId, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, SiteError,
+    Call, CallId, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, Recall, SiteError,
     SiteOperation, SiteReply, SiteRequest, SpaceUsage, TransactionId, WriteContext,
 };
 use crossdock_smallfile::Sequence;
@@ -19,6 +19,7 @@ use crate::commit::Waits;
 use crate::config::SiteConfig;
 use crate::coordinator::Crossing;
 use crate::figures::CheckpointFigures;
+use crate::leases::FileLeases;
 use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
 use crate::quotas::QuotaWork;
@@ -55,6 +56,8 @@ pub enum SiteEffect {
     Reply(Box<SiteReply>),
     /// Opening has ended; once. Requests that came before are answered now.
     Opened(Result<OpenReport, OpenError>),
+    /// Want a lease back from that host's router.
+    Recall(HostId, Recall),
     /// Have a door tell clients something about their locks.
     Lock(LockNotice),
     /// The log takes nothing any more, for this reason: only reads are answered
@@ -85,6 +88,7 @@ pub struct Site {
     pub(crate) volatile_since: Option<Time>,
     pub(crate) small: SmallWork,
     pub(crate) quota_work: Option<QuotaWork>,
+    pub(crate) leases: FileLeases,
     pub(crate) refusals: Refusals,
     /// Requests that wait for opening or for room in the log.
     pub(crate) waiting: VecDeque<Call<SiteRequest>>,
@@ -178,6 +182,7 @@ impl Site {
             volatile_since: None,
             small: SmallWork::default(),
             quota_work: None,
+            leases: FileLeases::default(),
             refusals: Refusals::new(config.limits.duplicate_age),
             waiting: VecDeque::new(),
             blocked: BTreeMap::new(),
@@ -229,6 +234,8 @@ impl Site {
             SiteInput::Table(table) => self.table_changed(now, wall, table),
             SiteInput::Space(space) => self.space = space,
             SiteInput::Timeout => {
+                self.settle_in(now);
+                self.expire_leases(now);
                 let table = Arc::clone(&self.table);
                 for answered in self.calls.timeout(now, &table) {
                     self.answered(now, wall, answered);
@@ -286,7 +293,16 @@ impl Site {
         let grace = grace.filter(|_| self.is_serving());
         let again = self.later.keys().next().map(|&(due, _)| due);
         let inquiry = self.inquiries.first().map(|&(due, _)| due);
-        let others = [again, inquiry, self.site_calls.next_wake(), grace];
+        let begins = self.serves_from();
+        let leases = self.leases.next_wake();
+        let others = [
+            again,
+            inquiry,
+            self.site_calls.next_wake(),
+            grace,
+            begins,
+            leases,
+        ];
         due.chain(self.calls.next_wake())
             .chain(others.into_iter().flatten())
             .min()
@@ -352,10 +368,12 @@ impl Site {
         }
     }
 
-    /// Likewise, and makes durable what clients have not committed yet: a site
-    /// moves only after that (CONSISTENCY 6). Requests must not come any more;
+    /// Likewise, and makes durable what clients have not committed yet, and has all leases
+    /// given back: a site moves only after that (CONSISTENCY 6). Requests must not come
+    /// any more but pushes of those who have leases;
     /// [`is_committed`](Self::is_committed) tells when it is done.
     pub fn commit_all(&mut self, now: Time, wall: WallTime) {
+        self.recall_leases(now);
         let serials: Vec<u64> = self.state.small.unstable_files().collect();
         for serial in serials {
             let Some(cell) = self.state.directory.cell_of(serial) else {
@@ -378,7 +396,16 @@ impl Site {
     /// Whether nothing of what clients were told would be lost by an end.
     #[must_use]
     pub fn is_committed(&self) -> bool {
-        self.is_settled() && self.state.small.unstable_files().next().is_none()
+        self.is_settled()
+            && self.leases.are_back()
+            && self.state.small.unstable_files().next().is_none()
+    }
+
+    /// When all leases that routers have of this opening have ended, on this machine's
+    /// clock: [`SiteConfig::serves_from`] of one that is opened here instead.
+    #[must_use]
+    pub fn leases_end(&self) -> Time {
+        self.leases.last_end().max(self.config.serves_from)
     }
 
     pub(crate) fn log_mut(&mut self) -> &mut SiteLog {
@@ -478,7 +505,11 @@ impl Site {
         {
             return self.block(file, call);
         }
-        match *operation {
+        let operation = call.request.operation.clone();
+        if let Some(file) = self.leased_before(now, &operation) {
+            return self.block(file, call);
+        }
+        match operation {
             SiteOperation::Transaction { .. } => self.transaction(now, wall, call),
             SiteOperation::Space { file } => self.tell_space(&call, file),
             SiteOperation::Census { class, from, .. } => self.tell_census(&call, class, from),
@@ -487,9 +518,11 @@ impl Site {
             SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
                 self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
             }
-            SiteOperation::Open { file, purpose } => {
-                self.open_content(now, wall, &call, file, purpose);
-            }
+            SiteOperation::Open {
+                file,
+                purpose,
+                holder,
+            } => self.open_content(now, wall, &call, (file, purpose, holder)),
             SiteOperation::PushAttributes { .. } => self.push_attributes(now, wall, &call),
             SiteOperation::Locks { .. } => self.locks(now, wall, &call),
             SiteOperation::SetQuota { directory, change } => {
@@ -572,18 +605,32 @@ impl Site {
 
     fn log_is_durable(&mut self, now: Time, wall: WallTime, durable: crossdock_log::Position) {
         self.release(durable);
-        if let Phase::Settling(report) = &self.phase
-            && self.log.as_ref().is_some_and(SiteLog::is_idle)
-        {
-            let report = report.as_ref().clone();
-            self.serve_from_now(now, report);
-        }
+        self.settle_in(now);
         for id in self.state.intentions.begin(durable) {
             self.drive(now, wall, id);
         }
     }
 
-    pub(crate) fn serve_from_now(&mut self, now: Time, report: OpenReport) {
+    /// Serves, once what opening itself logged is durable, and leases of the opening
+    /// before have ended.
+    pub(crate) fn settle_in(&mut self, now: Time) {
+        if let Phase::Settling(report) = &self.phase
+            && self.log.as_ref().is_some_and(SiteLog::is_idle)
+            && now >= self.config.serves_from
+        {
+            let report = report.as_ref().clone();
+            self.serve_from_now(now, report);
+        }
+    }
+
+    /// When [`settle_in`](Self::settle_in) is due by the clock alone.
+    fn serves_from(&self) -> Option<Time> {
+        let is_waiting = matches!(self.phase, Phase::Settling(_))
+            && self.log.as_ref().is_some_and(SiteLog::is_idle);
+        is_waiting.then_some(self.config.serves_from)
+    }
+
+    fn serve_from_now(&mut self, now: Time, report: OpenReport) {
         self.phase = Phase::Serving;
         self.effects.push_back(SiteEffect::Opened(Ok(report)));
         self.tell_restart(now);

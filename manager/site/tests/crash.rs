@@ -174,8 +174,17 @@ impl Client {
                         read: false,
                         truncate_generation: u64::MAX,
                         stability: Stability::Stable,
+                        written: None,
+                        lease: None,
                     };
-                    [SiteOperation::Open { file, purpose }, push]
+                    [
+                        SiteOperation::Open {
+                            file,
+                            purpose,
+                            holder: None,
+                        },
+                        push,
+                    ]
                 })
                 .into_iter()
                 .flatten()
@@ -204,6 +213,7 @@ impl Client {
             let reply = self.rig.ask(SiteOperation::Open {
                 file,
                 purpose: OpenFor::Read,
+                holder: None,
             });
             let Ok(SiteAnswer::Opened { layout, .. }) = reply.outcome else {
                 panic!("{reply:?}");

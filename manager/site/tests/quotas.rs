@@ -62,7 +62,11 @@ fn open(file: FileRef, end_bytes: u64) -> SiteOperation {
         offset_bytes: 65_536,
         end_bytes,
     };
-    SiteOperation::Open { file, purpose }
+    SiteOperation::Open {
+        file,
+        purpose,
+        holder: None,
+    }
 }
 
 fn push(file: FileRef, size_at_least_bytes: u64) -> SiteOperation {
@@ -73,6 +77,8 @@ fn push(file: FileRef, size_at_least_bytes: u64) -> SiteOperation {
         read: false,
         truncate_generation: u64::MAX,
         stability: Stability::Stable,
+        written: None,
+        lease: None,
     }
 }
 

@@ -68,6 +68,7 @@ fn changes_fail_and_reads_go_on() {
                 offset_bytes: 0,
                 end_bytes: 100_000,
             },
+            holder: None,
         },
     ] {
         assert_eq!(rig.ask(change).outcome, Err(SiteError::Io));

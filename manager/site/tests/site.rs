@@ -37,6 +37,7 @@ fn open_write(file: FileRef, end: u64) -> SiteOperation {
             offset_bytes: 0,
             end_bytes: end,
         },
+        holder: None,
     }
 }
 
@@ -57,6 +58,8 @@ fn push(file: FileRef, size: u64, generation: u64, stability: Stability) -> Site
         read: false,
         truncate_generation: generation,
         stability,
+        written: None,
+        lease: None,
     }
 }
 
@@ -247,6 +250,7 @@ fn a_truncate_reaches_every_column() {
     let opened = rig.send(plain(SiteOperation::Open {
         file,
         purpose: OpenFor::Read,
+        holder: None,
     }));
     assert!(rig.replies.is_empty(), "{:?}", rig.replies);
     rig.step();

@@ -9,13 +9,13 @@ use crossdock_link::{
     Credit, Frame, FrameReader, Hello, Message, Refusal, RefusalKind, Role, Welcome,
 };
 use crossdock_names::{
-    Epoch, FileCapability, FileId, HostId, Incarnation, MintingKey, NodeId, ObjectClass, ObjectId,
-    Rights, SiteId, Version,
+    Epoch, FileCapability, FileId, FileRef, HostId, Incarnation, MintingKey, NodeId, ObjectClass,
+    ObjectId, Rights, SiteId, Version,
 };
 use crossdock_peer::{
-    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, NodeAnswer,
-    NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion, SiteReply,
-    SiteRequest, Stability, WriteContext, WriterId,
+    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, LeaseId,
+    NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion,
+    Recall, SiteReply, SiteRequest, Stability, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -134,6 +134,13 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     });
     let key = [sixteen(dice), sixteen(dice)].concat();
     all.extend(key.try_into().ok().map(MintingKey).map(Frame::Minting));
+    all.push(Frame::Recall(Recall {
+        file: FileRef {
+            id: FileId(dice.u64()),
+            generation: dice.u32(),
+        },
+        lease: LeaseId(dice.u64()),
+    }));
     all.push(Frame::Space {
         node: NodeId(dice.u64()),
         total_bytes: dice.u64(),

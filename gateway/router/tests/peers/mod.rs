@@ -291,6 +291,7 @@ impl Peers {
                 SiteAnswer::Opened {
                     layout,
                     incarnation,
+                    lease: None,
                 }
             }
             SiteOperation::PushAttributes {

@@ -284,6 +284,7 @@ pub(crate) fn opened_by(
     let answer = SiteAnswer::Opened {
         layout,
         incarnation: Incarnation(1),
+        lease: None,
     };
     site(router, id, Ok(answer), size);
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_names::{
-    Epoch, FileId, FileRef, Incarnation, NodeId, ObjectClass, ObjectId, ReplicaSet, RoutingTable,
-    SITES, SLOTS, SetId, SiteId, SiteRecord, Version, VolumeId,
+    Epoch, FileId, FileRef, HostId, Incarnation, NodeId, ObjectClass, ObjectId, ReplicaSet,
+    RoutingTable, SITES, SLOTS, SetId, SiteId, SiteRecord, Version, VolumeId,
 };
 use crossdock_peer::{
     Attributes, Call, CallId, Caller, CreateMode, DuplicateKey, LockNotice, NodeAnswer, NodeError,
-    NodeReply, NodeRequest, ObjectStat, SiteAnswer, SiteError, SiteOperation, SiteReply,
+    NodeReply, NodeRequest, ObjectStat, Recall, SiteAnswer, SiteError, SiteOperation, SiteReply,
     SiteRequest, Stability,
 };
 use crossdock_site::{OpenError, OpenReport, Site, SiteConfig, SiteEffect, SiteInput, SiteLimits};
@@ -253,6 +253,7 @@ pub(crate) struct Rig {
     pub(crate) opened: Option<Result<OpenReport, OpenError>>,
     /// What doors were told about locks.
     pub(crate) notices: Vec<LockNotice>,
+    pub(crate) recalls: Vec<(HostId, Recall)>,
     /// Why the log took nothing any more.
     pub(crate) read_only: Vec<String>,
     /// Whether the volume has been opened before.
@@ -308,6 +309,7 @@ impl Rig {
             replies: BTreeMap::new(),
             opened: None,
             notices: Vec::new(),
+            recalls: Vec::new(),
             read_only: Vec::new(),
             old: false,
             shuffle: 0,
@@ -352,6 +354,7 @@ impl Rig {
                     assert!(self.opened.is_none(), "opened twice");
                     self.opened = Some(opened);
                 }
+                SiteEffect::Recall(holder, recall) => self.recalls.push((holder, recall)),
                 SiteEffect::Lock(notice) => self.notices.push(notice),
                 SiteEffect::ReadOnly(what) => self.read_only.push(what),
             }

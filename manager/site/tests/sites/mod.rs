@@ -175,7 +175,7 @@ impl Sites {
                 SiteEffect::Opened(opened) => {
                     opened.expect("a site opens");
                 }
-                SiteEffect::Lock(_) => {}
+                SiteEffect::Lock(_) | SiteEffect::Recall(..) => {}
                 SiteEffect::ReadOnly(what) => panic!("{what}"),
             }
         }

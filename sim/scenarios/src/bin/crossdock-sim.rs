@@ -31,7 +31,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 20] = [
+const FAULTS: [(&str, Fault); 23] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -86,6 +86,18 @@ const FAULTS: [(&str, Fault); 20] = [
     (
         "keep-restarted",
         Fault::Ensemble(HostMutation::KeepRestarted),
+    ),
+    (
+        "recall-nothing",
+        Fault::Ensemble(HostMutation::RecallNothing),
+    ),
+    (
+        "lease-for-long",
+        Fault::Ensemble(HostMutation::LeaseForLong),
+    ),
+    (
+        "push-any-generation",
+        Fault::Ensemble(HostMutation::PushAnyGeneration),
     ),
     ("mint-nothing", Fault::Ensemble(HostMutation::MintNothing)),
 ];

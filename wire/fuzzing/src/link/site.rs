@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crossdock_names::{Epoch, FileId, FileRef, Incarnation, LayoutClass};
+use crossdock_names::{Epoch, FileId, FileRef, HostId, Incarnation, LayoutClass};
 use crossdock_peer::{
     AttributeChanges, Attributes, BeforeAttributes, CensusClass, CensusPage, CensusPlace,
-    CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, ForgetWhat, GrantId,
-    GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner, LockRange,
-    LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota, QuotaChange, QuotaLimits, Repair,
-    ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage, TimeChange, TransactionId,
-    TransactionStep, WeakCache,
+    CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, ForgetWhat,
+    GrantId, GrantedLock, LeaseId, LeaseUse, ListedLock, LockClient, LockNotice, LockOperation,
+    LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota, QuotaChange,
+    QuotaLimits, Repair, ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage, TimeChange,
+    TransactionId, TransactionStep, WeakCache,
 };
 use crossdock_types::WallTime;
 
@@ -319,6 +319,7 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         SiteOperation::Open {
             file,
             purpose: OpenFor::Read,
+            holder: None,
         },
         SiteOperation::Open {
             file,
@@ -326,6 +327,7 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
                 offset_bytes: dice.u64(),
                 end_bytes: dice.u64(),
             },
+            holder: Some(HostId(dice.u64())),
         },
         SiteOperation::PushAttributes {
             file,
@@ -334,6 +336,11 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
             read: dice.flag(),
             truncate_generation: dice.u64(),
             stability: stability(dice),
+            written: dice.maybe(|dice| wall(dice)),
+            lease: dice.maybe(|dice| match dice.flag() {
+                true => LeaseUse::Keep(LeaseId(dice.u64())),
+                false => LeaseUse::GiveBack(LeaseId(dice.u64())),
+            }),
         },
     ]
 }
@@ -497,6 +504,13 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
                 capability: dice.maybe(super::capability),
             },
             incarnation,
+            lease: dice.maybe(|dice| FileLease {
+                id: LeaseId(dice.u64()),
+                is_exclusive: dice.flag(),
+                lasts_ms: dice.u32(),
+                wall: wall(dice),
+                writable_bytes: dice.u64(),
+            }),
         },
         SiteAnswer::Locked((0..dice.below(9)).map(|_| listed(dice)).collect()),
     ]);

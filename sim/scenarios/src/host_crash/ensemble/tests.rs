@@ -42,6 +42,9 @@ fn built_in_faults_of_an_ensemble_are_found() {
         Mutation::SkipFence,
         Mutation::IgnoreLease,
         Mutation::GrantAtOnce,
+        Mutation::RecallNothing,
+        Mutation::LeaseForLong,
+        Mutation::PushAnyGeneration,
     ] {
         let report = seeds::run_ensembles(0, MUTATION_SEEDS, None, Some(mutation));
         let failure = report.failure;

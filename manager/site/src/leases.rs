@@ -1,0 +1,429 @@
+//! Leases of files that routers have (CONSISTENCY 4, docs/decisions/0027): who has one,
+//! and what has to be done before somebody is shown, or changes, what its holder
+//! knows.
+//!
+//! A lease to read says that nothing of the file changes; any number of routers may have
+//! one. One to write says that nobody else is shown anything: size and times may be
+//! newer at its holder. Whatever stands in a request's way is recalled, and the request
+//! waits until it was given back, or has ended by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crossdock_directory::{Answer, Cell, Mutation, Plan};
+use crossdock_limits::FILE_BYTES_MAX;
+use crossdock_names::{FileId, FileRef, HostId, SEGMENT_BYTES};
+use crossdock_peer::{
+    DirectoryEntry, FileLease, LeaseId, LeaseUse, OpenFor, Part, Recall, SiteOperation,
+};
+use crossdock_types::{Time, WallTime};
+
+use crate::site::{Site, SiteEffect};
+
+/// Files with leases, or that had some just now; beyond it none are given.
+const FILES_MAX: usize = 65_536;
+
+/// Routers that have one of the same file; beyond it none are given.
+const READERS_MAX: usize = 64;
+
+/// A recall that was not answered is repeated after this.
+const RECALLED_AGAIN: Duration = Duration::from_millis(200);
+
+/// A file of which leases were recalled is shared: none are given for so long.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+
+/// The leases that a site has given.
+#[derive(Debug, Default)]
+pub(crate) struct FileLeases {
+    files: BTreeMap<u64, OfFile>, // By serial.
+    wakes: BTreeSet<(Time, u64)>,
+    given_total: u64,
+    /// Files whose writer has not told what it wrote (CONSISTENCY 5).
+    abandoned: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+struct OfFile {
+    file: FileRef,
+    /// One, if it is to write.
+    leases: Vec<Lease>,
+    is_exclusive: bool,
+    recalled_at: Option<Time>,
+    shared_until: Time,
+    wake: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    id: LeaseId,
+    holder: HostId,
+    end: Time,
+}
+
+/// Why leases are recalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Somebody waits.
+    Wanted,
+    /// They were before, and nobody has answered.
+    Unanswered,
+}
+
+/// What a request does to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// Shows it: nobody else may know something newer.
+    Shows,
+    /// Changes what is known of it.
+    Changes,
+}
+
+impl FileLeases {
+    /// Gives `holder` a lease of the file, if that does not take another one away.
+    fn give(
+        &mut self,
+        now: Time,
+        epoch: u64,
+        file: FileRef,
+        holder: HostId,
+        is_exclusive: bool,
+    ) -> Option<LeaseId> {
+        let serial = file.id.serial();
+        if self.files.len() >= FILES_MAX && !self.files.contains_key(&serial) {
+            return None;
+        }
+        let of_file = self.files.entry(serial).or_insert_with(|| OfFile {
+            file,
+            leases: Vec::new(),
+            is_exclusive,
+            recalled_at: None,
+            shared_until: Time(0),
+            wake: Time(u64::MAX),
+        });
+        let others = of_file.leases.iter().any(|lease| lease.holder != holder);
+        let is_free = match of_file.leases.is_empty() {
+            true => now >= of_file.shared_until,
+            // Its own to read becomes one to write; one to write stays what it is.
+            false => !of_file.is_exclusive && !(is_exclusive && others),
+        };
+        if !is_free || of_file.leases.len() >= READERS_MAX || of_file.recalled_at.is_some() {
+            return None;
+        }
+        self.given_total += 1;
+        let id = LeaseId(epoch << 32 | self.given_total & 0xffff_ffff);
+        of_file.is_exclusive = is_exclusive;
+        of_file.leases.retain(|lease| lease.holder != holder);
+        let end = now + FileLease::KEPT;
+        of_file.leases.push(Lease { id, holder, end });
+        self.wake(serial);
+        Some(id)
+    }
+
+    /// Whether leases keep a request from being carried out that does that to the file.
+    fn is_in_the_way(&self, serial: u64, touch: Touch) -> bool {
+        self.files.get(&serial).is_some_and(|of_file| {
+            !of_file.leases.is_empty() && (of_file.is_exclusive || touch == Touch::Changes)
+        })
+    }
+
+    /// Whether that lease is the one to write of the file.
+    pub(crate) fn is_writer(&self, serial: u64, id: LeaseId) -> bool {
+        let of_file = self.files.get(&serial);
+        of_file.is_some_and(|of_file| {
+            of_file.is_exclusive && of_file.leases.iter().any(|lease| lease.id == id)
+        })
+    }
+
+    /// Whether `holder` has the lease to write.
+    fn is_written_by(&self, serial: u64, holder: HostId) -> bool {
+        let of_file = self.files.get(&serial);
+        of_file.is_some_and(|of_file| {
+            of_file.is_exclusive && of_file.leases.iter().any(|lease| lease.holder == holder)
+        })
+    }
+
+    /// Whom to ask for their leases of the file, if they have not been asked just now.
+    fn recall(&mut self, now: Time, serial: u64, why: Why) -> Vec<(HostId, Recall)> {
+        let Some(of_file) = self.files.get_mut(&serial) else {
+            return Vec::new();
+        };
+        let is_due = match of_file.recalled_at {
+            Some(asked) => now >= asked + RECALLED_AGAIN,
+            None => why == Why::Wanted,
+        };
+        if !is_due || of_file.leases.is_empty() {
+            return Vec::new();
+        }
+        of_file.recalled_at = Some(now);
+        of_file.shared_until = now + SHARED_FOR;
+        let file = of_file.file;
+        let recalls = of_file.leases.iter().map(|lease| {
+            let recall = Recall {
+                file,
+                lease: lease.id,
+            };
+            (lease.holder, recall)
+        });
+        let recalls = recalls.collect();
+        self.wake(serial);
+        recalls
+    }
+
+    /// The lease has been given back; whether none is left.
+    pub(crate) fn give_back(&mut self, serial: u64, id: LeaseId) -> bool {
+        let Some(of_file) = self.files.get_mut(&serial) else {
+            return false;
+        };
+        of_file.leases.retain(|lease| lease.id != id);
+        self.wake(serial)
+    }
+
+    /// Ends what has to end by now: the files that have no leases any more, and what is to
+    /// be asked for again.
+    fn expire(&mut self, now: Time) -> (Vec<FileId>, Vec<(HostId, Recall)>) {
+        let (mut freed, mut again) = (Vec::new(), Vec::new());
+        while let Some(&(wake, serial)) = self.wakes.first()
+            && wake <= now
+        {
+            let Some(of_file) = self.files.get_mut(&serial) else {
+                self.wakes.pop_first();
+                continue;
+            };
+            let had = of_file.leases.len();
+            of_file.leases.retain(|lease| now < lease.end);
+            if of_file.is_exclusive && of_file.leases.len() < had {
+                self.abandoned.insert(serial);
+            }
+            if had > 0 && of_file.leases.is_empty() {
+                freed.push(of_file.file.id);
+            }
+            if of_file.leases.is_empty() && of_file.shared_until <= now {
+                self.files.remove(&serial);
+                self.wakes.remove(&(wake, serial));
+                continue;
+            }
+            again.extend(self.recall(now, serial, Why::Unanswered));
+            self.wake(serial);
+        }
+        (freed, again)
+    }
+
+    /// Sets when the file is looked at again; whether it has no leases any more.
+    fn wake(&mut self, serial: u64) -> bool {
+        let Some(of_file) = self.files.get_mut(&serial) else {
+            return true;
+        };
+        let is_free = of_file.leases.is_empty();
+        if is_free {
+            of_file.recalled_at = None;
+        }
+        let ends = of_file.leases.iter().map(|lease| lease.end).min();
+        let again = of_file.recalled_at.map(|asked| asked + RECALLED_AGAIN);
+        let wake = match ends {
+            Some(end) => again.map_or(end, |again| again.min(end)),
+            None => of_file.shared_until,
+        };
+        let old = std::mem::replace(&mut of_file.wake, wake);
+        self.wakes.remove(&(old, serial));
+        self.wakes.insert((wake, serial));
+        is_free
+    }
+
+    /// Whether the writer of the file is gone, and what it wrote is not known.
+    pub(crate) fn is_abandoned(&self, serial: u64) -> bool {
+        self.abandoned.contains(&serial)
+    }
+
+    /// What is beyond the end of the file has been cut.
+    pub(crate) fn tidied(&mut self, serial: u64) {
+        self.abandoned.remove(&serial);
+    }
+
+    pub(crate) fn next_wake(&self) -> Option<Time> {
+        self.wakes.first().map(|&(wake, _)| wake)
+    }
+
+    /// Whether no lease is out.
+    pub(crate) fn are_back(&self) -> bool {
+        self.files.values().all(|of_file| of_file.leases.is_empty())
+    }
+
+    /// When the last lease that is out has ended by itself.
+    pub(crate) fn last_end(&self) -> Time {
+        let leases = self.files.values().flat_map(|of_file| &of_file.leases);
+        leases.map(|lease| lease.end).max().unwrap_or_default()
+    }
+}
+
+impl Site {
+    /// A lease for the router of `holder`, which has opened the file.
+    pub(crate) fn give_lease(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        cell: &Cell,
+        purpose: OpenFor,
+        holder: HostId,
+    ) -> Option<FileLease> {
+        let is_exclusive = purpose != OpenFor::Read;
+        // A write that takes bits from the mode, or may go beyond a quota, is told at once.
+        let is_plain = cell.mode() & SET_IDS == 0;
+        let is_bounded = self
+            .state
+            .directory
+            .check_growth(cell, FILE_BYTES_MAX)
+            .is_err();
+        if is_exclusive && (!is_plain || is_bounded) {
+            return None;
+        }
+        let file = cell.file(self.config.site);
+        let epoch = self.config.epoch.0;
+        let id = self.leases.give(now, epoch, file, holder, is_exclusive)?;
+        Some(FileLease {
+            id,
+            is_exclusive,
+            lasts_ms: u32::try_from(FileLease::LASTS.as_millis()).unwrap_or(0),
+            wall,
+            writable_bytes: u64::from(cell.rare().segments) * SEGMENT_BYTES,
+        })
+    }
+
+    /// A file for whose leases the request has to wait; they are recalled.
+    pub(crate) fn leased_before(&mut self, now: Time, operation: &SiteOperation) -> Option<FileId> {
+        let (file, touch) = self.touched_by(operation)?;
+        self.recall_in_the_way(now, file.id, touch)
+    }
+
+    /// Likewise, for what is planned.
+    pub(crate) fn leased_by_plan(&mut self, now: Time, plan: &Plan) -> Option<FileId> {
+        if let Answer::Found(file) = plan.answer
+            && let Some(file) = self.recall_in_the_way(now, file.id, Touch::Shows)
+        {
+            return Some(file);
+        }
+        self.leased_by_changes(now, &plan.mutations)
+    }
+
+    /// Likewise, for changes.
+    pub(crate) fn leased_by_changes(&mut self, now: Time, changes: &[Mutation]) -> Option<FileId> {
+        let site = self.config.site;
+        let serials = changes.iter().filter_map(|change| match change {
+            Mutation::PutCell(cell) => Some(cell.serial),
+            Mutation::RemoveCell { serial } => Some(*serial),
+            _ => None,
+        });
+        let leased = serials
+            .map(|serial| FileId::new(site, serial))
+            .filter_map(|file| self.recall_in_the_way(now, file, Touch::Changes));
+        // All at once: one after the other they would take as long as all together.
+        leased.last()
+    }
+
+    /// Likewise, for what is to be told to a coordinator.
+    pub(crate) fn leased_by_parts(&mut self, now: Time, parts: &[Part]) -> bool {
+        let named = |part: &Part| match part {
+            Part::File(file) => Some(file.id),
+            Part::Place { directory, name } => self.state.directory.named(*directory, name),
+            Part::Moves | Part::Ancestors(_) => None,
+        };
+        let files: Vec<FileId> = parts.iter().filter_map(named).collect();
+        let in_the_way = files
+            .into_iter()
+            .filter_map(|file| self.recall_in_the_way(now, file, Touch::Shows));
+        in_the_way.last().is_some()
+    }
+
+    /// What others write is not known here: entries of such files go without attributes.
+    pub(crate) fn leave_out_leased(&self, entries: &mut [DirectoryEntry]) {
+        for entry in entries {
+            if self.leases.is_in_the_way(entry.file.serial(), Touch::Shows) {
+                entry.attributes = None;
+            }
+        }
+    }
+
+    /// What was asked of a lease, once what came with it has been done.
+    pub(crate) fn use_lease(&mut self, file: FileRef, lease: Option<LeaseUse>) {
+        if let Some(LeaseUse::GiveBack(id)) = lease
+            && self.leases.give_back(file.id.serial(), id)
+        {
+            self.unblock(&[file.id]);
+        }
+    }
+
+    /// Ends leases whose time has come, and asks again for those that were not given back.
+    pub(crate) fn expire_leases(&mut self, now: Time) {
+        let (freed, again) = self.leases.expire(now);
+        self.unblock(&freed);
+        self.send_recalls(again);
+    }
+
+    /// Wants all leases back: the site is to be closed.
+    pub(crate) fn recall_leases(&mut self, now: Time) {
+        let leased: Vec<u64> = self.leases.files.keys().copied().collect();
+        for serial in leased {
+            let recalls = self.leases.recall(now, serial, Why::Wanted);
+            self.send_recalls(recalls);
+        }
+    }
+
+    fn recall_in_the_way(&mut self, now: Time, file: FileId, touch: Touch) -> Option<FileId> {
+        let serial = file.serial();
+        if file.site() != self.config.site || !self.leases.is_in_the_way(serial, touch) {
+            return None;
+        }
+        let recalls = self.leases.recall(now, serial, Why::Wanted);
+        self.send_recalls(recalls);
+        Some(file)
+    }
+
+    fn send_recalls(&mut self, recalls: Vec<(HostId, Recall)>) {
+        let recalls = recalls.into_iter();
+        let recalls = recalls.map(|(holder, recall)| SiteEffect::Recall(holder, recall));
+        self.effects.extend(recalls);
+    }
+
+    /// What an operation does to which regular file, as far as it is plain before it is
+    /// planned.
+    fn touched_by(&self, operation: &SiteOperation) -> Option<(FileRef, Touch)> {
+        match *operation {
+            SiteOperation::GetAttributes { file }
+            | SiteOperation::SetAttributes { file, .. }
+            | SiteOperation::Access { file, .. }
+            | SiteOperation::Read { file, .. }
+            | SiteOperation::Commit { file, .. }
+            | SiteOperation::Link { file, .. } => Some((file, Touch::Shows)),
+            SiteOperation::Write { file, .. } | SiteOperation::Repair { file, .. } => {
+                Some((file, Touch::Changes))
+            }
+            SiteOperation::Open {
+                file,
+                purpose,
+                holder,
+            } => {
+                let serial = file.id.serial();
+                let is_own = holder.is_some_and(|holder| self.leases.is_written_by(serial, holder));
+                (purpose == OpenFor::Read || !is_own).then_some((file, Touch::Shows))
+            }
+            SiteOperation::PushAttributes {
+                file, wrote, lease, ..
+            } => {
+                let is_writers = lease.is_some_and(|lease| {
+                    let (LeaseUse::Keep(id) | LeaseUse::GiveBack(id)) = lease;
+                    self.leases.is_writer(file.id.serial(), id)
+                });
+                match (is_writers, wrote) {
+                    (true, _) => None,
+                    // Nothing is told but that the lease is not there.
+                    (false, false) if lease.is_some() => None,
+                    (false, false) => Some((file, Touch::Shows)),
+                    (false, true) => Some((file, Touch::Changes)),
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Set-user and set-group bits: a write by another user takes them away.
+const SET_IDS: u32 = 0o6000;
