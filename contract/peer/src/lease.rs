@@ -7,7 +7,8 @@ use crossdock_names::FileRef;
 use crossdock_types::WallTime;
 use serde::{Deserialize, Serialize};
 
-/// Names a lease. No two of a site are the same: its epoch is in it.
+/// Names a lease of a site: its epoch in the upper half, a count in the lower. Later ones
+/// are larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crossdock_names::{FileRef, Incarnation, RoutingTable};
+use crossdock_names::{FileRef, Incarnation, RoutingTable, SiteId};
 use crossdock_peer::{
     Attributes, Caller, FileLayout, FileLease, LeaseId, LeaseUse, OpenFor, Recall, SiteOperation,
     Stability, WeakCache,
@@ -28,8 +28,9 @@ pub(crate) struct Leases {
     wakes: BTreeSet<(Time, FileRef)>,
     by_use: BTreeSet<(u64, FileRef)>,
     uses_total: u64,
-    /// What was given before may have been recalled already, and arrive later.
-    recalls_total: u64,
+    /// By site, the newest that has ended: of what was given before it, what arrives later
+    /// does not count any more.
+    ended: BTreeMap<SiteId, LeaseId>,
     /// On their way back.
     returning: BTreeSet<LeaseId>,
     returns: VecDeque<Return>,
@@ -93,14 +94,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) file: FileRef,
     pub(crate) caller: &'a Caller,
     pub(crate) purpose: OpenFor,
-    pub(crate) ticket: Ticket,
-}
-
-/// When an open was sent, and what had been recalled by then.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
-    sent: Time,
-    recalls: u64,
+    /// When it was asked.
+    pub(crate) asked_at: Time,
 }
 
 impl Leases {
@@ -112,7 +107,7 @@ impl Leases {
             wakes: BTreeSet::new(),
             by_use: BTreeSet::new(),
             uses_total: 0,
-            recalls_total: 0,
+            ended: BTreeMap::new(),
             returning: BTreeSet::new(),
             returns: VecDeque::new(),
         }
@@ -126,14 +121,6 @@ impl Leases {
     /// Whether any are wanted.
     pub(crate) const fn are_wanted(&self) -> bool {
         self.files_max > 0
-    }
-
-    /// An open is sent now.
-    pub(crate) const fn ticket(&self, now: Time) -> Ticket {
-        Ticket {
-            sent: now,
-            recalls: self.recalls_total,
-        }
     }
 
     /// What may be done without asking the site: reading, or writing in
@@ -171,12 +158,12 @@ impl Leases {
             file,
             caller,
             purpose,
-            ticket,
+            asked_at,
         } = *opening;
         let is_write = purpose != OpenFor::Read;
         if let Some(lease) = lease {
-            let until = ticket.sent + Duration::from_millis(lease.lasts_ms.into());
-            let counts = now < until && ticket.recalls == self.recalls_total;
+            let until = asked_at + Duration::from_millis(lease.lasts_ms.into());
+            let counts = now < until && self.is_newest(file, lease.id);
             match attributes.filter(|_| counts && self.make_room(file)) {
                 Some(attributes) => {
                     let old = self.files.get(&file);
@@ -187,7 +174,7 @@ impl Leases {
                     }
                     let held = Held {
                         lease,
-                        since: ticket.sent,
+                        since: asked_at,
                         until,
                         layout: layout.clone(),
                         incarnation,
@@ -204,6 +191,8 @@ impl Leases {
                     self.touch(file);
                     self.arm(file);
                 }
+                // The site has given a newer one since.
+                None if self.files.contains_key(&file) => {}
                 None => self.return_unused(file, lease.id),
             }
         }
@@ -302,7 +291,7 @@ impl Leases {
     /// The site wants it back.
     pub(crate) fn recall(&mut self, recall: Recall) {
         let Recall { file, lease } = recall;
-        self.recalls_total += 1;
+        self.has_ended(file, lease);
         if self
             .files
             .get(&file)
@@ -341,16 +330,11 @@ impl Leases {
     }
 
     /// Leases of sites that somebody else has now, or that were opened anew, have ended.
-    pub(crate) fn follow(&mut self, old: &RoutingTable, new: &RoutingTable) {
-        let epoch = |table: &RoutingTable, file: &FileRef| {
-            let site = table.site(file.id.site());
-            site.map(|record| record.epoch)
-        };
-        let ended = self.files.keys().copied();
-        let ended: Vec<FileRef> = ended
-            .filter(|file| epoch(old, file) != epoch(new, file))
-            .collect();
-        self.recalls_total += 1;
+    pub(crate) fn follow(&mut self, table: &RoutingTable) {
+        let epoch = |file: &FileRef| table.site(file.id.site()).map(|record| record.epoch.0);
+        let held = self.files.iter();
+        let ended = held.filter(|(file, held)| epoch(file) != Some(held.lease.id.0 >> 32));
+        let ended: Vec<FileRef> = ended.map(|(&file, _)| file).collect();
         for file in ended {
             self.give_back(file);
         }
@@ -363,6 +347,18 @@ impl Leases {
     fn valid(&mut self, now: Time, file: FileRef, lease: LeaseId) -> Option<&mut Held> {
         let held = self.files.get_mut(&file)?;
         (held.lease.id == lease && now < held.until).then_some(held)
+    }
+
+    /// Whether that lease is newer than the one that is held, and those that have ended.
+    fn is_newest(&self, file: FileRef, lease: LeaseId) -> bool {
+        let ended = self.ended.get(&file.id.site());
+        let held = self.files.get(&file);
+        ended.is_none_or(|ended| lease > *ended) && held.is_none_or(|held| lease > held.lease.id)
+    }
+
+    fn has_ended(&mut self, file: FileRef, lease: LeaseId) {
+        let ended = self.ended.entry(file.id.site()).or_insert(lease);
+        *ended = lease.max(*ended);
     }
 
     /// Whether there is room for one of `file`.
@@ -413,6 +409,7 @@ impl Leases {
 
     fn end(&mut self, file: FileRef) -> Option<Return> {
         let held = self.remove(file)?;
+        self.has_ended(file, held.lease.id);
         self.returning.insert(held.lease.id);
         Some(Return {
             file,

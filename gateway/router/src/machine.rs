@@ -257,7 +257,7 @@ impl Router {
         if table.epoch <= self.table.epoch {
             return;
         }
-        self.soft.leases.follow(&self.table, &table);
+        self.soft.leases.follow(&table);
         self.table = table;
         let epoch = self.table.epoch;
         self.resend(

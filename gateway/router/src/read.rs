@@ -6,9 +6,9 @@ use crossdock_peer::{
     Attributes, Caller, FileLayout, LeaseId, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError,
     SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
 };
-use crossdock_types::Payload;
+use crossdock_types::{Payload, Time};
 
-use crate::leases::{Opening, Ticket};
+use crate::leases::Opening;
 use crate::part::{Outcome, PartRequest, site_error};
 use crate::pieces::{self, ObjectPiece};
 use crate::soft::Soft;
@@ -34,7 +34,7 @@ enum Phase {
     /// The site reads below the threshold.
     Head,
     /// The site gives layout and size.
-    Opening(Ticket),
+    Opening { asked_at: Time },
     /// The columns read.
     Columns {
         pieces: Vec<ObjectPiece>,
@@ -97,8 +97,8 @@ impl ReadWork {
                 Some(reply) => self.after_head(reply, soft),
                 None => io_error(),
             },
-            Phase::Opening(ticket) => match site_replies(outcomes).next() {
-                Some(reply) => self.after_open(reply, ticket, soft),
+            Phase::Opening { asked_at } => match site_replies(outcomes).next() {
+                Some(reply) => self.after_open(reply, asked_at, soft),
                 None => io_error(),
             },
             Phase::Touching(mut opened) => {
@@ -126,7 +126,7 @@ impl ReadWork {
         if let Some(known) = known {
             return self.columns(false, Some(known.lease), &known.layout, &known.attributes);
         }
-        self.phase = Phase::Opening(soft.leases.ticket(soft.now));
+        self.phase = Phase::Opening { asked_at: soft.now };
         self.site(SiteOperation::Open {
             file: self.file,
             purpose: OpenFor::Read,
@@ -151,7 +151,7 @@ impl ReadWork {
         }
     }
 
-    fn after_open(&mut self, reply: SiteReply, ticket: Ticket, soft: &mut Soft) -> Step {
+    fn after_open(&mut self, reply: SiteReply, asked_at: Time, soft: &mut Soft) -> Step {
         let (
             Ok(SiteAnswer::Opened {
                 layout,
@@ -167,7 +167,7 @@ impl ReadWork {
             file: self.file,
             caller: &self.caller,
             purpose: OpenFor::Read,
-            ticket,
+            asked_at,
         };
         let told = (layout, *incarnation, *lease);
         let known = soft.leases.take(soft.now, &opening, told, Some(attributes));

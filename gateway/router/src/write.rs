@@ -8,10 +8,10 @@ use crossdock_peer::{
     BeforeAttributes, Caller, FileLayout, LeaseId, LeaseUse, NodeAnswer, NodeError, OpenFor,
     SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
 };
-use crossdock_types::Payload;
+use crossdock_types::{Payload, Time};
 
 use crate::commit::CommitSet;
-use crate::leases::{Known, Opening, Ticket, Written};
+use crate::leases::{Known, Opening, Written};
 use crate::part::{Outcome, PartRequest, site_error};
 use crate::pieces;
 use crate::read::refused;
@@ -40,7 +40,7 @@ pub(crate) struct WriteWork {
 #[derive(Debug)]
 enum Phase {
     /// The site gives permission and layout, and makes columns.
-    Opening(Ticket),
+    Opening { asked_at: Time },
     /// Site and columns write.
     Writing,
     /// The site learns the size.
@@ -86,8 +86,8 @@ impl WriteWork {
     pub(crate) fn next(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
         match std::mem::replace(&mut self.phase, Phase::Writing) {
             Phase::Writing => self.after_write(outcomes, soft),
-            Phase::Opening(ticket) => match site_replies(outcomes).next() {
-                Some(reply) => self.after_open(reply, ticket, soft),
+            Phase::Opening { asked_at } => match site_replies(outcomes).next() {
+                Some(reply) => self.after_open(reply, asked_at, soft),
                 None => Step::Reply(Answer::failure(SiteError::Io)),
             },
             Phase::Pushing => match site_replies(outcomes).next() {
@@ -138,7 +138,7 @@ impl WriteWork {
         if let Some(known) = known {
             return self.write_under(known);
         }
-        self.phase = Phase::Opening(soft.leases.ticket(soft.now));
+        self.phase = Phase::Opening { asked_at: soft.now };
         Step::Parts(vec![self.site(SiteOperation::Open {
             file: self.file,
             purpose,
@@ -164,7 +164,7 @@ impl WriteWork {
         self.write()
     }
 
-    fn after_open(&mut self, reply: SiteReply, ticket: Ticket, soft: &mut Soft) -> Step {
+    fn after_open(&mut self, reply: SiteReply, asked_at: Time, soft: &mut Soft) -> Step {
         let Ok(SiteAnswer::Opened {
             layout,
             incarnation,
@@ -177,7 +177,7 @@ impl WriteWork {
             file: self.file,
             caller: &self.caller,
             purpose: self.purpose(),
-            ticket,
+            asked_at,
         };
         let told = (layout, *incarnation, *lease);
         let after = reply.subject.after.as_ref();

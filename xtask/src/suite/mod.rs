@@ -20,12 +20,13 @@ mod sockets;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
 use crate::paths::Paths;
-use crate::process::open_log;
+use crate::process::{self, open_log};
 use crate::rig::server::Kind;
 
 /// How much of a failed suite's log is printed.
@@ -210,6 +211,7 @@ fn prepare<'test>(
 ) -> Result<Stage<'test>> {
     let folder = folder_of(suite, paths);
     if folder.exists() {
+        unmount_below(&folder)?;
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
@@ -236,6 +238,16 @@ fn prepare<'test>(
         folder,
         deadline: Instant::now() + Duration::from_secs(suite.limit_seconds),
     })
+}
+
+/// Unmounts what a run that was killed has left.
+fn unmount_below(folder: &Path) -> Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let places = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    for place in places.filter(|place| Path::new(place).starts_with(folder)) {
+        process::run(Command::new("umount").arg(place))?;
+    }
+    Ok(())
 }
 
 fn folder_of(suite: &Suite, paths: &Paths) -> PathBuf {

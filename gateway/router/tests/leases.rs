@@ -1,0 +1,304 @@
+//! Leases of files (docs/decisions/0027): what is done without the site, and what the
+//! site is told when.
+
+mod script;
+
+use crossdock_names::Incarnation;
+use crossdock_peer::{
+    Attributes, CallId, FileLease, LeaseId, LeaseUse, NodeAnswer, Recall, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, Stability, WeakCache,
+};
+use crossdock_router::{RoutedReply, Router, RouterEffect, RouterInput};
+use crossdock_types::{Time, WallTime};
+
+use script::*;
+
+const WALL: WallTime = WallTime(1_000_000_000_000);
+const END: u64 = T + 100;
+
+/// A lease that was asked for at second 1.
+fn lease(id: u64, is_exclusive: bool) -> FileLease {
+    FileLease {
+        id: LeaseId(1 << 32 | id),
+        is_exclusive,
+        lasts_ms: 1500,
+        wall: WALL,
+        writable_bytes: 1 << 30,
+    }
+}
+
+fn millis(millis: u64) -> Time {
+    Time(millis * 1_000_000)
+}
+
+/// What sites are asked, and what doors are answered.
+fn happened(router: &mut Router) -> (Vec<(CallId, SiteOperation)>, Vec<RoutedReply>) {
+    let (mut asked, mut answered) = (Vec::new(), Vec::new());
+    while let Some(effect) = router.poll_effect() {
+        match effect {
+            RouterEffect::Site(_, call) => asked.push((call.id, call.request.operation)),
+            RouterEffect::Reply(reply) => answered.push(*reply),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    (asked, answered)
+}
+
+fn answer(router: &mut Router, now: Time, id: CallId, outcome: Result<SiteAnswer, SiteError>) {
+    let subject = WeakCache {
+        before: None,
+        after: Some(attributes(END)),
+    };
+    let reply = SiteReply {
+        id,
+        outcome,
+        subject,
+        second: WeakCache::default(),
+    };
+    router.handle(now, RouterInput::Site(Box::new(reply)));
+}
+
+fn opened_with(lease: Option<FileLease>) -> Result<SiteAnswer, SiteError> {
+    Ok(SiteAnswer::Opened {
+        layout: layout(),
+        incarnation: Incarnation(1),
+        lease,
+    })
+}
+
+fn recall(router: &mut Router, now: Time, id: u64) {
+    let recall = Recall {
+        file: FILE,
+        lease: lease(id, false).id,
+    };
+    router.handle(now, RouterInput::Recall(recall));
+}
+
+/// A router that has written ten bytes under a lease, and told nobody.
+fn dirty() -> Router {
+    let mut router = router();
+    write_at(&mut router, secs(1), 1, T);
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 10)]);
+    answer(
+        &mut router,
+        secs(1),
+        open,
+        opened_with(Some(lease(1, true))),
+    );
+    let replies = finish_write(&mut router, secs(1));
+    assert_eq!(replies.len(), 1);
+    router
+}
+
+fn write_at(router: &mut Router, now: Time, id: u64, offset: u64) {
+    ask(
+        router,
+        now,
+        id,
+        write(offset, vec![7; 10], Stability::Unstable),
+    );
+}
+
+fn finish_write(router: &mut Router, now: Time) -> Vec<RoutedReply> {
+    let (seen, ids) = drain(router);
+    assert!(matches!(seen[..], [Seen::Write(..)]), "{seen:?}");
+    node_at(router, now, ids[0], written(1));
+    happened(router).1
+}
+
+/// The push among what sites are asked.
+fn pushed(asked: &[(CallId, SiteOperation)]) -> (u64, bool, Option<WallTime>, Option<LeaseUse>) {
+    match asked {
+        [
+            (
+                _,
+                SiteOperation::PushAttributes {
+                    size_at_least_bytes,
+                    wrote,
+                    written,
+                    lease,
+                    ..
+                },
+            ),
+        ] => (*size_at_least_bytes, *wrote, *written, *lease),
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+fn after(reply: &RoutedReply) -> &Attributes {
+    reply.reply.subject.after.as_ref().expect("attributes")
+}
+
+/// Goal: while a lease lasts the site is asked once, whatever is read; afterwards again.
+#[test]
+fn reads_under_a_lease_ask_the_site_once() {
+    let mut router = router();
+    ask(&mut router, secs(1), 1, read(T, 10));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    answer(
+        &mut router,
+        secs(1),
+        open,
+        opened_with(Some(lease(1, false))),
+    );
+    for (id, now) in [(1, millis(1000)), (2, millis(1200)), (3, millis(2400))] {
+        if id > 1 {
+            ask(&mut router, now, id, read(T, 10));
+        }
+        let [column] = expect(&mut router, vec![Seen::Read(10, column(0), T, 10)]);
+        node_at(&mut router, now, column, bytes_read(vec![1; 10]));
+        let expected = [Seen::Reply(id, Ok(site_read(vec![1; 10], false)))];
+        assert_eq!(effects(&mut router), expected);
+    }
+    assert_eq!(router.leases(), 1);
+    ask(&mut router, millis(2500), 4, read(T, 10));
+    expect::<1>(&mut router, vec![Seen::OpenRead]);
+    assert_eq!(router.leases(), 0);
+}
+
+/// Goal: unstable writes under a lease tell nobody; size and times are shown as the site
+/// would have them, by its clock; before a COMMIT is answered the site has been told.
+#[test]
+fn unstable_writes_are_told_with_the_commit() {
+    let mut router = dirty();
+    let later = millis(1200);
+    write_at(&mut router, later, 2, END);
+    let replies = finish_write(&mut router, later);
+    let told = after(&replies[0]);
+    let wall = WallTime(WALL.0 + 200_000_000);
+    assert_eq!((told.size_bytes, told.modified), (END + 10, wall));
+    let before = replies[0].reply.subject.before.expect("known");
+    assert_eq!((before.size_bytes, before.modified), (END, WALL));
+
+    ask(&mut router, later, 3, commit());
+    let (asked, _) = happened(&mut router);
+    let back = LeaseUse::GiveBack(lease(1, true).id);
+    assert_eq!(pushed(&asked), (END + 10, true, Some(wall), Some(back)));
+    answer(&mut router, later, asked[0].0, Ok(SiteAnswer::Done));
+    let [node_commit, site_commit] = expect(
+        &mut router,
+        vec![Seen::Commit(10, column(0), 1), Seen::SiteCommit(1)],
+    );
+    node_at(&mut router, later, node_commit, Ok(NodeAnswer::Committed));
+    answer(&mut router, later, site_commit, Ok(SiteAnswer::Committed));
+    let expected = [Seen::Reply(3, Ok(SiteAnswer::Committed))];
+    assert_eq!(effects(&mut router), expected);
+}
+
+/// Goal: a stable write under a lease costs one message to the site, which keeps the
+/// lease and has all that it was not told before.
+#[test]
+fn a_stable_write_tells_all_and_keeps_the_lease() {
+    let mut router = dirty();
+    let low = write(T, vec![7; 1], Stability::Stable);
+    ask(&mut router, secs(1), 2, low);
+    let (_, ids) = drain(&mut router);
+    node_at(&mut router, secs(1), ids[0], written(1));
+    let (asked, _) = happened(&mut router);
+    let (end, wrote, _, lease_use) = pushed(&asked);
+    let keep = LeaseUse::Keep(lease(1, true).id);
+    assert_eq!((end, wrote, lease_use), (T + 10, true, Some(keep)));
+    answer(&mut router, secs(1), asked[0].0, Ok(SiteAnswer::Done));
+    assert_eq!(happened(&mut router).1.len(), 1);
+    assert_eq!(router.leases(), 1);
+}
+
+/// Goal: what is recalled goes back at once, with what the site does not know; what is
+/// written then asks the site again.
+#[test]
+fn a_recalled_lease_goes_back_with_what_was_written() {
+    let mut router = dirty();
+    recall(&mut router, secs(1), 1);
+    let (asked, _) = happened(&mut router);
+    let back = LeaseUse::GiveBack(lease(1, true).id);
+    assert_eq!(pushed(&asked), (T + 10, true, Some(WALL), Some(back)));
+    recall(&mut router, secs(1), 1);
+    assert_eq!(effects(&mut router), [], "it is on its way");
+    write_at(&mut router, secs(1), 2, T);
+    expect::<1>(&mut router, vec![Seen::OpenWrite(T, T + 10)]);
+}
+
+/// Goal: a lease that was recalled before it arrived is not used, and goes back.
+#[test]
+fn a_lease_that_was_recalled_before_it_came_is_none() {
+    let mut router = router();
+    ask(&mut router, secs(1), 1, read(T, 10));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    recall(&mut router, secs(1), 1);
+    let (asked, _) = happened(&mut router);
+    let back = LeaseUse::GiveBack(lease(1, false).id);
+    assert_eq!(pushed(&asked), (0, false, None, Some(back)));
+    answer(
+        &mut router,
+        secs(1),
+        open,
+        opened_with(Some(lease(1, false))),
+    );
+    assert_eq!(router.leases(), 0);
+}
+
+/// Goal: a lease that an earlier answer brings, which arrives later, does not take the
+/// place of a newer one.
+#[test]
+fn an_older_lease_does_not_replace_a_newer_one() {
+    let mut router = router();
+    ask(&mut router, secs(1), 1, read(T, 10));
+    let [read_open] = expect(&mut router, vec![Seen::OpenRead]);
+    write_at(&mut router, secs(1), 2, END);
+    let [write_open] = expect(&mut router, vec![Seen::OpenWrite(END, END + 10)]);
+    answer(
+        &mut router,
+        secs(1),
+        write_open,
+        opened_with(Some(lease(2, true))),
+    );
+    finish_write(&mut router, secs(1));
+    answer(
+        &mut router,
+        secs(1),
+        read_open,
+        opened_with(Some(lease(1, false))),
+    );
+    let [reading] = expect(&mut router, vec![Seen::Read(10, column(0), T, 10)]);
+    node_at(&mut router, secs(1), reading, bytes_read(vec![1; 10]));
+    let (_, replies) = happened(&mut router);
+    assert_eq!(after(&replies[0]).size_bytes, END + 10);
+}
+
+/// Goal: a lease to write goes back while it still lasts, without being asked for.
+#[test]
+fn a_lease_to_write_goes_back_before_it_ends() {
+    let mut router = dirty();
+    let due = router.poll_timeout().expect("something is due");
+    assert!(due > secs(1) && due < millis(2400), "{due:?}");
+    router.handle(due, RouterInput::Timeout);
+    let (asked, _) = happened(&mut router);
+    let back = LeaseUse::GiveBack(lease(1, true).id);
+    assert_eq!(pushed(&asked), (T + 10, true, Some(WALL), Some(back)));
+}
+
+/// Goal: where a file was cut before its writer told what it wrote, clients learn that
+/// they have to write again.
+#[test]
+fn what_was_cut_before_it_was_told_changes_the_verifier() {
+    let mut router = dirty();
+    let verifier = router.verifier();
+    ask(&mut router, secs(1), 2, commit());
+    let (asked, _) = happened(&mut router);
+    answer(&mut router, secs(1), asked[0].0, opened_with(None));
+    assert_ne!(router.verifier(), verifier);
+}
+
+/// Goal: what the site gives without a lease, or does not give any more, is asked for
+/// by each request.
+#[test]
+fn without_a_lease_each_write_asks_and_tells() {
+    let mut router = router();
+    write_at(&mut router, secs(1), 1, T);
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 10)]);
+    answer(&mut router, secs(1), open, opened_with(None));
+    let (_, ids) = drain(&mut router);
+    node_at(&mut router, secs(1), ids[0], written(1));
+    let (asked, _) = happened(&mut router);
+    assert_eq!(pushed(&asked), (T + 10, true, None, None));
+}

@@ -1,0 +1,354 @@
+//! Leases of files that a site gives (docs/decisions/0027): what waits until they have
+//! been given back, or have ended.
+
+mod rig;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_names::{FileRef, HostId};
+use crossdock_peer::{
+    AttributeChanges, CallId, CreateMode, FileLease, LeaseId, LeaseUse, OpenFor, Recall,
+    SiteAnswer, SiteOperation, SiteReply, Stability,
+};
+use crossdock_site::{SiteInput, SiteLimits};
+use crossdock_types::WallTime;
+
+use rig::{ROOT, Rig, once, plain};
+
+const FIRST: HostId = HostId(1);
+const SECOND: HostId = HostId(2);
+const GROWN_BYTES: u64 = 300_000;
+
+const READ: OpenFor = OpenFor::Read;
+const WRITE: OpenFor = OpenFor::Write {
+    offset_bytes: 65_536,
+    end_bytes: GROWN_BYTES,
+};
+
+/// A site with a file that has columns.
+fn rig_with_file() -> (Rig, FileRef) {
+    let mut rig = Rig::new(SiteLimits::default());
+    let created = rig.ask(SiteOperation::Create {
+        directory: ROOT,
+        name: Bytes::from_static(b"file"),
+        mode: CreateMode::Guarded(AttributeChanges::default()),
+    });
+    let Ok(SiteAnswer::Found { attributes, .. }) = created.outcome else {
+        panic!("{created:?}");
+    };
+    let file = attributes.file;
+    assert!(
+        lease_of(&rig.ask(open(file, WRITE, FIRST))).is_none(),
+        "columns are made"
+    );
+    (rig, file)
+}
+
+fn open(file: FileRef, purpose: OpenFor, holder: HostId) -> SiteOperation {
+    SiteOperation::Open {
+        file,
+        purpose,
+        holder: Some(holder),
+    }
+}
+
+fn lease_of(reply: &SiteReply) -> Option<FileLease> {
+    match &reply.outcome {
+        Ok(SiteAnswer::Opened { lease, .. }) => *lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn given(rig: &mut Rig, file: FileRef, purpose: OpenFor, holder: HostId) -> LeaseId {
+    lease_of(&rig.ask(open(file, purpose, holder)))
+        .expect("a lease")
+        .id
+}
+
+/// What gives a lease back, with what was written under it.
+fn back(rig: &mut Rig, file: FileRef, id: LeaseId, size_at_least_bytes: u64) -> SiteOperation {
+    let opened = rig.site.directory().cell(file).expect("it is there");
+    SiteOperation::PushAttributes {
+        file,
+        size_at_least_bytes,
+        wrote: size_at_least_bytes > 0,
+        read: false,
+        truncate_generation: opened.rare().truncate_generation,
+        stability: Stability::Unstable,
+        written: (size_at_least_bytes > 0).then_some(WallTime(rig.wall.0 + 5_000_000)),
+        lease: Some(LeaseUse::GiveBack(id)),
+    }
+}
+
+fn stat(file: FileRef) -> SiteOperation {
+    SiteOperation::GetAttributes { file }
+}
+
+fn size(rig: &Rig, call: CallId) -> u64 {
+    let reply = &rig.replies[&call];
+    reply.subject.after.as_ref().expect("attributes").size_bytes
+}
+
+fn elapse(rig: &mut Rig, time: Duration) {
+    rig.now = rig.now + time;
+    rig.input(SiteInput::Timeout);
+    rig.run();
+}
+
+/// Asserts that the request waits, and for which lease.
+#[track_caller]
+fn waits(rig: &mut Rig, operation: SiteOperation, holder: HostId, id: LeaseId) -> CallId {
+    rig.recalls.clear();
+    let call = rig.send(plain(operation));
+    rig.run();
+    assert!(!rig.replies.contains_key(&call), "{:?}", rig.replies[&call]);
+    let named: Vec<(HostId, LeaseId)> =
+        rig.recalls.iter().map(|(to, it)| (*to, it.lease)).collect();
+    assert_eq!(named, [(holder, id)]);
+    call
+}
+
+/// Goal: nobody is shown a file's attributes while somebody else may know newer ones
+/// (history `write-then-stat-elsewhere`): by number, by name, or to read it.
+#[test]
+fn what_a_writer_knows_is_waited_for() {
+    let lookup = |_| SiteOperation::Lookup {
+        directory: ROOT,
+        name: Bytes::from_static(b"file"),
+    };
+    let read = |file| open(file, READ, SECOND);
+    let asks: [fn(FileRef) -> SiteOperation; 3] = [stat, lookup, read];
+    for ask in asks {
+        let (mut rig, file) = rig_with_file();
+        let lease = given(&mut rig, file, WRITE, FIRST);
+        let call = waits(&mut rig, ask(file), FIRST, lease);
+        let push = back(&mut rig, file, lease, GROWN_BYTES);
+        rig.ask(push);
+        let reply = &rig.replies[&call];
+        let shown = match &reply.outcome {
+            Ok(SiteAnswer::Found { attributes, .. }) => attributes,
+            _ => reply.subject.after.as_ref().expect("attributes"),
+        };
+        assert_eq!(shown.size_bytes, GROWN_BYTES);
+        assert_eq!(shown.modified.0 % 1_000_000, rig.wall.0 % 1_000_000);
+    }
+}
+
+/// Goal: what changes a file waits for all who may know what it was (histories
+/// `truncate-under-read-lease`, and each other change).
+#[test]
+fn changes_wait_for_readers() {
+    let set = |file, changes| SiteOperation::SetAttributes {
+        file,
+        changes,
+        guard: None,
+    };
+    let name = || Bytes::from_static(b"file");
+    for number in 0..4 {
+        let (mut rig, file) = rig_with_file();
+        let lease = given(&mut rig, file, READ, FIRST);
+        let change = match number {
+            0 => set(
+                file,
+                AttributeChanges {
+                    size_bytes: Some(9),
+                    ..Default::default()
+                },
+            ),
+            1 => set(
+                file,
+                AttributeChanges {
+                    mode: Some(0o600),
+                    ..Default::default()
+                },
+            ),
+            2 => SiteOperation::Remove {
+                directory: ROOT,
+                name: name(),
+            },
+            _ => SiteOperation::Link {
+                file,
+                directory: ROOT,
+                name: Bytes::from_static(b"more"),
+            },
+        };
+        let shown = rig.ask(stat(file));
+        assert!(shown.outcome.is_ok(), "readers keep nobody from looking");
+        let call = waits(&mut rig, change, FIRST, lease);
+        let push = back(&mut rig, file, lease, 0);
+        rig.ask(push);
+        assert!(rig.replies[&call].outcome.is_ok());
+    }
+}
+
+/// Goal: any number of gateways may read; one that writes has readers' leases taken back
+/// before its write is told.
+#[test]
+fn a_writer_without_a_lease_is_told_after_the_readers() {
+    let (mut rig, file) = rig_with_file();
+    let first = given(&mut rig, file, READ, FIRST);
+    given(&mut rig, file, READ, SECOND);
+    assert!(lease_of(&rig.ask(open(file, WRITE, HostId(3)))).is_none());
+    let push = SiteOperation::PushAttributes {
+        file,
+        size_at_least_bytes: GROWN_BYTES,
+        wrote: true,
+        read: false,
+        truncate_generation: u64::MAX,
+        stability: Stability::Stable,
+        written: None,
+        lease: None,
+    };
+    let call = rig.send(plain(push));
+    rig.run();
+    assert!(!rig.replies.contains_key(&call));
+    assert_eq!(rig.recalls.len(), 2);
+    let push = back(&mut rig, file, first, 0);
+    rig.ask(push);
+    assert!(
+        !rig.replies.contains_key(&call),
+        "the other one still has its own"
+    );
+    elapse(&mut rig, FileLease::KEPT);
+    assert_eq!(size(&rig, call), GROWN_BYTES);
+}
+
+/// Goal: the only reader may become the writer at once; its old lease counts no more.
+#[test]
+fn a_reader_becomes_a_writer() {
+    let (mut rig, file) = rig_with_file();
+    let old = given(&mut rig, file, READ, FIRST);
+    let lease = given(&mut rig, file, WRITE, FIRST);
+    assert!(rig.recalls.is_empty());
+    let push = back(&mut rig, file, old, 0);
+    rig.ask(push);
+    waits(&mut rig, stat(file), FIRST, lease);
+}
+
+/// Goal: a holder that does not answer is waited for no longer than its lease lasts, and
+/// asked again until then; what it may have written beyond the end is cut before anybody
+/// writes (history `holder-dies-dirty`).
+#[test]
+fn a_silent_writer_is_waited_for_until_its_lease_ends() {
+    let (mut rig, file) = rig_with_file();
+    let lease = given(&mut rig, file, WRITE, FIRST);
+    let generation = |rig: &Rig| {
+        rig.site
+            .directory()
+            .cell(file)
+            .unwrap()
+            .rare()
+            .truncate_generation
+    };
+    let before = generation(&rig);
+    let call = waits(&mut rig, stat(file), FIRST, lease);
+    elapse(&mut rig, Duration::from_millis(300));
+    assert_eq!(rig.recalls.len(), 2, "asked again");
+    elapse(&mut rig, FileLease::KEPT);
+    assert_eq!(size(&rig, call), 0);
+    assert_eq!(generation(&rig), before);
+    let other = given(&mut rig, file, WRITE, SECOND);
+    assert_eq!(
+        generation(&rig),
+        before + 1,
+        "late writes are refused from now on"
+    );
+    // What it tells now says nothing of the file as it is.
+    let mut push = back(&mut rig, file, lease, GROWN_BYTES);
+    if let SiteOperation::PushAttributes {
+        truncate_generation,
+        ..
+    } = &mut push
+    {
+        *truncate_generation = before;
+    }
+    let late = waits(&mut rig, push, SECOND, other);
+    let returned = back(&mut rig, file, other, 0);
+    rig.ask(returned);
+    let told = &rig.replies[&late];
+    assert!(
+        matches!(told.outcome, Ok(SiteAnswer::Opened { .. })),
+        "{told:?}"
+    );
+    assert_eq!(rig.site.directory().cell(file).unwrap().size_bytes, 0);
+}
+
+/// Goal: a file of which a lease was recalled is given out to nobody for a second: it is
+/// shared, and recalls would cost more than leases save.
+#[test]
+fn a_shared_file_is_not_given_out_for_a_while() {
+    let (mut rig, file) = rig_with_file();
+    let lease = given(&mut rig, file, WRITE, FIRST);
+    waits(&mut rig, stat(file), FIRST, lease);
+    let push = back(&mut rig, file, lease, 0);
+    rig.ask(push);
+    assert!(lease_of(&rig.ask(open(file, WRITE, FIRST))).is_none());
+    elapse(&mut rig, Duration::from_millis(1100));
+    given(&mut rig, file, WRITE, FIRST);
+}
+
+/// Goal: a list of names waits for nobody: of a file that somebody writes it tells no
+/// attributes, as NFS allows.
+#[test]
+fn a_list_leaves_out_what_a_writer_knows() {
+    let (mut rig, file) = rig_with_file();
+    let list = || SiteOperation::ReadDirectory {
+        directory: ROOT,
+        cookie: 0,
+        entries_max: 100,
+        name_bytes_max: 10_000,
+        with_attributes: true,
+    };
+    let has_attributes = |reply: &SiteReply| match &reply.outcome {
+        Ok(SiteAnswer::Directory { entries, .. }) => {
+            let entry = entries.iter().find(|entry| entry.file == file.id);
+            entry.expect("listed").attributes.is_some()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert!(has_attributes(&rig.ask(list())));
+    given(&mut rig, file, WRITE, FIRST);
+    assert!(!has_attributes(&rig.ask(list())));
+    assert!(rig.recalls.is_empty());
+}
+
+/// Goal: a site is not closed before all leases are back (history
+/// `handover-with-leases`).
+#[test]
+fn a_site_is_closed_after_its_leases_are_back() {
+    let (mut rig, file) = rig_with_file();
+    let lease = given(&mut rig, file, WRITE, FIRST);
+    rig.site.commit_all(rig.now, rig.wall);
+    rig.collect();
+    rig.run();
+    assert_eq!(rig.recalls, [(FIRST, Recall { file, lease })]);
+    assert!(!rig.site.is_committed());
+    assert_eq!(rig.site.leases_end(), rig.now + FileLease::KEPT);
+    let push = back(&mut rig, file, lease, GROWN_BYTES);
+    rig.ask(push);
+    rig.site.commit_all(rig.now, rig.wall);
+    rig.collect();
+    rig.run();
+    assert!(rig.site.is_committed());
+}
+
+/// Goal: whose write takes bits from the mode, and who is not bounded by what the site
+/// counts, asks each time.
+#[test]
+fn a_file_with_set_id_bits_is_not_given_to_write() {
+    let (mut rig, file) = rig_with_file();
+    let changes = AttributeChanges {
+        mode: Some(0o4755),
+        ..AttributeChanges::default()
+    };
+    let set = SiteOperation::SetAttributes {
+        file,
+        changes,
+        guard: None,
+    };
+    rig.send(once(1, set));
+    rig.run();
+    assert!(lease_of(&rig.ask(open(file, WRITE, FIRST))).is_none());
+    given(&mut rig, file, READ, FIRST);
+}
