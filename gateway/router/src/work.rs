@@ -34,7 +34,7 @@ pub(crate) enum Work {
     Everywhere,
     Read(Box<ReadWork>),
     Write(Box<WriteWork>),
-    Commit(CommitWork),
+    Commit(Box<CommitWork>),
     Return(Box<ReturnWork>),
 }
 
@@ -116,7 +116,7 @@ impl Work {
             },
             SiteOperation::Commit { file, .. } => {
                 let (work, step) = CommitWork::begin(&caller, file, soft);
-                (Self::Commit(work), step)
+                (Self::Commit(Box::new(work)), step)
             }
             SiteOperation::Locks { operation, .. } if operation.is_about_clients() => {
                 let sites = table.hosts.opened.iter().copied().chain([SiteId(0)]);

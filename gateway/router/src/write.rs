@@ -292,7 +292,7 @@ impl WriteWork {
     fn push(&mut self, under: Option<Written>) -> Step {
         self.phase = Phase::Pushing;
         let lease = self.lease.filter(|_| under.is_some());
-        let end = under.map_or(self.end(), |written| written.end_bytes);
+        let end = under.map_or_else(|| self.end(), |written| written.end_bytes);
         let generation = |(layout, _): &(FileLayout, Incarnation)| layout.truncate_generation;
         Step::Parts(vec![self.site(SiteOperation::PushAttributes {
             file: self.file,

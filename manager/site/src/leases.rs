@@ -104,7 +104,7 @@ impl FileLeases {
         let is_free = match of_file.leases.is_empty() {
             true => now >= of_file.shared_until,
             // Its own to read becomes one to write; one to write stays what it is.
-            false => !of_file.is_exclusive && !(is_exclusive && others),
+            false => !(of_file.is_exclusive || is_exclusive && others),
         };
         if !is_free || of_file.leases.len() >= READERS_MAX || of_file.recalled_at.is_some() {
             return None;

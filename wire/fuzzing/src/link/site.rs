@@ -336,7 +336,7 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
             read: dice.flag(),
             truncate_generation: dice.u64(),
             stability: stability(dice),
-            written: dice.maybe(|dice| wall(dice)),
+            written: dice.maybe(wall),
             lease: dice.maybe(|dice| match dice.flag() {
                 true => LeaseUse::Keep(LeaseId(dice.u64())),
                 false => LeaseUse::GiveBack(LeaseId(dice.u64())),

@@ -95,7 +95,7 @@ impl Sub for Spent {
 const REST: Duration = Duration::from_secs(8);
 
 /// Longest that what an operation leaves to be done takes.
-const BEHIND: Duration = Duration::from_millis(500);
+const BEHIND: Duration = Duration::from_secs(2);
 
 struct Table {
     stage: Stage,
@@ -106,10 +106,20 @@ struct Table {
 impl Table {
     /// Does it on an ensemble at rest, and adds what it took.
     fn add(&mut self, what: &str, call: &Call<'_>) -> Reply {
+        self.add_all(what, std::slice::from_ref(call))
+    }
+
+    /// The same with calls that come one after the other; the reply to the last one.
+    fn add_all(&mut self, what: &str, calls: &[Call<'_>]) -> Reply {
         self.stage.pass(REST);
         let before = self.stage.world.spent;
-        let reply = self.stage.do_it(call);
-        assert_eq!(reply.status(), None, "{what}: {reply:?}");
+        let mut reply = None;
+        for call in calls {
+            let done = self.stage.do_it(call);
+            assert_eq!(done.status(), None, "{what}: {done:?}");
+            reply = Some(done);
+        }
+        let reply = reply.expect("a call");
         self.stage.pass(BEHIND);
         let row = Spent::row(what, self.stage.world.spent - before);
         self.rows.push(row);
@@ -284,6 +294,14 @@ fn bytes_of(table: &mut Table, file: &HandleBuffer) {
         &write(file, far, 32_768, StableHow::FileSync),
     );
     table.add("READ beyond 64 KiB", &read(file, far, 32_768));
+    let many = |number: u64| far + number * 32_768;
+    let writes = (0..100).map(|number| write(file, many(number), 32_768, StableHow::Unstable));
+    let writes: Vec<Call<'_>> = writes.chain([commit]).collect();
+    table.add_all("100 WRITEs beyond 64 KiB, UNSTABLE, and a COMMIT", &writes);
+    let reads: Vec<Call<'_>> = (0..100)
+        .map(|number| read(file, many(number), 32_768))
+        .collect();
+    table.add_all("100 READs beyond 64 KiB", &reads);
 }
 
 /// Names at two sites of different managers.
