@@ -247,6 +247,8 @@ pub struct Host {
     pub(crate) access: Access,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
+    /// Of files, of sites that were open here before.
+    pub(crate) leases_end: BTreeMap<SiteId, Time>,
     pub(crate) addresses: Addresses,
     pub(crate) settings: NodeSettings,
     pub(crate) table: Arc<RoutingTable>,
@@ -334,6 +336,7 @@ impl Host {
             access: Access::new(minting),
             following: Following::new(is_shared),
             leases: Leases::default(),
+            leases_end: BTreeMap::new(),
             addresses: Addresses::default(),
             settings,
             table,

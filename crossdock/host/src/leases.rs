@@ -15,15 +15,10 @@ use std::time::Duration;
 use crossdock_link::Frame;
 use crossdock_members::{SITE_SETS, State};
 use crossdock_names::{HostId, NodeId, SetId, SiteId};
-use crossdock_peer::{
-    Call, CallId, LeaseUse, NodeError, NodeReply, Port, Recall, SiteAnswer, SiteError,
-    SiteOperation, SiteReply, SiteRequest, Stability,
-};
-use crossdock_router::RouterInput;
+use crossdock_peer::{NodeError, NodeReply, Port, SiteError, SiteReply};
 use crossdock_types::{Time, WallTime};
 
 use crate::host::Host;
-use crate::message::Message;
 use crate::mutation::Mutation;
 use crate::peers::refusal;
 
@@ -64,9 +59,6 @@ pub(crate) struct Leases {
     /// Answers that wait for a lease; whoever asked bounds them.
     of_sites: VecDeque<(SiteId, Box<SiteReply>)>,
     of_nodes: VecDeque<WaitingRead>,
-    /// When the leases of files have ended that sites had given which are not open any
-    /// more, or were opened anew.
-    of_files: BTreeMap<SiteId, Time>,
 }
 
 /// What a primary has read, and may not show yet.
@@ -123,11 +115,6 @@ impl Leases {
     pub(crate) fn until(&self, host: HostId) -> Time {
         let held = self.held.get(&host);
         held.map_or_else(Time::default, |&asked_at| asked_at + LEASE)
-    }
-
-    /// When all leases have ended of files of that site that were given before.
-    pub(crate) fn of_files_end(&self, site: SiteId) -> Time {
-        self.of_files.get(&site).copied().unwrap_or_default()
     }
 
     fn renewal_due(&self, host: HostId) -> Time {
@@ -243,7 +230,7 @@ impl Host {
 
     /// The hosts of the members of `set` that do not run here; nothing for one
     /// that runs nowhere.
-    fn hosts_of(&self, set: SetId) -> impl Iterator<Item = Option<HostId>> {
+    pub(crate) fn hosts_of(&self, set: SetId) -> impl Iterator<Item = Option<HostId>> {
         let members = self.table.set(set).map(|set| set.members.as_slice());
         let others = members.unwrap_or_default().iter();
         let others = others.filter(|node| !self.nodes.contains_key(node));
@@ -260,65 +247,6 @@ impl Host {
     fn may_answer(&self, site: SiteId) -> bool {
         let record = self.table.site(site);
         record.is_some_and(|record| self.has_leases(record.set))
-    }
-
-    /// What a router may do with what it is told of a file ends with the right of this
-    /// host to tell it: a successor waits for that (docs/decisions/0027).
-    fn bound_lease(&self, site: SiteId, reply: &mut SiteReply) {
-        let Ok(SiteAnswer::Opened {
-            lease: Some(lease), ..
-        }) = &mut reply.outcome
-        else {
-            return;
-        };
-        if self.has(Mutation::LeaseForLong) {
-            lease.lasts_ms = 60_000;
-            return;
-        }
-        let Some(record) = self.table.site(site) else {
-            return;
-        };
-        let hosts = self.hosts_of(record.set).flatten();
-        if let Some(end) = hosts.map(|host| self.leases.until(host)).min()
-            && self.registry.is_shared()
-        {
-            let left = u32::try_from(end.since(self.leases.now).as_millis()).unwrap_or(u32::MAX);
-            lease.lasts_ms = lease.lasts_ms.min(left);
-        }
-    }
-
-    /// Wants a lease of a file back from the router of `holder`.
-    pub(crate) fn recall(&mut self, site: SiteId, holder: HostId, recall: Recall) {
-        if self.has(Mutation::RecallNothing) {
-            let operation = SiteOperation::PushAttributes {
-                file: recall.file,
-                size_at_least_bytes: 0,
-                wrote: false,
-                read: false,
-                truncate_generation: 0,
-                stability: Stability::Unstable,
-                written: None,
-                lease: Some(LeaseUse::GiveBack(recall.lease)),
-            };
-            let call = Call {
-                id: CallId(u64::MAX),
-                deadline: Time(u64::MAX),
-                request: SiteRequest::as_root(operation),
-            };
-            self.queue.push_back(Message::request(site, call));
-        } else if holder == self.host_id() {
-            let input = RouterInput::Recall(recall);
-            self.queue.push_back(Message::Router(input));
-        } else {
-            self.send_frame(holder, Frame::Recall(recall));
-        }
-    }
-
-    /// A site is not open here any more, or is opened anew.
-    pub(crate) fn remove_site(&mut self, id: SiteId) {
-        if let Some(site) = self.sites.remove(&id) {
-            self.leases.of_files.insert(id, site.leases_end());
-        }
     }
 
     /// A site's answer goes out under leases of all members of its set.

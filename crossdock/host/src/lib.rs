@@ -13,6 +13,7 @@ mod clocks;
 mod equalize;
 mod exports;
 mod figures;
+mod file_leases;
 mod fsck;
 mod gateway_orders;
 mod handover;

@@ -1,8 +1,12 @@
 //! Faults that can be built in, to show that the simulation finds them.
 
 use crossdock_names::{NodeId, ObjectClass, SiteId, Version};
-use crossdock_peer::{NodeAnswer, NodeReply, NodeRequest, Port};
+use crossdock_peer::{
+    Call, CallId, LeaseUse, NodeAnswer, NodeReply, NodeRequest, Port, Recall, SiteOperation,
+    SiteRequest, Stability,
+};
 use crossdock_server::NodeInput;
+use crossdock_types::Time;
 
 use crate::host::Host;
 use crate::message::Message;
@@ -123,5 +127,27 @@ impl Host {
         };
         self.queue.push_back(Message::reply(node, *from, reply));
         !matches!(call.request, NodeRequest::Append { .. })
+    }
+}
+
+impl Message {
+    /// What gives a lease back that nobody was asked for.
+    pub(crate) fn faked_return(site: SiteId, recall: Recall) -> Self {
+        let operation = SiteOperation::PushAttributes {
+            file: recall.file,
+            size_at_least_bytes: 0,
+            wrote: false,
+            read: false,
+            truncate_generation: 0,
+            stability: Stability::Unstable,
+            written: None,
+            lease: Some(LeaseUse::GiveBack(recall.lease)),
+        };
+        let call = Call {
+            id: CallId(u64::MAX),
+            deadline: Time(u64::MAX),
+            request: SiteRequest::as_root(operation),
+        };
+        Self::request(site, call)
     }
 }

@@ -17,8 +17,8 @@ use crossdock_members::HostRecord;
 use crossdock_names::{FileCapability, HostId, NodeId, Rights, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
-    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteOperation,
-    SiteReply, SiteRequest,
+    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply,
+    SiteRequest,
 };
 use crossdock_router::RouterInput;
 use crossdock_server::NodeInput;
@@ -316,21 +316,7 @@ impl Host {
                 if self.has(Mutation::ForgetDuplicates) {
                     call.request.duplicate = None;
                 }
-                if let SiteOperation::PushAttributes {
-                    truncate_generation,
-                    ..
-                } = &mut call.request.operation
-                    && self.has(Mutation::PushAnyGeneration)
-                {
-                    *truncate_generation = u64::MAX;
-                }
-                if let SiteOperation::Open {
-                    holder: Some(holder),
-                    ..
-                } = &mut call.request.operation
-                {
-                    *holder = peer; // Whatever it says.
-                }
+                self.hold_lease(peer, &mut call.request);
                 call.id = self.peers.relay(Origin {
                     host: peer,
                     id: call.id,

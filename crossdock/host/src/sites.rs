@@ -45,7 +45,7 @@ impl Host {
         config.grace = self.grace;
         config.spread = state.spread;
         config.new_volume = !state.opened_sites.contains(&id.0);
-        config.serves_from = self.leases.of_files_end(id);
+        config.serves_from = self.leases_end(id);
         let site = Site::open(now, config, Arc::clone(&self.table));
         self.sites.insert(id, site);
         self.tell_sites();
