@@ -267,6 +267,7 @@ pub struct Host {
     pub(crate) fsck: Fsck,
     pub(crate) absences: Absences,
     pub(crate) space_due: Time,
+    pub(crate) space_patience: u32,
     pub(crate) clocks: Clocks,
     /// What every node has, as far as it was heard of.
     pub(crate) spaces: BTreeMap<NodeId, NodeSpace>,
@@ -354,6 +355,7 @@ impl Host {
             fsck: Fsck::default(),
             absences: Absences::default(),
             space_due: Time::default(),
+            space_patience: crate::space::PATIENCE,
             clocks: Clocks::default(),
             spaces: BTreeMap::new(),
             is_ready: false,

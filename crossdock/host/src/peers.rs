@@ -119,6 +119,7 @@ impl Host {
         self.access.forget(peer);
         self.follow_access();
         self.tell_clients_soon();
+        self.space_due = Time(0);
         self.following.want();
     }
 

@@ -14,6 +14,10 @@ use crate::message::Message;
 /// How often everybody is told about free space.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A manager that has not heard of the room of all nodes that are there tells nothing
+/// for so long, counted in intervals: what it knows by then has to do.
+pub(crate) const PATIENCE: u32 = 5;
+
 /// Files that a byte of capacity lets hope for: df -i shows capacity / 4 KiB.
 const BYTES_PER_FILE: u64 = 4096;
 
@@ -56,14 +60,24 @@ impl Host {
         for (node, space) in own {
             self.tell_managers(node, space);
         }
+        self.space_patience = match self.knows_space() {
+            true => PATIENCE,
+            false => self.space_patience.saturating_sub(1),
+        };
         self.tell_sites();
+    }
+
+    /// Whether all nodes that are there have told how much room they have.
+    fn knows_space(&self) -> bool {
+        let mut nodes = self.table.hosts.nodes.keys();
+        nodes.all(|node| self.spaces.contains_key(node) || self.nodes.contains_key(node))
     }
 
     /// A node of another host has so much room. What was heard last counts while the
     /// node is away: it is there again soon, with what it holds.
     pub(crate) fn take_space(&mut self, node: NodeId, space: NodeSpace) {
-        if self.registry.state().has_node(node.0) {
-            self.spaces.insert(node, space);
+        if self.registry.state().has_node(node.0) && self.spaces.insert(node, space).is_none() {
+            self.tell_sites(); // Somebody may wait for it.
         }
     }
 
@@ -90,6 +104,9 @@ impl Host {
     }
 
     pub(crate) fn tell_sites(&mut self) {
+        if self.spaces.is_empty() || self.space_patience > 0 && !self.knows_space() {
+            return;
+        }
         let copies = u64::from(self.registry.state().replicas.max(1));
         let spaces = self.spaces.values();
         // What others say is not believed to add up.

@@ -242,7 +242,9 @@ impl Site {
     /// How much room there is where a file lies.
     pub(crate) fn tell_space(&mut self, call: &Call<SiteRequest>, file: FileRef) {
         let shape = self.shape(&call.request.operation, None, false);
-        let outcome = self.state.directory.space_at(file, self.space);
+        // A volume without room is not what a client is to see of one that begins.
+        let space = self.space.ok_or(SiteError::Busy);
+        let outcome = space.and_then(|space| self.state.directory.space_at(file, space));
         let outcome = outcome.map(SiteAnswer::Space);
         self.reply_content(call, &shape, outcome, After::default());
     }

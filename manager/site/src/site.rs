@@ -119,7 +119,8 @@ pub struct Site {
     pub(crate) next_checkpoint: u32,
     pub(crate) checkpoints: Vec<u32>,
     pub(crate) counted: CheckpointFigures,
-    pub(crate) space: SpaceUsage,
+    /// Of the volume, once somebody has told it.
+    pub(crate) space: Option<SpaceUsage>,
     version: Version,
 }
 
@@ -201,7 +202,7 @@ impl Site {
             next_checkpoint: 0,
             checkpoints: Vec::new(),
             counted: CheckpointFigures::default(),
-            space: SpaceUsage::default(),
+            space: None,
             version: Version::first_of(config.epoch),
             config,
             table,
@@ -232,7 +233,7 @@ impl Site {
                 }
             }
             SiteInput::Table(table) => self.table_changed(now, wall, table),
-            SiteInput::Space(space) => self.space = space,
+            SiteInput::Space(space) => self.space = Some(space),
             SiteInput::Timeout => {
                 self.settle_in(now);
                 self.expire_leases(now);

@@ -338,3 +338,15 @@ fn a_tree_is_set_while_nothing_else_is() {
     let roots: Vec<FileRef> = quotas(&rig).iter().map(|quota| quota.root).collect();
     assert!(!roots.contains(&one));
 }
+
+/// Goal: a client that comes before the site has heard of the nodes' room is not told that
+/// there is none.
+#[test]
+fn space_that_is_not_known_yet_is_not_none() {
+    let mut rig = Rig::new(SiteLimits::default());
+    let asked = || SiteOperation::Space { file: ROOT };
+    assert_eq!(rig.ask(asked()).outcome, Err(SiteError::Busy));
+    rig.input(SiteInput::Space(SpaceUsage::default()));
+    let known = Ok(SiteAnswer::Space(SpaceUsage::default()));
+    assert_eq!(rig.ask(asked()).outcome, known);
+}
