@@ -1,5 +1,7 @@
 //! Who may talk to whom: what each side checks of the other's first message.
 
+use std::sync::Arc;
+
 use crossdock_names::{Epoch, HostId};
 
 use crate::message::RefusalKind;
@@ -12,10 +14,12 @@ pub struct Identity {
     pub ensemble: u64,
     /// What it may be there.
     pub roles: Vec<Role>,
+    /// What administrators call it, if it is a gateway's.
+    pub gateway: Option<Arc<str>>,
 }
 
 /// Who is at the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Who it is.
     pub host: HostId,
@@ -28,6 +32,8 @@ pub struct Peer {
     pub version: u16,
     /// Number of the connection between the two.
     pub connection: u64,
+    /// What its certificate calls it, if it has shown a gateway's.
+    pub gateway: Option<Arc<str>>,
 }
 
 /// What the host that connects says.
@@ -82,6 +88,7 @@ pub(crate) fn check_hello(config: &LinkConfig, hello: &Hello) -> Result<(Peer, C
         table_epoch: hello.table_epoch,
         version,
         connection: hello.connection,
+        gateway: None,
     };
     let window = Credit {
         call_bytes: hello.call_window_bytes,
@@ -113,6 +120,7 @@ pub(crate) fn check_welcome(
         table_epoch: welcome.table_epoch,
         version: welcome.version,
         connection: config.connection,
+        gateway: None,
     };
     let window = Credit {
         call_bytes: welcome.call_window_bytes,
@@ -151,6 +159,10 @@ pub(crate) fn check_certificate(
                 roles.join(", ")
             ))
         }
+        // Else it could be another one each time, and nobody could revoke it.
+        Some(identity) if peer.role == Role::Gateway && identity.gateway.is_none() => refuse(
+            format!("the certificate of host {host} does not name a gateway"),
+        ),
         Some(_) => Ok(()),
     }
 }

@@ -20,7 +20,7 @@ use crate::handshake::{
 use crate::interface::{CloseReason, LinkEffect, LinkInput};
 use crate::outbox::{Outbox, empty};
 use crate::reader::{FrameReader, Read};
-use crate::{Credit, Frame, LinkConfig, Message, Refusal, Stamped};
+use crate::{Credit, Frame, LinkConfig, Message, Refusal, Role, Stamped};
 
 /// A slower network would not do: no link is given up while so much of a payload
 /// arrives in a second.
@@ -58,7 +58,7 @@ pub struct Link {
     handed: Credit,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     New,
     /// Waits for the other host's first message.
@@ -121,7 +121,7 @@ impl Link {
             LinkInput::Send(sent) => self.send(sent),
             LinkInput::Sent { queued_bytes } => self.unsent_bytes = queued_bytes,
             LinkInput::Admit => {
-                if let Phase::Asking(peer, window) = self.phase {
+                if let Phase::Asking(peer, window) = self.phase.clone() {
                     self.admit(peer, window);
                 }
             }
@@ -209,7 +209,7 @@ impl Link {
                 let checked = check_hello(&self.config, hello);
                 match checked.and_then(|checked| self.certified(checked)) {
                     Ok((peer, window)) if self.config.asks => {
-                        self.phase = Phase::Asking(peer, window);
+                        self.phase = Phase::Asking(peer.clone(), window);
                         self.push(LinkEffect::Asked(peer));
                     }
                     Ok((peer, window)) => self.admit(peer, window),
@@ -229,8 +229,14 @@ impl Link {
     }
 
     fn certified(&self, checked: (Peer, Credit)) -> Result<(Peer, Credit), Refusal> {
-        check_certificate(&self.config, self.identity.as_ref(), &checked.0)?;
-        Ok(checked)
+        let (mut peer, window) = checked;
+        check_certificate(&self.config, self.identity.as_ref(), &peer)?;
+        let identity = self
+            .identity
+            .as_ref()
+            .filter(|_| peer.role == Role::Gateway);
+        peer.gateway = identity.and_then(|identity| identity.gateway.clone());
+        Ok((peer, window))
     }
 
     fn admit(&mut self, peer: Peer, window: Credit) {
@@ -241,7 +247,7 @@ impl Link {
 
     fn open(&mut self, peer: Peer, window: Credit) {
         self.heard_at = self.now;
-        self.phase = Phase::Open(peer);
+        self.phase = Phase::Open(peer.clone());
         self.reader.trust();
         self.outbox.open(window);
         self.push(LinkEffect::Ready(peer));
@@ -334,7 +340,7 @@ impl Link {
     }
 
     fn take(&mut self, message: Message, bytes: usize) {
-        match (self.phase, message) {
+        match (&self.phase, message) {
             (Phase::Greeting, message) => self.greet(&message),
             (Phase::Open(_), Message::Ping) => self.outbox.pong(),
             (Phase::Open(_), Message::Pong) => {}

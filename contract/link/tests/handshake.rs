@@ -1,5 +1,6 @@
 //! Who may talk to whom.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -93,6 +94,7 @@ fn what_a_host_says_must_be_in_its_certificate() {
         Some(Identity {
             ensemble,
             roles: vec![role],
+            gateway: (role == Role::Gateway).then(|| Arc::from("gateway-a")),
         })
     };
     let wanting = |id, role| {
@@ -120,7 +122,17 @@ fn what_a_host_says_must_be_in_its_certificate() {
     };
     let pair = meet(good.clone());
     assert!(pair.sides.iter().all(|side| side.link.peer().is_some()));
+    let name = pair
+        .sides
+        .iter()
+        .filter_map(|side| side.link.peer()?.gateway.as_deref());
+    assert_eq!(name.collect::<Vec<_>>(), ["gateway-a"]);
+    let nameless = certified(ours, Role::Gateway).map(|identity| Identity {
+        gateway: None,
+        ..identity
+    });
     let cases = [
+        (0, nameless, "does not name a gateway"),
         (0, None, "has shown no certificate"),
         (1, None, "has shown no certificate"),
         (

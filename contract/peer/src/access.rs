@@ -22,6 +22,14 @@ pub enum AccessError {
         /// Which.
         host: HostId,
     },
+    /// Its certificate is that of another gateway.
+    #[error(
+        "the certificate of gateway {host} has another name than the gateway: start it with that name, or get it a certificate with crossdock cluster join --gateway-name"
+    )]
+    Name {
+        /// Which.
+        host: HostId,
+    },
     /// Gateways read, write and commit columns of files, and nothing else.
     #[error("gateways may only read, write and commit what is in files")]
     NotForGateways,

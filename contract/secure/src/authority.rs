@@ -4,13 +4,13 @@ use crossdock_link::Role;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints,
-    PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
+    PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SignatureAlgorithm,
 };
 use time::OffsetDateTime;
 
 use crate::credentials::CredentialsError;
 use crate::join::PUBLIC_KEY_BYTES;
-use crate::names::{ensemble_name, role_name};
+use crate::names::{ensemble_name, gateway_uri, role_name};
 use crate::{Credentials, Fingerprint};
 
 /// How long a host's certificate holds: a year.
@@ -95,23 +95,29 @@ impl Authority {
         };
         // What it signs must hold under its certificate.
         let probe = KeyMaterial::generate()?;
-        let signed = authority.issue(Role::Manager, &probe.public_key()?, now)?;
+        let signed = authority.issue(Role::Manager, None, &probe.public_key()?, now)?;
         Credentials::new(ensemble, certificate_pem, &signed, &probe.to_pem())?;
         Ok(authority)
     }
 
-    /// A certificate for a host's public key, as PEM; `now` in seconds since 1970.
+    /// A certificate for a host's public key, as PEM; `gateway` is what a gateway is
+    /// called; `now` in seconds since 1970.
     ///
     /// # Errors
-    /// [`CredentialsError::Library`]: there is no such time.
+    /// [`CredentialsError::Library`]: there is no such time, or the name cannot be written.
     pub fn issue(
         &self,
         role: Role,
+        gateway: Option<&str>,
         public_key: &[u8; PUBLIC_KEY_BYTES],
         now: i64,
     ) -> Result<String, CredentialsError> {
         let names = [ensemble_name(self.ensemble), role_name(self.ensemble, role)];
         let mut params = CertificateParams::new(names)?;
+        if let Some(name) = gateway {
+            let uri = gateway_uri(name).try_into()?;
+            params.subject_alt_names.push(SanType::URI(uri));
+        }
         params.distinguished_name = called(&format!("crossdock {}", role.word()));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![

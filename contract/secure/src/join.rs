@@ -6,12 +6,13 @@
 //! | offset | bytes | name | meaning |
 //! |---|---|---|---|
 //! | 0 | 4 | magic | "XDJQ" |
-//! | 4 | 1 | format | 1 |
+//! | 4 | 1 | format | 2 |
 //! | 5 | 1 | role | number of a [`Role`] |
 //! | 6 | 2 | – | zero |
 //! | 8 | 4 | token | its id, big-endian |
 //! | 12 | 16 | secret | of the token |
 //! | 28 | 65 | public key | P-256, uncompressed |
+//! | 93 | 64 | name | of a gateway, ASCII, padded with zeros; of others zeros |
 //!
 //! Answer:
 //!
@@ -26,6 +27,8 @@
 use crossdock_link::Role;
 use thiserror::Error;
 
+use crate::names::{GATEWAY_NAME_BYTES_MAX, is_name};
+
 /// Bytes of an uncompressed point of P-256 (SEC 1, 2.3.3).
 pub const PUBLIC_KEY_BYTES: usize = 65;
 
@@ -34,8 +37,10 @@ pub const JOIN_ANSWER_BYTES_MAX: usize = 4096;
 
 const REQUEST_MAGIC: [u8; 4] = *b"XDJQ";
 const ANSWER_MAGIC: [u8; 4] = *b"XDJA";
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const UNCOMPRESSED: u8 = 4;
+
+const NAME_AT: usize = 28 + PUBLIC_KEY_BYTES;
 
 /// A process wants a certificate.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,6 +53,8 @@ pub struct JoinRequest {
     pub secret: [u8; 16],
     /// The key that it has made.
     pub public_key: [u8; PUBLIC_KEY_BYTES],
+    /// What a gateway is called, and nobody else.
+    pub gateway: Option<String>,
 }
 
 /// What becomes of it.
@@ -76,6 +83,9 @@ pub enum JoinError {
     /// It is none that Crossdock makes.
     #[error("its public key is not of P-256")]
     Key,
+    /// Gateways have one of letters, digits, `-`, `_` and `.`; others have none.
+    #[error("gateways have a name, and nobody else")]
+    Name,
     /// Longer than may be.
     #[error("a text of {0} bytes, at most {JOIN_ANSWER_BYTES_MAX} are taken")]
     TooLong(usize),
@@ -89,7 +99,7 @@ pub enum JoinError {
 
 impl JoinRequest {
     /// Bytes of every request.
-    pub const BYTES: usize = 28 + PUBLIC_KEY_BYTES;
+    pub const BYTES: usize = NAME_AT + GATEWAY_NAME_BYTES_MAX;
 
     /// As it travels.
     #[must_use]
@@ -100,7 +110,11 @@ impl JoinRequest {
         bytes[5] = self.role as u8;
         bytes[8..12].copy_from_slice(&self.token.to_be_bytes());
         bytes[12..28].copy_from_slice(&self.secret);
-        bytes[28..].copy_from_slice(&self.public_key);
+        bytes[28..NAME_AT].copy_from_slice(&self.public_key);
+        let name = self.gateway.as_deref().unwrap_or_default().as_bytes();
+        for (to, from) in bytes[NAME_AT..].iter_mut().zip(name) {
+            *to = *from;
+        }
         bytes
     }
 
@@ -120,14 +134,29 @@ impl JoinRequest {
             token: u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
             secret: [0; 16],
             public_key: [0; PUBLIC_KEY_BYTES],
+            gateway: name_in(&bytes[NAME_AT..])?,
         };
         request.secret.copy_from_slice(&bytes[12..28]);
-        request.public_key.copy_from_slice(&bytes[28..]);
+        request.public_key.copy_from_slice(&bytes[28..NAME_AT]);
+        if (request.role == Role::Gateway) != request.gateway.is_some() {
+            return Err(JoinError::Name);
+        }
         if request.public_key[0] != UNCOMPRESSED {
             return Err(JoinError::Key);
         }
         Ok(request)
     }
+}
+
+fn name_in(padded: &[u8]) -> Result<Option<String>, JoinError> {
+    let end = padded.iter().rposition(|byte| *byte != 0);
+    let Some(name) = end.map(|end| &padded[..=end]) else {
+        return Ok(None);
+    };
+    let name = std::str::from_utf8(name).map_err(|_| JoinError::Name)?;
+    let name = Some(name).filter(|name| is_name(name));
+    name.map(|name| Some(name.to_owned()))
+        .ok_or(JoinError::Name)
 }
 
 impl JoinAnswer {
@@ -189,6 +218,7 @@ mod tests {
             token: 0x0102_0304,
             secret: [7; 16],
             public_key,
+            gateway: Some("gateway-a".to_owned()),
         }
     }
 
@@ -201,9 +231,12 @@ mod tests {
         for (at, byte, error) in [
             (0, b'Y', JoinError::Magic),
             (7, 1, JoinError::Magic),
-            (4, 2, JoinError::Format(2)),
+            (4, 1, JoinError::Format(1)),
             (5, 9, JoinError::Role(9)),
             (28, 2, JoinError::Key),
+            (93, b' ', JoinError::Name),
+            (93, 0, JoinError::Name),
+            (5, Role::Node as u8, JoinError::Name),
         ] {
             let mut wrong = bytes;
             wrong[at] = byte;

@@ -20,6 +20,7 @@ pub use authority::{Authority, KeyMaterial};
 pub use credentials::{Credentials, CredentialsError, check_fingerprint, join_client};
 pub use failure::Failure;
 pub use join::{JOIN_ANSWER_BYTES_MAX, JoinAnswer, JoinError, JoinRequest, PUBLIC_KEY_BYTES};
+pub use names::{GATEWAY_NAME_BYTES_MAX, is_name};
 pub use stream::{Purpose, Stream, StreamEffect};
 pub use token::{Fingerprint, Token, TokenError};
 

@@ -5,7 +5,10 @@
 //! | `ENSEMBLE.crossdock.internal` | a part of this ensemble |
 //! | `ROLE.ENSEMBLE.crossdock.internal` | a `node`, `manager` or `gateway` of it |
 //!
-//! `ENSEMBLE` is 16 hexadecimal digits. Nobody looks these names up.
+//! `ENSEMBLE` is 16 hexadecimal digits. Nobody looks these names up. A gateway's has a URI,
+//! too: `crossdock:gateway:NAME`, by which administrators know it.
+
+use std::sync::Arc;
 
 use crossdock_link::{Identity, Role};
 use rustls::pki_types::CertificateDer;
@@ -20,6 +23,24 @@ pub(crate) fn ensemble_name(ensemble: u64) -> String {
 /// Those with that role.
 pub(crate) fn role_name(ensemble: u64, role: Role) -> String {
     format!("{}.{}", role.word(), ensemble_name(ensemble))
+}
+
+/// The longest name of a gateway.
+pub const GATEWAY_NAME_BYTES_MAX: usize = 64;
+
+/// Whether it can be the name of a gateway or an ensemble: it is part of keys, addresses
+/// and certificates.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    (1..=GATEWAY_NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
+}
+
+const GATEWAY_URI: &str = "crossdock:gateway:";
+
+/// The gateway of that name.
+pub(crate) fn gateway_uri(name: &str) -> String {
+    format!("{GATEWAY_URI}{name}")
 }
 
 /// What a certificate that was verified says; `None` if it names no ensemble, or
@@ -42,8 +63,15 @@ pub(crate) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
         ensemble = Some(named);
         roles.extend(role);
     }
+    let gateways = certificate.valid_uri_names();
+    let mut gateways = gateways.filter_map(|uri| uri.strip_prefix(GATEWAY_URI));
+    let gateway = gateways.next().filter(|name| is_name(name));
+    if gateways.next().is_some() {
+        return None;
+    }
     Some(Identity {
         ensemble: ensemble?,
         roles,
+        gateway: gateway.map(Arc::from),
     })
 }

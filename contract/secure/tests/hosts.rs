@@ -29,7 +29,9 @@ fn authority(ensemble: u64) -> Authority {
 fn credentials_at(authority: &Authority, ensemble: u64, role: Role, at: i64) -> Credentials {
     let key = KeyMaterial::generate().expect("a key");
     let point = key.public_key().expect("of P-256");
-    let certificate = authority.issue(role, &point, at).expect("a certificate");
+    let name = (role == Role::Gateway).then_some("gateway-a");
+    let certificate = authority.issue(role, name, &point, at);
+    let certificate = certificate.expect("a certificate");
     let known = authority.certificate_pem();
     Credentials::new(ensemble, known, &certificate, &key.to_pem()).expect("credentials")
 }
@@ -103,8 +105,8 @@ fn meet(client: Result<Stream, Failure>, server: &Credentials) -> (Side, Side) {
 #[test]
 fn hosts_of_one_ensemble_hear_each_other() {
     let authority = authority(ENSEMBLE);
-    let (node, manager) = (
-        credentials(&authority, Role::Node),
+    let (gateway, manager) = (
+        credentials(&authority, Role::Gateway),
         credentials(&authority, Role::Manager),
     );
     let said: Vec<u8> = (0..300_000_u32).map(|it| it.to_le_bytes()[0]).collect();
@@ -114,7 +116,7 @@ fn hosts_of_one_ensemble_hear_each_other() {
         Bytes::copy_from_slice(&said[5..]),
     ];
     for piece in [1, 1000, usize::MAX] {
-        let mut client = Side::new(Stream::connect(&node).expect("a client"));
+        let mut client = Side::new(Stream::connect(&gateway).expect("a client"));
         let mut server = Side::new(Stream::accept(&manager).expect("a server"));
         settle(&mut client, &mut server, piece);
         client.stream.send(&pieces).expect("open");
@@ -124,11 +126,12 @@ fn hosts_of_one_ensemble_hear_each_other() {
             let identity = Identity {
                 ensemble: ENSEMBLE,
                 roles: vec![role],
+                gateway: (role == Role::Gateway).then(|| "gateway-a".into()),
             };
             Some((Purpose::Link, Some(identity)))
         };
         assert_eq!(client.opened, shown(Role::Manager));
-        assert_eq!(server.opened, shown(Role::Node));
+        assert_eq!(server.opened, shown(Role::Gateway));
         assert_eq!((client.failure, server.failure), (None, None));
         assert!(server.heard == said && client.heard == said[5..]);
     }
@@ -223,7 +226,9 @@ fn files_that_do_not_fit_are_refused() {
         KeyMaterial::generate().expect("a key"),
     );
     let point = key.public_key().expect("of P-256");
-    let certificate = authority.issue(Role::Node, &point, now()).expect("one");
+    let certificate = authority
+        .issue(Role::Node, None, &point, now())
+        .expect("one");
     let (known, key) = (authority.certificate_pem(), key.to_pem());
     let read = |ensemble, known: &str, certificate: &str, key: &str| {
         Credentials::new(ensemble, known, certificate, key)

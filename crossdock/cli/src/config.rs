@@ -23,7 +23,8 @@ pub(crate) use groups::{
     TransportSettings,
 };
 pub(crate) use member::{
-    EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part, is_name,
+    EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
+    check_gateway_name,
 };
 pub(crate) use up::{NODES_DEFAULT, UpFlags, UpSettings, check_pool, check_spread};
 pub(crate) use values::{Io, LogFormat, Names, Secret, Size, Span, Transport};

@@ -118,11 +118,30 @@ impl Identity {
     }
 }
 
+/// Whom a certificate is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) role: Role,
+    /// What a gateway is called.
+    pub(crate) gateway: Option<String>,
+}
+
 /// What a process of an ensemble shows of itself, and the authority if it has it.
 pub(crate) struct Prepared {
     pub(crate) identity: Identity,
     pub(crate) credentials: Credentials,
     pub(crate) authority: Option<Authority>,
+}
+
+impl Prepared {
+    /// What the certificate calls a gateway.
+    pub(crate) fn gateway(&self) -> Option<String> {
+        self.credentials
+            .identity()
+            .gateway
+            .as_deref()
+            .map(str::to_owned)
+    }
 }
 
 /// Sees to it that a process can talk as its ensemble does; `None`: in the clear. May
@@ -133,10 +152,11 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(
     settings: &TransportSettings,
     name: &str,
-    role: Role,
+    holder: &Holder,
     registry: &crossdock_etcd::Config,
     state: &State,
 ) -> anyhow::Result<Option<Prepared>> {
+    let role = holder.role;
     let Some(trust) = &state.trust else {
         if settings.transport == Some(Transport::Tls) || settings.identity.is_some() {
             bail!(
@@ -162,7 +182,7 @@ pub(crate) fn prepare(
     let authority = authority.map(|ca| read_authority(ca, state)).transpose()?;
     let obtain = || match (&authority, &settings.token) {
         (Some(authority), _) => sign(authority, role, &identity),
-        (None, Some(token)) => joining::join(registry, &token.0.parse()?, role, &identity),
+        (None, Some(token)) => joining::join(registry, &token.0.parse()?, holder, &identity),
         (None, None) => bail!(
             "there is no certificate in {} that holds: make a token with `crossdock cluster token create --role {word}`, and start this process with --token TOKEN",
             directory.display()
@@ -183,6 +203,13 @@ pub(crate) fn prepare(
             words.join(", ")
         );
     }
+    let certified = credentials.identity().gateway.as_deref();
+    if role == Role::Gateway && certified.is_none() {
+        bail!(
+            "the certificate in {} does not name its gateway: get another one with `crossdock cluster join --role gateway`",
+            directory.display()
+        );
+    }
     let days_left = credentials.ends().saturating_sub(seconds()) / (24 * 3600);
     info!(identity = %directory.display(), days_left, "talks over TLS");
     Ok(Some(Prepared {
@@ -195,7 +222,7 @@ pub(crate) fn prepare(
 /// A certificate of this process's own authority.
 fn sign(authority: &Authority, role: Role, identity: &Identity) -> anyhow::Result<()> {
     let key = KeyMaterial::generate()?;
-    let certificate = authority.issue(role, &key.public_key()?, time(seconds())?)?;
+    let certificate = authority.issue(role, None, &key.public_key()?, time(seconds())?)?;
     identity.write(authority.certificate_pem(), &certificate, &key)
 }
 
@@ -318,7 +345,8 @@ mod tests {
         let mut stamps = Vec::new();
         for _ in 0..2 {
             let key = KeyMaterial::generate()?;
-            let certificate = authority.issue(Role::Node, &key.public_key()?, time(seconds())?)?;
+            let certificate =
+                authority.issue(Role::Node, None, &key.public_key()?, time(seconds())?)?;
             identity.write(authority.certificate_pem(), &certificate, &key)?;
             assert_eq!(identity.read(7)?.identity().roles, [Role::Node]);
             assert_eq!(mode(&identity.path("key.pem"))?, 0o600);

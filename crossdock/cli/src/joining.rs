@@ -13,7 +13,7 @@ use crossdock_secure::{
     check_fingerprint, join_client,
 };
 
-use crate::identity::{Identity, seconds};
+use crate::identity::{Holder, Identity, seconds};
 
 /// How long a manager may take for each step.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -33,15 +33,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) fn join(
     registry: &Config,
     token: &Token,
-    role: Role,
+    holder: &Holder,
     identity: &Identity,
 ) -> anyhow::Result<()> {
+    let role = holder.role;
     let key = KeyMaterial::generate()?;
     let request = JoinRequest {
         role,
         token: token.id,
         secret: token.secret,
         public_key: key.public_key()?,
+        gateway: holder.gateway.clone(),
     };
     let deadline = Instant::now() + SPREAD_PATIENCE;
     loop {

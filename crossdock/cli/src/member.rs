@@ -13,12 +13,13 @@ use crossdock_link::{LinkConfig, Role};
 use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
 use crossdock_names::{Epoch, HostId, MintingKey};
 use crossdock_net::{Interface, ListenerId, Receiver};
+use crossdock_secure::is_name;
 use rustix::thread::CapabilitySet;
 use tracing::info;
 
-use crate::config::{EnsembleSettings, MemberSettings, Part, REBUILD_RATE_DEFAULT, is_name};
+use crate::config::{EnsembleSettings, MemberSettings, Part, REBUILD_RATE_DEFAULT};
 use crate::data;
-use crate::identity::{self, Prepared, read};
+use crate::identity::{self, Holder, Prepared, read};
 use crate::log;
 use crate::memory;
 use crate::privileges::{self, Account};
@@ -99,9 +100,16 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     let config = registry(&settings.ensemble, host)?;
     let (revision, state) = crossdock_etcd::read(&config)?;
     let (name, role) = (&settings.ensemble.name, role(&settings.part));
-    let prepared = identity::prepare(&settings.transport, name, role, &config, &state)?;
+    let holder = Holder {
+        role,
+        gateway: gateway_name(&settings.part),
+    };
+    let prepared = identity::prepare(&settings.transport, name, &holder, &config, &state)?;
+    let certified = prepared.as_ref().and_then(Prepared::gateway);
+    check_name(&settings.part, certified.as_deref())?;
     let place = Place::find(settings, &state)?;
-    let record = record(&settings.part, &place, link, admin);
+    let mut record = record(&settings.part, &place, link, admin);
+    record.name = certified.or(holder.gateway).unwrap_or_default();
     let background = doors.take_background();
     let (registry, notices) = follow(config, revision, &state, &doors)?;
     let ensemble = Ensemble {
@@ -162,16 +170,35 @@ impl Place {
     }
 }
 
-/// What administrators call it; the machine's name may have letters that names do not.
-fn gateway_name(part: &Part, machine: String) -> String {
+/// A name that is given has to be that of the certificate.
+fn check_name(part: &Part, certified: Option<&str>) -> anyhow::Result<()> {
+    let Part::Gateway { gateway_name, .. } = part else {
+        return Ok(());
+    };
+    match (gateway_name.as_deref(), certified) {
+        (Some(name), Some(certified)) if name != certified => bail!(
+            "the certificate in --identity is for the gateway {certified}, this is {name}: leave --gateway-name away, or get another certificate with `crossdock cluster join --role gateway --gateway-name {name}`"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// What administrators call it.
+fn gateway_name(part: &Part) -> Option<String> {
     match part {
-        Part::Gateway {
-            gateway_name: Some(name),
-            ..
-        } => name.clone(),
-        Part::Gateway { .. } if is_name(&machine) => machine,
-        Part::Gateway { .. } => "gateway".to_owned(),
-        _ => String::new(),
+        Part::Gateway { gateway_name, .. } => {
+            Some(gateway_name.clone().unwrap_or_else(default_gateway_name))
+        }
+        _ => None,
+    }
+}
+
+/// The machine's name, which may have letters that names do not.
+pub(crate) fn default_gateway_name() -> String {
+    let machine = String::from_utf8_lossy(&host_name()).into_owned();
+    match is_name(&machine) {
+        true => machine,
+        false => "gateway".to_owned(),
     }
 }
 
@@ -191,8 +218,8 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         ),
         link: Some(link),
         admin,
-        machine: machine.clone(),
-        name: gateway_name(part, machine),
+        machine,
+        name: String::new(),
     }
 }
 

@@ -128,6 +128,10 @@ impl Host {
         let wrong = AccessError::Role { host: peer };
         let role = self.peers.role(peer).ok_or(wrong)?;
         let record = self.registry.state().hosts.get(&peer.0).ok_or(wrong)?;
+        let certified = self.peers.certified_name(peer);
+        if certified.is_some_and(|name| name != record.name) {
+            return Err(AccessError::Name { host: peer });
+        }
         let is_so = match frame {
             _ if !is_of_role(record, role) => false,
             Frame::NodeCall {
@@ -238,7 +242,7 @@ pub(crate) const fn rights_of(operation: &SiteOperation) -> Rights {
 /// What a site answers to a host that may not ask.
 pub(crate) const fn site_error(error: AccessError) -> SiteError {
     match error {
-        AccessError::Revoked { .. } => SiteError::Refused,
+        AccessError::Revoked { .. } | AccessError::Name { .. } => SiteError::Refused,
         // Who is not known yet, or has been replaced and will learn it, is no reason to
         // tell a client that its request was wrong.
         AccessError::Role { .. } => SiteError::Busy,

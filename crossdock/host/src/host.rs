@@ -82,6 +82,8 @@ pub enum HostInput {
         peer: HostId,
         /// What it does; over TLS its certificate says so, too.
         role: Role,
+        /// What its certificate calls a gateway.
+        gateway: Option<Arc<str>>,
     },
     /// It has ended: what was sent over it and not answered may have been done.
     Disconnected(HostId),
@@ -396,7 +398,11 @@ impl Host {
                 boot,
                 input,
             } => self.take_store(number, boot, input),
-            HostInput::Connected { peer, role } => self.take_connected(peer, role),
+            HostInput::Connected {
+                peer,
+                role,
+                gateway,
+            } => self.take_connected(peer, role, gateway),
             HostInput::Disconnected(peer) => self.take_disconnected(peer),
             HostInput::Frame { from, sent } => self.take_frame(from, *sent),
             HostInput::Unsent { to, call } => self.take_unsent(to, call),

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crossdock_link::{CallRef, Frame, Role, Stamped, Target};
 use crossdock_members::HostRecord;
@@ -41,7 +42,7 @@ const EARLY_MAX: usize = 4096;
 /// What is between this host and the others.
 #[derive(Default)]
 pub(crate) struct Peers {
-    connected: BTreeMap<HostId, Role>,
+    connected: BTreeMap<HostId, (Role, Option<Arc<str>>)>,
     relayed_total: u64,
     /// Calls of others, by the numbers that they have here …
     relayed: BTreeMap<CallId, Origin>,
@@ -81,7 +82,12 @@ impl Peers {
 
     /// What a host does that is connected.
     pub(crate) fn role(&self, host: HostId) -> Option<Role> {
-        self.connected.get(&host).copied()
+        self.connected.get(&host).map(|(role, _)| *role)
+    }
+
+    /// What its certificate calls a gateway that is connected over TLS.
+    pub(crate) fn certified_name(&self, host: HostId) -> Option<&str> {
+        self.connected.get(&host)?.1.as_deref()
     }
 
     fn relay(&mut self, origin: Origin) -> CallId {
@@ -114,8 +120,8 @@ pub(crate) const fn is_relayed(id: CallId) -> bool {
 
 impl Host {
     /// A connection to `peer` is there.
-    pub(crate) fn take_connected(&mut self, peer: HostId, role: Role) {
-        self.peers.connected.insert(peer, role);
+    pub(crate) fn take_connected(&mut self, peer: HostId, role: Role, gateway: Option<Arc<str>>) {
+        self.peers.connected.insert(peer, (role, gateway));
         self.access.forget(peer);
         self.follow_access();
         self.tell_clients_soon();

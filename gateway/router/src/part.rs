@@ -256,7 +256,9 @@ pub(crate) const fn site_error(error: &NodeError) -> SiteError {
         | NodeError::StaleGeneration { .. }
         | NodeError::NoObject => SiteError::Busy,
         NodeError::Refused(error) if error.is_outdated() => SiteError::Busy,
-        NodeError::Refused(AccessError::Revoked { .. }) => SiteError::Refused,
+        NodeError::Refused(AccessError::Revoked { .. } | AccessError::Name { .. }) => {
+            SiteError::Refused
+        }
         // Others do not know this gateway yet, or have replaced it, which it will learn.
         NodeError::Refused(AccessError::Role { .. }) => SiteError::Busy,
         NodeError::Media { .. }

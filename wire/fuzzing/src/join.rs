@@ -33,10 +33,11 @@ pub(crate) fn join_seeds() -> Vec<Vec<u8>> {
     let mut public_key = [dice.u64().to_le_bytes()[0]; PUBLIC_KEY_BYTES];
     public_key[0] = 4;
     let request = JoinRequest {
-        role: Role::Node,
+        role: Role::Gateway,
         token: 7,
         secret: [9; 16],
         public_key,
+        gateway: Some("gateway-a".to_owned()),
     };
     let token = Token {
         id: 7,

@@ -414,6 +414,7 @@ pub fn access_errors(dice: &mut Dice) -> Vec<AccessError> {
     vec![
         AccessError::Revoked { host },
         AccessError::Role { host },
+        AccessError::Name { host },
         AccessError::NotForGateways,
         AccessError::Missing,
         AccessError::OtherHolder { holder: host },

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use crossdock_secure::{GATEWAY_NAME_BYTES_MAX as NAME_BYTES_MAX, is_name};
 use serde::Serialize;
 
 use super::groups::{
@@ -13,9 +14,6 @@ use super::groups::{
     TransportSettings, VirtualFlags, missing,
 };
 use super::{File, usage};
-
-/// Longest name of an ensemble: it is part of keys in etcd.
-const NAME_BYTES_MAX: usize = 64;
 
 /// The flags of `crossdock node run`.
 #[derive(Args, Clone, Debug, Default)]
@@ -218,11 +216,15 @@ impl GatewayFlags {
     }
 }
 
-/// Whether it can be the name of an ensemble or a gateway: it is part of keys and
-/// addresses.
-pub(crate) fn is_name(name: &str) -> bool {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
+/// # Errors
+/// It is no name.
+pub(crate) fn check_gateway_name(name: Option<&str>) -> anyhow::Result<()> {
+    if let Some(name) = name.filter(|name| !is_name(name)) {
+        return Err(usage(format!(
+            "--gateway-name {name:?} is no name: it has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
+        )));
+    }
+    Ok(())
 }
 
 fn gateway(
@@ -230,11 +232,7 @@ fn gateway(
     virtual_interface: Option<String>,
     gateway_name: Option<String>,
 ) -> anyhow::Result<Part> {
-    if let Some(name) = gateway_name.as_deref().filter(|name| !is_name(name)) {
-        return Err(usage(format!(
-            "--gateway-name {name:?} is no name: it has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
-        )));
-    }
+    check_gateway_name(gateway_name.as_deref())?;
     let mut doors = door.nfs.addresses().iter();
     if virtual_interface.is_some() {
         if door.nfs.addresses().is_empty() {

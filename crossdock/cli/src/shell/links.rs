@@ -248,8 +248,12 @@ impl Links {
             }
             ConnectionsEffect::Ready(peer) => {
                 info!(host = %peer.host, role = ?peer.role, "connected");
-                let (peer, role) = (peer.host, peer.role);
-                Some(HostInput::Connected { peer, role })
+                let (host, role, gateway) = (peer.host, peer.role, peer.gateway);
+                Some(HostInput::Connected {
+                    peer: host,
+                    role,
+                    gateway,
+                })
             }
             ConnectionsEffect::Frame { from, sent } => {
                 let sent = Box::new(sent);

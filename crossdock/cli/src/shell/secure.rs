@@ -1,7 +1,7 @@
 //! TLS under the links: a [`Stream`] for each connection, the certificate by which
 //! this host talks, and certificates for those that join.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -22,6 +22,8 @@ pub(crate) struct Security {
     stamp: Option<Stamp>,
     authority: Option<Authority>,
     tokens: BTreeMap<u32, TokenRecord>,
+    /// Gateways that get no certificate.
+    revoked: BTreeSet<String>,
     streams: BTreeMap<LinkId, Sealed>,
 }
 
@@ -53,6 +55,7 @@ impl Security {
             credentials: prepared.credentials,
             authority: prepared.authority,
             tokens: BTreeMap::new(),
+            revoked: BTreeSet::new(),
             streams: BTreeMap::new(),
         }
     }
@@ -61,6 +64,8 @@ impl Security {
     pub(super) fn follow(&mut self, state: &State) {
         let trust = state.trust.as_ref();
         self.tokens = trust.map(|it| it.tokens.clone()).unwrap_or_default();
+        let revoked = state.gateways.iter().filter(|(_, known)| known.is_revoked);
+        self.revoked = revoked.map(|(name, _)| name.clone()).collect();
     }
 
     /// When this host's certificate ends, in seconds since 1970.
@@ -207,13 +212,19 @@ impl Security {
                 "the token {id:08x} is for a {for_whom}, a {role} has asked; make one with `crossdock cluster token create --role {role}`"
             ));
         }
+        let name = request.gateway.as_deref();
+        if let Some(name) = name.filter(|name| self.revoked.contains(*name)) {
+            return JoinAnswer::Refused(format!(
+                "the gateway {name} has been revoked: `crossdock gateway restore {name}` lets it in again"
+            ));
+        }
         let issued = time(now).and_then(|now| {
-            let issued = authority.issue(request.role, &request.public_key, now);
+            let issued = authority.issue(request.role, name, &request.public_key, now);
             issued.map_err(anyhow::Error::new)
         });
         match issued {
             Ok(certificate) => {
-                info!(token = format!("{id:08x}"), role, %remote, "gave a certificate");
+                info!(token = format!("{id:08x}"), role, name, %remote, "gave a certificate");
                 JoinAnswer::Certificate(certificate)
             }
             Err(error) => JoinAnswer::Refused(format!("no certificate can be made: {error:#}")),

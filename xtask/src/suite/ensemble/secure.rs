@@ -62,6 +62,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     kill(stage, &mut processes, &load, |all| &mut all.nodes[1])?;
     kill(stage, &mut processes, &load, |all| &mut all.gateways[0])?;
     processes.nodes[0].await_said(&["took a new certificate"])?;
+    names(&ensemble, &mut processes)?;
     let files = load.finish()?;
     let made: u64 = files.iter().map(Files::made).sum();
     println!("{made} files were written, read and renamed over TLS meanwhile");
@@ -252,7 +253,7 @@ fn liars(ensemble: &Ensemble<'_>, node: &Member<'_>) -> Result<()> {
     let authority = Authority::load(number, &known, &key, now)?;
     let show = |authority: &Authority, role, at| {
         let key = KeyMaterial::generate()?;
-        let signed = authority.issue(role, &key.public_key()?, at)?;
+        let signed = authority.issue(role, Some("liar"), &key.public_key()?, at)?;
         let known = authority.certificate_pem();
         Credentials::new(number, known, &signed, &key.to_pem())
     };
@@ -320,6 +321,36 @@ fn refused(address: SocketAddr, ensemble: u64, credentials: &Credentials) -> Res
             return Ok(failure.to_string());
         }
     }
+}
+
+/// A gateway's name is in its certificate: who has the key of one that was revoked does
+/// not come back under another name, and gets no new certificate for the old one.
+fn names(ensemble: &Ensemble<'_>, processes: &mut Processes<'_>) -> Result<()> {
+    let admin = processes.managers[0].door("admin")?.to_string();
+    let order = |words: &[&str]| -> Result<()> {
+        let words = [&["gateway"], words, &["--admin", &admin]].concat();
+        ensemble.finish(&words)?.expect(0, &[])
+    };
+    let name = "gateway-b";
+    order(&["revoke", name])?;
+    let identity = ensemble.identity(name);
+    let stolen = ["--identity", Paths::plain(&identity)?];
+    let said = gateway(
+        ensemble,
+        &[&stolen[..], &["--gateway-name", "other"]].concat(),
+    )?;
+    said.expect(1, &["is for the gateway gateway-b", "--gateway-name other"])?;
+    let token = ensemble.token(&["--role", "gateway"])?;
+    let folder = ensemble.stage.folder.join("again");
+    let join = |name: &str| {
+        let words = ["cluster", "join", "--role", "gateway", "--token", &token];
+        let more = ["--identity", Paths::plain(&folder)?, "--gateway-name", name];
+        ensemble.finish(&[&words[..], &more, &ensemble.at(Ensemble::NAME)].concat())
+    };
+    join(name)?.expect(1, &["has been revoked", "gateway restore gateway-b"])?;
+    join("no name")?.expect(2, &["--gateway-name", "letters"])?;
+    order(&["restore", name])?;
+    join(name)?.expect(0, &["gateway gateway-b"])
 }
 
 /// A running process gets another certificate.

@@ -126,6 +126,19 @@ fn a_site_is_taken_over_within_five_seconds() {
     assert!(pause < Duration::from_secs(5), "{pause:?}");
 }
 
+/// Goal: a gateway whose certificate has another name than the gateway itself is refused:
+/// else the key of one that was revoked would be of use under any name.
+#[test]
+fn a_gateway_has_the_name_of_its_certificate() {
+    let mut stage = Stage::new(SHAPE, None);
+    let soon = Duration::from_secs(3);
+    stage.create(b"file");
+    stage.world.certify(CUT, "gateway-0");
+    assert!(stage.is_shown(b"file", soon));
+    stage.world.certify(CUT, "stolen");
+    assert!(!stage.is_shown(b"file", soon));
+}
+
 /// Goal: history `revoked-gateway`: from the moment that all have heard of it a
 /// gateway that is revoked neither shows nor changes anything, in small files and in
 /// large ones; the other one goes on, and so does the first one when it is let in again.

@@ -562,6 +562,7 @@ impl World {
                 Arrival::Connected => HostInput::Connected {
                     peer,
                     role: self.roles[&peer],
+                    gateway: None,
                 },
                 Arrival::Frame(sent) => HostInput::Frame { from: peer, sent },
                 Arrival::Disconnected => HostInput::Disconnected(peer),
@@ -645,6 +646,23 @@ impl World {
         }
         self.give(place, HostInput::Door(NfsInput::Sent(name, length)));
         Ok(())
+    }
+
+    /// All others see another name in the certificate of that gateway.
+    #[cfg(test)]
+    pub(super) fn certify(&mut self, gateway: Place, name: &str) {
+        let Some(peer) = self.machines[gateway].process.as_ref() else {
+            return;
+        };
+        let peer = peer.host.host_id();
+        for place in (0..self.machines.len()).filter(|place| *place != gateway) {
+            let input = HostInput::Connected {
+                peer,
+                role: self.roles[&peer],
+                gateway: Some(std::sync::Arc::from(name)),
+            };
+            self.give(place, input);
+        }
     }
 
     fn give(&mut self, place: Place, input: HostInput) {
