@@ -15,6 +15,8 @@
 //! | file | what |
 //! |---|---|
 //! | `site.rs` | the machine: inputs, effects, order of work |
+//! | `requests.rs` | which are carried out at once, and what others wait for |
+//! | `leases.rs`, `lease_conflicts.rs` | leases of files that routers have |
 //! | `names.rs`, `content.rs`, `small.rs` | operations on names, on bulk content, on small files |
 //! | `locks.rs` | operations on locks, grants to those who waited |
 //! | `small_space.rs` | moves inlined bytes, lets freed space be reused |
@@ -36,6 +38,7 @@ mod coordinator;
 mod duplicates;
 mod figures;
 mod intentions;
+mod lease_conflicts;
 mod leases;
 mod locks;
 mod log;
@@ -49,6 +52,7 @@ mod record;
 mod refusals;
 mod replay;
 mod replies;
+mod requests;
 mod site;
 mod site_calls;
 mod small;

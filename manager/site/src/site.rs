@@ -440,102 +440,6 @@ impl Site {
         self.calls.send(now, &self.table, target, request, purpose);
     }
 
-    /// Has a request wait until its file may be touched.
-    pub(crate) fn block(&mut self, file: FileId, call: Call<SiteRequest>) {
-        if self.queued() >= self.config.limits.waiting_max {
-            self.refuse(call.id, SiteError::Busy);
-        } else {
-            self.blocked.entry(file).or_default().push(call);
-        }
-    }
-
-    /// Has a request wait until a change of small files has settled.
-    pub(crate) fn park(&mut self, sequence: Sequence, call: Call<SiteRequest>) {
-        if self.queued() >= self.config.limits.waiting_max {
-            self.refuse(call.id, SiteError::Busy);
-        } else {
-            self.parked.entry(sequence).or_default().push(call);
-        }
-    }
-
-    pub(crate) fn queued(&self) -> usize {
-        self.waiting.len()
-            + self.redo.len()
-            + self.crossings.len()
-            + self.later.len()
-            + self.blocked.values().map(Vec::len).sum::<usize>()
-            + self.parked.values().map(Vec::len).sum::<usize>()
-    }
-
-    fn request(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
-        match self.phase {
-            Phase::Serving => self.serve(now, wall, call),
-            Phase::Opening(_) | Phase::Settling(_) => self.wait(call),
-            Phase::ReadOnly => self.serve_read_only(now, wall, call),
-            Phase::Failed => self.refuse(call.id, SiteError::Io),
-            Phase::Replaced => self.refuse(call.id, SiteError::Moved),
-        }
-    }
-
-    fn wait(&mut self, call: Call<SiteRequest>) {
-        if self.queued() >= self.config.limits.waiting_max {
-            self.refuse(call.id, SiteError::Busy);
-        } else {
-            self.waiting.push_back(call);
-        }
-    }
-
-    fn serve(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
-        // First: what was done must not be answered as what was not.
-        if self.answer_duplicate(wall, &call) {
-            return;
-        }
-        if call.deadline < now || self.waits.held() >= self.config.limits.held_max {
-            return self.refuse(call.id, SiteError::Busy);
-        }
-        if !self.log_mut().has_room() {
-            return self.wait(call);
-        }
-        let operation = &call.request.operation;
-        let file = operation.subject().id;
-        if touches_content(operation) && self.state.intentions.is_busy(file) {
-            return self.block(file, call);
-        }
-        if may_meet_others(operation)
-            && let Some(file) = self.keeper_of(operation, None)
-        {
-            return self.block(file, call);
-        }
-        let operation = call.request.operation.clone();
-        if let Some(file) = self.leased_before(now, &operation) {
-            return self.block(file, call);
-        }
-        match operation {
-            SiteOperation::Transaction { .. } => self.transaction(now, wall, call),
-            SiteOperation::Space { file } => self.tell_space(&call, file),
-            SiteOperation::Census { class, from, .. } => self.tell_census(&call, class, from),
-            SiteOperation::Repair { .. } => self.repair(now, wall, &call),
-            SiteOperation::Read { .. } => self.read_small(now, wall, call),
-            SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
-                self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
-            }
-            SiteOperation::Open {
-                file,
-                purpose,
-                holder,
-            } => self.open_content(now, wall, &call, (file, purpose, holder)),
-            SiteOperation::PushAttributes { .. } => self.push_attributes(now, wall, &call),
-            SiteOperation::Locks { .. } => self.locks(now, wall, &call),
-            SiteOperation::SetQuota { directory, change } => {
-                self.set_quota(now, wall, call, directory, change);
-            }
-            SiteOperation::RemoveQuota { directory } => {
-                self.remove_quota(now, wall, &call, directory);
-            }
-            _ => self.names(now, wall, call),
-        }
-    }
-
     fn answered(&mut self, now: Time, wall: WallTime, answered: Answered<Purpose>) {
         if let Err(NodeError::Fenced { .. }) = answered.outcome {
             return self.replaced();
@@ -650,21 +554,6 @@ impl Site {
         }
     }
 
-    /// Lets requests in that waited, as far as there is room.
-    fn admit(&mut self, now: Time, wall: WallTime) {
-        let mut redo = std::mem::take(&mut self.redo);
-        while let Some(call) = redo.pop_front() {
-            self.serve(now, wall, call);
-        }
-        let mut left = self.waiting.len();
-        while left > 0 && self.log_mut().has_room() {
-            if let Some(call) = self.waiting.pop_front() {
-                self.serve(now, wall, call);
-            }
-            left -= 1;
-        }
-    }
-
     fn keep_house(&mut self, now: Time, wall: WallTime) {
         let limits = self.config.limits;
         let old = |since: Time| now.since(since) >= limits.volatile_patience;
@@ -734,32 +623,6 @@ impl Site {
             self.refuse(call.id, SiteError::Io);
         }
     }
-}
-
-/// Whether an operation has to wait while the file is truncated, or while its
-/// columns are made.
-const fn touches_content(operation: &SiteOperation) -> bool {
-    match operation {
-        SiteOperation::Read { .. }
-        | SiteOperation::Write { .. }
-        | SiteOperation::Commit { .. }
-        | SiteOperation::Open { .. } => true,
-        SiteOperation::SetAttributes { changes, .. } => changes.size_bytes.is_some(),
-        _ => false,
-    }
-}
-
-/// Whether an operation waits for what is kept for others: not if it ends that,
-/// or has nothing to do with what files are.
-const fn may_meet_others(operation: &SiteOperation) -> bool {
-    !matches!(
-        operation,
-        SiteOperation::Transaction { .. }
-            | SiteOperation::Within { .. }
-            | SiteOperation::Space { .. }
-            | SiteOperation::Locks { .. }
-            | SiteOperation::Census { .. }
-    )
 }
 
 fn members_of(config: &SiteConfig, table: &RoutingTable) -> Vec<NodeId> {
