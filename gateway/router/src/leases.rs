@@ -292,13 +292,12 @@ impl Leases {
     pub(crate) fn recall(&mut self, recall: Recall) {
         let Recall { file, lease } = recall;
         self.has_ended(file, lease);
-        if self
-            .files
-            .get(&file)
-            .is_some_and(|held| held.lease.id == lease)
-        {
+        let held = self.files.get(&file).map(|held| held.lease.id);
+        // An older one has become the one that is on its way, and is none any more.
+        if held.is_some_and(|held| held <= lease) {
             self.give_back(file);
-        } else if !self.returning.contains(&lease) {
+        }
+        if held != Some(lease) && !self.returning.contains(&lease) {
             self.return_unused(file, lease);
         }
     }

@@ -237,6 +237,26 @@ fn a_lease_that_was_recalled_before_it_came_is_none() {
     assert_eq!(router.leases(), 0);
 }
 
+/// Goal: where the site has made a lease to read one to write, and wants that back before it
+/// has come, the one to read has ended, too.
+#[test]
+fn a_recall_ends_what_became_of_an_older_lease() {
+    let mut router = router();
+    ask(&mut router, secs(1), 1, read(T, 10));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    answer(
+        &mut router,
+        secs(1),
+        open,
+        opened_with(Some(lease(1, false))),
+    );
+    expect::<1>(&mut router, vec![Seen::Read(10, column(0), T, 10)]);
+    write_at(&mut router, secs(1), 2, T);
+    expect::<1>(&mut router, vec![Seen::OpenWrite(T, T + 10)]);
+    recall(&mut router, secs(1), 2);
+    assert_eq!(router.leases(), 0);
+}
+
 /// Goal: a lease that an earlier answer brings, which arrives later, does not take the
 /// place of a newer one.
 #[test]
