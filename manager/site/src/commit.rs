@@ -329,6 +329,9 @@ impl Site {
         if matches!(mutation, Mutation::PutCell(_) | Mutation::RemoveCell { .. }) {
             self.volatile.remove(&serial);
         }
+        if matches!(mutation, Mutation::RemoveCell { .. }) {
+            self.leases.tidied(serial);
+        }
     }
 
     fn accept_small(
