@@ -25,6 +25,9 @@ const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// cannot be written by then is lost, and clients are told.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 
+/// A site that could not be opened is tried again after this.
+pub(crate) const OPENED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// A node that is to come into a site's set, its process, and how often the set's homes
 /// had been changed.
 type Return = (SiteId, NodeId, HostId, u64);
@@ -107,6 +110,13 @@ impl Following {
         let due = now + CLOSING_PATIENCE;
         let to = Some(to);
         self.closing.entry(site).or_insert(Closing { due, to }).to = to;
+    }
+
+    /// A site could not be opened: it takes no requests until that is tried again.
+    pub(crate) fn open_again(&mut self, site: SiteId, now: Time) {
+        let due = now + OPENED_AGAIN_AFTER;
+        self.closing.insert(site, Closing { due, to: None });
+        self.later(now);
     }
 
     /// Whether any site is about to be opened anew.

@@ -7,10 +7,11 @@ use crossdock_members::{Change, State};
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId};
 use crossdock_nfs::{DoorConfig, DoorLimits};
 use crossdock_peer::{Port, SiteOperation, TransactionStep, WriterId};
-use crossdock_site::{Site, SiteConfig, SiteEffect, SiteInput};
+use crossdock_site::{OpenError, Site, SiteConfig, SiteEffect, SiteInput};
 use crossdock_types::{Time, WallTime};
 
 use crate::host::{Host, HostEffect};
+use crate::members::OPENED_AGAIN_AFTER;
 use crate::message::Message;
 use crate::nodes::NodeState;
 
@@ -95,14 +96,28 @@ impl Host {
                     let warning = format!("site {id} cannot be opened: {error}");
                     self.effects.push_back(HostEffect::Warning(warning));
                 }
-                SiteEffect::Opened(Err(crossdock_site::OpenError::Replaced))
-                    if self.registry.is_shared() => {}
+                SiteEffect::Opened(Err(error)) if self.registry.is_shared() => {
+                    self.take_unopened(id, &error);
+                }
                 SiteEffect::Opened(Err(error)) => {
                     self.effects
                         .push_back(HostEffect::Failed(format!("site {id}: {error}")));
                 }
             }
         }
+    }
+
+    /// A site cannot be opened: the others of this manager are served all the same.
+    fn take_unopened(&mut self, id: SiteId, error: &OpenError) {
+        if matches!(error, OpenError::Replaced) {
+            return;
+        }
+        self.following.open_again(id, self.leases.now);
+        let warning = format!(
+            "site {id} cannot be opened: {error}; who asks for it waits, and it is tried again every {} s; crossdock fsck --node DIR tells what a node's copy lacks",
+            OPENED_AGAIN_AFTER.as_secs()
+        );
+        self.effects.push_back(HostEffect::Warning(warning));
     }
 
     fn take_site_opened(&mut self, id: SiteId) {

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_names::{Epoch, FileId, FileRef, NodeId, ObjectClass, ObjectId, SiteId, Version};
+use crossdock_names::{
+    Epoch, FileId, FileRef, HostId, NodeId, ObjectClass, ObjectId, SiteId, Version,
+};
 use crossdock_nfs3::call::{self, StableHow};
 use crossdock_nfs3::{Call, HandleBuffer, Reply, SetAttributes};
 use crossdock_peer::{COOKIE_COUNTER_BITS, NodeAnswer, NodeRequest, Order, Repair, WriteContext};
 use crossdock_types::{Payload, WallTime};
 
 use super::Shape;
-use super::stage::{LONG, SHAPE, Stage};
+use super::stage::{LONG, SHAPE, Stage, WELL};
 
 /// More than lies at a site.
 const LARGE_BYTES: usize = 200 << 10;
@@ -337,6 +339,45 @@ fn what_has_no_name_gets_one() {
     assert!(findings.is_empty(), "{findings:?}");
     let found = stage.look_in_lost_and_found(directory.file);
     assert_eq!(found.expect("a name").file, directory.file);
+}
+
+/// Goal: a site that cannot be opened keeps its manager from nothing else: all other sites
+/// are served by whoever has it, and it is tried again.
+#[test]
+fn a_site_without_a_log_keeps_no_other_from_being_served() {
+    let mut stage = Stage::new(SPREAD, None);
+    let directory = stage.directory_elsewhere();
+    let site = directory.file.id.site();
+    stage.world.has_damage = true;
+    let log = ObjectId::of_site(ObjectClass::SiteLog, site, 0);
+    for node in stage.members_of(&log) {
+        let remove = NodeRequest::Remove {
+            object: log,
+            context: WriteContext {
+                site_epoch: Epoch(1 << 20),
+                ..WriteContext::default()
+            },
+            order: Order::Given(NEWEST),
+        };
+        stage.ask_node(node, remove);
+    }
+    let owner = stage.world.service.state.owners[&site.0];
+    let place = stage.world.place_of(HostId(owner)).expect("it runs");
+    stage.world.kill(place, LONG);
+    stage.pass(Duration::from_secs(8));
+    let next = stage.world.service.state.owners[&site.0];
+    assert_ne!(next, owner, "it has another manager");
+    stage.create(b"meanwhile");
+    let asked = Call::Getattr(call::Getattr {
+        object: directory.handle.as_handle(),
+    });
+    let answer = stage.ask(WELL, &asked, Duration::from_secs(3));
+    assert!(answer.is_none(), "{answer:?}");
+    stage.pass(Duration::from_secs(40));
+    stage.create(b"later");
+    assert_eq!(stage.world.service.state.owners[&site.0], next);
+    let epochs = stage.world.service.state.site_epoch(site);
+    assert!(epochs > Epoch(3), "it is not tried again: {epochs:?}");
 }
 
 /// The cookie with that counter.

@@ -95,6 +95,9 @@ pub(super) struct World {
     #[cfg(test)]
     pub(super) spent: super::costs::Spent,
     failure: Option<String>,
+    /// Whether a test has damaged something: sites that cannot be opened are no finding.
+    #[cfg(test)]
+    pub(super) has_damage: bool,
 }
 
 impl World {
@@ -135,6 +138,8 @@ impl World {
             #[cfg(test)]
             spent: super::costs::Spent::default(),
             failure: None,
+            #[cfg(test)]
+            has_damage: false,
         }
     }
 
@@ -245,6 +250,17 @@ impl World {
             machine.record.is_manager && machine.process.is_some()
         });
         places.collect()
+    }
+
+    #[cfg(test)]
+    const fn is_damaged(&self) -> bool {
+        self.has_damage
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "the same call in both builds")]
+    const fn is_damaged(&self) -> bool {
+        false
     }
 
     /// Which process runs there.
@@ -728,6 +744,11 @@ impl World {
                 HostEffect::Addresses(held) => {
                     self.addresses.insert(place, held);
                     self.check_addresses();
+                }
+                HostEffect::Warning(what)
+                    if what.contains("cannot be opened") && !self.is_damaged() =>
+                {
+                    self.failure.get_or_insert(what);
                 }
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
                 HostEffect::NodeOpened { result: Ok(()), .. }
