@@ -107,6 +107,19 @@ impl ColumnPiece {
         let part = if column == units % columns { rest } else { 0 };
         whole * STRIPE_UNIT_BYTES + part
     }
+
+    /// The least end, in bytes, that the file has when column `column` of `segment` ends
+    /// at `column_end`; 0 for an empty column.
+    #[must_use]
+    pub const fn file_end(column_end: u64, segment: u32, column: u16, columns: u16) -> u64 {
+        if column_end == 0 {
+            return 0;
+        }
+        let last = column_end - 1;
+        let (unit, in_unit) = (last / STRIPE_UNIT_BYTES, last % STRIPE_UNIT_BYTES);
+        let unit = unit * columns as u64 + column as u64;
+        segment as u64 * SEGMENT_BYTES + unit * STRIPE_UNIT_BYTES + in_unit + 1
+    }
 }
 
 #[cfg(test)]
@@ -133,6 +146,30 @@ mod tests {
             (pieces[2].segment, pieces[2].column, pieces[2].object_offset),
             (1, 0, 0)
         );
+    }
+
+    /// Goal: the furthest of what the columns' ends say is the file's end.
+    #[test]
+    fn the_columns_tell_the_file_s_end() {
+        let unit = STRIPE_UNIT_BYTES;
+        let sizes = [
+            0,
+            1,
+            unit - 1,
+            unit,
+            5 * unit + 7,
+            SEGMENT_BYTES,
+            SEGMENT_BYTES + 9,
+        ];
+        for (columns, size) in (1..5u16).flat_map(|columns| sizes.map(|size| (columns, size))) {
+            let ends = (0..2).flat_map(|segment| {
+                (0..columns).map(move |column| {
+                    let end = ColumnPiece::column_end(size, segment, column, columns);
+                    ColumnPiece::file_end(end, segment, column, columns)
+                })
+            });
+            assert_eq!(ends.max(), Some(size), "{columns} columns");
+        }
     }
 
     /// Goal: a column's end is where its last piece ends, for every size near

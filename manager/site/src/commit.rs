@@ -330,7 +330,7 @@ impl Site {
             self.volatile.remove(&serial);
         }
         if matches!(mutation, Mutation::RemoveCell { .. }) {
-            self.leases.tidied(serial);
+            self.leases.settled(serial);
         }
     }
 

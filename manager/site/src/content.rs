@@ -126,14 +126,12 @@ impl Site {
     /// Whether the columns may hold bytes beyond the file's end: what an earlier
     /// epoch's writers had sent, and had not been told to be there, when the site
     /// or they died. The first truncate generation of an epoch lies above all of
-    /// earlier ones, so the generation tells who has been tidied. And what a router had
-    /// written under a lease that has ended before it told.
+    /// earlier ones, so the generation tells who has been tidied.
     pub(crate) fn is_untidy(&self, file: FileRef) -> bool {
         let cell = self.state.directory.cell(file);
         cell.is_ok_and(|cell| {
             let rare = cell.rare();
-            let is_earlier = rare.truncate_generation < self.generation_base();
-            rare.segments > 0 && (is_earlier || self.leases.is_abandoned(file.id.serial()))
+            rare.segments > 0 && rare.truncate_generation < self.generation_base()
         })
     }
 
@@ -151,10 +149,7 @@ impl Site {
             return;
         };
         let mut cell = cell.clone();
-        let is_abandoned = self.leases.is_abandoned(file.id.serial());
-        let next = cell.rare().truncate_generation + u64::from(is_abandoned);
-        let truncate_generation = next.max(self.generation_base());
-        self.leases.tidied(file.id.serial());
+        let truncate_generation = self.generation_base();
         cell.change_rare(|rare| rare.truncate_generation = truncate_generation);
         let kind = Kind::Truncate {
             size_bytes: cell.size_bytes,
@@ -170,7 +165,7 @@ impl Site {
     }
 
     /// The lowest truncate generation that this epoch gives.
-    const fn generation_base(&self) -> u64 {
+    pub(crate) const fn generation_base(&self) -> u64 {
         self.config.epoch.0 << 32
     }
 

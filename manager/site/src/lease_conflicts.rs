@@ -124,7 +124,13 @@ impl Site {
 
     fn recall_in_the_way(&mut self, now: Time, file: FileId, touch: Touch) -> Option<FileId> {
         let serial = file.serial();
-        if file.site() != self.config.site || !self.leases.is_in_the_way(serial, touch) {
+        if file.site() != self.config.site {
+            return None;
+        }
+        if self.leases.is_abandoned(serial) {
+            return self.ask_ends(now, file).then_some(file);
+        }
+        if !self.leases.is_in_the_way(serial, touch) {
             return None;
         }
         let recalls = self.leases.recall(now, serial, Why::Wanted);

@@ -32,8 +32,8 @@ pub(crate) struct FileLeases {
     files: BTreeMap<u64, OfFile>, // By serial.
     wakes: BTreeSet<(Time, u64)>,
     given_total: u64,
-    /// Files whose writer has not told what it wrote (CONSISTENCY 5).
-    abandoned: BTreeSet<u64>,
+    /// Files whose writer has not told what it wrote, and by which lease (CONSISTENCY 5).
+    abandoned: BTreeMap<u64, LeaseId>,
 }
 
 #[derive(Debug)]
@@ -120,8 +120,12 @@ impl FileLeases {
         })
     }
 
-    /// Whether that lease is the one to write of the file.
+    /// Whether that lease is the one to write of the file, or was the last one, so that what
+    /// its holder tells is all that there is to know.
     pub(crate) fn is_writer(&self, serial: u64, id: LeaseId) -> bool {
+        if self.abandoned.get(&serial) == Some(&id) {
+            return true;
+        }
         let of_file = self.files.get(&serial);
         of_file.is_some_and(|of_file| {
             of_file.is_exclusive && of_file.leases.iter().any(|lease| lease.id == id)
@@ -165,6 +169,9 @@ impl FileLeases {
 
     /// The lease has been given back; whether none is left.
     pub(crate) fn give_back(&mut self, serial: u64, id: LeaseId) -> bool {
+        if self.abandoned.get(&serial) == Some(&id) {
+            self.abandoned.remove(&serial);
+        }
         let Some(of_file) = self.files.get_mut(&serial) else {
             return false;
         };
@@ -184,9 +191,10 @@ impl FileLeases {
                 continue;
             };
             let had = of_file.leases.len();
-            of_file.leases.retain(|lease| now < lease.end);
-            if of_file.is_exclusive && of_file.leases.len() < had {
-                self.abandoned.insert(serial);
+            let ended = of_file.leases.extract_if(.., |lease| now >= lease.end);
+            let ended = ended.map(|lease| lease.id).last();
+            if let Some(id) = ended.filter(|_| of_file.is_exclusive) {
+                self.abandoned.insert(serial, id);
             }
             if had > 0 && of_file.leases.is_empty() {
                 freed.push(of_file.file.id);
@@ -225,11 +233,11 @@ impl FileLeases {
 
     /// Whether the writer of the file is gone, and what it wrote is not known.
     pub(crate) fn is_abandoned(&self, serial: u64) -> bool {
-        self.abandoned.contains(&serial)
+        self.abandoned.contains_key(&serial)
     }
 
-    /// What is beyond the end of the file has been cut.
-    pub(crate) fn tidied(&mut self, serial: u64) {
+    /// It has been found out, or the file is gone.
+    pub(crate) fn settled(&mut self, serial: u64) {
         self.abandoned.remove(&serial);
     }
 

@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `site.rs` | the machine: inputs, effects, order of work |
 //! | `requests.rs` | which are carried out at once, and what others wait for |
-//! | `leases.rs`, `lease_conflicts.rs` | leases of files that routers have |
+//! | `leases.rs`, `lease_conflicts.rs`, `ends.rs` | leases of files that routers have, and have lost |
 //! | `names.rs`, `content.rs`, `small.rs` | operations on names, on bulk content, on small files |
 //! | `locks.rs` | operations on locks, grants to those who waited |
 //! | `small_space.rs` | moves inlined bytes, lets freed space be reused |
@@ -36,6 +36,7 @@ mod config;
 mod content;
 mod coordinator;
 mod duplicates;
+mod ends;
 mod figures;
 mod intentions;
 mod lease_conflicts;

@@ -66,7 +66,8 @@ impl Site {
         }
         let operation = &call.request.operation;
         let file = operation.subject().id;
-        if touches_content(operation) && self.state.intentions.is_busy(file) {
+        let is_asked = self.asking.contains_key(&file.serial());
+        if touches_content(operation) && (self.state.intentions.is_busy(file) || is_asked) {
             return self.block(file, call);
         }
         if may_meet_others(operation)

@@ -18,6 +18,7 @@ use crate::checkpoint::{CheckpointRun, CheckpointStep};
 use crate::commit::Waits;
 use crate::config::SiteConfig;
 use crate::coordinator::Crossing;
+use crate::ends::Asking;
 use crate::figures::CheckpointFigures;
 use crate::leases::FileLeases;
 use crate::log::{Append, SiteLog};
@@ -89,6 +90,8 @@ pub struct Site {
     pub(crate) small: SmallWork,
     pub(crate) quota_work: Option<QuotaWork>,
     pub(crate) leases: FileLeases,
+    /// Files whose columns are asked for their ends.
+    pub(crate) asking: Asking,
     pub(crate) refusals: Refusals,
     /// Requests that wait for opening or for room in the log.
     pub(crate) waiting: VecDeque<Call<SiteRequest>>,
@@ -162,6 +165,12 @@ pub(crate) enum Purpose {
     /// Free backing space went back to the node.
     HoleMade,
     Checkpoint(CheckpointStep),
+    /// Where a column ends.
+    End {
+        file: FileId,
+        segment: u32,
+        column: u16,
+    },
     /// Something that is not needed any more was removed.
     Removed,
 }
@@ -184,6 +193,7 @@ impl Site {
             small: SmallWork::default(),
             quota_work: None,
             leases: FileLeases::default(),
+            asking: Asking::new(),
             refusals: Refusals::new(config.limits.duplicate_age),
             waiting: VecDeque::new(),
             blocked: BTreeMap::new(),
@@ -461,6 +471,11 @@ impl Site {
             }
             Purpose::HoleMade => self.hole_made(now, &answered.outcome),
             Purpose::Checkpoint(step) => self.checkpoint_answered(now, step, answered),
+            Purpose::End {
+                file,
+                segment,
+                column,
+            } => self.end_answered(now, wall, (file, segment, column), answered),
             Purpose::Removed => {}
         }
     }
