@@ -78,6 +78,8 @@ pub enum Frame {
         total_bytes: u64,
         /// What is free of it.
         free_bytes: u64,
+        /// How many requests its disks had to do lately on average, in hundredths.
+        load_percent: u32,
     },
     /// Who is connected to the sending gateway at a virtual address, so that whoever
     /// takes that over can tell them: all of them, in place of what was said before.

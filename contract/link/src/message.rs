@@ -402,11 +402,12 @@ impl Message {
                 Self::Frame(Frame::Clock { at, wall }.by(epoch))
             }
             Kind::Space => {
-                let (epoch, node, total_bytes, free_bytes) = whole(kind, body)?;
+                let (epoch, node, total_bytes, free_bytes, load_percent) = whole(kind, body)?;
                 let space = Frame::Space {
                     node,
                     total_bytes,
                     free_bytes,
+                    load_percent,
                 };
                 Self::Frame(space.by(epoch))
             }
@@ -481,7 +482,11 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             node,
             total_bytes,
             free_bytes,
-        } => postcard::to_extend(&(epoch, node, total_bytes, free_bytes), to),
+            load_percent,
+        } => {
+            let space = (epoch, node, total_bytes, free_bytes, load_percent);
+            postcard::to_extend(&space, to)
+        }
         Frame::Clients { at, clients } => postcard::to_extend(&(epoch, at, clients), to),
         Frame::Minting(key) => postcard::to_extend(&(epoch, key), to),
         Frame::Recall(recall) => postcard::to_extend(&(epoch, recall), to),

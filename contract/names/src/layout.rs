@@ -14,8 +14,7 @@ pub const STRIPE_UNIT_BYTES: u64 = 256 << 10;
 /// Bytes of a file that share one column count.
 pub const SEGMENT_BYTES: u64 = 64 << 30;
 
-/// How a file's bytes are spread. The number is kept in handles and attribute
-/// cells; 0 is the only class that is built so far.
+/// How a file's bytes are spread. The number is kept in handles and attribute cells.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -24,6 +23,51 @@ pub struct LayoutClass(pub u8);
 impl LayoutClass {
     /// Threshold of 64 KiB, stripe unit of 256 KiB, static striping.
     pub const STRIPED: Self = Self(0);
+
+    /// The same with a block map in place of the stripes: each block of 1 MiB lies in the
+    /// column that the file's site has chosen for it. The number is the power of two of
+    /// the blocks' length.
+    pub const MAPPED: Self = Self(20);
+
+    /// Bytes of a block of a file with a block map, 64 KiB to 64 MiB; `None` for others.
+    #[must_use]
+    pub const fn map_block_bytes(self) -> Option<u64> {
+        match self.0 {
+            power @ 16..=26 => Some(1 << power),
+            _ => None,
+        }
+    }
+
+    /// The end, in bytes, that column `column` of `segment` has when the file
+    /// ends at `size`: what a truncate sends to that column.
+    #[must_use]
+    pub const fn column_end(self, size: u64, segment: u32, column: u16, columns: u16) -> u64 {
+        match self.map_block_bytes() {
+            Some(_) => within_segment(size, segment),
+            None => ColumnPiece::column_end(size, segment, column, columns),
+        }
+    }
+
+    /// The least end, in bytes, that the file has when column `column` of `segment` ends
+    /// at `column_end`; 0 for an empty column.
+    #[must_use]
+    pub const fn file_end(self, column_end: u64, segment: u32, column: u16, columns: u16) -> u64 {
+        match self.map_block_bytes() {
+            Some(_) if column_end == 0 => 0,
+            Some(_) => segment as u64 * SEGMENT_BYTES + column_end,
+            None => ColumnPiece::file_end(column_end, segment, column, columns),
+        }
+    }
+}
+
+/// How much of `segment` lies before the file's end at `size`, in bytes.
+const fn within_segment(size: u64, segment: u32) -> u64 {
+    let left = size.saturating_sub(segment as u64 * SEGMENT_BYTES);
+    if left < SEGMENT_BYTES {
+        left
+    } else {
+        SEGMENT_BYTES
+    }
 }
 
 /// A part of a file's range that lies in one piece in one column object.
@@ -87,19 +131,9 @@ impl ColumnPiece {
         }
     }
 
-    /// The end, in bytes, that column `column` of `segment` has when the file
-    /// ends at `size`: what a truncate sends to that column.
-    #[must_use]
-    pub const fn column_end(size: u64, segment: u32, column: u16, columns: u16) -> u64 {
-        let start = segment as u64 * SEGMENT_BYTES;
-        if size <= start {
-            return 0;
-        }
-        let within = if size - start < SEGMENT_BYTES {
-            size - start
-        } else {
-            SEGMENT_BYTES
-        };
+    /// See [`LayoutClass::column_end`].
+    const fn column_end(size: u64, segment: u32, column: u16, columns: u16) -> u64 {
+        let within = within_segment(size, segment);
         let units = within / STRIPE_UNIT_BYTES;
         let rest = within % STRIPE_UNIT_BYTES;
         let (columns, column) = (columns as u64, column as u64);
@@ -108,10 +142,8 @@ impl ColumnPiece {
         whole * STRIPE_UNIT_BYTES + part
     }
 
-    /// The least end, in bytes, that the file has when column `column` of `segment` ends
-    /// at `column_end`; 0 for an empty column.
-    #[must_use]
-    pub const fn file_end(column_end: u64, segment: u32, column: u16, columns: u16) -> u64 {
+    /// See [`LayoutClass::file_end`].
+    const fn file_end(column_end: u64, segment: u32, column: u16, columns: u16) -> u64 {
         if column_end == 0 {
             return 0;
         }
@@ -161,14 +193,17 @@ mod tests {
             SEGMENT_BYTES,
             SEGMENT_BYTES + 9,
         ];
+        let classes = [LayoutClass::STRIPED, LayoutClass::MAPPED];
         for (columns, size) in (1..5u16).flat_map(|columns| sizes.map(|size| (columns, size))) {
-            let ends = (0..2).flat_map(|segment| {
-                (0..columns).map(move |column| {
-                    let end = ColumnPiece::column_end(size, segment, column, columns);
-                    ColumnPiece::file_end(end, segment, column, columns)
-                })
-            });
-            assert_eq!(ends.max(), Some(size), "{columns} columns");
+            for class in classes {
+                let ends = (0..2).flat_map(|segment| {
+                    (0..columns).map(move |column| {
+                        let end = class.column_end(size, segment, column, columns);
+                        class.file_end(end, segment, column, columns)
+                    })
+                });
+                assert_eq!(ends.max(), Some(size), "{columns} columns of {class:?}");
+            }
         }
     }
 

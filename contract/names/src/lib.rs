@@ -3,6 +3,7 @@
 //! Every layout that leaves the process (handles, extents, object ids) is
 //! defined here with its byte table, and carries a format version.
 
+mod block_map;
 mod capability;
 mod extent;
 mod file_capability;
@@ -13,6 +14,7 @@ mod object;
 mod spread;
 mod table;
 
+pub use block_map::{BlockPiece, MAP_COLUMNS_MAX, MAP_WINDOW_BLOCKS, MapFragment, UNMAPPED};
 pub use capability::{Capability, CapabilityKey, Rights};
 pub use extent::Extent;
 pub use file_capability::{FileCapability, MintingKey};

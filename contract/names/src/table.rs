@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Epoch, HostId, NodeId, ObjectClass, ObjectId, SetId, SiteId, Slot, Spread};
+use crate::{
+    Epoch, HostId, LayoutClass, NodeId, ObjectClass, ObjectId, SetId, SiteId, Slot, Spread,
+};
 
 /// Buckets of the placement hash per volume.
 pub const SLOTS: usize = 1024;
@@ -70,6 +72,8 @@ pub struct RoutingTable {
     pub sites: Vec<SiteRecord>,
     /// At which of them names lie, for good.
     pub spread: Spread,
+    /// How the bytes of new files are spread.
+    pub layout: LayoutClass,
     /// Which processes serve all that.
     pub hosts: Hosts,
 }

@@ -35,6 +35,9 @@ pub enum ReadVersion {
     NotAfter(Version),
     /// Those that the pin holds.
     Pinned(PinId),
+    /// Current ones, unless the object has been truncated under a later generation: the
+    /// map by which it is read may be outdated then.
+    MappedUnder(u64),
 }
 
 /// What can be asked of a storage node.

@@ -1,9 +1,12 @@
 //! Gateway to site: operations on names, attributes and small files.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crossdock_names::{FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, SiteId};
+use crossdock_names::{
+    FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment, SiteId,
+};
 use crossdock_types::{Payload, WallTime};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -208,7 +211,12 @@ pub enum CreateMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpenFor {
     /// Reading (the owner may, and who may execute).
-    Read,
+    Read {
+        /// First byte that will be read.
+        offset_bytes: u64,
+        /// The end of the read.
+        end_bytes: u64,
+    },
     /// Writing up to `end_bytes`; columns are made as needed before the answer.
     Write {
         /// First byte that will be written.
@@ -216,6 +224,29 @@ pub enum OpenFor {
         /// The end of the write.
         end_bytes: u64,
     },
+}
+
+impl OpenFor {
+    /// Whether it is for writing.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
+
+    /// The bytes that it is about.
+    #[must_use]
+    pub const fn range(self) -> Range<u64> {
+        match self {
+            Self::Read {
+                offset_bytes,
+                end_bytes,
+            }
+            | Self::Write {
+                offset_bytes,
+                end_bytes,
+            } => offset_bytes..end_bytes,
+        }
+    }
 }
 
 /// What a router needs to do bulk I/O on a file itself.
@@ -231,8 +262,10 @@ pub struct FileLayout {
     pub generation: u32,
     /// Columns per segment; 0 = nothing beyond the threshold exists.
     pub columns: u16,
-    /// Goes into the context of every write.
+    /// Goes into the context of every write, and of what is read by a map.
     pub truncate_generation: u64,
+    /// Of a file with a block map, as much of it as the range of the open needs.
+    pub map: MapFragment,
     /// What the nodes of other hosts want to see: made when the answer leaves for a
     /// router on another host.
     pub capability: Option<FileCapability>,

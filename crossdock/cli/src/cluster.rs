@@ -11,7 +11,7 @@ use crossdock_names::HostId;
 use crossdock_peer::Network;
 
 use crate::addresses::virtual_address;
-use crate::config::{EnsembleFlags, Names, Transport, check_pool, check_spread, usage};
+use crate::config::{EnsembleFlags, Names, Placement, Transport, check_pool, check_spread, usage};
 use crate::identity::{forget_authority, make_authority};
 use crate::{data, format, member};
 
@@ -63,6 +63,9 @@ pub(crate) struct InitArgs {
     /// maybe with another manager, than its parent, for good [default: 0].
     #[arg(long, value_name = "P")]
     spread: Option<f64>,
+    /// How large files lie over the nodes, for good.
+    #[arg(long, value_name = "HOW", default_value = "striped")]
+    placement: Placement,
     /// Who may mount the export `/`: networks like 10.0.0.0/8, or `everybody`
     /// [default: the gateways' own machines].
     #[arg(long, value_name = "NETWORK,…", value_delimiter = ',')]
@@ -112,6 +115,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         ca,
         names,
         spread,
+        placement,
         allow,
         addresses,
         replace_after,
@@ -126,6 +130,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         state.replace_after_seconds = seconds;
     }
     state.spread = data::spread_of(Some(names), spread);
+    state.layout = placement.into();
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
     }
@@ -161,6 +166,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
             "transport": transport,
             "names": names,
             "spread": state.spread.probability(),
+            "placement": placement,
         }));
     }
     let made = format!(

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crossdock_disk::{DiskFile, FileBlockingDisk, OpenOptions};
 use crossdock_members::{Embedded, OpenError, State};
-use crossdock_names::{SITES, Spread};
+use crossdock_names::{LayoutClass, SITES, Spread};
 
 use crate::config::{NODES_DEFAULT, Names, StoreSettings, UpSettings};
 use crate::format;
@@ -182,6 +182,7 @@ fn fresh_state(settings: &UpSettings) -> anyhow::Result<State> {
     let key = random_bytes()?;
     let mut state = State::fresh(ensemble, volume, &ids, replicas, site_replicas, key);
     state.spread = spread_of(settings.names, settings.spread);
+    state.layout = settings.placement.map(Into::into).unwrap_or_default();
     Ok(state)
 }
 
@@ -235,6 +236,20 @@ fn check_against(settings: &UpSettings, state: &State) -> anyhow::Result<()> {
             settings.store.data.display(),
             state.spread.probability(),
             wanted.probability()
+        );
+    }
+    if let Some(wanted) = settings.placement.map(LayoutClass::from)
+        && wanted != state.layout
+    {
+        let name_of = |layout: LayoutClass| match layout.map_block_bytes() {
+            Some(_) => "mapped",
+            None => "striped",
+        };
+        bail!(
+            "the data directory {} was made with placement = {}, not {}; leave --placement away, or choose another directory with --data",
+            settings.store.data.display(),
+            name_of(state.layout),
+            name_of(wanted)
         );
     }
     Ok(())

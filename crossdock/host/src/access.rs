@@ -224,7 +224,7 @@ impl Host {
 pub(crate) const fn rights_of(operation: &SiteOperation) -> Rights {
     match operation {
         SiteOperation::Open {
-            purpose: OpenFor::Read,
+            purpose: OpenFor::Read { .. },
             ..
         } => Rights::READ,
         // Whoever has a lease to write reads under it, too.

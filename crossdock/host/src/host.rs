@@ -38,7 +38,7 @@ use crate::peers::Peers;
 use crate::placing::Absences;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
-use crate::space::NodeSpace;
+use crate::space::{Load, NodeSpace};
 use crate::sweep::Sweeps;
 use crate::walks::Walk;
 use crate::watch::ScrubProgress;
@@ -273,6 +273,7 @@ pub struct Host {
     pub(crate) clocks: Clocks,
     /// What every node has, as far as it was heard of.
     pub(crate) spaces: BTreeMap<NodeId, NodeSpace>,
+    pub(crate) loads: BTreeMap<NodeId, Load>,
     pub(crate) is_ready: bool,
     pub(crate) drain: Drain,
     /// When a graceful stop waits no longer for what a node that is away holds
@@ -360,6 +361,7 @@ impl Host {
             space_patience: crate::space::PATIENCE,
             clocks: Clocks::default(),
             spaces: BTreeMap::new(),
+            loads: BTreeMap::new(),
             is_ready: false,
             drain: Drain::Serving,
             drain_due: None,

@@ -348,11 +348,13 @@ impl Host {
                 node,
                 total_bytes,
                 free_bytes,
+                load_percent,
             } => self.take_space(
                 node,
                 NodeSpace {
                     total_bytes,
                     free_bytes,
+                    load_percent,
                 },
             ),
             Frame::Clients { at, clients } => self.take_clients(at, clients),

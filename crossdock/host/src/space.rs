@@ -1,11 +1,14 @@
-//! How much room there is: nodes tell it the managers, whose sites answer FSSTAT.
+//! How much room there is, and how much the disks have to do: nodes tell it the managers,
+//! whose sites answer FSSTAT and choose where new blocks of files with maps go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_link::Frame;
 use crossdock_names::NodeId;
 use crossdock_peer::SpaceUsage;
-use crossdock_site::SiteInput;
+use crossdock_server::DiskFigures;
+use crossdock_site::{NodeRoom, Rooms, SiteInput};
 use crossdock_types::Time;
 
 use crate::host::Host;
@@ -29,6 +32,43 @@ const FILES_MAX: u64 = 1 << 48;
 pub(crate) struct NodeSpace {
     pub(crate) total_bytes: u64,
     pub(crate) free_bytes: u64,
+    /// How many requests its disks had to do lately on average, in hundredths.
+    pub(crate) load_percent: u32,
+}
+
+/// What a node's disks have had to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    since: Time,
+    /// The time that all requests so far have taken, waiting included, in microseconds.
+    spent_micros: u64,
+    percent: u32,
+}
+
+/// Shorter ones tell nothing.
+const LOAD_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Load {
+    /// With what has been counted by now: by Little's law the time that requests took is
+    /// how many there were at a time.
+    fn follow(&mut self, now: Time, disks: &[DiskFigures]) {
+        let elapsed = now.since(self.since);
+        if elapsed < LOAD_INTERVAL {
+            return;
+        }
+        let operations = disks.iter().flat_map(|disk| &disk.operations);
+        let classes = disks.iter().flat_map(|disk| &disk.classes);
+        let worked: u64 = operations.map(|one| one.latency.sum()).sum();
+        let waited: u64 = classes.map(|one| one.wait.sum()).sum();
+        let spent_micros = worked + waited;
+        let spent = spent_micros.saturating_sub(self.spent_micros);
+        let percent = u128::from(spent) * 100 / elapsed.as_micros().max(1);
+        *self = Self {
+            since: now,
+            spent_micros,
+            percent: u32::try_from(percent).unwrap_or(u32::MAX),
+        };
+    }
 }
 
 impl Host {
@@ -41,15 +81,22 @@ impl Host {
     /// of this host have of it.
     pub(crate) fn tell_space(&mut self, now: Time) {
         self.space_due = now + SPACE_INTERVAL;
-        let status = |(&id, slot): (&NodeId, &crate::nodes::NodeSlot)| {
-            let status = slot.node.as_ref()?.store().status();
+        let mut own: Vec<(NodeId, NodeSpace)> = Vec::new();
+        for (&id, slot) in &self.nodes {
+            let Some(node) = &slot.node else {
+                self.loads.remove(&id);
+                continue;
+            };
+            let load = self.loads.entry(id).or_default();
+            load.follow(now, &node.counts().disks);
+            let status = node.store().status();
             let space = NodeSpace {
                 total_bytes: status.capacity_bytes,
                 free_bytes: status.free_bytes,
+                load_percent: load.percent,
             };
-            Some((id, space))
-        };
-        let own: Vec<(NodeId, NodeSpace)> = self.nodes.iter().filter_map(status).collect();
+            own.push((id, space));
+        }
         // A node of this process that is stopped has no room, as it takes nothing.
         for id in self.nodes.keys() {
             self.spaces.remove(id);
@@ -91,12 +138,14 @@ impl Host {
             let NodeSpace {
                 total_bytes,
                 free_bytes,
+                load_percent,
             } = space;
             if host != self.host_id() {
                 let frame = Frame::Space {
                     node,
                     total_bytes,
                     free_bytes,
+                    load_percent,
                 };
                 self.send_frame(host, frame);
             }
@@ -125,9 +174,19 @@ impl Host {
             free_files,
             available_files: free_files,
         };
+        let room = |space: &NodeSpace| NodeRoom {
+            free_bytes: space.free_bytes,
+            load_percent: space.load_percent,
+        };
+        let rooms = self.spaces.iter().map(|(&id, space)| (id, room(space)));
+        let rooms = Arc::new(rooms.collect::<Rooms>());
         for &id in self.sites.keys() {
-            self.queue
-                .push_back(Message::Site(id, SiteInput::Space(usage)));
+            for input in [
+                SiteInput::Space(usage),
+                SiteInput::Rooms(Arc::clone(&rooms)),
+            ] {
+                self.queue.push_back(Message::Site(id, input));
+            }
         }
     }
 }

@@ -134,7 +134,7 @@ impl Leases {
     ) -> Option<Known> {
         let held = self.files.get_mut(&file).filter(|held| now < held.until)?;
         let is_enough = match purpose {
-            OpenFor::Read => true,
+            OpenFor::Read { .. } => true,
             OpenFor::Write { end_bytes, .. } => held.may_write(end_bytes),
         };
         if !is_enough || !held.allows(caller, purpose) {
@@ -160,7 +160,7 @@ impl Leases {
             purpose,
             asked_at,
         } = *opening;
-        let is_write = purpose != OpenFor::Read;
+        let is_write = purpose.is_write();
         if let Some(lease) = lease {
             let until = asked_at + Duration::from_millis(lease.lasts_ms.into());
             let counts = now < until && self.is_newest(file, lease.id);
@@ -448,7 +448,7 @@ impl Held {
 
     /// The site would allow it: the rights are among the attributes.
     fn allows(&self, caller: &Caller, purpose: OpenFor) -> bool {
-        let is_write = purpose != OpenFor::Read;
+        let is_write = purpose.is_write();
         let mut allowed = self.allowed.iter();
         caller.uid == 0
             || caller.uid == self.attributes.uid

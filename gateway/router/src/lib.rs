@@ -21,6 +21,7 @@ mod find;
 mod leases;
 mod list;
 mod machine;
+mod maps;
 mod merge;
 mod message;
 mod part;

@@ -9,6 +9,7 @@ use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest,
 use crossdock_types::Time;
 
 use crate::leases::Leases;
+use crate::maps::Maps;
 use crate::message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier};
 use crate::part::{Outcome, Part, PartRequest, PartState, Verdict};
 use crate::return_lease::ReturnWork;
@@ -60,6 +61,7 @@ impl Router {
             host: HostId(config.writer.0),
             unstable: Unstable::new(config.writer),
             leases: Leases::new(config.leases_max),
+            maps: Maps::new(config.map_windows_max),
             unstable_holders_max: config.unstable_holders_max,
         };
         Self {
@@ -129,6 +131,12 @@ impl Router {
     #[must_use]
     pub fn leases(&self) -> usize {
         self.soft.leases.len()
+    }
+
+    /// Windows of files' block maps that are held.
+    #[must_use]
+    pub fn map_windows(&self) -> usize {
+        self.soft.maps.len()
     }
 
     fn begin(&mut self, now: Time, call: Call<SiteRequest>) {

@@ -25,6 +25,8 @@ pub struct RouterConfig {
     pub unstable_holders_max: usize,
     /// Most files of which the router has leases; 0: sites are asked by each request.
     pub leases_max: usize,
+    /// Most windows of files' block maps that the router keeps, of up to 1 KiB each.
+    pub map_windows_max: usize,
 }
 
 impl RouterConfig {
@@ -36,6 +38,7 @@ impl RouterConfig {
             requests_max: 4096,
             unstable_holders_max: 16 << 10,
             leases_max: 4096,
+            map_windows_max: 16 << 10,
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) enum PartRequest {
         object: ObjectId,
         offset_bytes: u64,
         length_bytes: u64,
+        version: ReadVersion,
         capability: Option<FileCapability>,
     },
     /// Writes to a column.
@@ -70,12 +71,13 @@ impl PartRequest {
                 object,
                 offset_bytes,
                 length_bytes,
+                version,
                 ..
             } => NodeRequest::Read {
                 object: *object,
                 offset_bytes: *offset_bytes,
                 length_bytes: *length_bytes,
-                version: ReadVersion::Current,
+                version: *version,
             },
             Self::Write {
                 object,

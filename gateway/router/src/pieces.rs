@@ -1,7 +1,7 @@
 //! Which parts of a file's range go to which column object.
 
 use crossdock_limits::OBJECT_IO_BYTES_MAX;
-use crossdock_names::{ColumnPiece, ObjectId};
+use crossdock_names::{BlockPiece, ColumnPiece, ObjectId, UNMAPPED};
 use crossdock_peer::FileLayout;
 
 /// A range of a file that lies in one piece in one object.
@@ -13,33 +13,72 @@ pub(crate) struct ObjectPiece {
     pub(crate) length_bytes: u64,
 }
 
-/// Cuts `start..end` of a file, in file order. Neighbours in one object stay
-/// together, so a file with one column is read in one request.
-pub(crate) fn split(layout: &FileLayout, start: u64, end: u64) -> Vec<ObjectPiece> {
-    let mut pieces: Vec<ObjectPiece> = Vec::new();
+/// Cuts `start..end` of a file, in file order, without blocks that lie nowhere. Neighbours
+/// in one object stay together, so a file with one column is read in one request.
+///
+/// `column_of` is asked for files with a block map; `None` if it does not know a block.
+pub(crate) fn split(
+    layout: &FileLayout,
+    column_of: impl FnMut(u64) -> Option<u8>,
+    start: u64,
+    end: u64,
+) -> Option<Vec<ObjectPiece>> {
+    let mut pieces = Vec::new();
+    if let Some(block_bytes) = layout.class.map_block_bytes() {
+        let blocks = BlockPiece::split(start, end, block_bytes);
+        split_by_map(layout, column_of, blocks, &mut pieces)?;
+        return Some(pieces);
+    }
     for piece in ColumnPiece::split(start, end.saturating_sub(start), layout.columns) {
-        let object = piece.object(layout.placement, layout.generation);
-        if let Some(last) = pieces.last_mut()
-            && last.object == object
-            && last.object_offset + last.length_bytes == piece.object_offset
-            && last.length_bytes + piece.length_bytes <= OBJECT_IO_BYTES_MAX as u64
-        {
-            last.length_bytes += piece.length_bytes;
-            continue;
-        }
-        pieces.push(ObjectPiece {
-            object,
+        let piece = ObjectPiece {
+            object: piece.object(layout.placement, layout.generation),
             object_offset: piece.object_offset,
             file_offset: piece.file_offset,
             length_bytes: piece.length_bytes,
-        });
+        };
+        push(&mut pieces, piece);
     }
-    pieces
+    Some(pieces)
+}
+
+fn split_by_map(
+    layout: &FileLayout,
+    mut column_of: impl FnMut(u64) -> Option<u8>,
+    blocks: impl Iterator<Item = BlockPiece>,
+    pieces: &mut Vec<ObjectPiece>,
+) -> Option<()> {
+    for piece in blocks {
+        let column = column_of(piece.block)?;
+        if column == UNMAPPED {
+            continue;
+        }
+        let (object, object_offset) = piece.place(layout.placement, layout.generation, column);
+        let piece = ObjectPiece {
+            object,
+            object_offset,
+            file_offset: piece.file_offset,
+            length_bytes: piece.length_bytes,
+        };
+        push(pieces, piece);
+    }
+    Some(())
+}
+
+fn push(pieces: &mut Vec<ObjectPiece>, piece: ObjectPiece) {
+    if let Some(last) = pieces.last_mut()
+        && last.object == piece.object
+        && last.object_offset + last.length_bytes == piece.object_offset
+        && last.length_bytes + piece.length_bytes <= OBJECT_IO_BYTES_MAX as u64
+    {
+        last.length_bytes += piece.length_bytes;
+        return;
+    }
+    pieces.push(piece);
 }
 
 #[cfg(test)]
 mod tests {
-    use crossdock_names::{FileId, LayoutClass, STRIPE_UNIT_BYTES};
+    use crossdock_names::{FileId, LayoutClass, MapFragment, STRIPE_UNIT_BYTES};
 
     use super::*;
 
@@ -51,8 +90,14 @@ mod tests {
             generation: 1,
             columns,
             truncate_generation: 0,
+            map: MapFragment::default(),
             capability: None,
         }
+    }
+
+    fn striped(columns: u16, start: u64, end: u64) -> Vec<ObjectPiece> {
+        let pieces = split(&layout(columns), |_| None, start, end);
+        pieces.expect("stripes need no map")
     }
 
     /// Goal: one column is one request up to the limit; several columns are one
@@ -60,12 +105,33 @@ mod tests {
     #[test]
     fn neighbours_in_one_object_stay_together() {
         let limit = OBJECT_IO_BYTES_MAX as u64;
-        assert_eq!(split(&layout(1), 100, 100 + limit).len(), 1);
-        assert_eq!(split(&layout(1), 0, limit + STRIPE_UNIT_BYTES).len(), 2);
-        let pieces = split(&layout(4), 100, 100 + STRIPE_UNIT_BYTES);
+        assert_eq!(striped(1, 100, 100 + limit).len(), 1);
+        assert_eq!(striped(1, 0, limit + STRIPE_UNIT_BYTES).len(), 2);
+        let pieces = striped(4, 100, 100 + STRIPE_UNIT_BYTES);
         assert_eq!(pieces.len(), 2);
         assert_eq!(pieces[0].length_bytes, STRIPE_UNIT_BYTES - 100);
         assert_eq!((pieces[1].object.column, pieces[1].length_bytes), (1, 100));
-        assert_eq!(split(&layout(4), 5, 5), []);
+        assert_eq!(striped(4, 5, 5), []);
+    }
+
+    /// Goal: blocks go where the map says, neighbours in one column together, holes
+    /// nowhere; and what the map does not tell is not guessed.
+    #[test]
+    fn a_map_says_where_blocks_lie() {
+        let layout = FileLayout {
+            class: LayoutClass::MAPPED,
+            ..layout(4)
+        };
+        let columns = [2, 2, UNMAPPED, 1];
+        let column_of = |block: u64| columns.get(usize::try_from(block).ok()?).copied();
+        let block = 1 << 20;
+        let pieces = split(&layout, column_of, 7, 4 * block).expect("all is known");
+        let seen = pieces.iter().map(|piece| {
+            assert_eq!(piece.object_offset, piece.file_offset);
+            (piece.object.column, piece.file_offset, piece.length_bytes)
+        });
+        let seen: Vec<_> = seen.collect();
+        assert_eq!(seen, [(2, 7, 2 * block - 7), (1, 3 * block, block)]);
+        assert_eq!(split(&layout, column_of, 0, 4 * block + 1), None);
     }
 }

@@ -3,12 +3,12 @@
 
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
-    Attributes, Caller, FileLayout, LeaseId, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError,
-    SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
+    Attributes, Caller, FileLayout, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
+    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
 };
 use crossdock_types::{Payload, Time};
 
-use crate::leases::Opening;
+use crate::leases::{Known, Opening};
 use crate::part::{Outcome, PartRequest, site_error};
 use crate::pieces::{self, ObjectPiece};
 use crate::soft::Soft;
@@ -122,16 +122,33 @@ impl ReadWork {
     fn open(&mut self, soft: &mut Soft) -> Step {
         let known = soft
             .leases
-            .known(soft.now, self.file, &self.caller, OpenFor::Read);
-        if let Some(known) = known {
-            return self.columns(false, Some(known.lease), &known.layout, &known.attributes);
+            .known(soft.now, self.file, &self.caller, self.purpose());
+        if let Some(known) = known
+            && let Some(step) = self.columns_under(&known, soft)
+        {
+            return step;
         }
         self.phase = Phase::Opening { asked_at: soft.now };
         self.site(SiteOperation::Open {
             file: self.file,
-            purpose: OpenFor::Read,
+            purpose: self.purpose(),
             holder: soft.holder(),
         })
+    }
+
+    fn purpose(&self) -> OpenFor {
+        OpenFor::Read {
+            offset_bytes: boundary(self.start, self.end),
+            end_bytes: self.end,
+        }
+    }
+
+    /// Reads by what is known under a lease, if that is enough.
+    fn columns_under(&mut self, known: &Known, soft: &mut Soft) -> Option<Step> {
+        let (file, maps) = (self.file, &mut soft.maps);
+        let column_of = |block| maps.column_of(file, &known.layout, known.lease, block);
+        let told = (&known.layout, &known.attributes);
+        self.columns(false, Some(known.lease), told, column_of)
     }
 
     fn after_head(&mut self, reply: SiteReply, soft: &mut Soft) -> Step {
@@ -166,25 +183,31 @@ impl ReadWork {
         let opening = Opening {
             file: self.file,
             caller: &self.caller,
-            purpose: OpenFor::Read,
+            purpose: self.purpose(),
             asked_at,
         };
         let told = (layout, *incarnation, *lease);
         let known = soft.leases.take(soft.now, &opening, told, Some(attributes));
-        match known {
-            Some(known) => self.columns(true, Some(known.lease), &known.layout, &known.attributes),
-            None => self.columns(true, None, layout, attributes),
-        }
+        soft.take_map(self.file, layout, known.as_ref(), *lease);
+        let column_of = |block| layout.map.column_of(block);
+        let step = match &known {
+            Some(known) => {
+                let told = (&known.layout, &known.attributes);
+                self.columns(true, Some(known.lease), told, column_of)
+            }
+            None => self.columns(true, None, (layout, attributes), column_of),
+        };
+        step.unwrap_or_else(io_error)
     }
 
-    /// Reads what is not the site's.
+    /// Reads what is not the site's; `None` if it is not known where all of it lies.
     fn columns(
         &mut self,
         is_fresh: bool,
         lease: Option<LeaseId>,
-        layout: &FileLayout,
-        attributes: &Attributes,
-    ) -> Step {
+        (layout, attributes): (&FileLayout, &Attributes),
+        column_of: impl FnMut(u64) -> Option<u8>,
+    ) -> Option<Step> {
         let opened = Opened {
             lease,
             is_fresh,
@@ -196,21 +219,30 @@ impl ReadWork {
             },
         };
         let start = boundary(self.start, self.end);
-        self.end = self.end.min(opened.size_bytes);
-        if layout.columns == 0 || self.end <= start {
-            self.push_zeros(self.end.saturating_sub(start));
-            return Step::Reply(self.answer(opened));
+        let end = self.end.min(opened.size_bytes);
+        let pieces = match layout.columns == 0 || end <= start {
+            true => Vec::new(),
+            false => pieces::split(layout, column_of, start, end)?,
+        };
+        self.end = end;
+        if pieces.is_empty() {
+            self.push_zeros_to(end);
+            return Some(Step::Reply(self.answer(opened)));
         }
-        let pieces = pieces::split(layout, start, self.end);
+        let version = match layout.class.map_block_bytes() {
+            Some(_) => ReadVersion::MappedUnder(layout.truncate_generation),
+            None => ReadVersion::Current,
+        };
         let parts = pieces.iter().map(|piece| PartRequest::Read {
             object: piece.object,
             offset_bytes: piece.object_offset,
             length_bytes: piece.length_bytes,
+            version,
             capability: layout.capability,
         });
         let parts = parts.collect();
         self.phase = Phase::Columns { pieces, opened };
-        Step::Parts(parts)
+        Some(Step::Parts(parts))
     }
 
     fn after_columns(
@@ -224,7 +256,14 @@ impl ReadWork {
         let is_gone = |outcome: &Outcome| {
             !opened.is_fresh && matches!(outcome, Outcome::Node(Err(NodeError::NoObject)))
         };
-        let is_outdated = |outcome: &Outcome| outcome.is_outdated() || is_gone(outcome);
+        let is_moved = |outcome: &Outcome| {
+            matches!(
+                outcome,
+                Outcome::Node(Err(NodeError::StaleGeneration { .. }))
+            )
+        };
+        let is_outdated =
+            |outcome: &Outcome| outcome.is_outdated() || is_gone(outcome) || is_moved(outcome);
         if self.reopened < REOPENS_MAX && outcomes.iter().any(is_outdated) {
             self.reopened += 1;
             soft.leases.give_back(self.file);
@@ -240,8 +279,10 @@ impl ReadWork {
                 }
                 _ => return io_error(),
             };
+            self.push_zeros_to(piece.file_offset); // Blocks that lie nowhere.
             self.append(read, piece.length_bytes);
         }
+        self.push_zeros_to(self.end);
         if is_access_older(opened.subject.after.as_ref()) {
             let lease = opened.lease;
             let read = lease.and_then(|lease| soft.leases.was_read(soft.now, self.file, lease));
@@ -272,6 +313,12 @@ impl ReadWork {
         let missing = length_bytes - read.len() as u64;
         self.payload.append(read);
         self.push_zeros(missing);
+    }
+
+    /// Zeros up to there in the file.
+    fn push_zeros_to(&mut self, end: u64) {
+        let at = self.start + self.payload.len() as u64;
+        self.push_zeros(end.saturating_sub(at));
     }
 
     fn push_zeros(&mut self, length_bytes: u64) {

@@ -1,9 +1,11 @@
 //! What a router keeps between requests: nothing of it outlives the process.
 
-use crossdock_names::HostId;
+use crossdock_names::{FileRef, HostId};
+use crossdock_peer::{FileLayout, FileLease};
 use crossdock_types::Time;
 
-use crate::leases::Leases;
+use crate::leases::{Known, Leases};
+use crate::maps::Maps;
 use crate::unstable::Unstable;
 
 /// The soft state, and the time.
@@ -15,6 +17,7 @@ pub(crate) struct Soft {
     pub(crate) host: HostId,
     pub(crate) unstable: Unstable,
     pub(crate) leases: Leases,
+    pub(crate) maps: Maps,
     /// Beyond so many holders of unstable bytes the oldest file is committed.
     pub(crate) unstable_holders_max: usize,
 }
@@ -23,5 +26,21 @@ impl Soft {
     /// Whom the site may give a lease.
     pub(crate) fn holder(&self) -> Option<HostId> {
         self.leases.are_wanted().then_some(self.host)
+    }
+
+    /// Takes what an open has told of a file's block map, if it has one; `known` is what
+    /// became of the lease that came with it.
+    pub(crate) fn take_map(
+        &mut self,
+        file: FileRef,
+        layout: &FileLayout,
+        known: Option<&Known>,
+        lease: Option<FileLease>,
+    ) {
+        if layout.class.map_block_bytes().is_some() {
+            let held = known.map(|known| known.lease);
+            let lease = lease.map(|lease| lease.id);
+            self.maps.take(file, layout, held.filter(|_| held == lease));
+        }
     }
 }

@@ -13,7 +13,7 @@ use crossdock_types::{Payload, Time};
 use crate::commit::CommitSet;
 use crate::leases::{Known, Opening, Written};
 use crate::part::{Outcome, PartRequest, site_error};
-use crate::pieces;
+use crate::pieces::{self, ObjectPiece};
 use crate::read::refused;
 use crate::soft::Soft;
 use crate::work::{Answer, Step, boundary, site_replies};
@@ -31,6 +31,7 @@ pub(crate) struct WriteWork {
     payload: Payload,
     stability: Stability,
     opened: Option<(FileLayout, Incarnation)>,
+    pieces: Vec<ObjectPiece>,
     lease: Option<LeaseId>, // Under which the columns are written.
     head: WeakCache,        // What the site said to its part.
     restarts: u32,
@@ -70,6 +71,7 @@ impl WriteWork {
             payload,
             stability,
             opened: None,
+            pieces: Vec::new(),
             lease: None,
             head: WeakCache::default(),
             restarts: 0,
@@ -136,7 +138,11 @@ impl WriteWork {
             .known(soft.now, self.file, &self.caller, purpose)
             .filter(|_| !self.has_head());
         if let Some(known) = known {
-            return self.write_under(known);
+            let (file, maps) = (self.file, &mut soft.maps);
+            let column_of = |block| maps.column_of(file, &known.layout, known.lease, block);
+            if self.place(&known.layout, column_of) {
+                return self.write_under(known);
+            }
         }
         self.phase = Phase::Opening { asked_at: soft.now };
         Step::Parts(vec![self.site(SiteOperation::Open {
@@ -156,6 +162,15 @@ impl WriteWork {
 
     fn has_head(&self) -> bool {
         self.start < self.boundary()
+    }
+
+    /// Cuts the write into pieces; false if it is not known where all of it lies.
+    fn place(&mut self, layout: &FileLayout, column_of: impl FnMut(u64) -> Option<u8>) -> bool {
+        let (start, end) = (self.boundary(), self.end());
+        let pieces = pieces::split(layout, column_of, start, end).unwrap_or_default();
+        let placed: u64 = pieces.iter().map(|piece| piece.length_bytes).sum();
+        self.pieces = pieces;
+        placed == end - start
     }
 
     fn write_under(&mut self, known: Known) -> Step {
@@ -182,11 +197,13 @@ impl WriteWork {
         let told = (layout, *incarnation, *lease);
         let after = reply.subject.after.as_ref();
         let known = soft.leases.take(soft.now, &opening, told, after);
+        soft.take_map(self.file, layout, known.as_ref(), *lease);
+        let column_of = |block| layout.map.column_of(block);
+        if layout.columns == 0 || !self.place(layout, column_of) {
+            return Step::Reply(Answer::new(Err(SiteError::Io), reply.subject));
+        }
         if let Some(known) = known.filter(|_| !self.has_head()) {
             return self.write_under(known);
-        }
-        if layout.columns == 0 {
-            return Step::Reply(Answer::new(Err(SiteError::Io), reply.subject));
         }
         self.lease = None;
         self.opened = Some((layout.clone(), *incarnation));
@@ -207,7 +224,7 @@ impl WriteWork {
             }));
         }
         if let Some((layout, _)) = &self.opened {
-            for piece in pieces::split(layout, boundary, self.end()) {
+            for piece in &self.pieces {
                 parts.push(PartRequest::Write {
                     object: piece.object,
                     offset_bytes: piece.object_offset,

@@ -76,6 +76,14 @@ static NOTHING: Rare = Rare {
     snapshot_death: 0,
 };
 
+impl Rare {
+    /// Whether a map says where the file's blocks lie.
+    #[must_use]
+    pub const fn has_map(&self) -> bool {
+        self.layout.map_block_bytes().is_some()
+    }
+}
+
 impl Record for Cell {
     fn is_vacant(&self) -> bool {
         self.serial == 0

@@ -16,6 +16,7 @@ mod cell;
 mod census;
 mod create;
 mod index;
+mod maps;
 mod mutation;
 mod names;
 mod order;

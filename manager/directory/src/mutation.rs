@@ -15,6 +15,8 @@
 //! | 6 | serial, text |
 //! | 7 | next serial |
 //! | 44 | site, number |
+//! | 45 | serial, window, columns (a byte each) |
+//! | 46 | serial, blocks |
 
 use bytes::Bytes;
 use crossdock_limits::PATH_BYTES_MAX;
@@ -100,6 +102,23 @@ pub enum Mutation {
         /// The next one.
         tree: u32,
     },
+    /// That window of a file's block map is this.
+    PutMap {
+        /// Serial of the file.
+        serial: u64,
+        /// Which window.
+        window: u64,
+        /// Of each block its column, or [`UNMAPPED`](crossdock_names::UNMAPPED), as
+        /// those behind the last one are.
+        columns: Bytes,
+    },
+    /// Blocks of a file from that one on lie nowhere.
+    CutMap {
+        /// Serial of the file.
+        serial: u64,
+        /// The first of them.
+        blocks: u64,
+    },
     /// No directory that a site numbered below this is adopted (again).
     Settled {
         /// The site that numbered it.
@@ -117,7 +136,9 @@ impl Mutation {
             Self::PutCell(cell) => Some(cell.serial),
             Self::RemoveCell { serial }
             | Self::PutDirectory { serial, .. }
-            | Self::PutLink { serial, .. } => Some(*serial),
+            | Self::PutLink { serial, .. }
+            | Self::PutMap { serial, .. }
+            | Self::CutMap { serial, .. } => Some(*serial),
             Self::PutEntry { parent, .. } | Self::RemoveEntry { parent, .. } => Some(*parent),
             // What belongs to which tree is not shown to anybody.
             Self::NextSerial { .. }
@@ -196,6 +217,21 @@ impl Mutation {
                 bytes.push(43);
                 put_varint(bytes, (*tree).into());
             }
+            Self::PutMap {
+                serial,
+                window,
+                columns,
+            } => {
+                bytes.push(45);
+                put_varint(bytes, *serial);
+                put_varint(bytes, *window);
+                put_bytes(bytes, columns);
+            }
+            Self::CutMap { serial, blocks } => {
+                bytes.push(46);
+                put_varint(bytes, *serial);
+                put_varint(bytes, *blocks);
+            }
             Self::Settled { origin, below } => {
                 bytes.push(44);
                 put_varint(bytes, origin.0.into());
@@ -248,6 +284,15 @@ impl Mutation {
                 serials: get_serials(bytes)?,
             },
             43 => Self::NextTree { tree: get(bytes)? },
+            45 => Self::PutMap {
+                serial: get_serial(bytes)?,
+                window: get_varint(bytes)?,
+                columns: get_bytes(bytes)?,
+            },
+            46 => Self::CutMap {
+                serial: get_serial(bytes)?,
+                blocks: get_varint(bytes)?,
+            },
             44 => Self::Settled {
                 origin: SiteId(get(bytes)?),
                 below: get_varint(bytes)?,
@@ -393,6 +438,15 @@ mod tests {
         }
         survives(&Mutation::RemoveTree { tree: u32::MAX });
         survives(&Mutation::NextTree { tree: 4 });
+        survives(&Mutation::PutMap {
+            serial: 3,
+            window: 1 << 20,
+            columns: Bytes::from_static(&[0, 255, 3]),
+        });
+        survives(&Mutation::CutMap {
+            serial: 3,
+            blocks: 1 << 26,
+        });
         for serials in [vec![], vec![1], vec![7, 8, 1 << 40]] {
             survives(&Mutation::TagCells { tree: 3, serials });
         }

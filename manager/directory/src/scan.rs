@@ -17,6 +17,7 @@ pub struct Scan {
     phase: Phase,
     index: u32,
     serial: u64,
+    window: (u64, u64),
     tree: u32,
     origin: SiteId,
     removed: Option<FileId>,
@@ -30,6 +31,7 @@ enum Phase {
     Listings,
     Entries,
     Links,
+    Maps,
     Trees,
     Settled,
     Removed,
@@ -81,6 +83,16 @@ impl Directory {
                 }),
                 Phase::Links => match self.scan_link(scan) {
                     Some(link) => return Some(link),
+                    None => {
+                        scan.phase = Phase::Maps;
+                        continue;
+                    }
+                },
+                Phase::Maps => match self.maps.next_from(scan.window) {
+                    Some(((serial, window), put)) => {
+                        scan.window = (serial, window + 1);
+                        return Some(put);
+                    }
                     None => {
                         scan.phase = Phase::Trees;
                         return Some(self.quotas.next_tree());

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::adopted::Adopted;
 use crate::cell::Cell;
 use crate::index::{ByName, BySerial};
+use crate::maps::Maps;
 use crate::mutation::Mutation;
 use crate::names::{Entry, FIRST_COOKIE, Listing, Name, counter_of, hash_name, hash_serial};
 use crate::order::Order;
@@ -29,6 +30,7 @@ pub struct Directory {
     pub(crate) listings: Slab<Listing>,
     listings_by_serial: HashTable<u32>,
     pub(crate) links: BTreeMap<u64, Box<[u8]>>,
+    pub(crate) maps: Maps,
     pub(crate) quotas: Quotas,
     pub(crate) adopted: Adopted,
     /// Bytes on the heap of long names, of link texts and of cells.
@@ -68,6 +70,7 @@ impl Directory {
             listings: Slab::new(),
             listings_by_serial: HashTable::new(),
             links: BTreeMap::new(),
+            maps: Maps::default(),
             quotas: Quotas::new(),
             adopted: Adopted::default(),
             text_bytes: 0,
@@ -179,6 +182,12 @@ impl Directory {
                 let old = self.links.insert(*serial, target.as_ref().into());
                 self.forget_text(old.as_deref());
             }
+            Mutation::PutMap {
+                serial,
+                window,
+                columns,
+            } => self.maps.put((*serial, *window), columns),
+            Mutation::CutMap { serial, blocks } => self.maps.cut(*serial, *blocks),
             Mutation::NextSerial { serial } => self.next_serial = self.next_serial.max(*serial),
             Mutation::PutTree { tree, root, limits } => self.quotas.put(*tree, *root, *limits),
             Mutation::RemoveTree { tree } => self.quotas.remove(*tree),
@@ -198,6 +207,7 @@ impl Directory {
             + self.entries_by_name.bytes()
             + self.listings_by_serial.allocation_size()
             + Order::bytes_of(self.entries.len())
+            + self.maps.bytes()
             + self.text_bytes;
         MemoryUse {
             cells: self.cells.len(),
@@ -257,6 +267,7 @@ impl Directory {
         }
         let text = self.links.remove(&serial);
         self.forget_text(text.as_deref());
+        self.maps.cut(serial, 0);
         let listings = &self.listings;
         let hash = hash_serial(self.seed, serial);
         if let Ok(found) = self

@@ -1,8 +1,12 @@
 //! Bulk content: the right and the layout to reach the columns, what I/O there
 //! did to the attributes, and the driving of intentions.
 
+use std::ops::Range;
+
 use crossdock_directory::{Cell, Mutation, SEGMENTS_MAX, Wanted};
-use crossdock_names::{FileId, FileRef, HostId, Incarnation, SEGMENT_BYTES};
+use crossdock_names::{
+    FileId, FileRef, HostId, Incarnation, MAP_COLUMNS_MAX, MapFragment, SEGMENT_BYTES,
+};
 use crossdock_peer::{
     Call, FileLayout, NodeAnswer, NodeError, OpenFor, SiteAnswer, SiteError, SiteOperation,
     SiteRequest, Stability,
@@ -35,32 +39,34 @@ impl Site {
                 return self.reply_content(call, &shape, Err(error), After::default());
             }
         };
-        if purpose != OpenFor::Read && self.is_untidy(file) {
+        if purpose.is_write() && self.is_untidy(file) {
             return self.tidy(now, wall, file, call.clone());
         }
         // Where columns have to be made first, it may fail yet: the next one gets it.
         let holder = holder.filter(|_| make.is_none());
         let lease = holder.and_then(|holder| self.give_lease(now, wall, &cell, purpose, holder));
+        // The columns are in the log before they are on the nodes: whoever
+        // removes the file later knows of them.
+        let id = make.as_ref().map(|make| make.id);
+        let mut mutations = self.place_blocks(&cell, purpose);
+        mutations.extend(make.is_some().then(|| Mutation::PutCell(cell.clone())));
+        let mut after = After::default();
+        if !mutations.is_empty() {
+            let draft = Draft {
+                mutations,
+                declare: make.into_iter().collect(),
+                ..Draft::default()
+            };
+            after = self.commit(now, wall, draft);
+        }
         let opened = Ok(SiteAnswer::Opened {
-            layout: layout_of(&cell, file),
+            layout: self.layout_for(&cell, file, purpose),
             incarnation: self.incarnation(),
             lease,
         });
-        let Some(make) = make else {
-            return self.reply_content(call, &shape, opened, After::default());
+        let Some(id) = id else {
+            return self.reply_content(call, &shape, opened, after);
         };
-        // The columns are in the log before they are on the nodes: whoever
-        // removes the file later knows of them.
-        let id = make.id;
-        let after = self.commit(
-            now,
-            wall,
-            Draft {
-                mutations: vec![Mutation::PutCell(cell)],
-                declare: vec![make],
-                ..Draft::default()
-            },
-        );
         let reply = shape.reply_with(call.id, &self.state.directory, opened);
         if let Some(reply) = self.state.intentions.wait(id, reply) {
             self.reply(reply, after);
@@ -154,6 +160,7 @@ impl Site {
         let kind = Kind::Truncate {
             size_bytes: cell.size_bytes,
             truncate_generation,
+            layout: cell.rare().layout,
         };
         let draft = Draft {
             declare: self.intention_for(&cell, kind).into_iter().collect(),
@@ -288,6 +295,8 @@ impl Site {
                     rare.columns = 0;
                 }
             });
+            let made = u64::from(intention.first_segment) * SEGMENT_BYTES;
+            draft.mutations.extend(cell.cut_map(made));
             draft.mutations.push(Mutation::PutCell(cell));
         }
         draft.declare.push(Intention {
@@ -295,6 +304,17 @@ impl Site {
             kind: Kind::Remove,
             ..intention.clone()
         });
+    }
+
+    /// What a router is to know for that purpose.
+    fn layout_for(&self, cell: &Cell, file: FileRef, purpose: OpenFor) -> FileLayout {
+        let mut layout = layout_of(cell, file);
+        if let Some(block_bytes) = layout.class.map_block_bytes() {
+            let Range { start, end } = purpose.range();
+            let blocks = (start / block_bytes, end.div_ceil(block_bytes));
+            layout.map = self.state.directory.map_of(cell.serial, blocks);
+        }
+        layout
     }
 
     fn is_making(&self, id: u64) -> bool {
@@ -319,7 +339,7 @@ impl Site {
         let mut cell = self.state.directory.cell(file)?.clone();
         let caller = &call.request.caller;
         let end_bytes = match purpose {
-            OpenFor::Read => {
+            OpenFor::Read { .. } => {
                 cell.check_io(caller, Wanted::Read)?;
                 return Ok((cell, None));
             }
@@ -337,7 +357,11 @@ impl Site {
             return Ok((cell, None));
         }
         if rare.columns == 0 {
+            rare.layout = self.table.layout;
             rare.columns = self.table.columns_for(file.id.0, 0).max(1);
+            if rare.has_map() {
+                rare.columns = rare.columns.min(MAP_COLUMNS_MAX);
+            }
             rare.truncate_generation = rare.truncate_generation.max(self.generation_base());
         }
         let make = Intention {
@@ -363,6 +387,7 @@ fn layout_of(cell: &Cell, file: FileRef) -> FileLayout {
         generation: cell.generation,
         columns: rare.columns,
         truncate_generation: rare.truncate_generation,
+        map: MapFragment::default(),
         capability: None,
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crossdock_directory::Cell;
-use crossdock_names::{ColumnPiece, FileId, ObjectId, SEGMENT_BYTES};
+use crossdock_names::{FileId, ObjectId, SEGMENT_BYTES};
 use crossdock_peer::{Caller, NodeAnswer, NodeError, NodeRequest};
 use crossdock_types::{Time, WallTime};
 
@@ -78,12 +78,14 @@ impl Site {
             Err(NodeError::NoObject) => 0,
             _ => return self.calls.send_again(now, Target::Primary, answered),
         };
-        let columns = self.state.directory.cell_of(serial);
-        let columns = columns.map_or(0, |cell| cell.rare().columns);
+        let cell = self.state.directory.cell_of(serial);
+        let (layout, columns) = cell.map_or_else(Default::default, |cell| {
+            (cell.rare().layout, cell.rare().columns)
+        });
         let Some(ends) = self.asking.get_mut(&serial) else {
             return;
         };
-        let end = ColumnPiece::file_end(column_end, segment, column, columns);
+        let end = layout.file_end(column_end, segment, column, columns);
         ends.end_bytes = ends.end_bytes.max(end);
         ends.outstanding -= 1;
         if ends.outstanding > 0 {
@@ -110,6 +112,7 @@ impl Site {
         let kind = Kind::Truncate {
             size_bytes: cell.size_bytes,
             truncate_generation,
+            layout: cell.rare().layout,
         };
         let draft = Draft {
             declare: self.intention_for(&cell, kind).into_iter().collect(),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use crossdock_log::{Position, get_byte, put_varint};
-use crossdock_names::{ColumnPiece, FileId, FileRef, ObjectId};
+use crossdock_names::{FileId, FileRef, LayoutClass, ObjectId};
 use crossdock_peer::{NodeRequest, Order, SiteReply, TransactionId, WriteContext};
 
 use crate::coordinator::Decision;
@@ -18,8 +18,9 @@ use crate::record::get_number;
 /// What is to be done to the columns of some segments of a file, or at other sites.
 ///
 /// Encoded: number, file id, generation, first segment, end segment, columns,
-/// kind (1 byte: 1 remove, 2 truncate, 3 make, 4 finish); a truncate is followed
-/// by size and truncate generation, finish by the [`Decision`].
+/// kind (1 byte: 1 remove, 2 truncate, 3 make, 4 finish, 5 truncate of a file that is not
+/// striped); a truncate is followed by size and truncate generation, 5 by the layout class
+/// too, finish by the [`Decision`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Intention {
     pub(crate) id: u64,
@@ -37,6 +38,7 @@ pub(crate) enum Kind {
     Truncate {
         size_bytes: u64,
         truncate_generation: u64,
+        layout: LayoutClass,
     },
     Make,
     /// Other sites finish what is decided.
@@ -96,9 +98,10 @@ impl Intention {
             Kind::Truncate {
                 size_bytes,
                 truncate_generation,
+                layout,
             } => NodeRequest::Truncate {
                 object,
-                size_bytes: ColumnPiece::column_end(size_bytes, segment, column, self.columns),
+                size_bytes: layout.column_end(size_bytes, segment, column, self.columns),
                 context: context.with_truncate_generation(truncate_generation),
                 order,
             },
@@ -129,10 +132,13 @@ impl Intention {
             Kind::Truncate {
                 size_bytes,
                 truncate_generation,
+                layout,
             } => {
-                bytes.push(2);
+                let is_striped = *layout == LayoutClass::STRIPED;
+                bytes.push(if is_striped { 2 } else { 5 });
                 put_varint(bytes, *size_bytes);
                 put_varint(bytes, *truncate_generation);
+                bytes.extend((!is_striped).then_some(layout.0));
             }
             Kind::Make => bytes.push(3),
             Kind::Finish(decision) => {
@@ -154,9 +160,13 @@ impl Intention {
             columns: get_number(bytes)?,
             kind: match get_byte(bytes)? {
                 1 => Kind::Remove,
-                2 => Kind::Truncate {
+                tag @ (2 | 5) => Kind::Truncate {
                     size_bytes: get_number(bytes)?,
                     truncate_generation: get_number(bytes)?,
+                    layout: match tag {
+                        5 => LayoutClass(get_byte(bytes)?),
+                        _ => LayoutClass::STRIPED,
+                    },
                 },
                 3 => Kind::Make,
                 4 => Kind::Finish(Box::new(Decision::decode(bytes)?)),

@@ -20,7 +20,7 @@ impl Site {
         purpose: OpenFor,
         holder: HostId,
     ) -> Option<FileLease> {
-        let is_exclusive = purpose != OpenFor::Read;
+        let is_exclusive = purpose.is_write();
         // A write that takes bits from the mode, or may go beyond a quota, is told at once.
         let is_plain = cell.mode() & SET_IDS == 0;
         let is_bounded = self
@@ -164,7 +164,7 @@ impl Site {
             } => {
                 let serial = file.id.serial();
                 let is_own = holder.is_some_and(|holder| self.leases.is_written_by(serial, holder));
-                (purpose == OpenFor::Read || !is_own).then_some((file, Touch::Shows))
+                (!purpose.is_write() || !is_own).then_some((file, Touch::Shows))
             }
             SiteOperation::PushAttributes {
                 file, wrote, lease, ..

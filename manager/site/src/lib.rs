@@ -18,6 +18,7 @@
 //! | `requests.rs` | which are carried out at once, and what others wait for |
 //! | `leases.rs`, `lease_conflicts.rs`, `ends.rs` | leases of files that routers have, and have lost |
 //! | `names.rs`, `content.rs`, `small.rs` | operations on names, on bulk content, on small files |
+//! | `placement.rs` | where new blocks of files with block maps go |
 //! | `locks.rs` | operations on locks, grants to those who waited |
 //! | `small_space.rs` | moves inlined bytes, lets freed space be reused |
 //! | `commit.rs` | one operation becomes one record; replies wait for it |
@@ -46,6 +47,7 @@ mod log;
 mod names;
 mod open;
 mod participant;
+mod placement;
 mod promises;
 mod quotas;
 mod read_only;
@@ -63,4 +65,5 @@ mod state;
 pub use config::{SiteConfig, SiteLimits};
 pub use figures::{FrameFigures, SiteFigures};
 pub use open::{OpenError, OpenReport};
+pub use placement::{NodeRoom, Rooms};
 pub use site::{Site, SiteEffect, SiteInput};

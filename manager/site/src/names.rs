@@ -128,6 +128,7 @@ impl Site {
             let kind = Kind::Truncate {
                 size_bytes: cell.size_bytes,
                 truncate_generation: cell.rare().truncate_generation,
+                layout: cell.rare().layout,
             };
             draft.declare.extend(self.intention_for(cell, kind));
         }
@@ -169,6 +170,9 @@ impl Site {
         }
         draft.duplicate = call.request.duplicate.map(|key| (key, shape));
         draft.mutations = plan.mutations;
+        let cut = plan.resized.as_ref();
+        let cut = cut.and_then(|cell| cell.cut_map(cell.size_bytes));
+        draft.mutations.extend(cut);
         let awaited = draft
             .declare
             .iter()

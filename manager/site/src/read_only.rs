@@ -102,9 +102,9 @@ impl Site {
             SiteOperation::Read { .. } => self.read_small(now, wall, call),
             &SiteOperation::Open {
                 file,
-                purpose: OpenFor::Read,
+                purpose: purpose @ OpenFor::Read { .. },
                 ..
-            } => self.open_content(now, wall, &call, (file, OpenFor::Read, None)),
+            } => self.open_content(now, wall, &call, (file, purpose, None)),
             // Times of reading are not kept.
             &SiteOperation::PushAttributes {
                 wrote: false,

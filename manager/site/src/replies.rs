@@ -121,7 +121,8 @@ pub(crate) fn found(directory: &Directory, file: FileRef) -> Result<SiteAnswer, 
     let cell = directory.cell(file)?;
     Ok(SiteAnswer::Found {
         attributes: cell.attributes(directory.site()),
-        layout: cell.rare().layout,
+        // As of creation, when nobody knows how large it will be: a handle never changes.
+        layout: LayoutClass::STRIPED,
         placement: file.id,
     })
 }

@@ -23,6 +23,7 @@ use crate::figures::CheckpointFigures;
 use crate::leases::FileLeases;
 use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
+use crate::placement::{Rooms, Turns};
 use crate::quotas::QuotaWork;
 use crate::refusals::Refusals;
 use crate::site_calls::SiteCalls;
@@ -42,6 +43,8 @@ pub enum SiteInput {
     Table(Arc<RoutingTable>),
     /// The space of the volume has changed.
     Space(SpaceUsage),
+    /// What the nodes have to give has changed.
+    Rooms(Arc<Rooms>),
     /// The time that [`Site::poll_timeout`] named has come (or not yet).
     Timeout,
 }
@@ -124,6 +127,8 @@ pub struct Site {
     pub(crate) counted: CheckpointFigures,
     /// Of the volume, once somebody has told it.
     pub(crate) space: Option<SpaceUsage>,
+    /// Whose turn it is to take blocks of files with maps.
+    pub(crate) turns: Turns,
     version: Version,
 }
 
@@ -213,6 +218,7 @@ impl Site {
             checkpoints: Vec::new(),
             counted: CheckpointFigures::default(),
             space: None,
+            turns: Turns::default(),
             version: Version::first_of(config.epoch),
             config,
             table,
@@ -244,6 +250,7 @@ impl Site {
             }
             SiteInput::Table(table) => self.table_changed(now, wall, table),
             SiteInput::Space(space) => self.space = Some(space),
+            SiteInput::Rooms(rooms) => self.turns.rooms = rooms,
             SiteInput::Timeout => {
                 self.settle_in(now);
                 self.expire_leases(now);

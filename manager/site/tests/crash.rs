@@ -12,7 +12,7 @@ use crossdock_peer::{AttributeChanges, OpenFor, SiteAnswer, SiteError, SiteOpera
 use crossdock_site::{OpenError, SiteLimits};
 use crossdock_smallfile::SmallFilesConfig;
 
-use rig::{ROOT, Rig, create, once, plain, remove, write};
+use rig::{READ, ROOT, Rig, create, once, plain, remove, write};
 
 /// A small generator, so that a failure names its seed.
 struct Random(u64);
@@ -212,7 +212,7 @@ impl Client {
             content.resize(usize::try_from(size).expect("small"), 0);
             let reply = self.rig.ask(SiteOperation::Open {
                 file,
-                purpose: OpenFor::Read,
+                purpose: READ,
                 holder: None,
             });
             let Ok(SiteAnswer::Opened { layout, .. }) = reply.outcome else {

@@ -14,13 +14,12 @@ use crossdock_peer::{
 use crossdock_site::{SiteInput, SiteLimits};
 use crossdock_types::WallTime;
 
-use rig::{ROOT, Rig, once, plain};
+use rig::{READ, ROOT, Rig, once, plain};
 
 const FIRST: HostId = HostId(1);
 const SECOND: HostId = HostId(2);
 const GROWN_BYTES: u64 = 300_000;
 
-const READ: OpenFor = OpenFor::Read;
 const WRITE: OpenFor = OpenFor::Write {
     offset_bytes: 65_536,
     end_bytes: GROWN_BYTES,

@@ -13,7 +13,7 @@ use crossdock_peer::{
 };
 use crossdock_site::{SiteInput, SiteLimits};
 
-use rig::{ROOT, Rig, create, file_of, once, plain, remove};
+use rig::{READ, ROOT, Rig, create, file_of, once, plain, remove};
 
 fn rig() -> Rig {
     Rig::new(SiteLimits::default())
@@ -249,7 +249,7 @@ fn a_truncate_reaches_every_column() {
     }
     let opened = rig.send(plain(SiteOperation::Open {
         file,
-        purpose: OpenFor::Read,
+        purpose: READ,
         holder: None,
     }));
     assert!(rig.replies.is_empty(), "{:?}", rig.replies);

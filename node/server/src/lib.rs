@@ -9,6 +9,7 @@ mod node;
 mod ordering;
 mod repair;
 
+pub use crossdock_disks::DiskFigures;
 pub use figures::{NodeCounts, REQUESTS};
 pub use guard::{CAPABILITY_SECONDS, CLOCK_MARGIN_SECONDS, Guard};
 pub use node::{Node, NodeEffect, NodeInput};

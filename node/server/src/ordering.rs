@@ -183,6 +183,7 @@ mod tests {
                 SITES
             ],
             spread: crossdock_names::Spread::default(),
+            layout: crossdock_names::LayoutClass::default(),
             hosts: crossdock_names::Hosts::default(),
         })
     }

@@ -174,6 +174,7 @@ fn table() -> Arc<RoutingTable> {
         slots: vec![vec![SetId(0)]; SLOTS],
         sites: vec![site; SITES],
         spread: crossdock_names::Spread::default(),
+        layout: crossdock_names::LayoutClass::default(),
         hosts: crossdock_names::Hosts::default(),
     })
 }

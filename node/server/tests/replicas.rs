@@ -270,6 +270,7 @@ fn table(epoch: u64, members: &[NodeId]) -> Arc<RoutingTable> {
         slots: vec![vec![SetId(0)]; SLOTS],
         sites: vec![site; SITES],
         spread: crossdock_names::Spread::default(),
+        layout: crossdock_names::LayoutClass::default(),
         hosts: crossdock_names::Hosts::default(),
     })
 }

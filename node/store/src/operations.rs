@@ -214,6 +214,9 @@ impl Store {
             return self.read_pinned(call, id, (offset, length), pin);
         }
         let plan = self.plan_range(id, offset, length)?;
+        if let ReadVersion::MappedUnder(generation) = version {
+            self.check_generation(id, generation)?;
+        }
         if let ReadVersion::NotAfter(newest) = version
             && plan.version > newest
         {
@@ -467,8 +470,18 @@ impl Store {
         if context.site_epoch < seen {
             return Err(Hold::Refuse(NodeError::Fenced { seen }));
         }
-        let current = object.head.truncate_generation;
-        if checks_generation && context.truncate_generation < current {
+        if checks_generation {
+            self.check_generation(id, context.truncate_generation)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what was sent before the object was last truncated.
+    fn check_generation(&self, id: &ObjectId, generation: u64) -> Result<(), Hold> {
+        let current = self
+            .object(id)
+            .map_or(0, |object| object.head.truncate_generation);
+        if generation < current {
             return Err(Hold::Refuse(NodeError::StaleGeneration { current }));
         }
         Ok(())

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crossdock_names::{
-    Epoch, FileId, FileRef, HandleKey, HandleKeys, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS,
-    SetId, SiteId, SiteRecord, Spread, VolumeId,
+    Epoch, FileId, FileRef, HandleKey, HandleKeys, LayoutClass, NodeId, ReplicaSet, RoutingTable,
+    SITES, SLOTS, SetId, SiteId, SiteRecord, Spread, VolumeId,
 };
 use crossdock_peer::ExportRules;
 use serde::{Deserialize, Serialize};
@@ -172,6 +172,9 @@ pub struct State {
     /// Where new directories go, for good.
     #[serde(default)]
     pub spread: Spread,
+    /// How the bytes of new files are spread, for good.
+    #[serde(default)]
+    pub layout: LayoutClass,
     /// The processes of an ensemble on many hosts; nothing where all is one.
     #[serde(default)]
     pub hosts: BTreeMap<u64, HostRecord>,
@@ -458,6 +461,7 @@ impl State {
             site_replicas,
             replace_after_seconds: replace_after(),
             spread: Spread::default(),
+            layout: LayoutClass::default(),
             hosts: BTreeMap::new(),
             owners: BTreeMap::new(),
             gateways: BTreeMap::new(),
@@ -625,6 +629,7 @@ impl State {
                 })
                 .collect(),
             spread: self.spread,
+            layout: self.layout,
             hosts: self.host_table(),
         }
     }

@@ -145,6 +145,7 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         node: NodeId(dice.u64()),
         total_bytes: dice.u64(),
         free_bytes: dice.u64(),
+        load_percent: dice.u32(),
     });
     let old = SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 2049));
     let new = SocketAddr::from((Ipv6Addr::from(sixteen(dice)), 2049));
@@ -227,6 +228,7 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
         ReadVersion::Current,
         ReadVersion::NotAfter(Version(dice.u64())),
         ReadVersion::Pinned(PinId(dice.u64())),
+        ReadVersion::MappedUnder(dice.u64()),
     ];
     let mut all: Vec<NodeRequest> = versions
         .map(|version| NodeRequest::Read {

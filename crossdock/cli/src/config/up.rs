@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::groups::{
     DoorFlags, DoorSettings, LockFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings,
 };
-use super::values::{Door, Names};
+use super::values::{Door, Names, Placement};
 use super::{File, Group, usage};
 
 /// Nodes of a new all-in-one.
@@ -53,6 +53,9 @@ struct PoolFlags {
     /// parent, fixed when the data directory is made [default: 0].
     #[arg(long, value_name = "P", env = "CROSSDOCK_SPREAD")]
     spread: Option<f64>,
+    /// How large files lie over the nodes, fixed when the data directory is made [default: striped].
+    #[arg(long, value_name = "HOW", env = "CROSSDOCK_PLACEMENT")]
+    placement: Option<Placement>,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
@@ -82,6 +85,7 @@ impl Group for PoolFlags {
             replicas: self.replicas.or(file.replicas),
             names: self.names.or(file.names),
             spread: self.spread.or(file.spread),
+            placement: self.placement.or(file.placement),
         }
     }
 }
@@ -111,6 +115,8 @@ pub(crate) struct UpSettings {
     pub(crate) names: Option<Names>,
     /// `None`: what the data directory has; 0 for a new one.
     pub(crate) spread: Option<f64>,
+    /// `None`: what the data directory has; striped for a new one.
+    pub(crate) placement: Option<Placement>,
     #[serde(flatten)]
     pub(crate) door: DoorSettings,
     #[serde(flatten)]
@@ -147,6 +153,7 @@ impl UpFlags {
             replicas: pool.replicas,
             names: pool.names,
             spread: pool.spread,
+            placement: pool.placement,
             door: door.settle()?,
             process: process.settle()?,
             grace: locks.settle()?,

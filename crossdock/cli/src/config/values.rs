@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::ValueEnum;
+use crossdock_names::LayoutClass;
 use serde::{Deserialize, Serialize};
 
 /// Where a door listens, or that it does not.
@@ -50,6 +51,25 @@ pub(crate) enum Names {
     Switched,
     /// Every directory's names lie over eight sites, for directories that are very large.
     Hashed,
+}
+
+/// How the bytes of files beyond 64 KiB lie over the nodes.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Placement {
+    /// In turn: a rule says where each stripe lies.
+    Striped,
+    /// Where there is room and little to do: each file has a map of its blocks.
+    Mapped,
+}
+
+impl From<Placement> for LayoutClass {
+    fn from(placement: Placement) -> Self {
+        match placement {
+            Placement::Striped => Self::STRIPED,
+            Placement::Mapped => Self::MAPPED,
+        }
+    }
 }
 
 /// A text that is shown to nobody: not in logs, not by `config check`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crossdock_names::{
-    ColumnPiece, Epoch, FileId, FileRef, Incarnation, LayoutClass, NodeId, ObjectId, ReplicaSet,
+    Epoch, FileId, FileRef, Incarnation, LayoutClass, MapFragment, NodeId, ObjectId, ReplicaSet,
     RoutingTable, SITES, SLOTS, SMALL_FILE_THRESHOLD_BYTES, SetId, SiteRecord, Version,
 };
 use crossdock_peer::{
@@ -131,6 +131,7 @@ impl Peers {
             slots: vec![vec![SetId(0), SetId(1)]; SLOTS],
             sites: vec![site; SITES],
             spread: crossdock_names::Spread::default(),
+            layout: crossdock_names::LayoutClass::default(),
             hosts: crossdock_names::Hosts::default(),
         })
     }
@@ -286,6 +287,7 @@ impl Peers {
                     generation: 1,
                     columns,
                     truncate_generation: self.truncate_generation,
+                    map: MapFragment::default(),
                     capability: None,
                 };
                 SiteAnswer::Opened {
@@ -322,7 +324,7 @@ impl Peers {
         self.durable_size = size;
         self.small.truncate(size);
         for (object, content) in &mut self.columns {
-            content.truncate(ColumnPiece::column_end(size, 0, object.column, COLUMNS));
+            content.truncate(LayoutClass::STRIPED.column_end(size, 0, object.column, COLUMNS));
         }
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crossdock_names::{
-    Epoch, FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, NodeId, ObjectId,
-    ReplicaSet, Rights, RoutingTable, SITES, SLOTS, SMALL_FILE_THRESHOLD_BYTES, SetId, SiteId,
-    SiteRecord, Version,
+    Epoch, FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment, NodeId,
+    ObjectId, ReplicaSet, Rights, RoutingTable, SITES, SLOTS, SMALL_FILE_THRESHOLD_BYTES, SetId,
+    SiteId, SiteRecord, Version,
 };
 use crossdock_peer::{
     Attributes, Call, CallId, Caller, Device, FileKind, FileLayout, NodeAnswer, NodeError,
@@ -48,6 +48,7 @@ pub(crate) fn table(epoch: u64) -> Arc<RoutingTable> {
             SITES
         ],
         spread: crossdock_names::Spread::default(),
+        layout: crossdock_names::LayoutClass::default(),
         hosts: crossdock_names::Hosts::default(),
     })
 }
@@ -81,6 +82,7 @@ pub(crate) fn layout() -> FileLayout {
         generation: 1,
         columns: 2,
         truncate_generation: 3,
+        map: MapFragment::default(),
         capability: None,
     }
 }
@@ -182,7 +184,7 @@ pub(crate) fn see_site(operation: SiteOperation) -> Seen {
         } => Seen::SiteWrite(offset_bytes, payload.len(), stability),
         SiteOperation::Commit { incarnation, .. } => Seen::SiteCommit(incarnation.0),
         SiteOperation::Open { purpose, .. } => match purpose {
-            OpenFor::Read => Seen::OpenRead,
+            OpenFor::Read { .. } => Seen::OpenRead,
             OpenFor::Write {
                 offset_bytes,
                 end_bytes,

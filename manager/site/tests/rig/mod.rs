@@ -12,12 +12,18 @@ use crossdock_names::{
 };
 use crossdock_peer::{
     Attributes, Call, CallId, Caller, CreateMode, DuplicateKey, LockNotice, NodeAnswer, NodeError,
-    NodeReply, NodeRequest, ObjectStat, Recall, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest, Stability,
+    NodeReply, NodeRequest, ObjectStat, OpenFor, Recall, SiteAnswer, SiteError, SiteOperation,
+    SiteReply, SiteRequest, Stability,
 };
 use crossdock_site::{OpenError, OpenReport, Site, SiteConfig, SiteEffect, SiteInput, SiteLimits};
 use crossdock_smallfile::SmallFilesConfig;
 use crossdock_types::{Payload, Time, WallTime};
+
+/// An open to read anything that needs no map.
+pub(crate) const READ: OpenFor = OpenFor::Read {
+    offset_bytes: 0,
+    end_bytes: 0,
+};
 
 pub(crate) const ROOT: FileRef = FileRef {
     id: FileId(1),
@@ -606,6 +612,7 @@ pub(crate) fn table() -> RoutingTable {
             SITES
         ],
         spread: crossdock_names::Spread::default(),
+        layout: crossdock_names::LayoutClass::default(),
         hosts: crossdock_names::Hosts::default(),
     }
 }

@@ -23,7 +23,7 @@ mod world;
 use crossdock_host::Mutation;
 use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, State, VirtualAddress};
-use crossdock_names::{MintingKey, Spread};
+use crossdock_names::{LayoutClass, MintingKey, Spread};
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
@@ -35,6 +35,9 @@ use world::World;
 /// Data sets that a node is the first home of: more than one, and no more than the few
 /// files of a run use.
 const SETS_PER_NODE: u32 = 3;
+
+/// Of files with maps: small ones, for the few files of a run are.
+const SMALL_BLOCKS: LayoutClass = LayoutClass(16);
 
 /// How many of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,8 @@ pub struct Shape {
     pub sites: u16,
     /// Whether names are hashed over these, and not directories switched.
     pub is_hashed: bool,
+    /// Whether large files have block maps.
+    pub has_maps: bool,
     /// Virtual addresses of its gateways.
     pub addresses: u8,
     /// What goes wrong.
@@ -85,6 +90,7 @@ impl Shape {
             gateways,
             sites: if seed.is_multiple_of(3) { 3 } else { 1 },
             is_hashed: seed.is_multiple_of(3) && seed / 12 % 2 == 1,
+            has_maps: seed % 5 < 2,
             addresses: 3,
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
@@ -134,6 +140,9 @@ fn world_of(
         true => Spread::hashed(shape.sites),
         false => Spread::new(SWITCHED, shape.sites),
     };
+    if shape.has_maps {
+        state.layout = SMALL_BLOCKS;
+    }
     let root = super::root_of(&state);
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],

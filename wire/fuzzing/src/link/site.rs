@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crossdock_names::{Epoch, FileId, FileRef, HostId, Incarnation, LayoutClass};
+use crossdock_names::{Epoch, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment};
 use crossdock_peer::{
     AttributeChanges, Attributes, BeforeAttributes, CensusClass, CensusPage, CensusPlace,
     CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, ForgetWhat,
@@ -318,7 +318,10 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         },
         SiteOperation::Open {
             file,
-            purpose: OpenFor::Read,
+            purpose: OpenFor::Read {
+                offset_bytes: dice.u64(),
+                end_bytes: dice.u64(),
+            },
             holder: None,
         },
         SiteOperation::Open {
@@ -495,12 +498,17 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
         SiteAnswer::Committed,
         SiteAnswer::Opened {
             layout: FileLayout {
-                class: LayoutClass::STRIPED,
+                class: LayoutClass::MAPPED,
                 class_epoch: dice.u32(),
                 placement: file.id,
                 generation: file.generation,
                 columns: 4,
                 truncate_generation: dice.u64(),
+                map: MapFragment {
+                    first_window: dice.u64(),
+                    windows: dice.u64(),
+                    columns: super::bytes(dice),
+                },
                 capability: dice.maybe(super::capability),
             },
             incarnation,

@@ -18,6 +18,7 @@ const SHAPE: Shape = Shape {
     addresses: 0,
     faults: Faults::None,
     is_hashed: false,
+    has_maps: false,
 };
 
 /// Goal: each host can say by how much the clock of each other one is ahead of its own,

@@ -19,6 +19,7 @@ const SHAPE: Shape = Shape {
     addresses: 0,
     faults: Faults::None,
     is_hashed: false,
+    has_maps: false,
 };
 
 /// In which directions nothing moves, seen from the manager.

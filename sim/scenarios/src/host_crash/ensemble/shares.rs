@@ -18,6 +18,7 @@ const SHAPE: Shape = Shape {
     gateways: 2,
     sites: 3,
     is_hashed: false,
+    has_maps: false,
     addresses: 0,
     faults: Faults::None,
 };

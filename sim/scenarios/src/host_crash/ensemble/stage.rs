@@ -21,6 +21,7 @@ pub(super) const SHAPE: Shape = Shape {
     managers: 2,
     sites: 1,
     is_hashed: false,
+    has_maps: false,
     addresses: 0,
     gateways: 2,
     faults: Faults::None,
