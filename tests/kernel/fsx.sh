@@ -1,9 +1,9 @@
 # Random reads, writes, mapped access and truncates of one file, each verified.
-# OPERATIONS: how many per seed; SEEDS: which.
+# OPERATIONS: how many per seed; SEEDS: which; LENGTH: of the file at most, in bytes.
 source /run/repo/tests/kernel/lib.sh
 mount_nfs /mnt/nfs
-cat >/tmp/fsx.toml <<'CONFIG'
-flen = 1048576
+cat >/tmp/fsx.toml <<CONFIG
+flen = $LENGTH
 [opsize]
 max = 131072
 [weights]

@@ -78,7 +78,6 @@ impl BlockPiece {
     /// The object that holds the piece if the block lies in `column`, and where it begins
     /// there: a column holds its blocks where they lie in the segment, with holes between.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "1024 segments at most")]
     pub const fn place(&self, placement: FileId, generation: u32, column: u8) -> (ObjectId, u64) {
         let segment = (self.file_offset / SEGMENT_BYTES) as u32;
         let object = ObjectId::column(placement, generation, segment, column as u16);

@@ -82,7 +82,7 @@ impl NodeRequest {
         match self {
             Self::Read {
                 object,
-                version: ReadVersion::Current,
+                version: ReadVersion::Current | ReadVersion::MappedUnder(_),
                 ..
             } if is_column(object.class) => Some(Rights::READ),
             Self::Write {

@@ -18,6 +18,10 @@ pub struct HostFigures {
     pub door: DoorFigures,
     /// Requests that the router works on.
     pub routed: usize,
+    /// Leases of files that the router holds.
+    pub file_leases: usize,
+    /// Windows of files' block maps that it knows.
+    pub map_windows: usize,
     /// The nodes that run, by number, with the records of their journals' frames.
     pub nodes: Vec<(u32, NodeCounts, Histogram)>,
     /// The sites that are open.
@@ -65,6 +69,8 @@ impl Host {
         HostFigures {
             door: self.door.figures(now),
             routed: self.router.requests(),
+            file_leases: self.router.leases(),
+            map_windows: self.router.map_windows(),
             nodes: nodes.collect(),
             sites: sites.map(|(&id, site)| (id, site.figures(now))).collect(),
         }

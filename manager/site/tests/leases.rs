@@ -6,7 +6,7 @@ mod rig;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_names::{ColumnPiece, FileRef, HostId, ObjectClass};
+use crossdock_names::{FileRef, HostId, LayoutClass, ObjectClass};
 use crossdock_peer::{
     AttributeChanges, CallId, CreateMode, FileLease, LeaseId, LeaseUse, OpenFor, Recall,
     SiteAnswer, SiteOperation, SiteReply, Stability,
@@ -231,7 +231,7 @@ fn write_columns(rig: &mut Rig, file: FileRef, end: u64) {
     for node in rig.nodes.values_mut() {
         for (object, content) in &mut node.objects {
             if object.class == ObjectClass::Column {
-                let end = ColumnPiece::column_end(end, 0, object.column, columns);
+                let end = LayoutClass::STRIPED.column_end(end, 0, object.column, columns);
                 content.bytes.resize(usize::try_from(end).unwrap(), 1);
             }
         }

@@ -114,6 +114,39 @@ fn writes_with_an_old_generation_are_refused() {
     assert_eq!(late, Err(NodeError::StaleGeneration { current: 5 }));
 }
 
+/// Goal: who reads by a map from before a truncate is told so, others are not asked when
+/// their map was made.
+#[test]
+fn reads_by_an_outdated_map_are_refused() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![1; 10], true, 2)).is_ok());
+    let truncate = NodeRequest::Truncate {
+        object: id,
+        size_bytes: 5,
+        context: context().with_truncate_generation(5),
+        order: given(3),
+    };
+    assert_eq!(rig.call(truncate), done(3));
+    let mut read = |version| {
+        rig.call(NodeRequest::Read {
+            object: id,
+            offset_bytes: 0,
+            length_bytes: 10,
+            version,
+        })
+    };
+    let outdated = read(ReadVersion::MappedUnder(4));
+    assert_eq!(outdated, Err(NodeError::StaleGeneration { current: 5 }));
+    for version in [ReadVersion::MappedUnder(5), ReadVersion::Current] {
+        match read(version) {
+            Ok(NodeAnswer::Read { payload, .. }) => assert_eq!(payload.to_bytes()[..], [1; 5]),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Goal: appends are in order and fenced, and a seal tells the end.
 #[test]
 fn a_log_object_has_one_owner() {

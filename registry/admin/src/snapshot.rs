@@ -118,6 +118,10 @@ pub struct DoorFigures {
     pub slow_total: u64,
     /// Requests that the router works on.
     pub routed: u64,
+    /// Leases of files that the router holds.
+    pub file_leases: u64,
+    /// Windows of files' block maps that it knows.
+    pub map_windows: u64,
 }
 
 /// A node that runs.

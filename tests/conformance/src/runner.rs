@@ -108,7 +108,8 @@ impl Stage<'_> {
 fn start(program: &Path, folder: &Path, is_hashed: bool, arguments: &[&str]) -> Result<Server> {
     let mut all = vec!["--admin", "127.0.0.1:0"];
     if is_hashed {
-        all.extend(["--names", "hashed"]);
+        // The second way of both.
+        all.extend(["--names", "hashed", "--placement", "mapped"]);
     }
     all.extend(arguments);
     Server::start_with(program, folder, &all)

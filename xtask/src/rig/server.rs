@@ -37,6 +37,8 @@ pub(crate) struct Server<'network> {
     /// Whether it listens on all addresses of the network itself, with a
     /// portmapper, rather than on loopback behind a forwarder.
     is_open: bool,
+    /// More of what Crossdock is told.
+    arguments: &'static [&'static str],
     binary: PathBuf,
     folder: PathBuf,
     running: Option<Running>,
@@ -52,7 +54,17 @@ impl<'network> Server<'network> {
         network: &'network Network,
         folder: &Path,
     ) -> Result<Self> {
-        Self::start_as(kind, paths, network, folder, false)
+        Self::start_as(kind, paths, network, folder, (false, &[]))
+    }
+
+    /// The same for Crossdock that is told more than usual.
+    pub(crate) fn start_told(
+        arguments: &'static [&'static str],
+        paths: &Paths,
+        network: &'network Network,
+        folder: &Path,
+    ) -> Result<Self> {
+        Self::start_as(Kind::Crossdock, paths, network, folder, (false, arguments))
     }
 
     /// Starts Crossdock on fresh data in `folder`, on all addresses of the
@@ -62,7 +74,7 @@ impl<'network> Server<'network> {
         network: &'network Network,
         folder: &Path,
     ) -> Result<Self> {
-        let server = Self::start_as(Kind::Crossdock, paths, network, folder, true)?;
+        let server = Self::start_as(Kind::Crossdock, paths, network, folder, (true, &[]))?;
         let mut export = network.program(&server.binary);
         export.args(["export", "set", "/", "--allow", GUESTS]);
         run(&mut export)?;
@@ -74,7 +86,7 @@ impl<'network> Server<'network> {
         paths: &Paths,
         network: &'network Network,
         folder: &Path,
-        is_open: bool,
+        (is_open, arguments): (bool, &'static [&'static str]),
     ) -> Result<Self> {
         let data = folder.join("data");
         if data.exists() {
@@ -92,6 +104,7 @@ impl<'network> Server<'network> {
             kind,
             network,
             is_open,
+            arguments,
             binary: paths.release_binary(),
             folder: folder.to_owned(),
             running: None,
@@ -195,7 +208,7 @@ impl<'network> Server<'network> {
         if self.is_open {
             command.args(["--portmap", "0.0.0.0:111"]);
         }
-        command.stdin(Stdio::null());
+        command.args(self.arguments).stdin(Stdio::null());
         let (running, lines) = Running::start_with_lines(command, &self.folder.join("server.log"))?;
         let deadline = Instant::now() + READY_PATIENCE;
         let door = format!("nfs {address}:{}", self.port());

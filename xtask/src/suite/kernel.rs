@@ -54,11 +54,13 @@ pub(super) fn tree(stage: &Stage<'_>) -> Result<()> {
 }
 
 pub(super) fn fsx(stage: &Stage<'_>) -> Result<()> {
-    fsx_with(stage, "1 2 3", 3000)
+    fsx_with(stage, "1 2", 3000)?;
+    fsx_by_maps(stage, "3", 3000)
 }
 
 pub(super) fn fsx_long(stage: &Stage<'_>) -> Result<()> {
-    fsx_with(stage, "11 12 13 14 15 16 17 18 19 20", 20_000)
+    fsx_with(stage, "11 12 13 14 15 16", 20_000)?;
+    fsx_by_maps(stage, "17 18 19 20", 20_000)
 }
 
 pub(super) fn close_to_open(stage: &Stage<'_>) -> Result<()> {
@@ -102,11 +104,30 @@ pub(super) fn restart_long(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn fsx_with(stage: &Stage<'_>, seeds: &str, operations: u32) -> Result<()> {
-    let variables = vec![
+    script(stage, "fsx.sh", fsx_variables(seeds, operations, 1))
+}
+
+/// The same with files that have block maps, and that are longer than several blocks.
+fn fsx_by_maps(stage: &Stage<'_>, seeds: &str, operations: u32) -> Result<()> {
+    if stage.server != Kind::Crossdock {
+        return Ok(());
+    }
+    let network = Network::new()?;
+    let arguments = &["--placement", "mapped"];
+    let mut server = Server::start_told(arguments, stage.paths, &network, &stage.folder)?;
+    let variables = fsx_variables(seeds, operations, 6);
+    script_on(stage, &network, &mut server, "fsx.sh", variables, |_, _| {
+        Ok(())
+    })?;
+    server.stop()
+}
+
+fn fsx_variables(seeds: &str, operations: u32, mib: u64) -> Vec<(&'static str, String)> {
+    vec![
         ("SEEDS", seeds.to_owned()),
         ("OPERATIONS", operations.to_string()),
-    ];
-    script(stage, "fsx.sh", variables)
+        ("LENGTH", (mib << 20).to_string()),
+    ]
 }
 
 fn restart_with(stage: &Stage<'_>, rounds: u32, kills: u32) -> Result<()> {
@@ -134,10 +155,23 @@ fn script_with(
     stage: &Stage<'_>,
     name: &str,
     variables: Vec<(&str, String)>,
-    mut on_line: impl FnMut(&str, &mut Server<'_>) -> Result<()>,
+    on_line: impl FnMut(&str, &mut Server<'_>) -> Result<()>,
 ) -> Result<()> {
     let network = Network::new()?;
     let mut server = Server::start(stage.server, stage.paths, &network, &stage.folder)?;
+    script_on(stage, &network, &mut server, name, variables, on_line)?;
+    server.stop()
+}
+
+/// The same with a server that has been started.
+fn script_on(
+    stage: &Stage<'_>,
+    network: &Network,
+    server: &mut Server<'_>,
+    name: &str,
+    variables: Vec<(&str, String)>,
+    mut on_line: impl FnMut(&str, &mut Server<'_>) -> Result<()>,
+) -> Result<()> {
     let mut all = vec![
         ("SERVER", HOST.to_string()),
         ("PORT", server.port().to_string()),
@@ -146,10 +180,7 @@ fn script_with(
         ("MOUNT_OPTIONS", server.mount_options().to_owned()),
     ];
     all.extend(variables);
-    in_guest(stage, &network, name, all, |line| {
-        on_line(line, &mut server)
-    })?;
-    server.stop()
+    in_guest(stage, network, name, all, |line| on_line(line, server))
 }
 
 /// The same with a server that stands already, as `variables` describe it.

@@ -226,6 +226,8 @@ fn door_figures(figures: &HostFigures) -> DoorFigures {
         retransmitted_total: door.retransmitted_total,
         slow_total: door.slow_total,
         routed: figures.routed as u64,
+        file_leases: figures.file_leases as u64,
+        map_windows: figures.map_windows as u64,
     }
 }
 

@@ -37,7 +37,10 @@ const ANSWERS: u64 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    let mut cluster = raise(stage, Options::default())?;
+    // Where files lie by maps, nodes come and go as where they are striped.
+    let mut options = Options::default();
+    options.init = ["--placement", "mapped"].map(str::to_owned).to_vec();
+    let mut cluster = raise(stage, options)?;
     described(&cluster).context("the rig's description")?;
     alone(&cluster).context("what processes see")?;
     at_client(&mut cluster, |cluster| kill_each(stage, cluster))
@@ -59,7 +62,7 @@ fn raise<'stage>(stage: &Stage<'stage>, mut options: Options) -> Result<Cluster<
         stage.server == Kind::Crossdock,
         "this suite starts and kills Crossdock only"
     );
-    options.init = stage.init.to_vec();
+    options.init.extend_from_slice(stage.init);
     // That names lie on all managers is the harder case; `up` tests the other one.
     let is_said = |word: &String| word == "--spread" || word == "--names";
     if !options.init.iter().any(is_said) {

@@ -130,6 +130,18 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| out.count(&[], all.door.routed),
     ),
     family(
+        "crossdock_router_file_leases",
+        MetricKind::Gauge,
+        "Leases of files by which the router reads and writes without asking their sites.",
+        |all, out| out.count(&[], all.door.file_leases),
+    ),
+    family(
+        "crossdock_router_map_windows",
+        MetricKind::Gauge,
+        "Pieces of files' block maps that the router knows, of up to 1 KiB each.",
+        |all, out| out.count(&[], all.door.map_windows),
+    ),
+    family(
         "crossdock_client_requests_total",
         MetricKind::Counter,
         "Requests by client address; all but the 256 that called last are `other`.",

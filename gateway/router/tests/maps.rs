@@ -1,0 +1,163 @@
+//! Files with block maps: the router sends bytes where the map says, keeps what it was told
+//! as long as that is right, and asks again when a node refuses it (docs/decisions/0029).
+
+mod script;
+
+use bytes::Bytes;
+use crossdock_names::{Incarnation, LayoutClass, MapFragment, UNMAPPED};
+use crossdock_peer::{
+    CallId, FileLayout, FileLease, LeaseId, NodeError, SiteAnswer, SiteReply, Stability, WeakCache,
+};
+use crossdock_router::{Router, RouterInput};
+use crossdock_types::{Time, WallTime};
+
+use script::{
+    Seen, ask, attributes, bytes_read, column, expect, layout, node, read, router, secs, write,
+    written,
+};
+
+const BLOCK: u64 = 1 << 20;
+
+fn lease(id: u64, is_exclusive: bool) -> FileLease {
+    FileLease {
+        id: LeaseId(1 << 32 | id),
+        is_exclusive,
+        lasts_ms: 1500,
+        wall: WallTime(1_000_000),
+        writable_bytes: 64 << 30,
+    }
+}
+
+/// The site says where the blocks lie.
+fn told(
+    router: &mut Router,
+    now: Time,
+    id: CallId,
+    columns: &'static [u8],
+    lease: Option<FileLease>,
+) {
+    let layout = FileLayout {
+        class: LayoutClass::MAPPED,
+        map: MapFragment {
+            first_window: 0,
+            windows: 1,
+            columns: Bytes::from_static(columns),
+        },
+        ..layout()
+    };
+    let outcome = Ok(SiteAnswer::Opened {
+        layout,
+        incarnation: Incarnation(1),
+        lease,
+    });
+    let subject = WeakCache {
+        before: None,
+        after: Some(attributes(8 * BLOCK)),
+    };
+    let reply = SiteReply {
+        id,
+        outcome,
+        subject,
+        second: WeakCache::default(),
+    };
+    router.handle(now, RouterInput::Site(Box::new(reply)));
+}
+
+/// What a door has been answered to a read.
+fn answered(router: &mut Router) -> Vec<u8> {
+    match &script::effects(router)[..] {
+        [Seen::Reply(_, Ok(SiteAnswer::Read { payload, .. }))] => payload.to_bytes().to_vec(),
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+/// Goal: a read goes to the columns that the map names, and blocks that lie nowhere are
+/// zeros that nobody is asked for.
+#[test]
+fn reads_go_where_the_map_says() {
+    let mut router = router();
+    ask(&mut router, secs(1), 1, read(BLOCK - 3, BLOCK + 6));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    told(&mut router, secs(1), open, &[1, UNMAPPED, 0], None);
+    let [first, last] = expect(
+        &mut router,
+        vec![
+            Seen::Read(20, column(1), BLOCK - 3, 3),
+            Seen::Read(10, column(0), 2 * BLOCK, 3),
+        ],
+    );
+    node(&mut router, first, bytes_read(vec![5; 3]));
+    node(&mut router, last, bytes_read(vec![6; 3]));
+    let bytes = answered(&mut router);
+    assert_eq!(bytes[..3], [5; 3]);
+    assert!(bytes[3..bytes.len() - 3].iter().all(|&byte| byte == 0));
+    assert_eq!(bytes[bytes.len() - 3..], [6; 3]);
+    assert_eq!(bytes.len() as u64, BLOCK + 6);
+}
+
+/// Goal: under a lease the site is asked once; and again by a write to a block that had no
+/// place.
+#[test]
+fn a_map_is_asked_for_once() {
+    let mut router = router();
+    ask(&mut router, secs(1), 1, read(BLOCK, 8));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    let given = lease(1, false);
+    told(&mut router, secs(1), open, &[1, 0], Some(given));
+    let [first] = expect(&mut router, vec![Seen::Read(10, column(0), BLOCK, 8)]);
+    node(&mut router, first, bytes_read(vec![1; 8]));
+    answered(&mut router);
+    ask(&mut router, secs(1), 2, read(BLOCK - 8, 8));
+    let [second] = expect(&mut router, vec![Seen::Read(20, column(1), BLOCK - 8, 8)]);
+    node(&mut router, second, bytes_read(vec![1; 8]));
+    answered(&mut router);
+    ask(&mut router, secs(1), 3, read(3 * BLOCK, 8));
+    assert_eq!(
+        answered(&mut router),
+        [0; 8],
+        "it lies nowhere, as is known"
+    );
+    let at = 3 * BLOCK;
+    let bytes = vec![9; 8];
+    ask(
+        &mut router,
+        secs(1),
+        4,
+        write(at, bytes, Stability::Unstable),
+    );
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(at, at + 8)]);
+    let columns = &[1, 0, UNMAPPED, 1];
+    told(&mut router, secs(1), open, columns, Some(lease(2, true)));
+    let (seen, ids) = script::drain(&mut router);
+    let sent = seen.iter().zip(&ids).find_map(|(seen, &id)| match seen {
+        Seen::Write(20, object, offset, 8, _, 3) => {
+            assert_eq!((*object, *offset), (column(1), at));
+            Some(id)
+        }
+        _ => None,
+    });
+    let sent = sent.unwrap_or_else(|| panic!("{seen:?}"));
+    node(&mut router, sent, written(1));
+    // Now it lies somewhere, and that is not forgotten.
+    ask(&mut router, secs(1), 5, read(at, 8));
+    let (seen, _) = script::drain(&mut router);
+    assert!(seen.contains(&Seen::Read(20, column(1), at, 8)), "{seen:?}");
+}
+
+/// Goal: a node that has seen a later truncate refuses an old map, and the router asks the
+/// site for the new one.
+#[test]
+fn an_outdated_map_is_refused_and_asked_for_again() {
+    let mut router = router();
+    ask(&mut router, secs(1), 1, read(BLOCK, 8));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    told(&mut router, secs(1), open, &[1, 0], None);
+    let [first] = expect(&mut router, vec![Seen::Read(10, column(0), BLOCK, 8)]);
+    let stale = Err(NodeError::StaleGeneration { current: 4 });
+    node(&mut router, first, stale);
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    told(&mut router, secs(1), open, &[1, 1], None);
+    let [again] = expect(&mut router, vec![Seen::Read(20, column(1), BLOCK, 8)]);
+    node(&mut router, again, bytes_read(vec![4; 8]));
+    assert_eq!(answered(&mut router), [4; 8]);
+}
