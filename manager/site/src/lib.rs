@@ -47,6 +47,7 @@ mod names;
 mod open;
 mod participant;
 mod promises;
+mod proof_key;
 mod quotas;
 mod read_only;
 mod record;

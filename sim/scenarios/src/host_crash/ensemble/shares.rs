@@ -19,6 +19,7 @@ const SHAPE: Shape = Shape {
     sites: 3,
     is_hashed: false,
     addresses: 0,
+    is_scoped: false,
     faults: Faults::None,
 };
 

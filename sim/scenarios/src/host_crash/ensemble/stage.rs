@@ -22,6 +22,7 @@ pub(super) const SHAPE: Shape = Shape {
     sites: 1,
     is_hashed: false,
     addresses: 0,
+    is_scoped: false,
     gateways: 2,
     faults: Faults::None,
 };
