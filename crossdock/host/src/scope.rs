@@ -40,10 +40,12 @@ pub(crate) struct Scopes {
 pub(crate) struct Shown {
     /// Under which exports: what it names was reached from the root of each.
     exports: Vec<ExportId>,
-    /// The file that it is about, if that is a root.
-    root: Option<FileRef>,
-    /// Whether it asks for the parent of a directory.
-    is_upward: bool,
+    /// The file that it is about.
+    subject: FileRef,
+    /// Whether that is a root of which nothing was shown.
+    is_bare_root: bool,
+    /// Whether whoever asked has to prove things: else it may see what lies above.
+    is_scoped: bool,
     /// Whether it asks for a list with attributes: whoever has these has the handles.
     is_full_list: bool,
 }
@@ -222,6 +224,8 @@ impl Host {
         }
         match self.check_proofs(scope, operation, proofs) {
             Ok(shown) => Judged::Passed(shown),
+            // It may all the same, without proofs of what it gets.
+            Err(_) if scope.is_none() => Judged::Passed(None),
             Err(error) => Judged::Answered(Err(error)),
         }
     }
@@ -280,7 +284,7 @@ impl Host {
         }
         let whole = |file: &FileRef| self.table.spread.whole(*file);
         let subject = whole(operation.subject());
-        let (mut exports, root) = self.exports_of(scope, subject, proofs)?;
+        let (mut exports, is_bare_root) = self.exports_of(scope, subject, proofs)?;
         if let Some(second) = operation.second() {
             let (others, _) = self.exports_of(scope, whole(second), proofs)?;
             exports.retain(|export| others.contains(export));
@@ -288,7 +292,6 @@ impl Host {
                 return Err(SiteError::CrossDevice);
             }
         }
-        let is_upward = matches!(operation, SiteOperation::LookupParent { .. });
         if let SiteOperation::LookupParent { within, .. } = operation {
             exports.retain(|export| self.root_of(*export) == Some(*within));
             if exports.is_empty() {
@@ -297,8 +300,9 @@ impl Host {
         }
         Ok(Some(Shown {
             exports,
-            root,
-            is_upward,
+            subject,
+            is_bare_root,
+            is_scoped: scope.is_some(),
             is_full_list: matches!(
                 operation,
                 SiteOperation::ReadDirectory {
@@ -309,14 +313,14 @@ impl Host {
         }))
     }
 
-    /// From the roots of which exports a file was reached, and the file itself if it is
-    /// such a root and nothing was shown of it.
+    /// From the roots of which exports a file was reached, and whether it is such a root
+    /// and nothing was shown of that.
     fn exports_of(
         &self,
         scope: Option<&BTreeSet<ExportId>>,
         file: FileRef,
         proofs: &[Proof],
-    ) -> Result<(Vec<ExportId>, Option<FileRef>), SiteError> {
+    ) -> Result<(Vec<ExportId>, bool), SiteError> {
         let mut exports = Vec::new();
         let mut error = SiteError::NotProven;
         for proof in proofs.iter().filter(|proof| proof.file == file) {
@@ -334,12 +338,12 @@ impl Host {
         let more: Vec<ExportId> = open.filter(|export| !exports.contains(export)).collect();
         match (more.is_empty(), exports.is_empty()) {
             (true, true) => Err(error),
-            (true, false) => Ok((exports, None)),
+            (true, false) => Ok((exports, false)),
             // What is made of proofs is made with the key.
             (false, _) if self.scopes.key.is_none() => Err(SiteError::Busy),
             (false, _) => {
                 exports.extend(more);
-                Ok((exports, Some(file)))
+                Ok((exports, true))
             }
         }
     }
@@ -353,22 +357,21 @@ impl Host {
     /// Proves what an answer names that leaves for a router which has shown as much, and
     /// takes out what would lead out of the exports.
     pub(crate) fn prove_answer(&self, shown: &Shown, reply: &mut SiteReply) -> Vec<Proof> {
-        let mut files: Vec<FileRef> = shown.root.into_iter().collect();
+        let root = Some(shown.subject).filter(|_| shown.is_bare_root);
+        let mut files: Vec<FileRef> = root.into_iter().collect();
         match &mut reply.outcome {
             Ok(SiteAnswer::Found { attributes, .. }) => files.push(attributes.file),
             Ok(SiteAnswer::Elsewhere(file)) => files.push(*file),
             Ok(SiteAnswer::Directory { entries, .. }) => {
-                self.hide_above(
-                    shown,
-                    reply.subject.after.as_ref().map(|it| it.file),
-                    entries,
-                );
+                if shown.is_scoped {
+                    self.hide_above(shown, entries);
+                }
                 let entries = entries.iter().filter(|_| shown.is_full_list);
                 files.extend(entries.filter_map(reached_by));
             }
             // Whether the parent lies within an export another site would have to say,
             // which the gateway would tell.
-            outcome @ Ok(SiteAnswer::Above { .. }) if shown.is_upward => {
+            outcome @ Ok(SiteAnswer::Above { .. }) if shown.is_scoped => {
                 *outcome = Err(SiteError::AccessDenied);
             }
             _ => {}
@@ -389,17 +392,13 @@ impl Host {
 
     /// What lies above an export is nobody's business, and of what else lies above the
     /// directory it is not known where it is by now.
-    fn hide_above(
-        &self,
-        shown: &Shown,
-        directory: Option<FileRef>,
-        entries: &mut [DirectoryEntry],
-    ) {
+    fn hide_above(&self, shown: &Shown, entries: &mut [DirectoryEntry]) {
+        let mut roots = shown.exports.iter().map(|&export| self.root_of(export));
+        let is_root = roots.all(|root| root == Some(shown.subject));
         for entry in entries.iter_mut().filter(|entry| entry.name[..] == *b"..") {
             entry.attributes = None;
-            let mut roots = shown.exports.iter().map(|&export| self.root_of(export));
-            if let Some(directory) = directory.filter(|&own| roots.any(|root| root == Some(own))) {
-                entry.file = directory.id;
+            if is_root {
+                entry.file = shown.subject.id;
             }
         }
     }
