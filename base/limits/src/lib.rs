@@ -150,6 +150,9 @@ pub const LINK_PEERS_MAX: usize = 16_384;
 
 /// Names of gateways that an ensemble remembers, so that they can be revoked.
 pub const GATEWAYS_MAX: usize = 1024;
+/// Files of which a gateway remembers that it can prove how they were reached; half of
+/// them since the other half was full. Of others a manager is asked again.
+pub const GATEWAY_PROOFS_MAX: usize = 64 << 10;
 
 /// Virtual addresses of an ensemble.
 pub const VIRTUAL_ADDRESSES_MAX: usize = 256;

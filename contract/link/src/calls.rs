@@ -60,7 +60,7 @@ impl CallKey {
             Frame::NodeCall { from, to, call, .. } => {
                 Some((Self::Node(*from, *to, call.id), Target::Node(*to)))
             }
-            Frame::SiteCall { from, to, call } => {
+            Frame::SiteCall { from, to, call, .. } => {
                 Some((Self::Site(*from, call.id), Target::Site(*to)))
             }
             _ => None,
@@ -71,7 +71,7 @@ impl CallKey {
     pub(crate) const fn of_reply(frame: &Frame) -> Option<Self> {
         match frame {
             Frame::NodeReply { from, to, reply } => Some(Self::Node(*to, *from, reply.id)),
-            Frame::SiteReply { to, reply } => Some(Self::Site(*to, reply.id)),
+            Frame::SiteReply { to, reply, .. } => Some(Self::Site(*to, reply.id)),
             _ => None,
         }
     }

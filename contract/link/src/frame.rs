@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crossdock_names::{Epoch, FileCapability, MintingKey, NodeId, SiteId};
+use crossdock_names::{Epoch, FileCapability, MintingKey, NodeId, Proof, ProofKey, SiteId};
 use crossdock_peer::{
     Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, Recall, SiteReply, SiteRequest,
 };
@@ -49,6 +49,8 @@ pub enum Frame {
         to: SiteId,
         /// What.
         call: Call<SiteRequest>,
+        /// Of the files that it names, where a gateway is scoped to exports.
+        proofs: Vec<Proof>,
     },
     /// A site's answer.
     SiteReply {
@@ -56,6 +58,8 @@ pub enum Frame {
         to: Port,
         /// What came of it.
         reply: SiteReply,
+        /// Of the files that it names, if the call had some.
+        proofs: Vec<Proof>,
     },
     /// What clients of the receiving host's door are to be told.
     Lock(LockNotice),
@@ -91,6 +95,8 @@ pub enum Frame {
     },
     /// What the sending manager makes capabilities with; for hosts with nodes only.
     Minting(MintingKey),
+    /// What all managers make proofs with; for managers only.
+    Proving(ProofKey),
     /// What time of day is it at the receiving host?
     AskClock {
         /// The sender's clock, in nanoseconds.
@@ -145,6 +151,7 @@ impl Frame {
             | Self::Space { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
+            | Self::Proving(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
             | Self::Recall(_) => Class::Reply,
@@ -167,6 +174,7 @@ impl Frame {
             | Self::Space { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
+            | Self::Proving(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
             | Self::Recall(_) => None,
@@ -186,6 +194,7 @@ impl Frame {
             | Self::Space { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
+            | Self::Proving(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
             | Self::Recall(_) => None,

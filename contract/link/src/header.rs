@@ -45,6 +45,9 @@ pub(crate) enum Kind {
     AskClock = 27,
     Clock = 28,
     Recall = 29,
+    ProvenCall = 30,
+    ProvenReply = 31,
+    Proving = 32,
 }
 
 impl Kind {
@@ -70,6 +73,9 @@ impl Kind {
             27 => Self::AskClock,
             28 => Self::Clock,
             29 => Self::Recall,
+            30 => Self::ProvenCall,
+            31 => Self::ProvenReply,
+            32 => Self::Proving,
             _ => return None,
         })
     }
@@ -97,6 +103,9 @@ impl Kind {
             Self::AskClock => "question for the time of day",
             Self::Clock => "time of day",
             Self::Recall => "recall of a lease",
+            Self::ProvenCall => "call of a site with proofs",
+            Self::ProvenReply => "reply of a site with proofs",
+            Self::Proving => "key for proofs",
         }
     }
 }

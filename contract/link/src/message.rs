@@ -7,8 +7,8 @@ use crossdock_limits::{
     LINK_BODY_BYTES_MAX, LINK_HELLO_BYTES_MAX, LINK_REASON_BYTES_MAX, OBJECT_IO_BYTES_MAX,
     VIRTUAL_CLIENTS_MAX,
 };
-use crossdock_names::{Epoch, HostId};
-use crossdock_peer::Call;
+use crossdock_names::{Epoch, HostId, Proof, SiteId};
+use crossdock_peer::{Call, CallId, Port, SiteRequest};
 use crossdock_types::{Payload, Time};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -270,8 +270,12 @@ impl Message {
                 Frame::NodeCall { .. } => Kind::NodeCall,
                 Frame::NodeReply { .. } => Kind::NodeReply,
                 Frame::CancelNode { .. } => Kind::CancelNode,
-                Frame::SiteCall { .. } => Kind::SiteCall,
-                Frame::SiteReply { .. } => Kind::SiteReply,
+                // Who has no proofs pays nothing for them.
+                Frame::SiteCall { ref proofs, .. } if proofs.is_empty() => Kind::SiteCall,
+                Frame::SiteCall { .. } => Kind::ProvenCall,
+                Frame::SiteReply { ref proofs, .. } if proofs.is_empty() => Kind::SiteReply,
+                Frame::SiteReply { .. } => Kind::ProvenReply,
+                Frame::Proving(_) => Kind::Proving,
                 Frame::Lock(_) => Kind::Lock,
                 Frame::Renew { .. } => Kind::Renew,
                 Frame::Granted { .. } => Kind::Granted,
@@ -368,18 +372,25 @@ impl Message {
                 Self::Frame(Frame::CancelNode { from, to, id }.by(epoch))
             }
             Kind::SiteCall => {
-                let (epoch, from, to, id, left_ms, request) = whole(kind, body)?;
-                let deadline = deadline(now, left_ms);
-                let call = Call {
-                    id,
-                    deadline,
-                    request,
-                };
-                Self::Frame(Frame::SiteCall { from, to, call }.by(epoch))
+                let body = whole(kind, body)?;
+                site_call(now, body, Vec::new())
+            }
+            Kind::ProvenCall => {
+                let (body, proofs) = whole(kind, body)?;
+                site_call(now, body, proofs)
             }
             Kind::SiteReply => {
                 let (epoch, to, reply) = whole(kind, body)?;
-                Self::Frame(Frame::SiteReply { to, reply }.by(epoch))
+                let proofs = Vec::new();
+                Self::Frame(Frame::SiteReply { to, reply, proofs }.by(epoch))
+            }
+            Kind::ProvenReply => {
+                let ((epoch, to, reply), proofs) = whole(kind, body)?;
+                Self::Frame(Frame::SiteReply { to, reply, proofs }.by(epoch))
+            }
+            Kind::Proving => {
+                let (epoch, key) = whole(kind, body)?;
+                Self::Frame(Frame::Proving(key).by(epoch))
             }
             Kind::Lock => {
                 let (epoch, notice) = whole(kind, body)?;
@@ -468,11 +479,27 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             from,
             to: site,
             call,
+            proofs,
         } => {
             let left_ms = remaining_ms(now, call.deadline);
-            postcard::to_extend(&(epoch, from, site, call.id, left_ms, &call.request), to)
+            let body = (epoch, from, site, call.id, left_ms, &call.request);
+            match proofs.is_empty() {
+                true => postcard::to_extend(&body, to),
+                false => postcard::to_extend(&(body, proofs), to),
+            }
         }
-        Frame::SiteReply { to: port, reply } => postcard::to_extend(&(epoch, port, reply), to),
+        Frame::SiteReply {
+            to: port,
+            reply,
+            proofs,
+        } => {
+            let body = (epoch, port, reply);
+            match proofs.is_empty() {
+                true => postcard::to_extend(&body, to),
+                false => postcard::to_extend(&(body, proofs), to),
+            }
+        }
+        Frame::Proving(key) => postcard::to_extend(&(epoch, key), to),
         Frame::Lock(notice) => postcard::to_extend(&(epoch, notice), to),
         Frame::Renew { at } | Frame::Granted { at } | Frame::AskClock { at } => {
             postcard::to_extend(&(epoch, at), to)
@@ -491,6 +518,26 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
         Frame::Minting(key) => postcard::to_extend(&(epoch, key), to),
         Frame::Recall(recall) => postcard::to_extend(&(epoch, recall), to),
     }
+}
+
+/// A request to a site as it travels: by which table, who asks whom, under which number,
+/// for how long, what.
+type SiteCallBody = (Epoch, Port, SiteId, CallId, u64, SiteRequest);
+
+fn site_call(now: Time, body: SiteCallBody, proofs: Vec<Proof>) -> Message {
+    let (epoch, from, to, id, left_ms, request) = body;
+    let call = Call {
+        id,
+        deadline: deadline(now, left_ms),
+        request,
+    };
+    let frame = Frame::SiteCall {
+        from,
+        to,
+        call,
+        proofs,
+    };
+    Message::Frame(frame.by(epoch))
 }
 
 fn check_length(part: &'static str, bytes: usize, bytes_max: usize) -> Result<u32, EncodeError> {

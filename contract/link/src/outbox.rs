@@ -256,12 +256,13 @@ pub(crate) fn empty(reply: &mut Frame) {
                 });
             }
         }
-        Frame::SiteReply { reply, .. } => {
+        Frame::SiteReply { reply, proofs, .. } => {
             if let Ok(
                 SiteAnswer::Read { .. } | SiteAnswer::Directory { .. } | SiteAnswer::Locked(_),
             ) = reply.outcome
             {
                 reply.outcome = Err(SiteError::Busy);
+                proofs.clear();
             }
         }
         _ => {}

@@ -93,10 +93,10 @@ fn samples_are_of_every_kind() {
     all_of(&samples::node_answers(dice), number_of_answer, 10);
     all_of(&samples::node_errors(dice), number_of_error, 14);
     all_of(&samples::access_errors(dice), number_of_access_error, 11);
-    all_of(&samples::site_operations(dice), number_of_operation, 28);
+    all_of(&samples::site_operations(dice), number_of_operation, 29);
     all_of(&samples::lock_operations(dice), number_of_lock, 11);
     all_of(&samples::site_answers(dice), number_of_site_answer, 18);
-    all_of(&samples::site_errors(dice), number_of_site_error, 24);
+    all_of(&samples::site_errors(dice), number_of_site_error, 25);
 }
 
 fn number_of_request(of: &NodeRequest) -> usize {
@@ -199,6 +199,7 @@ fn number_of_operation(of: &SiteOperation) -> usize {
         SiteOperation::Transaction { .. } => 25,
         SiteOperation::Census { .. } => 26,
         SiteOperation::Repair { .. } => 27,
+        SiteOperation::Prove { .. } => 28,
     }
 }
 
@@ -267,6 +268,7 @@ fn number_of_site_error(of: &SiteError) -> usize {
         SiteError::Moved => 21,
         SiteError::Unanswered => 22,
         SiteError::Refused => 23,
+        SiteError::NotProven => 24,
     }
 }
 

@@ -86,9 +86,19 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
                 capability,
             })
         }
-        Frame::SiteCall { from, to, mut call } => {
+        Frame::SiteCall {
+            from,
+            to,
+            mut call,
+            proofs,
+        } => {
             call.deadline = soon;
-            Some(Frame::SiteCall { from, to, call })
+            Some(Frame::SiteCall {
+                from,
+                to,
+                call,
+                proofs,
+            })
         }
         Frame::Lock(_)
         | Frame::Renew { .. }
@@ -98,6 +108,7 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
         | Frame::Space { .. }
         | Frame::Clients { .. }
         | Frame::Minting(_)
+        | Frame::Proving(_)
         | Frame::Recall(_) => Some(frame),
         _ => None,
     }
@@ -489,7 +500,8 @@ fn an_answer_that_is_too_long_becomes_busy() {
         second: WeakCache::default(),
     };
     let to = Port::Router;
-    pair.send(1, Frame::SiteReply { to, reply });
+    let proofs = Vec::new();
+    pair.send(1, Frame::SiteReply { to, reply, proofs });
     pair.run(Duration::from_millis(10));
     let frames = pair.sides[0].frames();
     let Some(Frame::SiteReply { reply, .. }) = frames.last() else {

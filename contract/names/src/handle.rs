@@ -10,7 +10,7 @@ use crate::{ExportId, FileId, FileRef, LayoutClass, VolumeId};
 pub const HANDLE_BYTES: usize = 64;
 
 const FORMAT: u8 = 1;
-const MAC_AT: usize = HANDLE_BYTES - 16;
+pub(crate) const MAC_AT: usize = HANDLE_BYTES - 16;
 
 /// What a handle names.
 ///
@@ -167,11 +167,11 @@ pub(crate) fn first_half(hash: &[u8; 32]) -> [u8; 16] {
     half
 }
 
-fn be32(bytes: &[u8; HANDLE_BYTES], at: usize) -> u32 {
+pub(crate) fn be32(bytes: &[u8; HANDLE_BYTES], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn be64(bytes: &[u8; HANDLE_BYTES], at: usize) -> u64 {
+pub(crate) fn be64(bytes: &[u8; HANDLE_BYTES], at: usize) -> u64 {
     u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
 }
 

@@ -11,6 +11,7 @@ mod handle;
 mod ids;
 mod layout;
 mod object;
+mod proof;
 mod spread;
 mod table;
 
@@ -27,5 +28,6 @@ pub use layout::{
     ColumnPiece, LayoutClass, SEGMENT_BYTES, SMALL_FILE_THRESHOLD_BYTES, STRIPE_UNIT_BYTES,
 };
 pub use object::{OBJECT_ID_BYTES, ObjectClass, ObjectId};
+pub use proof::{Proof, ProofKey};
 pub use spread::Spread;
 pub use table::{Hosts, ReplicaSet, RoutingTable, SITES, SLOTS, SiteRecord};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crossdock_names::{
-    FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment, SiteId,
+    FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment, Proof, SiteId,
 };
 use crossdock_types::{Payload, WallTime};
 use serde::{Deserialize, Serialize};
@@ -583,6 +583,12 @@ pub enum SiteOperation {
         /// What is to be done to it.
         repair: Repair,
     },
+    /// Whether a handle of format 2 is true: a gateway asks that of any it has not seen.
+    /// The host of the site answers in its place, it has the key.
+    Prove {
+        /// What the handle says.
+        proof: Proof,
+    },
 }
 
 impl SiteOperation {
@@ -619,6 +625,17 @@ impl SiteOperation {
             | Self::Link { directory, .. }
             | Self::ReadDirectory { directory, .. } => directory,
             Self::Rename { from_directory, .. } => from_directory,
+            Self::Prove { proof } => &proof.file,
+        }
+    }
+
+    /// The second file that it is about: a rename's target directory, a link's file.
+    #[must_use]
+    pub const fn second(&self) -> Option<&FileRef> {
+        match self {
+            Self::Rename { to_directory, .. } => Some(to_directory),
+            Self::Link { file, .. } => Some(file),
+            _ => None,
         }
     }
 
@@ -801,6 +818,10 @@ pub enum SiteError {
     /// The gateway that asks may not (any more).
     #[error("the gateway has been revoked, or asks for what gateways may not")]
     Refused,
+    /// NFS3ERR_BADHANDLE: the gateway is scoped to exports, and shows no proof, or a wrong
+    /// one, that the file was reached from one's root.
+    #[error("nothing proves that the file was reached from the root of an export")]
+    NotProven,
 }
 
 /// A site's answer to a call.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::{Args, Subcommand};
-use crossdock_admin::{AddressAddition, AddressStatus};
+use crossdock_admin::{AddressAddition, AddressStatus, GatewayStatus};
 use crossdock_members::VirtualAddress;
 use serde_json::Value;
 
@@ -101,5 +101,18 @@ fn list(remote: &Remote) -> anyhow::Result<()> {
         let gateway = it.gateway.unwrap_or_else(|| "nobody".to_owned());
         vec![it.address, gateway, it.machine.unwrap_or_default()]
     }));
-    Ok(format::print(&format::table(&rows))?)
+    format::print(&format::table(&rows))?;
+    let gateways: Vec<GatewayStatus> = parse(call(remote, Method::Get, "/v1/gateways")?)?;
+    let mut scopes = gateways
+        .iter()
+        .filter(|it| !it.revoked)
+        .map(|it| &it.exports);
+    let first = scopes.next();
+    if scopes.any(|scope| Some(scope) != first) {
+        format::print(MIXED)?;
+    }
+    Ok(())
 }
+
+/// What is told where gateways differ.
+const MIXED: &str = "gateways are scoped to different exports (crossdock gateway list): only those that reach all get addresses; crossdock gateway revoke the names that are not used any more\n";

@@ -169,6 +169,10 @@ enum GatewayCommand {
     /// Have them let it in again.
     #[command(after_help = "Example:\n  crossdock gateway restore gw2")]
     Restore(gateways::NameArgs),
+    /// Have a gateway reach what lies in some exports only, whatever it asks for; clients
+    /// that have mounted through it have to mount again.
+    #[command(after_help = "Example:\n  crossdock gateway scope gw2 --exports /home,/scratch")]
+    Scope(gateways::ScopeArgs),
 }
 
 #[derive(Args)]
@@ -250,6 +254,7 @@ impl Command {
             Self::Gateway(GatewayCommand::Revoke(args) | GatewayCommand::Restore(args)) => {
                 args.remote.json
             }
+            Self::Gateway(GatewayCommand::Scope(args)) => args.remote.json,
             Self::Node(NodeCommand::Run(_)) => false,
             Self::Node(NodeCommand::Place(command)) => command.prints_json(),
             Self::Cluster(command) => command.prints_json(),
@@ -280,6 +285,7 @@ impl Command {
             Self::Gateway(GatewayCommand::List(remote)) => gateways::list(&remote)?,
             Self::Gateway(GatewayCommand::Revoke(args)) => gateways::revoke(&args)?,
             Self::Gateway(GatewayCommand::Restore(args)) => gateways::restore(&args)?,
+            Self::Gateway(GatewayCommand::Scope(args)) => gateways::scope(&args)?,
             Self::Status(args) => client::status(&args.remote, args.sites)?,
             Self::Top(args) => top::run(&args)?,
             Self::Config(ConfigCommand::Check { file, of, json }) => {

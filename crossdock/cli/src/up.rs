@@ -80,6 +80,7 @@ fn host(settings: &UpSettings, directory: DataDirectory) -> anyhow::Result<Host>
         request_bytes: memory::request_bytes(&settings.door)?,
         instance: data::random_u64()?,
         minting: MintingKey(data::random_bytes()?),
+        proving: data::random_bytes()?,
         grace: Duration::from_secs(settings.grace),
     })
     .context("cannot write the registry")?;

@@ -9,13 +9,12 @@ use std::time::Duration;
 use crossdock_limits::{EXPORT_NETWORKS_MAX, EXPORTS_MAX};
 use crossdock_members::{Change, Conflict, DirectoryRecord, ExportRecord, OpenError, State};
 use crossdock_names::{ExportId, FileRef};
-use crossdock_nfs::{Export, NfsInput};
+use crossdock_nfs::Export;
 use crossdock_peer::{ExportRules, SiteError};
 use crossdock_types::{Time, WallTime};
 use thiserror::Error;
 
 use crate::host::{Host, HostEffect};
-use crate::message::Message;
 use crate::walks::{Goal, WALKS_MAX, Walk, WalkError, names_of, volume_root};
 
 /// How long a shared registry may take until a change is in it.
@@ -333,8 +332,7 @@ impl Host {
             OpenError::Conflict(Conflict::Exported { path }) => ExportError::Exported { path },
             error => ExportError::Registry(error.to_string()),
         })?;
-        let input = NfsInput::Exports(exports(self.registry.state()));
-        self.queue.push_back(Message::Door(input));
+        self.tell_exports();
         self.export_changes.push(ExportChange {
             ticket,
             wanted,

@@ -1,7 +1,7 @@
 //! Orders of an administrator about gateways: a change of the registry that others
-//! share, and its answer once it is there (docs/decisions/0024).
+//! share, and its answer once it is there (docs/decisions/0024, 0028).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_members::{Change, GatewayRecord};
 use crossdock_types::{Time, WallTime};
@@ -20,8 +20,19 @@ pub struct GatewayTicket(u64);
 pub struct GatewayOrder {
     /// With which gateway.
     pub name: String,
-    /// Whether nodes and managers are to refuse it.
-    pub revoke: bool,
+    /// What.
+    pub what: GatewayVerb,
+}
+
+/// What can be done with a gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GatewayVerb {
+    /// Nodes and managers are to refuse it.
+    Revoke,
+    /// They are to let it in again.
+    Restore,
+    /// It is to reach what lies in the exports of these paths only; `None`: everything.
+    Scope(Option<Vec<String>>),
 }
 
 /// Why it was not done; nothing was, unless stated otherwise.
@@ -33,8 +44,19 @@ pub enum GatewayError {
     /// No such gateway has ever joined.
     #[error("there is no gateway {0}; crossdock gateway list shows all")]
     Unknown(String),
+    /// Its name is what it says itself.
+    #[error(
+        "the ensemble talks in the clear, where a gateway can say any name: only over TLS can it be scoped to exports"
+    )]
+    Clear,
+    /// No such path is exported.
+    #[error("{0} is not exported; crossdock export list shows all exports")]
+    UnknownExport(String),
+    /// To reach nothing is something else.
+    #[error("name at least one export; crossdock gateway revoke keeps a gateway from all")]
+    NoExports,
     /// Too many at once.
-    #[error("{WALKS_MAX} gateways are being revoked or restored at this moment; try again")]
+    #[error("{WALKS_MAX} gateways are being revoked, restored or scoped at this moment; try again")]
     Busy,
     /// A shared registry says nothing: it may still be done.
     #[error(
@@ -48,6 +70,8 @@ pub enum GatewayError {
 pub(crate) struct GatewayChange {
     ticket: GatewayTicket,
     order: GatewayOrder,
+    /// The numbers of the exports, of a scope.
+    exports: Option<BTreeSet<u32>>,
     /// When it is given up.
     pub(crate) due: Time,
 }
@@ -79,15 +103,21 @@ impl Host {
             return Err(GatewayError::Unknown(order.name));
         }
         let name = order.name.clone();
-        self.propose(match order.revoke {
-            true => Change::RevokeGateway { name },
-            false => Change::RestoreGateway { name },
+        let exports = self.exports_named(&order.what)?;
+        self.propose(match order.what {
+            GatewayVerb::Revoke => Change::RevokeGateway { name },
+            GatewayVerb::Restore => Change::RestoreGateway { name },
+            GatewayVerb::Scope(_) => {
+                let exports = exports.clone();
+                Change::ScopeGateway { name, exports }
+            }
         });
         self.walks_total += 1;
         let ticket = GatewayTicket(self.walks_total);
         self.gateway_changes.push(GatewayChange {
             ticket,
             order,
+            exports,
             due: now + REGISTRY_PATIENCE,
         });
         self.settle_gateways(now);
@@ -95,18 +125,40 @@ impl Host {
         Ok(ticket)
     }
 
+    /// The numbers of the exports that a scope names.
+    fn exports_named(&self, what: &GatewayVerb) -> Result<Option<BTreeSet<u32>>, GatewayError> {
+        let GatewayVerb::Scope(Some(paths)) = what else {
+            return Ok(None);
+        };
+        if self.registry.state().trust.is_none() {
+            return Err(GatewayError::Clear);
+        }
+        if paths.is_empty() {
+            return Err(GatewayError::NoExports);
+        }
+        let number = |path: &String| {
+            let mut exports = self.exports().iter();
+            let found = exports.find(|export| export.path == *path);
+            let unknown = || GatewayError::UnknownExport(path.clone());
+            found.map(|export| export.id).ok_or_else(unknown)
+        };
+        paths.iter().map(number).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Answers those whose change is in the registry, or cannot come there any more.
     pub(crate) fn settle_gateways(&mut self, now: Time) {
         for change in std::mem::take(&mut self.gateway_changes) {
             let known = self.gateways().get(&change.order.name);
-            let result = match known {
-                Some(known) if known.is_revoked == change.order.revoke => Ok(()),
-                _ if change.due <= now => Err(GatewayError::Unanswered),
-                _ => {
-                    self.gateway_changes.push(change);
-                    continue;
-                }
-            };
+            let is_there = known.is_some_and(|known| match change.order.what {
+                GatewayVerb::Revoke => known.is_revoked,
+                GatewayVerb::Restore => !known.is_revoked,
+                GatewayVerb::Scope(_) => known.scope == change.exports,
+            });
+            if !is_there && now < change.due {
+                self.gateway_changes.push(change);
+                continue;
+            }
+            let result = is_there.then_some(()).ok_or(GatewayError::Unanswered);
             let GatewayChange { ticket, order, .. } = change;
             let result = result.map(|()| order);
             self.effects

@@ -38,6 +38,7 @@ use crate::peers::Peers;
 use crate::placing::Absences;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
+use crate::scope::Scopes;
 use crate::space::{Load, NodeSpace};
 use crate::sweep::Sweeps;
 use crate::walks::Walk;
@@ -58,6 +59,9 @@ pub struct HostConfig {
     pub instance: u64,
     /// A random secret of this process: a manager makes capabilities with it.
     pub minting: MintingKey,
+    /// Another one: what the ensemble's proofs are made with from now on, if there is no
+    /// key for them yet and one is wanted.
+    pub proving: [u8; 32],
     /// How long only reclaims of locks are taken after a restart, at most.
     pub grace: Duration,
 }
@@ -247,6 +251,7 @@ pub struct Host {
     pub(crate) role: HostRecord,
     pub(crate) peers: Peers,
     pub(crate) access: Access,
+    pub(crate) scopes: Scopes,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
     /// Of files, of sites that were open here before.
@@ -316,6 +321,7 @@ impl Host {
             request_bytes,
             instance,
             minting,
+            proving,
             grace,
         } = config;
         if !registry.is_shared() {
@@ -333,11 +339,12 @@ impl Host {
             .collect();
         let router = Router::new(RouterConfig::new(WriterId(instance)), Arc::clone(&table));
         let door = NfsDoor::new(crate::sites::door_config(state, request_bytes));
-        Ok(Self {
+        let mut host = Self {
             registry,
             role,
             peers: Peers::default(),
             access: Access::new(minting),
+            scopes: Scopes::new(proving),
             following: Following::new(is_shared),
             leases: Leases::default(),
             leases_end: BTreeMap::new(),
@@ -378,7 +385,9 @@ impl Host {
             grace,
             #[cfg(feature = "mutations")]
             mutation: None,
-        })
+        };
+        host.tell_exports();
+        Ok(host)
     }
 
     /// Takes one input and carries all messages that follow from it.

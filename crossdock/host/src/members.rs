@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crossdock_members::{Change, SITE_SETS, SetRecord};
 use crossdock_names::{HostId, NodeId, SetId, SiteId};
-use crossdock_nfs::NfsInput;
 use crossdock_site::SiteInput;
 use crossdock_types::{Time, WallTime};
 
@@ -185,14 +184,13 @@ impl Host {
         let before = Arc::clone(&self.table);
         self.spread_table();
         self.follow_access();
+        self.follow_scopes();
         let live = &self.table.hosts.live;
         let replaced: Vec<HostId> = before.hosts.live.difference(live).copied().collect();
         for peer in replaced {
             self.take_disconnected(peer);
         }
-        let exports = crate::exports::exports(self.registry.state());
-        self.queue
-            .push_back(crate::message::Message::Door(NfsInput::Exports(exports)));
+        self.tell_exports();
         let live = &self.table.hosts.live;
         let is_live = |back: &Return| live.contains(&back.2);
         self.following.copied.retain(is_live);

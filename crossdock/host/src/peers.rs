@@ -30,6 +30,7 @@ use crate::access::{rights_of, site_error};
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
 use crate::mutation::Mutation;
+use crate::scope::Judged;
 use crate::sites::ROOT_SITE;
 use crate::space::NodeSpace;
 
@@ -123,7 +124,9 @@ impl Host {
     pub(crate) fn take_connected(&mut self, peer: HostId, role: Role, gateway: Option<Arc<str>>) {
         self.peers.connected.insert(peer, (role, gateway));
         self.access.forget(peer);
+        self.scopes.forget(peer);
         self.follow_access();
+        self.follow_scopes();
         self.tell_clients_soon();
         self.space_due = Time(0);
         self.following.want();
@@ -165,6 +168,7 @@ impl Host {
             .map(|(&id, _)| id)
             .collect();
         for id in begun {
+            self.scopes.end(id);
             if let Some(origin) = self.peers.end_relay(id)
                 && let Callee::Node(node, from) = origin.callee
             {
@@ -315,11 +319,28 @@ impl Host {
                     self.queue.push_back(Message::Node(to, cancel));
                 }
             }
-            Frame::SiteCall { from, to, mut call } => {
+            Frame::SiteCall {
+                from,
+                to,
+                mut call,
+                proofs,
+            } => {
                 if !self.serves(to) {
                     let reply = *refusal(call.id, SiteError::Moved);
-                    return self.send_frame(peer, Frame::SiteReply { to: from, reply });
+                    return self.send_frame(peer, site_reply(from, reply));
                 }
+                let judged = match from {
+                    Port::Router => self.judge_scope(peer, &call.request, &proofs),
+                    _ => Judged::Passed(None),
+                };
+                let shown = match judged {
+                    Judged::Passed(shown) => shown,
+                    Judged::Answered(outcome) => {
+                        let mut reply = *refusal(call.id, SiteError::Refused);
+                        reply.outcome = outcome;
+                        return self.send_frame(peer, site_reply(from, reply));
+                    }
+                };
                 if self.has(Mutation::ForgetDuplicates) {
                     call.request.duplicate = None;
                 }
@@ -329,10 +350,14 @@ impl Host {
                     id: call.id,
                     callee: Callee::Site(from, rights_of(&call.request.operation)),
                 });
+                if let Some(shown) = shown {
+                    self.scopes.begin(call.id, shown);
+                }
                 self.queue.push_back(Message::request(to, call));
             }
-            Frame::SiteReply { to, reply } => {
+            Frame::SiteReply { to, reply, proofs } => {
                 if self.peers.asked_sites.remove(&(peer, to, reply.id)) {
+                    self.door.learn(proofs);
                     self.queue.push_back(Message::answer(to, Box::new(reply)));
                 }
             }
@@ -359,6 +384,7 @@ impl Host {
             ),
             Frame::Clients { at, clients } => self.take_clients(at, clients),
             Frame::Minting(key) => self.take_minting(peer, key),
+            Frame::Proving(key) => self.take_proof_key(key),
             Frame::Recall(recall) => {
                 let input = RouterInput::Recall(recall);
                 self.queue.push_back(Message::Router(input));
@@ -370,7 +396,7 @@ impl Host {
     fn refuse_access(&mut self, peer: HostId, frame: Frame, error: AccessError) {
         if let Frame::SiteCall { from: to, call, .. } = frame {
             let reply = *refusal(call.id, site_error(error));
-            return self.send_frame(peer, Frame::SiteReply { to, reply });
+            return self.send_frame(peer, site_reply(to, reply));
         }
         self.refuse_frame(peer, frame, &NodeError::Refused(error));
     }
@@ -385,10 +411,7 @@ impl Host {
                     outcome: Err(error.clone()),
                 },
             },
-            Frame::SiteCall { from, call, .. } => Frame::SiteReply {
-                to: from,
-                reply: *refusal(call.id, self.away()),
-            },
+            Frame::SiteCall { from, call, .. } => site_reply(from, *refusal(call.id, self.away())),
             _ => return,
         };
         self.send_frame(peer, reply);
@@ -448,7 +471,14 @@ impl Host {
                 let from = Port::Router;
                 self.peers.asked_sites.insert((host, from, call.id));
                 let to = site;
-                self.send_frame(host, Frame::SiteCall { from, to, call });
+                let proofs = self.proofs_for(&call.request.operation);
+                let frame = Frame::SiteCall {
+                    from,
+                    to,
+                    call,
+                    proofs,
+                };
+                self.send_frame(host, frame);
             }
             None => self.answer_site(refusal(call.id, self.away())),
         }
@@ -473,7 +503,14 @@ impl Host {
             }
             Some(host) => {
                 self.peers.asked_sites.insert((host, from, call.id));
-                self.send_frame(host, Frame::SiteCall { from, to, call });
+                let proofs = Vec::new();
+                let frame = Frame::SiteCall {
+                    from,
+                    to,
+                    call,
+                    proofs,
+                };
+                self.send_frame(host, frame);
             }
             None => {
                 let reply = refusal(call.id, self.away());
@@ -498,6 +535,7 @@ impl Host {
         if !is_relayed(reply.id) {
             return self.queue.push_back(Message::answer(Port::Router, reply));
         }
+        let shown = self.scopes.end(reply.id);
         let Some(origin) = self.peers.end_relay(reply.id) else {
             return;
         };
@@ -510,8 +548,10 @@ impl Host {
             self.queue.push_back(Message::answer(to, reply));
         } else {
             self.mint(origin.host, rights, &mut reply);
+            let proofs = shown.map(|shown| self.prove_answer(&shown, &mut reply));
+            let proofs = proofs.unwrap_or_default();
             let reply = *reply;
-            self.send_frame(origin.host, Frame::SiteReply { to, reply });
+            self.send_frame(origin.host, Frame::SiteReply { to, reply, proofs });
         }
     }
 
@@ -538,6 +578,12 @@ impl Host {
 /// Whether what calls of a port are for needs a lease: to be called is to give one.
 const fn is_leasing(port: Port) -> bool {
     matches!(port, Port::Site(_) | Port::Node(_))
+}
+
+/// An answer that proves nothing.
+const fn site_reply(to: Port, reply: SiteReply) -> Frame {
+    let proofs = Vec::new();
+    Frame::SiteReply { to, reply, proofs }
 }
 
 pub(crate) fn refusal(id: CallId, error: SiteError) -> Box<SiteReply> {

@@ -105,6 +105,9 @@ impl Host {
                 }
             }
         }
+        if id == ROOT_SITE {
+            self.take_root_drained();
+        }
     }
 
     /// A site cannot be opened: the others of this manager are served all the same.
@@ -121,6 +124,9 @@ impl Host {
     }
 
     fn take_site_opened(&mut self, id: SiteId) {
+        if id == ROOT_SITE {
+            self.take_root_opened();
+        }
         let known = self.registry.state().opened_sites.contains(&id.0);
         if !known {
             if !self.propose(Change::SiteOpened { site: id.0 }) {

@@ -356,6 +356,7 @@ impl LockThen {
                 Kind::Unlock | Kind::Unshare | Kind::Cancel => Status::Granted,
                 _ => Status::Stale,
             },
+            Err(SiteError::NotProven) => Status::Stale,
             // Both mean "try again later"; there is no other way to say it.
             Err(
                 SiteError::Busy | SiteError::Moved | SiteError::Unanswered | SiteError::Refused,

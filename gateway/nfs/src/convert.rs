@@ -9,6 +9,8 @@ use crossdock_peer::{
 };
 use crossdock_types::WallTime;
 
+use crate::proofs::Proofs;
+
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 /// What a client is told about a site's failure: the one place where this is decided.
@@ -33,6 +35,7 @@ pub(crate) const fn status(error: SiteError) -> Status {
         SiteError::BadCookie => Status::BadCookie,
         SiteError::NotSync => Status::NotSync,
         SiteError::BadType => Status::BadType,
+        SiteError::NotProven => Status::BadHandle,
         // The router deals with lost bytes and moves; what it could not settle
         // in time may be settled the next time.
         SiteError::Busy
@@ -48,6 +51,8 @@ pub(crate) struct View<'a> {
     pub(crate) volume: VolumeId,
     pub(crate) keys: &'a HandleKeys,
     pub(crate) export: ExportId,
+    /// For handles of format 2.
+    pub(crate) proofs: Option<&'a Proofs>,
 }
 
 impl View<'_> {
@@ -83,12 +88,17 @@ impl View<'_> {
         }
     }
 
+    /// A file's handle; `None` if it is to be of format 2 and there is no proof.
     pub(crate) fn handle(
         &self,
         attributes: &Attributes,
         placement: crossdock_names::FileId,
         layout: crossdock_names::LayoutClass,
     ) -> Option<HandleBuffer> {
+        if let Some(proofs) = self.proofs {
+            let proof = proofs.find(self.export, attributes.file)?;
+            return HandleBuffer::new(&proof.to_handle(self.volume));
+        }
         HandleBuffer::new(&self.keys.seal(&FileHandle {
             volume: self.volume,
             export: self.export,
@@ -96,6 +106,15 @@ impl View<'_> {
             placement,
             layout,
         }))
+    }
+
+    /// What a client is told that needs a handle when there is none.
+    pub(crate) const fn no_handle(&self) -> Status {
+        match self.proofs {
+            // There are more at once than are remembered: it is not so the next time.
+            Some(_) => Status::Jukebox,
+            None => Status::ServerFault,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! What is to be done with a call: which program, which procedure, for whom.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use crossdock_locking::Encoded;
-use crossdock_names::ExportId;
+use crossdock_names::{ExportId, Proof};
 use crossdock_nfs3::{self as nfs3, Procedure, Reply, mount};
 use crossdock_nlm::{lock, status};
 use crossdock_peer::{DuplicateKey, SiteRequest};
@@ -27,6 +28,8 @@ pub(crate) enum Served {
         export: ExportId,
         then: Then,
         reply_bytes_max: usize,
+        /// Handles of format 2 that were shown.
+        shown: Vec<Proof>,
     },
 }
 
@@ -95,6 +98,8 @@ impl NfsDoor {
             exports: &self.config.exports,
             client: origin.client(),
             io_bytes_max: origin.io_bytes_max(),
+            is_scoped: self.is_scoped,
+            shown: RefCell::default(),
         };
         let Request {
             export,
@@ -119,6 +124,7 @@ impl NfsDoor {
             export: export.id,
             then: Then::Nfs(expected),
             reply_bytes_max,
+            shown: reader.shown.into_inner(),
         }
     }
 
@@ -144,6 +150,7 @@ impl NfsDoor {
                 request: SiteRequest::as_root(operation),
                 then: Then::Mount(walk),
                 reply_bytes_max: HEAD_BYTES,
+                shown: Vec::new(),
             },
         }
     }

@@ -24,6 +24,8 @@ use crate::locking::Locking;
 use crate::message::{ConnId, DoorConfig, NfsEffect, NfsInput};
 use crate::mount::{Walk, Walked};
 use crate::mounts::Mounts;
+use crate::proofs::Proofs;
+use crate::proving::Unproven;
 use crate::request::Expected;
 use crate::room::Line;
 
@@ -56,6 +58,9 @@ pub struct NfsDoor {
     /// How long the connection that is being served stood in line before.
     pub(crate) queued: Duration,
     pub(crate) locking: Locking,
+    /// Whether the gateway is scoped to exports.
+    pub(crate) is_scoped: bool,
+    pub(crate) proofs: Proofs,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
@@ -111,6 +116,11 @@ pub(crate) struct Pending {
     pub(crate) then: Then,
     /// Of a WRITE: to recognise its retransmission.
     record: Option<Bytes>,
+    /// Whether handles in the reply are of format 2: those in the call were, or the
+    /// gateway is scoped.
+    is_proven: bool,
+    /// What waits until handles of the call are known to be true.
+    pub(crate) unproven: Option<Box<Unproven>>,
 }
 
 /// What the answer is for.
@@ -142,6 +152,8 @@ impl NfsDoor {
             figures: Figures::default(),
             queued: Duration::ZERO,
             locking: Locking::default(),
+            is_scoped: false,
+            proofs: Proofs::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             arrived_bytes: 0,
@@ -212,6 +224,7 @@ impl NfsDoor {
                 self.figures.keep_exports(&exports);
                 self.config.exports = exports;
             }
+            NfsInput::Scoped(is_scoped) => self.is_scoped = is_scoped,
             NfsInput::Reply(routed) => self.answered(now, *routed),
             NfsInput::Timeout => {
                 if self.next_turn.is_some() {
@@ -338,6 +351,7 @@ impl NfsDoor {
                 export,
                 then,
                 reply_bytes_max,
+                mut shown,
             } => {
                 let bytes = record.len() + reply_bytes_max;
                 if !self.has_room(self.held_of(&origin), bytes) {
@@ -345,6 +359,8 @@ impl NfsDoor {
                 }
                 let is_write = matches!(then, Then::Nfs(Expected::Write { .. }));
                 meter.file = Some(request.operation.subject().id.0);
+                let is_proven = self.is_scoped || !shown.is_empty();
+                shown.retain(|shown| !self.proofs.has(shown));
                 let pending = Pending {
                     origin,
                     meter,
@@ -353,12 +369,14 @@ impl NfsDoor {
                     export,
                     then,
                     record: is_write.then_some(record),
+                    is_proven,
+                    unproven: None,
                 };
                 if self.take_over(now, &pending) {
                     self.figures.retransmitted_total += 1;
                 } else {
                     self.count(&pending.origin, pending.bytes);
-                    self.ask(now, pending, request);
+                    self.prove(now, pending, shown, request);
                 }
             }
         }
@@ -396,7 +414,7 @@ impl NfsDoor {
     }
 
     /// Hands a request to the router.
-    fn ask(&mut self, now: Time, pending: Pending, request: SiteRequest) {
+    pub(crate) fn ask(&mut self, now: Time, pending: Pending, request: SiteRequest) {
         self.calls_total += 1;
         let id = CallId(self.calls_total);
         if pending.record.is_some() {
@@ -450,16 +468,20 @@ impl NfsDoor {
         if pending.record.is_some() && self.writes.get(&pending.write_key()) == Some(&id) {
             self.writes.remove(&pending.write_key());
         }
+        let waited = &mut pending.meter.waited;
+        waited.site += routed.waited.site;
+        waited.nodes += routed.waited.nodes;
+        let Some(mut pending) = self.take_proved(now, pending, &routed.reply) else {
+            return;
+        };
         let view = View {
             volume: self.config.volume,
             keys: &self.config.keys,
             export: pending.export,
+            proofs: pending.is_proven.then_some(&self.proofs),
         };
         let success = ReplyHeader::success(pending.xid);
         let origin = pending.origin;
-        let waited = &mut pending.meter.waited;
-        waited.site += routed.waited.site;
-        waited.nodes += routed.waited.nodes;
         let metered = (pending.meter, Some(pending.export));
         match &mut pending.then {
             Then::Nfs(expected) => {

@@ -26,6 +26,8 @@ mod locking;
 mod message;
 mod mount;
 mod mounts;
+mod proofs;
+mod proving;
 mod reply;
 mod request;
 mod room;
@@ -38,3 +40,4 @@ pub use figures::{
 };
 pub use fill::{Fill, Filler};
 pub use message::{ConnId, DoorConfig, DoorLimits, NfsEffect, NfsInput};
+pub use proofs::Proofs;

@@ -1,7 +1,7 @@
 //! Locks: calls of NLM and NSM on the door's port, calls to clients, and the
 //! portmapper on its own.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use crossdock_locking::{
     ClientAnswer, ClientCall, ClientCalls, Encoded, Opened, ROOT, Services, Start, answer_portmap,
     begin_lock, begin_status,
 };
-use crossdock_names::{ExportId, FileRef};
+use crossdock_names::{ExportId, FileRef, Proof};
 use crossdock_nfs3::{Handle, Status as NfsStatus};
 use crossdock_nlm::lock::Status;
 use crossdock_peer::{Call, CallId, LockNotice, LockOperation, SiteOperation, SiteRequest};
@@ -52,6 +52,8 @@ impl NfsDoor {
             exports: &self.config.exports,
             client,
             io_bytes_max: origin.io_bytes_max(),
+            is_scoped: self.is_scoped,
+            shown: RefCell::default(),
         };
         let opened: Cell<Option<&Export>> = Cell::new(None);
         let open = |handle: &[u8]| {
@@ -82,6 +84,7 @@ impl NfsDoor {
                 SiteRequest::as_root(operation),
                 ExportId::default(),
                 Then::Lock(then),
+                Vec::new(),
             );
         };
         let identity = match Identity::of(&header.credential) {
@@ -98,7 +101,8 @@ impl NfsDoor {
             duplicate: then.is_once().then(|| duplicate_key(client, whole)),
             operation,
         };
-        ask(request, export.id, Then::Lock(then))
+        let shown = reader.shown.into_inner();
+        ask(request, export.id, Then::Lock(then), shown)
     }
 
     /// A call of NSM.
@@ -115,7 +119,7 @@ impl NfsDoor {
             Start::Refuse(status) => Served::Header(ReplyHeader::accepted(header.xid, status)),
             Start::Ask(operation, then) => {
                 let request = SiteRequest::as_root(*operation);
-                ask(request, ExportId::default(), Then::Lock(then))
+                ask(request, ExportId::default(), Then::Lock(then), Vec::new())
             }
         }
     }
@@ -208,11 +212,12 @@ impl NfsDoor {
     }
 }
 
-const fn ask(request: SiteRequest, export: ExportId, then: Then) -> Served {
+const fn ask(request: SiteRequest, export: ExportId, then: Then, shown: Vec<Proof>) -> Served {
     Served::Ask {
         request,
         export,
         then,
         reply_bytes_max: REPLY_BYTES,
+        shown,
     }
 }

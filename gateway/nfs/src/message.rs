@@ -113,6 +113,9 @@ pub enum NfsInput {
     /// From now on this is what may be mounted by whom: calls that come later
     /// are judged by it, whenever their handles were given out.
     Exports(Vec<Export>),
+    /// From now on the gateway is scoped to exports, or is not: under a scope handles are
+    /// made of proofs of managers, and no others are taken.
+    Scoped(bool),
     /// The router answers.
     Reply(Box<RoutedReply>),
     /// The time of [`NfsDoor::poll_timeout`](crate::NfsDoor::poll_timeout) has

@@ -179,7 +179,7 @@ fn found(
             attributes: Some(view.attributes(attributes)),
             directory,
         }),
-        _ => Err(Failure::new(Status::ServerFault, directory)),
+        _ => Err(Failure::new(view.no_handle(), directory)),
     }
 }
 

@@ -1,11 +1,14 @@
 //! From NFS calls to requests of sites: handles are opened, exports and names
 //! checked, and what the reply will need is kept.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use crossdock_limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
-use crossdock_names::{FileHandle, FileRef, HandleKeys, Incarnation, VolumeId};
+use crossdock_names::{
+    FileHandle, FileRef, HandleKeys, Incarnation, LayoutClass, Proof, SITES, VolumeId,
+};
 use crossdock_nfs3::call::{self, CreateHow, Special, StableHow, access};
 use crossdock_nfs3::{Call, Handle, Location, Procedure, Status};
 use crossdock_peer::{CreateMode, FileKind, SiteOperation, Stability};
@@ -76,6 +79,10 @@ pub(crate) struct Reader<'a> {
     pub(crate) client: SocketAddr,
     /// Largest READ and WRITE on the transport.
     pub(crate) io_bytes_max: u32,
+    /// Whether the gateway is scoped to exports: it takes handles of proofs only.
+    pub(crate) is_scoped: bool,
+    /// What the handles of format 2 say, true or not.
+    pub(crate) shown: RefCell<Vec<Proof>>,
 }
 
 /// Headers and attributes of any reply without bulk data.
@@ -173,10 +180,10 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What a handle names, if this client may use it here.
+    /// What a handle names, if this client may use it here; and, if it is of format 2,
+    /// if it is true, which is to be found out before anything is done with it.
     pub(crate) fn open(&self, handle: Handle<'_>) -> Result<Opened<'a>, Status> {
-        let forged = |_| Status::BadHandle;
-        let handle = self.keys.open(handle.as_bytes()).map_err(forged)?;
+        let handle = self.handle(handle.as_bytes())?;
         if handle.volume != self.volume {
             return Err(Status::BadHandle);
         }
@@ -186,6 +193,27 @@ impl<'a> Reader<'a> {
             return Err(Status::Acces);
         }
         Ok((handle, export))
+    }
+
+    fn handle(&self, bytes: &[u8]) -> Result<FileHandle, Status> {
+        let forged = |_| Status::BadHandle;
+        let Some(proof) = Proof::of_handle(bytes, self.volume).map_err(forged)? else {
+            let handle = self.keys.open(bytes).map_err(forged)?;
+            // Given out before the gateway was scoped, or by one that is not.
+            let is_taken = !self.is_scoped;
+            return is_taken.then_some(handle).ok_or(Status::Stale);
+        };
+        if usize::from(proof.file.id.site().0) >= SITES {
+            return Err(Status::BadHandle);
+        }
+        self.shown.borrow_mut().push(proof);
+        Ok(FileHandle {
+            volume: self.volume,
+            export: proof.export,
+            file: proof.file,
+            placement: proof.file.id,
+            layout: LayoutClass::STRIPED,
+        })
     }
 
     /// Directory and name of an entry that is made or removed; `dots` is the

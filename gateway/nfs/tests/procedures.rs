@@ -627,6 +627,7 @@ fn failures_are_mapped() {
         (SiteError::Moved, Status::Jukebox),
         (SiteError::Unanswered, Status::Jukebox),
         (SiteError::Refused, Status::Jukebox),
+        (SiteError::NotProven, Status::BadHandle),
     ];
     let mut bench = bench();
     let root = handle(ROOT);

@@ -186,7 +186,8 @@ impl Directory {
             | SiteOperation::Locks { .. }
             | SiteOperation::Transaction { .. }
             | SiteOperation::Census { .. }
-            | SiteOperation::Repair { .. } => Err(SiteError::Invalid),
+            | SiteOperation::Repair { .. }
+            | SiteOperation::Prove { .. } => Err(SiteError::Invalid),
         }
     }
 

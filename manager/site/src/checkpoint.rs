@@ -209,6 +209,9 @@ impl Site {
                         return Some(Change::SmallChunk(chunk.into()));
                     }
                     run.stage = Stage::Replies;
+                    if let Some((key, _)) = &self.state.proof_key {
+                        return Some(Change::ProofKey(key.clone()));
+                    }
                 }
                 Stage::Replies => {
                     if let Some((behind, key, reply)) = self.state.duplicates.next_from(run.reply) {

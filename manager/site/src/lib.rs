@@ -49,6 +49,7 @@ mod open;
 mod participant;
 mod placement;
 mod promises;
+mod proof_key;
 mod quotas;
 mod read_only;
 mod record;

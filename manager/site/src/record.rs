@@ -18,12 +18,14 @@
 //! | 7 | no intention below this number is declared (checkpoints only) |
 //! | 8 | piece of the directory (checkpoints only), see [`PieceWriter`](crossdock_directory::PieceWriter) |
 //! | 9 | what is kept for operations of other sites ([`Promise`]) |
+//! | 10 | number (1 byte) and secret (32 bytes) of the key for proofs; of the root's site only |
 //! | 20 | change of the locks ([`LockChange`]) |
 
 use bytes::Bytes;
 use crossdock_directory::Mutation;
 use crossdock_locks::LockChange;
 use crossdock_log::{get_byte, get_varint, put_varint};
+use crossdock_names::ProofKey;
 use crossdock_peer::DuplicateKey;
 use crossdock_types::WallTime;
 
@@ -56,6 +58,7 @@ pub(crate) enum Change {
     Piece(Bytes),
     Lock(LockChange),
     Promise(Promise),
+    ProofKey(ProofKey),
 }
 
 impl Record {
@@ -161,6 +164,10 @@ impl Change {
                 bytes.push(9);
                 promise.encode(bytes);
             }
+            Self::ProofKey(key) => {
+                bytes.extend_from_slice(&[10, key.id]);
+                bytes.extend_from_slice(&key.key);
+            }
             Self::Lock(change) => {
                 bytes.push(20);
                 change.encode(bytes);
@@ -186,6 +193,12 @@ impl Change {
             7 => Self::NextIntention(get_varint(bytes)?),
             8 => Self::Piece(get_bytes(bytes)?),
             9 => Self::Promise(Promise::decode(bytes)?),
+            10 => {
+                let id = get_byte(bytes)?;
+                let (key, rest) = bytes.split_first_chunk::<32>()?;
+                *bytes = rest;
+                Self::ProofKey(ProofKey { id, key: *key })
+            }
             20 => Self::Lock(LockChange::decode(bytes)?),
             _ => return None,
         })

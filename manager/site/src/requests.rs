@@ -83,6 +83,8 @@ impl Site {
             SiteOperation::Space { file } => self.tell_space(&call, file),
             SiteOperation::Census { class, from, .. } => self.tell_census(&call, class, from),
             SiteOperation::Repair { .. } => self.repair(now, wall, &call),
+            // A host that has a key answers it itself: within a process there are none.
+            SiteOperation::Prove { .. } => self.refuse(call.id, SiteError::NotProven),
             SiteOperation::Read { .. } => self.read_small(now, wall, call),
             SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
                 self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crossdock_names::{
-    Epoch, FileId, HostId, NodeId, ObjectClass, ObjectId, RoutingTable, SiteId, Version,
+    Epoch, FileId, HostId, NodeId, ObjectClass, ObjectId, ProofKey, RoutingTable, SiteId, Version,
 };
 use crossdock_peer::{
     Call, CallId, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, Recall, SiteError,
@@ -45,6 +45,9 @@ pub enum SiteInput {
     Space(SpaceUsage),
     /// What the nodes have to give has changed.
     Rooms(Arc<Rooms>),
+    /// Proofs are wanted: the root's site keeps this to make them with, unless it has
+    /// another one; see [`Site::proof_key`].
+    ProofKey(ProofKey),
     /// The time that [`Site::poll_timeout`] named has come (or not yet).
     Timeout,
 }
@@ -251,6 +254,7 @@ impl Site {
             SiteInput::Table(table) => self.table_changed(now, wall, table),
             SiteInput::Space(space) => self.space = Some(space),
             SiteInput::Rooms(rooms) => self.turns.rooms = rooms,
+            SiteInput::ProofKey(key) => self.keep_proof_key(now, wall, key),
             SiteInput::Timeout => {
                 self.settle_in(now);
                 self.expire_leases(now);

@@ -3,6 +3,7 @@
 use crossdock_directory::{Directory, Mutation};
 use crossdock_locks::{Limits, Locks};
 use crossdock_log::Position;
+use crossdock_names::ProofKey;
 use crossdock_peer::{CallId, GrantId};
 use crossdock_smallfile::SmallFiles;
 
@@ -23,6 +24,9 @@ pub(crate) struct State {
     pub(crate) intentions: Intentions,
     pub(crate) locks: Locks,
     pub(crate) promises: Promises,
+    /// Of the root's site, once a gateway is scoped: what proofs are made with, and where
+    /// the log has it.
+    pub(crate) proof_key: Option<(ProofKey, Position)>,
 }
 
 impl State {
@@ -34,6 +38,7 @@ impl State {
             intentions: Intentions::default(),
             locks: Locks::new(Limits::default()).with_grants_after(GrantId::new(config.site, 0)),
             promises: Promises::default(),
+            proof_key: None,
         }
     }
 
@@ -50,6 +55,7 @@ impl State {
                 }
                 Change::Lock(change) => self.locks.apply(change),
                 Change::Promise(promise) => self.promises.apply(promise),
+                Change::ProofKey(key) => self.proof_key = Some((key.clone(), position)),
                 Change::Declare(intention) => {
                     self.intentions.declare(intention.clone(), position);
                 }

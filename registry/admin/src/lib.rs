@@ -34,6 +34,7 @@
 //! | `DELETE /v1/addresses/{address}` | they have it no more: → [`AddressStatus`] |
 //! | `GET /v1/gateways` | a list of [`GatewayStatus`] |
 //! | `POST /v1/gateways/{name}/revoke`, `…/restore` | nodes and managers refuse it, let it in again: → [`GatewayStatus`] |
+//! | `POST /v1/gateways/{name}/scope` | it reaches what lies in some exports only: [`GatewayScope`] → [`GatewayStatus`] |
 //! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
 //! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
@@ -70,7 +71,7 @@ mod watch;
 pub use address::{AddressAddition, AddressStatus};
 pub use events::{EVENTS_MAX, Event, Events};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
-pub use gateway::GatewayStatus;
+pub use gateway::{GatewayScope, GatewayStatus};
 pub use health::{Check, Condition, Health};
 pub use history::{HISTORY_MAX, Point, point};
 pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};

@@ -20,7 +20,9 @@ use crate::guard::guard;
 use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
-use crate::{AddressAddition, ExportAddition, ExportChange, LockRelease, Placing, QuotaSetting};
+use crate::{
+    AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, Placing, QuotaSetting,
+};
 
 /// What the data thread is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub enum Command {
     GatewayRevoke(String),
     /// They let it in again; tell a [`crate::GatewayStatus`].
     GatewayRestore(String),
+    /// It reaches what lies in these exports only; tell a [`crate::GatewayStatus`].
+    GatewayScope(String, GatewayScope),
     /// Tell all quotas, as [`crate::QuotaStatus`]es.
     QuotaList,
     /// Set a quota; tell a [`crate::QuotaAnswer`].
@@ -213,6 +217,16 @@ fn router(watch: Arc<Watch>) -> Router {
             post(|control: Shared, Path(name): Path<String>| {
                 ask(control, Command::GatewayRestore(name))
             }),
+        )
+        .route(
+            "/v1/gateways/{name}/scope",
+            post(
+                |control: Shared, Path(name): Path<String>, body: Body<GatewayScope>| {
+                    ask_with(control, body, move |scope| {
+                        Command::GatewayScope(name, scope)
+                    })
+                },
+            ),
         )
         .route(
             "/v1/quotas",

@@ -130,13 +130,25 @@ impl State {
         Ok(())
     }
 
+    /// Whether gateways differ in the exports that they are scoped to: then addresses go
+    /// only to those that are not scoped. Names that are revoked do not count.
+    #[must_use]
+    pub fn has_mixed_scopes(&self) -> bool {
+        let known = self.gateways.values();
+        let mut scopes = known.filter(|it| !it.is_revoked).map(|it| &it.scope);
+        let first = scopes.next();
+        scopes.any(|scope| Some(scope) != first)
+    }
+
     /// Gives every address to one gateway that takes them, evenly. What has a gateway
-    /// moves only where another one has two less.
+    /// moves only where another one has two less. Clients' handles work at gateways of
+    /// the same scope: no other ones take over from each other.
     pub(crate) fn assign_addresses(&mut self) {
-        let takers = self
-            .hosts
-            .iter()
-            .filter(|(_, record)| record.takes_addresses && !self.revokes(record));
+        let is_mixed = self.has_mixed_scopes();
+        let takers = self.hosts.iter().filter(|(_, record)| {
+            let is_apart = is_mixed && self.scope(&record.name).is_some();
+            record.takes_addresses && !self.revokes(record) && !is_apart
+        });
         let mut load: BTreeMap<u64, usize> = takers.map(|(&host, _)| (host, 0)).collect();
         for record in &mut self.addresses {
             let is_there = |host: &u64| load.contains_key(host);

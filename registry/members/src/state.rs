@@ -384,6 +384,13 @@ pub enum Change {
         /// Which.
         name: String,
     },
+    /// A gateway is scoped to exports, from now on.
+    ScopeGateway {
+        /// Which.
+        name: String,
+        /// By number; `None`: to all.
+        exports: Option<BTreeSet<u32>>,
+    },
     /// Processes that have this token are given a certificate.
     AddToken {
         /// Its number.
@@ -528,6 +535,7 @@ impl State {
             Change::Leave { host } => self.leave(host)?,
             Change::RevokeGateway { name } => self.revoke_gateway(&name, true)?,
             Change::RestoreGateway { name } => self.revoke_gateway(&name, false)?,
+            Change::ScopeGateway { name, exports } => self.scope_gateway(&name, exports)?,
             Change::Place(placement) => self.place(placement)?,
             // Routing does not depend on exports and tokens.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),

@@ -27,6 +27,9 @@ pub struct TokenRecord {
     pub digest: [u8; 32],
     /// What who has it may become: the number of a role; `None`: anything.
     pub role: Option<u8>,
+    /// The gateway that it is for, if for one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
     /// When it was made, in seconds since 1970.
     pub made: u64,
     /// When it ends, in seconds since 1970.
@@ -69,6 +72,7 @@ mod tests {
         TokenRecord {
             digest: [1; 32],
             role: None,
+            gateway: None,
             made,
             ends: made + 10,
         }

@@ -54,15 +54,23 @@ impl Client {
     /// # Errors
     /// The connection or the mount fails.
     pub fn connect(address: SocketAddr) -> Result<Self> {
-        Self::over(Wire::connect(address, PATIENCE)?)
+        Self::over(Wire::connect(address, PATIENCE)?, b"/")
     }
 
-    /// The same; a server that says nothing for `patience` hangs.
+    /// Connects and mounts `path`.
+    ///
+    /// # Errors
+    /// The connection or the mount fails.
+    pub fn connect_to(address: SocketAddr, path: &str) -> Result<Self> {
+        Self::over(Wire::connect(address, PATIENCE)?, path.as_bytes())
+    }
+
+    /// The same of `/`; a server that says nothing for `patience` hangs.
     ///
     /// # Errors
     /// The connection or the mount fails.
     pub fn connect_within(address: SocketAddr, patience: Duration) -> Result<Self> {
-        Self::over(Wire::connect(address, patience)?)
+        Self::over(Wire::connect(address, patience)?, b"/")
     }
 
     /// Mounts `/` over a connection that there is.
@@ -70,10 +78,10 @@ impl Client {
     /// # Errors
     /// The mount fails.
     pub fn over_stream(stream: TcpStream) -> Result<Self> {
-        Self::over(Wire::over(stream, PATIENCE)?)
+        Self::over(Wire::over(stream, PATIENCE)?, b"/")
     }
 
-    fn over(wire: Wire) -> Result<Self> {
+    fn over(wire: Wire, path: &[u8]) -> Result<Self> {
         let mut client = Self {
             wire,
             // From the pid on, so that two programs are two clients to a duplicate cache.
@@ -81,7 +89,7 @@ impl Client {
             outstanding: BTreeMap::new(),
             root: HandleBuffer::new(&[]).context("an empty handle")?,
         };
-        client.root = client.mount()?;
+        client.root = client.mount(path)?;
         Ok(client)
     }
 
@@ -224,8 +232,8 @@ impl Client {
         }
     }
 
-    fn mount(&mut self) -> Result<HandleBuffer> {
-        match self.call_mount(&mount::Call::Mnt(Path(b"/")))? {
+    fn mount(&mut self, path: &[u8]) -> Result<HandleBuffer> {
+        match self.call_mount(&mount::Call::Mnt(Path(path)))? {
             mount::Reply::Mnt(Ok(mounted)) => Ok(mounted.root),
             other => bail!("cannot mount: {other:?}"),
         }

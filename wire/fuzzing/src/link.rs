@@ -10,7 +10,7 @@ use crossdock_link::{
 };
 use crossdock_names::{
     Epoch, FileCapability, FileId, FileRef, HostId, Incarnation, MintingKey, NodeId, ObjectClass,
-    ObjectId, Rights, SiteId, Version,
+    ObjectId, Proof, ProofKey, Rights, SiteId, Version,
 };
 use crossdock_peer::{
     AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, LeaseId,
@@ -111,7 +111,13 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         };
         let (from, to) = (port(dice), SiteId(u16::from(dice.eight()[0])));
         let call = call(dice, request);
-        all.push(Frame::SiteCall { from, to, call });
+        let proofs = proofs(dice);
+        all.push(Frame::SiteCall {
+            from,
+            to,
+            call,
+            proofs,
+        });
     }
     let answers = site_answers(dice).into_iter().map(Ok);
     for outcome in answers.chain(site_errors(dice).into_iter().map(Err)) {
@@ -122,7 +128,8 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
             subject: weak_cache(dice),
             second: weak_cache(dice),
         };
-        all.push(Frame::SiteReply { to, reply });
+        let proofs = proofs(dice);
+        all.push(Frame::SiteReply { to, reply, proofs });
     }
     all.extend(notices(dice).into_iter().map(Frame::Lock));
     all.push(Frame::Renew { at: dice.u64() });
@@ -134,6 +141,9 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     });
     let key = [sixteen(dice), sixteen(dice)].concat();
     all.extend(key.try_into().ok().map(MintingKey).map(Frame::Minting));
+    let key = [sixteen(dice), sixteen(dice)].concat();
+    let key = key.try_into().ok().map(|key| ProofKey { id: 1, key });
+    all.extend(key.map(Frame::Proving));
     all.push(Frame::Recall(Recall {
         file: FileRef {
             id: FileId(dice.u64()),
@@ -154,6 +164,11 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         all.push(Frame::Clients { at, clients });
     }
     all
+}
+
+/// Of as many files as a rename is about, or of none.
+fn proofs(dice: &mut Dice) -> Vec<Proof> {
+    (0..dice.below(3)).map(|_| site::proof(dice)).collect()
 }
 
 fn call<R>(dice: &mut Dice, request: R) -> Call<R> {

@@ -109,5 +109,6 @@ pub(crate) const fn site_call(id: u64, deadline: Time, request: SiteRequest) -> 
         from: Port::Router,
         to: SiteId(3),
         call,
+        proofs: Vec::new(),
     }
 }

@@ -1,5 +1,7 @@
 //! `crossdock cluster token`: what lets new processes into an ensemble that talks over TLS.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use crossdock_link::Role;
@@ -42,6 +44,17 @@ pub(crate) struct CreateArgs {
     /// What who has it may become [default: anything].
     #[arg(long, value_name = "ROLE")]
     role: Option<RoleWord>,
+    /// The name of the gateway that who has it may become, and no other one.
+    #[arg(long, value_name = "NAME")]
+    gateway_name: Option<String>,
+    /// Scope that gateway to these exports, by path, from the start: crossdock gateway scope.
+    #[arg(
+        long,
+        value_name = "PATHS",
+        value_delimiter = ',',
+        requires = "gateway_name"
+    )]
+    exports: Vec<String>,
     /// How long it holds, like 30m, 1h or 7d.
     #[arg(long = "for", value_name = "TIME", default_value = "1h")]
     span: Span,
@@ -115,10 +128,26 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
         secret: data::random_bytes()?,
         authority: Fingerprint::of_pem(&trust.authority)?,
     };
-    let role = args.role.map(RoleWord::role);
+    let role = match (&args.gateway_name, args.role) {
+        (Some(_), None | Some(RoleWord::Gateway)) => Some(Role::Gateway),
+        (Some(_), Some(_)) => {
+            anyhow::bail!("--gateway-name makes a token for a gateway: leave --role out")
+        }
+        (None, role) => role.map(RoleWord::role),
+    };
+    if let Some(name) = args
+        .gateway_name
+        .clone()
+        .filter(|_| !args.exports.is_empty())
+    {
+        // First: who has the token must find it there.
+        let exports = Some(numbers(&state, &args.exports)?);
+        crossdock_etcd::change(&registry, &Change::ScopeGateway { name, exports })?;
+    }
     let record = TokenRecord {
         digest: Token::digest(&token.secret),
         role: role.map(|role| role as u8),
+        gateway: args.gateway_name,
         made,
         ends,
     };
@@ -137,6 +166,16 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
     Ok(format::print(&format!("{text}\n"))?)
 }
 
+/// The numbers of exports.
+fn numbers(state: &State, paths: &[String]) -> anyhow::Result<BTreeSet<u32>> {
+    let number = |path: &String| {
+        let found = state.exports.iter().find(|export| export.path == *path);
+        let unknown = || format!("{path} is not exported; crossdock export list shows all exports");
+        found.map(|export| export.id).with_context(unknown)
+    };
+    paths.iter().map(number).collect()
+}
+
 fn list(args: ListArgs) -> anyhow::Result<()> {
     let ensemble = args.ensemble.settle()?;
     let registry = member::registry(&ensemble, HostId(data::random_u64()?))?;
@@ -151,6 +190,7 @@ fn list(args: ListArgs) -> anyhow::Result<()> {
                 serde_json::json!({
                     "id": format!("{id:08x}"),
                     "role": role(record),
+                    "gateway": record.gateway,
                     "ends": record.ends,
                 })
             })
@@ -165,7 +205,11 @@ fn list(args: ListArgs) -> anyhow::Result<()> {
     rows.extend(tokens.map(|(id, record)| {
         let minutes = (record.ends - now).div_ceil(60);
         let role = role(record).unwrap_or("process of any kind");
-        vec![format!("{id:08x}"), role.to_owned(), minutes.to_string()]
+        let whom = match &record.gateway {
+            Some(name) => format!("{role} called {name}"),
+            None => role.to_owned(),
+        };
+        vec![format!("{id:08x}"), whom, minutes.to_string()]
     }));
     Ok(format::print(&format::table(&rows))?)
 }

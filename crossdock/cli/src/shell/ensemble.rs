@@ -113,6 +113,7 @@ impl Shell {
                 | Command::GatewayList
                 | Command::GatewayRevoke(_)
                 | Command::GatewayRestore(_)
+                | Command::GatewayScope(..)
                 | Command::ExportList
                 | Command::ExportAdd(_)
                 | Command::ExportSet(..)

@@ -1,7 +1,7 @@
 //! Orders of the admin API about gateways.
 
 use crossdock_admin::{Answer, GatewayStatus, Refusal};
-use crossdock_host::{GatewayError, GatewayOrder, GatewayTicket};
+use crossdock_host::{GatewayError, GatewayOrder, GatewayTicket, GatewayVerb};
 use crossdock_net::now;
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -16,15 +16,15 @@ impl Shell {
         report::json(&gateways)
     }
 
-    /// Begins to revoke a gateway, or to let it in again; whoever asked waits for the
-    /// registry.
+    /// Begins to revoke a gateway, to let it in again, or to scope it; whoever asked waits
+    /// for the registry.
     pub(super) fn order_gateway(
         &mut self,
         name: String,
-        revoke: bool,
+        what: GatewayVerb,
         reply: oneshot::Sender<Answer>,
     ) {
-        let order = GatewayOrder { name, revoke };
+        let order = GatewayOrder { name, what };
         let begun = self.host.order_gateway(now(), wall_time(), order);
         let begun = begun.map_err(|error| refusal(&error));
         self.gateway_replies.keep(begun, (), reply);
@@ -36,8 +36,13 @@ impl Shell {
         result: Result<GatewayOrder, GatewayError>,
     ) {
         let answer = match result {
-            Ok(GatewayOrder { name, revoke }) => {
-                let done = if revoke { "revoked" } else { "restored" };
+            Ok(GatewayOrder { name, what }) => {
+                let done = match what {
+                    GatewayVerb::Revoke => "revoked",
+                    GatewayVerb::Restore => "restored",
+                    GatewayVerb::Scope(Some(_)) => "scoped to exports",
+                    GatewayVerb::Scope(None) => "scoped to all exports",
+                };
                 warn!(gateway = %name, "gateway {done} by an administrator");
                 report::json(&self.gateway_status(&name))
             }
@@ -56,17 +61,29 @@ impl Shell {
         GatewayStatus {
             name: name.to_owned(),
             revoked: known.is_some_and(|known| known.is_revoked),
+            exports: known.and_then(|known| known.scope.as_ref()).map(|scope| {
+                let paths = scope.iter().map(|id| self.export_path(*id));
+                paths.collect()
+            }),
             hosts,
             machines,
         }
+    }
+
+    fn export_path(&self, id: u32) -> String {
+        let mut exports = self.host.exports().iter();
+        let found = exports.find(|export| export.id == id);
+        found.map_or_else(|| format!("{id} (gone)"), |export| export.path.clone())
     }
 }
 
 fn refusal(error: &GatewayError) -> Refusal {
     let what = error.to_string();
     match error {
-        GatewayError::NoEnsemble => Refusal::Invalid(what),
-        GatewayError::Unknown(_) => Refusal::Unknown(what),
+        GatewayError::NoEnsemble | GatewayError::Clear | GatewayError::NoExports => {
+            Refusal::Invalid(what)
+        }
+        GatewayError::Unknown(_) | GatewayError::UnknownExport(_) => Refusal::Unknown(what),
         GatewayError::Busy | GatewayError::Unanswered => Refusal::Conflict(what),
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
+use crossdock_host::GatewayVerb;
 use crossdock_net::{Sender, now};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -74,8 +75,15 @@ impl Shell {
             Command::ExportRemove(id) => return self.remove_export(id, reply),
             Command::AddressAdd(addition) => return self.add_address(&addition, reply),
             Command::AddressRemove(address) => return self.remove_address(address, reply),
-            Command::GatewayRevoke(name) => return self.order_gateway(name, true, reply),
-            Command::GatewayRestore(name) => return self.order_gateway(name, false, reply),
+            Command::GatewayRevoke(name) => {
+                return self.order_gateway(name, GatewayVerb::Revoke, reply);
+            }
+            Command::GatewayRestore(name) => {
+                return self.order_gateway(name, GatewayVerb::Restore, reply);
+            }
+            Command::GatewayScope(name, scope) => {
+                return self.order_gateway(name, GatewayVerb::Scope(scope.exports), reply);
+            }
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
             Command::Place(placing) => return self.place(placing, reply),

@@ -213,6 +213,11 @@ impl Security {
             ));
         }
         let name = request.gateway.as_deref();
+        if let Some(own) = record.gateway.as_deref().filter(|own| name != Some(*own)) {
+            return JoinAnswer::Refused(format!(
+                "the token {id:08x} is for the gateway {own}: join with --gateway-name {own}"
+            ));
+        }
         if let Some(name) = name.filter(|name| self.revoked.contains(*name)) {
             return JoinAnswer::Refused(format!(
                 "the gateway {name} has been revoked: `crossdock gateway restore {name}` lets it in again"

@@ -70,6 +70,7 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::RemoveExport { .. }
         | Change::RevokeGateway { .. }
         | Change::RestoreGateway { .. }
+        | Change::ScopeGateway { .. }
         | Change::AddAddress { .. }
         | Change::RemoveAddress { .. }
         | Change::AddToken { .. }

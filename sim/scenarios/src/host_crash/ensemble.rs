@@ -20,10 +20,14 @@ mod service;
 mod times;
 mod world;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crossdock_host::Mutation;
 use crossdock_link::Role;
-use crossdock_members::{Change, HostRecord, State, VirtualAddress};
-use crossdock_names::{LayoutClass, MintingKey, Spread};
+use crossdock_members::{Change, HostRecord, State, TrustRecord, VirtualAddress};
+use crossdock_names::{
+    ExportId, FileRef, LayoutClass, MintingKey, Proof, ProofKey, SiteId, Spread,
+};
 use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
@@ -58,6 +62,8 @@ pub struct Shape {
     pub has_maps: bool,
     /// Virtual addresses of its gateways.
     pub addresses: u8,
+    /// Whether its gateways are scoped to the export of the root.
+    pub is_scoped: bool,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -92,6 +98,7 @@ impl Shape {
             is_hashed: seed.is_multiple_of(3) && seed / 12 % 2 == 1,
             has_maps: seed % 5 < 2,
             addresses: 3,
+            is_scoped: seed % 7 < 2,
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
                 1 | 2 => Faults::Kills,
@@ -143,7 +150,10 @@ fn world_of(
     if shape.has_maps {
         state.layout = SMALL_BLOCKS;
     }
-    let root = super::root_of(&state);
+    let root = match shape.is_scoped {
+        true => root_of_scoped(&state),
+        false => super::root_of(&state),
+    };
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],
         ..HostRecord::default()
@@ -158,8 +168,38 @@ fn world_of(
         name: format!("gateway-{number}"),
         ..HostRecord::default()
     });
-    let records = nodes.chain(managers).chain(gateways).collect();
+    let records: Vec<HostRecord> = nodes.chain(managers).chain(gateways).collect();
+    if shape.is_scoped {
+        let authority = String::new();
+        let tokens = BTreeMap::new();
+        state.trust = Some(TrustRecord { authority, tokens });
+        for record in records.iter().filter(|record| record.is_gateway) {
+            let name = record.name.clone();
+            let exports = Some(BTreeSet::from([ROOT_EXPORT]));
+            // It talks over TLS, and they are few.
+            let _ = state.apply(Change::ScopeGateway { name, exports });
+        }
+    }
     (World::new(state, records, random.fork(), mutation), root)
+}
+
+/// The number of the export of the volume's root.
+const ROOT_EXPORT: u32 = 1;
+
+/// What every process offers as a key for proofs, so that the handle of the root can be
+/// made without it.
+const PROVING: [u8; 32] = [9; 32];
+
+/// The handle that MOUNT would give at a gateway that is scoped to the root's export.
+fn root_of_scoped(state: &State) -> Result<HandleBuffer, String> {
+    let key = ProofKey {
+        id: 1,
+        key: PROVING,
+    };
+    let root = FileRef::root_of(SiteId(0));
+    let proof = Proof::new(&key, state.volume_id(), ExportId(ROOT_EXPORT), root);
+    let handle = HandleBuffer::new(&proof.to_handle(state.volume_id()));
+    handle.ok_or_else(|| "the root's handle is too long".to_owned())
 }
 
 const fn role_of(record: &HostRecord) -> Role {
@@ -191,6 +231,8 @@ mod damage;
 mod histories;
 #[cfg(test)]
 mod pauses;
+#[cfg(test)]
+mod scoped;
 #[cfg(test)]
 mod shares;
 #[cfg(test)]

@@ -102,6 +102,7 @@ impl Rig {
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance: random.next_u64(),
             minting: MintingKey([0; 32]),
+            proving: [0; 32],
             grace: Duration::from_secs(45),
         })
         .map_err(|error| format!("the host does not start: {error}"))?;

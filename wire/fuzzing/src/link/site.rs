@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crossdock_names::{Epoch, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment};
+use crossdock_names::{
+    Epoch, ExportId, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment, Proof,
+};
 use crossdock_peer::{
     AttributeChanges, Attributes, BeforeAttributes, CensusClass, CensusPage, CensusPlace,
     CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, ForgetWhat,
@@ -122,7 +124,17 @@ pub fn site_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         file: file(dice),
         repair,
     }));
+    all.push(SiteOperation::Prove { proof: proof(dice) });
     all
+}
+
+pub(super) fn proof(dice: &mut Dice) -> Proof {
+    Proof {
+        export: ExportId(dice.u32()),
+        file: file(dice),
+        key_id: dice.eight()[0],
+        mac: sixteen(dice),
+    }
 }
 
 fn repairs(dice: &mut Dice) -> Vec<Repair> {
@@ -555,6 +567,7 @@ pub fn site_errors(dice: &mut Dice) -> Vec<SiteError> {
         SiteError::Moved,
         SiteError::Unanswered,
         SiteError::Refused,
+        SiteError::NotProven,
     ]
 }
 

@@ -9,6 +9,7 @@ mod kernel;
 pub(super) mod load;
 mod members;
 mod refusals;
+mod scoped;
 mod secure;
 mod space;
 

@@ -16,7 +16,7 @@ use crossdock_types::Time;
 
 use super::load::{Files, Load};
 use super::members::{Ensemble, Member};
-use super::{ANSWERS, Processes, kill, refusals, verify};
+use super::{ANSWERS, Processes, kill, refusals, scoped, verify};
 use crate::paths::Paths;
 use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
@@ -63,6 +63,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     kill(stage, &mut processes, &load, |all| &mut all.gateways[0])?;
     processes.nodes[0].await_said(&["took a new certificate"])?;
     names(&ensemble, &mut processes)?;
+    scoped::run(&ensemble, &mut processes)?;
     let files = load.finish()?;
     let made: u64 = files.iter().map(Files::made).sum();
     println!("{made} files were written, read and renamed over TLS meanwhile");

@@ -16,6 +16,7 @@ const SHAPE: Shape = Shape {
     gateways: 1,
     sites: 4,
     addresses: 0,
+    is_scoped: false,
     faults: Faults::None,
     is_hashed: false,
     has_maps: false,

@@ -17,6 +17,7 @@ const SHAPE: Shape = Shape {
     gateways: 2,
     sites: 16,
     addresses: 0,
+    is_scoped: false,
     faults: Faults::None,
     is_hashed: false,
     has_maps: false,

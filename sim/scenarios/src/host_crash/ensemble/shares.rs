@@ -20,6 +20,7 @@ const SHAPE: Shape = Shape {
     is_hashed: false,
     has_maps: false,
     addresses: 0,
+    is_scoped: false,
     faults: Faults::None,
 };
 

@@ -23,6 +23,7 @@ pub(super) const SHAPE: Shape = Shape {
     is_hashed: false,
     has_maps: false,
     addresses: 0,
+    is_scoped: false,
     gateways: 2,
     faults: Faults::None,
 };

@@ -7,15 +7,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_disk::Disk;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
+#[cfg(test)]
+use crossdock_link::Frame;
 use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
-#[cfg(test)]
-use crossdock_names::FileRef;
 use crossdock_names::HostId;
-use crossdock_nfs::{ConnId, NfsInput};
 #[cfg(test)]
-use crossdock_peer::Repair;
+use crossdock_names::{Epoch, FileRef, Proof};
+use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
+#[cfg(test)]
+use crossdock_peer::{Repair, SiteReply};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -24,10 +26,14 @@ use super::super::shell::{self, INDEX_DELAY_MAX, NodeDisks, SETTINGS, WIRE_DELAY
 use super::super::wire;
 use super::network::{Arrival, Network, Place};
 use super::service::{News, Service};
-use super::{minting_of, role_of};
+use super::{PROVING, minting_of, role_of};
 
 /// By how much the machines' clocks are wrong, in turn.
 pub(super) const CLOCKS_SECONDS: [i64; 3] = [5, -5, 0];
+
+/// The number of calls that a process never made.
+#[cfg(test)]
+pub(super) const FORGED: CallId = CallId(u64::MAX >> 4);
 
 /// Where a process runs: what outlives it.
 struct Machine {
@@ -95,6 +101,9 @@ pub(super) struct World {
     #[cfg(test)]
     pub(super) spent: super::costs::Spent,
     failure: Option<String>,
+    /// What was answered to calls that a process never made.
+    #[cfg(test)]
+    pub(super) forged: Vec<(SiteReply, Vec<Proof>)>,
     /// Whether a test has damaged something: sites that cannot be opened are no finding.
     #[cfg(test)]
     pub(super) has_damage: bool,
@@ -138,6 +147,8 @@ impl World {
             #[cfg(test)]
             spent: super::costs::Spent::default(),
             failure: None,
+            #[cfg(test)]
+            forged: Vec::new(),
             #[cfg(test)]
             has_damage: false,
         }
@@ -529,6 +540,7 @@ impl World {
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance,
             minting: minting_of(instance),
+            proving: PROVING,
             grace: Duration::from_secs(45),
         })
         .map_err(|error| format!("a host does not start: {error}"))?;
@@ -681,6 +693,26 @@ impl World {
         }
     }
 
+    /// A process is sent what another one never said: that one was taken over.
+    #[cfg(test)]
+    pub(super) fn forge(&mut self, from: Place, to: Place, frame: Frame) {
+        if let Some(from) = self.host_at(from) {
+            let sent = Box::new(frame.by(Epoch(0)));
+            self.give(to, HostInput::Frame { from, sent });
+        }
+    }
+
+    /// Keeps what is answered to such a call.
+    #[cfg(test)]
+    fn note_forged(&mut self, effect: &HostEffect) {
+        if let HostEffect::Send { sent, .. } = effect
+            && let Frame::SiteReply { reply, proofs, .. } = &sent.frame
+            && reply.id == FORGED
+        {
+            self.forged.push((reply.clone(), proofs.clone()));
+        }
+    }
+
     fn give(&mut self, place: Place, input: HostInput) {
         let (now, wall) = (self.now, self.wall(place));
         let Some(process) = &mut self.machines[place].process else {
@@ -693,7 +725,10 @@ impl World {
     fn carry_out(&mut self, place: Place) {
         while let Some(effect) = self.next_effect(place) {
             #[cfg(test)]
-            self.spent.count(&effect);
+            {
+                self.spent.count(&effect);
+                self.note_forged(&effect);
+            }
             match effect {
                 HostEffect::Door(effect) => {
                     let (now, links, random) = (self.now, &mut self.links, &mut self.random);
