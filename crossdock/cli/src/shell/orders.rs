@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
+use crossdock_host::GatewayVerb;
 use crossdock_net::{Sender, now};
 use tokio::sync::oneshot;
 use tracing::warn;

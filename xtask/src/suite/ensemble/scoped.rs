@@ -27,7 +27,10 @@ const TEXT: &[u8] = b"through a gateway that is trusted less";
 /// Beyond the part of a file that its site has: nodes are asked, too.
 const OFFSET: u64 = 200_000;
 
-pub(super) fn run(ensemble: &Ensemble<'_>, processes: &mut Processes<'_>) -> Result<()> {
+pub(super) fn run<'stage>(
+    ensemble: &Ensemble<'stage>,
+    processes: &mut Processes<'stage>,
+) -> Result<()> {
     let admin = processes.managers[0].door("admin")?.to_string();
     let order = |words: &[&str]| ensemble.finish(&[words, &["--admin", &admin]].concat());
     let trusted = processes.doors()?[0];
