@@ -34,6 +34,10 @@ const ALL_SITE_OBJECTS: &[ObjectClass] = &[
     ObjectClass::SmallFiles,
 ];
 
+/// How long a node that is made equal may look for room for a change: if its disk is full
+/// there is none, and clients may wait for the set.
+const ROOM_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Pairs to be made equal, the one under way, and the calls that wait for it.
 #[derive(Default)]
 pub(crate) struct Replicas {
@@ -344,7 +348,16 @@ impl Host {
             self.replicas.next_copy_at = self.leases.now + pause;
         }
         self.replicas.asked = Some(node);
-        self.queue.push_back(message((node, request)));
+        let deadline = match is_change(&request) {
+            true => self.leases.now + ROOM_PATIENCE,
+            false => Time(u64::MAX),
+        };
+        let call = Call {
+            id: EQUALIZE_CALL,
+            deadline,
+            request,
+        };
+        self.queue.push_back(Message::call(node, Port::Host, call));
     }
 
     pub(crate) fn step_equalize(&mut self, answer: Option<Answer>) {
@@ -526,11 +539,13 @@ fn done(version: Version) -> Answer {
     Ok(NodeAnswer::Done { version })
 }
 
-fn message((node, request): (NodeId, NodeRequest)) -> Message {
-    let call = Call {
-        id: EQUALIZE_CALL,
-        deadline: Time(u64::MAX),
+const fn is_change(request: &NodeRequest) -> bool {
+    matches!(
         request,
-    };
-    Message::call(node, Port::Host, call)
+        NodeRequest::Create { .. }
+            | NodeRequest::Write { .. }
+            | NodeRequest::Append { .. }
+            | NodeRequest::Truncate { .. }
+            | NodeRequest::Remove { .. }
+    )
 }
