@@ -104,9 +104,8 @@ fn getattr(handle: &HandleBuffer) -> Call<'_> {
 
 /// The handle of what is mounted there, if it is.
 fn mounted(door: SocketAddr, path: &str) -> Result<Option<HandleBuffer>> {
-    let mut client = match Client::connect_to(door, PATH) {
-        Ok(client) => client,
-        Err(_) => return Ok(None), // It does not know of the export yet.
+    let Ok(mut client) = Client::connect_to(door, PATH) else {
+        return Ok(None); // It does not know of the export yet.
     };
     match client.call_mount(&mount::Call::Mnt(Path(path.as_bytes())))? {
         mount::Reply::Mnt(Ok(mounted)) => Ok(Some(mounted.root)),
