@@ -31,8 +31,8 @@ pub(crate) struct Leases {
     /// By site, the newest that has ended: of what was given before it, what arrives later
     /// does not count any more.
     ended: BTreeMap<SiteId, LeaseId>,
-    /// On their way back.
-    returning: BTreeSet<LeaseId>,
+    /// On their way back, with what the site is told.
+    returning: BTreeMap<LeaseId, Return>,
     returns: VecDeque<Return>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Known {
 }
 
 /// A lease that ends, and what is to be told with it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Return {
     pub(crate) file: FileRef,
     pub(crate) lease: LeaseId,
@@ -108,7 +108,7 @@ impl Leases {
             by_use: BTreeSet::new(),
             uses_total: 0,
             ended: BTreeMap::new(),
-            returning: BTreeSet::new(),
+            returning: BTreeMap::new(),
             returns: VecDeque::new(),
         }
     }
@@ -282,10 +282,17 @@ impl Leases {
         }
     }
 
-    /// The lease to write of a file ends, and whoever asks tells the site.
+    /// The lease to write of a file ends, and whoever asks tells the site. One that is on
+    /// its way back is told once more: who asks has to know that it has arrived.
     pub(crate) fn end_writer(&mut self, file: FileRef) -> Option<Return> {
-        let held = self.files.get(&file)?;
-        held.lease.is_exclusive.then(|| self.end(file))?
+        match self.files.get(&file) {
+            Some(held) if held.lease.is_exclusive => self.end(file),
+            _ => {
+                let mut returning = self.returning.values();
+                let told = returning.find(|back| back.file == file && back.is_dirty());
+                told.cloned()
+            }
+        }
     }
 
     /// The site wants it back.
@@ -297,7 +304,7 @@ impl Leases {
         if held.is_some_and(|held| held <= lease) {
             self.give_back(file);
         }
-        if held != Some(lease) && !self.returning.contains(&lease) {
+        if held != Some(lease) && !self.returning.contains_key(&lease) {
             self.return_unused(file, lease);
         }
     }
@@ -396,27 +403,29 @@ impl Leases {
 
     /// A lease that there was no use for.
     fn return_unused(&mut self, file: FileRef, lease: LeaseId) {
-        self.returning.insert(lease);
-        self.returns.push_back(Return {
+        let back = Return {
             file,
             lease,
             incarnation: None,
             truncate_generation: 0,
             dirty: Dirty::default(),
-        });
+        };
+        self.returning.insert(lease, back.clone());
+        self.returns.push_back(back);
     }
 
     fn end(&mut self, file: FileRef) -> Option<Return> {
         let held = self.remove(file)?;
         self.has_ended(file, held.lease.id);
-        self.returning.insert(held.lease.id);
-        Some(Return {
+        let back = Return {
             file,
             lease: held.lease.id,
             incarnation: Some(held.incarnation),
             truncate_generation: held.layout.truncate_generation,
             dirty: held.dirty,
-        })
+        };
+        self.returning.insert(back.lease, back.clone());
+        Some(back)
     }
 
     /// One that nobody has to be told of.

@@ -322,3 +322,24 @@ fn without_a_lease_each_write_asks_and_tells() {
     let (asked, _) = happened(&mut router);
     assert_eq!(pushed(&asked), (T + 10, true, None, None));
 }
+
+/// Goal: a COMMIT that finds the lease on its way back does not overtake what is told with
+/// it: found by simulation, a size was lost that a client had been told to be durable.
+#[test]
+fn a_commit_does_not_overtake_a_lease_on_its_way_back() {
+    let mut router = dirty();
+    recall(&mut router, secs(1), 1);
+    let (first, _) = happened(&mut router);
+    ask(&mut router, secs(1), 2, commit());
+    let (second, _) = happened(&mut router);
+    assert_eq!(
+        pushed(&second),
+        pushed(&first),
+        "the site is told once more"
+    );
+    let verifier = router.verifier();
+    for (id, _) in [&second[0], &first[0]] {
+        answer(&mut router, secs(1), *id, opened_with(None));
+    }
+    assert_ne!(router.verifier(), verifier, "the file was cut before");
+}
