@@ -514,6 +514,13 @@ impl Asker {
             self.call(target, remove).await?;
             return Ok(());
         };
+        let seen = target_stat.as_ref().map(|stat| stat.truncate_generation);
+        if seen.is_some_and(|seen| seen < source_stat.truncate_generation) {
+            // It was cut, and has grown again, since the changes were listed: an end that is
+            // the same does not mean that what lies before it is.
+            self.copy_truncated(object).await?;
+            return Ok(());
+        }
         let size_bytes = source_stat.size_bytes;
         let (known_bytes, generation) = target_stat
             .as_ref()
