@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crossdock_etcd::Notice;
-use crossdock_host::{Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
+use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
 use crossdock_limits::NFS_REQUEST_BYTES_MIN;
 use crossdock_link::{LinkConfig, Role};
 use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
@@ -268,6 +268,7 @@ fn machines(
         disk_depth: 1,
         rebuild_bytes_per_second: REBUILD_RATE_DEFAULT,
         log_piece_bytes: LOG_PIECE_BYTES,
+        growth_bytes: GROWTH_BYTES,
     };
     let (mut request_bytes, mut grace) = (NFS_REQUEST_BYTES_MIN, 0);
     match &settings.part {

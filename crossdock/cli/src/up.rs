@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use crossdock_host::{Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
+use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
 use crossdock_members::{HostRecord, Registry};
 use crossdock_names::MintingKey;
 use rustix::thread::CapabilitySet;
@@ -76,6 +76,7 @@ fn host(settings: &UpSettings, directory: DataDirectory) -> anyhow::Result<Host>
             disk_depth: settings.store.disk_depth,
             rebuild_bytes_per_second: settings.store.rebuild_rate,
             log_piece_bytes: LOG_PIECE_BYTES,
+            growth_bytes: GROWTH_BYTES,
         },
         request_bytes: memory::request_bytes(&settings.door)?,
         instance: data::random_u64()?,

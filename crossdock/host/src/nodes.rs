@@ -28,6 +28,9 @@ const FINDINGS_MAX: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boot(pub u64);
 
+/// By how much data files grow: seldom, for a journal's flush waits while one does.
+pub const GROWTH_BYTES: u64 = 64 << 20;
+
 /// How the stores of this host are set up.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSettings {
@@ -44,6 +47,8 @@ pub struct NodeSettings {
     /// In pieces of how many bytes the logs of members are compared, and copied where
     /// they differ; a multiple of a block.
     pub log_piece_bytes: u64,
+    /// By how much a node's data file grows at a time.
+    pub growth_bytes: u64,
 }
 
 /// What a node is doing.
@@ -157,6 +162,7 @@ impl Host {
         let mut config = StoreConfig::new(id, boot_number, self.settings.capacity_bytes);
         config.journal_bytes = self.settings.journal_bytes;
         config.cache_bytes = self.settings.cache_bytes;
+        config.growth_bytes = self.settings.growth_bytes;
         let depth = self.settings.disk_depth.max(1);
         let node = Node::new(id, boot_number, config, depth, Arc::clone(&self.table));
         if let Some(slot) = self.nodes.get_mut(&id) {

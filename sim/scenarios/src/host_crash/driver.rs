@@ -90,7 +90,7 @@ pub(super) struct Driver<'a> {
     node: (u32, bool),
     /// A node was away in this start: the sets of sites take it back at the
     /// next one only.
-    is_uneven: bool,
+    pub(super) is_uneven: bool,
 }
 
 impl Memory {

@@ -72,10 +72,14 @@ impl Bench {
 
 impl Driver<'_> {
     fn make_file(&mut self) -> Result<HandleBuffer, Stop> {
+        self.make_named(b"file")
+    }
+
+    fn make_named(&mut self, name: &[u8]) -> Result<HandleBuffer, Stop> {
         let root = self.memory.model.directories[0];
         let location = Location {
             directory: root.as_handle(),
-            name: Name(b"file"),
+            name: Name(name),
         };
         let how = CreateHow::Guarded(SetAttributes::default());
         match self.call(&Call::Create(call::Create { location, how }))? {
@@ -379,6 +383,52 @@ fn refused_by_a_failed_disk() {
             driver.write(file, &(3..5), 2, true)?;
             let found = driver.read_cells(file, &(0..3))?;
             assert_eq!(found, content(&(0..3), 1), "seed {seed}");
+            Ok(())
+        });
+    }
+}
+
+/// Goal: a node whose file system is full, and that is to become a member again, does not
+/// hold up who writes. What it was to be made equal by waited for room without end, and
+/// the set's changes with it.
+#[test]
+fn a_full_node_that_comes_back_holds_nobody_up() {
+    for seed in 0..SEEDS {
+        let mut bench = Bench::new(seed, 2, 2);
+        bench.start(&mut |driver| {
+            let (first, second) = (driver.make_file()?, driver.make_named(b"second")?);
+            driver.is_uneven = true; // That it stays out is what shall be.
+            let mut tag = 0;
+            let mut longest = Duration::ZERO;
+            let mut write = |driver: &mut Driver<'_>, file, cells: Range<usize>| {
+                tag += 1;
+                let since = driver.rig.now;
+                let written = driver.write(file, &cells, tag, true);
+                longest = longest.max(driver.rig.now.since(since));
+                written.map(|_| ())
+            };
+            for at in (70..700).step_by(130) {
+                write(driver, first, at..at + 130)?;
+            }
+            let full = SimDiskOptions {
+                no_space_one_in: 1,
+                ..SimDiskOptions::default()
+            };
+            driver
+                .rig
+                .set_disk_options(1, [SimDiskOptions::default(), full]);
+            for _ in 0..4 {
+                driver.rig.stop_node(1)?;
+                for at in (70..700).step_by(7) {
+                    write(driver, first, at..at + 3)?;
+                }
+                driver.rig.start_node(1)?;
+                for at in (70..700).step_by(13) {
+                    write(driver, first, at..at + 5)?;
+                    write(driver, second, at..at + 130)?;
+                }
+            }
+            assert!(longest < Duration::from_secs(5), "seed {seed}: {longest:?}");
             Ok(())
         });
     }

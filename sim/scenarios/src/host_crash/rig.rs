@@ -276,9 +276,12 @@ impl Rig {
                 back.map(|&(due, _)| (due, Source::ToClient(name))),
             ]
         });
-        // A timer that stays due is served once at a time.
+        // A timer that stays due is served again a little later.
         let timer = self.host.poll_timeout().map(|due| due.max(self.now));
-        let timer = timer.filter(|&due| self.fired != Some(due));
+        let timer = timer.map(|due| match self.fired == Some(due) {
+            true => due + Duration::from_millis(1),
+            false => due,
+        });
         nodes
             .chain(wires)
             .chain([timer.map(|due| (due, Source::Timer))])

@@ -32,6 +32,7 @@ pub(super) const SETTINGS: NodeSettings = NodeSettings {
     rebuild_bytes_per_second: 8 << 20,
     // Small, as logs are.
     log_piece_bytes: 4 << 10,
+    growth_bytes: 1 << 20,
 };
 
 /// What of a node outlives a start.
