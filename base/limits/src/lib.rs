@@ -33,6 +33,12 @@ pub const NFS_CONNECTION_PRESSED_SECONDS_MAX: u64 = 5;
 /// when there are as many as may be, in seconds.
 pub const NFS_CONNECTION_YIELDS_SECONDS_MIN: u64 = 10;
 
+/// Bytes of one NFS connection's calls in progress and replies, beyond which it is not
+/// read from; a call of 1 MiB may come on top. What a client has on its way to slow nodes,
+/// or far ones, counts until they have answered: a gateway moves at most so much in that
+/// time. The loop of io/net queues 20 MiB for sending.
+pub const NFS_CONNECTION_BYTES_MAX: usize = 16 << 20;
+
 /// Memory for calls and replies of all NFS clients together, unless configured, in
 /// bytes.
 pub const NFS_REQUEST_BYTES_MAX: usize = 512 << 20;

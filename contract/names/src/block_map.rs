@@ -9,6 +9,9 @@ use crate::{FileId, ObjectId, SEGMENT_BYTES};
 /// Entries of a window: what a site keeps, logs and tells of a map in one piece.
 pub const MAP_WINDOW_BLOCKS: u64 = 1024;
 
+/// Most windows that one answer tells.
+pub const MAP_WINDOWS_MAX: u64 = 2;
+
 /// Most columns of a file with a map: an entry is a byte.
 pub const MAP_COLUMNS_MAX: u16 = 255;
 
@@ -20,7 +23,8 @@ pub const UNMAPPED: u8 = u8::MAX;
 pub struct MapFragment {
     /// The window with which it begins.
     pub first_window: u64,
-    /// How many windows.
+    /// How many windows, at most [`MAP_WINDOWS_MAX`]: of more, no host says so, only
+    /// those are looked at.
     pub windows: u64,
     /// Of each block its column, or [`UNMAPPED`], as those behind the last one are.
     pub columns: Bytes,
@@ -31,9 +35,9 @@ impl MapFragment {
     /// does not tell.
     #[must_use]
     pub fn column_of(&self, block: u64) -> Option<u8> {
-        let first = self.first_window * MAP_WINDOW_BLOCKS;
+        let first = self.first_window.saturating_mul(MAP_WINDOW_BLOCKS);
         let within = block.checked_sub(first)?;
-        if within >= self.windows * MAP_WINDOW_BLOCKS {
+        if within >= self.windows.min(MAP_WINDOWS_MAX) * MAP_WINDOW_BLOCKS {
             return None;
         }
         let index = usize::try_from(within).ok()?;

@@ -15,7 +15,9 @@ mod proof;
 mod spread;
 mod table;
 
-pub use block_map::{BlockPiece, MAP_COLUMNS_MAX, MAP_WINDOW_BLOCKS, MapFragment, UNMAPPED};
+pub use block_map::{
+    BlockPiece, MAP_COLUMNS_MAX, MAP_WINDOW_BLOCKS, MAP_WINDOWS_MAX, MapFragment, UNMAPPED,
+};
 pub use capability::{Capability, CapabilityKey, Rights};
 pub use extent::Extent;
 pub use file_capability::{FileCapability, MintingKey};

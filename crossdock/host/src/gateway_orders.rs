@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_members::{Change, GatewayRecord};
+use crossdock_members::{Change, GatewayRecord, NO_SCOPES};
 use crossdock_types::{Time, WallTime};
 use thiserror::Error;
 
@@ -45,9 +45,7 @@ pub enum GatewayError {
     #[error("there is no gateway {0}; crossdock gateway list shows all")]
     Unknown(String),
     /// Its name is what it says itself.
-    #[error(
-        "the ensemble talks in the clear, where a gateway can say any name: only over TLS can it be scoped to exports"
-    )]
+    #[error("{NO_SCOPES}")]
     Clear,
     /// No such path is exported.
     #[error("{0} is not exported; crossdock export list shows all exports")]
@@ -136,13 +134,9 @@ impl Host {
         if paths.is_empty() {
             return Err(GatewayError::NoExports);
         }
-        let number = |path: &String| {
-            let mut exports = self.exports().iter();
-            let found = exports.find(|export| export.path == *path);
-            let unknown = || GatewayError::UnknownExport(path.clone());
-            found.map(|export| export.id).ok_or_else(unknown)
-        };
-        paths.iter().map(number).collect::<Result<_, _>>().map(Some)
+        let numbers = self.registry.state().export_numbers(paths);
+        let unknown = |path: &str| GatewayError::UnknownExport(path.to_owned());
+        numbers.map(Some).map_err(unknown)
     }
 
     /// Answers those whose change is in the registry, or cannot come there any more.

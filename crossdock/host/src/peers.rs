@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crossdock_link::{CallRef, Frame, Role, Stamped, Target};
 use crossdock_members::HostRecord;
-use crossdock_names::{FileCapability, HostId, NodeId, Rights, SiteId};
+use crossdock_names::{FileCapability, HostId, NodeId, Proof, Rights, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
     AccessError, Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply,
@@ -417,6 +417,15 @@ impl Host {
         self.send_frame(peer, reply);
     }
 
+    /// The managers of other hosts, as the registry knows them.
+    pub(crate) fn other_managers(&self) -> Vec<HostId> {
+        let here = self.host_id();
+        let hosts = self.registry.state().hosts.iter();
+        let managers = hosts.filter(|(_, record)| record.is_manager);
+        let managers = managers.map(|(&host, _)| HostId(host));
+        managers.filter(|&host| host != here).collect()
+    }
+
     /// What is for a node that does not run here.
     pub(crate) fn send_to_node(
         &mut self,
@@ -468,20 +477,28 @@ impl Host {
         let host = self.table.hosts.sites.get(&site).copied();
         match host.filter(|&host| self.peers.is_connected(host)) {
             Some(host) => {
-                let from = Port::Router;
-                self.peers.asked_sites.insert((host, from, call.id));
-                let to = site;
                 let proofs = self.proofs_for(&call.request.operation);
-                let frame = Frame::SiteCall {
-                    from,
-                    to,
-                    call,
-                    proofs,
-                };
-                self.send_frame(host, frame);
+                self.call_site(host, (Port::Router, site), call, proofs);
             }
             None => self.answer_site(refusal(call.id, self.away())),
         }
+    }
+
+    fn call_site(
+        &mut self,
+        host: HostId,
+        (from, to): (Port, SiteId),
+        call: Call<SiteRequest>,
+        proofs: Vec<Proof>,
+    ) {
+        self.peers.asked_sites.insert((host, from, call.id));
+        let frame = Frame::SiteCall {
+            from,
+            to,
+            call,
+            proofs,
+        };
+        self.send_frame(host, frame);
     }
 
     /// What a site of this host asks another one.
@@ -501,17 +518,7 @@ impl Host {
                 });
                 self.queue.push_back(Message::request(to, call));
             }
-            Some(host) => {
-                self.peers.asked_sites.insert((host, from, call.id));
-                let proofs = Vec::new();
-                let frame = Frame::SiteCall {
-                    from,
-                    to,
-                    call,
-                    proofs,
-                };
-                self.send_frame(host, frame);
-            }
+            Some(host) => self.call_site(host, (from, to), call, Vec::new()),
             None => {
                 let reply = refusal(call.id, self.away());
                 self.queue.push_back(Message::answer(from, reply));

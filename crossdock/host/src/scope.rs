@@ -175,10 +175,7 @@ impl Host {
         let Some(key) = self.scopes.key.clone().filter(|_| self.serves(ROOT_SITE)) else {
             return;
         };
-        let hosts = self.registry.state().hosts.iter();
-        let managers = hosts.filter(|(_, record)| record.is_manager);
-        let managers: Vec<HostId> = managers.map(|(&host, _)| HostId(host)).collect();
-        for host in managers {
+        for host in self.other_managers() {
             // As with keys for nodes: what a process says that it is does not count.
             let is_manager = self.peers.role(host) == Some(Role::Manager);
             if is_manager && self.scopes.told.insert(host) {

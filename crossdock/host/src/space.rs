@@ -129,26 +129,19 @@ impl Host {
     }
 
     fn tell_managers(&mut self, node: NodeId, space: NodeSpace) {
-        let others = self.registry.state().hosts.iter();
-        let managers = others.filter(|(_, record)| record.is_manager);
-        let managers: Vec<_> = managers
-            .map(|(&host, _)| crossdock_names::HostId(host))
-            .collect();
-        for host in managers {
-            let NodeSpace {
+        let NodeSpace {
+            total_bytes,
+            free_bytes,
+            load_percent,
+        } = space;
+        for host in self.other_managers() {
+            let frame = Frame::Space {
+                node,
                 total_bytes,
                 free_bytes,
                 load_percent,
-            } = space;
-            if host != self.host_id() {
-                let frame = Frame::Space {
-                    node,
-                    total_bytes,
-                    free_bytes,
-                    load_percent,
-                };
-                self.send_frame(host, frame);
-            }
+            };
+            self.send_frame(host, frame);
         }
     }
 

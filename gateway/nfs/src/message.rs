@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_limits::{
-    NFS_CONNECTION_IDLE_SECONDS_MAX, NFS_CONNECTION_PRESSED_SECONDS_MAX,
+    NFS_CONNECTION_BYTES_MAX, NFS_CONNECTION_IDLE_SECONDS_MAX, NFS_CONNECTION_PRESSED_SECONDS_MAX,
     NFS_CONNECTION_STALLED_SECONDS_MAX, NFS_REQUEST_BYTES_MAX,
 };
 use crossdock_locking::Services;
@@ -72,7 +72,7 @@ impl Default for DoorLimits {
         Self {
             connections_max: 12_000, // With what else is open, below the 16,384 of the shell.
             calls_per_connection_max: 256,
-            connection_bytes_max: 6 << 20, // The loop of io/net queues 8 MiB.
+            connection_bytes_max: NFS_CONNECTION_BYTES_MAX,
             calls_max: 4096,
             bytes_max: NFS_REQUEST_BYTES_MAX,
             idle_patience: Duration::from_secs(NFS_CONNECTION_IDLE_SECONDS_MAX),

@@ -62,6 +62,7 @@ impl Router {
             unstable: Unstable::new(config.writer),
             leases: Leases::new(config.leases_max),
             maps: Maps::new(config.map_windows_max),
+            lock_sites: BTreeSet::new(),
             unstable_holders_max: config.unstable_holders_max,
         };
         Self {

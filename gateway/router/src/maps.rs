@@ -8,8 +8,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use crossdock_names::{FileRef, MAP_WINDOW_BLOCKS, UNMAPPED};
+use crossdock_names::{FileRef, MAP_WINDOW_BLOCKS, MAP_WINDOWS_MAX, UNMAPPED};
 use crossdock_peer::{FileLayout, LeaseId};
+
+use crate::leases::Known;
 
 /// File and number of a window.
 type Place = (FileRef, u64);
@@ -51,11 +53,11 @@ impl Maps {
     /// Takes what came with an open, and the lease that came with it.
     pub(crate) fn take(&mut self, file: FileRef, layout: &FileLayout, lease: Option<LeaseId>) {
         let map = &layout.map;
-        for number in 0..map.windows {
+        for number in 0..map.windows.min(MAP_WINDOWS_MAX) {
             let at = usize::try_from(number * MAP_WINDOW_BLOCKS).unwrap_or(usize::MAX);
             let end = at.saturating_add(WINDOW).min(map.columns.len());
             let columns = map.columns.slice(at.min(end)..end);
-            let place = (file, map.first_window + number);
+            let place = (file, map.first_window.saturating_add(number));
             self.put(place, layout.truncate_generation, lease, columns);
         }
     }
@@ -80,6 +82,15 @@ impl Maps {
         }
         self.touch(place);
         Some(column)
+    }
+
+    /// The columns of a file's blocks, as far as they are known under its lease.
+    pub(crate) fn columns_of(
+        &mut self,
+        file: FileRef,
+        known: &Known,
+    ) -> impl FnMut(u64) -> Option<u8> {
+        move |block| self.column_of(file, &known.layout, known.lease, block)
     }
 
     fn put(&mut self, place: Place, generation: u64, lease: Option<LeaseId>, columns: Bytes) {

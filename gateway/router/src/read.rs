@@ -145,8 +145,7 @@ impl ReadWork {
 
     /// Reads by what is known under a lease, if that is enough.
     fn columns_under(&mut self, known: &Known, soft: &mut Soft) -> Option<Step> {
-        let (file, maps) = (self.file, &mut soft.maps);
-        let column_of = |block| maps.column_of(file, &known.layout, known.lease, block);
+        let column_of = soft.maps.columns_of(self.file, known);
         let told = (&known.layout, &known.attributes);
         self.columns(false, Some(known.lease), told, column_of)
     }

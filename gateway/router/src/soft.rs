@@ -1,6 +1,8 @@
 //! What a router keeps between requests: nothing of it outlives the process.
 
-use crossdock_names::{FileRef, HostId};
+use std::collections::BTreeSet;
+
+use crossdock_names::{FileRef, HostId, SiteId};
 use crossdock_peer::{FileLayout, FileLease};
 use crossdock_types::Time;
 
@@ -18,6 +20,9 @@ pub(crate) struct Soft {
     pub(crate) unstable: Unstable,
     pub(crate) leases: Leases,
     pub(crate) maps: Maps,
+    /// Sites that were asked about locks: one may have been opened a moment ago, and not
+    /// be in this router's table yet.
+    pub(crate) lock_sites: BTreeSet<SiteId>,
     /// Beyond so many holders of unstable bytes the oldest file is committed.
     pub(crate) unstable_holders_max: usize,
 }

@@ -119,7 +119,8 @@ impl Work {
                 (Self::Commit(Box::new(work)), step)
             }
             SiteOperation::Locks { operation, .. } if operation.is_about_clients() => {
-                let sites = table.hosts.opened.iter().copied().chain([SiteId(0)]);
+                let opened = table.hosts.opened.iter().chain(&soft.lock_sites);
+                let sites = opened.copied().chain([SiteId(0)]);
                 let sites: BTreeSet<SiteId> = sites.collect();
                 let part = |site| {
                     PartRequest::Site(SiteRequest {
@@ -139,6 +140,9 @@ impl Work {
                     && let Some((work, step)) = MergeWork::begin(&caller, table.spread, &operation)
                 {
                     return (Self::Merge(Box::new(work)), step);
+                }
+                if matches!(operation, SiteOperation::Locks { .. }) {
+                    soft.lock_sites.insert(operation.site());
                 }
                 let part = PartRequest::Site(SiteRequest {
                     caller,

@@ -138,8 +138,7 @@ impl WriteWork {
             .known(soft.now, self.file, &self.caller, purpose)
             .filter(|_| !self.has_head());
         if let Some(known) = known {
-            let (file, maps) = (self.file, &mut soft.maps);
-            let column_of = |block| maps.column_of(file, &known.layout, known.lease, block);
+            let column_of = soft.maps.columns_of(self.file, &known);
             if self.place(&known.layout, column_of) {
                 return self.write_under(known);
             }

@@ -183,7 +183,7 @@ impl Default for Options {
             kernel: KernelChoice::Best,
             ring_entries: 1024,
             connections_max: 4096,
-            send_queue_bytes_max: 8 << 20,
+            send_queue_bytes_max: 20 << 20,
             datagrams_max: 256,
             disk_threads: 8,
         }

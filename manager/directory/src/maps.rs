@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use crossdock_names::{MAP_WINDOW_BLOCKS, MapFragment, UNMAPPED};
+use crossdock_names::{MAP_WINDOW_BLOCKS, MAP_WINDOWS_MAX, MapFragment, UNMAPPED};
 
 use crate::cell::Cell;
 use crate::mutation::Mutation;
@@ -80,7 +80,7 @@ impl Directory {
     pub fn map_of(&self, serial: u64, (first, end): (u64, u64)) -> MapFragment {
         let first_window = first / MAP_WINDOW_BLOCKS;
         let end = end.max(first + 1).div_ceil(MAP_WINDOW_BLOCKS);
-        let windows = (end - first_window).min(2);
+        let windows = (end - first_window).min(MAP_WINDOWS_MAX);
         let mut columns: Vec<u8> = Vec::new();
         for (number, window) in (0..windows).map(|number| (number, first_window + number)) {
             if let Some(own) = self.maps.windows.get(&(serial, window)) {

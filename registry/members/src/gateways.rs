@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::hosts::HostRecord;
 use crate::state::{Conflict, State};
 
+/// Why no gateway of an ensemble without TLS is scoped.
+pub const NO_SCOPES: &str = "the ensemble talks in the clear, where a gateway can say any name: only over TLS can it be scoped to exports";
+
 /// What is known of a gateway, beyond the processes that have its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayRecord {
@@ -39,6 +42,21 @@ impl State {
     #[must_use]
     pub fn scope(&self, name: &str) -> Option<&BTreeSet<u32>> {
         self.gateways.get(name)?.scope.as_ref()
+    }
+
+    /// The exports of these paths, by number.
+    ///
+    /// # Errors
+    /// The first path that is not exported.
+    pub fn export_numbers<'paths>(
+        &self,
+        paths: &'paths [String],
+    ) -> Result<BTreeSet<u32>, &'paths str> {
+        let number = |path: &'paths String| {
+            let found = self.exports.iter().find(|export| export.path == *path);
+            found.map(|export| export.id).ok_or(path.as_str())
+        };
+        paths.iter().map(number).collect()
     }
 
     /// A gateway has joined: its name is remembered, so that it can be revoked when it
@@ -71,7 +89,7 @@ impl State {
         exports: Option<BTreeSet<u32>>,
     ) -> Result<(), Conflict> {
         if self.trust.is_none() && exports.is_some() {
-            let why = "the ensemble talks in the clear, where a gateway can say any name: only over TLS can it be scoped to exports".to_owned();
+            let why = NO_SCOPES.to_owned();
             return Err(Conflict::Refused { why });
         }
         let known = self.remember_gateway(name);

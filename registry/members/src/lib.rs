@@ -18,7 +18,7 @@ mod trust;
 
 pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
-pub use gateways::GatewayRecord;
+pub use gateways::{GatewayRecord, NO_SCOPES};
 pub use homes::Placement;
 pub use hosts::HostRecord;
 pub use shared::{Registry, Shared};

@@ -1,7 +1,5 @@
 //! `crossdock cluster token`: what lets new processes into an ensemble that talks over TLS.
 
-use std::collections::BTreeSet;
-
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use crossdock_link::Role;
@@ -141,7 +139,10 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
         .filter(|_| !args.exports.is_empty())
     {
         // First: who has the token must find it there.
-        let exports = Some(numbers(&state, &args.exports)?);
+        let unknown = |path| {
+            anyhow::anyhow!("{path} is not exported; crossdock export list shows all exports")
+        };
+        let exports = Some(state.export_numbers(&args.exports).map_err(unknown)?);
         crossdock_etcd::change(&registry, &Change::ScopeGateway { name, exports })?;
     }
     let record = TokenRecord {
@@ -164,16 +165,6 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
     }
     // Alone on its line, for scripts; what it is goes to people.
     Ok(format::print(&format!("{text}\n"))?)
-}
-
-/// The numbers of exports.
-fn numbers(state: &State, paths: &[String]) -> anyhow::Result<BTreeSet<u32>> {
-    let number = |path: &String| {
-        let found = state.exports.iter().find(|export| export.path == *path);
-        let unknown = || format!("{path} is not exported; crossdock export list shows all exports");
-        found.map(|export| export.id).with_context(unknown)
-    };
-    paths.iter().map(number).collect()
 }
 
 fn list(args: ListArgs) -> anyhow::Result<()> {

@@ -14,7 +14,8 @@ const PAYLOAD: f64 = 1448.0 / 1514.0;
 /// Part of the links' payload rate that is to be reached.
 const GOAL: f64 = 0.95;
 
-/// Files of all clients together: they are written whole in the shortest run.
+/// Files of all clients together, for each node and copy: they are written whole in the
+/// shortest run, and the least of them has many stripes at each node.
 const FILES_MIB: usize = 16;
 /// Requests of 1 MiB that all clients together have on their way, or two each.
 const OUTSTANDING: usize = 12;
@@ -49,14 +50,14 @@ fn with(
     options: &Options,
     (nodes, clients, replicas): (usize, usize, usize),
 ) -> Result<Vec<serde_json::Value>> {
-    let seconds = if options.full { 20 } else { 6 };
+    let seconds = 20; // The first and the last second, when not all is on its way, are a small part.
     let (mut written, mut read) = (Vec::new(), Vec::new());
     for round in 0..rounds(options) {
         let name = format!("bulk-{clients}-{round}");
         let outstanding = (OUTSTANDING / clients).max(2);
         let common = format!(
             "--seconds {seconds} --count 100000 --outstanding {outstanding} --span {}",
-            (FILES_MIB << 20) / clients
+            (FILES_MIB << 20) * nodes / replicas / clients
         );
         let rate = |words: &str| -> Result<f64> {
             let samples = field.load(clients, &name, &format!("{words} {common}"))?;

@@ -9,6 +9,7 @@ mod faults;
 mod jail;
 mod options;
 mod switch;
+mod whole;
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -117,7 +118,7 @@ impl<'paths> Cluster<'paths> {
     }
 
     /// Builds the rig `name` with its data and logs in `folder`, and waits until
-    /// every process serves. What is left of an earlier one is taken down first.
+    /// every process serves and the ensemble is whole. What is left of an earlier one is taken down first.
     pub(crate) fn up(
         paths: &'paths Paths,
         name: &str,
@@ -130,6 +131,7 @@ impl<'paths> Cluster<'paths> {
         );
         let mut cluster = Self::bare(paths, name, folder, options)?;
         cluster.start_all()?;
+        cluster.await_whole()?;
         Ok(cluster)
     }
 

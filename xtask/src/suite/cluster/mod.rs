@@ -56,7 +56,7 @@ fn at_client<'paths>(
     in_network(&netns, || work(cluster))
 }
 
-/// Builds the rig, and waits until all of it is whole.
+/// Builds the rig.
 fn raise<'stage>(stage: &Stage<'stage>, mut options: Options) -> Result<Cluster<'stage>> {
     ensure!(
         stage.server == Kind::Crossdock,
@@ -72,9 +72,7 @@ fn raise<'stage>(stage: &Stage<'stage>, mut options: Options) -> Result<Cluster<
     let mut hasher = DefaultHasher::new();
     stage.folder.hash(&mut hasher);
     let name = format!("suite-{:08x}", hasher.finish() >> 32);
-    let cluster = Cluster::up(stage.paths, &name, &stage.folder, &options)?;
-    await_whole(stage, &cluster)?;
-    Ok(cluster)
+    Cluster::up(stage.paths, &name, &stage.folder, &options)
 }
 
 fn kill_each(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
@@ -125,24 +123,17 @@ fn kill(cluster: &mut Cluster<'_>, load: &Load, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no set misses a member, as a manager sees it, and every process
-/// talks to every other one.
-fn await_whole(stage: &Stage<'_>, cluster: &Cluster<'_>) -> Result<()> {
-    while let Some(missing) = what_misses(cluster)? {
-        ensure!(std::time::Instant::now() < stage.deadline, missing);
-        thread::park_timeout(LOOK_EVERY);
-    }
-    Ok(())
-}
-
-/// The same with a supervisor that starts again what ends; which it has started.
+/// Waits until no set misses a member and every process talks to every other one, and
+/// starts again meanwhile what ends; which it has started.
 fn await_supervised(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<Vec<String>> {
     let mut all = Vec::new();
     loop {
         let started = cluster.supervise()?;
         let missing = match started.is_empty() {
             // A process that is about to end may not answer.
-            true => what_misses(cluster).unwrap_or_else(|error| Some(format!("{error:#}"))),
+            true => cluster
+                .what_misses()
+                .unwrap_or_else(|error| Some(format!("{error:#}"))),
             false => Some("some were started again".to_owned()),
         };
         all.extend(started);
@@ -152,26 +143,6 @@ fn await_supervised(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<Vec<
         ensure!(std::time::Instant::now() < stage.deadline, missing);
         thread::park_timeout(LOOK_EVERY);
     }
-}
-
-/// What is not as it should be, as all members see it.
-fn what_misses(cluster: &Cluster<'_>) -> Result<Option<String>> {
-    let members = || cluster.hosts.iter().filter(|host| cluster.is_member(host));
-    let count = members().count();
-    for host in members() {
-        let status = cluster.status(&host.name)?;
-        let hosts = status["hosts"].as_array().context("no list of hosts")?;
-        let connected = hosts.iter().filter(|host| host["is_connected"] == true);
-        let (known, connected) = (hosts.len(), connected.count());
-        let short = &status["sets_short"];
-        if known != count || connected != count || *short != 0 {
-            return Ok(Some(format!(
-                "{} knows {known} of {count} hosts, talks to {connected}, and {short} sets miss a member",
-                host.name
-            )));
-        }
-    }
-    Ok(None)
 }
 
 /// The line of JSON is true: every process is there, in the namespace that it names.
