@@ -84,6 +84,15 @@ pub enum CensusRow {
     },
 }
 
+/// Where a name is: what leads to it after a look through the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NamePlace {
+    /// The directory, or its part.
+    pub directory: FileRef,
+    /// The name's cookie.
+    pub cookie: u64,
+}
+
 /// A piece of a site's list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusPage {

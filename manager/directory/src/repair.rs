@@ -6,7 +6,6 @@ use crossdock_types::WallTime;
 
 use crate::cell::Cell;
 use crate::mutation::Mutation;
-use crate::names::counter_of;
 use crate::remove::remove_entry;
 use crate::state::Directory;
 
@@ -25,12 +24,8 @@ impl Directory {
         match repair {
             Repair::RemoveName { cookie, child } => {
                 let part = self.directory_cell(file)?;
-                let listing = self.listing(part.serial).ok_or(SiteError::Io)?;
-                let before = counter_of(*cookie).saturating_sub(1);
-                let next = listing.entries.after(before).next();
-                let found = next.filter(|&(counter, _)| counter == counter_of(*cookie));
-                let (_, entry) = found.ok_or(SiteError::NotSync)?;
-                let entry = self.entries.get(entry);
+                let entry = self.entry_at(part.serial, *cookie);
+                let entry = entry.ok_or(SiteError::NotSync)?;
                 if entry.child() != *child || self.cell_if_here(*child).is_some() {
                     return Err(SiteError::NotSync);
                 }

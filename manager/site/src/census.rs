@@ -43,6 +43,18 @@ impl Site {
         self.reply_content(call, &shape, Ok(SiteAnswer::Census(page)), after);
     }
 
+    pub(crate) fn tell_names(&mut self, call: &Call<SiteRequest>) {
+        let SiteOperation::Names { places, .. } = &call.request.operation else {
+            return;
+        };
+        let directory = &self.state.directory;
+        let names = places.iter().map(|place| directory.name_at(*place));
+        let names = SiteAnswer::Names(names.collect());
+        let shape = self.shape(&call.request.operation, None, false);
+        let after = After::position(self.log_mut().newest());
+        self.reply_content(call, &shape, Ok(names), after);
+    }
+
     /// Mends what a check has found.
     pub(crate) fn repair(&mut self, now: Time, wall: WallTime, call: &Call<SiteRequest>) {
         let SiteOperation::Repair { file, repair } = &call.request.operation else {

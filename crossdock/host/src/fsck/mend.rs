@@ -8,7 +8,7 @@ use crossdock_peer::{
     AttributeChanges, NodeRequest, Order, Repair, SiteOperation, WriteContext, WriterId,
 };
 
-use super::finding::Finding;
+use super::finding::{Finding, NamedFinding};
 
 /// Where files without a name get one.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -25,7 +25,7 @@ pub(super) enum Step {
 /// The findings that are still to be mended.
 pub(super) struct Mend {
     /// What is left, and what is being done about the first one.
-    left: VecDeque<Finding>,
+    left: VecDeque<NamedFinding>,
     steps: VecDeque<Step>,
     lost_and_found: Option<FileRef>,
     spread: Spread,
@@ -34,7 +34,7 @@ pub(super) struct Mend {
 
 impl Mend {
     pub(super) fn new(
-        findings: impl Iterator<Item = Finding>,
+        findings: impl Iterator<Item = NamedFinding>,
         spread: Spread,
         writer: WriterId,
     ) -> Self {
@@ -50,7 +50,7 @@ impl Mend {
     /// What is to be asked first, or again; nothing at the end.
     pub(super) fn step(&mut self, root: FileRef, table: &RoutingTable) -> Option<&Step> {
         while self.steps.is_empty() {
-            let finding = *self.left.front()?;
+            let finding = self.left.front()?.finding;
             if matches!(finding, Finding::Orphan { .. }) && self.lost_and_found.is_none() {
                 self.steps.push_back(Step::Site(SiteOperation::Lookup {
                     directory: root,
@@ -67,7 +67,7 @@ impl Mend {
     }
 
     /// It is done: the finding that is mended with it, if that was the last step.
-    pub(super) fn done(&mut self) -> Option<Finding> {
+    pub(super) fn done(&mut self) -> Option<NamedFinding> {
         self.steps.pop_front();
         match self.steps.is_empty() {
             true => self.left.pop_front(),

@@ -9,9 +9,9 @@ use crossdock_peer::{
     AttributeChanges, Attributes, BeforeAttributes, CensusClass, CensusPage, CensusPlace,
     CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, ForgetWhat,
     GrantId, GrantedLock, LeaseId, LeaseUse, ListedLock, LockClient, LockNotice, LockOperation,
-    LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota, QuotaChange,
-    QuotaLimits, Repair, ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage, TimeChange,
-    TransactionId, TransactionStep, WeakCache,
+    LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, NamePlace, OpenFor, Part, Quota,
+    QuotaChange, QuotaLimits, Repair, ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage,
+    TimeChange, TransactionId, TransactionStep, WeakCache,
 };
 use crossdock_types::WallTime;
 
@@ -119,6 +119,10 @@ pub fn site_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         },
         from: census_place(dice),
     });
+    all.push(SiteOperation::Names {
+        file: file(dice),
+        places: vec![name_place(dice), name_place(dice)],
+    });
     let repairs = repairs(dice).into_iter();
     all.extend(repairs.map(|repair| SiteOperation::Repair {
         file: file(dice),
@@ -164,6 +168,13 @@ fn census_place(dice: &mut Dice) -> CensusPlace {
     CensusPlace {
         phase: dice.u32().to_le_bytes()[0],
         index: dice.u64(),
+    }
+}
+
+fn name_place(dice: &mut Dice) -> NamePlace {
+    NamePlace {
+        directory: file(dice),
+        cookie: dice.u64(),
     }
 }
 
@@ -464,6 +475,7 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
             rows: census_rows(dice),
             next: dice.maybe(census_place),
         }),
+        SiteAnswer::Names(vec![None, Some(bytes(dice))]),
         SiteAnswer::Part {
             attributes: attributes(dice),
             changes: dice.u64(),

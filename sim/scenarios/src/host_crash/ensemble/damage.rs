@@ -150,6 +150,7 @@ fn objects_without_a_file_and_files_without_objects_are_found() {
     }
     let (findings, ..) = stage.check();
     assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(findings[0].contains("of /large (file"), "{findings:?}");
     assert!(findings[0].contains("are on no node"), "{findings:?}");
 
     // The file has holes now, and can be written again.
@@ -180,6 +181,7 @@ const FIRST_COOKIE: u64 = 3;
 
 /// A file or directory as a client and as a site knows it.
 struct Known {
+    name: String,
     handle: HandleBuffer,
     file: FileRef,
     changed: WallTime,
@@ -202,6 +204,7 @@ impl Stage {
         let changed = told.changed;
         let nanoseconds = i64::from(changed.seconds) * 1_000_000_000;
         Some(Known {
+            name: String::from_utf8_lossy(name).into_owned(),
             handle: found.object,
             file: FileRef {
                 id: FileId(told.fileid),
@@ -269,21 +272,31 @@ fn wrong_names_are_found_and_mended() {
         child: nothing,
         is_directory: false,
     };
-    stage.damage(root, dangling, "which is not there");
+    stage.damage(root, dangling, "/nothing names file");
 
     let file = stage.look(&handle, b"file").expect("it is there");
     let links = Repair::SetLinks {
         changed: file.changed,
         links: 5,
     };
-    stage.damage(file.file, links, "5 links, and 1 lead to it");
+    stage.damage(file.file, links, "/file (file ");
 
     let directory = stage.directory_elsewhere();
+    let dangling = Repair::AddName {
+        name: Bytes::from_static(b"n\xff"),
+        child: nothing,
+        is_directory: false,
+    };
+    let says = format!("/{}/n\\xff names file", directory.name);
+    stage.damage(directory.file, dangling, &says);
+    let directory = stage.look(&handle, directory.name.as_bytes());
+    let directory = directory.expect("it is there");
+    let says = format!("the parent of /{} (directory ", directory.name);
     let parent = Repair::SetParent {
         changed: directory.changed,
         parent: file.file,
     };
-    stage.damage(directory.file, parent, "the parent of directory");
+    stage.damage(directory.file, parent, &says);
     let links = Repair::SetLinks {
         changed: WallTime(1),
         links: 9,
