@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+#[cfg(feature = "mutations")]
+use crossdock_directory::{Directory, Mutation as DirectoryMutation};
 use crossdock_names::{FileRef, Incarnation, NodeId, ObjectClass, ObjectId, SiteId};
 #[cfg(feature = "mutations")]
 use crossdock_peer::Repair;
@@ -184,6 +186,21 @@ impl Host {
     pub fn plant(&mut self, now: Time, wall: WallTime, file: FileRef, damage: Repair) {
         let repair = damage;
         self.ask_site_for_fsck(now, SiteOperation::Repair { file, repair });
+        self.pump(now, wall);
+    }
+
+    /// Makes changes to a site of this host that no operation makes, for tests.
+    #[cfg(feature = "mutations")]
+    pub fn damage(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        site: SiteId,
+        changes: impl FnOnce(&Directory) -> Vec<DirectoryMutation>,
+    ) {
+        if let Some(site) = self.sites.get_mut(&site) {
+            site.damage(now, wall, changes);
+        }
         self.pump(now, wall);
     }
 

@@ -73,9 +73,22 @@ impl Directory {
             place.index = u64::from(index) + 1;
             if class.has(self.spread, subject_of(&row)) {
                 rows.push(row);
+                rows.extend(self.rights_beside(&row));
             }
         }
         Some(place)
+    }
+
+    /// What each part of a directory has of its own, and should have like the others.
+    fn rights_beside(&self, row: &CensusRow) -> Option<CensusRow> {
+        let CensusRow::Parent { directory, .. } = *row else {
+            return None;
+        };
+        let cell = self.cell_of(directory.serial())?;
+        self.is_split(cell).then(|| CensusRow::Rights {
+            directory,
+            rights: cell.rights(),
+        })
     }
 
     /// The name with that cookie, if it is (still) there.
@@ -120,8 +133,8 @@ const fn subject_of(row: &CensusRow) -> FileRef {
     match *row {
         CensusRow::File { file, .. } => file,
         CensusRow::Name { child, .. } => child,
-        CensusRow::Parent { directory: id, .. } | CensusRow::Unsettled(id) => {
-            FileRef { id, generation: 0 }
-        }
+        CensusRow::Parent { directory: id, .. }
+        | CensusRow::Rights { directory: id, .. }
+        | CensusRow::Unsettled(id) => FileRef { id, generation: 0 },
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crossdock_names::{FileId, FileRef, NodeId, ObjectId, SiteId};
-use crossdock_peer::NamePlace;
+use crossdock_peer::{NamePlace, Rights};
 use crossdock_types::WallTime;
 
 /// One thing that is wrong. Two looks that find the same have found what nobody was
@@ -39,6 +39,10 @@ pub enum Finding {
         part: FileRef,
         /// Its ctime.
         changed: WallTime,
+        /// Who may do what in it.
+        rights: Rights,
+        /// Whether there are names in this part or others of the directory.
+        has_names: bool,
     },
     /// A directory with several names.
     SeveralNames {
@@ -80,6 +84,19 @@ pub enum Finding {
         changed: WallTime,
         /// Which site.
         site: SiteId,
+        /// Who may do what in the directory.
+        rights: Rights,
+    },
+    /// In a part of a directory other things are allowed than in its home.
+    PartDiffers {
+        /// Which.
+        part: FileRef,
+        /// Its ctime.
+        changed: WallTime,
+        /// That of the home.
+        home_changed: WallTime,
+        /// What the home has.
+        rights: Rights,
     },
     /// An object of a file that is not there, or has no such part.
     Leaked {
@@ -125,6 +142,7 @@ impl Finding {
             | Self::Links { file, .. }
             | Self::Missing { file, .. }
             | Self::PartAlone { part: file, .. }
+            | Self::PartDiffers { part: file, .. }
             | Self::SeveralNames {
                 directory: file, ..
             }
@@ -246,6 +264,11 @@ impl Finding {
                 site,
                 ..
             } => write!(out, "site {site} has no part of {}", directory(whole)),
+            Self::PartDiffers { part, .. } => write!(
+                out,
+                "{} is a part with another owner, group or mode than its directory",
+                directory(part)
+            ),
             Self::Leaked { node, object } => {
                 let id = FileId(object.placement);
                 let node = node.0;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crossdock_names::{FileId, FileRef, NodeId, ObjectId, SiteId, Spread};
-use crossdock_peer::{CensusClass, CensusRow, FileKind, NamePlace};
+use crossdock_peer::{CensusClass, CensusRow, FileKind, NamePlace, Rights};
 use crossdock_types::WallTime;
 
 use super::finding::Finding;
@@ -21,6 +21,8 @@ pub(super) struct Look {
     /// Of all classes: link count and ctime of each directory or part, and how many
     /// directories have their names in it.
     directories: HashMap<FileId, Directory>,
+    /// Parts of directories whose homes are not there.
+    alone: Vec<Alone>,
     /// A name of each directory, and of each file of which something is found.
     places: HashMap<FileId, NamePlace>,
     pub(super) findings: BTreeSet<Finding>,
@@ -46,6 +48,7 @@ struct Seen {
     columns: u16,
     segments: u32,
     parent: Option<FileId>,
+    rights: Rights,
     named: u32,
     named_in: Option<NamePlace>,
 }
@@ -59,7 +62,14 @@ struct SeenName {
 struct Directory {
     /// `None`: it has names in it and was not seen itself.
     cell: Option<(u32, u32, WallTime)>,
+    names: u64,
     subdirectories: u32,
+}
+
+struct Alone {
+    part: FileRef,
+    changed: WallTime,
+    rights: Rights,
 }
 
 /// The links of an empty directory: its name and `.`.
@@ -75,6 +85,7 @@ impl Look {
             columns: Vec::new(),
             unsettled: HashSet::new(),
             directories: HashMap::new(),
+            alone: Vec::new(),
             places: HashMap::new(),
             findings: BTreeSet::new(),
             counts: Counts::default(),
@@ -116,6 +127,7 @@ impl Look {
                         columns,
                         segments,
                         parent: None,
+                        rights: Rights::default(),
                         named: 0,
                         named_in: None,
                     };
@@ -128,6 +140,11 @@ impl Look {
                 CensusRow::Parent { directory, parent } => {
                     if let Some(seen) = self.files.get_mut(&directory) {
                         seen.parent = Some(parent.id);
+                    }
+                }
+                CensusRow::Rights { directory, rights } => {
+                    if let Some(seen) = self.files.get_mut(&directory) {
+                        seen.rights = rights;
                     }
                 }
                 CensusRow::Name {
@@ -186,6 +203,7 @@ impl Look {
             let SeenName { place, child } = name;
             let NamePlace { directory, cookie } = place;
             let in_it = self.directories.entry(directory.id).or_default();
+            in_it.names += 1;
             let seen = self.files.get_mut(&child.id);
             match seen.filter(|seen| seen.generation == child.generation) {
                 Some(seen) => {
@@ -285,15 +303,10 @@ impl Look {
         let (file, changed) = (seen.file(id), seen.changed);
         let home = self.whole(id);
         if home != id {
-            // A part has no name; it belongs to what has one.
-            if files.get(&home).map(|home| home.generation) != Some(seen.generation) {
-                let part = file;
-                self.findings.insert(Finding::PartAlone { part, changed });
-            }
-            return;
+            return self.judge_part(files, file, seen);
         }
         if seen.kind == FileKind::Directory {
-            self.judge_parts(files, file, changed);
+            self.judge_parts(files, file, seen);
         }
         if file.id == FileRef::root_of(SiteId(0)).id {
             return;
@@ -340,24 +353,74 @@ impl Look {
         }
     }
 
-    /// Every site has its part of a directory whose names are hashed.
-    fn judge_parts(&mut self, files: &HashMap<FileId, Seen>, file: FileRef, changed: WallTime) {
-        for part in self.spread.parts_of(file).skip(1) {
-            let seen = files.get(&part.id);
-            if seen.is_none_or(|seen| seen.generation != file.generation) {
-                self.findings.insert(Finding::PartMissing {
-                    directory: file,
-                    changed,
-                    site: part.id.site(),
-                });
-            }
+    /// A part has no name; it belongs to what has one.
+    fn judge_part(&mut self, files: &HashMap<FileId, Seen>, part: FileRef, seen: &Seen) {
+        let home = self.spread.whole(part);
+        let (changed, rights) = (seen.changed, seen.rights);
+        if !has(files, home) {
+            self.alone.push(Alone {
+                part,
+                changed,
+                rights,
+            });
+        } else if seen.parent != Some(home.id) {
+            self.findings.insert(Finding::Parent {
+                directory: part,
+                changed,
+                says: seen.parent,
+                named_in: home,
+            });
         }
     }
 
+    /// Every site has its part of a directory whose names are hashed, with its rights.
+    fn judge_parts(&mut self, files: &HashMap<FileId, Seen>, directory: FileRef, home: &Seen) {
+        for part in self.spread.parts_of(directory).skip(1) {
+            let seen = files.get(&part.id);
+            let finding = match seen.filter(|seen| seen.generation == part.generation) {
+                None => Finding::PartMissing {
+                    directory,
+                    changed: home.changed,
+                    site: part.id.site(),
+                    rights: home.rights,
+                },
+                Some(seen) if seen.rights != home.rights => Finding::PartDiffers {
+                    part,
+                    changed: seen.changed,
+                    home_changed: home.changed,
+                    rights: home.rights,
+                },
+                Some(_) => continue,
+            };
+            self.findings.insert(finding);
+        }
+    }
+
+    /// Whether there are names in any part of a directory: known when all classes have
+    /// been seen.
+    fn has_names(&self, whole: FileRef) -> bool {
+        let mut parts = self.spread.parts_of(whole);
+        parts.any(|part| (self.directories.get(&part.id)).is_some_and(|part| part.names > 0))
+    }
+
     fn judge_directories(&mut self) {
-        for (id, directory) in std::mem::take(&mut self.directories) {
+        for alone in std::mem::take(&mut self.alone) {
+            let has_names = self.has_names(alone.part);
+            self.findings.insert(Finding::PartAlone {
+                part: alone.part,
+                changed: alone.changed,
+                rights: alone.rights,
+                has_names,
+            });
+        }
+        let directories = std::mem::take(&mut self.directories);
+        for (&id, directory) in &directories {
             let Some((generation, links, changed)) = directory.cell else {
-                self.findings.insert(Finding::Nowhere { directory: id });
+                // Of a directory that is there it is a part that is missing.
+                let home = directories.get(&self.whole(id));
+                if home.is_none_or(|home| home.cell.is_none()) {
+                    self.findings.insert(Finding::Nowhere { directory: id });
+                }
                 continue;
             };
             let names = LINKS_OF_EMPTY + directory.subdirectories;
@@ -375,6 +438,11 @@ impl Look {
     fn whole(&self, id: FileId) -> FileId {
         self.spread.whole(FileRef { id, generation: 0 }).id
     }
+}
+
+fn has(files: &HashMap<FileId, Seen>, file: FileRef) -> bool {
+    let seen = files.get(&file.id);
+    seen.is_some_and(|seen| seen.generation == file.generation)
 }
 
 impl Seen {

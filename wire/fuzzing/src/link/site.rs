@@ -10,8 +10,8 @@ use crossdock_peer::{
     CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, ForgetWhat,
     GrantId, GrantedLock, LeaseId, LeaseUse, ListedLock, LockClient, LockNotice, LockOperation,
     LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, NamePlace, OpenFor, Part, Quota,
-    QuotaChange, QuotaLimits, Repair, ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage,
-    TimeChange, TransactionId, TransactionStep, WeakCache,
+    QuotaChange, QuotaLimits, Repair, Rights, ShareTerms, SiteAnswer, SiteError, SiteOperation,
+    SpaceUsage, TimeChange, TransactionId, TransactionStep, WeakCache,
 };
 use crossdock_types::WallTime;
 
@@ -160,6 +160,16 @@ fn repairs(dice: &mut Dice) -> Vec<Repair> {
             changed: wall(dice),
             parent: file(dice),
         },
+        Repair::MakeDirectory {
+            rights: rights(dice),
+        },
+        Repair::SetRights {
+            changed: wall(dice),
+            rights: rights(dice),
+        },
+        Repair::RemovePart {
+            changed: wall(dice),
+        },
         Repair::MakeObjects,
     ]
 }
@@ -168,6 +178,14 @@ fn census_place(dice: &mut Dice) -> CensusPlace {
     CensusPlace {
         phase: dice.u32().to_le_bytes()[0],
         index: dice.u64(),
+    }
+}
+
+fn rights(dice: &mut Dice) -> Rights {
+    Rights {
+        uid: dice.u32(),
+        gid: dice.u32(),
+        mode: dice.u32(),
     }
 }
 
@@ -192,6 +210,10 @@ fn census_rows(dice: &mut Dice) -> Vec<CensusRow> {
         CensusRow::Parent {
             directory: file(dice).id,
             parent: file(dice),
+        },
+        CensusRow::Rights {
+            directory: file(dice).id,
+            rights: rights(dice),
         },
         CensusRow::Name {
             directory: file(dice),

@@ -54,9 +54,12 @@ fn sound() -> Vec<CensusRow> {
 
 /// What is found, by looks in one class and in several.
 fn found(rows: &[CensusRow], objects: &[ObjectId]) -> Vec<Finding> {
+    found_in(Spread::new(0.5, 4), rows, objects)
+}
+
+fn found_in(spread: Spread, rows: &[CensusRow], objects: &[ObjectId]) -> Vec<Finding> {
     let look = |of: u32| {
         let class = CensusClass { number: 0, of };
-        let spread = Spread::new(0.5, 4);
         let mut look = Look::new(spread, class);
         loop {
             look.take_objects(NodeId(7), objects);
@@ -65,7 +68,8 @@ fn found(rows: &[CensusRow], objects: &[ObjectId]) -> Vec<Finding> {
                 let subject = match **row {
                     CensusRow::Unsettled(_) => return true,
                     CensusRow::File { file, .. } => file,
-                    CensusRow::Parent { directory: id, .. } => FileRef { id, generation: 0 },
+                    CensusRow::Parent { directory: id, .. }
+                    | CensusRow::Rights { directory: id, .. } => FileRef { id, generation: 0 },
                     CensusRow::Name { child, .. } => child,
                 };
                 class.has(spread, subject)
@@ -216,4 +220,125 @@ fn names_lead_to_what_is_found() {
     assert_eq!(way_to_the_only(&rows), None);
     rows.push(name(directory, 4, directory));
     assert_eq!(way_to_the_only(&rows), None);
+}
+
+const HASHED: Spread = Spread::hashed(2);
+
+const RIGHTS: Rights = Rights {
+    uid: 5,
+    gid: 6,
+    mode: 0o750,
+};
+
+fn rights(directory: FileRef, rights: Rights) -> CensusRow {
+    CensusRow::Rights {
+        directory: directory.id,
+        rights,
+    }
+}
+
+/// `/d`, its home at site 0 and a part at site 1, and the two of the root.
+fn hashed() -> (Vec<CensusRow>, FileRef, FileRef) {
+    let directory = file(0, 9);
+    let mut rows = vec![name(ROOT, 3, directory)];
+    for whole in [ROOT, directory] {
+        for part in HASHED.parts_of(whole) {
+            let links = if part == ROOT { 3 } else { 2 };
+            let above = if part == whole { ROOT } else { whole };
+            rows.push(row(part, FileKind::Directory, links));
+            rows.push(parent(part, above));
+            rows.push(rights(part, RIGHTS));
+        }
+    }
+    let part = HASHED.parts_of(directory).nth(1).expect("a part");
+    (rows, directory, part)
+}
+
+/// Goal: what differs between the home of a directory and its part is found, once.
+#[test]
+fn wrong_parts_are_found() {
+    let changed = WallTime(5);
+    let (rows, directory, part) = hashed();
+    assert_eq!(found_in(HASHED, &rows, &[]), []);
+
+    let mut other = rows.clone();
+    other.retain(|row| *row != rights(part, RIGHTS));
+    other.push(rights(part, Rights::default()));
+    let differs = Finding::PartDiffers {
+        part,
+        changed,
+        home_changed: changed,
+        rights: RIGHTS,
+    };
+    assert_eq!(found_in(HASHED, &other, &[]), [differs]);
+
+    let mut other = rows;
+    other.retain(|row| *row != parent(part, directory));
+    other.push(parent(part, ROOT));
+    let above = Finding::Parent {
+        directory: part,
+        changed,
+        says: Some(ROOT.id),
+        named_in: directory,
+    };
+    assert_eq!(found_in(HASHED, &other, &[]), [above]);
+}
+
+/// Goal: a part that is missing is found, once, whether names in it are left or not; and
+/// so is a home, together with whether there is something to keep.
+#[test]
+fn missing_parts_are_found() {
+    let changed = WallTime(5);
+    let (rows, directory, part) = hashed();
+    let without = |gone: FileRef| {
+        let is_left = |row: &&CensusRow| match row {
+            CensusRow::File { file, .. } => *file != gone,
+            CensusRow::Parent { directory, .. } | CensusRow::Rights { directory, .. } => {
+                *directory != gone.id
+            }
+            _ => true,
+        };
+        rows.iter().filter(is_left).copied().collect::<Vec<_>>()
+    };
+    let regular = file(1, 20);
+    let missing = Finding::PartMissing {
+        directory,
+        changed,
+        site: SiteId(1),
+        rights: RIGHTS,
+    };
+    let mut other = without(part);
+    assert_eq!(found_in(HASHED, &other, &[]), [missing]);
+    let nameless = FileRef {
+        generation: 0,
+        ..part
+    };
+    other.push(name(nameless, 3, regular));
+    other.push(row(regular, FileKind::Regular, 1));
+    assert_eq!(found_in(HASHED, &other, &[]), [missing]);
+
+    let mut other = without(directory);
+    let dangling = Finding::Dangling {
+        directory: ROOT,
+        cookie: 3,
+        child: directory,
+    };
+    let links = Finding::Links {
+        file: ROOT,
+        changed,
+        links: 3,
+        names: 2,
+    };
+    let alone = |has_names| Finding::PartAlone {
+        part,
+        changed,
+        rights: RIGHTS,
+        has_names,
+    };
+    let findings = [dangling, alone(false), links];
+    assert_eq!(found_in(HASHED, &other, &[]), findings);
+    other.push(name(part, 3, regular));
+    other.push(row(regular, FileKind::Regular, 1));
+    let findings = [dangling, alone(true), links];
+    assert_eq!(found_in(HASHED, &other, &[]), findings);
 }

@@ -52,12 +52,12 @@ impl Stage {
     }
 
     /// What the manager of the root finds, and how many files and objects it looked at.
-    fn check(&mut self) -> (Vec<String>, u64, u64) {
+    pub(super) fn check(&mut self) -> (Vec<String>, u64, u64) {
         self.check_and(false)
     }
 
     /// The same after it has been mended.
-    fn mend(&mut self) -> (Vec<String>, u64, u64) {
+    pub(super) fn mend(&mut self) -> (Vec<String>, u64, u64) {
         self.check_and(true)
     }
 
@@ -174,22 +174,22 @@ fn objects_without_a_file_are_removed() {
 }
 
 /// Names over several sites: what one says of another's files nobody else checks.
-const SPREAD: Shape = Shape { sites: 3, ..SHAPE };
+pub(super) const SPREAD: Shape = Shape { sites: 3, ..SHAPE };
 
 /// The root's first entry has this counter.
 const FIRST_COOKIE: u64 = 3;
 
 /// A file or directory as a client and as a site knows it.
-struct Known {
-    name: String,
-    handle: HandleBuffer,
-    file: FileRef,
+pub(super) struct Known {
+    pub(super) name: String,
+    pub(super) handle: HandleBuffer,
+    pub(super) file: FileRef,
     changed: WallTime,
 }
 
 impl Stage {
     /// What lies at `name` in a directory.
-    fn look(&mut self, directory: &HandleBuffer, name: &[u8]) -> Option<Known> {
+    pub(super) fn look(&mut self, directory: &HandleBuffer, name: &[u8]) -> Option<Known> {
         let call = Call::Lookup(Self::location(directory, name));
         let found = match self.do_it(&call) {
             Reply::Lookup(Ok(found)) => found,
@@ -215,7 +215,7 @@ impl Stage {
     }
 
     /// A directory of the root that lies at another site.
-    fn directory_elsewhere(&mut self) -> Known {
+    pub(super) fn directory_elsewhere(&mut self) -> Known {
         let root = self.root;
         for number in 0..32 {
             let name = format!("directory-{number}");
@@ -247,7 +247,7 @@ impl Stage {
     }
 
     /// What has a name in `lost+found`.
-    fn look_in_lost_and_found(&mut self, file: FileRef) -> Option<Known> {
+    pub(super) fn look_in_lost_and_found(&mut self, file: FileRef) -> Option<Known> {
         let root = self.root;
         let directory = self.look(&root, b"lost+found").expect("it was made");
         let name = format!("#{}", file.id.0);
