@@ -11,7 +11,7 @@ use super::Shape;
 use super::damage::SPREAD;
 use super::stage::Stage;
 
-const HASHED: Shape = Shape {
+pub(super) const HASHED: Shape = Shape {
     is_hashed: true,
     ..SPREAD
 };
@@ -20,10 +20,10 @@ const SPREAD_OF_HASHED: Spread = Spread::hashed(HASHED.sites);
 
 const ROOT: FileRef = FileRef::root_of(SiteId(0));
 
-/// A directory with names in all of its parts.
-struct Planted {
-    handle: HandleBuffer,
-    file: FileRef,
+/// A directory of the root.
+pub(super) struct Planted {
+    pub(super) handle: HandleBuffer,
+    pub(super) file: FileRef,
 }
 
 fn remove_cell(file: FileRef) -> Mutation {
@@ -50,7 +50,7 @@ fn put_name(directory: FileRef, name: &[u8], child: FileRef) -> Mutation {
 }
 
 impl Stage {
-    fn new_directory(&mut self, name: &[u8]) -> Planted {
+    pub(super) fn new_directory(&mut self, name: &[u8]) -> Planted {
         let root = self.root;
         let made = self.do_it(&Call::Mkdir(call::Mkdir {
             location: Self::location(&root, name),
@@ -103,14 +103,14 @@ impl Stage {
 }
 
 /// A name that lies in the part of a directory at a site.
-fn name_at(directory: FileRef, site: SiteId) -> Vec<u8> {
+pub(super) fn name_at(directory: FileRef, site: SiteId) -> Vec<u8> {
     let mut names = (0..).map(|number| format!("name-{number}").into_bytes());
     let is_there = |name: &Vec<u8>| SPREAD_OF_HASHED.part_for(directory, name).id.site() == site;
     names.find(is_there).expect("some name does")
 }
 
 /// The parts of a directory beside its home.
-fn other_parts(directory: FileRef) -> Vec<FileRef> {
+pub(super) fn other_parts(directory: FileRef) -> Vec<FileRef> {
     SPREAD_OF_HASHED.parts_of(directory).skip(1).collect()
 }
 
