@@ -73,6 +73,13 @@ pub enum CensusRow {
         /// Its `..`.
         parent: FileRef,
     },
+    /// Who may do what in a directory whose names are hashed, or in a part of it.
+    Rights {
+        /// Which.
+        directory: FileId,
+        /// Who may do what.
+        rights: Rights,
+    },
     /// A name.
     Name {
         /// The directory, or its part; of generation 0 if it is not there.
@@ -82,6 +89,28 @@ pub enum CensusRow {
         /// What it names.
         child: FileRef,
     },
+}
+
+/// Whose a directory is, and who may do what in it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Rights {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The 12 permission bits.
+    pub mode: u32,
+}
+
+/// Where a name is: what leads to it after a look through the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NamePlace {
+    /// The directory, or its part.
+    pub directory: FileRef,
+    /// The name's cookie.
+    pub cookie: u64,
 }
 
 /// A piece of a site's list.
@@ -127,6 +156,24 @@ pub enum Repair {
         changed: WallTime,
         /// The directory that names it.
         parent: FileRef,
+    },
+    /// A directory, or a part of one, that is not there is made anew, with the names in
+    /// it that are left.
+    MakeDirectory {
+        /// Who may do what in it.
+        rights: Rights,
+    },
+    /// The part of a directory gets the rights of its home.
+    SetRights {
+        /// Its ctime when that was found.
+        changed: WallTime,
+        /// What the home has.
+        rights: Rights,
+    },
+    /// A part of a directory that is not there goes, if no names are in it.
+    RemovePart {
+        /// Its ctime when that was found.
+        changed: WallTime,
     },
     /// Objects of the file that no node has are made anew, with nothing in them.
     MakeObjects,

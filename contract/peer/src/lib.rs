@@ -23,7 +23,7 @@ mod transaction;
 pub use access::AccessError;
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
 pub use carried::Carries;
-pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, Repair};
+pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, NamePlace, Repair, Rights};
 pub use export::ExportRules;
 pub use lease::{FileLease, LeaseId, LeaseUse, Recall};
 pub use lock::{

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{
     CallId, CensusClass, CensusPage, CensusPlace, FileLease, LeaseUse, ListedLock, LockOperation,
-    LockRefusal, Quota, QuotaChange, Repair, Stability, TransactionId, TransactionStep,
+    LockRefusal, NamePlace, Quota, QuotaChange, Repair, Stability, TransactionId, TransactionStep,
 };
 
 /// Who asks, after squashing.
@@ -576,6 +576,13 @@ pub enum SiteOperation {
         /// Where the piece begins.
         from: CensusPlace,
     },
+    /// Names by their cookies, for what a check has found. No door asks it.
+    Names {
+        /// The root of the site.
+        file: FileRef,
+        /// Which, all of them of the site.
+        places: Vec<NamePlace>,
+    },
     /// Mends what a check has found. No door asks it.
     Repair {
         /// The file or directory.
@@ -610,6 +617,7 @@ impl SiteOperation {
             | Self::Locks { file, .. }
             | Self::Transaction { file, .. }
             | Self::Census { file, .. }
+            | Self::Names { file, .. }
             | Self::Repair { file, .. } => file,
             Self::Lookup { directory, .. }
             | Self::LookupParent { directory, .. }
@@ -737,6 +745,8 @@ pub enum SiteAnswer {
     Prepared(Bytes),
     /// To a check of the volume.
     Census(CensusPage),
+    /// To asking for names: each in the place of what it was asked by, if it is there.
+    Names(Vec<Option<Bytes>>),
 }
 
 /// Why a site did not do it; nothing was changed.

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::thread;
 use std::time::Duration;
 
-use crossdock_admin::{FsckStatus, ScrubStatus};
+use crossdock_admin::{FsckFinding, FsckStatus, ScrubStatus};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -30,7 +30,7 @@ pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
     let repaired = status.repaired.len();
     let text = format!(
         "{checked} blocks checked, {repaired} repaired from another node, {bad} bad\n{}",
-        lines(&status.findings)
+        lines(status.findings.iter())
     );
     show(remote, &status, &text)?;
     Ok(verdict(status.findings.is_empty()))
@@ -61,7 +61,7 @@ pub(crate) fn fsck(remote: &Remote, repairs: bool) -> anyhow::Result<Verdict> {
         );
     }
     if !status.repaired.is_empty() {
-        text += &format!("mended:\n{}", lines(&status.repaired));
+        text += &format!("mended:\n{}", lines(texts(&status.repaired)));
     }
     text += &match (&status.error, status.findings_total) {
         (Some(error), _) => format!("not checked: {error}; crossdock status may show why\n"),
@@ -69,7 +69,10 @@ pub(crate) fn fsck(remote: &Remote, repairs: bool) -> anyhow::Result<Verdict> {
         (None, total) => {
             let more = total - status.findings.len() as u64;
             let more = if more > 0 { "  ...\n" } else { "" };
-            format!("{total} findings:\n{}{more}", lines(&status.findings))
+            format!(
+                "{total} findings:\n{}{more}",
+                lines(texts(&status.findings))
+            )
         }
     };
     show(remote, &status, &text)?;
@@ -115,8 +118,12 @@ fn show(remote: &Remote, status: &impl Serialize, text: &str) -> anyhow::Result<
     }
 }
 
-fn lines(findings: &[String]) -> String {
-    let lines = findings.iter().map(|finding| format!("  {finding}\n"));
+fn texts(findings: &[FsckFinding]) -> impl Iterator<Item = &String> {
+    findings.iter().map(|finding| &finding.text)
+}
+
+fn lines<'a>(findings: impl Iterator<Item = &'a String>) -> String {
+    let lines = findings.map(|finding| format!("  {finding}\n"));
     lines.collect()
 }
 

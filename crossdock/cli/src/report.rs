@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crossdock_admin::{
-    Answer, DoorStatus, FsckStatus, HostStatus, NodeStatus, Refusal, ScrubStatus, SiteStatus,
-    Status,
+    Answer, DoorStatus, FsckFinding, FsckStatus, HostStatus, NodeStatus, Refusal, ScrubStatus,
+    SiteStatus, Status,
 };
-use crossdock_host::{Host, NodeFigures, NodeState, PlacedSite};
+use crossdock_host::{Host, NamedFinding, NodeFigures, NodeState, PlacedSite};
 use crossdock_members::{ExportRecord, HostRecord};
 use crossdock_peer::Network;
 
@@ -113,8 +113,8 @@ pub(crate) fn fsck(host: &Host) -> Answer {
         files: progress.seen.files,
         names: progress.seen.names,
         objects: progress.seen.objects,
-        findings: progress.findings.iter().map(ToString::to_string).collect(),
-        repaired: progress.repaired.iter().map(ToString::to_string).collect(),
+        findings: progress.findings.iter().map(finding).collect(),
+        repaired: progress.repaired.iter().map(finding).collect(),
         findings_total: progress.findings_total as u64,
         unsettled: progress.unsettled as u64,
         nodes_away: nodes_away
@@ -122,6 +122,13 @@ pub(crate) fn fsck(host: &Host) -> Answer {
             .collect(),
         error: progress.error.clone(),
     })
+}
+
+fn finding(found: &NamedFinding) -> FsckFinding {
+    FsckFinding {
+        text: found.to_string(),
+        path: found.path.clone(),
+    }
 }
 
 fn warnings(surroundings: &Surroundings, site_replicas: u32, nodes: &[NodeFigures]) -> Vec<String> {

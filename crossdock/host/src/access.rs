@@ -273,6 +273,7 @@ const fn is_of_administrators(operation: &SiteOperation) -> bool {
             | SiteOperation::SetQuota { .. }
             | SiteOperation::RemoveQuota { .. }
             | SiteOperation::Census { .. }
+            | SiteOperation::Names { .. }
             | SiteOperation::Repair { .. }
     )
 }

@@ -12,10 +12,14 @@
 mod finding;
 mod look;
 mod mend;
+mod paths;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
+#[cfg(feature = "mutations")]
+use crossdock_directory::{Directory, Mutation as DirectoryMutation};
 use crossdock_names::{FileRef, Incarnation, NodeId, ObjectClass, ObjectId, SiteId};
 #[cfg(feature = "mutations")]
 use crossdock_peer::Repair;
@@ -28,10 +32,11 @@ use crossdock_types::Time;
 #[cfg(feature = "mutations")]
 use crossdock_types::WallTime;
 
-pub use finding::Finding;
+pub use finding::{Finding, NamedFinding};
 pub use look::Counts;
 use look::Look;
 use mend::Mend;
+use paths::{Paths, Way};
 
 use crate::equalize::LIST_LIMIT;
 use crate::host::Host;
@@ -70,7 +75,7 @@ const REPAIR_TRIES_MAX: u32 = 10;
 /// How often what was found is mended: one thing shows when another one is.
 const REPAIRS_MAX: u32 = 3;
 
-/// Findings that are told.
+/// Findings that are told, and have paths.
 const FINDINGS_MAX: usize = 1000;
 
 /// How far a check is, and what it has found.
@@ -83,11 +88,11 @@ pub struct FsckProgress {
     /// What the look has seen so far.
     pub seen: Counts,
     /// What is wrong: found by two looks.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<NamedFinding>,
     /// How much that is in all.
     pub findings_total: usize,
     /// What was wrong and has been mended.
-    pub repaired: Vec<Finding>,
+    pub repaired: Vec<NamedFinding>,
     /// What looked wrong in every look, each time in another way: clients change it.
     pub unsettled: usize,
     /// Nodes that are not there: what they hold was not looked at.
@@ -112,8 +117,8 @@ struct Work {
     tries: u32,
     /// What the look before found.
     before: BTreeSet<Finding>,
-    /// What two looks found.
-    confirmed: BTreeSet<Finding>,
+    /// What two looks found, and the names that lead there.
+    confirmed: Confirmed,
     /// Classes of the next look.
     classes: u32,
     /// How often what is found may still be mended.
@@ -121,6 +126,8 @@ struct Work {
     /// Where each site was when the look began with it.
     incarnations: Vec<(SiteId, Incarnation)>,
 }
+
+type Confirmed = BTreeMap<Finding, Option<Way>>;
 
 enum Step {
     Nodes {
@@ -131,6 +138,7 @@ enum Step {
         left: VecDeque<SiteId>,
         place: CensusPlace,
     },
+    Naming(Paths),
     Mending(Mend),
 }
 
@@ -170,7 +178,7 @@ impl Host {
     /// The first look of a check, or of what is left after mending.
     fn begin_looks(&mut self, due: Time, classes: u32, repairs: u32) {
         self.fsck.progress.looks = 0;
-        self.begin_look(due, (classes, repairs), BTreeSet::new(), BTreeSet::new());
+        self.begin_look(due, (classes, repairs), BTreeSet::new(), Confirmed::new());
     }
 
     /// Damages the volume, for tests: what a check would do if it had found otherwise.
@@ -178,6 +186,21 @@ impl Host {
     pub fn plant(&mut self, now: Time, wall: WallTime, file: FileRef, damage: Repair) {
         let repair = damage;
         self.ask_site_for_fsck(now, SiteOperation::Repair { file, repair });
+        self.pump(now, wall);
+    }
+
+    /// Makes changes to a site of this host that no operation makes, for tests.
+    #[cfg(feature = "mutations")]
+    pub fn damage(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        site: SiteId,
+        changes: impl FnOnce(&Directory) -> Vec<DirectoryMutation>,
+    ) {
+        if let Some(site) = self.sites.get_mut(&site) {
+            site.damage(now, wall, changes);
+        }
         self.pump(now, wall);
     }
 
@@ -197,7 +220,7 @@ impl Host {
         due: Time,
         (classes, repairs): (u32, u32),
         before: BTreeSet<Finding>,
-        confirmed: BTreeSet<Finding>,
+        confirmed: Confirmed,
     ) {
         let class = CensusClass {
             number: 0,
@@ -266,6 +289,10 @@ impl Host {
                     self.ask_site_for_fsck(now, census);
                 }
                 None => self.end_class(now),
+            },
+            Step::Naming(paths) => match paths.step() {
+                Some(names) => self.ask_site_for_fsck(now, names),
+                None => self.end_naming(now),
             },
             Step::Mending(mend) => match mend.step(volume_root(), &self.table) {
                 Some(mend::Step::Site(operation)) => {
@@ -373,7 +400,20 @@ impl Host {
                 let why = outcome.map_or_else(|error| error.to_string(), |_| "no list".to_owned());
                 self.try_again(now, format!("site {site} does not tell what it has: {why}"));
             }
+            (Step::Naming(_), Ok(SiteAnswer::Names(names))) => self.take_names(now, &names),
+            (Step::Naming(_), _) => self.try_again(now, "names are not told".to_owned()),
             (Step::Nodes { .. }, _) => {}
+        }
+    }
+
+    /// A site tells names; what it does not tell has none.
+    fn take_names(&mut self, now: Time, names: &[Option<Bytes>]) {
+        if let Some(work) = &mut self.fsck.work
+            && let Step::Naming(paths) = &mut work.step
+        {
+            paths.take(names);
+            work.tries = 0;
+            work.due = Some(now + PIECE_PAUSE);
         }
     }
 
@@ -458,12 +498,15 @@ impl Host {
         };
         work.tries += 1;
         work.due = Some(now + AGAIN_AFTER);
-        if let Step::Mending(mend) = &mut work.step {
-            if work.tries < REPAIR_TRIES_MAX {
-                return mend.begin_again();
+        let is_given_up = work.tries >= REPAIR_TRIES_MAX;
+        match &mut work.step {
+            Step::Mending(mend) if is_given_up => {
+                work.tries = 0;
+                return mend.give_up();
             }
-            work.tries = 0;
-            return mend.give_up();
+            Step::Mending(mend) => return mend.begin_again(),
+            Step::Naming(_) if is_given_up => return self.take_names(now, &[]),
+            _ => {}
         }
         if work.tries >= TRIES_MAX {
             self.fsck.work = None;
@@ -496,28 +539,51 @@ impl Host {
             return;
         }
         let found = std::mem::take(&mut work.look.findings);
-        let confirmed = found.intersection(&work.before).copied();
-        work.confirmed.extend(confirmed);
-        let open = found.difference(&work.confirmed).count();
+        for finding in found.intersection(&work.before) {
+            let is_told = work.confirmed.len() < FINDINGS_MAX;
+            let way = is_told.then(|| work.look.way_to(finding)).flatten();
+            work.confirmed.entry(*finding).or_insert(way);
+        }
+        let is_confirmed = |finding: &&Finding| work.confirmed.contains_key(finding);
+        let open = found.len() - found.iter().filter(is_confirmed).count();
         if open > 0 && self.fsck.progress.looks < LOOKS_MAX {
             let shape = (work.classes, work.repairs);
             return self.begin_look(now + LOOK_PAUSE, shape, found, work.confirmed);
         }
+        self.fsck.progress.unsettled = open;
+        let ways = work.confirmed.iter();
+        let ways = ways.filter_map(|(finding, way)| Some((*finding, way.clone()?)));
+        work.step = Step::Naming(Paths::new(ways.collect()));
+        work.due = Some(now);
+        self.fsck.work = Some(work);
+    }
+
+    /// What is wrong has names by now: it is mended, or told.
+    fn end_naming(&mut self, now: Time) {
+        let Some(mut work) = self.fsck.work.take() else {
+            return;
+        };
+        let Step::Naming(paths) = &work.step else {
+            return;
+        };
+        let findings = work.confirmed.keys().map(|finding| NamedFinding {
+            finding: *finding,
+            path: paths.path_of(finding),
+        });
         if work.repairs > 0 && !work.confirmed.is_empty() {
-            work.repairs -= 1;
             let spread = self.registry.state().spread;
-            let findings = std::mem::take(&mut work.confirmed).into_iter();
             let writer = WriterId(self.instance());
-            work.step = Step::Mending(Mend::new(findings, spread, writer));
+            let mend = Mend::new(findings, spread, writer);
+            work.repairs -= 1;
+            work.step = Step::Mending(mend);
+            work.confirmed = Confirmed::new();
             work.due = Some(now);
             self.fsck.work = Some(work);
             return;
         }
         let progress = &mut self.fsck.progress;
         progress.running = false;
-        progress.unsettled = open;
         progress.findings_total = work.confirmed.len();
-        let told = work.confirmed.into_iter().take(FINDINGS_MAX);
-        progress.findings = told.collect();
+        progress.findings = findings.take(FINDINGS_MAX).collect();
     }
 }

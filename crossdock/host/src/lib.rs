@@ -41,7 +41,7 @@ pub use addresses::ADDRESS_LIFETIME;
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};
 pub use figures::{HostFigures, PlacedSite};
-pub use fsck::{Counts, Finding, FsckProgress};
+pub use fsck::{Counts, Finding, FsckProgress, NamedFinding};
 pub use gateway_orders::{GatewayError, GatewayOrder, GatewayTicket, GatewayVerb};
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use locks::{LockKind, LockList, PlacedLock, ReleaseError, ReleaseTicket};

@@ -6,6 +6,8 @@ use crossdock_peer::{
     SiteRequest, Stability,
 };
 use crossdock_server::NodeInput;
+#[cfg(feature = "mutations")]
+use crossdock_site::Fault;
 use crossdock_types::Time;
 
 use crate::host::Host;
@@ -45,6 +47,12 @@ pub enum Mutation {
     LeaseForLong,
     /// Sizes are pushed as if the file had not been cut meanwhile.
     PushAnyGeneration,
+    /// A site says that it has prepared before its log is durable.
+    PrepareUnlogged,
+    /// A site does not keep what it has told another one as it is.
+    FreezeNothing,
+    /// A site forgets what it has decided when it has told the others once.
+    ForgetDecision,
     /// A node that starts again is a member of its sets at once. (Built into the
     /// simulated registry.)
     KeepRestarted,
@@ -57,6 +65,17 @@ impl Host {
     #[cfg(feature = "mutations")]
     pub const fn build_in(&mut self, mutation: Option<Mutation>) {
         self.mutation = mutation;
+    }
+
+    /// What the sites of this host get wrong.
+    #[cfg(feature = "mutations")]
+    pub(crate) fn fault_of_sites(&self) -> Option<Fault> {
+        match self.mutation? {
+            Mutation::PrepareUnlogged => Some(Fault::PrepareUnlogged),
+            Mutation::FreezeNothing => Some(Fault::FreezeNothing),
+            Mutation::ForgetDecision => Some(Fault::ForgetDecision),
+            _ => None,
+        }
     }
 
     #[cfg(feature = "mutations")]

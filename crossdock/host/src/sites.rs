@@ -47,6 +47,10 @@ impl Host {
         config.spread = state.spread;
         config.new_volume = !state.opened_sites.contains(&id.0);
         config.serves_from = self.leases_end(id);
+        #[cfg(feature = "mutations")]
+        {
+            config.fault = self.fault_of_sites();
+        }
         let site = Site::open(now, config, Arc::clone(&self.table));
         self.sites.insert(id, site);
         self.tell_sites();

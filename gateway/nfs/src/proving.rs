@@ -44,9 +44,14 @@ impl NfsDoor {
         let Some(&proof) = shown.last() else {
             return self.ask(now, pending, request);
         };
+        let asked = SiteRequest {
+            // The client may have sent the same call to a gateway that is no more, and it
+            // may have been carried out: what is asked first is as patient as a change.
+            duplicate: request.duplicate,
+            ..SiteRequest::as_root(SiteOperation::Prove { proof })
+        };
         pending.unproven = Some(Box::new(Unproven { shown, request }));
-        let operation = SiteOperation::Prove { proof };
-        self.ask(now, pending, SiteRequest::as_root(operation));
+        self.ask(now, pending, asked);
     }
 
     /// An answer has come: if it is that a handle is true, the call goes on. Else it is

@@ -2,7 +2,7 @@
 
 use crossdock_log::{get_byte, get_varint, put_varint};
 use crossdock_names::{FileId, FileRef, LayoutClass, SiteId};
-use crossdock_peer::{Attributes, BeforeAttributes, Device, FileKind};
+use crossdock_peer::{Attributes, BeforeAttributes, Device, FileKind, Rights};
 use crossdock_types::WallTime;
 
 use crate::slab::Record;
@@ -131,6 +131,39 @@ impl Cell {
     /// Sets the permission bits.
     pub const fn set_mode(&mut self, mode: u32) {
         self.kind_and_mode = self.kind_and_mode & 0xf000 | (mode & 0o7777) as u16;
+    }
+
+    /// Whose it is, and who may do what.
+    #[must_use]
+    pub const fn rights(&self) -> Rights {
+        Rights {
+            uid: self.uid,
+            gid: self.gid,
+            mode: self.mode(),
+        }
+    }
+
+    pub(crate) const fn set_rights(&mut self, rights: Rights) {
+        (self.uid, self.gid) = (rights.uid, rights.gid);
+        self.set_mode(rights.mode);
+    }
+
+    /// An empty directory that is made now.
+    pub(crate) fn of_directory(directory: FileRef, rights: Rights, wall: WallTime) -> Self {
+        Self {
+            serial: directory.id.serial(),
+            generation: directory.generation,
+            kind_and_mode: Self::pack_kind(FileKind::Directory, rights.mode),
+            links: 2,
+            uid: rights.uid,
+            gid: rights.gid,
+            size_bytes: crate::create::DIRECTORY_BYTES,
+            used_or_device: crate::create::DIRECTORY_BYTES,
+            accessed: wall,
+            modified: wall,
+            changed: wall,
+            ..Self::default()
+        }
     }
 
     /// Kind and mode in one number.

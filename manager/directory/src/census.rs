@@ -1,10 +1,11 @@
 //! All files and names of the site, in bounded steps, for a check of the volume.
 
+use bytes::Bytes;
 use crossdock_names::{FileId, FileRef};
-use crossdock_peer::{CensusClass, CensusPlace, CensusRow};
+use crossdock_peer::{CensusClass, CensusPlace, CensusRow, NamePlace};
 
 use crate::cell::Cell;
-use crate::names::cookie;
+use crate::names::{Entry, cookie, counter_of};
 use crate::state::Directory;
 
 /// Phase of what the directory does not know.
@@ -72,9 +73,38 @@ impl Directory {
             place.index = u64::from(index) + 1;
             if class.has(self.spread, subject_of(&row)) {
                 rows.push(row);
+                rows.extend(self.rights_beside(&row));
             }
         }
         Some(place)
+    }
+
+    /// What each part of a directory has of its own, and should have like the others.
+    fn rights_beside(&self, row: &CensusRow) -> Option<CensusRow> {
+        let CensusRow::Parent { directory, .. } = *row else {
+            return None;
+        };
+        let cell = self.cell_of(directory.serial())?;
+        self.is_split(cell).then(|| CensusRow::Rights {
+            directory,
+            rights: cell.rights(),
+        })
+    }
+
+    /// The name with that cookie, if it is (still) there.
+    #[must_use]
+    pub fn name_at(&self, place: NamePlace) -> Option<Bytes> {
+        let entry = self.entry_at(place.directory.id.serial(), place.cookie)?;
+        Some(Bytes::copy_from_slice(entry.name.as_bytes()))
+    }
+
+    /// The entry with that cookie in the directory with that serial.
+    pub(crate) fn entry_at(&self, serial: u64, cookie: u64) -> Option<&Entry> {
+        let listing = self.listing(serial)?;
+        let counter = counter_of(cookie);
+        let next = listing.entries.after(counter.saturating_sub(1)).next();
+        let (_, entry) = next.filter(|&(found, _)| found == counter)?;
+        Some(self.entries.get(entry))
     }
 
     fn named_in(&self, serial: u64) -> FileRef {
@@ -103,8 +133,8 @@ const fn subject_of(row: &CensusRow) -> FileRef {
     match *row {
         CensusRow::File { file, .. } => file,
         CensusRow::Name { child, .. } => child,
-        CensusRow::Parent { directory: id, .. } | CensusRow::Unsettled(id) => {
-            FileRef { id, generation: 0 }
-        }
+        CensusRow::Parent { directory: id, .. }
+        | CensusRow::Rights { directory: id, .. }
+        | CensusRow::Unsettled(id) => FileRef { id, generation: 0 },
     }
 }

@@ -186,6 +186,7 @@ impl Directory {
             | SiteOperation::Locks { .. }
             | SiteOperation::Transaction { .. }
             | SiteOperation::Census { .. }
+            | SiteOperation::Names { .. }
             | SiteOperation::Repair { .. }
             | SiteOperation::Prove { .. } => Err(SiteError::Invalid),
         }

@@ -1,7 +1,7 @@
 //! The state of a directory site and how changes are applied to it.
 
 use crossdock_names::{FileId, FileRef, SiteId, Spread, VolumeId};
-use crossdock_peer::{Caller, FileKind, SiteError};
+use crossdock_peer::{Caller, Rights, SiteError};
 use crossdock_types::WallTime;
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
@@ -103,22 +103,13 @@ impl Directory {
         let Some(own) = parts.find(|part| part.id.site() == self.site) else {
             return Vec::new();
         };
-        let cell = Cell {
-            serial: own.id.serial(),
-            generation: 1,
-            kind_and_mode: Cell::pack_kind(FileKind::Directory, mode),
-            links: 2,
+        let rights = Rights {
             uid: caller.uid,
             gid: caller.gid,
-            size_bytes: crate::create::DIRECTORY_BYTES,
-            used_or_device: crate::create::DIRECTORY_BYTES,
-            accessed: wall,
-            modified: wall,
-            changed: wall,
-            ..Cell::default()
+            mode,
         };
         vec![
-            Mutation::PutCell(cell),
+            Mutation::PutCell(Cell::of_directory(own, rights, wall)),
             Mutation::PutDirectory {
                 serial: own.id.serial(),
                 parent: root,

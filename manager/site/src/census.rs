@@ -1,6 +1,8 @@
 //! What the site has, for a check of the volume: its files and names, and what it
 //! has decided that is not done everywhere.
 
+#[cfg(feature = "mutations")]
+use crossdock_directory::Directory;
 use crossdock_directory::{Mutation, decode_edits};
 use crossdock_names::{FileId, SiteId};
 use crossdock_peer::{
@@ -41,6 +43,33 @@ impl Site {
         // What a crash could undo is not told.
         let after = After::position(self.log_mut().newest());
         self.reply_content(call, &shape, Ok(SiteAnswer::Census(page)), after);
+    }
+
+    pub(crate) fn tell_names(&mut self, call: &Call<SiteRequest>) {
+        let SiteOperation::Names { places, .. } = &call.request.operation else {
+            return;
+        };
+        let directory = &self.state.directory;
+        let names = places.iter().map(|place| directory.name_at(*place));
+        let names = SiteAnswer::Names(names.collect());
+        let shape = self.shape(&call.request.operation, None, false);
+        let after = After::position(self.log_mut().newest());
+        self.reply_content(call, &shape, Ok(names), after);
+    }
+
+    /// Makes changes that no operation makes, for tests of what mends them.
+    #[cfg(feature = "mutations")]
+    pub fn damage(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        changes: impl FnOnce(&Directory) -> Vec<Mutation>,
+    ) {
+        let draft = Draft {
+            mutations: changes(&self.state.directory),
+            ..Draft::default()
+        };
+        self.commit(now, wall, draft);
     }
 
     /// Mends what a check has found.

@@ -34,6 +34,20 @@ pub struct SiteConfig {
     pub limits: SiteLimits,
     /// Bounds of the small files.
     pub small_files: SmallFilesConfig,
+    /// A fault built in on purpose, so that tests prove they would find it.
+    #[cfg(feature = "mutations")]
+    pub fault: Option<Fault>,
+}
+
+/// A fault that a test build can put into a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A participant says that it has prepared before its log is durable.
+    PrepareUnlogged,
+    /// A participant does not keep what it has told as it is.
+    FreezeNothing,
+    /// A coordinator forgets what it has decided when it has told the participants once.
+    ForgetDecision,
 }
 
 impl SiteConfig {
@@ -52,7 +66,20 @@ impl SiteConfig {
             serves_from: Time(0),
             limits: SiteLimits::default(),
             small_files: SmallFilesConfig::new(site),
+            #[cfg(feature = "mutations")]
+            fault: None,
         }
+    }
+
+    #[cfg(feature = "mutations")]
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    #[cfg(not(feature = "mutations"))]
+    #[expect(clippy::unused_self, reason = "the same call in both builds")]
+    pub(crate) const fn has(&self, _: Fault) -> bool {
+        false
     }
 }
 

@@ -15,6 +15,7 @@ use crossdock_types::{Time, WallTime};
 
 use crate::calls::{Answered, Target};
 use crate::commit::{After, Draft};
+use crate::config::Fault;
 use crate::intentions::{Intention, Kind};
 use crate::site::{Purpose, Site};
 
@@ -200,6 +201,10 @@ impl Site {
             return;
         };
         self.drive_decision(now, &parts, &intention);
+        let is_decision = matches!(&intention.kind, Kind::Finish(decision) if !decision.adopts);
+        if is_decision && self.config.has(Fault::ForgetDecision) {
+            return self.finish(now, wall, id);
+        }
         for &part in &parts {
             if let Some(request) = intention.request(part, context) {
                 let purpose = Purpose::Part {

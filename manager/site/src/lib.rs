@@ -63,7 +63,7 @@ mod small;
 mod small_space;
 mod state;
 
-pub use config::{SiteConfig, SiteLimits};
+pub use config::{Fault, SiteConfig, SiteLimits};
 pub use figures::{FrameFigures, SiteFigures};
 pub use open::{OpenError, OpenReport};
 pub use placement::{NodeRoom, Rooms};

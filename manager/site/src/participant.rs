@@ -12,6 +12,7 @@ use crossdock_peer::{
 use crossdock_types::{Time, WallTime};
 
 use crate::commit::{After, Draft};
+use crate::config::Fault;
 use crate::intentions::Kind;
 use crate::names::Cut;
 use crate::promises::{MOVES, Promise, files_of};
@@ -84,6 +85,9 @@ impl Site {
         files.sort_unstable();
         files.dedup();
         if !files.is_empty() {
+            if self.config.has(Fault::FreezeNothing) {
+                files.clear();
+            }
             let draft = Draft {
                 promises: vec![
                     Promise::Oldest(TransactionId {
@@ -96,6 +100,9 @@ impl Site {
             };
             self.commit(now, wall, draft);
             self.inquire_later(now, id);
+        }
+        if self.config.has(Fault::PrepareUnlogged) {
+            return Ok((SiteAnswer::Prepared(told.into()), After::default()));
         }
         // Also what was promised and told before may not be durable yet.
         let after = After::position(self.log_mut().newest());

@@ -82,6 +82,7 @@ impl Site {
             SiteOperation::Transaction { .. } => self.transaction(now, wall, call),
             SiteOperation::Space { file } => self.tell_space(&call, file),
             SiteOperation::Census { class, from, .. } => self.tell_census(&call, class, from),
+            SiteOperation::Names { .. } => self.tell_names(&call),
             SiteOperation::Repair { .. } => self.repair(now, wall, &call),
             // A host that has a key answers it itself: within a process there are none.
             SiteOperation::Prove { .. } => self.refuse(call.id, SiteError::NotProven),
@@ -145,5 +146,6 @@ const fn may_meet_others(operation: &SiteOperation) -> bool {
             | SiteOperation::Space { .. }
             | SiteOperation::Locks { .. }
             | SiteOperation::Census { .. }
+            | SiteOperation::Names { .. }
     )
 }

@@ -79,6 +79,8 @@ pub use place::{PlaceStatus, Placing, RetiringStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, SlowWaits, Snapshot};
-pub use status::{DoorStatus, FsckStatus, HostStatus, NodeStatus, ScrubStatus, SiteStatus, Status};
+pub use status::{
+    DoorStatus, FsckFinding, FsckStatus, HostStatus, NodeStatus, ScrubStatus, SiteStatus, Status,
+};
 pub use top::{ClientRate, NodeRate, ProcedureRate, Top};
 pub use watch::Watch;

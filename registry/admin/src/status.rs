@@ -147,6 +147,16 @@ pub struct ScrubStatus {
     pub repaired: Vec<String>,
 }
 
+/// One thing that a check of names, files and objects has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FsckFinding {
+    /// For people.
+    pub text: String,
+    /// Where it is, from the volume's root, with escapes for what cannot be shown;
+    /// absent if no names lead there.
+    pub path: Option<String>,
+}
+
 /// How far a check of names, files and objects has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FsckStatus {
@@ -161,12 +171,12 @@ pub struct FsckStatus {
     /// Objects of large files that it has seen, on all nodes.
     pub objects: u64,
     /// What is wrong, the first of it.
-    pub findings: Vec<String>,
+    pub findings: Vec<FsckFinding>,
     /// How much is wrong in all.
     pub findings_total: u64,
     /// What was wrong and has been mended, the first of it.
     #[serde(default)]
-    pub repaired: Vec<String>,
+    pub repaired: Vec<FsckFinding>,
     /// What was being changed in every look, so that nothing can be said.
     pub unsettled: u64,
     /// Numbers of nodes that were not there to be asked.

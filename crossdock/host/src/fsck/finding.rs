@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crossdock_names::{FileId, FileRef, NodeId, ObjectId, SiteId};
+use crossdock_peer::{NamePlace, Rights};
 use crossdock_types::WallTime;
 
 /// One thing that is wrong. Two looks that find the same have found what nobody was
@@ -38,6 +39,10 @@ pub enum Finding {
         part: FileRef,
         /// Its ctime.
         changed: WallTime,
+        /// Who may do what in it.
+        rights: Rights,
+        /// Whether there are names in this part or others of the directory.
+        has_names: bool,
     },
     /// A directory with several names.
     SeveralNames {
@@ -79,6 +84,19 @@ pub enum Finding {
         changed: WallTime,
         /// Which site.
         site: SiteId,
+        /// Who may do what in the directory.
+        rights: Rights,
+    },
+    /// In a part of a directory other things are allowed than in its home.
+    PartDiffers {
+        /// Which.
+        part: FileRef,
+        /// Its ctime.
+        changed: WallTime,
+        /// That of the home.
+        home_changed: WallTime,
+        /// What the home has.
+        rights: Rights,
     },
     /// An object of a file that is not there, or has no such part.
     Leaked {
@@ -99,7 +117,17 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// The files that it is about.
+    /// The name that it is about, if it is not about a file.
+    pub(super) const fn name(&self) -> Option<NamePlace> {
+        match *self {
+            Self::Dangling {
+                directory, cookie, ..
+            } => Some(NamePlace { directory, cookie }),
+            _ => None,
+        }
+    }
+
+    /// The files that it is about, first of all the one that is wrong.
     pub(super) fn files(&self) -> impl Iterator<Item = FileId> {
         let [first, second] = match *self {
             Self::Dangling {
@@ -114,6 +142,7 @@ impl Finding {
             | Self::Links { file, .. }
             | Self::Missing { file, .. }
             | Self::PartAlone { part: file, .. }
+            | Self::PartDiffers { part: file, .. }
             | Self::SeveralNames {
                 directory: file, ..
             }
@@ -127,42 +156,97 @@ impl Finding {
     }
 }
 
-/// For people: files by the numbers that `ls -i` shows.
+/// A finding, and where what it is about lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFinding {
+    /// What is wrong.
+    pub finding: Finding,
+    /// A path from the volume's root, as it can be shown; nothing if no names lead
+    /// there, or too many.
+    pub path: Option<String>,
+}
+
+impl fmt::Display for NamedFinding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.finding.tell(self.path.as_deref(), out)
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tell(None, out)
+    }
+}
+
+/// A file by its path, if it has one, and the number that `ls -i` shows.
+struct Named<'a> {
+    kind: &'static str,
+    id: FileId,
+    path: Option<&'a str>,
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, number) = (self.kind, self.id.0);
+        match self.path {
+            Some(path) => write!(out, "{path} ({kind} {number})"),
+            None => write!(out, "{kind} {number}"),
+        }
+    }
+}
+
+impl Finding {
+    /// For people.
+    fn tell(&self, path: Option<&str>, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |kind, id| Named { kind, id, path };
+        let file = |file: &FileRef| named("file", file.id);
+        let directory = |directory: &FileRef| named("directory", directory.id);
         match self {
             Self::Dangling {
                 directory,
                 cookie,
                 child,
-            } => write!(
-                out,
-                "directory {} names file {}, which is not there (cookie {cookie})",
-                directory.id.0, child.id.0
-            ),
+            } => {
+                let (directory, child) = (directory.id.0, child.id.0);
+                match path {
+                    Some(path) => write!(
+                        out,
+                        "{path} names file {child}, which is not there (directory {directory}, cookie {cookie})"
+                    ),
+                    None => write!(
+                        out,
+                        "directory {directory} names file {child}, which is not there (cookie {cookie})"
+                    ),
+                }
+            }
             Self::Nowhere { directory } => write!(
                 out,
-                "there are names in directory {}, which is not there",
-                directory.0
+                "there are names in {}, which is not there",
+                named("directory", *directory)
             ),
             Self::PartAlone { part, .. } => write!(
                 out,
                 "{} is a part of a directory that is not there",
-                part.id.0
+                named("directory", part.id)
             ),
             Self::SeveralNames {
-                directory, names, ..
-            } => write!(out, "directory {} has {names} names", directory.id.0),
+                directory: file,
+                names,
+                ..
+            } => write!(out, "{} has {names} names", directory(file)),
             Self::Orphan { file, .. } => write!(out, "file {} has no name", file.id.0),
             Self::Links {
-                file, links, names, ..
+                file: of,
+                links,
+                names,
+                ..
             } => write!(
                 out,
-                "file {} has {links} links, and {names} lead to it",
-                file.id.0
+                "{} has {links} links, and {names} lead to it",
+                file(of)
             ),
             Self::Parent {
-                directory,
+                directory: below,
                 says,
                 named_in,
                 ..
@@ -170,26 +254,42 @@ impl fmt::Display for Finding {
                 let says = says.map_or_else(|| "nowhere".to_owned(), |says| says.0.to_string());
                 write!(
                     out,
-                    "the parent of directory {} is {says}, and its name is in {}",
-                    directory.id.0, named_in.id.0
+                    "the parent of {} is {says}, and its name is in {}",
+                    directory(below),
+                    named_in.id.0
                 )
             }
             Self::PartMissing {
-                directory, site, ..
+                directory: whole,
+                site,
+                ..
+            } => write!(out, "site {site} has no part of {}", directory(whole)),
+            Self::PartDiffers { part, .. } => write!(
+                out,
+                "{} is a part with another owner, group or mode than its directory",
+                directory(part)
+            ),
+            Self::Leaked { node, object } => {
+                let id = FileId(object.placement);
+                let node = node.0;
+                match path {
+                    Some(_) => write!(
+                        out,
+                        "node {node:016x} holds {object}, which {} does not have",
+                        named("file", id)
+                    ),
+                    None => write!(
+                        out,
+                        "node {node:016x} holds {object}, which belongs to no file"
+                    ),
+                }
+            }
+            Self::Missing {
+                file: of, objects, ..
             } => write!(
                 out,
-                "site {site} has no part of directory {}",
-                directory.id.0
-            ),
-            Self::Leaked { node, object } => write!(
-                out,
-                "node {:016x} holds {object}, which belongs to no file",
-                node.0
-            ),
-            Self::Missing { file, objects, .. } => write!(
-                out,
-                "of file {} {objects} objects are on no node: it has holes where they were",
-                file.id.0
+                "of {} {objects} objects are on no node: it has holes where they were",
+                file(of)
             ),
         }
     }

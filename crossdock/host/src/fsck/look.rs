@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crossdock_names::{FileId, FileRef, NodeId, ObjectId, SiteId, Spread};
-use crossdock_peer::{CensusClass, CensusRow, FileKind};
+use crossdock_peer::{CensusClass, CensusRow, FileKind, NamePlace, Rights};
 use crossdock_types::WallTime;
 
 use super::finding::Finding;
+use super::paths::{WAY_NAMES_MAX, Way};
 
 /// What has been seen of the files of one class, and of all directories.
 pub(super) struct Look {
@@ -20,6 +21,10 @@ pub(super) struct Look {
     /// Of all classes: link count and ctime of each directory or part, and how many
     /// directories have their names in it.
     directories: HashMap<FileId, Directory>,
+    /// Parts of directories whose homes are not there.
+    alone: Vec<Alone>,
+    /// A name of each directory, and of each file of which something is found.
+    places: HashMap<FileId, NamePlace>,
     pub(super) findings: BTreeSet<Finding>,
     pub(super) counts: Counts,
 }
@@ -43,13 +48,13 @@ struct Seen {
     columns: u16,
     segments: u32,
     parent: Option<FileId>,
+    rights: Rights,
     named: u32,
-    named_in: Option<FileRef>,
+    named_in: Option<NamePlace>,
 }
 
 struct SeenName {
-    directory: FileRef,
-    cookie: u64,
+    place: NamePlace,
     child: FileRef,
 }
 
@@ -57,7 +62,14 @@ struct SeenName {
 struct Directory {
     /// `None`: it has names in it and was not seen itself.
     cell: Option<(u32, u32, WallTime)>,
+    names: u64,
     subdirectories: u32,
+}
+
+struct Alone {
+    part: FileRef,
+    changed: WallTime,
+    rights: Rights,
 }
 
 /// The links of an empty directory: its name and `.`.
@@ -73,6 +85,8 @@ impl Look {
             columns: Vec::new(),
             unsettled: HashSet::new(),
             directories: HashMap::new(),
+            alone: Vec::new(),
+            places: HashMap::new(),
             findings: BTreeSet::new(),
             counts: Counts::default(),
         }
@@ -113,6 +127,7 @@ impl Look {
                         columns,
                         segments,
                         parent: None,
+                        rights: Rights::default(),
                         named: 0,
                         named_in: None,
                     };
@@ -127,17 +142,19 @@ impl Look {
                         seen.parent = Some(parent.id);
                     }
                 }
+                CensusRow::Rights { directory, rights } => {
+                    if let Some(seen) = self.files.get_mut(&directory) {
+                        seen.rights = rights;
+                    }
+                }
                 CensusRow::Name {
                     directory,
                     cookie,
                     child,
                 } => {
                     self.counts.names += 1;
-                    self.names.push(SeenName {
-                        directory,
-                        cookie,
-                        child,
-                    });
+                    let place = NamePlace { directory, cookie };
+                    self.names.push(SeenName { place, child });
                 }
             }
         }
@@ -183,12 +200,10 @@ impl Look {
 
     fn resolve_names(&mut self) {
         for name in std::mem::take(&mut self.names) {
-            let SeenName {
-                directory,
-                cookie,
-                child,
-            } = name;
+            let SeenName { place, child } = name;
+            let NamePlace { directory, cookie } = place;
             let in_it = self.directories.entry(directory.id).or_default();
+            in_it.names += 1;
             let seen = self.files.get_mut(&child.id);
             match seen.filter(|seen| seen.generation == child.generation) {
                 Some(seen) => {
@@ -197,9 +212,10 @@ impl Look {
                         self.unsettled.insert(child.id);
                     }
                     seen.named += 1;
-                    seen.named_in = Some(directory);
+                    seen.named_in = Some(place);
                     if seen.kind == FileKind::Directory {
                         in_it.subdirectories += 1;
+                        self.places.insert(child.id, place);
                     }
                 }
                 None => {
@@ -207,6 +223,8 @@ impl Look {
                         // A directory that is still to come counts as a link.
                         self.unsettled.insert(directory.id);
                     }
+                    // What is left of it has this name, if it is a directory.
+                    self.places.entry(child.id).or_insert(place);
                     self.findings.insert(Finding::Dangling {
                         directory,
                         cookie,
@@ -231,38 +249,64 @@ impl Look {
                 let of_file = found.entry(id).or_default();
                 of_file.insert((object.segment, object.column));
             } else {
-                self.findings.insert(Finding::Leaked { node, object });
+                self.find(Finding::Leaked { node, object });
             }
         }
         if !has_all_nodes {
             return;
         }
-        for (&id, seen) in &self.files {
+        let missing = self.files.iter().filter_map(|(&id, seen)| {
             let wanted = u64::from(seen.columns) * u64::from(seen.segments);
             let there = found.get(&id).map_or(0, |of_file| of_file.len() as u64);
-            if there < wanted {
-                self.findings.insert(Finding::Missing {
-                    file: seen.file(id),
-                    changed: seen.changed,
-                    objects: wanted - there,
-                });
+            (there < wanted).then(|| Finding::Missing {
+                file: seen.file(id),
+                changed: seen.changed,
+                objects: wanted - there,
+            })
+        });
+        for finding in missing.collect::<Vec<_>>() {
+            self.find(finding);
+        }
+    }
+
+    /// Notes a finding about a file of this class, and the file's name.
+    fn find(&mut self, finding: Finding) {
+        for file in finding.files() {
+            let seen = self.files.get(&file);
+            if let Some(place) = seen.and_then(|seen| seen.named_in) {
+                self.places.insert(file, place);
             }
         }
+        self.findings.insert(finding);
+    }
+
+    /// The names that lead to what a finding of this look is about, after its end.
+    pub(super) fn way_to(&self, finding: &Finding) -> Option<Way> {
+        let root = FileRef::root_of(SiteId(0)).id;
+        let mut way = Way::from_iter(finding.name());
+        let mut at = match way.first() {
+            Some(place) => self.whole(place.directory.id),
+            None => self.whole(finding.files().next()?),
+        };
+        while at != root {
+            let place = *self.places.get(&at)?;
+            way.push(place);
+            if way.len() > WAY_NAMES_MAX {
+                return None;
+            }
+            at = self.whole(place.directory.id);
+        }
+        Some(way)
     }
 
     fn judge(&mut self, files: &HashMap<FileId, Seen>, id: FileId, seen: &Seen) {
         let (file, changed) = (seen.file(id), seen.changed);
         let home = self.whole(id);
         if home != id {
-            // A part has no name; it belongs to what has one.
-            if files.get(&home).map(|home| home.generation) != Some(seen.generation) {
-                let part = file;
-                self.findings.insert(Finding::PartAlone { part, changed });
-            }
-            return;
+            return self.judge_part(files, file, seen);
         }
         if seen.kind == FileKind::Directory {
-            self.judge_parts(files, file, changed);
+            self.judge_parts(files, file, seen);
         }
         if file.id == FileRef::root_of(SiteId(0)).id {
             return;
@@ -277,7 +321,7 @@ impl Look {
                 });
             }
             (1, Some(named_in)) if is_directory => {
-                let named_in = self.spread.whole(named_in);
+                let named_in = self.spread.whole(named_in.directory);
                 let says = seen.parent;
                 if says != Some(named_in.id) {
                     let directory = file;
@@ -296,7 +340,8 @@ impl Look {
                     names,
                 });
             }
-            (names, _) if names != seen.links => {
+            (names, Some(place)) if names != seen.links => {
+                self.places.insert(id, place);
                 self.findings.insert(Finding::Links {
                     file,
                     changed,
@@ -308,24 +353,74 @@ impl Look {
         }
     }
 
-    /// Every site has its part of a directory whose names are hashed.
-    fn judge_parts(&mut self, files: &HashMap<FileId, Seen>, file: FileRef, changed: WallTime) {
-        for part in self.spread.parts_of(file).skip(1) {
-            let seen = files.get(&part.id);
-            if seen.is_none_or(|seen| seen.generation != file.generation) {
-                self.findings.insert(Finding::PartMissing {
-                    directory: file,
-                    changed,
-                    site: part.id.site(),
-                });
-            }
+    /// A part has no name; it belongs to what has one.
+    fn judge_part(&mut self, files: &HashMap<FileId, Seen>, part: FileRef, seen: &Seen) {
+        let home = self.spread.whole(part);
+        let (changed, rights) = (seen.changed, seen.rights);
+        if !has(files, home) {
+            self.alone.push(Alone {
+                part,
+                changed,
+                rights,
+            });
+        } else if seen.parent != Some(home.id) {
+            self.findings.insert(Finding::Parent {
+                directory: part,
+                changed,
+                says: seen.parent,
+                named_in: home,
+            });
         }
     }
 
+    /// Every site has its part of a directory whose names are hashed, with its rights.
+    fn judge_parts(&mut self, files: &HashMap<FileId, Seen>, directory: FileRef, home: &Seen) {
+        for part in self.spread.parts_of(directory).skip(1) {
+            let seen = files.get(&part.id);
+            let finding = match seen.filter(|seen| seen.generation == part.generation) {
+                None => Finding::PartMissing {
+                    directory,
+                    changed: home.changed,
+                    site: part.id.site(),
+                    rights: home.rights,
+                },
+                Some(seen) if seen.rights != home.rights => Finding::PartDiffers {
+                    part,
+                    changed: seen.changed,
+                    home_changed: home.changed,
+                    rights: home.rights,
+                },
+                Some(_) => continue,
+            };
+            self.findings.insert(finding);
+        }
+    }
+
+    /// Whether there are names in any part of a directory: known when all classes have
+    /// been seen.
+    fn has_names(&self, whole: FileRef) -> bool {
+        let mut parts = self.spread.parts_of(whole);
+        parts.any(|part| (self.directories.get(&part.id)).is_some_and(|part| part.names > 0))
+    }
+
     fn judge_directories(&mut self) {
-        for (id, directory) in std::mem::take(&mut self.directories) {
+        for alone in std::mem::take(&mut self.alone) {
+            let has_names = self.has_names(alone.part);
+            self.findings.insert(Finding::PartAlone {
+                part: alone.part,
+                changed: alone.changed,
+                rights: alone.rights,
+                has_names,
+            });
+        }
+        let directories = std::mem::take(&mut self.directories);
+        for (&id, directory) in &directories {
             let Some((generation, links, changed)) = directory.cell else {
-                self.findings.insert(Finding::Nowhere { directory: id });
+                // Of a directory that is there it is a part that is missing.
+                let home = directories.get(&self.whole(id));
+                if home.is_none_or(|home| home.cell.is_none()) {
+                    self.findings.insert(Finding::Nowhere { directory: id });
+                }
                 continue;
             };
             let names = LINKS_OF_EMPTY + directory.subdirectories;
@@ -345,6 +440,11 @@ impl Look {
     }
 }
 
+fn has(files: &HashMap<FileId, Seen>, file: FileRef) -> bool {
+    let seen = files.get(&file.id);
+    seen.is_some_and(|seen| seen.generation == file.generation)
+}
+
 impl Seen {
     const fn file(&self, id: FileId) -> FileRef {
         FileRef {
@@ -355,198 +455,4 @@ impl Seen {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ROOT: FileRef = FileRef::root_of(SiteId(0));
-
-    fn file(site: u16, serial: u64) -> FileRef {
-        FileRef {
-            id: FileId::new(SiteId(site), serial),
-            generation: 1,
-        }
-    }
-
-    fn row(file: FileRef, kind: FileKind, links: u32) -> CensusRow {
-        CensusRow::File {
-            file,
-            kind,
-            links,
-            changed: WallTime(5),
-            columns: 0,
-            segments: 0,
-        }
-    }
-
-    fn name(directory: FileRef, cookie: u64, child: FileRef) -> CensusRow {
-        CensusRow::Name {
-            directory,
-            cookie,
-            child,
-        }
-    }
-
-    fn parent(directory: FileRef, parent: FileRef) -> CensusRow {
-        CensusRow::Parent {
-            directory: directory.id,
-            parent,
-        }
-    }
-
-    /// `/d` at site 1, `/d/f` with a second name `/g`.
-    fn sound() -> Vec<CensusRow> {
-        let (directory, regular) = (file(1, 9), file(1, 10));
-        vec![
-            row(ROOT, FileKind::Directory, 3),
-            parent(ROOT, ROOT),
-            name(ROOT, 3, directory),
-            name(ROOT, 4, regular),
-            row(directory, FileKind::Directory, 2),
-            parent(directory, ROOT),
-            row(regular, FileKind::Regular, 2),
-            name(directory, 3, regular),
-        ]
-    }
-
-    /// What is found, by looks in one class and in several.
-    fn found(rows: &[CensusRow], objects: &[ObjectId]) -> Vec<Finding> {
-        let look = |of: u32| {
-            let class = CensusClass { number: 0, of };
-            let spread = Spread::new(0.5, 4);
-            let mut look = Look::new(spread, class);
-            loop {
-                look.take_objects(NodeId(7), objects);
-                let class = look.class();
-                let is_of_it = |row: &&CensusRow| {
-                    let subject = match **row {
-                        CensusRow::Unsettled(_) => return true,
-                        CensusRow::File { file, .. } => file,
-                        CensusRow::Parent { directory: id, .. } => FileRef { id, generation: 0 },
-                        CensusRow::Name { child, .. } => child,
-                    };
-                    class.has(spread, subject)
-                };
-                let rows: Vec<CensusRow> = rows.iter().filter(is_of_it).copied().collect();
-                look.take_rows(&rows);
-                if !look.end_class(true) {
-                    return look.findings.into_iter().collect::<Vec<_>>();
-                }
-            }
-        };
-        let found = look(1);
-        assert_eq!(found, look(3), "classes make a difference");
-        found
-    }
-
-    /// Goal: a sound volume has no findings, whatever lies where.
-    #[test]
-    fn what_is_sound_is_found_so() {
-        assert_eq!(found(&sound(), &[]), []);
-    }
-
-    /// Goal: each thing that can be wrong with names is found, once.
-    #[test]
-    fn wrong_names_are_found() {
-        let (directory, regular, lost) = (file(1, 9), file(1, 10), file(2, 4));
-        let changed = WallTime(5);
-
-        let mut rows = sound();
-        rows.push(name(ROOT, 8, lost));
-        let dangling = Finding::Dangling {
-            directory: ROOT,
-            cookie: 8,
-            child: lost,
-        };
-        assert_eq!(found(&rows, &[]), [dangling]);
-
-        let mut rows = sound();
-        rows.push(row(lost, FileKind::Symlink, 1));
-        let orphan = Finding::Orphan {
-            file: lost,
-            changed,
-            is_directory: false,
-        };
-        assert_eq!(found(&rows, &[]), [orphan]);
-
-        let mut rows = sound();
-        rows.retain(|row| *row != name(ROOT, 4, regular));
-        let links = Finding::Links {
-            file: regular,
-            changed,
-            links: 2,
-            names: 1,
-        };
-        assert_eq!(found(&rows, &[]), [links]);
-
-        let mut rows = sound();
-        rows.retain(|row| *row != parent(directory, ROOT));
-        rows.push(parent(directory, lost));
-        let says = Finding::Parent {
-            directory,
-            changed,
-            says: Some(lost.id),
-            named_in: ROOT,
-        };
-        assert_eq!(found(&rows, &[]), [says]);
-
-        let mut rows = sound();
-        rows[0] = row(ROOT, FileKind::Directory, 2);
-        let links = Finding::Links {
-            file: ROOT,
-            changed,
-            links: 2,
-            names: 3,
-        };
-        assert_eq!(found(&rows, &[]), [links]);
-    }
-
-    /// Goal: nothing is said of what is decided and not done everywhere.
-    #[test]
-    fn what_is_unsettled_is_not_told() {
-        // A directory that another site is still to take over: its parent counts it.
-        let (lost, regular) = (file(2, 4), file(1, 10));
-        let mut rows = sound();
-        rows[0] = row(ROOT, FileKind::Directory, 4);
-        rows.push(name(ROOT, 8, lost));
-        rows.push(CensusRow::Unsettled(lost.id));
-        assert_eq!(found(&rows, &[]), []);
-
-        // A name that another site is still to replace: its file does not count it.
-        let mut rows = sound();
-        rows.retain(|found| *found != row(regular, FileKind::Regular, 2));
-        rows.push(row(regular, FileKind::Regular, 1));
-        rows.push(CensusRow::Unsettled(file(1, 9).id));
-        assert_eq!(found(&rows, &[]), []);
-    }
-
-    /// Goal: objects of no file are found, and objects that a file lacks.
-    #[test]
-    fn wrong_objects_are_found() {
-        let large = file(0, 6);
-        let mut rows = sound();
-        rows.push(name(ROOT, 8, large));
-        rows.push(CensusRow::File {
-            file: large,
-            kind: FileKind::Regular,
-            links: 1,
-            changed: WallTime(5),
-            columns: 2,
-            segments: 1,
-        });
-        let column = |generation, column| ObjectId::column(large.id, generation, 0, column);
-        let whole = [column(1, 0), column(1, 1)];
-        assert_eq!(found(&rows, &whole), []);
-        let old = column(9, 0);
-        let leaked = Finding::Leaked {
-            node: NodeId(7),
-            object: old,
-        };
-        assert_eq!(found(&rows, &[whole[0], whole[1], old]), [leaked]);
-        let missing = Finding::Missing {
-            file: large,
-            changed: WallTime(5),
-            objects: 1,
-        };
-        assert_eq!(found(&rows, &whole[..1]), [missing]);
-    }
-}
+mod tests;

@@ -31,7 +31,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 23] = [
+const FAULTS: [(&str, Fault); 26] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -98,6 +98,18 @@ const FAULTS: [(&str, Fault); 23] = [
     (
         "push-any-generation",
         Fault::Ensemble(HostMutation::PushAnyGeneration),
+    ),
+    (
+        "prepare-unlogged",
+        Fault::Ensemble(HostMutation::PrepareUnlogged),
+    ),
+    (
+        "freeze-nothing",
+        Fault::Ensemble(HostMutation::FreezeNothing),
+    ),
+    (
+        "forget-decision",
+        Fault::Ensemble(HostMutation::ForgetDecision),
     ),
     ("mint-nothing", Fault::Ensemble(HostMutation::MintNothing)),
 ];

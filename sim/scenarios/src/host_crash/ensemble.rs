@@ -228,6 +228,8 @@ mod costs;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod damaged_directories;
+#[cfg(test)]
 mod histories;
 #[cfg(test)]
 mod pauses;

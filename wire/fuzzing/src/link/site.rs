@@ -9,9 +9,9 @@ use crossdock_peer::{
     AttributeChanges, Attributes, BeforeAttributes, CensusClass, CensusPage, CensusPlace,
     CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, ForgetWhat,
     GrantId, GrantedLock, LeaseId, LeaseUse, ListedLock, LockClient, LockNotice, LockOperation,
-    LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, OpenFor, Part, Quota, QuotaChange,
-    QuotaLimits, Repair, ShareTerms, SiteAnswer, SiteError, SiteOperation, SpaceUsage, TimeChange,
-    TransactionId, TransactionStep, WeakCache,
+    LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, NamePlace, OpenFor, Part, Quota,
+    QuotaChange, QuotaLimits, Repair, Rights, ShareTerms, SiteAnswer, SiteError, SiteOperation,
+    SpaceUsage, TimeChange, TransactionId, TransactionStep, WeakCache,
 };
 use crossdock_types::WallTime;
 
@@ -119,6 +119,10 @@ pub fn site_operations(dice: &mut Dice) -> Vec<SiteOperation> {
         },
         from: census_place(dice),
     });
+    all.push(SiteOperation::Names {
+        file: file(dice),
+        places: vec![name_place(dice), name_place(dice)],
+    });
     let repairs = repairs(dice).into_iter();
     all.extend(repairs.map(|repair| SiteOperation::Repair {
         file: file(dice),
@@ -156,6 +160,16 @@ fn repairs(dice: &mut Dice) -> Vec<Repair> {
             changed: wall(dice),
             parent: file(dice),
         },
+        Repair::MakeDirectory {
+            rights: rights(dice),
+        },
+        Repair::SetRights {
+            changed: wall(dice),
+            rights: rights(dice),
+        },
+        Repair::RemovePart {
+            changed: wall(dice),
+        },
         Repair::MakeObjects,
     ]
 }
@@ -164,6 +178,21 @@ fn census_place(dice: &mut Dice) -> CensusPlace {
     CensusPlace {
         phase: dice.u32().to_le_bytes()[0],
         index: dice.u64(),
+    }
+}
+
+fn rights(dice: &mut Dice) -> Rights {
+    Rights {
+        uid: dice.u32(),
+        gid: dice.u32(),
+        mode: dice.u32(),
+    }
+}
+
+fn name_place(dice: &mut Dice) -> NamePlace {
+    NamePlace {
+        directory: file(dice),
+        cookie: dice.u64(),
     }
 }
 
@@ -181,6 +210,10 @@ fn census_rows(dice: &mut Dice) -> Vec<CensusRow> {
         CensusRow::Parent {
             directory: file(dice).id,
             parent: file(dice),
+        },
+        CensusRow::Rights {
+            directory: file(dice).id,
+            rights: rights(dice),
         },
         CensusRow::Name {
             directory: file(dice),
@@ -464,6 +497,7 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
             rows: census_rows(dice),
             next: dice.maybe(census_place),
         }),
+        SiteAnswer::Names(vec![None, Some(bytes(dice))]),
         SiteAnswer::Part {
             attributes: attributes(dice),
             changes: dice.u64(),

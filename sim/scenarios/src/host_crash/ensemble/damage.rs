@@ -52,12 +52,12 @@ impl Stage {
     }
 
     /// What the manager of the root finds, and how many files and objects it looked at.
-    fn check(&mut self) -> (Vec<String>, u64, u64) {
+    pub(super) fn check(&mut self) -> (Vec<String>, u64, u64) {
         self.check_and(false)
     }
 
     /// The same after it has been mended.
-    fn mend(&mut self) -> (Vec<String>, u64, u64) {
+    pub(super) fn mend(&mut self) -> (Vec<String>, u64, u64) {
         self.check_and(true)
     }
 
@@ -150,6 +150,7 @@ fn objects_without_a_file_and_files_without_objects_are_found() {
     }
     let (findings, ..) = stage.check();
     assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(findings[0].contains("of /large (file"), "{findings:?}");
     assert!(findings[0].contains("are on no node"), "{findings:?}");
 
     // The file has holes now, and can be written again.
@@ -173,21 +174,22 @@ fn objects_without_a_file_are_removed() {
 }
 
 /// Names over several sites: what one says of another's files nobody else checks.
-const SPREAD: Shape = Shape { sites: 3, ..SHAPE };
+pub(super) const SPREAD: Shape = Shape { sites: 3, ..SHAPE };
 
 /// The root's first entry has this counter.
 const FIRST_COOKIE: u64 = 3;
 
 /// A file or directory as a client and as a site knows it.
-struct Known {
-    handle: HandleBuffer,
-    file: FileRef,
+pub(super) struct Known {
+    pub(super) name: String,
+    pub(super) handle: HandleBuffer,
+    pub(super) file: FileRef,
     changed: WallTime,
 }
 
 impl Stage {
     /// What lies at `name` in a directory.
-    fn look(&mut self, directory: &HandleBuffer, name: &[u8]) -> Option<Known> {
+    pub(super) fn look(&mut self, directory: &HandleBuffer, name: &[u8]) -> Option<Known> {
         let call = Call::Lookup(Self::location(directory, name));
         let found = match self.do_it(&call) {
             Reply::Lookup(Ok(found)) => found,
@@ -202,6 +204,7 @@ impl Stage {
         let changed = told.changed;
         let nanoseconds = i64::from(changed.seconds) * 1_000_000_000;
         Some(Known {
+            name: String::from_utf8_lossy(name).into_owned(),
             handle: found.object,
             file: FileRef {
                 id: FileId(told.fileid),
@@ -212,7 +215,7 @@ impl Stage {
     }
 
     /// A directory of the root that lies at another site.
-    fn directory_elsewhere(&mut self) -> Known {
+    pub(super) fn directory_elsewhere(&mut self) -> Known {
         let root = self.root;
         for number in 0..32 {
             let name = format!("directory-{number}");
@@ -244,7 +247,7 @@ impl Stage {
     }
 
     /// What has a name in `lost+found`.
-    fn look_in_lost_and_found(&mut self, file: FileRef) -> Option<Known> {
+    pub(super) fn look_in_lost_and_found(&mut self, file: FileRef) -> Option<Known> {
         let root = self.root;
         let directory = self.look(&root, b"lost+found").expect("it was made");
         let name = format!("#{}", file.id.0);
@@ -269,21 +272,31 @@ fn wrong_names_are_found_and_mended() {
         child: nothing,
         is_directory: false,
     };
-    stage.damage(root, dangling, "which is not there");
+    stage.damage(root, dangling, "/nothing names file");
 
     let file = stage.look(&handle, b"file").expect("it is there");
     let links = Repair::SetLinks {
         changed: file.changed,
         links: 5,
     };
-    stage.damage(file.file, links, "5 links, and 1 lead to it");
+    stage.damage(file.file, links, "/file (file ");
 
     let directory = stage.directory_elsewhere();
+    let dangling = Repair::AddName {
+        name: Bytes::from_static(b"n\xff"),
+        child: nothing,
+        is_directory: false,
+    };
+    let says = format!("/{}/n\\xff names file", directory.name);
+    stage.damage(directory.file, dangling, &says);
+    let directory = stage.look(&handle, directory.name.as_bytes());
+    let directory = directory.expect("it is there");
+    let says = format!("the parent of /{} (directory ", directory.name);
     let parent = Repair::SetParent {
         changed: directory.changed,
         parent: file.file,
     };
-    stage.damage(directory.file, parent, "the parent of directory");
+    stage.damage(directory.file, parent, &says);
     let links = Repair::SetLinks {
         changed: WallTime(1),
         links: 9,

@@ -1,4 +1,4 @@
-//! Histories of CONSISTENCY 4, move by move. Each must also go wrong when the rule
+//! Histories of CONSISTENCY 4 and 7, move by move. Each must also go wrong when the rule
 //! that prevents it is built out: else it would prove nothing.
 
 use std::time::Duration;
@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_host::Mutation;
 use crossdock_members::Change;
-use crossdock_nfs3::call::{self, StableHow};
-use crossdock_nfs3::{Call, HandleBuffer, Reply, Status};
+use crossdock_nfs3::call::{self, CreateHow, StableHow};
+use crossdock_nfs3::{Call, HandleBuffer, Reply, SetAttributes, Status};
 use crossdock_types::Payload;
 
+use super::damaged_directories::{HASHED, name_at, other_parts};
 use super::network::Place;
 use super::stage::{CUT, LONG, SHAPE, Stage, WELL};
 
@@ -175,4 +176,35 @@ fn a_revoked_gateway_shows_and_changes_nothing() {
         panic!("it is not let in again");
     };
     assert_eq!(there.data.to_bytes(), vec![3; BYTES as usize]);
+}
+
+/// A directory in parts is removed while a name is made in a part that is not its home;
+/// whether both are done.
+fn name_in_removed(mutation: Option<Mutation>) -> bool {
+    let mut stage = Stage::new(HASHED, mutation);
+    let root = stage.root;
+    (0..60).any(|step| {
+        let of_directory = format!("d-{step}").into_bytes();
+        let directory = stage.new_directory(&of_directory);
+        let site = other_parts(directory.file)[0].id.site();
+        let name = name_at(directory.file, site);
+        let remove = Call::Rmdir(Stage::location(&root, &of_directory));
+        stage.begin(CUT, &remove);
+        stage.pass(Duration::from_micros(100 * step));
+        let create = Call::Create(call::Create {
+            location: Stage::location(&directory.handle, &name),
+            how: CreateHow::Guarded(SetAttributes::default()),
+        });
+        let made = stage.ask(WELL, &create, LONG);
+        stage.pass(Duration::from_secs(1));
+        let is_made = matches!(made, Some(Reply::Create(Ok(_))));
+        is_made && stage.look(&root, &of_directory).is_none()
+    })
+}
+
+/// Goal: RMDIR of a directory in parts keeps all of them as they are until it is done.
+#[test]
+fn no_name_is_made_in_what_is_removed() {
+    assert!(!name_in_removed(None));
+    assert!(name_in_removed(Some(Mutation::FreezeNothing)));
 }

@@ -45,6 +45,9 @@ fn built_in_faults_of_an_ensemble_are_found() {
         Mutation::RecallNothing,
         Mutation::LeaseForLong,
         Mutation::PushAnyGeneration,
+        Mutation::PrepareUnlogged,
+        Mutation::FreezeNothing,
+        Mutation::ForgetDecision,
     ] {
         let report = seeds::run_ensembles(0, MUTATION_SEEDS, None, Some(mutation));
         let failure = report.failure;

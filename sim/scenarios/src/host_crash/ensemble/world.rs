@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+#[cfg(test)]
+use crossdock_directory::{Directory, Mutation as DirectoryMutation};
 use crossdock_disk::Disk;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 #[cfg(test)]
@@ -13,7 +15,7 @@ use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
 use crossdock_names::HostId;
 #[cfg(test)]
-use crossdock_names::{Epoch, FileRef, Proof};
+use crossdock_names::{Epoch, FileRef, Proof, SiteId};
 use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 #[cfg(test)]
@@ -305,6 +307,23 @@ impl World {
         let (now, wall) = (self.now, self.wall(place));
         if let Some(process) = &mut self.machines[place].process {
             process.host.plant(now, wall, file, damage);
+            self.carry_out(place);
+        }
+    }
+
+    /// A site has changes that no operation makes.
+    #[cfg(test)]
+    pub(super) fn damage(
+        &mut self,
+        site: SiteId,
+        changes: impl FnOnce(&Directory) -> Vec<DirectoryMutation>,
+    ) {
+        let owner = self.service.state.owners.get(&site.0);
+        let place = owner.and_then(|&owner| self.place_of(HostId(owner)));
+        let place = place.expect("somebody has the site");
+        let (now, wall) = (self.now, self.wall(place));
+        if let Some(process) = &mut self.machines[place].process {
+            process.host.damage(now, wall, site, changes);
             self.carry_out(place);
         }
     }
