@@ -22,9 +22,10 @@ use crate::work::{Answer, Step, Work};
 /// [`handle`](Self::handle) takes what happened; then
 /// [`poll_effect`](Self::poll_effect) until it is empty, in order; then wait no
 /// longer than [`poll_timeout`](Self::poll_timeout). Every request is answered
-/// exactly once. At its deadline a read is answered "busy"; a change is not
+/// exactly once. At its deadline a read is answered "busy"; a write is not
 /// sent again after it, but what is under way is waited for, so that a client
-/// is never told that a write failed which still lands later.
+/// is never told that a write failed which still lands later. What has to be done once
+/// is asked for until a site answers.
 pub struct Router {
     config: RouterConfig,
     table: Arc<RoutingTable>,
@@ -432,7 +433,9 @@ impl Request {
 
 impl Part {
     fn wait_until(&mut self, time: Time, deadline: Time) {
-        if time >= deadline && !self.is_in_doubt {
+        // A change that is made once may have been made when its client sent it to another
+        // gateway: only the site's answer tells, however late.
+        if time >= deadline && !self.is_once() {
             self.give_up();
         } else {
             self.state = PartState::Later(time);
@@ -444,7 +447,7 @@ impl Part {
     }
 }
 
-/// How long a site may take to say what became of a change that it may have made:
+/// How long a site may take to say what became of a change that is made once:
 /// from each time that it is asked, as the client waits for the answer anyway.
 const DOUBT_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -460,7 +463,7 @@ struct Sender<'a> {
 impl Sender<'_> {
     fn send(&mut self, request: &mut Request, index: usize) {
         let mut deadline = request.deadline;
-        if request.parts[index].is_in_doubt {
+        if request.parts[index].is_once() {
             deadline = deadline.max(self.now + DOUBT_PATIENCE);
         }
         let sub = request.calls_total & ((1 << CALL_BITS) - 1);

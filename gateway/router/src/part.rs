@@ -144,9 +144,8 @@ pub(crate) struct Part {
     pub(crate) request: PartRequest,
     pub(crate) state: PartState,
     attempts: u32,
-    /// A change that a site may have made without being able to say so: only the
-    /// site's answer tells, however late.
-    pub(crate) is_in_doubt: bool,
+    /// A change that a site may have made without being able to say so.
+    is_in_doubt: bool,
 }
 
 /// What to do after an answer.
@@ -222,7 +221,7 @@ impl Part {
     }
 
     /// Whether it is a change that must be made once.
-    const fn is_once(&self) -> bool {
+    pub(crate) const fn is_once(&self) -> bool {
         matches!(&self.request, PartRequest::Site(request) if request.duplicate.is_some())
     }
 
