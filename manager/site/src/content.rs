@@ -237,8 +237,12 @@ impl Site {
                 self.fail_waiting(id, SiteError::NoSpace);
             }
             // It has to be done some day: who waits is told, the work goes on.
-            _ => {
+            outcome => {
+                let is_broken = matches!(outcome, Err(NodeError::Media { .. }));
                 self.fail_waiting(id, SiteError::Io);
+                if is_broken {
+                    self.fail_blocked(id, SiteError::Io);
+                }
                 self.calls.send_again(now, Target::Primary, answered);
                 return;
             }
@@ -331,6 +335,16 @@ impl Site {
         for mut reply in self.state.intentions.take_waiting(id) {
             reply.outcome = Err(error);
             self.reply(reply, After::default());
+        }
+    }
+
+    /// Who waits until the intention's file may be touched is told, too: a broken disk
+    /// may never do what comes first.
+    fn fail_blocked(&mut self, id: u64, error: SiteError) {
+        let intention = self.state.intentions.get(id);
+        let blocked = intention.and_then(|intention| self.blocked.remove(&intention.file.id));
+        for call in blocked.into_iter().flatten() {
+            self.refuse(call.id, error);
         }
     }
 
