@@ -325,15 +325,16 @@ impl Asker {
         object: ObjectId,
         doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
     ) -> Result<Option<ObjectStat>, String> {
-        let is_to_be_mended = self.is_to_be_mended(object, doubtful).await?;
-        if !is_to_be_mended || self.copy_truncated(object).await? {
+        if !self.is_to_be_mended(object, doubtful).await? {
             return Ok(None);
         }
-        let Some((stat, _)) = self.stats(object).await? else {
+        let Some((stat, is_truncated)) = self.prepare(object).await? else {
             return Ok(None); // Removed meanwhile; the target's goes later.
         };
-        self.make(object, &stat).await?;
-        Ok(Some(stat))
+        if is_truncated {
+            self.copy_range(object, &stat, 0, stat.size_bytes).await?;
+        }
+        Ok((!is_truncated).then_some(stat))
     }
 
     /// Whether an object can be made equal now. The target may have seen a truncate
@@ -428,33 +429,40 @@ impl Asker {
         Ok(found)
     }
 
-    /// Copies all of an object that the source has truncated and the target has
-    /// not; whether it has. What was cut is told as a range up to the end that
-    /// was written back last: unstable bytes may lie far behind it, and between
-    /// them what the target still has.
-    async fn copy_truncated(&self, object: ObjectId) -> Result<bool, String> {
-        let Some((source, Some(target))) = self.stats(object).await? else {
-            return Ok(false);
+    /// Has an object on the target as the source has it, but for its bytes: what the
+    /// source knows of it, and whether the source had truncated it and the target had
+    /// not. Then all of it is to be copied: what was cut is told as a range up to the end
+    /// that was written back last; unstable bytes may lie far behind it, and between them
+    /// what the target still has.
+    ///
+    /// Whatever is copied goes under the generation that is told here: if the source is
+    /// cut again, the target's is older, and that is seen.
+    async fn prepare(&self, object: ObjectId) -> Result<Option<(ObjectStat, bool)>, String> {
+        let Some((source, target)) = self.stats(object).await? else {
+            return Ok(None);
         };
-        let is_truncated = target.truncate_generation < source.truncate_generation;
-        if is_truncated {
+        let is_older = |target: ObjectStat| target.truncate_generation < source.truncate_generation;
+        let is_truncated = target.is_some_and(is_older);
+        match is_truncated {
             // First: the source may grow while it is copied, over a gap that is in no
             // list of changes, where the target still has what was cut.
-            self.cut(object, &source).await?;
-            self.copy(object, 0, source.size_bytes).await?;
+            true => self.cut(object, &source).await?,
+            false => self.make(object, &source).await?,
         }
-        Ok(is_truncated)
+        Ok(Some((source, is_truncated)))
     }
 
-    /// Copies a range with its version; how many bytes. What the source does not have
-    /// stays for [`mend`](Self::mend).
+    /// Copies a range with its version, or all of what was truncated; how many bytes. What
+    /// the source does not have stays for [`mend`](Self::mend).
     async fn copy(&self, object: ObjectId, offset: u64, length: u64) -> Result<u64, String> {
-        let Some((stat, _)) = self.stats(object).await? else {
+        let Some((stat, is_truncated)) = self.prepare(object).await? else {
             return Ok(0);
         };
-        self.make(object, &stat).await?;
-        self.copy_range(object, &stat, offset, offset + length)
-            .await
+        let (from, to) = match is_truncated {
+            true => (0, stat.size_bytes),
+            false => (offset, offset + length),
+        };
+        self.copy_range(object, &stat, from, to).await
     }
 
     /// The same of bytes `from..to` of an object that is there on the target.
@@ -518,7 +526,7 @@ impl Asker {
         if seen.is_some_and(|seen| seen < source_stat.truncate_generation) {
             // It was cut, and has grown again, since the changes were listed: an end that is
             // the same does not mean that what lies before it is.
-            self.copy_truncated(object).await?;
+            self.copy(object, 0, source_stat.size_bytes).await?;
             return Ok(());
         }
         let size_bytes = source_stat.size_bytes;

@@ -168,7 +168,7 @@ impl Store {
                 continue;
             };
             let mut push = |offset_bytes, length_bytes, version| {
-                if version >= since && length_bytes > 0 {
+                if version >= since {
                     changes.push(ChangedRange {
                         object: *id,
                         offset_bytes,
@@ -178,19 +178,24 @@ impl Store {
                 }
             };
             if entry.is_dirty || entry.batch > self.checkpoint.applied() {
+                // Of what was cut to nothing, too: others may not have been.
                 push(0, object.visible_size, object.head.hole_version);
             }
             // Behind the end of an object that was cut there are zeros, up to a block's.
             for (offset, piece) in object.overlay.iter() {
                 let length = object.visible_size.saturating_sub(offset).min(piece.length);
-                push(offset, length, piece.version);
+                if length > 0 {
+                    push(offset, length, piece.version);
+                }
             }
             let serial = object.head.serial;
             for (_, window) in self.windows.range((serial, 0)..=(serial, u64::MAX)) {
                 if window.is_dirty() || window.batch > 0 {
                     for (first, run) in window.runs() {
                         let length = object.head.bytes_in(first, run.blocks());
-                        push(first * BLOCK, length, run.version);
+                        if length > 0 {
+                            push(first * BLOCK, length, run.version);
+                        }
                     }
                 }
             }

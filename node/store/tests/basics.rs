@@ -571,3 +571,29 @@ fn a_list_of_changes_ends_with_the_object() {
     let mut rig = rig.crash(&mut Random::new(3));
     assert_eq!(end(&mut rig), Some(150_001), "from the index");
 }
+
+/// Goal: what was cut to nothing is in a list of changes, in memory as in the index: a
+/// member that was being made equal kept the bytes of such an object, and its size
+/// (`ensemble` seed 19, with what is copied done a little later).
+#[test]
+fn a_list_of_changes_has_what_was_cut_to_nothing() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![7; 150_000], true, 2)).is_ok());
+    assert!(rig.call(truncate(id, 0, 3)).is_ok());
+    let told = |rig: &mut Rig| {
+        let since = Version(3);
+        let answer = rig.call(NodeRequest::Changes { since, after: None });
+        let Ok(NodeAnswer::Changes(page)) = answer else {
+            panic!("{answer:?}");
+        };
+        let mut told = page.changes.iter();
+        told.any(|range| (range.object, range.length_bytes, range.version) == (id, 0, Version(3)))
+    };
+    assert!(told(&mut rig), "in memory");
+    rig.wait(600);
+    assert!(told(&mut rig), "written back");
+    let mut rig = rig.crash(&mut Random::new(3));
+    assert!(told(&mut rig), "from the index");
+}
