@@ -33,7 +33,7 @@ pub enum Mutation {
     ForgetDuplicates,
     /// Columns are said to be cut that are not.
     LoseTruncates,
-    /// A request that may have been done is answered as one that was not.
+    /// A request that may have been done is refused as one that was not.
     ForgetDoubt,
     /// What needs a lease is answered without one.
     IgnoreLease,

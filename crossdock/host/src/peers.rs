@@ -218,7 +218,7 @@ impl Host {
     /// another gateway, and what became of that only the site knows.
     fn away(&self) -> SiteError {
         match self.has(Mutation::ForgetDoubt) {
-            true => SiteError::Busy,
+            true => SiteError::Refused,
             false => SiteError::Unanswered,
         }
     }
