@@ -3,7 +3,7 @@
 mod rig;
 
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SiteId, Version};
-use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest, ReadVersion};
+use crossdock_peer::{Call, CallId, ChangedRange, NodeAnswer, NodeError, NodeRequest, ReadVersion};
 use crossdock_sim::random::Random;
 use crossdock_store::{OpenError, StoreInput};
 use crossdock_types::Time;
@@ -514,6 +514,15 @@ fn writes_of_one_turn_share_a_journal_frame() {
     assert_eq!(rig.read(id, 0, 800), Ok(vec![7; 800]));
 }
 
+/// What the node tells to have been changed since then: all of it fits into one answer.
+fn changes(rig: &mut Rig, since: Version) -> Vec<ChangedRange> {
+    let answer = rig.call(NodeRequest::Changes { since, after: None });
+    let Ok(NodeAnswer::Changes(page)) = answer else {
+        panic!("{answer:?}");
+    };
+    page.changes
+}
+
 /// Goal: whoever compares a node with another one is told nothing of what an object
 /// had before it was removed, also while the index has not heard of that: what is made
 /// anew under the same name would be taken for whole (`ensemble` seed 119: a node lost a
@@ -533,15 +542,11 @@ fn a_list_of_changes_has_nothing_of_removed_objects() {
     assert!(rig.call(create(object(1), 4)).is_ok());
     let again = write(object(1), 8192, vec![8; 100], true, 5);
     assert!(rig.call(again).is_ok());
-    let since = Version::NONE;
-    let answer = rig.call(NodeRequest::Changes { since, after: None });
-    let Ok(NodeAnswer::Changes(page)) = answer else {
-        panic!("{answer:?}");
-    };
+    let changes = changes(&mut rig, Version::NONE);
     let is_old = |version: Version| version > Version::NONE && version < Version(4);
-    let old = page.changes.iter().filter(|range| is_old(range.version));
-    assert_eq!(old.count(), 0, "{:?}", page.changes);
-    assert!(page.changes.iter().any(|range| range.version == Version(5)));
+    let old = changes.iter().filter(|range| is_old(range.version));
+    assert_eq!(old.count(), 0, "{changes:?}");
+    assert!(changes.iter().any(|range| range.version == Version(5)));
 }
 
 /// Goal: a list of changes ends where the object does, in memory and in the index,
@@ -556,13 +561,9 @@ fn a_list_of_changes_ends_with_the_object() {
     assert!(rig.call(write(id, 0, vec![7; 150_003], true, 2)).is_ok());
     assert!(rig.call(truncate(id, 150_001, 3)).is_ok());
     let end = |rig: &mut Rig| {
-        let since = Version(2);
-        let answer = rig.call(NodeRequest::Changes { since, after: None });
-        let Ok(NodeAnswer::Changes(page)) = answer else {
-            panic!("{answer:?}");
-        };
-        let ends = page.changes.iter();
-        ends.map(|range| range.offset_bytes + range.length_bytes)
+        let changes = changes(rig, Version(2)).into_iter();
+        changes
+            .map(|range| range.offset_bytes + range.length_bytes)
             .max()
     };
     assert_eq!(end(&mut rig), Some(150_001), "as it was written and cut");
@@ -583,12 +584,7 @@ fn a_list_of_changes_has_what_was_cut_to_nothing() {
     assert!(rig.call(write(id, 0, vec![7; 150_000], true, 2)).is_ok());
     assert!(rig.call(truncate(id, 0, 3)).is_ok());
     let told = |rig: &mut Rig| {
-        let since = Version(3);
-        let answer = rig.call(NodeRequest::Changes { since, after: None });
-        let Ok(NodeAnswer::Changes(page)) = answer else {
-            panic!("{answer:?}");
-        };
-        let mut told = page.changes.iter();
+        let mut told = changes(rig, Version(3)).into_iter();
         told.any(|range| (range.object, range.length_bytes, range.version) == (id, 0, Version(3)))
     };
     assert!(told(&mut rig), "in memory");

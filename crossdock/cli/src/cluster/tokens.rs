@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use crossdock_host::GatewayError;
 use crossdock_link::Role;
 use crossdock_members::{Change, State, TokenRecord, TrustRecord};
 use crossdock_names::HostId;
@@ -139,9 +140,7 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
         .filter(|_| !args.exports.is_empty())
     {
         // First: who has the token must find it there.
-        let unknown = |path| {
-            anyhow::anyhow!("{path} is not exported; crossdock export list shows all exports")
-        };
+        let unknown = |path: &str| GatewayError::UnknownExport(path.to_owned());
         let exports = Some(state.export_numbers(&args.exports).map_err(unknown)?);
         crossdock_etcd::change(&registry, &Change::ScopeGateway { name, exports })?;
     }

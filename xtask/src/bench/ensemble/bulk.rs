@@ -17,6 +17,9 @@ const GOAL: f64 = 0.95;
 /// Files of all clients together, for each node and copy: they are written whole in the
 /// shortest run, and the least of them has many stripes at each node.
 const FILES_MIB: usize = 16;
+/// How long each load is on: the first and the last second, when not all of it is on its
+/// way, are a small part.
+const SECONDS: u32 = 20;
 /// Requests of 1 MiB that all clients together have on their way, or two each.
 const OUTSTANDING: usize = 12;
 
@@ -50,13 +53,12 @@ fn with(
     options: &Options,
     (nodes, clients, replicas): (usize, usize, usize),
 ) -> Result<Vec<serde_json::Value>> {
-    let seconds = 20; // The first and the last second, when not all is on its way, are a small part.
     let (mut written, mut read) = (Vec::new(), Vec::new());
     for round in 0..rounds(options) {
         let name = format!("bulk-{clients}-{round}");
         let outstanding = (OUTSTANDING / clients).max(2);
         let common = format!(
-            "--seconds {seconds} --count 100000 --outstanding {outstanding} --span {}",
+            "--seconds {SECONDS} --count 100000 --outstanding {outstanding} --span {}",
             (FILES_MIB << 20) * nodes / replicas / clients
         );
         let rate = |words: &str| -> Result<f64> {

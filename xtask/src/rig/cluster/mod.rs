@@ -28,6 +28,7 @@ pub(crate) use faults::Cut;
 use jail::Process;
 pub(crate) use jail::in_network;
 pub(crate) use options::{Options, Role, words_of};
+pub(crate) use whole::missing_in;
 
 /// Port between hosts.
 const LINK_PORT: u16 = 7071;
@@ -118,7 +119,8 @@ impl<'paths> Cluster<'paths> {
     }
 
     /// Builds the rig `name` with its data and logs in `folder`, and waits until
-    /// every process serves and the ensemble is whole. What is left of an earlier one is taken down first.
+    /// every process serves and the ensemble is whole. What is left of an earlier one is
+    /// taken down first.
     pub(crate) fn up(
         paths: &'paths Paths,
         name: &str,

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::paths::Paths;
 use crate::process::{Lines, Running};
+use crate::rig::cluster::missing_in;
 use crate::rig::network::Network;
 use crate::rig::server::READY_PATIENCE;
 use crate::suite::Stage;
@@ -349,16 +350,13 @@ impl Member<'_> {
         let began = Instant::now();
         loop {
             let status = self.status(stage)?;
-            let all = status["hosts"].as_array().context("no list of hosts")?;
-            let is_connected = all.iter().all(|host| host["is_connected"] == true);
-            if status["sets_short"] == 0 && all.len() == hosts && is_connected {
+            let Some(missing) = missing_in(&status, hosts)? else {
                 return Ok(began.elapsed());
-            }
+            };
             ensure!(
                 began.elapsed() < WHOLE_PATIENCE,
-                "{} sees {} sets that miss a member, and {status:#}",
-                self.name,
-                status["sets_short"]
+                "{} {missing}: {status:#}",
+                self.name
             );
             thread::park_timeout(LOOK_EVERY);
         }

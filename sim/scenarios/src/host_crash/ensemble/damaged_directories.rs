@@ -140,16 +140,23 @@ fn a_missing_part_is_made_anew() {
     assert_eq!(stage.mode_of(&directory.handle), 0o750);
 }
 
-/// Goal: a directory whose home is missing is made anew as its parts say, where its name
-/// is, and has the names that they have.
-#[test]
-fn a_missing_home_is_made_anew() {
+/// A directory `d` whose home is missing, with a name in one of its other parts and the
+/// file of that name.
+fn without_home() -> (Stage, FileRef, Vec<u8>, FileRef) {
     let mut stage = Stage::new(HASHED, None);
     let directory = stage.new_directory(b"d");
     let (home, part) = (directory.file, other_parts(directory.file)[0]);
     let name = name_at(home, part.id.site());
     let kept = stage.create_in(&directory.handle, &name);
     stage.damage_site(home.id.site(), vec![remove_cell(home)]);
+    (stage, home, name, kept)
+}
+
+/// Goal: a directory whose home is missing is made anew as its parts say, where its name
+/// is, and has the names that they have.
+#[test]
+fn a_missing_home_is_made_anew() {
+    let (mut stage, home, name, kept) = without_home();
     stage.is_mended(&[
         "/d names file ",
         "is a part of a directory that is not there",
@@ -165,12 +172,7 @@ fn a_missing_home_is_made_anew() {
 /// Goal: one that has lost its name, too, has one in `lost+found`.
 #[test]
 fn a_missing_home_without_a_name_gets_one() {
-    let mut stage = Stage::new(HASHED, None);
-    let directory = stage.new_directory(b"d");
-    let (home, part) = (directory.file, other_parts(directory.file)[0]);
-    let name = name_at(home, part.id.site());
-    let kept = stage.create_in(&directory.handle, &name);
-    stage.damage_site(home.id.site(), vec![remove_cell(home)]);
+    let (mut stage, home, name, kept) = without_home();
     let named_in = SPREAD_OF_HASHED.part_for(ROOT, b"d");
     let gone = remove_name(named_in, b"d");
     stage.damage_site(named_in.id.site(), vec![gone]);
