@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crossdock_names::{Epoch, FileCapability, MintingKey, NodeId, Proof, ProofKey, SiteId};
+use crossdock_names::{
+    Epoch, FileCapability, HandleKey, MintingKey, NodeId, Proof, ProofKey, SiteId,
+};
 use crossdock_peer::{
     Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, Recall, SiteReply, SiteRequest,
 };
@@ -97,6 +99,8 @@ pub enum Frame {
     Minting(MintingKey),
     /// What all managers make proofs with; for managers only.
     Proving(ProofKey),
+    /// What gateways make handles with; for those without a scope only.
+    Handling(HandleKey),
     /// What time of day is it at the receiving host?
     AskClock {
         /// The sender's clock, in nanoseconds.
@@ -152,6 +156,7 @@ impl Frame {
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)
+            | Self::Handling(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
             | Self::Recall(_) => Class::Reply,
@@ -175,6 +180,7 @@ impl Frame {
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)
+            | Self::Handling(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
             | Self::Recall(_) => None,
@@ -195,6 +201,7 @@ impl Frame {
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)
+            | Self::Handling(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
             | Self::Recall(_) => None,

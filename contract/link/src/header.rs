@@ -48,6 +48,7 @@ pub(crate) enum Kind {
     ProvenCall = 30,
     ProvenReply = 31,
     Proving = 32,
+    Handling = 33,
 }
 
 impl Kind {
@@ -76,6 +77,7 @@ impl Kind {
             30 => Self::ProvenCall,
             31 => Self::ProvenReply,
             32 => Self::Proving,
+            33 => Self::Handling,
             _ => return None,
         })
     }
@@ -106,6 +108,7 @@ impl Kind {
             Self::ProvenCall => "call of a site with proofs",
             Self::ProvenReply => "reply of a site with proofs",
             Self::Proving => "key for proofs",
+            Self::Handling => "key for handles",
         }
     }
 }

@@ -276,6 +276,7 @@ impl Message {
                 Frame::SiteReply { ref proofs, .. } if proofs.is_empty() => Kind::SiteReply,
                 Frame::SiteReply { .. } => Kind::ProvenReply,
                 Frame::Proving(_) => Kind::Proving,
+                Frame::Handling(_) => Kind::Handling,
                 Frame::Lock(_) => Kind::Lock,
                 Frame::Renew { .. } => Kind::Renew,
                 Frame::Granted { .. } => Kind::Granted,
@@ -392,6 +393,10 @@ impl Message {
                 let (epoch, key) = whole(kind, body)?;
                 Self::Frame(Frame::Proving(key).by(epoch))
             }
+            Kind::Handling => {
+                let (epoch, key) = whole(kind, body)?;
+                Self::Frame(Frame::Handling(key).by(epoch))
+            }
             Kind::Lock => {
                 let (epoch, notice) = whole(kind, body)?;
                 Self::Frame(Frame::Lock(notice).by(epoch))
@@ -500,6 +505,7 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             }
         }
         Frame::Proving(key) => postcard::to_extend(&(epoch, key), to),
+        Frame::Handling(key) => postcard::to_extend(&(epoch, key), to),
         Frame::Lock(notice) => postcard::to_extend(&(epoch, notice), to),
         Frame::Renew { at } | Frame::Granted { at } | Frame::AskClock { at } => {
             postcard::to_extend(&(epoch, at), to)

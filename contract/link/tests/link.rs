@@ -109,6 +109,7 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
         | Frame::Clients { .. }
         | Frame::Minting(_)
         | Frame::Proving(_)
+        | Frame::Handling(_)
         | Frame::Recall(_) => Some(frame),
         _ => None,
     }

@@ -1,7 +1,9 @@
 //! NFS file handles: opaque to clients, routable for us, forgeable by nobody.
 
 use std::cell::Cell;
+use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{ExportId, FileId, FileRef, LayoutClass, VolumeId};
@@ -42,13 +44,21 @@ pub struct FileHandle {
     pub layout: LayoutClass,
 }
 
-/// One key for handles and its number.
-#[derive(Clone)]
+/// One key for handles and its number: random, in the log of the root's site, told to
+/// gateways without a scope and to nobody else.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandleKey {
     /// The number that handles carry.
     pub id: u8,
     /// The secret.
     pub key: [u8; 32],
+}
+
+impl fmt::Debug for HandleKey {
+    /// Never shows the secret: messages are logged.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "HandleKey({})", self.id)
+    }
 }
 
 /// The keys that are valid now: the first makes new handles.
@@ -76,6 +86,12 @@ impl HandleKeys {
         assert!(!keys.is_empty(), "no handle key");
         let known = KnownMacs::new();
         Self { keys, known }
+    }
+
+    /// Whether these bytes are a handle of this format, true or not: that takes no key.
+    #[must_use]
+    pub fn is_format_of(bytes: &[u8]) -> bool {
+        bytes.len() == HANDLE_BYTES && bytes[0] == FORMAT
     }
 
     /// The handle's bytes, with a MAC under the first key.

@@ -182,14 +182,10 @@ fn fresh_state(nodes: u32, replicas: u32) -> anyhow::Result<State> {
     let ids = (0..nodes)
         .map(|_| data::random_u64())
         .collect::<anyhow::Result<Vec<u64>>>()?;
-    let (number, volume, key) = (
-        data::random_u64()?,
-        data::random_u64()?,
-        data::random_bytes()?,
-    );
+    let (number, volume) = (data::random_u64()?, data::random_u64()?);
     // Names are worth two copies wherever there are two nodes.
     let site_replicas = replicas.max(2).min(nodes);
-    let state = State::fresh(number, volume, &ids, replicas, site_replicas, key);
+    let state = State::fresh(number, volume, &ids, replicas, site_replicas);
     Ok(state.with_many_sets(SETS_PER_NODE))
 }
 

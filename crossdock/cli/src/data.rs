@@ -179,8 +179,7 @@ fn fresh_state(settings: &UpSettings) -> anyhow::Result<State> {
         replicas
     };
     let (ensemble, volume) = (random_u64()?, random_u64()?);
-    let key = random_bytes()?;
-    let mut state = State::fresh(ensemble, volume, &ids, replicas, site_replicas, key);
+    let mut state = State::fresh(ensemble, volume, &ids, replicas, site_replicas);
     state.spread = spread_of(settings.names, settings.spread);
     state.layout = settings.placement.map(Into::into).unwrap_or_default();
     Ok(state)

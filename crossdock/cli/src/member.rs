@@ -288,6 +288,7 @@ fn machines(
         instance: host.0,
         minting: MintingKey(data::random_bytes()?),
         proving: data::random_bytes()?,
+        handling: data::random_bytes()?,
         grace: Duration::from_secs(grace),
     })
     .context("cannot begin with the registry's state")?;

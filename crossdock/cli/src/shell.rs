@@ -158,7 +158,7 @@ impl Shell {
     fn is_ready(&self) -> bool {
         match &self.ensemble {
             Some(ensemble) => ensemble.is_ready(&self.host),
-            None => self.host.is_ready(),
+            None => self.host.is_ready() && self.host.knows_handles(),
         }
     }
 

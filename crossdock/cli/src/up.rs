@@ -82,6 +82,7 @@ fn host(settings: &UpSettings, directory: DataDirectory) -> anyhow::Result<Host>
         instance: data::random_u64()?,
         minting: MintingKey(data::random_bytes()?),
         proving: data::random_bytes()?,
+        handling: data::random_bytes()?,
         grace: Duration::from_secs(settings.grace),
     })
     .context("cannot write the registry")?;

@@ -151,9 +151,11 @@ impl Host {
                 Port::Site(_) => role == Role::Manager,
                 Port::Node(_) | Port::Host => false,
             },
-            Frame::Lock(_) | Frame::Minting(_) | Frame::Proving(_) | Frame::Recall(_) => {
-                role == Role::Manager
-            }
+            Frame::Lock(_)
+            | Frame::Minting(_)
+            | Frame::Proving(_)
+            | Frame::Handling(_)
+            | Frame::Recall(_) => role == Role::Manager,
             Frame::Space { node, .. } => record.nodes.contains(&node.0),
             Frame::Clients { .. } => role == Role::Gateway,
             Frame::NodeReply { .. }

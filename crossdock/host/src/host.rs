@@ -27,6 +27,7 @@ use crate::clocks::Clocks;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::fsck::Fsck;
 use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
+use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
 use crate::members::Following;
@@ -62,6 +63,9 @@ pub struct HostConfig {
     /// Another one: what the ensemble's proofs are made with from now on, if there is no
     /// key for them yet and one is wanted.
     pub proving: [u8; 32],
+    /// Another one: what handles are made with by gateways without a scope, if the volume
+    /// is new.
+    pub handling: [u8; 32],
     /// How long only reclaims of locks are taken after a restart, at most.
     pub grace: Duration,
 }
@@ -252,6 +256,7 @@ pub struct Host {
     pub(crate) peers: Peers,
     pub(crate) access: Access,
     pub(crate) scopes: Scopes,
+    pub(crate) keys: Keys,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
     /// Of files, of sites that were open here before.
@@ -322,6 +327,7 @@ impl Host {
             instance,
             minting,
             proving,
+            handling,
             grace,
         } = config;
         if !registry.is_shared() {
@@ -344,7 +350,8 @@ impl Host {
             role,
             peers: Peers::default(),
             access: Access::new(minting),
-            scopes: Scopes::new(proving),
+            scopes: Scopes::default(),
+            keys: Keys::new(handling, proving),
             following: Following::new(is_shared),
             leases: Leases::default(),
             leases_end: BTreeMap::new(),

@@ -124,7 +124,7 @@ impl Host {
     pub(crate) fn take_connected(&mut self, peer: HostId, role: Role, gateway: Option<Arc<str>>) {
         self.peers.connected.insert(peer, (role, gateway));
         self.access.forget(peer);
-        self.scopes.forget(peer);
+        self.keys.forget(peer);
         self.follow_access();
         self.follow_scopes();
         self.tell_clients_soon();
@@ -385,6 +385,7 @@ impl Host {
             Frame::Clients { at, clients } => self.take_clients(at, clients),
             Frame::Minting(key) => self.take_minting(peer, key),
             Frame::Proving(key) => self.take_proof_key(key),
+            Frame::Handling(key) => self.take_handle_key(key),
             Frame::Recall(recall) => {
                 let input = RouterInput::Recall(recall);
                 self.queue.push_back(Message::Router(input));

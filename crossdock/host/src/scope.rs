@@ -7,28 +7,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_link::{Frame, Role};
-use crossdock_names::{ExportId, FileRef, HostId, Proof, ProofKey};
+use crossdock_names::{ExportId, FileRef, HostId, Proof};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
     CallId, DirectoryEntry, LockOperation, SiteAnswer, SiteError, SiteOperation, SiteReply,
     SiteRequest,
 };
-use crossdock_site::{Site, SiteInput};
 
 use crate::host::Host;
 use crate::message::Message;
-use crate::sites::ROOT_SITE;
 
-/// What a manager knows of proofs.
+/// What a manager knows of scopes.
+#[derive(Default)]
 pub(crate) struct Scopes {
-    /// What the root's site is offered as a key if it has none.
-    offered: ProofKey,
-    key: Option<ProofKey>,
-    /// Whether the root's site has been offered it, and may not have it for good yet.
-    is_offered: bool,
-    /// Which managers have been told it.
-    told: BTreeSet<HostId>,
     /// The exports of each gateway that is scoped, as of the table.
     of_gateways: BTreeMap<HostId, BTreeSet<ExportId>>,
     /// Calls of others that have shown proofs, by their numbers here.
@@ -65,26 +56,6 @@ pub(crate) enum Judged {
 }
 
 impl Scopes {
-    pub(crate) fn new(offered: [u8; 32]) -> Self {
-        let offered = ProofKey {
-            id: 1,
-            key: offered,
-        };
-        Self {
-            offered,
-            key: None,
-            is_offered: false,
-            told: BTreeSet::new(),
-            of_gateways: BTreeMap::new(),
-            shown: BTreeMap::new(),
-        }
-    }
-
-    /// A connection is new: who is at its other end may be so, too.
-    pub(crate) fn forget(&mut self, peer: HostId) {
-        self.told.remove(&peer);
-    }
-
     /// A call that has shown something is on its way to its site.
     pub(crate) fn begin(&mut self, id: CallId, shown: Shown) {
         self.shown.insert(id, shown);
@@ -98,7 +69,7 @@ impl Scopes {
 
 impl Host {
     /// To which exports this gateway is scoped, if it is.
-    fn own_scope(&self) -> Option<&BTreeSet<u32>> {
+    pub(crate) fn own_scope(&self) -> Option<&BTreeSet<u32>> {
         let own = self.role.is_gateway.then_some(&self.role.name)?;
         self.registry.state().scope(own)
     }
@@ -115,7 +86,7 @@ impl Host {
     }
 
     /// The table or the connections have changed: which gateways are scoped, and who has
-    /// the key.
+    /// the keys.
     pub(crate) fn follow_scopes(&mut self) {
         if !self.role.is_manager {
             return;
@@ -127,68 +98,14 @@ impl Host {
             Some((HostId(host), exports.map(|&id| ExportId(id)).collect()))
         });
         self.scopes.of_gateways = scoped.collect();
-        self.want_proof_key();
-        self.tell_proof_key();
+        self.want_keys();
+        self.tell_keys();
     }
 
     /// Whether any name of a gateway is scoped, of one that runs or of one to come.
-    fn has_scopes(&self) -> bool {
+    pub(crate) fn has_scopes(&self) -> bool {
         let mut gateways = self.registry.state().gateways.values();
         gateways.any(|known| known.scope.is_some())
-    }
-
-    /// The root's site makes a key when a gateway is scoped for the first time.
-    fn want_proof_key(&mut self) {
-        let site = self.sites.get(&ROOT_SITE);
-        let lacks = site.is_some_and(|site| site.is_serving() && !site.has_proof_key());
-        if lacks && self.registry.is_shared() && self.has_scopes() {
-            self.scopes.is_offered = true;
-            let input = SiteInput::ProofKey(self.scopes.offered.clone());
-            self.queue.push_back(Message::Site(ROOT_SITE, input));
-        }
-    }
-
-    /// The root's site is open: it has a key, or is to make one.
-    pub(crate) fn take_root_opened(&mut self) {
-        self.look_for_proof_key();
-        self.want_proof_key();
-    }
-
-    /// The root's site has done something: what it was offered may be in its log now.
-    pub(crate) fn take_root_drained(&mut self) {
-        if self.scopes.is_offered {
-            self.look_for_proof_key();
-        }
-    }
-
-    fn look_for_proof_key(&mut self) {
-        let site = self.sites.get(&ROOT_SITE);
-        if let Some(key) = site.and_then(Site::proof_key) {
-            self.scopes.key = Some(key.clone());
-            self.scopes.is_offered = false;
-            self.tell_proof_key();
-        }
-    }
-
-    /// Other managers answer for files, too, and get the key from who has the root.
-    fn tell_proof_key(&mut self) {
-        let Some(key) = self.scopes.key.clone().filter(|_| self.serves(ROOT_SITE)) else {
-            return;
-        };
-        for host in self.other_managers() {
-            // As with keys for nodes: what a process says that it is does not count.
-            let is_manager = self.peers.role(host) == Some(Role::Manager);
-            if is_manager && self.scopes.told.insert(host) {
-                self.send_frame(host, Frame::Proving(key.clone()));
-            }
-        }
-    }
-
-    /// The manager of the root's site tells the key.
-    pub(crate) fn take_proof_key(&mut self, key: ProofKey) {
-        if self.role.is_manager {
-            self.scopes.key = Some(key);
-        }
     }
 
     /// What a router has to show with a request to another host.
@@ -242,7 +159,7 @@ impl Host {
 
     /// Whether a proof is right.
     fn verify(&self, proof: &Proof) -> Result<(), SiteError> {
-        let Some(key) = &self.scopes.key else {
+        let Some(key) = &self.keys.proofs else {
             return Err(match self.has_scopes() {
                 true => SiteError::Busy, // It has not been told yet.
                 false => SiteError::NotProven,
@@ -337,7 +254,7 @@ impl Host {
             (true, true) => Err(error),
             (true, false) => Ok((exports, false)),
             // What is made of proofs is made with the key.
-            (false, _) if self.scopes.key.is_none() => Err(SiteError::Busy),
+            (false, _) if self.keys.proofs.is_none() => Err(SiteError::Busy),
             (false, _) => {
                 exports.extend(more);
                 Ok((exports, true))
@@ -373,7 +290,7 @@ impl Host {
             }
             _ => {}
         }
-        let Some(key) = &self.scopes.key else {
+        let Some(key) = &self.keys.proofs else {
             return Vec::new();
         };
         let volume = self.registry.state().volume_id();

@@ -224,7 +224,7 @@ pub(crate) fn door_config(state: &State, request_bytes: usize) -> DoorConfig {
     DoorConfig {
         volume: state.volume_id(),
         exports: crate::exports::exports(state),
-        keys: state.handle_keys(),
+        keys: None,
         patience: PATIENCE,
         limits: DoorLimits {
             bytes_max: request_bytes,

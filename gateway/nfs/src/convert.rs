@@ -49,7 +49,7 @@ pub(crate) const fn status(error: SiteError) -> Status {
 /// Makes what clients see of a volume through an export.
 pub(crate) struct View<'a> {
     pub(crate) volume: VolumeId,
-    pub(crate) keys: &'a HandleKeys,
+    pub(crate) keys: Option<&'a HandleKeys>,
     pub(crate) export: ExportId,
     /// For handles of format 2.
     pub(crate) proofs: Option<&'a Proofs>,
@@ -88,7 +88,7 @@ impl View<'_> {
         }
     }
 
-    /// A file's handle; `None` if it is to be of format 2 and there is no proof.
+    /// A file's handle; `None` if there is no proof for it, or no key.
     pub(crate) fn handle(
         &self,
         attributes: &Attributes,
@@ -99,7 +99,7 @@ impl View<'_> {
             let proof = proofs.find(self.export, attributes.file)?;
             return HandleBuffer::new(&proof.to_handle(self.volume));
         }
-        HandleBuffer::new(&self.keys.seal(&FileHandle {
+        HandleBuffer::new(&self.keys?.seal(&FileHandle {
             volume: self.volume,
             export: self.export,
             file: attributes.file,

@@ -94,7 +94,7 @@ impl NfsDoor {
         };
         let reader = Reader {
             volume: self.config.volume,
-            keys: &self.config.keys,
+            keys: self.config.keys.as_ref(),
             exports: &self.config.exports,
             client: origin.client(),
             io_bytes_max: origin.io_bytes_max(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
 use crossdock_locking::{Finished, LockThen, is_reply};
-use crossdock_names::ExportId;
+use crossdock_names::{ExportId, HandleKeys};
 use crossdock_nfs3::mount;
 use crossdock_peer::{Call, CallId, SiteRequest};
 use crossdock_router::{RoutedReply, Waited};
@@ -224,7 +224,14 @@ impl NfsDoor {
                 self.figures.keep_exports(&exports);
                 self.config.exports = exports;
             }
-            NfsInput::Scoped(is_scoped) => self.is_scoped = is_scoped,
+            NfsInput::HandleKey(key) => {
+                self.config.keys = Some(HandleKeys::new(vec![key]));
+                self.wake_waiting(now);
+            }
+            NfsInput::Scoped(is_scoped) => {
+                self.is_scoped = is_scoped;
+                self.wake_waiting(now);
+            }
             NfsInput::Reply(routed) => self.answered(now, *routed),
             NfsInput::Timeout => {
                 if self.next_turn.is_some() {
@@ -476,7 +483,7 @@ impl NfsDoor {
         };
         let view = View {
             volume: self.config.volume,
-            keys: &self.config.keys,
+            keys: self.config.keys.as_ref(),
             export: pending.export,
             proofs: pending.is_proven.then_some(&self.proofs),
         };

@@ -48,7 +48,7 @@ impl NfsDoor {
         let client = origin.client();
         let reader = Reader {
             volume: self.config.volume,
-            keys: &self.config.keys,
+            keys: self.config.keys.as_ref(),
             exports: &self.config.exports,
             client,
             io_bytes_max: origin.io_bytes_max(),

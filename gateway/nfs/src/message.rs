@@ -9,7 +9,7 @@ use crossdock_limits::{
     NFS_CONNECTION_STALLED_SECONDS_MAX, NFS_REQUEST_BYTES_MAX,
 };
 use crossdock_locking::Services;
-use crossdock_names::{HandleKeys, VolumeId};
+use crossdock_names::{HandleKey, HandleKeys, VolumeId};
 use crossdock_peer::{Call, CallId, LockNotice, SiteRequest};
 use crossdock_router::RoutedReply;
 
@@ -27,8 +27,8 @@ pub struct DoorConfig {
     pub volume: VolumeId,
     /// What may be mounted by whom, until [`NfsInput::Exports`].
     pub exports: Vec<Export>,
-    /// Keys of file handles.
-    pub keys: HandleKeys,
+    /// Keys of handles of format 1, if they are known before [`NfsInput::HandleKey`].
+    pub keys: Option<HandleKeys>,
     /// How long the rest of the system may take for a call; then the client is
     /// asked to try again.
     pub patience: Duration,
@@ -113,6 +113,9 @@ pub enum NfsInput {
     /// From now on this is what may be mounted by whom: calls that come later
     /// are judged by it, whenever their handles were given out.
     Exports(Vec<Export>),
+    /// What handles of format 1 are made with. Before it is there, calls wait, unless the
+    /// gateway is scoped.
+    HandleKey(HandleKey),
     /// From now on the gateway is scoped to exports, or is not: under a scope handles are
     /// made of proofs of managers, and no others are taken.
     Scoped(bool),

@@ -74,7 +74,8 @@ pub(crate) const fn is_once(procedure: Procedure) -> bool {
 /// Reads calls of one client on one transport.
 pub(crate) struct Reader<'a> {
     pub(crate) volume: VolumeId,
-    pub(crate) keys: &'a HandleKeys,
+    /// Of handles of format 1.
+    pub(crate) keys: Option<&'a HandleKeys>,
     pub(crate) exports: &'a [Export],
     pub(crate) client: SocketAddr,
     /// Largest READ and WRITE on the transport.
@@ -198,10 +199,17 @@ impl<'a> Reader<'a> {
     fn handle(&self, bytes: &[u8]) -> Result<FileHandle, Status> {
         let forged = |_| Status::BadHandle;
         let Some(proof) = Proof::of_handle(bytes, self.volume).map_err(forged)? else {
-            let handle = self.keys.open(bytes).map_err(forged)?;
-            // Given out before the gateway was scoped, or by one that is not.
-            let is_taken = !self.is_scoped;
-            return is_taken.then_some(handle).ok_or(Status::Stale);
+            return match self.is_scoped {
+                // Given out before the gateway was scoped, or by one that is not, or
+                // forged: it has no key to tell.
+                true if HandleKeys::is_format_of(bytes) => Err(Status::Stale),
+                true => Err(Status::BadHandle),
+                false => self
+                    .keys
+                    .ok_or(Status::Jukebox)?
+                    .open(bytes)
+                    .map_err(forged),
+            };
         };
         if usize::from(proof.file.id.site().0) >= SITES {
             return Err(Status::BadHandle);

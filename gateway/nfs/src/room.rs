@@ -67,8 +67,13 @@ impl Bound {
 }
 
 impl NfsDoor {
-    /// Whether somebody who holds `held_bytes` may hold `more_bytes` on top.
+    /// Whether somebody who holds `held_bytes` may hold `more_bytes` on top; nobody may
+    /// while the door cannot tell true handles from others. To send clients away would
+    /// not do: what they ask may have been done for them by another gateway.
     pub(crate) fn has_room(&self, held_bytes: usize, more_bytes: usize) -> bool {
+        if self.config.keys.is_none() && !self.is_scoped {
+            return false;
+        }
         let bound = Bound::of(&self.config.limits, held_bytes + more_bytes);
         self.calls.len() < bound.calls && self.bytes + more_bytes <= bound.bytes
     }

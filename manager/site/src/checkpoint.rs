@@ -48,6 +48,8 @@ pub(crate) struct CheckpointRun {
     /// The file whose locks were taken last, and those of them that are left.
     lock_file: Option<u64>,
     lock_changes: VecDeque<LockChange>,
+    /// Keys that are left.
+    keys: VecDeque<Change>,
     /// Promises that are left.
     promises: VecDeque<Promise>,
     failed: bool,
@@ -58,6 +60,7 @@ pub(crate) struct CheckpointRun {
 enum Stage {
     Names,
     SmallFiles,
+    Keys,
     Replies,
     Intentions,
     Locks,
@@ -121,6 +124,7 @@ impl Site {
             intention: 0,
             lock_file: None,
             lock_changes: VecDeque::new(),
+            keys: VecDeque::new(),
             promises: VecDeque::new(),
             failed: false,
             begun: now,
@@ -208,10 +212,14 @@ impl Site {
                     if let Some(chunk) = run.small.next_chunk(bytes_max.max(4096)) {
                         return Some(Change::SmallChunk(chunk.into()));
                     }
-                    run.stage = Stage::Replies;
-                    if let Some((key, _)) = &self.state.proof_key {
-                        return Some(Change::ProofKey(key.clone()));
+                    run.keys = self.state.keys.changes().collect();
+                    run.stage = Stage::Keys;
+                }
+                Stage::Keys => {
+                    if let Some(key) = run.keys.pop_front() {
+                        return Some(key);
                     }
+                    run.stage = Stage::Replies;
                 }
                 Stage::Replies => {
                     if let Some((behind, key, reply)) = self.state.duplicates.next_from(run.reply) {

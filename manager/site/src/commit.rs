@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crossdock_directory::{Cell, Mutation};
 use crossdock_locks::LockChange;
 use crossdock_log::Position;
-use crossdock_names::ProofKey;
 use crossdock_peer::{DuplicateKey, SiteError, SiteReply};
 use crossdock_smallfile::{Change as SmallChange, Sequence, Standing};
 use crossdock_types::{Time, WallTime};
@@ -26,7 +25,8 @@ pub(crate) struct Draft {
     pub(crate) small: Option<SmallChange>,
     pub(crate) locks: Vec<LockChange>,
     pub(crate) promises: Vec<Promise>,
-    pub(crate) proof_key: Option<ProofKey>,
+    /// One of the ensemble's.
+    pub(crate) key: Option<Change>,
     pub(crate) duplicate: Option<(DuplicateKey, Shape)>,
 }
 
@@ -138,7 +138,7 @@ impl Site {
             small,
             locks,
             promises,
-            proof_key,
+            key,
             duplicate,
         } = draft;
         let mut changes: Vec<Change> = Vec::with_capacity(mutations.len() + 2);
@@ -147,7 +147,7 @@ impl Site {
         changes.extend(done.map(Change::Done));
         changes.extend(locks.into_iter().map(Change::Lock));
         changes.extend(promises.into_iter().map(Change::Promise));
-        changes.extend(proof_key.map(Change::ProofKey));
+        changes.extend(key);
         if let Some(small) = &small {
             changes.push(Change::Small(small.record.clone().into()));
         }

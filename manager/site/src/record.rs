@@ -19,13 +19,14 @@
 //! | 8 | piece of the directory (checkpoints only), see [`PieceWriter`](crossdock_directory::PieceWriter) |
 //! | 9 | what is kept for operations of other sites ([`Promise`]) |
 //! | 10 | number (1 byte) and secret (32 bytes) of the key for proofs; of the root's site only |
+//! | 11 | the same of the key for handles |
 //! | 20 | change of the locks ([`LockChange`]) |
 
 use bytes::Bytes;
 use crossdock_directory::Mutation;
 use crossdock_locks::LockChange;
 use crossdock_log::{get_byte, get_varint, put_varint};
-use crossdock_names::ProofKey;
+use crossdock_names::{HandleKey, ProofKey};
 use crossdock_peer::DuplicateKey;
 use crossdock_types::WallTime;
 
@@ -59,6 +60,7 @@ pub(crate) enum Change {
     Lock(LockChange),
     Promise(Promise),
     ProofKey(ProofKey),
+    HandleKey(HandleKey),
 }
 
 impl Record {
@@ -168,6 +170,10 @@ impl Change {
                 bytes.extend_from_slice(&[10, key.id]);
                 bytes.extend_from_slice(&key.key);
             }
+            Self::HandleKey(key) => {
+                bytes.extend_from_slice(&[11, key.id]);
+                bytes.extend_from_slice(&key.key);
+            }
             Self::Lock(change) => {
                 bytes.push(20);
                 change.encode(bytes);
@@ -194,10 +200,12 @@ impl Change {
             8 => Self::Piece(get_bytes(bytes)?),
             9 => Self::Promise(Promise::decode(bytes)?),
             10 => {
-                let id = get_byte(bytes)?;
-                let (key, rest) = bytes.split_first_chunk::<32>()?;
-                *bytes = rest;
-                Self::ProofKey(ProofKey { id, key: *key })
+                let (id, key) = get_secret(bytes)?;
+                Self::ProofKey(ProofKey { id, key })
+            }
+            11 => {
+                let (id, key) = get_secret(bytes)?;
+                Self::HandleKey(HandleKey { id, key })
             }
             20 => Self::Lock(LockChange::decode(bytes)?),
             _ => return None,
@@ -230,6 +238,13 @@ pub(crate) fn get_wall(bytes: &mut &[u8]) -> Option<WallTime> {
     Some(WallTime(
         (number >> 1).cast_signed() ^ -(number & 1).cast_signed(),
     ))
+}
+
+fn get_secret(bytes: &mut &[u8]) -> Option<(u8, [u8; 32])> {
+    let id = get_byte(bytes)?;
+    let (key, rest) = bytes.split_first_chunk::<32>()?;
+    *bytes = rest;
+    Some((id, *key))
 }
 
 fn get_key(bytes: &mut &[u8]) -> Option<DuplicateKey> {

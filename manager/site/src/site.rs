@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crossdock_names::{
-    Epoch, FileId, HostId, NodeId, ObjectClass, ObjectId, ProofKey, RoutingTable, SiteId, Version,
+    Epoch, FileId, HandleKey, HostId, NodeId, ObjectClass, ObjectId, ProofKey, RoutingTable,
+    SiteId, Version,
 };
 use crossdock_peer::{
     Call, CallId, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, Recall, SiteError,
@@ -45,6 +46,9 @@ pub enum SiteInput {
     Space(SpaceUsage),
     /// What the nodes have to give has changed.
     Rooms(Arc<Rooms>),
+    /// The root's site keeps this to make handles with, unless it has another one; see
+    /// [`Site::handle_key`].
+    HandleKey(HandleKey),
     /// Proofs are wanted: the root's site keeps this to make them with, unless it has
     /// another one; see [`Site::proof_key`].
     ProofKey(ProofKey),
@@ -254,6 +258,7 @@ impl Site {
             SiteInput::Table(table) => self.table_changed(now, wall, table),
             SiteInput::Space(space) => self.space = Some(space),
             SiteInput::Rooms(rooms) => self.turns.rooms = rooms,
+            SiteInput::HandleKey(key) => self.keep_handle_key(now, wall, key),
             SiteInput::ProofKey(key) => self.keep_proof_key(now, wall, key),
             SiteInput::Timeout => {
                 self.settle_in(now);

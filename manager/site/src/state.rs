@@ -3,13 +3,13 @@
 use crossdock_directory::{Directory, Mutation};
 use crossdock_locks::{Limits, Locks};
 use crossdock_log::Position;
-use crossdock_names::ProofKey;
 use crossdock_peer::{CallId, GrantId};
 use crossdock_smallfile::SmallFiles;
 
 use crate::config::SiteConfig;
 use crate::duplicates::{Duplicates, Remembered};
 use crate::intentions::Intentions;
+use crate::keys::Keys;
 use crate::open::OpenError;
 use crate::promises::Promises;
 use crate::record::{Change, Record};
@@ -24,9 +24,8 @@ pub(crate) struct State {
     pub(crate) intentions: Intentions,
     pub(crate) locks: Locks,
     pub(crate) promises: Promises,
-    /// Of the root's site, once a gateway is scoped: what proofs are made with, and where
-    /// the log has it.
-    pub(crate) proof_key: Option<(ProofKey, Position)>,
+    /// The root's site has some.
+    pub(crate) keys: Keys,
 }
 
 impl State {
@@ -38,7 +37,7 @@ impl State {
             intentions: Intentions::default(),
             locks: Locks::new(Limits::default()).with_grants_after(GrantId::new(config.site, 0)),
             promises: Promises::default(),
-            proof_key: None,
+            keys: Keys::default(),
         }
     }
 
@@ -55,7 +54,8 @@ impl State {
                 }
                 Change::Lock(change) => self.locks.apply(change),
                 Change::Promise(promise) => self.promises.apply(promise),
-                Change::ProofKey(key) => self.proof_key = Some((key.clone(), position)),
+                Change::HandleKey(key) => self.keys.keep_handle_key(key, position),
+                Change::ProofKey(key) => self.keys.keep_proof_key(key, position),
                 Change::Declare(intention) => {
                     self.intentions.declare(intention.clone(), position);
                 }

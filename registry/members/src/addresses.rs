@@ -195,7 +195,7 @@ mod tests {
     use crate::state::Change;
 
     fn ensemble(count: u8) -> State {
-        let mut state = State::fresh(1, 2, &[11], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11], 1, 1);
         for number in 1..=count {
             let address = format!("10.0.0.{number}/24").parse().expect("an address");
             let added = state.apply(Change::AddAddress { address });

@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn state() -> State {
-        State::fresh(1, 2, &[10, 11], 2, 2, [7; 32])
+        State::fresh(1, 2, &[10, 11], 2, 2)
     }
 
     /// Goal: an empty file is told from a damaged one, and changes survive reopening.

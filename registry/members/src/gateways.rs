@@ -140,7 +140,7 @@ mod tests {
     /// the table's epoch tells of it.
     #[test]
     fn a_revoked_gateway_stays_revoked_when_it_starts_again() {
-        let mut state = State::fresh(1, 2, &[11], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11], 1, 1);
         join(&mut state, 7, gateway("one"));
         join(&mut state, 8, gateway("two"));
         let epoch = state.table_epoch;
@@ -161,7 +161,7 @@ mod tests {
     /// Goal: a manager of that name is not meant.
     #[test]
     fn only_gateways_are_revoked() {
-        let mut state = State::fresh(1, 2, &[11], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11], 1, 1);
         join(&mut state, 7, gateway("one"));
         let mut manager = gateway("one");
         (manager.is_gateway, manager.is_manager) = (false, true);
@@ -174,7 +174,7 @@ mod tests {
     /// and it gets none until it is let in again.
     #[test]
     fn the_addresses_of_a_revoked_gateway_go_to_others() {
-        let mut state = State::fresh(1, 2, &[11], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11], 1, 1);
         let address = "10.0.0.1/24".parse().expect("an address");
         let added = state.apply(Change::AddAddress { address });
         added.expect("is new");
@@ -194,7 +194,7 @@ mod tests {
     /// Goal: names are bounded, and a revoked one is never forgotten.
     #[test]
     fn names_are_bounded() {
-        let mut state = State::fresh(1, 2, &[11], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11], 1, 1);
         join(&mut state, 1, gateway("a"));
         revoke(&mut state, "a").expect("is known");
         for number in 0..GATEWAYS_MAX as u64 + 5 {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn over_tls() -> State {
-        let mut state = State::fresh(1, 2, &[11], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11], 1, 1);
         state.trust = Some(crate::TrustRecord {
             authority: String::new(),
             tokens: std::collections::BTreeMap::new(),
@@ -225,7 +225,7 @@ mod tests {
     /// have it; there is none where names are not certified; and it is never forgotten.
     #[test]
     fn a_gateway_is_scoped_by_its_name() {
-        let mut state = State::fresh(1, 2, &[11], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11], 1, 1);
         let clear = scope(&mut state, "one", Some(&[1]));
         assert!(clear.is_err_and(|error| error.to_string().contains("in the clear")));
         assert_eq!(state.gateways.len(), 0);

@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn ensemble() -> State {
-        let mut state = State::fresh(1, 2, &[11, 12, 13], 2, 2, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11, 12, 13], 2, 2);
         for (host, id) in [(1, 11), (2, 12), (3, 13)] {
             join(&mut state, host, node(id));
         }
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(record, node(11));
         let old = r#"{"id":11,"number":0,"stopped":false}"#;
         let place: crate::NodeRecord = serde_json::from_str(old).expect("a record");
-        let mut state = State::fresh(1, 2, &[11, 12], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[11, 12], 1, 1);
         assert_eq!(place, state.nodes[0]);
         join(&mut state, 1, record);
         let used: Vec<bool> = state.nodes.iter().map(|place| place.is_used).collect();

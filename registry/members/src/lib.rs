@@ -23,7 +23,6 @@ pub use homes::Placement;
 pub use hosts::HostRecord;
 pub use shared::{Registry, Shared};
 pub use state::{
-    Change, Conflict, DirectoryRecord, ExportRecord, KeyRecord, NodeRecord, SITE_SETS, SetRecord,
-    State,
+    Change, Conflict, DirectoryRecord, ExportRecord, NodeRecord, SITE_SETS, SetRecord, State,
 };
 pub use trust::{TOKENS_MAX, TokenRecord, TrustRecord};

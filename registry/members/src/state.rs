@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crossdock_names::{
-    Epoch, FileId, FileRef, HandleKey, HandleKeys, LayoutClass, NodeId, ReplicaSet, RoutingTable,
-    SITES, SLOTS, SetId, SiteId, SiteRecord, Spread, VolumeId,
+    Epoch, FileId, FileRef, LayoutClass, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS, SetId,
+    SiteId, SiteRecord, Spread, VolumeId,
 };
 use crossdock_peer::ExportRules;
 use serde::{Deserialize, Serialize};
@@ -63,22 +63,6 @@ pub struct SetRecord {
     /// How often `home` was changed.
     #[serde(default)]
     pub moves: u64,
-}
-
-/// A key for handles.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyRecord {
-    /// Its number.
-    pub id: u8,
-    /// The secret.
-    pub key: [u8; 32],
-}
-
-impl std::fmt::Debug for KeyRecord {
-    /// Never shows the secret: records are logged.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "KeyRecord({})", self.id)
-    }
 }
 
 /// An export of the volume.
@@ -154,8 +138,6 @@ pub struct State {
     /// Sites that have been opened before: one of these without a log is an
     /// error, any other one is new.
     pub opened_sites: BTreeSet<u16>,
-    /// Keys for handles; the first makes new ones.
-    pub handle_keys: Vec<KeyRecord>,
     /// Exports.
     pub exports: Vec<ExportRecord>,
     /// No export has ever had this number or a larger one, unless one of
@@ -420,7 +402,6 @@ impl State {
         nodes: &[u64],
         replicas: u32,
         site_replicas: u32,
-        handle_key: [u8; 32],
     ) -> Self {
         let chain = |first: usize, length: u32| -> Vec<u64> {
             (0..length as usize)
@@ -453,10 +434,6 @@ impl State {
                 .map(|site| (0, SITE_SETS + u32::try_from(site).unwrap_or(0) % count))
                 .collect(),
             opened_sites: BTreeSet::new(),
-            handle_keys: vec![KeyRecord {
-                id: 1,
-                key: handle_key,
-            }],
             exports: vec![ExportRecord {
                 id: 1,
                 path: "/".to_owned(),
@@ -642,20 +619,6 @@ impl State {
         }
     }
 
-    /// The keys for handles.
-    #[must_use]
-    pub fn handle_keys(&self) -> HandleKeys {
-        HandleKeys::new(
-            self.handle_keys
-                .iter()
-                .map(|record| HandleKey {
-                    id: record.id,
-                    key: record.key,
-                })
-                .collect(),
-        )
-    }
-
     /// The volume's id.
     #[must_use]
     pub const fn volume_id(&self) -> VolumeId {
@@ -705,7 +668,7 @@ mod tests {
     /// Goal: of two changes that saw the same epoch, the second one loses.
     #[test]
     fn second_of_two_swaps_loses() {
-        let mut state = State::fresh(1, 2, &[10, 11, 12], 2, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[10, 11, 12], 2, 1);
         let first = Change::SetMembers {
             set: 0,
             expected: 1,
@@ -728,7 +691,7 @@ mod tests {
     /// exported once.
     #[test]
     fn export_numbers_are_never_used_again() {
-        let mut state = State::fresh(1, 2, &[10], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[10], 1, 1);
         let epoch = state.table_epoch;
         let add = |path: &str| Change::AddExport {
             path: path.to_owned(),
@@ -765,7 +728,7 @@ mod tests {
         let old = r#"{"id":1,"path":"/","networks":["127.0.0.0/8","::1/128"],
             "read_only":false,"squash":"None"}"#;
         let record: ExportRecord = serde_json::from_str(old).expect("a record");
-        let fresh = State::fresh(1, 2, &[10], 1, 1, [0; 32]);
+        let fresh = State::fresh(1, 2, &[10], 1, 1);
         assert_eq!(record, fresh.exports[0]);
         let squashed = old.replace(r#""None""#, r#"{"Root":{"uid":7,"gid":8}}"#);
         let record: ExportRecord = serde_json::from_str(&squashed).expect("a record");
@@ -792,7 +755,7 @@ mod tests {
     /// Goal: every node is primary of one data set, and a slot lists each set once.
     #[test]
     fn load_is_even_over_nodes() {
-        let table = State::fresh(1, 2, &[10, 11, 12, 13], 2, 2, [0; 32]).table();
+        let table = State::fresh(1, 2, &[10, 11, 12, 13], 2, 2).table();
         let primaries: Vec<u64> = (0..4)
             .filter_map(|set| table.set(SetId(set)))
             .map(|set| set.members[0].0)

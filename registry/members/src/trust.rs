@@ -82,7 +82,7 @@ mod tests {
     /// is a bound, and routing does not hang on any of it.
     #[test]
     fn tokens_come_and_go() {
-        let mut state = State::fresh(1, 2, &[10], 1, 1, [0; 32]);
+        let mut state = State::fresh(1, 2, &[10], 1, 1);
         let add = |id, made| Change::AddToken {
             id,
             record: token(made),

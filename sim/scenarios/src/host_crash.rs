@@ -30,8 +30,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crossdock_members::State;
-use crossdock_names::{ExportId, FileHandle, FileRef, LayoutClass, SiteId};
-use crossdock_nfs3::{Call, HandleBuffer, Location, Name, Reply, SetAttributes, call};
+use crossdock_nfs3::{Call, Location, Name, Reply, SetAttributes, call};
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
@@ -112,9 +111,9 @@ pub fn run(seed: u64, shape: Shape, history: bool) -> Outcome {
     }
 }
 
-/// A host that was just set up, and clients that know its root.
+/// A host that was just set up, and clients that have not mounted it yet.
 fn new_host(shape: Shape, random: &mut Random, history: bool) -> Result<(Memory, Disks), String> {
-    let mut memory = Memory {
+    let memory = Memory {
         model: Model::default(),
         random: random.fork(),
         next_xid: 1000,
@@ -127,19 +126,10 @@ fn new_host(shape: Shape, random: &mut Random, history: bool) -> Result<(Memory,
         calls: 0,
         history: history.then(Vec::new),
     };
-    let mut key = [0; 32];
-    random.fill(&mut key);
     let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
     let (ensemble, volume) = (random.next_u64(), random.next_u64());
-    let state = State::fresh(
-        ensemble,
-        volume,
-        &nodes,
-        shape.replicas,
-        shape.replicas,
-        key,
-    );
-    memory.model.directories.push(root_of(&state)?);
+    let copies = shape.replicas;
+    let state = State::fresh(ensemble, volume, &nodes, copies, copies);
     Ok((memory, Disks::fresh(state, random)?))
 }
 
@@ -263,19 +253,6 @@ fn set_up(driver: &mut Driver<'_>) -> Result<(), Stop> {
         driver.memory.model.directories.push(handle);
     }
     Ok(())
-}
-
-/// The handle that MOUNT would give.
-fn root_of(state: &State) -> Result<HandleBuffer, String> {
-    let file = FileRef::root_of(SiteId(0));
-    let handle = state.handle_keys().seal(&FileHandle {
-        volume: state.volume_id(),
-        export: ExportId(1),
-        file,
-        placement: file.id,
-        layout: LayoutClass::STRIPED,
-    });
-    HandleBuffer::new(&handle).ok_or_else(|| "the root's handle is too long".to_owned())
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     };
     match command.as_str() {
         "create" => {
-            let state = State::fresh(1, 2, &[11, 12, 13], 2, 2, [7; 32]);
+            let state = State::fresh(1, 2, &[11, 12, 13], 2, 2);
             crossdock_etcd::create(&config, &state)?;
             say("created");
         }

@@ -9,8 +9,8 @@ use crossdock_link::{
     Credit, Frame, FrameReader, Hello, Message, Refusal, RefusalKind, Role, Welcome,
 };
 use crossdock_names::{
-    Epoch, FileCapability, FileId, FileRef, HostId, Incarnation, MintingKey, NodeId, ObjectClass,
-    ObjectId, Proof, ProofKey, Rights, SiteId, Version,
+    Epoch, FileCapability, FileId, FileRef, HandleKey, HostId, Incarnation, MintingKey, NodeId,
+    ObjectClass, ObjectId, Proof, ProofKey, Rights, SiteId, Version,
 };
 use crossdock_peer::{
     AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, LeaseId,
@@ -144,6 +144,9 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     let key = [sixteen(dice), sixteen(dice)].concat();
     let key = key.try_into().ok().map(|key| ProofKey { id: 1, key });
     all.extend(key.map(Frame::Proving));
+    let key = [sixteen(dice), sixteen(dice)].concat();
+    let key = key.try_into().ok().map(|key| HandleKey { id: 1, key });
+    all.extend(key.map(Frame::Handling));
     all.push(Frame::Recall(Recall {
         file: FileRef {
             id: FileId(dice.u64()),

@@ -34,7 +34,7 @@ impl Ensemble {
     pub(super) fn is_ready(&self, host: &Host) -> bool {
         match self.part {
             Part::Node { .. } | Part::Manager { .. } => host.is_ready(),
-            Part::Gateway { .. } => host.is_ready() && host.reaches_root(),
+            Part::Gateway { .. } => host.is_ready() && host.reaches_root() && host.knows_handles(),
         }
     }
 

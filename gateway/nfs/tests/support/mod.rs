@@ -56,7 +56,7 @@ pub(crate) fn config() -> DoorConfig {
     DoorConfig {
         volume: VOLUME,
         exports: vec![Export::local(ExportId(1), b"/", ROOT)],
-        keys: keys(),
+        keys: Some(keys()),
         patience: PATIENCE,
         limits: DoorLimits::default(),
     }

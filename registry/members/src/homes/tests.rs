@@ -6,7 +6,7 @@ use crate::{Change, HostRecord};
 /// An ensemble of nodes 10, 11 …, each of which runs as host 100, 101 …
 fn ensemble(nodes: u64, copies: u32) -> State {
     let ids: Vec<u64> = (10..10 + nodes).collect();
-    let mut state = State::fresh(1, 2, &ids, copies, copies, [0; 32]).with_many_sets(16);
+    let mut state = State::fresh(1, 2, &ids, copies, copies).with_many_sets(16);
     for id in ids {
         join(&mut state, id);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_nfs::ConnId;
-use crossdock_nfs3::{Call, Procedure, Reply, Status, WriteVerifier};
+use crossdock_nfs3::{Call, HandleBuffer, Procedure, Reply, Status, WriteVerifier};
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
@@ -144,7 +144,20 @@ impl<'a> Driver<'a> {
         self.memory
             .old_verifiers
             .extend(self.memory.verifier.take());
+        // Once: afterwards the handle has to be good for ever.
+        if self.memory.model.directories.is_empty() {
+            let root = self.mount()?;
+            self.memory.model.directories.push(root);
+        }
         Ok(())
+    }
+
+    fn mount(&mut self) -> Result<HandleBuffer, Stop> {
+        self.memory.next_xid += 1;
+        let record = wire::encode_mount(self.memory.next_xid);
+        let reply = self.exchange(0, record)?;
+        let root = wire::decode_mount(&reply)?;
+        root.ok_or_else(|| Stop::Violation("the root is not mounted".to_owned()))
     }
 
     /// Sends up to `actions` requests and waits for all replies.

@@ -25,10 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_host::Mutation;
 use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, State, TrustRecord, VirtualAddress};
-use crossdock_names::{
-    ExportId, FileRef, LayoutClass, MintingKey, Proof, ProofKey, SiteId, Spread,
-};
-use crossdock_nfs3::HandleBuffer;
+use crossdock_names::{LayoutClass, Spread};
 use crossdock_sim::random::Random;
 
 use super::model::Model;
@@ -115,25 +112,18 @@ const SWITCHED: f64 = 0.7;
 #[must_use]
 pub fn run(seed: u64, shape: Shape, mutation: Option<Mutation>, history: bool) -> Outcome {
     let mut random = Random::new(seed);
-    let (world, root) = world_of(shape, mutation, &mut random);
+    let world = world_of(shape, mutation, &mut random);
     let mut driver = Driver::new(shape, world, Model::default(), random, history);
-    let violation = root.and_then(|root| driver.run(root)).err();
+    let violation = driver.run().err();
     driver.outcome(violation)
 }
 
-/// The processes of an ensemble, nodes before managers before gateways, and the
-/// handle of its root.
-fn world_of(
-    shape: Shape,
-    mutation: Option<Mutation>,
-    random: &mut Random,
-) -> (World, Result<HandleBuffer, String>) {
-    let mut key = [0; 32];
-    random.fill(&mut key);
+/// The processes of an ensemble, nodes before managers before gateways.
+fn world_of(shape: Shape, mutation: Option<Mutation>, random: &mut Random) -> World {
     let nodes: Vec<u64> = (0..shape.nodes).map(|_| random.next_u64()).collect();
     let (ensemble, volume) = (random.next_u64(), random.next_u64());
     let copies = shape.replicas;
-    let fresh = State::fresh(ensemble, volume, &nodes, copies, copies, key);
+    let fresh = State::fresh(ensemble, volume, &nodes, copies, copies);
     let mut state = fresh.with_many_sets(SETS_PER_NODE);
     for number in 1..=shape.addresses {
         let address = VirtualAddress {
@@ -150,10 +140,6 @@ fn world_of(
     if shape.has_maps {
         state.layout = SMALL_BLOCKS;
     }
-    let root = match shape.is_scoped {
-        true => root_of_scoped(&state),
-        false => super::root_of(&state),
-    };
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],
         ..HostRecord::default()
@@ -180,27 +166,14 @@ fn world_of(
             let _ = state.apply(Change::ScopeGateway { name, exports });
         }
     }
-    (World::new(state, records, random.fork(), mutation), root)
+    World::new(state, records, random.fork(), mutation)
 }
 
 /// The number of the export of the volume's root.
 const ROOT_EXPORT: u32 = 1;
 
-/// What every process offers as a key for proofs, so that the handle of the root can be
-/// made without it.
+/// What every process offers as a key for proofs, so that tests can make some.
 const PROVING: [u8; 32] = [9; 32];
-
-/// The handle that MOUNT would give at a gateway that is scoped to the root's export.
-fn root_of_scoped(state: &State) -> Result<HandleBuffer, String> {
-    let key = ProofKey {
-        id: 1,
-        key: PROVING,
-    };
-    let root = FileRef::root_of(SiteId(0));
-    let proof = Proof::new(&key, state.volume_id(), ExportId(ROOT_EXPORT), root);
-    let handle = HandleBuffer::new(&proof.to_handle(state.volume_id()));
-    handle.ok_or_else(|| "the root's handle is too long".to_owned())
-}
 
 const fn role_of(record: &HostRecord) -> Role {
     match record {
@@ -214,11 +187,11 @@ const fn role_of(record: &HostRecord) -> Role {
     }
 }
 
-/// The secret of a process; simulated ones need no better.
-fn minting_of(instance: u64) -> MintingKey {
-    let mut key = [0; 32];
+/// A secret of a process; simulated ones need no better.
+fn secret_of(instance: u64, purpose: u8) -> [u8; 32] {
+    let mut key = [purpose; 32];
     key[..8].copy_from_slice(&instance.to_le_bytes());
-    MintingKey(key)
+    key
 }
 
 #[cfg(test)]
@@ -231,6 +204,8 @@ mod damage;
 mod damaged_directories;
 #[cfg(test)]
 mod histories;
+#[cfg(test)]
+mod keys;
 #[cfg(test)]
 mod pauses;
 #[cfg(test)]

@@ -95,6 +95,8 @@ impl Rig {
     pub(super) fn start(disks: Disks, now: Time, mut random: Random) -> Result<Self, String> {
         let registry = Embedded::open(Box::new(disks.registry.clone()))
             .map_err(|error| format!("the registry does not open: {error}"))?;
+        let mut handling = [0; 32];
+        random.fill(&mut handling);
         let host = Host::new(HostConfig {
             registry: Registry::Own(registry),
             role: HostRecord::default(),
@@ -103,6 +105,8 @@ impl Rig {
             instance: random.next_u64(),
             minting: MintingKey([0; 32]),
             proving: [0; 32],
+            // Another one each time: what is told has to be what the log has.
+            handling,
             grace: Duration::from_secs(45),
         })
         .map_err(|error| format!("the host does not start: {error}"))?;
@@ -152,8 +156,8 @@ impl Rig {
         }
     }
 
-    pub(super) const fn is_ready(&self) -> bool {
-        self.host.is_ready()
+    pub(super) fn is_ready(&self) -> bool {
+        self.host.is_ready() && self.host.knows_handles()
     }
 
     pub(super) fn status(&self) -> crossdock_host::HostStatus {

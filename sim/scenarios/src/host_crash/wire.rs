@@ -3,17 +3,25 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
-use crossdock_nfs3::{Call, PROGRAM, Procedure, Reply, VERSION};
+use crossdock_nfs3::{Call, HandleBuffer, PROGRAM, Path, Procedure, Reply, VERSION, mount};
 use crossdock_rpc::{AuthSys, CallHeader, Credential, Groups, RecordWriter, ReplyHeader, Verifier};
 use crossdock_xdr::Decoder;
 
 /// A call as bytes on a stream. Sent again, they are a retransmission.
 pub(super) fn encode(xid: u32, call: &Call<'_>) -> Bytes {
-    let header = CallHeader {
+    let called = (PROGRAM, VERSION, call.procedure().number());
+    let mut writer = RecordWriter::stream(256);
+    writer.encoder().put(&header(xid, called));
+    writer.encoder().put(call);
+    writer.finish().to_bytes()
+}
+
+fn header(xid: u32, (program, version, procedure): (u32, u32, u32)) -> CallHeader<'static> {
+    CallHeader {
         xid,
-        program: PROGRAM,
-        version: VERSION,
-        procedure: call.procedure().number(),
+        program,
+        version,
+        procedure,
         credential: Credential::Sys(AuthSys {
             stamp: 1,
             machine_name: b"simulated",
@@ -22,11 +30,33 @@ pub(super) fn encode(xid: u32, call: &Call<'_>) -> Bytes {
             groups: Groups::default(),
         }),
         verifier: Verifier::NONE,
-    };
+    }
+}
+
+/// A call for the handle of the root.
+pub(super) fn encode_mount(xid: u32) -> Bytes {
+    let call = mount::Call::Mnt(Path(b"/"));
     let mut writer = RecordWriter::stream(256);
-    writer.encoder().put(&header);
-    writer.encoder().put(call);
+    let called = (mount::PROGRAM, mount::VERSION, call.procedure().number());
+    writer.encoder().put(&header(xid, called));
+    writer.encoder().put(&call);
     writer.finish().to_bytes()
+}
+
+/// What it gives, if it is not to be tried again.
+pub(super) fn decode_mount(record: &Bytes) -> Result<Option<HandleBuffer>, String> {
+    let mut decoder = Decoder::of_record(record);
+    let header: ReplyHeader<'_> = decoder
+        .get()
+        .map_err(|error| format!("no reply header: {error}"))?;
+    if header != ReplyHeader::success(header.xid) {
+        return Err(format!("MOUNT is refused: {header:?}"));
+    }
+    match mount::Reply::decode(mount::Procedure::Mnt, &mut decoder) {
+        Ok(mount::Reply::Mnt(Ok(mounted))) => Ok(Some(mounted.root)),
+        Ok(mount::Reply::Mnt(Err(mount::Status::ServerFault))) => Ok(None),
+        other => Err(format!("MOUNT gives {other:?}")),
+    }
 }
 
 /// The xid of a reply.

@@ -89,7 +89,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
-        let state = State::fresh(1, 2, &[11, 12, 13], 2, 2, [7; 32]);
+        let state = State::fresh(1, 2, &[11, 12, 13], 2, 2);
         Self {
             now: Time(1),
             random: Random::new(seed),

@@ -27,7 +27,7 @@ const SHAPE: Shape = Shape {
 #[test]
 fn hosts_know_how_wrong_the_others_clocks_are() {
     let mut random = Random::new(5);
-    let (world, _) = world_of(SHAPE, None, &mut random);
+    let world = world_of(SHAPE, None, &mut random);
     let mut driver = Driver::new(SHAPE, world, Model::default(), random, false);
     driver
         .settle(Duration::from_secs(12))
@@ -50,10 +50,10 @@ fn hosts_know_how_wrong_the_others_clocks_are() {
 #[test]
 fn times_of_directories_are_compared() {
     let mut random = Random::new(6);
-    let (world, root) = world_of(SHAPE, None, &mut random);
+    let world = world_of(SHAPE, None, &mut random);
     let mut driver = Driver::new(SHAPE, world, Model::default(), random, false);
     driver
-        .make_directories(root.expect("a root"), &[b"one", b"two"])
+        .make_directories(&[b"one", b"two"])
         .expect("they are made");
     for _ in 0..2 {
         driver.work(100, Faults::None).expect("nothing fails");

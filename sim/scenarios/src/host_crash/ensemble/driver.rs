@@ -133,8 +133,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn run(&mut self, root: HandleBuffer) -> Result<(), String> {
-        self.make_directories(root, &[b"one", b"two"])?;
+    pub(super) fn run(&mut self) -> Result<(), String> {
+        self.make_directories(&[b"one", b"two"])?;
         for _ in 0..self.random.between(1, 4) {
             let actions = self.random.between(20, 150);
             self.work(actions, self.shape.faults)?;
@@ -148,11 +148,8 @@ impl Driver {
     }
 
     /// Directories, in which clients work from then on as in the root.
-    pub(super) fn make_directories(
-        &mut self,
-        root: HandleBuffer,
-        names: &[&[u8]],
-    ) -> Result<(), String> {
+    pub(super) fn make_directories(&mut self, names: &[&[u8]]) -> Result<(), String> {
+        let root = self.mount()?;
         self.model.directories.push(root);
         for name in names {
             let made = self.call(&Call::Mkdir(call::Mkdir {
@@ -521,6 +518,20 @@ impl Driver {
             self.world.step(soon.min(deadline))?;
         }
         Err(format!("#{xid} is not answered"))
+    }
+
+    /// The handle of the root, which has to be good for ever.
+    fn mount(&mut self) -> Result<HandleBuffer, String> {
+        for _ in 0..500 {
+            self.next_xid += 1;
+            let record = wire::encode_mount(self.next_xid);
+            let reply = self.exchange(0, record)?;
+            if let Some(root) = wire::decode_mount(&reply)? {
+                return Ok(root);
+            }
+            self.settle(AGAIN_AFTER)?;
+        }
+        Err("the root is never mounted".to_owned())
     }
 
     /// Calls, and calls again for as long as it is told to try later.

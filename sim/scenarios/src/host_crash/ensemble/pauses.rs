@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crossdock_nfs3::HandleBuffer;
 use crossdock_sim::random::Random;
 
 use super::super::model::Model;
@@ -46,15 +45,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// An ensemble in which names lie at several managers, and clients have worked.
 fn begin(seed: u64) -> Driver {
     let mut random = Random::new(seed);
-    let (world, root) = world_of(SHAPE, None, &mut random);
+    let world = world_of(SHAPE, None, &mut random);
     let mut driver = Driver::new(SHAPE, world, Model::default(), random, false);
-    let begun = spread_names(&mut driver, root.expect("a root"));
+    let begun = spread_names(&mut driver);
     begun.expect("nothing fails");
     driver
 }
 
-fn spread_names(driver: &mut Driver, root: HandleBuffer) -> Result<(), String> {
-    driver.make_directories(root, &[b"one", b"two", b"three", b"four", b"five"])?;
+fn spread_names(driver: &mut Driver) -> Result<(), String> {
+    driver.make_directories(&[b"one", b"two", b"three", b"four", b"five"])?;
     // Who joined first has all names, until it leaves: then the others have.
     let first = driver.world.owner_of_root().ok_or("nobody has the root")?;
     driver.world.kill(first, Duration::from_secs(4));

@@ -18,16 +18,16 @@ use crossdock_peer::{
 };
 use crossdock_types::Payload;
 
-use super::stage::{CUT, LONG, SHAPE, Stage};
+use super::stage::{CUT, LONG, SHAPE, Stage, WELL};
 use super::world::FORGED;
 use super::{PROVING, Shape};
 
-const SCOPED: Shape = Shape {
+pub(super) const SCOPED: Shape = Shape {
     is_scoped: true,
     ..SHAPE
 };
 
-const SOON: Duration = Duration::from_secs(3);
+pub(super) const SOON: Duration = Duration::from_secs(3);
 
 /// Beyond the small part of a file, which the site has.
 const OFFSET: u64 = 100_000;
@@ -84,10 +84,15 @@ impl Stage {
         let (path, rules) = ("/in".to_owned(), ExportRules::local());
         let root = inner.into();
         self.propose(Change::AddExport { path, root, rules });
-        let name = "gateway-0".to_owned();
-        let exports = Some(BTreeSet::from([2]));
-        self.propose(Change::ScopeGateway { name, exports });
+        self.scope("gateway-0", Some(2));
         (inner, outer)
+    }
+
+    /// A gateway is scoped to an export, or let out of its scope.
+    pub(super) fn scope(&mut self, name: &str, export: Option<u32>) {
+        let name = name.to_owned();
+        let exports = export.map(|export| BTreeSet::from([export]));
+        self.propose(Change::ScopeGateway { name, exports });
     }
 
     /// What the manager of the root's site answers to a gateway that was taken over, which
@@ -183,8 +188,11 @@ fn a_scoped_gateway_serves_its_export() {
 #[test]
 fn other_handles_are_refused_at_the_door() {
     let mut stage = Stage::new(SCOPED, None);
-    let unscoped = super::super::root_of(&stage.world.service.state).expect("a handle");
     let root = stage.root;
+    // As the other gateway makes them once it is let out.
+    stage.scope("gateway-1", None);
+    let unscoped = stage.mount(WELL);
+    assert_ne!(unscoped, root);
     let (inner, outer) = stage.divide();
     let top = stage.file(&root);
     assert_eq!(stage.look_up(&unscoped, b"in"), Err(Status::Stale));
@@ -199,9 +207,7 @@ fn other_handles_are_refused_at_the_door() {
         assert_eq!(stage.look_up(&forged, b"none"), Err(Status::BadHandle));
     }
     // Let out again, it takes both kinds.
-    let name = "gateway-0".to_owned();
-    let exports = None;
-    stage.propose(Change::ScopeGateway { name, exports });
+    stage.scope("gateway-0", None);
     assert!(stage.look_up(&unscoped, b"in").is_ok());
     assert_eq!(stage.look_up(&root, b"in"), Ok(stage.handle(1, inner)));
 }

@@ -33,9 +33,9 @@ const REST: Duration = Duration::from_secs(10);
 /// An ensemble that has worked for a while.
 fn ensemble() -> Driver {
     let mut random = Random::new(23);
-    let (world, root) = world_of(SHAPE, None, &mut random);
+    let world = world_of(SHAPE, None, &mut random);
     let mut driver = Driver::new(SHAPE, world, Model::default(), random, false);
-    let made = root.and_then(|root| driver.make_directories(root, &[b"one", b"two"]));
+    let made = driver.make_directories(&[b"one", b"two"]);
     made.expect("directories");
     work(&mut driver);
     driver

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use crossdock_host::Mutation;
 use crossdock_members::Change;
 use crossdock_nfs::ConnId;
@@ -42,24 +43,28 @@ pub(super) struct Stage {
     procedure: Procedure,
     /// Of the gateways, in their order.
     connections: [ConnId; 2],
+    connections_total: u64,
 }
 
 impl Stage {
     pub(super) fn new(shape: Shape, mutation: Option<Mutation>) -> Self {
         let mut random = Random::new(16);
-        let (world, root) = world_of(shape, mutation, &mut random);
+        let world = world_of(shape, mutation, &mut random);
         let mut stage = Self {
             world,
-            root: root.expect("a root"),
+            root: HandleBuffer::new(&[]).expect("it fits"), // Not yet.
             calls: 0,
             procedure: Procedure::Null,
-            connections: [ConnId(1), ConnId(2)],
+            connections: [ConnId(0); 2],
+            connections_total: 0,
         };
-        while ![CUT, WELL].iter().all(|&place| stage.world.is_open(place)) {
-            stage.step(LONG);
-        }
-        stage.world.connect(ConnId(1), 0, CUT);
-        stage.world.connect(ConnId(2), 1, WELL);
+        stage.connect_again(CUT);
+        stage.connect_again(WELL);
+        stage.root = stage.mount(WELL);
+        assert_eq!(stage.mount(CUT), stage.root);
+        // All hear of what the start has changed in the registry: whoever is cut off from
+        // it next would else be the only one that has not.
+        stage.pass(Duration::from_secs(1));
         stage
     }
 
@@ -84,14 +89,43 @@ impl Stage {
         self.procedure = call.procedure();
     }
 
+    /// A gateway has been killed: when it is there again its client connects anew.
+    pub(super) fn connect_again(&mut self, via: Place) {
+        while !self.world.is_open(via) {
+            self.step(LONG);
+        }
+        self.connections_total += 1;
+        let name = ConnId(self.connections_total);
+        self.connections[via - CUT] = name;
+        self.world.connect(name, via - CUT, via);
+    }
+
+    /// The handle of the root that MOUNT gives through a gateway.
+    pub(super) fn mount(&mut self, via: Place) -> HandleBuffer {
+        loop {
+            self.calls += 1;
+            let name = self.connections[via - CUT];
+            self.world.send(name, wire::encode_mount(self.calls));
+            let record = self.wait_for_record(LONG).expect("an answer");
+            if let Some(root) = wire::decode_mount(&record).expect("a reply") {
+                return root;
+            }
+            self.pass(Duration::from_millis(20));
+        }
+    }
+
     /// What is answered to the last call within `patience`.
     pub(super) fn wait(&mut self, patience: Duration) -> Option<Reply> {
+        let record = self.wait_for_record(patience)?;
+        Some(wire::decode(self.procedure, &record).expect("a reply"))
+    }
+
+    fn wait_for_record(&mut self, patience: Duration) -> Option<Bytes> {
         let until = self.world.now + patience;
         while self.world.now < until {
             while let Some((_, record)) = self.world.replies.pop_front() {
                 if wire::xid(&record) == Ok(self.calls) {
-                    let reply = wire::decode(self.procedure, &record);
-                    return Some(reply.expect("a reply"));
+                    return Some(record);
                 }
             }
             self.step(until.since(self.world.now));

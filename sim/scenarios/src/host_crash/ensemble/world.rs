@@ -13,9 +13,9 @@ use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput
 use crossdock_link::Frame;
 use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
-use crossdock_names::HostId;
 #[cfg(test)]
-use crossdock_names::{Epoch, FileRef, Proof, SiteId};
+use crossdock_names::{Epoch, FileRef, HandleKey, Proof, SiteId};
+use crossdock_names::{HostId, MintingKey};
 use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 #[cfg(test)]
@@ -28,10 +28,14 @@ use super::super::shell::{self, INDEX_DELAY_MAX, NodeDisks, SETTINGS, WIRE_DELAY
 use super::super::wire;
 use super::network::{Arrival, Network, Place};
 use super::service::{News, Service};
-use super::{PROVING, minting_of, role_of};
+use super::{PROVING, role_of, secret_of};
 
 /// By how much the machines' clocks are wrong, in turn.
 pub(super) const CLOCKS_SECONDS: [i64; 3] = [5, -5, 0];
+
+/// What secrets of a process are for.
+const MINTING: u8 = 0;
+const HANDLING: u8 = 1;
 
 /// The number of calls that a process never made.
 #[cfg(test)]
@@ -106,6 +110,9 @@ pub(super) struct World {
     /// What was answered to calls that a process never made.
     #[cfg(test)]
     pub(super) forged: Vec<(SiteReply, Vec<Proof>)>,
+    /// Who was told what handles are made with, by whom.
+    #[cfg(test)]
+    pub(super) told: Vec<(Place, Place, HandleKey)>,
     /// Whether a test has damaged something: sites that cannot be opened are no finding.
     #[cfg(test)]
     pub(super) has_damage: bool,
@@ -151,6 +158,8 @@ impl World {
             failure: None,
             #[cfg(test)]
             forged: Vec::new(),
+            #[cfg(test)]
+            told: Vec::new(),
             #[cfg(test)]
             has_damage: false,
         }
@@ -558,8 +567,10 @@ impl World {
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             instance,
-            minting: minting_of(instance),
+            minting: MintingKey(secret_of(instance, MINTING)),
             proving: PROVING,
+            // Another one each time: what is told has to be what the log has.
+            handling: secret_of(instance, HANDLING),
             grace: Duration::from_secs(45),
         })
         .map_err(|error| format!("a host does not start: {error}"))?;
@@ -732,6 +743,16 @@ impl World {
         }
     }
 
+    #[cfg(test)]
+    fn note_told(&mut self, place: Place, effect: &HostEffect) {
+        if let HostEffect::Send { to, sent } = effect
+            && let Frame::Handling(key) = &sent.frame
+            && let Some(to) = self.place_of(*to)
+        {
+            self.told.push((place, to, key.clone()));
+        }
+    }
+
     fn give(&mut self, place: Place, input: HostInput) {
         let (now, wall) = (self.now, self.wall(place));
         let Some(process) = &mut self.machines[place].process else {
@@ -747,6 +768,7 @@ impl World {
             {
                 self.spent.count(&effect);
                 self.note_forged(&effect);
+                self.note_told(place, &effect);
             }
             match effect {
                 HostEffect::Door(effect) => {
