@@ -15,6 +15,8 @@
 //! The steps are an `async fn` that the host polls by hand, one question at a
 //! time: no executor, no waker, and the same order in every run.
 
+mod object;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -23,14 +25,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use crossdock_names::{Incarnation, NodeId, ObjectClass, ObjectId, SetId, Version};
-use crossdock_peer::{
-    NodeAnswer, NodeError, NodeRequest, ObjectStat, Order, ReadVersion, Stability, WriteContext,
-};
+use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, ObjectStat, WriteContext};
 
 use crate::ranges::{Ranges, recut};
-
-/// Bytes copied per call.
-const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
 
 /// A version that none is newer than.
 const NOW: Version = Version(u64::MAX);
@@ -427,169 +424,6 @@ impl Asker {
             }
         }
         Ok(found)
-    }
-
-    /// Has an object on the target as the source has it, but for its bytes: what the
-    /// source knows of it, and whether the source had truncated it and the target had
-    /// not. Then all of it is to be copied: what was cut is told as a range up to the end
-    /// that was written back last; unstable bytes may lie far behind it, and between them
-    /// what the target still has.
-    ///
-    /// Whatever is copied goes under the generation that is told here: if the source is
-    /// cut again, the target's is older, and that is seen.
-    async fn prepare(&self, object: ObjectId) -> Result<Option<(ObjectStat, bool)>, String> {
-        let Some((source, target)) = self.stats(object).await? else {
-            return Ok(None);
-        };
-        let is_older = |target: ObjectStat| target.truncate_generation < source.truncate_generation;
-        let is_truncated = target.is_some_and(is_older);
-        match is_truncated {
-            // First: the source may grow while it is copied, over a gap that is in no
-            // list of changes, where the target still has what was cut.
-            true => self.cut(object, &source).await?,
-            false => self.make(object, &source).await?,
-        }
-        Ok(Some((source, is_truncated)))
-    }
-
-    /// Copies a range with its version, or all of what was truncated; how many bytes. What
-    /// the source does not have stays for [`mend`](Self::mend).
-    async fn copy(&self, object: ObjectId, offset: u64, length: u64) -> Result<u64, String> {
-        let Some((stat, is_truncated)) = self.prepare(object).await? else {
-            return Ok(0);
-        };
-        let (from, to) = match is_truncated {
-            true => (0, stat.size_bytes),
-            false => (offset, offset + length),
-        };
-        self.copy_range(object, &stat, from, to).await
-    }
-
-    /// The same of bytes `from..to` of an object that is there on the target.
-    async fn copy_range(
-        &self,
-        object: ObjectId,
-        stat: &ObjectStat,
-        from: u64,
-        to: u64,
-    ) -> Result<u64, String> {
-        let mut at = from;
-        while at < to {
-            let read = NodeRequest::Read {
-                object,
-                offset_bytes: at,
-                length_bytes: (to - at).min(COPY_BYTES),
-                version: ReadVersion::Current,
-            };
-            let (payload, version) = match self.ask(Question::Node(self.pair.source, read)).await {
-                Ok(NodeAnswer::Read { payload, version }) => (payload, version),
-                Err(NodeError::NoObject) => break, // Removed meanwhile.
-                other => return Err(format!("object {object} cannot be read: {other:?}")),
-            };
-            if payload.is_empty() {
-                break; // Beyond the source's end: the target is cut there.
-            }
-            let length_read = payload.len() as u64;
-            if version > self.newest.get() {
-                self.left.borrow_mut().push((object, at, length_read));
-                at += length_read;
-                continue;
-            }
-            let write = NodeRequest::Write {
-                object,
-                offset_bytes: at,
-                payload,
-                stability: Stability::Stable,
-                context: self.context(&object, stat),
-                order: Order::Given(version),
-            };
-            self.call(self.pair.target, write).await?;
-            at += length_read;
-        }
-        Ok(at - from)
-    }
-
-    /// Makes an object's existence and end on the target those on the source.
-    async fn mend(&self, object: ObjectId) -> Result<(), String> {
-        let target = self.pair.target;
-        let Some((source_stat, target_stat)) = self.stats(object).await? else {
-            let order = Order::Given(self.pair.since);
-            let remove = NodeRequest::Remove {
-                object,
-                context: self.fences(&object),
-                order,
-            };
-            self.call(target, remove).await?;
-            return Ok(());
-        };
-        let seen = target_stat.as_ref().map(|stat| stat.truncate_generation);
-        if seen.is_some_and(|seen| seen < source_stat.truncate_generation) {
-            // It was cut, and has grown again, since the changes were listed: an end that is
-            // the same does not mean that what lies before it is.
-            self.copy(object, 0, source_stat.size_bytes).await?;
-            return Ok(());
-        }
-        let size_bytes = source_stat.size_bytes;
-        let (known_bytes, generation) = target_stat
-            .as_ref()
-            .map_or((0, 0), |stat| (stat.size_bytes, stat.truncate_generation));
-        // What a truncate has cut from the target alone is nobody's change.
-        if target_stat.is_none() || known_bytes < size_bytes {
-            self.copy(object, known_bytes, size_bytes.saturating_sub(known_bytes))
-                .await?;
-        }
-        if known_bytes != size_bytes || generation != source_stat.truncate_generation {
-            self.cut(object, &source_stat).await?;
-        }
-        Ok(())
-    }
-
-    /// Gives an object the end on the target that it has on the source.
-    async fn cut(&self, object: ObjectId, source: &ObjectStat) -> Result<(), String> {
-        let truncate = NodeRequest::Truncate {
-            object,
-            size_bytes: source.size_bytes,
-            context: self.context(&object, source),
-            order: Order::Given(source.version.min(self.newest.get())),
-        };
-        self.call(self.pair.target, truncate).await.map(|_| ())
-    }
-
-    /// What source and target know of an object; nothing if the source has none.
-    /// A truncate that came to the target only has its generation raised on the
-    /// source too, as the target will take nothing older. (Its intention has it
-    /// done again everywhere.)
-    async fn stats(
-        &self,
-        object: ObjectId,
-    ) -> Result<Option<(ObjectStat, Option<ObjectStat>)>, String> {
-        let Some(mut source) = self.stat(self.pair.source, object).await? else {
-            return Ok(None);
-        };
-        let target = self.stat(self.pair.target, object).await?;
-        let seen = target.as_ref().map_or(0, |stat| stat.truncate_generation);
-        if seen > source.truncate_generation {
-            source.truncate_generation = seen;
-            let raise = NodeRequest::Truncate {
-                object,
-                size_bytes: source.size_bytes,
-                context: self.context(&object, &source),
-                order: Order::Given(source.version),
-            };
-            self.call(self.pair.source, raise).await?;
-        }
-        Ok(Some((source, target)))
-    }
-
-    async fn make(&self, object: ObjectId, stat: &ObjectStat) -> Result<(), String> {
-        let create = NodeRequest::Create {
-            object,
-            reservation_bytes: 0,
-            attributes: stat.attributes.clone(),
-            context: self.context(&object, stat),
-            order: Order::Given(stat.version.min(self.newest.get())),
-        };
-        self.call(self.pair.target, create).await.map(|_| ())
     }
 
     async fn stat(&self, node: NodeId, object: ObjectId) -> Result<Option<ObjectStat>, String> {

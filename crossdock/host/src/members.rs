@@ -320,7 +320,9 @@ impl Host {
         };
         let source = record.members.first().map(|&first| NodeId(first));
         if !source.is_some_and(|source| self.is_running(source)) {
-            return; // Nobody has its log now.
+            // Nobody has its log now. Who could not be compared with it is, once it is back.
+            self.following.prepared.remove(&site);
+            return;
         }
         // A member that cannot be compared: it connects, or is found to be gone.
         let mut members = record.members.iter();

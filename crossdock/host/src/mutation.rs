@@ -21,7 +21,7 @@ pub enum Mutation {
     /// Messages of hosts that have been replaced are taken, capabilities that they made,
     /// and changes of what a site had under an older epoch.
     SkipFence,
-    /// A node that comes back is made a member as it is.
+    /// A node that comes back is made a member without what it has missed.
     JoinUnequal,
     /// A site is opened anew without what its clients have not committed yet.
     ReopenUncommitted,

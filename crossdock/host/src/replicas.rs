@@ -303,12 +303,11 @@ impl Host {
         }
         if let Some(mut pair) = self.replicas.planned.pop_front() {
             pair.table = Arc::clone(&self.table);
-            let is_taken_as_equal = self.has(Mutation::JoinUnequal) && pair.goal != Goal::Copy;
-            self.replicas.current = Some(Equalize::new(pair));
-            match is_taken_as_equal {
-                true => self.end_current(Ok(())),
-                false => self.step_equalize(None),
+            if self.has(Mutation::JoinUnequal) {
+                pair.since = Version(u64::MAX);
             }
+            self.replicas.current = Some(Equalize::new(pair));
+            self.step_equalize(None);
         }
     }
 

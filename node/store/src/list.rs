@@ -177,8 +177,10 @@ impl Store {
                     });
                 }
             };
-            if entry.is_dirty || entry.batch > self.checkpoint.applied() {
-                // Of what was cut to nothing, too: others may not have been.
+            let has_grown = object.visible_size > object.head.size;
+            if entry.is_dirty || entry.batch > self.checkpoint.applied() || has_grown {
+                // Up to where unstable bytes end; and of what was cut to nothing, too:
+                // others may not have been.
                 push(0, object.visible_size, object.head.hole_version);
             }
             // Behind the end of an object that was cut there are zeros, up to a block's.

@@ -593,3 +593,20 @@ fn a_list_of_changes_has_what_was_cut_to_nothing() {
     let mut rig = rig.crash(&mut Random::new(3));
     assert!(told(&mut rig), "from the index");
 }
+
+/// Goal: what was cut is told up to the end of unstable bytes behind it: a member that is
+/// made equal has to be given the zeros between them, too (CONSISTENCY 1).
+#[test]
+fn a_list_of_changes_has_holes_up_to_unstable_bytes() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![7; 150_000], true, 2)).is_ok());
+    assert!(rig.call(truncate(id, 4096, 3)).is_ok());
+    rig.wait(600);
+    assert!(rig.call(write(id, 200_000, vec![8; 100], false, 4)).is_ok());
+    let holes = changes(&mut rig, Version(3)).into_iter();
+    let holes = holes.filter(|range| range.version == Version(3));
+    let end = holes.map(|range| range.offset_bytes + range.length_bytes);
+    assert_eq!(end.max(), Some(200_100));
+}

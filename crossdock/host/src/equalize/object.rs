@@ -1,0 +1,215 @@
+//! One object made equal: its existence, its bytes, its end.
+
+use crossdock_names::{ObjectId, Version};
+use crossdock_peer::{
+    NodeAnswer, NodeError, NodeRequest, ObjectStat, Order, ReadVersion, Stability,
+};
+
+use super::{Asker, Question};
+
+/// Bytes copied per call.
+const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
+
+impl Asker {
+    /// Has an object on the target as the source has it, but for its bytes: what the
+    /// source knows of it, and whether the source had truncated it and the target had
+    /// not. Then all of it is to be copied: what was cut is told as a range up to the end
+    /// that was written back last; unstable bytes may lie far behind it, and between them
+    /// what the target still has.
+    ///
+    /// Whatever is copied goes under the generation that is told here: if the source is
+    /// cut again, the target's is older, and that is seen.
+    pub(super) async fn prepare(
+        &self,
+        object: ObjectId,
+    ) -> Result<Option<(ObjectStat, bool)>, String> {
+        let Some((source, target)) = self.stats(object).await? else {
+            return Ok(None);
+        };
+        let is_truncated = target.is_some_and(|target| is_cut_since(&target, &source));
+        match is_truncated {
+            // First: the source may grow while it is copied, over a gap that is in no
+            // list of changes, where the target still has what was cut. What is left of the
+            // target is as old as it was, until all of it is copied.
+            true => self.cut(object, &source, Version::NONE).await?,
+            false => self.make(object, &source).await?,
+        }
+        Ok(Some((source, is_truncated)))
+    }
+
+    /// Copies a range with its version, or all of what was truncated; how many bytes. What
+    /// the source does not have stays for [`mend`](Self::mend).
+    pub(super) async fn copy(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        length: u64,
+    ) -> Result<u64, String> {
+        let Some((stat, is_truncated)) = self.prepare(object).await? else {
+            return Ok(0);
+        };
+        let (from, to) = match is_truncated {
+            true => (0, stat.size_bytes),
+            false => (offset, offset + length),
+        };
+        self.copy_range(object, &stat, from, to).await
+    }
+
+    /// The same of bytes `from..to` of an object that is there on the target.
+    pub(super) async fn copy_range(
+        &self,
+        object: ObjectId,
+        stat: &ObjectStat,
+        from: u64,
+        to: u64,
+    ) -> Result<u64, String> {
+        let mut at = from;
+        while at < to {
+            let read = NodeRequest::Read {
+                object,
+                offset_bytes: at,
+                length_bytes: (to - at).min(COPY_BYTES),
+                version: ReadVersion::Current,
+            };
+            let (payload, version) = match self.ask(Question::Node(self.pair.source, read)).await {
+                Ok(NodeAnswer::Read { payload, version }) => (payload, version),
+                Err(NodeError::NoObject) => break, // Removed meanwhile.
+                other => return Err(format!("object {object} cannot be read: {other:?}")),
+            };
+            if payload.is_empty() {
+                break; // Beyond the source's end: the target is cut there.
+            }
+            let length_read = payload.len() as u64;
+            if version > self.newest.get() {
+                self.left.borrow_mut().push((object, at, length_read));
+                at += length_read;
+                continue;
+            }
+            let write = NodeRequest::Write {
+                object,
+                offset_bytes: at,
+                payload,
+                stability: Stability::Stable,
+                context: self.context(&object, stat),
+                order: Order::Given(version),
+            };
+            self.call(self.pair.target, write).await?;
+            at += length_read;
+        }
+        Ok(at - from)
+    }
+
+    /// Makes an object's existence and end on the target those on the source.
+    pub(super) async fn mend(&self, object: ObjectId) -> Result<(), String> {
+        let Some((source, target)) = self.stats(object).await? else {
+            let order = Order::Given(self.pair.since);
+            let remove = NodeRequest::Remove {
+                object,
+                context: self.fences(&object),
+                order,
+            };
+            self.call(self.pair.target, remove).await?;
+            return Ok(());
+        };
+        let is_older = |target: &ObjectStat| is_cut_since(target, &source);
+        let known_bytes = match &target {
+            Some(target) if !is_older(target) => Some(target.size_bytes),
+            // What was cut and has grown again since the changes were listed may have the
+            // same end, and other bytes before it.
+            _ => None,
+        };
+        if known_bytes.is_some_and(|known| known >= source.size_bytes) {
+            return self.finish(object, source, target).await;
+        }
+        let from = known_bytes.unwrap_or_default();
+        self.copy(object, from, source.size_bytes - from).await?;
+        match self.stats(object).await? {
+            Some((source, target)) => self.finish(object, source, target).await,
+            None => Ok(()), // Removed meanwhile; the target's goes later.
+        }
+    }
+
+    /// Gives an object whose bytes are there the end on the target that it has on the
+    /// source, and the version: holes are told to be as new as that from now on. While
+    /// something of it is still to be copied they keep theirs, or nobody would see after
+    /// a crash that it was not.
+    async fn finish(
+        &self,
+        object: ObjectId,
+        source: ObjectStat,
+        target: Option<ObjectStat>,
+    ) -> Result<(), String> {
+        // Else it was removed, or cut, just now: the next list of changes has it.
+        let Some(target) = target.filter(|target| !is_cut_since(target, &source)) else {
+            return Ok(());
+        };
+        let newest = source.version.min(self.newest.get());
+        let is_whole = self.left.borrow().iter().all(|left| left.0 != object);
+        let ends = |stat: &ObjectStat| (stat.size_bytes, stat.truncate_generation);
+        // What a truncate has cut from the target alone is nobody's change.
+        let has_end = ends(&source) == ends(&target);
+        if !has_end || (is_whole && target.version < newest) {
+            let version = if is_whole { newest } else { Version::NONE };
+            self.cut(object, &source, version).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives an object the end on the target that it has on the source.
+    async fn cut(
+        &self,
+        object: ObjectId,
+        source: &ObjectStat,
+        version: Version,
+    ) -> Result<(), String> {
+        let truncate = NodeRequest::Truncate {
+            object,
+            size_bytes: source.size_bytes,
+            context: self.context(&object, source),
+            order: Order::Given(version),
+        };
+        self.call(self.pair.target, truncate).await.map(|_| ())
+    }
+
+    /// What source and target know of an object; nothing if the source has none.
+    /// A truncate that came to the target only has its generation raised on the
+    /// source too, as the target will take nothing older. (Its intention has it
+    /// done again everywhere.)
+    pub(super) async fn stats(
+        &self,
+        object: ObjectId,
+    ) -> Result<Option<(ObjectStat, Option<ObjectStat>)>, String> {
+        let Some(mut source) = self.stat(self.pair.source, object).await? else {
+            return Ok(None);
+        };
+        let target = self.stat(self.pair.target, object).await?;
+        let seen = target.as_ref().map_or(0, |stat| stat.truncate_generation);
+        if seen > source.truncate_generation {
+            source.truncate_generation = seen;
+            let raise = NodeRequest::Truncate {
+                object,
+                size_bytes: source.size_bytes,
+                context: self.context(&object, &source),
+                order: Order::Given(source.version),
+            };
+            self.call(self.pair.source, raise).await?;
+        }
+        Ok(Some((source, target)))
+    }
+
+    async fn make(&self, object: ObjectId, stat: &ObjectStat) -> Result<(), String> {
+        let create = NodeRequest::Create {
+            object,
+            reservation_bytes: 0,
+            attributes: stat.attributes.clone(),
+            context: self.context(&object, stat),
+            order: Order::Given(stat.version.min(self.newest.get())),
+        };
+        self.call(self.pair.target, create).await.map(|_| ())
+    }
+}
+
+/// Whether the source was cut, and the target not yet.
+const fn is_cut_since(target: &ObjectStat, source: &ObjectStat) -> bool {
+    target.truncate_generation < source.truncate_generation
+}
