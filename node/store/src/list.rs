@@ -177,10 +177,11 @@ impl Store {
                     });
                 }
             };
+            // Columns have holes, also before unstable bytes behind their end.
             let has_grown = object.visible_size > object.head.size;
-            if entry.is_dirty || entry.batch > self.checkpoint.applied() || has_grown {
-                // Up to where unstable bytes end; and of what was cut to nothing, too:
-                // others may not have been.
+            let has_holes = id.class == ObjectClass::Column && has_grown;
+            if entry.is_dirty || entry.batch > self.checkpoint.applied() || has_holes {
+                // Of what was cut to nothing, too: others may not have been.
                 push(0, object.visible_size, object.head.hole_version);
             }
             // Behind the end of an object that was cut there are zeros, up to a block's.

@@ -1,6 +1,6 @@
 //! One object made equal: its existence, its bytes, its end.
 
-use crossdock_names::{ObjectId, Version};
+use crossdock_names::{ObjectClass, ObjectId, Version};
 use crossdock_peer::{
     NodeAnswer, NodeError, NodeRequest, ObjectStat, Order, ReadVersion, Stability,
 };
@@ -26,13 +26,14 @@ impl Asker {
         let Some((source, target)) = self.stats(object).await? else {
             return Ok(None);
         };
-        let is_truncated = target.is_some_and(|target| is_cut_since(&target, &source));
-        match is_truncated {
+        let older = target.filter(|target| is_cut_since(target, &source));
+        let is_truncated = older.is_some();
+        match older {
             // First: the source may grow while it is copied, over a gap that is in no
             // list of changes, where the target still has what was cut. What is left of the
             // target is as old as it was, until all of it is copied.
-            true => self.cut(object, &source, Version::NONE).await?,
-            false => self.make(object, &source).await?,
+            Some(older) => self.cut(object, &source, &older, Version::NONE).await?,
+            None => self.make(object, &source).await?,
         }
         Ok(Some((source, is_truncated)))
     }
@@ -119,52 +120,55 @@ impl Asker {
             _ => None,
         };
         if known_bytes.is_some_and(|known| known >= source.size_bytes) {
-            return self.finish(object, source, target).await;
+            return self.finish(object, &source, target).await;
         }
         let from = known_bytes.unwrap_or_default();
         self.copy(object, from, source.size_bytes - from).await?;
-        match self.stats(object).await? {
-            Some((source, target)) => self.finish(object, source, target).await,
-            None => Ok(()), // Removed meanwhile; the target's goes later.
-        }
+        // The source may have grown meanwhile: what lies behind the end that it had is
+        // in the next list of changes.
+        let target = self.stat(self.pair.target, object).await?;
+        self.finish(object, &source, target).await
     }
 
-    /// Gives an object whose bytes are there the end on the target that it has on the
-    /// source, and the version: holes are told to be as new as that from now on. While
-    /// something of it is still to be copied they keep theirs, or nobody would see after
-    /// a crash that it was not.
+    /// Cuts from an object on the target what it does not have on the source. A column gets
+    /// the source's version, too: its holes are told to be as new as that from now on. While
+    /// something of it is still to be copied they keep theirs, or nobody would see after a
+    /// crash that it was not. (A log has no holes, and is compared by what is told.)
     async fn finish(
         &self,
         object: ObjectId,
-        source: ObjectStat,
+        source: &ObjectStat,
         target: Option<ObjectStat>,
     ) -> Result<(), String> {
+        let is_as_old =
+            |target: &ObjectStat| target.truncate_generation == source.truncate_generation;
         // Else it was removed, or cut, just now: the next list of changes has it.
-        let Some(target) = target.filter(|target| !is_cut_since(target, &source)) else {
+        let Some(target) = target.filter(is_as_old) else {
             return Ok(());
         };
-        let newest = source.version.min(self.newest.get());
         let is_whole = self.left.borrow().iter().all(|left| left.0 != object);
-        let ends = |stat: &ObjectStat| (stat.size_bytes, stat.truncate_generation);
-        // What a truncate has cut from the target alone is nobody's change.
-        let has_end = ends(&source) == ends(&target);
-        if !has_end || (is_whole && target.version < newest) {
-            let version = if is_whole { newest } else { Version::NONE };
-            self.cut(object, &source, version).await?;
+        let version = match object.class {
+            ObjectClass::Column if is_whole => source.version.min(self.newest.get()),
+            _ => Version::NONE,
+        };
+        if target.size_bytes > source.size_bytes || target.version < version {
+            self.cut(object, source, &target, version).await?;
         }
         Ok(())
     }
 
-    /// Gives an object the end on the target that it has on the source.
+    /// Has an object end on the target no later than on the source. It grows only by what
+    /// is copied: a node must not tell of bytes that it never got.
     async fn cut(
         &self,
         object: ObjectId,
         source: &ObjectStat,
+        target: &ObjectStat,
         version: Version,
     ) -> Result<(), String> {
         let truncate = NodeRequest::Truncate {
             object,
-            size_bytes: source.size_bytes,
+            size_bytes: source.size_bytes.min(target.size_bytes),
             context: self.context(&object, source),
             order: Order::Given(version),
         };
