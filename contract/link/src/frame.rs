@@ -50,7 +50,7 @@ pub enum Frame {
         /// Which site of the receiving host.
         to: SiteId,
         /// What.
-        call: Call<SiteRequest>,
+        call: Box<Call<SiteRequest>>,
         /// Of the files that it names, where a gateway is scoped to exports.
         proofs: Vec<Proof>,
     },
@@ -59,7 +59,7 @@ pub enum Frame {
         /// Who had asked, on the receiving host.
         to: Port,
         /// What came of it.
-        reply: SiteReply,
+        reply: Box<SiteReply>,
         /// Of the files that it names, if the call had some.
         proofs: Vec<Proof>,
     },

@@ -540,7 +540,7 @@ fn site_call(now: Time, body: SiteCallBody, proofs: Vec<Proof>) -> Message {
     let frame = Frame::SiteCall {
         from,
         to,
-        call,
+        call: Box::new(call),
         proofs,
     };
     Message::Frame(frame.by(epoch))

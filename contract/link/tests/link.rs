@@ -502,7 +502,14 @@ fn an_answer_that_is_too_long_becomes_busy() {
     };
     let to = Port::Router;
     let proofs = Vec::new();
-    pair.send(1, Frame::SiteReply { to, reply, proofs });
+    pair.send(
+        1,
+        Frame::SiteReply {
+            to,
+            reply: Box::new(reply),
+            proofs,
+        },
+    );
     pair.run(Duration::from_millis(10));
     let frames = pair.sides[0].frames();
     let Some(Frame::SiteReply { reply, .. }) = frames.last() else {

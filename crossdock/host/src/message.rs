@@ -62,14 +62,14 @@ impl Message {
     }
 
     /// A request to a site.
-    pub(crate) const fn request(to: SiteId, call: Call<SiteRequest>) -> Self {
+    pub(crate) const fn request(to: SiteId, call: Box<Call<SiteRequest>>) -> Self {
         Self::Site(to, SiteInput::Request(call))
     }
 
     /// A site's answer, to whoever asked: no node does, and a host asks as a router.
     pub(crate) fn answer(to: Port, reply: Box<SiteReply>) -> Self {
         match to {
-            Port::Site(site) => Self::Site(site, SiteInput::Site(*reply)),
+            Port::Site(site) => Self::Site(site, SiteInput::Site(reply)),
             Port::Router | Port::Host | Port::Node(_) => Self::Router(RouterInput::Site(reply)),
         }
     }

@@ -167,6 +167,6 @@ impl Message {
             deadline: Time(u64::MAX),
             request: SiteRequest::as_root(operation),
         };
-        Self::request(site, call)
+        Self::request(site, Box::new(call))
     }
 }

@@ -326,7 +326,7 @@ impl Host {
                 proofs,
             } => {
                 if !self.serves(to) {
-                    let reply = *refusal(call.id, SiteError::Moved);
+                    let reply = refusal(call.id, SiteError::Moved);
                     return self.send_frame(peer, site_reply(from, reply));
                 }
                 let judged = match from {
@@ -336,7 +336,7 @@ impl Host {
                 let shown = match judged {
                     Judged::Passed(shown) => shown,
                     Judged::Answered(outcome) => {
-                        let mut reply = *refusal(call.id, SiteError::Refused);
+                        let mut reply = refusal(call.id, SiteError::Refused);
                         reply.outcome = outcome;
                         return self.send_frame(peer, site_reply(from, reply));
                     }
@@ -358,7 +358,7 @@ impl Host {
             Frame::SiteReply { to, reply, proofs } => {
                 if self.peers.asked_sites.remove(&(peer, to, reply.id)) {
                     self.door.learn(proofs);
-                    self.queue.push_back(Message::answer(to, Box::new(reply)));
+                    self.queue.push_back(Message::answer(to, reply));
                 }
             }
             Frame::Lock(notice) => self.queue.push_back(Message::Door(NfsInput::Lock(notice))),
@@ -396,7 +396,7 @@ impl Host {
     /// Answers who may not ask.
     fn refuse_access(&mut self, peer: HostId, frame: Frame, error: AccessError) {
         if let Frame::SiteCall { from: to, call, .. } = frame {
-            let reply = *refusal(call.id, site_error(error));
+            let reply = refusal(call.id, site_error(error));
             return self.send_frame(peer, site_reply(to, reply));
         }
         self.refuse_frame(peer, frame, &NodeError::Refused(error));
@@ -412,7 +412,7 @@ impl Host {
                     outcome: Err(error.clone()),
                 },
             },
-            Frame::SiteCall { from, call, .. } => site_reply(from, *refusal(call.id, self.away())),
+            Frame::SiteCall { from, call, .. } => site_reply(from, refusal(call.id, self.away())),
             _ => return,
         };
         self.send_frame(peer, reply);
@@ -489,7 +489,7 @@ impl Host {
         &mut self,
         host: HostId,
         (from, to): (Port, SiteId),
-        call: Call<SiteRequest>,
+        call: Box<Call<SiteRequest>>,
         proofs: Vec<Proof>,
     ) {
         self.peers.asked_sites.insert((host, from, call.id));
@@ -503,7 +503,7 @@ impl Host {
     }
 
     /// What a site of this host asks another one.
-    pub(crate) fn ask_site(&mut self, asker: SiteId, to: SiteId, mut call: Call<SiteRequest>) {
+    pub(crate) fn ask_site(&mut self, asker: SiteId, to: SiteId, mut call: Box<Call<SiteRequest>>) {
         let from = Port::Site(asker);
         let here = self.host_id();
         let owner = match self.registry.is_shared() {
@@ -558,7 +558,6 @@ impl Host {
             self.mint(origin.host, rights, &mut reply);
             let proofs = shown.map(|shown| self.prove_answer(&shown, &mut reply));
             let proofs = proofs.unwrap_or_default();
-            let reply = *reply;
             self.send_frame(origin.host, Frame::SiteReply { to, reply, proofs });
         }
     }
@@ -589,7 +588,7 @@ const fn is_leasing(port: Port) -> bool {
 }
 
 /// An answer that proves nothing.
-const fn site_reply(to: Port, reply: SiteReply) -> Frame {
+const fn site_reply(to: Port, reply: Box<SiteReply>) -> Frame {
     let proofs = Vec::new();
     Frame::SiteReply { to, reply, proofs }
 }

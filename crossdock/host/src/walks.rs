@@ -120,7 +120,7 @@ impl Host {
             deadline: now + PATIENCE,
             request: SiteRequest::as_root(operation),
         };
-        let input = RouterInput::Request(call);
+        let input = RouterInput::Request(Box::new(call));
         self.queue.push_back(Message::Router(input));
     }
 

@@ -428,11 +428,11 @@ impl NfsDoor {
             self.writes.entry(pending.write_key()).or_insert(id);
         }
         self.calls.insert(id, pending);
-        self.effects.push_back(NfsEffect::Router(Call {
+        self.effects.push_back(NfsEffect::Router(Box::new(Call {
             id,
             deadline: now + self.config.patience,
             request,
-        }));
+        })));
     }
 
     /// What is kept for whoever called.

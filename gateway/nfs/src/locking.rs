@@ -204,11 +204,11 @@ impl NfsDoor {
             LockOperation::GrantAnswered(id, _) => FileRef::root_of(id.site()),
             _ => ROOT, // About clients: the router asks all sites.
         };
-        self.effects.push_back(NfsEffect::Router(Call {
+        self.effects.push_back(NfsEffect::Router(Box::new(Call {
             id: CallId(self.calls_total),
             deadline: now + self.config.patience,
             request: SiteRequest::as_root(SiteOperation::Locks { file, operation }),
-        }));
+        })));
     }
 }
 

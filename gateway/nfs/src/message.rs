@@ -148,7 +148,7 @@ pub enum NfsEffect {
     /// Read on.
     Resume(ConnId),
     /// Ask the router.
-    Router(Call<SiteRequest>),
+    Router(Box<Call<SiteRequest>>),
     /// Tell the router that nobody waits for this read any more.
     Withdraw(CallId),
 }

@@ -90,7 +90,7 @@ impl Crowd {
                 self.unsent.remove(&id);
                 self.input(NfsInput::Closed(id));
             }
-            NfsEffect::Router(call) => self.asked.push(call),
+            NfsEffect::Router(call) => self.asked.push(*call),
             NfsEffect::Withdraw(_) => {}
             NfsEffect::Fill(..)
             | NfsEffect::SendDatagram(..)

@@ -82,7 +82,7 @@ impl Router {
         self.soft.now = now;
         self.soft.leases.expire(now);
         match input {
-            RouterInput::Request(call) => self.begin(now, call),
+            RouterInput::Request(call) => self.begin(now, *call),
             RouterInput::Withdraw(door_id) => self.withdraw(door_id),
             RouterInput::Site(reply) => {
                 self.answered(now, reply.id, |part| part.judge_site(reply));
@@ -480,7 +480,8 @@ impl Sender<'_> {
                     deadline,
                     request,
                 };
-                self.effects.push_back(RouterEffect::Site(site, call));
+                self.effects
+                    .push_back(RouterEffect::Site(site, Box::new(call)));
                 part.state = PartState::Sent(id, None);
             }
             (column, Some(node)) => {

@@ -47,7 +47,7 @@ impl RouterConfig {
 #[derive(Clone, Debug)]
 pub enum RouterInput {
     /// A door asks. Every request is answered exactly once.
-    Request(Call<SiteRequest>),
+    Request(Box<Call<SiteRequest>>),
     /// Nobody waits for this request of a door any more: a read ends at once
     /// (its answer is "busy"), anything else goes on.
     Withdraw(CallId),
@@ -69,7 +69,7 @@ pub enum RouterInput {
 #[derive(Clone, Debug)]
 pub enum RouterEffect {
     /// Send to the manager that hosts the site.
-    Site(SiteId, Call<SiteRequest>),
+    Site(SiteId, Box<Call<SiteRequest>>),
     /// Send to the node, and show it the right to ask.
     Node(NodeId, Call<NodeRequest>, Option<FileCapability>),
     /// Nobody waits for this read any more; no answer is needed.

@@ -146,7 +146,7 @@ fn ask(sites: &mut Sites, operation: SiteOperation) -> SiteReply {
         deadline: secs(100),
         request: SiteRequest::as_root(operation),
     };
-    router.handle(secs(0), RouterInput::Request(call));
+    router.handle(secs(0), RouterInput::Request(Box::new(call)));
     loop {
         match router.poll_effect().expect("it goes on") {
             RouterEffect::Site(site, call) => {

@@ -157,7 +157,8 @@ impl World {
             deadline: self.now + Duration::from_millis(patience_ms),
             request,
         };
-        self.router.handle(self.now, RouterInput::Request(call));
+        self.router
+            .handle(self.now, RouterInput::Request(Box::new(call)));
     }
 
     /// Carries out effects, in any order of answers, until nothing is in progress.

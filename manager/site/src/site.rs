@@ -35,11 +35,11 @@ use crate::state::State;
 #[derive(Debug)]
 pub enum SiteInput {
     /// A request of a gateway.
-    Request(Call<SiteRequest>),
+    Request(Box<Call<SiteRequest>>),
     /// A node's answer.
     Node(NodeId, NodeReply),
     /// Another site's answer.
-    Site(SiteReply),
+    Site(Box<SiteReply>),
     /// The routing table has changed.
     Table(Arc<RoutingTable>),
     /// The space of the volume has changed.
@@ -62,7 +62,7 @@ pub enum SiteEffect {
     /// Send this to that node.
     Node(NodeId, Call<NodeRequest>),
     /// Send this to that site.
-    Site(SiteId, Call<SiteRequest>),
+    Site(SiteId, Box<Call<SiteRequest>>),
     /// Answer a request. (Boxed: it is moved often, and large.)
     Reply(Box<SiteReply>),
     /// Opening has ended; once. Requests that came before are answered now.
@@ -244,14 +244,14 @@ impl Site {
     /// that came together share a frame.
     pub fn gather(&mut self, now: Time, wall: WallTime, input: SiteInput) {
         match input {
-            SiteInput::Request(call) => self.request(now, wall, call),
+            SiteInput::Request(call) => self.request(now, wall, *call),
             SiteInput::Node(_, reply) => {
                 if let Some(answered) = self.calls.answered(now, reply) {
                     self.answered(now, wall, answered);
                 }
             }
             SiteInput::Site(reply) => {
-                if let Some(answered) = self.site_calls.answered(now, reply) {
+                if let Some(answered) = self.site_calls.answered(now, *reply) {
                     self.site_answered(now, wall, answered);
                 }
             }
@@ -294,7 +294,7 @@ impl Site {
             return Some(SiteEffect::Node(node, call));
         }
         if let Some((site, call)) = self.site_calls.effects.pop_front() {
-            return Some(SiteEffect::Site(site, call));
+            return Some(SiteEffect::Site(site, Box::new(call)));
         }
         loop {
             match self.effects.pop_front()? {

@@ -654,7 +654,7 @@ fn requests_of_one_turn_share_a_frame_of_the_log() {
                 deadline: rig.now + Duration::from_secs(60),
                 request,
             };
-            let input = SiteInput::Request(call);
+            let input = SiteInput::Request(Box::new(call));
             rig.site.gather(rig.now, rig.wall, input);
             rig.collect();
             assert!(rig.to_nodes.is_empty(), "the turn goes on");

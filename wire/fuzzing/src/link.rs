@@ -115,7 +115,7 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         all.push(Frame::SiteCall {
             from,
             to,
-            call,
+            call: Box::new(call),
             proofs,
         });
     }
@@ -129,6 +129,7 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
             second: weak_cache(dice),
         };
         let proofs = proofs(dice);
+        let reply = Box::new(reply);
         all.push(Frame::SiteReply { to, reply, proofs });
     }
     all.extend(notices(dice).into_iter().map(Frame::Lock));

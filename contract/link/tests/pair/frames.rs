@@ -99,7 +99,7 @@ pub(crate) fn call_ref(id: u64) -> CallRef {
     }
 }
 
-pub(crate) const fn site_call(id: u64, deadline: Time, request: SiteRequest) -> Frame {
+pub(crate) fn site_call(id: u64, deadline: Time, request: SiteRequest) -> Frame {
     let call = Call {
         id: CallId(id),
         deadline,
@@ -108,7 +108,7 @@ pub(crate) const fn site_call(id: u64, deadline: Time, request: SiteRequest) -> 
     Frame::SiteCall {
         from: Port::Router,
         to: SiteId(3),
-        call,
+        call: Box::new(call),
         proofs: Vec::new(),
     }
 }

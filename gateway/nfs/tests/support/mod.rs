@@ -275,7 +275,7 @@ impl Bench {
     #[track_caller]
     pub(crate) fn asked(&mut self) -> Vec<Call<SiteRequest>> {
         let calls = self.effects.drain(..).map(|effect| match effect {
-            NfsEffect::Router(call) => call,
+            NfsEffect::Router(call) => *call,
             other => panic!("unexpected {other:?}"),
         });
         calls.collect()

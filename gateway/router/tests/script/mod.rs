@@ -103,7 +103,7 @@ pub(crate) fn ask(router: &mut Router, now: Time, id: u64, operation: SiteOperat
         deadline: DEADLINE,
         request,
     };
-    router.handle(now, RouterInput::Request(call));
+    router.handle(now, RouterInput::Request(Box::new(call)));
 }
 
 pub(crate) fn read(offset_bytes: u64, length_bytes: u64) -> SiteOperation {

@@ -338,7 +338,7 @@ impl Rig {
             deadline,
             request,
         };
-        self.input(SiteInput::Request(call));
+        self.input(SiteInput::Request(Box::new(call)));
         id
     }
 

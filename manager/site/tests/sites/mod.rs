@@ -161,7 +161,11 @@ impl Sites {
                 }
                 SiteEffect::Site(to, call) => {
                     let from = site;
-                    self.messages.push(Message::Site { from, to, call });
+                    self.messages.push(Message::Site {
+                        from,
+                        to,
+                        call: *call,
+                    });
                 }
                 SiteEffect::Reply(reply) if reply.id.0 & OF_CLIENTS != 0 => {
                     self.take_reply(*reply);
@@ -236,7 +240,7 @@ impl Sites {
                 request,
             };
             let site = call.request.operation.site();
-            self.input(site, SiteInput::Request(call));
+            self.input(site, SiteInput::Request(Box::new(call)));
         }
     }
 
@@ -289,9 +293,9 @@ impl Sites {
                 let id = CallId(self.calls);
                 self.askers.insert((to, id), (from, call.id));
                 call.id = id;
-                self.input(to, SiteInput::Request(call));
+                self.input(to, SiteInput::Request(Box::new(call)));
             }
-            Message::Answer(to, reply) => self.input(to, SiteInput::Site(reply)),
+            Message::Answer(to, reply) => self.input(to, SiteInput::Site(Box::new(reply))),
         }
     }
 

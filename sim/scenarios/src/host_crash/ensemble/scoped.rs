@@ -106,7 +106,7 @@ impl Stage {
         let frame = Frame::SiteCall {
             from: Port::Router,
             to: SiteId(0),
-            call,
+            call: Box::new(call),
             proofs,
         };
         let manager = self.manager();

@@ -739,7 +739,7 @@ impl World {
             && let Frame::SiteReply { reply, proofs, .. } = &sent.frame
             && reply.id == FORGED
         {
-            self.forged.push((reply.clone(), proofs.clone()));
+            self.forged.push(((**reply).clone(), proofs.clone()));
         }
     }
 
