@@ -234,7 +234,8 @@ impl Shell {
         let links = self.ensemble.as_ref();
         let links = links.and_then(|ensemble| ensemble.links.poll_timeout());
         let placing = self.placing_due();
-        let until = [self.host.poll_timeout(), links, placing, self.stop_by];
+        let due = self.host.poll_timeout();
+        let until = [due, links, placing, self.stop_by];
         self.driver
             .wait(until.into_iter().flatten().min())
             .context("the event loop has failed")?;
@@ -244,7 +245,8 @@ impl Shell {
         self.tell_sent();
         let time = now();
         self.settle_figures(time);
-        if self.host.poll_timeout().is_some_and(|due| due <= time) {
+        // What events have made due since then is so in the next turn.
+        if due.is_some_and(|due| due <= time) {
             self.give(HostInput::Timeout);
         }
         self.tell_links_sent(time);

@@ -400,11 +400,12 @@ impl Host {
     /// Takes one input and carries all messages that follow from it.
     pub fn handle(&mut self, now: Time, wall: WallTime, input: HostInput) {
         self.gather(now, wall, input);
-        self.pump(now, wall);
+        self.end_turn(now, wall);
     }
 
     /// The same; logs and journals wait for [`end_turn`](Self::end_turn), so that
-    /// inputs that came together share a durable write.
+    /// inputs that came together share a durable write, and what goes on beside requests
+    /// is looked at once for all of them.
     pub fn gather(&mut self, now: Time, wall: WallTime, input: HostInput) {
         self.door.replies_sent(now);
         self.leases.now = now;
@@ -437,11 +438,11 @@ impl Host {
             HostInput::Timeout => self.take_timeout(now, wall),
         }
         self.carry(now, wall);
-        self.advance(now, wall);
     }
 
     /// No more inputs come at the moment.
     pub fn end_turn(&mut self, now: Time, wall: WallTime) {
+        self.advance(now, wall);
         self.pump(now, wall);
     }
 
