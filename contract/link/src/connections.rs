@@ -54,7 +54,6 @@ impl ConnectionsConfig {
 /// What happens to a host's connections. Inputs about a link that has ended do
 /// nothing.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "mostly it is the large one")]
 pub enum ConnectionsInput {
     /// From now on there is to be a connection to that host.
     Connect(HostId),
@@ -87,7 +86,6 @@ pub enum ConnectionsInput {
 
 /// What a host's connections want done.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "mostly it is the large one")]
 pub enum ConnectionsEffect {
     /// A stream is to be connected to that host:
     /// [`ConnectionsInput::Opened`] or [`ConnectionsInput::Closed`] follows.

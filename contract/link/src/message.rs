@@ -25,7 +25,6 @@ pub const PROTOCOL_VERSION: u16 = 5;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "mostly it is the large one")]
 pub enum Message {
     /// The first one, of the host that has connected.
     Hello(Hello),

@@ -55,7 +55,6 @@ pub struct Fill {
 
 /// What came out of a stream.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "mostly it is the large one")]
 pub(crate) enum Read {
     /// A message that took so many bytes.
     Message(Message, usize),
