@@ -19,7 +19,6 @@ pub(crate) mod frames;
 
 /// What a link has told its host.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "few of them")]
 pub(crate) enum Told {
     Ready(Peer),
     Frame(Frame),
