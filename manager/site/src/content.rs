@@ -112,8 +112,12 @@ impl Site {
         };
         if wrote || size_at_least_bytes > 0 {
             let end = if current { size_at_least_bytes } else { 0 };
-            let written = written.unwrap_or(wall);
-            new = Some(old.written(&call.request.caller, end, written));
+            let cell = old.written(&call.request.caller, end, written.unwrap_or(wall));
+            // A lease says when it was written until it is back, and what was logged with a
+            // FILE_SYNC reply once more: a time that moved by that would go back in a crash.
+            let is_told = written.is_some_and(|at| at <= old.changed);
+            let has_more = cell.size_bytes > old.size_bytes || cell.mode() != old.mode();
+            new = Some(cell).filter(|_| !is_told || has_more);
         }
         if read {
             new = new.as_ref().unwrap_or(old).read(wall).or(new);

@@ -379,3 +379,32 @@ fn a_file_with_set_id_bits_is_not_given_to_write() {
     assert!(lease_of(&rig.ask(open(file, WRITE, FIRST))).is_none());
     given(&mut rig, file, READ, FIRST);
 }
+
+/// Goal: what a stable write has told under a lease does not move the times when the lease
+/// comes back: that is in memory only, so they went back when the manager was killed (suite
+/// `cluster-clocks`).
+#[test]
+fn what_was_told_before_moves_no_time() {
+    let (mut rig, file) = rig_with_file();
+    let lease = given(&mut rig, file, WRITE, FIRST);
+    let mut told = back(&mut rig, file, lease, GROWN_BYTES);
+    if let SiteOperation::PushAttributes {
+        stability, lease, ..
+    } = &mut told
+    {
+        *stability = Stability::Stable;
+        *lease = lease.map(|used| match used {
+            LeaseUse::GiveBack(id) | LeaseUse::Keep(id) => LeaseUse::Keep(id),
+        });
+    }
+    let again = back(&mut rig, file, lease, GROWN_BYTES);
+    let after = |reply: SiteReply| reply.subject.after.expect("attributes");
+    let written = after(rig.ask(told));
+    assert_eq!(written.size_bytes, GROWN_BYTES);
+    assert!(rig.ask(again).outcome.is_ok());
+    let seen = after(rig.ask(stat(file)));
+    assert_eq!(
+        (seen.changed, seen.modified),
+        (written.changed, written.modified)
+    );
+}
