@@ -47,7 +47,7 @@ pub enum Mutation {
     LeaseForLong,
     /// Sizes are pushed as if the file had not been cut meanwhile.
     PushAnyGeneration,
-    /// A site says that it has prepared before its log is durable.
+    /// What a site has prepared is not in its log: who opens it anew knows nothing.
     PrepareUnlogged,
     /// A site does not keep what it has told another one as it is.
     FreezeNothing,

@@ -42,7 +42,7 @@ pub struct SiteConfig {
 /// A fault that a test build can put into a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A participant says that it has prepared before its log is durable.
+    /// What a participant has prepared is not in its log: who opens it anew knows nothing.
     PrepareUnlogged,
     /// A participant does not keep what it has told as it is.
     FreezeNothing,

@@ -15,7 +15,7 @@ use crate::commit::{After, Draft};
 use crate::config::Fault;
 use crate::intentions::Kind;
 use crate::names::Cut;
-use crate::promises::{MOVES, Promise, files_of};
+use crate::promises::{MOVES, Promise, Promises, files_of};
 use crate::site::Site;
 use crate::site_calls::Asked;
 
@@ -100,9 +100,6 @@ impl Site {
             };
             self.commit(now, wall, draft);
             self.inquire_later(now, id);
-        }
-        if self.config.has(Fault::PrepareUnlogged) {
-            return Ok((SiteAnswer::Prepared(told.into()), After::default()));
         }
         // Also what was promised and told before may not be durable yet.
         let after = After::position(self.log_mut().newest());
@@ -233,6 +230,9 @@ impl Site {
 
     /// The site serves: asks at once what has become of what it promised earlier.
     pub(crate) fn inquire_all(&mut self, now: Time) {
+        if self.config.has(Fault::PrepareUnlogged) {
+            self.state.promises = Promises::default();
+        }
         let promised = self.state.promises.ids();
         self.inquiries = promised.map(|id| (now, id)).collect();
     }
