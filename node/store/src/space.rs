@@ -110,6 +110,11 @@ impl Space {
         self.committed
     }
 
+    /// Blocks by which the disk grows at least.
+    pub(crate) const fn growth(&self) -> u64 {
+        self.growth
+    }
+
     /// Blocks that are not busy.
     pub(crate) const fn free(&self) -> u64 {
         let capacity = if self.is_stuck {
@@ -118,6 +123,14 @@ impl Space {
             self.capacity
         };
         capacity.saturating_sub(self.committed + self.unrecorded + self.held_blocks)
+    }
+
+    /// How large the disk is to be for so many blocks that are not busy, if it is smaller.
+    pub(crate) fn growth_for(&self, free: u64) -> Option<u64> {
+        let busy = self.committed + self.unrecorded + self.held_blocks;
+        let missing = (busy + free).saturating_sub(self.grown);
+        let target = (self.grown + missing.max(self.growth)).min(self.capacity);
+        (missing > 0 && self.grown < target).then_some(target)
     }
 
     pub(crate) fn set_grown(&mut self, blocks: u64) {

@@ -195,7 +195,9 @@ impl Store {
         Ok(())
     }
 
-    /// Blocks that an object may take, counting what is promised to others.
+    /// Blocks that an object may take, counting what is promised to others. The disk has
+    /// all of them before anything is promised: what the journal takes on a promise gets
+    /// its place, and the journal gets empty, even if the disk does not grow any more.
     pub(crate) fn need_space(&mut self, id: &ObjectId, blocks: u64) -> Result<(), Hold> {
         self.may_grow_again();
         let own = self
@@ -209,7 +211,19 @@ impl Store {
             ObjectClass::Column | ObjectClass::SmallFiles => self.metadata_reserve_blocks(),
         };
         let taken = self.reserve_blocks() + kept + self.totals.reserved - own;
-        if free >= taken + self.totals.promised_blocks + blocks {
+        let needed = taken + self.totals.promised_blocks + blocks;
+        if free >= needed {
+            if let Some(target) = self.space.growth_for(needed) {
+                self.grow(target);
+                return Err(Hold::Room);
+            }
+            // Ahead of need, such that the next ones do not wait.
+            let ahead = self.space.growth() / 2;
+            if let Some(target) = self.space.growth_for(needed + ahead)
+                && !self.space.is_stuck()
+            {
+                self.grow(target);
+            }
             return Ok(());
         }
         if self.space.has_held() || !self.dead.is_empty() {

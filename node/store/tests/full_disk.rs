@@ -6,7 +6,6 @@ use crossdock_peer::NodeError;
 use crossdock_sim::disk::SimDiskOptions;
 use crossdock_sim::random::Random;
 use crossdock_store::{StoreEffect, StoreInput};
-use crossdock_types::Time;
 use rig::*;
 
 /// From now on, or not any more, every growth of the data disk is refused.
@@ -18,13 +17,12 @@ fn fill(rig: &mut Rig, is_full: bool) {
     rig.disks.data.set_options(options);
 }
 
-/// Goal: with not a block free, what the journal has stays there: the store
-/// comes to rest, and nothing is lost.
+/// Goal: what the journal has acknowledged finds its place on a disk that does not grow
+/// any more since: the blocks were there before it was taken.
 #[test]
-fn a_stop_with_not_a_block_free_comes_to_rest() {
+fn what_was_acknowledged_has_its_place() {
     let mut rig = Rig::new();
     assert!(rig.call(create(object(1), 1)).is_ok());
-    // The journal takes it; the data disk has no block yet, and gets none.
     assert!(
         rig.call(write(object(1), 0, vec![7; 9000], true, 2))
             .is_ok()
@@ -38,7 +36,8 @@ fn a_stop_with_not_a_block_free_comes_to_rest() {
     rig.wait(5);
     let quiet = |event: &&StoreEffect| matches!(event, StoreEffect::Quiet);
     assert_eq!(rig.events.iter().filter(quiet).count(), 1);
-    assert_eq!(rig.store.status().allocated_bytes, 0);
+    let status = rig.store.status();
+    assert_eq!(status.allocated_bytes, 5 * BLOCK as u64);
     let mut rig = rig.crash(&mut Random::new(5));
     let mut expected = vec![0; 20_500];
     expected[..9000].fill(7);
@@ -64,10 +63,10 @@ fn a_disk_that_refused_to_grow_is_asked_again() {
     assert_eq!(rig.read(object(1), 0, 1 << 20), Ok(content));
 }
 
-/// Goal: a write that waited for room in the journal, which only a block on the
-/// disk would give it, is told that there is no space, not to try again.
+/// Goal: what is written over goes on on a disk that does not grow any more, however
+/// often the journal gets full: it can be emptied.
 #[test]
-fn a_journal_that_cannot_be_emptied_says_no_space() {
+fn a_journal_is_emptied_on_a_full_disk() {
     let mut rig = Rig::new();
     assert!(rig.call(create(object(1), 1)).is_ok());
     // Only the journal has them, and the first one holds its tail.
@@ -76,20 +75,11 @@ fn a_journal_that_cannot_be_emptied_says_no_space() {
         assert!(rig.call(first).is_ok());
     }
     fill(&mut rig, true);
-    let mut outcomes = Vec::new();
+    // The journal of 1 MiB takes some 200 of them.
     for version in 4..1000 {
         let again = write(object(1), 8192, vec![8; 3000], true, version);
-        let deadline = Time(rig.now.0 + 3_000_000_000);
-        let id = rig.send_until(deadline, again);
-        rig.wait(4);
-        outcomes.push(rig.take_reply(id).expect("a reply"));
-    }
-    let is_ok = |outcome: &&Result<_, _>| outcome.is_ok();
-    let written = outcomes.iter().take_while(is_ok).count();
-    assert!(written > 50, "the journal of 1 MiB takes {written}");
-    assert!(written < outcomes.len(), "the journal gets no end");
-    for outcome in &outcomes[written..] {
-        assert_eq!(*outcome, Err(NodeError::NoSpace));
+        let outcome = rig.call(again);
+        assert!(outcome.is_ok(), "version {version}: {outcome:?}");
     }
     assert_eq!(rig.read(object(1), 0, 100), Ok(vec![7; 100]));
     assert_eq!(rig.read(object(1), 8192, 100), Ok(vec![8; 100]));
