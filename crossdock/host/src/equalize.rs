@@ -111,6 +111,7 @@ impl Equalize {
             pair: pair.clone(),
             newest: Cell::new(NOW),
             left: RefCell::default(),
+            is_cleared: Cell::new(false),
         };
         Self {
             pair,
@@ -144,6 +145,8 @@ struct Asker {
     newest: Cell<Version>,
     /// Object, offset and length of what was newer, for the next round.
     left: RefCell<Vec<(ObjectId, u64, u64)>>,
+    /// What only the target has was removed before its time: it had no room.
+    is_cleared: Cell<bool>,
 }
 
 struct Ask<'a> {
@@ -442,6 +445,34 @@ impl Asker {
     async fn call(&self, node: NodeId, request: NodeRequest) -> Result<NodeAnswer, String> {
         let answer = self.ask(Question::Node(node, request)).await;
         answer.map_err(|error| format!("node {node}: {error}"))
+    }
+
+    /// Has the target take bytes. A node that was full when it left the set may be full of
+    /// what was removed since: that goes first then.
+    async fn write(&self, request: NodeRequest) -> Result<(), String> {
+        let target = self.pair.target;
+        let mut answer = self.ask(Question::Node(target, request.clone())).await;
+        if answer == Err(NodeError::NoSpace) && !self.is_cleared.replace(true) {
+            self.clear_target().await?;
+            answer = self.ask(Question::Node(target, request)).await;
+        }
+        answer
+            .map(|_| ())
+            .map_err(|error| format!("node {target}: {error}"))
+    }
+
+    /// Removes from the target what the source does not have.
+    async fn clear_target(&self) -> Result<(), String> {
+        let on_target = self.objects(self.pair.target).await?;
+        let on_source: BTreeSet<ObjectId> =
+            self.objects(self.pair.source).await?.into_iter().collect();
+        for object in on_target {
+            if !on_source.contains(&object) && self.stat(self.pair.source, object).await?.is_none()
+            {
+                self.remove(object).await?;
+            }
+        }
+        Ok(())
     }
 
     fn ask(&self, question: Question) -> Ask<'_> {

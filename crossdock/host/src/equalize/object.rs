@@ -94,7 +94,7 @@ impl Asker {
                 context: self.context(&object, stat),
                 order: Order::Given(version),
             };
-            self.call(self.pair.target, write).await?;
+            self.write(write).await?;
             at += length_read;
         }
         Ok(at - from)
@@ -103,18 +103,10 @@ impl Asker {
     /// Makes an object's existence and end on the target those on the source.
     pub(super) async fn mend(&self, object: ObjectId) -> Result<(), String> {
         let Some((source, target)) = self.stats(object).await? else {
-            let order = Order::Given(self.pair.since);
-            let remove = NodeRequest::Remove {
-                object,
-                context: self.fences(&object),
-                order,
-            };
-            self.call(self.pair.target, remove).await?;
-            return Ok(());
+            return self.remove(object).await;
         };
-        let is_older = |target: &ObjectStat| is_cut_since(target, &source);
         let known_bytes = match &target {
-            Some(target) if !is_older(target) => Some(target.size_bytes),
+            Some(target) if !is_cut_since(target, &source) => Some(target.size_bytes),
             // What was cut and has grown again since the changes were listed may have the
             // same end, and other bytes before it.
             _ => None,
@@ -128,6 +120,16 @@ impl Asker {
         // in the next list of changes.
         let target = self.stat(self.pair.target, object).await?;
         self.finish(object, &source, target).await
+    }
+
+    /// Removes from the target what the source does not have.
+    pub(super) async fn remove(&self, object: ObjectId) -> Result<(), String> {
+        let remove = NodeRequest::Remove {
+            object,
+            context: self.fences(&object),
+            order: Order::Given(self.pair.since),
+        };
+        self.call(self.pair.target, remove).await.map(|_| ())
     }
 
     /// Cuts from an object on the target what it does not have on the source. A column gets
