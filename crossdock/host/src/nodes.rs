@@ -164,7 +164,8 @@ impl Host {
         config.cache_bytes = self.settings.cache_bytes;
         config.growth_bytes = self.settings.growth_bytes;
         let depth = self.settings.disk_depth.max(1);
-        let node = Node::new(id, boot_number, config, depth, Arc::clone(&self.table));
+        let table = Arc::clone(&self.table);
+        let node = Node::new(now, id, boot_number, config, depth, table);
         if let Some(slot) = self.nodes.get_mut(&id) {
             slot.boot = boot;
             slot.state = NodeState::Opening;

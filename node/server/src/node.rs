@@ -168,6 +168,7 @@ impl Node {
     /// If `disk_depth` is 0.
     #[must_use]
     pub fn new(
+        now: Time,
         id: NodeId,
         boot: Incarnation,
         config: StoreConfig,
@@ -188,7 +189,7 @@ impl Node {
             requests: Default::default(),
             refused_total: 0,
         };
-        node.drain_store(Time::default());
+        node.drain_store(now);
         node
     }
 

@@ -49,12 +49,13 @@ impl Rig {
             ..StoreConfig::new(NODE, boot, 64 << 20)
         };
         let index = SimBlockingDisk::new(3, 0, options);
+        let now = Time::from_secs(1);
         let mut rig = Self {
-            node: Node::new(NODE, boot, config, 1, table()),
+            node: Node::new(now, NODE, boot, config, 1, table()),
             index: Index::open(Box::new(index)).expect("an index"),
             journal: SimDisk::new(1, 0, options),
             data: SimDisk::new(2, 0, options),
-            now: Time::from_secs(1),
+            now,
             is_open: false,
             calls: 0,
             replies: BTreeMap::new(),
@@ -234,4 +235,17 @@ fn reads_beyond_the_queue_are_told_to_try_again() {
     let served = rig.replies.values().filter(|outcome| outcome.is_ok());
     assert_eq!(served.count(), taken);
     assert_eq!(rig.node.callers().count(), 0);
+}
+
+/// Goal: what a node's disks did while it opened counts from when it began, not from the
+/// start of the clock.
+#[test]
+fn opening_takes_no_longer_than_it_does() {
+    let rig = Rig::new();
+    let since = rig.now.since(Time::from_secs(1)).as_micros();
+    for disk in rig.node.counts().disks {
+        // One at a time.
+        let took: u64 = disk.operations.iter().map(|of| of.latency.sum()).sum();
+        assert!(u128::from(took) <= since, "{took} of {since} microseconds");
+    }
 }

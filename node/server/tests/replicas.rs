@@ -72,7 +72,14 @@ impl Rig {
             };
             let index = SimBlockingDisk::new(id.0, 0, options);
             let member = Member {
-                node: Node::new(id, Incarnation(id.0), config, 8, Arc::clone(&rig.table)),
+                node: Node::new(
+                    rig.now,
+                    id,
+                    Incarnation(id.0),
+                    config,
+                    8,
+                    Arc::clone(&rig.table),
+                ),
                 index: Index::open(Box::new(index)).expect("an index"),
                 journal: SimDisk::new(id.0 + 10, 0, options),
                 data: SimDisk::new(id.0 + 20, 0, options),
