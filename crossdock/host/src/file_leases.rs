@@ -68,6 +68,7 @@ impl Host {
     /// A site is not open here any more, or is opened anew.
     pub(crate) fn remove_site(&mut self, id: SiteId) {
         if let Some(site) = self.sites.remove(&id) {
+            self.site_dues.remove(&id);
             self.leases_end.insert(id, site.leases_end());
         }
     }

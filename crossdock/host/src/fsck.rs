@@ -201,6 +201,7 @@ impl Host {
         if let Some(site) = self.sites.get_mut(&site) {
             site.damage(now, wall, changes);
         }
+        self.drain_site(site);
         self.pump(now, wall);
     }
 

@@ -271,6 +271,8 @@ pub struct Host {
     pub(crate) queue: VecDeque<Message>,
     /// Whose turn has begun.
     pub(crate) sites_at_work: Vec<SiteId>,
+    /// When sites want a timeout; there may be hundreds, and few have work.
+    pub(crate) site_dues: BTreeMap<SiteId, Time>,
     nodes_at_work: Vec<NodeId>,
     pub(crate) effects: VecDeque<HostEffect>,
     pub(crate) scrub: ScrubProgress,
@@ -364,6 +366,7 @@ impl Host {
             door,
             queue: VecDeque::new(),
             sites_at_work: Vec::new(),
+            site_dues: BTreeMap::new(),
             nodes_at_work: Vec::new(),
             effects: VecDeque::new(),
             scrub: ScrubProgress::default(),
@@ -461,7 +464,7 @@ impl Host {
             .nodes
             .values()
             .filter_map(|slot| slot.node.as_ref()?.poll_timeout());
-        let sites = self.sites.values().filter_map(Site::poll_timeout);
+        let sites = self.site_dues.values().copied();
         nodes
             .chain(sites)
             .chain(self.router.poll_timeout())
@@ -705,11 +708,9 @@ impl Host {
                 self.queue.push_back(Message::Node(slot.id, input));
             }
         }
-        for (&id, site) in &self.sites {
-            if site.poll_timeout().is_some_and(|due| due <= now) {
-                self.queue
-                    .push_back(Message::Site(id, crossdock_site::SiteInput::Timeout));
-            }
+        for (&id, _) in self.site_dues.iter().filter(|(_, due)| **due <= now) {
+            self.queue
+                .push_back(Message::Site(id, crossdock_site::SiteInput::Timeout));
         }
         if self.router.poll_timeout().is_some_and(|due| due <= now) {
             self.queue.push_back(Message::Router(RouterInput::Timeout));

@@ -81,6 +81,7 @@ impl Host {
         self.drain_site(id);
     }
 
+    /// Does what a site wants done; whoever has given it something calls this.
     pub(crate) fn drain_site(&mut self, id: SiteId) {
         while let Some(effect) = self.sites.get_mut(&id).and_then(Site::poll_effect) {
             match effect {
@@ -109,6 +110,10 @@ impl Host {
                 }
             }
         }
+        match self.sites.get(&id).and_then(Site::poll_timeout) {
+            Some(due) => self.site_dues.insert(id, due),
+            None => self.site_dues.remove(&id),
+        };
         if id == ROOT_SITE {
             self.take_root_drained();
         }
