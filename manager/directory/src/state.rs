@@ -253,9 +253,10 @@ impl Directory {
         if let Some(index) = self.cells_by_serial.remove(serial) {
             let old = self.cells.remove(index);
             self.quotas.went(&old);
-            self.quotas.lost_root(serial);
             self.text_bytes -= old.heap_bytes();
         }
+        // On replay over a checkpoint that no longer has the cell, its quota came anew.
+        self.quotas.lost_root(serial);
         let text = self.links.remove(&serial);
         self.forget_text(text.as_deref());
         self.maps.cut(serial, 0);

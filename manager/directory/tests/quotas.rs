@@ -251,6 +251,29 @@ proptest! {
     }
 }
 
+/// Goal: a quota whose directory was replaced by a rename is not there again after a
+/// replay over a checkpoint that was written when the directory was gone.
+#[test]
+fn a_quota_goes_with_its_directory_on_replay() {
+    let mut world = World::new();
+    let before = [Step::MakeDirectory(0, 4), Step::MakeDirectory(0, 0)];
+    before.iter().for_each(|step| world.step(step));
+    let start = world.tree.log.len();
+    world.step(&Step::SetQuota(2, 60_000, 0));
+    assert_eq!(world.tree.directory.quotas().count(), 1);
+    world.step(&Step::Rename(0, 4, 0, 0));
+    assert_eq!(world.tree.directory.quotas().count(), 0);
+    let mut restored = Directory::new(SiteId(0), 99);
+    let mut scan = Scan::default();
+    while let Some(mutation) = world.tree.directory.scan(&mut scan) {
+        restored.apply(&mutation);
+    }
+    for mutation in &world.tree.log[start..] {
+        restored.apply(mutation);
+    }
+    assert_eq!(restored.quotas().count(), 0);
+}
+
 /// Goal: a limit of files counts directories, links and special files and the
 /// root itself, not further names; a limit of bytes what attributes say is on
 /// disk; neither root nor the owner is exempt.

@@ -301,7 +301,7 @@ impl Site {
         }
         self.first_segment = run.start.segment;
         self.checkpoint_bytes = run.writer.offset_bytes;
-        self.counted.completed(now, run.begun);
+        self.counted.checkpoint(now, run.begun);
     }
 
     fn checkpoint_object(&self, number: u32) -> ObjectId {

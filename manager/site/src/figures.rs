@@ -37,6 +37,8 @@ pub struct SiteFigures {
     pub duplicates: usize,
     /// Operations over several objects that are not finished.
     pub intentions: usize,
+    /// Operations over several sites that this one decided.
+    pub decisions: u64,
     /// Requests that wait to be carried out.
     pub waiting: usize,
     /// Replies that wait for the log.
@@ -52,17 +54,22 @@ pub struct FrameFigures {
     pub bytes: u64,
 }
 
-/// What a site counts of its checkpoints.
+/// What a site counts as it goes.
 #[derive(Debug, Default)]
-pub(crate) struct CheckpointFigures {
-    count: u64,
-    last: Option<(Duration, Time)>,
+pub(crate) struct Counted {
+    checkpoints: u64,
+    last_checkpoint: Option<(Duration, Time)>,
+    decisions: u64,
 }
 
-impl CheckpointFigures {
-    pub(crate) fn completed(&mut self, now: Time, begun: Time) {
-        self.count += 1;
-        self.last = Some((now.since(begun), now));
+impl Counted {
+    pub(crate) fn checkpoint(&mut self, now: Time, begun: Time) {
+        self.checkpoints += 1;
+        self.last_checkpoint = Some((now.since(begun), now));
+    }
+
+    pub(crate) const fn decision(&mut self) {
+        self.decisions += 1;
     }
 }
 
@@ -72,12 +79,12 @@ impl Site {
     pub fn figures(&self, now: Time) -> SiteFigures {
         let directory = self.directory().memory_use();
         let log = self.log.as_ref();
-        let last = self.counted.last;
+        let last = self.counted.last_checkpoint;
         SiteFigures {
             is_serving: self.is_serving(),
             frames: log.map(SiteLog::figures).unwrap_or_default(),
             log_bytes_since_checkpoint: log.map_or(0, |log| log.bytes_since_checkpoint),
-            checkpoints: self.counted.count,
+            checkpoints: self.counted.checkpoints,
             last_checkpoint: last.map(|(took, at)| (took, now.since(at))),
             checkpoint_bytes: self.checkpoint_bytes,
             cells: directory.cells,
@@ -86,6 +93,7 @@ impl Site {
             small: self.small_files().memory(),
             duplicates: self.state.duplicates.len(),
             intentions: self.open_intentions(),
+            decisions: self.counted.decisions,
             waiting: self.queued(),
             held: self.waits.held(),
         }

@@ -154,6 +154,7 @@ impl Site {
         };
         let decision = self.decision(&plan, crossing);
         if let Some(decision) = decision.clone() {
+            self.counted.decision();
             let next = self.state.intentions.next_id() + draft.declare.len() as u64;
             draft.declare.push(Intention {
                 id: next,

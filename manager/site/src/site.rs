@@ -20,7 +20,7 @@ use crate::commit::Waits;
 use crate::config::SiteConfig;
 use crate::coordinator::Crossing;
 use crate::ends::Asking;
-use crate::figures::CheckpointFigures;
+use crate::figures::Counted;
 use crate::leases::FileLeases;
 use crate::log::{Append, SiteLog};
 use crate::open::{OpenError, OpenReport, OpenStep, Opening};
@@ -131,7 +131,7 @@ pub struct Site {
     pub(crate) checkpoint_bytes: u64,
     pub(crate) next_checkpoint: u32,
     pub(crate) checkpoints: Vec<u32>,
-    pub(crate) counted: CheckpointFigures,
+    pub(crate) counted: Counted,
     /// Of the volume, once somebody has told it.
     pub(crate) space: Option<SpaceUsage>,
     /// Whose turn it is to take blocks of files with maps.
@@ -223,7 +223,7 @@ impl Site {
             checkpoint_bytes: 0,
             next_checkpoint: 0,
             checkpoints: Vec::new(),
-            counted: CheckpointFigures::default(),
+            counted: Counted::default(),
             space: None,
             turns: Turns::default(),
             version: Version::first_of(config.epoch),

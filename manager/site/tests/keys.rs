@@ -53,13 +53,7 @@ fn a_key_is_told_when_it_is_durable() {
 /// later.
 #[test]
 fn keys_survive_managers() {
-    let mut rig = Rig::new(SiteLimits {
-        segment_bytes_max: 4096,
-        checkpoint_log_bytes_min: 4096,
-        checkpoint_ratio_max: u64::MAX,
-        checkpoint_chunk_bytes: 512,
-        ..SiteLimits::default()
-    });
+    let mut rig = Rig::new(rig::many_checkpoints());
     offer(&mut rig, 1);
     rig.run();
     rig.restart();

@@ -287,13 +287,7 @@ fn what_was_acknowledged_is_held_wherever_the_manager_dies() {
 /// Goal: locks go through checkpoints, while they change.
 #[test]
 fn locks_are_in_checkpoints() {
-    let mut rig = Rig::new(SiteLimits {
-        segment_bytes_max: 4096,
-        checkpoint_log_bytes_min: 4096,
-        checkpoint_ratio_max: u64::MAX,
-        checkpoint_chunk_bytes: 512,
-        ..SiteLimits::default()
-    });
+    let mut rig = Rig::new(rig::many_checkpoints());
     let files: Vec<FileRef> = (0..5).map(|n| rig.create(&format!("f{n}"))).collect();
     for round in 0..60u64 {
         for (file, number) in files.iter().zip(1u8..) {

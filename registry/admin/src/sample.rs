@@ -165,6 +165,7 @@ fn site() -> SiteFigures {
         small_files: 5,
         duplicates: 6,
         intentions: 0,
+        decisions: 3,
         waiting: 0,
         held: 0,
     }

@@ -255,6 +255,8 @@ pub struct SiteFigures {
     pub duplicates: u64,
     /// Operations over several objects that are not finished.
     pub intentions: u64,
+    /// Operations over several sites that it decided.
+    pub decisions: u64,
     /// Requests that wait to be carried out.
     pub waiting: u64,
     /// Replies that wait for the log.

@@ -360,6 +360,7 @@ fn sites(figures: &HostFigures) -> Vec<SiteFigures> {
         small_files: site.small.files as u64,
         duplicates: site.duplicates as u64,
         intentions: site.intentions as u64,
+        decisions: site.decisions,
         waiting: site.waiting as u64,
         held: site.held as u64,
     });

@@ -269,6 +269,17 @@ pub(crate) struct Rig {
     next_call: u64,
 }
 
+/// Bounds with which checkpoints are made all the time, in many small pieces.
+pub(crate) fn many_checkpoints() -> SiteLimits {
+    SiteLimits {
+        segment_bytes_max: 4096,
+        checkpoint_log_bytes_min: 4096,
+        checkpoint_ratio_max: u64::MAX,
+        checkpoint_chunk_bytes: 512,
+        ..SiteLimits::default()
+    }
+}
+
 impl Rig {
     /// A new volume whose site is open.
     pub(crate) fn new(limits: SiteLimits) -> Self {

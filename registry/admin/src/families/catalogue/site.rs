@@ -98,6 +98,12 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| sites(all, out, |s| s.intentions as f64),
     ),
     family(
+        "crossdock_site_decisions_total",
+        MetricKind::Counter,
+        "Operations over several sites that a site decided.",
+        |all, out| sites(all, out, |s| s.decisions as f64),
+    ),
+    family(
         "crossdock_site_waiting_requests",
         MetricKind::Gauge,
         "Requests that wait to be carried out.",
