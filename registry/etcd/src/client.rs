@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 
 use crossdock_names::HostId;
 
-use crate::keys::{Keys, Subject};
+use crate::keys::{Keys, LEAVES, Subject};
 use crate::proto::{self, compare, request_op, response_op};
 use crate::session::{Entry, Event, Failure, Reply, Request};
 
@@ -57,14 +57,9 @@ impl Client {
                     ttl_seconds: granted.ttl,
                 })
             }
-            Request::Announce { lease } => self.announce(lease).await,
+            Request::Announce { lease } => self.announce(lease, Vec::new()).await,
             Request::KeepAlive { lease } => self.keep_alive(lease).await,
-            Request::Revoke { lease } => {
-                let request = proto::LeaseRevokeRequest { id: lease };
-                let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseRevoke");
-                let _: proto::LeaseRevokeResponse = self.unary(request, path).await?;
-                Ok(Reply::Revoked)
-            }
+            Request::Leave { lease } => self.announce(lease, LEAVES.to_vec()).await,
         }
     }
 
@@ -97,11 +92,7 @@ impl Client {
     /// State and hosts of one moment: one transaction without a condition.
     async fn read(&self) -> Result<Reply, Failure> {
         let (key, range_end) = self.keys.hosts();
-        let hosts = proto::RangeRequest {
-            key,
-            range_end,
-            keys_only: true,
-        };
+        let hosts = proto::RangeRequest { key, range_end };
         let request = proto::TxnRequest {
             success: vec![self.read_state(), op(request_op::Request::Range(hosts))],
             ..proto::TxnRequest::default()
@@ -112,8 +103,8 @@ impl Client {
         let state = ranges.next().unwrap_or_default().into_iter().next();
         let hosts = ranges.next().unwrap_or_default().into_iter();
         let hosts = hosts.filter_map(|kv| match self.keys.parse(&kv.key)? {
-            Subject::Host(host) => Some(host),
-            Subject::State => None,
+            Subject::Host(host) if kv.value != LEAVES => Some(host),
+            Subject::Host(_) | Subject::State => None,
         });
         Ok(Reply::Read {
             revision,
@@ -150,10 +141,10 @@ impl Client {
         })
     }
 
-    async fn announce(&self, lease: i64) -> Result<Reply, Failure> {
+    async fn announce(&self, lease: i64, value: Vec<u8>) -> Result<Reply, Failure> {
         let put = proto::PutRequest {
             key: self.keys.host(self.host),
-            value: Vec::new(),
+            value,
             lease,
         };
         let request = proto::TxnRequest {
@@ -206,7 +197,7 @@ impl Client {
     fn read_state(&self) -> proto::RequestOp {
         op(request_op::Request::Range(proto::RangeRequest {
             key: self.keys.state(),
-            ..proto::RangeRequest::default()
+            range_end: Vec::new(),
         }))
     }
 }
@@ -242,6 +233,7 @@ impl Watch {
             Subject::State if is_gone => Event::StateGone,
             Subject::State => Event::State(entry(kv)),
             Subject::Host(host) if is_gone => Event::Gone { host, revision },
+            Subject::Host(host) if kv.value == LEAVES => Event::Left(host),
             Subject::Host(host) => Event::Seen(host),
         })
     }

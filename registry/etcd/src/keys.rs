@@ -3,9 +3,12 @@
 //! | key | value | lease |
 //! |---|---|---|
 //! | `PREFIX/state` | the whole [`State`](crossdock_members::State) as JSON | none |
-//! | `PREFIX/hosts/` + 16 hexadecimal digits of the host's id | nothing | the host's |
+//! | `PREFIX/hosts/` + 16 hexadecimal digits of the host's id | nothing, or `leaves` | the host's |
 
 use crossdock_names::HostId;
+
+/// The value of the key of a host that ends, until its lease does.
+pub(crate) const LEAVES: &[u8] = b"leaves";
 
 /// Where an ensemble's keys are.
 #[derive(Clone, Debug)]

@@ -30,8 +30,6 @@ pub(crate) struct RangeRequest {
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
-    #[prost(bool, tag = "8")]
-    pub(crate) keys_only: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -154,15 +152,6 @@ pub(crate) struct LeaseGrantResponse {
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
 }
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct LeaseRevokeRequest {
-    #[prost(int64, tag = "1")]
-    pub(crate) id: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct LeaseRevokeResponse {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LeaseKeepAliveRequest {

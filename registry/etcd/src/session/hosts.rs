@@ -1,8 +1,9 @@
 //! Which hosts are heard of, and when one that is not counts as gone.
 //!
-//! A host whose key goes while this one watches has lost its lease: it is reported
-//! at once. One whose key is merely not there is given the length of a lease, and so
-//! is everybody after each read: when etcd comes back, all have to be heard again first.
+//! A host that says that it ends is reported at once. One whose key goes while this one
+//! watches has lost its lease, and has [`GRACE`] to show that it lives. One whose key is
+//! merely not there is given the length of a lease, and so is everybody after each read:
+//! when etcd comes back, all have to be heard again first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,6 +14,11 @@ use crossdock_types::Time;
 
 use super::{Effect, Session};
 use crate::api::Notice;
+
+/// How long a host that lost its lease has for another one. Before 3.5.13 and 3.4.31 etcd
+/// ends the leases of all hosts when a member that stood still takes itself for the leader
+/// (etcd's pull request 16822): those who live have another after three requests.
+pub(super) const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct Hosts {
@@ -46,6 +52,14 @@ impl Hosts {
     }
 
     pub(super) fn lose(&mut self, now: Time, host: HostId) {
+        // One that has said that it ends is due already.
+        if self.present.remove(&host) {
+            let due = self.quiet_until.max(now + GRACE);
+            self.absent.insert(host, due);
+        }
+    }
+
+    pub(super) fn leave(&mut self, now: Time, host: HostId) {
         self.present.remove(&host);
         self.absent.insert(host, now.max(self.quiet_until));
     }

@@ -61,8 +61,8 @@ pub(crate) enum Request {
     Announce { lease: i64 },
     /// Prolongs the lease.
     KeepAlive { lease: i64 },
-    /// Gives it up.
-    Revoke { lease: i64 },
+    /// Says in this host's key that it ends.
+    Leave { lease: i64 },
 }
 
 /// What etcd answers.
@@ -85,8 +85,6 @@ pub(crate) enum Reply {
     Announced { revision: i64 },
     /// The lease goes on.
     Alive,
-    /// It has ended.
-    Revoked,
 }
 
 /// A change that was watched.
@@ -98,6 +96,8 @@ pub(crate) enum Event {
     StateGone,
     /// A host's key was written.
     Seen(HostId),
+    /// It says that the host ends.
+    Left(HostId),
     /// It was removed: its lease has ended.
     Gone { host: HostId, revision: i64 },
 }
@@ -160,7 +160,7 @@ enum Stage {
     Reading,
     /// All is known, and watched.
     Following,
-    /// The lease is given up; at the latest then all ends.
+    /// It says that it ends; at the latest then all does.
     Leaving(Time),
     /// Over.
     Ended,
@@ -376,6 +376,7 @@ impl Session {
                 }
             }
             Event::Gone { host, .. } => self.hosts.lose(now, host),
+            Event::Left(host) => self.hosts.leave(now, host),
         }
     }
 
@@ -518,7 +519,7 @@ impl Session {
         match self.lease.id() {
             Some(lease) if is_connected => {
                 self.stage = Stage::Leaving(now + PATIENCE);
-                self.ask(now, Request::Revoke { lease });
+                self.ask(now, Request::Leave { lease });
             }
             _ => self.end(),
         }

@@ -1,7 +1,7 @@
 //! An etcd cluster of three members, as far as the session sees it: one sequence of
 //! revisions, leases, watches, and members that refuse, stand still or come back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_members::State;
@@ -31,6 +31,7 @@ pub(super) enum Condition {
 enum Happening {
     State,
     Seen(HostId),
+    Left(HostId),
     Gone(HostId),
 }
 
@@ -43,7 +44,9 @@ pub(super) struct Model {
     pub(super) states: BTreeMap<i64, Vec<u8>>,
     /// Keys of hosts: under which lease.
     pub(super) hosts: BTreeMap<HostId, i64>,
-    /// When each host's key went for the last time.
+    /// Those that say that the host ends.
+    leaving: BTreeMap<HostId, i64>,
+    /// When each host's key went for the last time, or said that it ends.
     pub(super) gone_at: BTreeMap<HostId, Time>,
     leases: BTreeMap<i64, (Duration, Time)>,
     next_lease: i64,
@@ -60,6 +63,7 @@ impl Model {
             state_revision: 5,
             states: BTreeMap::from([(5, value)]),
             hosts: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             gone_at: BTreeMap::new(),
             leases: BTreeMap::new(),
             next_lease: 100,
@@ -112,12 +116,19 @@ impl Model {
 
     fn revoke(&mut self, now: Time, lease: i64) {
         self.leases.remove(&lease);
-        let of_lease = self.hosts.iter().filter(|(_, of)| **of == lease);
-        let hosts: BTreeSet<HostId> = of_lease.map(|(&host, _)| host).collect();
-        for host in hosts {
-            self.hosts.remove(&host);
+        for host in remove_of(&mut self.hosts, lease) {
             self.gone_at.insert(host, now);
             self.happen(Happening::Gone(host));
+        }
+        for host in remove_of(&mut self.leaving, lease) {
+            self.happen(Happening::Gone(host));
+        }
+    }
+
+    /// Ends the lease of a host that has prolonged it.
+    pub(super) fn end_lease_of(&mut self, now: Time, host: HostId) {
+        if let Some(&lease) = self.hosts.get(&host) {
+            self.revoke(now, lease);
         }
     }
 
@@ -175,11 +186,16 @@ impl Model {
                 }
                 Ok(Reply::Alive)
             }
-            Request::Revoke { lease } if self.leases.contains_key(lease) => {
-                self.revoke(now, *lease);
-                Ok(Reply::Revoked)
+            Request::Leave { lease } if self.leases.contains_key(lease) => {
+                self.hosts.remove(&host);
+                self.leaving.insert(host, *lease);
+                self.gone_at.insert(host, now);
+                self.happen(Happening::Left(host));
+                Ok(Reply::Announced {
+                    revision: self.revision,
+                })
             }
-            Request::Announce { .. } | Request::KeepAlive { .. } | Request::Revoke { .. } => {
+            Request::Announce { .. } | Request::KeepAlive { .. } | Request::Leave { .. } => {
                 Err(Failure::LeaseGone)
             }
         }
@@ -194,6 +210,7 @@ impl Model {
         let events = new.map(|&(revision, happening)| match happening {
             Happening::State => Event::State(self.entry(revision)),
             Happening::Seen(host) => Event::Seen(host),
+            Happening::Left(host) => Event::Left(host),
             Happening::Gone(host) => Event::Gone { host, revision },
         });
         Ok((events.collect(), self.revision + 1))
@@ -205,4 +222,10 @@ impl Model {
             value: self.states[&revision].clone(),
         }
     }
+}
+
+/// The hosts that have a key under `lease`; it is removed.
+fn remove_of(keys: &mut BTreeMap<HostId, i64>, lease: i64) -> Vec<HostId> {
+    let of_lease = keys.extract_if(.., |_, of| *of == lease);
+    of_lease.map(|(host, _)| host).collect()
 }
