@@ -90,6 +90,7 @@ pub fn run(seed: u64, shape: Shape, history: bool) -> Outcome {
                 trace_hash: 0,
                 crashes: 0,
                 calls: 0,
+                simulated: Duration::ZERO,
                 history: Vec::new(),
             };
         }
@@ -107,6 +108,7 @@ pub fn run(seed: u64, shape: Shape, history: bool) -> Outcome {
         trace_hash: run.trace_hash,
         crashes: run.crashes,
         calls: memory.calls,
+        simulated: run.now.since(Time::default()),
         history: memory.history.unwrap_or_default(),
     }
 }

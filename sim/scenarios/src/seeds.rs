@@ -32,6 +32,8 @@ pub struct Report {
     pub crashes: u64,
     /// Requests in them.
     pub calls: u64,
+    /// How long they took in simulated time, all together.
+    pub simulated: Duration,
     /// The failure with the lowest seed.
     pub failure: Option<Failure>,
 }
@@ -139,6 +141,7 @@ impl<R: Fn(u64, bool) -> Outcome + Sync> Scenario<R> {
             report.seeds += 1;
             report.crashes += outcome.crashes;
             report.calls += outcome.calls;
+            report.simulated += outcome.simulated;
         }
         if self.twice {
             let again = self.try_run(seed, false);
@@ -164,8 +167,11 @@ impl Report {
     #[cfg(test)]
     pub(crate) fn expect_sound(self) {
         println!(
-            "{} seeds, each twice: {} crashes, {} requests",
-            self.seeds, self.crashes, self.calls
+            "{} seeds, each twice: {} crashes, {} requests, {:.1} simulated hours",
+            self.seeds,
+            self.crashes,
+            self.calls,
+            self.simulated.as_secs_f64() / 3600.0
         );
         if let Some(failure) = self.failure {
             panic!("{failure}");

@@ -18,6 +18,8 @@ mod model;
 mod plan;
 mod rig;
 
+use std::time::Duration;
+
 use crossdock_names::ObjectClass;
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
@@ -53,6 +55,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// Requests sent.
     pub calls: u64,
+    /// How long it took in simulated time.
+    pub simulated: Duration,
     /// What happened, if it was to be kept.
     pub history: Vec<String>,
 }
@@ -88,6 +92,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         trace_hash: run.trace_hash,
         crashes: run.crashes,
         calls: memory.calls,
+        simulated: run.now.since(Time::default()),
         history: memory.history.into_lines(),
     }
 }

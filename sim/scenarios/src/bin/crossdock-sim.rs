@@ -257,10 +257,12 @@ fn show(seed: u64, outcome: &Outcome) -> ExitCode {
 
 fn sum_up(name: &str, first: u64, begun: Instant, report: Report) -> ExitCode {
     println!(
-        "{name}: {} seeds from {first}, each twice, {} crashes, {} requests, {:.1} s",
+        "{name}: {} seeds from {first}, each twice, {} crashes, {} requests, \
+         {:.1} simulated hours, {:.1} s",
         report.seeds,
         report.crashes,
         report.calls,
+        report.simulated.as_secs_f64() / 3600.0,
         begun.elapsed().as_secs_f64()
     );
     match report.failure {

@@ -1,5 +1,6 @@
 //! A client's end of the wire: calls as records, replies as results.
 
+use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
@@ -45,13 +46,7 @@ pub(super) fn encode_mount(xid: u32) -> Bytes {
 
 /// What it gives, if it is not to be tried again.
 pub(super) fn decode_mount(record: &Bytes) -> Result<Option<HandleBuffer>, String> {
-    let mut decoder = Decoder::of_record(record);
-    let header: ReplyHeader<'_> = decoder
-        .get()
-        .map_err(|error| format!("no reply header: {error}"))?;
-    if header != ReplyHeader::success(header.xid) {
-        return Err(format!("MOUNT is refused: {header:?}"));
-    }
+    let mut decoder = results(record, format_args!("MOUNT"))?;
     match mount::Reply::decode(mount::Procedure::Mnt, &mut decoder) {
         Ok(mount::Reply::Mnt(Ok(mounted))) => Ok(Some(mounted.root)),
         Ok(mount::Reply::Mnt(Err(mount::Status::ServerFault))) => Ok(None),
@@ -69,14 +64,20 @@ pub(super) fn xid(record: &Bytes) -> Result<u32, String> {
 
 /// The results of a reply to a call of `procedure`.
 pub(super) fn decode(procedure: Procedure, record: &Bytes) -> Result<Reply, String> {
+    let mut decoder = results(record, procedure)?;
+    Reply::decode(procedure, &mut decoder).map_err(|error| format!("no results: {error}"))
+}
+
+/// What follows the header of a reply to `called`, if that was carried out.
+fn results(record: &Bytes, called: impl Debug) -> Result<Decoder<'_>, String> {
     let mut decoder = Decoder::of_record(record);
     let header: ReplyHeader<'_> = decoder
         .get()
         .map_err(|error| format!("no reply header: {error}"))?;
-    if header != ReplyHeader::success(header.xid) {
-        return Err(format!("{procedure:?} is refused: {header:?}"));
+    match header == ReplyHeader::success(header.xid) {
+        true => Ok(decoder),
+        false => Err(format!("{called:?} is refused: {header:?}")),
     }
-    Reply::decode(procedure, &mut decoder).map_err(|error| format!("no results: {error}"))
 }
 
 /// Where client `number` calls from; each of its connections has a new port.

@@ -129,6 +129,7 @@ impl Driver {
             trace_hash: mix(self.world.trace_hash, self.world.events),
             crashes: self.crashes,
             calls: self.calls,
+            simulated: self.world.now.since(Time(0)),
             history: self.history.unwrap_or_default(),
         }
     }
