@@ -47,7 +47,7 @@ step "unreadable sectors: reads fail until they are written anew"
 restart "${options[@]}"
 set_table bad "0 $size dust /dev/ubdb 0 512"
 data_ranges "$data" | while read -r first length; do
-    for ((sector = first; sector < first + length; sector += length / 800 * 8)); do
+    for ((sector = first; sector < first + length; sector += length / 200 * 8)); do
         dmsetup message bad 0 addbadblock "$sector" >/dev/null
     done
     break # The rest is not written yet.

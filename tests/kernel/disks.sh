@@ -53,20 +53,28 @@ only_below() {
 
 # flip_bits FILE DEVICE STEP: a bit of every so many blocks of the file that are
 # not empty, on the device, past all caches. (Flakey's own corruption does nothing
-# to reads in this kernel, and to writes it does it in the writer's memory.)
+# to reads in this kernel, and to writes it does it in the writer's memory.) One
+# process for all: a guest of this kind takes long to start one.
 flip_bits() {
-    local flipped=0
-    data_ranges "$1" | while read -r first length; do
-        for ((block = first / 8; block < (first + length) / 8; block += $3)); do
-            dd if="$2" of=/tmp/block bs=4096 skip="$block" count=1 iflag=direct status=none
-            byte=$(od -An -tu1 -j77 -N1 /tmp/block)
-            if ((byte == 0)); then continue; fi
-            printf "\\x$(printf %02x $((byte ^ 16)))" | dd of=/tmp/block bs=1 seek=77 conv=notrunc status=none
-            dd if=/tmp/block of="$2" bs=4096 seek="$block" count=1 oflag=direct conv=notrunc status=none
-            flipped=$((flipped + 1))
-        done
-        break # The rest is not written yet.
-    done
+    local flipped range
+    range=$(data_ranges "$1" | head -1) # The rest is not written yet.
+    blockdev --flushbufs "$2"
+    # shellcheck disable=SC2086 # Two numbers.
+    flipped=$(perl -MIO::Handle -e '
+        my ($device, $first, $length, $step) = @ARGV;
+        open(my $disk, "+<:unix", $device) or die "$device: $!";
+        my $flipped = 0;
+        for (my $at = int($first / 8); $at < ($first + $length) / 8; $at += $step) {
+            sysseek($disk, $at * 4096 + 77, 0) and sysread($disk, my $byte, 1) or die "read: $!";
+            next if ord($byte) == 0;
+            sysseek($disk, $at * 4096 + 77, 0);
+            syswrite($disk, chr(ord($byte) ^ 16), 1) or die "write: $!";
+            $flipped++;
+        }
+        $disk->sync or die "sync: $!";
+        print $flipped;
+    ' "$2" $range "$3") || fail "cannot flip bits"
+    blockdev --flushbufs "$2"
     echo "$flipped bits have flipped"
     ((flipped > 5)) || fail "nothing was damaged"
 }

@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -35,6 +35,8 @@ const SPREAD: &str = "0.5";
 /// Answers that each client has to have after something was killed.
 const ANSWERS: u64 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// After a fault all is whole again within this time.
+const WHOLE_PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     // Where files lie by maps, nodes come and go as where they are striped.
@@ -127,6 +129,7 @@ fn kill(cluster: &mut Cluster<'_>, load: &Load, name: &str) -> Result<()> {
 /// starts again meanwhile what ends; which it has started.
 fn await_supervised(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<Vec<String>> {
     let mut all = Vec::new();
+    let deadline = stage.deadline.min(Instant::now() + WHOLE_PATIENCE);
     loop {
         let started = cluster.supervise()?;
         let missing = match started.is_empty() {
@@ -140,7 +143,7 @@ fn await_supervised(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<Vec<
         let Some(missing) = missing else {
             return Ok(all);
         };
-        ensure!(std::time::Instant::now() < stage.deadline, missing);
+        ensure!(Instant::now() < deadline, missing);
         thread::park_timeout(LOOK_EVERY);
     }
 }
