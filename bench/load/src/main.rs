@@ -110,6 +110,7 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     );
     let limit = Duration::try_from_secs_f64(flags.seconds)?;
     let mut clients = prepare(flags, limit)?;
+    let mut directories = 0;
     let mut mixes = match flags.work {
         Kind::Sfs => {
             let all = std::mem::take(&mut clients).into_iter().enumerate();
@@ -126,7 +127,9 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     let (server_before, own_before) = (usage(&server)?, Usage::of("self")?);
     let (started, started_at) = (Instant::now(), SystemTime::now());
     match flags.work {
-        Kind::Untar | Kind::Names => clients = unpack(clients, flags, limit, &mut latencies_us)?,
+        Kind::Untar | Kind::Names | Kind::Tree => {
+            (clients, directories) = unpack(clients, flags, limit, &mut latencies_us)?;
+        }
         Kind::Sfs => sfs::drive(&mut mixes, flags.outstanding, limit, &mut latencies_us)?,
         _ => drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?,
     }
@@ -143,6 +146,7 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     let put_off: usize = clients.iter().map(Workload::put_off).sum();
     let put_off = put_off + mixes.iter().map(Mix::put_off).sum::<usize>();
     figures["put_off"] = json!(put_off);
+    figures["directories"] = json!(directories);
     figures["started_at"] = json!(started_at.duration_since(UNIX_EPOCH)?.as_secs_f64());
     figures["load_cpu_seconds"] = json!(own_after.since(&own_before).cpu_seconds);
     if let (Some(before), Some(after)) = (server_before, server_after) {
@@ -239,13 +243,13 @@ fn unpack(
     flags: &Run,
     limit: Duration,
     latencies_us: &mut Vec<u64>,
-) -> anyhow::Result<Vec<Workload>> {
+) -> anyhow::Result<(Vec<Workload>, usize)> {
     let started = Instant::now();
     let all = clients.into_iter();
     let mut busy: Vec<Untar> = all
         .map(|client| Untar::new(client, flags.outstanding, flags.work, flags.count))
         .collect();
-    let mut done = Vec::new();
+    let (mut done, mut directories) = (Vec::new(), 0);
     for client in &mut busy {
         client.ask()?;
     }
@@ -261,10 +265,11 @@ fn unpack(
             }
         }
         let (ended, rest): (Vec<_>, Vec<_>) = busy.into_iter().partition(Untar::is_done);
+        directories += ended.iter().map(Untar::directories).sum::<usize>();
         done.extend(ended.into_iter().map(Untar::into_workload));
         busy = rest;
     }
-    Ok(done)
+    Ok((done, directories))
 }
 
 fn figures(flags: &Run, seconds: f64, mut latencies_us: Vec<u64>) -> anyhow::Result<Value> {

@@ -4,7 +4,8 @@
 //! outstanding is the number of files that are unpacked side by side.
 //!
 //! Or its names only, by the seven operations of Slice 5: LOOKUP, ACCESS, CREATE,
-//! GETATTR, LOOKUP, SETATTR, SETATTR.
+//! GETATTR, LOOKUP, SETATTR, SETATTR; or its directories only. Then directories are nested,
+//! as in a source tree.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ use crate::workload::{Kind, Workload, location, mode};
 
 /// Files in a directory.
 const DIRECTORY_FILES: usize = 10;
+/// Directories in a directory, if they are nested.
+const BRANCHES: usize = 6;
 /// Every right that ACCESS can ask for (RFC 1813 section 3.3.4).
 const ACCESS_ALL: u32 = 0x3f;
 /// Bytes that one WRITE carries, at most.
@@ -36,6 +39,11 @@ pub(crate) struct Untar {
     lanes: Vec<Lane>,
     /// The lane of a call that is on its way.
     by_xid: BTreeMap<u32, usize>,
+    /// The one that all are in, then those that were made, if they are nested.
+    directories: Vec<HandleBuffer>,
+    is_nested: bool,
+    has_files: bool,
+    made: usize,
     files: usize,
     files_max: usize,
     content: Bytes,
@@ -88,6 +96,10 @@ impl Untar {
             workload,
             lanes: (0..lanes).map(lane).collect(),
             by_xid: BTreeMap::new(),
+            directories: vec![directory],
+            is_nested: kind != Kind::Untar,
+            has_files: kind != Kind::Tree,
+            made: 0,
             files: 0,
             files_max,
             content: Bytes::from(vec![0x5a; WRITE_BYTES]),
@@ -101,6 +113,11 @@ impl Untar {
 
     const fn wire(&mut self) -> &mut Connection {
         self.workload.parts().0
+    }
+
+    /// How many directories were made, with the one that all are in.
+    pub(crate) const fn directories(&self) -> usize {
+        self.made + 1
     }
 
     pub(crate) fn into_workload(self) -> Workload {
@@ -123,7 +140,13 @@ impl Untar {
         while let Some(reply) = self.wire().next_reply()? {
             let xid = u32::from_be_bytes(reply.record[..4].try_into()?);
             let number = self.by_xid.remove(&xid).context("a reply to nothing")?;
-            self.lanes[number].take(&reply.record)?;
+            if let Some(made) = self.lanes[number].take(&reply.record)? {
+                self.made += 1;
+                self.directories.extend(self.is_nested.then_some(made));
+                if !self.has_files {
+                    self.lanes[number].end();
+                }
+            }
             latencies_us.push(reply.took_us);
         }
         self.ask()
@@ -137,12 +160,14 @@ impl Untar {
                 continue;
             }
             let (workload, lane) = (&mut self.workload, &mut self.lanes[number]);
-            let (connection, root) = workload.parts();
+            let (connection, _) = workload.parts();
             if lane.step == Step::Idle {
                 if self.is_over || self.files == self.files_max {
                     continue;
                 }
-                lane.begin(self.files, root);
+                // The oldest that has room for one more.
+                let parent = (self.directories.len() - 1) / BRANCHES;
+                lane.begin(self.files, self.directories[parent]);
                 self.files += 1;
             }
             let xid = lane.ask(connection, &self.content);
@@ -153,13 +178,20 @@ impl Untar {
 }
 
 impl Lane {
-    fn begin(&mut self, number: usize, root: HandleBuffer) {
+    /// With no file: the next one is in a new directory.
+    const fn end(&mut self) {
+        self.directory_files = DIRECTORY_FILES;
+        self.step = Step::Idle;
+    }
+
+    /// With the next file, where it is or in a new directory in `parent`.
+    fn begin(&mut self, number: usize, parent: HandleBuffer) {
         self.name = format!("file-{number}");
         self.size = SIZES[number % SIZES.len()];
         self.written = 0;
         self.step = Step::Lookup;
         if self.directory_files == DIRECTORY_FILES {
-            self.directory = root;
+            self.directory = parent;
             self.step = Step::Directory;
         }
     }
@@ -219,7 +251,8 @@ impl Lane {
         connection.queue(PROGRAM, VERSION, call.procedure().number(), &call)
     }
 
-    fn take(&mut self, record: &Bytes) -> anyhow::Result<()> {
+    /// Takes a reply; gives the directory that was made.
+    fn take(&mut self, record: &Bytes) -> anyhow::Result<Option<HandleBuffer>> {
         let mut decoder = results(record)?;
         let procedure = match self.step {
             Step::Directory => Procedure::Mkdir,
@@ -236,10 +269,12 @@ impl Lane {
         if let Some(status) = reply.status().filter(|_| self.step != Step::Lookup) {
             bail!("{procedure:?}: {status:?}");
         }
+        let mut new = None;
         self.step = match (self.step, reply) {
             (Step::Directory, Reply::Mkdir(Ok(made))) => {
                 self.directory = made.object.context("MKDIR: no handle")?;
                 self.directory_files = 0;
+                new = Some(self.directory);
                 Step::Lookup
             }
             (Step::Lookup, reply) => {
@@ -274,6 +309,6 @@ impl Lane {
             (Step::Commit, _) => Step::Attributes,
             _ => Step::Idle,
         };
-        Ok(())
+        Ok(new)
     }
 }

@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Untar,
     /// What its names alone ask for.
     Names,
+    /// Its directories alone.
+    Tree,
     /// Many kinds at a given rate: see sfs.rs.
     Sfs,
 }
@@ -101,7 +103,7 @@ impl Kind {
 
     const fn procedure(self) -> Procedure {
         match self {
-            Self::Null | Self::Untar | Self::Names | Self::Sfs => Procedure::Null,
+            Self::Null | Self::Untar | Self::Names | Self::Tree | Self::Sfs => Procedure::Null,
             Self::Getattr => Procedure::Getattr,
             Self::Lookup | Self::RandomLookup => Procedure::Lookup,
             Self::Create => Procedure::Create,
@@ -328,7 +330,7 @@ impl Workload {
         let any_name = jump(self.issued, self.files).to_string();
         let (name, new_name) = (self.issued.to_string(), format!("new-{}", self.issued));
         let call = match self.kind {
-            Kind::Null | Kind::Untar | Kind::Names | Kind::Sfs => Call::Null,
+            Kind::Null | Kind::Untar | Kind::Names | Kind::Tree | Kind::Sfs => Call::Null,
             Kind::Getattr => Call::Getattr(Getattr {
                 object: handle(&file),
             }),

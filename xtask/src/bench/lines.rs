@@ -16,7 +16,7 @@ pub(super) struct Chart {
 }
 
 /// The pictures of `bench ensemble`.
-pub(super) const CHARTS: [Chart; 10] = [
+pub(super) const CHARTS: [Chart; 13] = [
     chart("read", "Reading large files: MB/s", "nodes"),
     chart("write", "Writing large files: MB/s", "nodes"),
     chart("read-mirrored", "Reading two copies: MB/s", "nodes"),
@@ -26,6 +26,21 @@ pub(super) const CHARTS: [Chart; 10] = [
         "create-mix-latency",
         "Create mix: seconds for 250,000 operations",
         "processes",
+    ),
+    chart(
+        "scaling",
+        "Create mix on managers with 0.05 of a processor each: op/s",
+        "managers",
+    ),
+    chart(
+        "affinity",
+        "Create mix on four such managers: op/s",
+        "% of new directories at other sites",
+    ),
+    chart(
+        "affinity-busiest",
+        "The busiest of four managers: times an even share",
+        "% of new directories at other sites",
     ),
     chart("untar", "Unpacking names: op/s", "clients"),
     chart("mix", "SPECsfs97-like mix: delivered op/s", "offered op/s"),

@@ -51,7 +51,11 @@ shared by everything, load generators too. Every client has a gateway on its own
 *Large files*: the links of nodes are slow, and what is read comes from the nodes' memory;
 the limit is what full frames of TCP carry over all of these links. *Create mix*: for each
 file LOOKUP, ACCESS, CREATE, GETATTR, LOOKUP, SETATTR, SETATTR, by processes with one
-request outstanding; a control group gives each manager a part of a processor. *Router*:
+request outstanding; a control group gives each manager a part of a processor, and of N
+managers each new directory goes to another site with probability 1/N; a tree of directories that
+was made before has all sites in use. *Scaling* and *affinity*, a sweep of that probability,
+give managers so little of a processor that they, and not this machine, are the limit.
+*Router*:
 CPU time of a gateway while it routes that mix, split by samples of its program counter;
 `router` counts what routing costs beside moving the bytes, `router-whole` all of it. *Mix*:
 operations in the shares of SPECsfs97 for NFSv3, on files of which 94 % have 64 KiB at most,

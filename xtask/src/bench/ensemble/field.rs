@@ -20,7 +20,12 @@ use crate::rig::cluster::{ADMIN, Cluster, Options as RigOptions, Role, in_networ
 /// How long an administrator's port may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A CPU group's share is given out anew so often.
-const PERIOD_US: u32 = 10_000;
+const PERIOD_US: u32 = 20_000;
+/// Directories at sites that a coin chose, before an ensemble is measured: hardly one of
+/// the 256 sites is without any.
+const DIRECTORIES: f64 = 1000.0;
+/// Processes of each client that make them.
+const MAKERS: usize = 8;
 /// How often an end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 100;
@@ -36,6 +41,8 @@ pub(super) struct Field<'paths> {
 /// What one client of a run gave.
 pub(super) struct Sample {
     pub(super) operations: f64,
+    /// That were made.
+    pub(super) directories: f64,
     pub(super) bytes: f64,
     mean_us: f64,
     pub(super) longest_us: f64,
@@ -47,16 +54,36 @@ pub(super) struct Sample {
 impl<'paths> Field<'paths> {
     /// Builds the rig that `words` describe: every client has a gateway.
     pub(super) fn raise(paths: &'paths Paths, options: &Options, words: &str) -> Result<Self> {
+        Self::raise_spread(paths, options, words, 0.0)
+    }
+
+    /// The same, where new directories go to other sites with a probability. All sites are
+    /// in use then: one that is used for the first time is made, and told to all.
+    pub(super) fn raise_spread(
+        paths: &'paths Paths,
+        options: &Options,
+        words: &str,
+        probability: f64,
+    ) -> Result<Self> {
         let words: Vec<&str> = words.split_whitespace().collect();
         let mut rig = RigOptions::parse(&words)?;
         rig.client_gateways = rig.clients;
         rig.init = words_of(&options.init);
-        let cluster = Cluster::up(paths, &rig_name(), &folder(paths), &rig)?;
-        Ok(Self {
+        rig.init
+            .extend(["--spread".to_owned(), probability.to_string()]);
+        let clients = usize::from(rig.clients);
+        let field = Self {
             paths,
-            cluster,
+            cluster: Cluster::up(paths, &rig_name(), &folder(paths), &rig)?,
             groups: Vec::new(),
-        })
+        };
+        if probability > 0.0 {
+            #[expect(clippy::cast_precision_loss, reason = "some clients")]
+            let count = DIRECTORIES / probability / (clients * MAKERS) as f64;
+            let words = format!("--work tree --clients {MAKERS} --count {count:.0} --seconds 60");
+            field.load(clients, "warm-up", &words)?;
+        }
+        Ok(field)
     }
 
     /// Gives each manager that part of a processor and no more.
@@ -95,8 +122,8 @@ impl<'paths> Field<'paths> {
             .sum()
     }
 
-    /// The sum of a metric over all managers.
-    pub(super) fn managers_metric(&self, metric: &str) -> Result<f64> {
+    /// A metric of each manager, summed over its sites.
+    pub(super) fn managers_metric(&self, metric: &str) -> Result<Vec<f64>> {
         let managers = self.cluster.of(Role::Manager);
         let values = managers.map(|manager| {
             let text = in_network(&manager.netns, metrics)?;
@@ -104,7 +131,7 @@ impl<'paths> Field<'paths> {
             let value = |line: &str| line.rsplit_once(' ')?.1.parse::<f64>().ok();
             Ok(lines.filter_map(value).sum::<f64>())
         });
-        values.sum()
+        values.collect()
     }
 }
 
@@ -144,6 +171,7 @@ impl Sample {
         };
         Ok(Self {
             operations: number("operations")?,
+            directories: number("directories")?,
             bytes: number("bytes")?,
             mean_us: number("mean_us")?,
             longest_us: number("max_us")?,
@@ -252,6 +280,7 @@ mod tests {
     fn rates_are_of_the_whole_time() {
         let sample = |operations, started, ended| Sample {
             operations,
+            directories: 0.0,
             bytes: 0.0,
             mean_us: operations,
             longest_us: operations,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::field::{Field, Sample, folder, load_from, rig_name};
-use super::{Figure, Keep, several};
+use super::{Figure, Keep, affinity, several};
 use crate::bench::Options;
 use crate::paths::Paths;
 use crate::rig::cluster::{Cluster, Options as RigOptions, Role};
@@ -38,7 +38,7 @@ pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Resul
         let words = format!(
             "--nodes {nodes} --managers 2 --gateways 1 --clients {CLIENTS} --replicas 1 --rate node={LINK_MBIT}"
         );
-        let field = Field::raise(paths, options, &words)?;
+        let field = Field::raise_spread(paths, options, &words, affinity::even(2))?;
         for (&offered, &theirs) in OFFERED.iter().zip(&peer) {
             let samples = field.load(
                 CLIENTS,

@@ -4,6 +4,7 @@
 //! Every client has a gateway on its own host, as the paper's client-based proxy, so
 //! that what limits is what a row says: the links of nodes, or the CPU time of managers.
 
+mod affinity;
 mod bulk;
 mod field;
 mod mix;
@@ -19,10 +20,12 @@ use super::{Options, parse};
 use crate::paths::Paths;
 
 /// The rows that can be asked for.
-pub(super) const ROWS: [&str; 7] = [
+pub(super) const ROWS: [&str; 9] = [
     "bulk",
     "bulk-mirrored",
     "create-mix",
+    "scaling",
+    "affinity",
     "untar",
     "router",
     "mix",
@@ -40,6 +43,8 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             "bulk" => bulk::measure(paths, &options, 1, &keep),
             "bulk-mirrored" => bulk::measure(paths, &options, 2, &keep),
             "create-mix" => names::create_mix(paths, &options, &keep),
+            "scaling" => affinity::scaling(paths, &options, &keep),
+            "affinity" => affinity::sweep(paths, &options, &keep),
             "untar" => names::untar(paths, &options, &keep),
             "router" => router::measure(paths, &options, &keep),
             "take-over" => takeover::measure(paths, &options, &keep),

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::field::{Field, Sample};
-use super::{Figure, Keep, rounds, several};
+use super::{Figure, Keep, affinity, rounds, several};
 use crate::bench::Options;
 use crate::paths::Paths;
 
@@ -29,7 +29,7 @@ pub(super) fn create_mix(paths: &Paths, options: &Options, keep: Keep<'_>) -> Re
         let words = format!(
             "--nodes 3 --managers {managers} --gateways 1 --clients {CLIENTS} --replicas 2"
         );
-        let mut field = Field::raise(paths, options, &words)?;
+        let mut field = Field::raise_spread(paths, options, &words, affinity::even(managers))?;
         field.limit_managers(SHARE)?;
         let mut alone = None;
         for processes in PROCESSES {
@@ -42,17 +42,21 @@ pub(super) fn create_mix(paths: &Paths, options: &Options, keep: Keep<'_>) -> Re
 }
 
 /// What a number of processes gave.
-struct Mix {
-    per_second: Vec<f64>,
+pub(super) struct Mix {
+    pub(super) per_second: Vec<f64>,
     log_bytes: f64,
     cpu_us: f64,
     mean_us: f64,
 }
 
-fn mix(field: &Field<'_>, options: &Options, processes: usize) -> Result<Mix> {
+/// The create mix by `processes`, with one request outstanding each.
+pub(super) fn mix(field: &Field<'_>, options: &Options, processes: usize) -> Result<Mix> {
     let seconds = if options.full { 20 } else { 5 };
     let (mut per_second, mut operations, mut means) = (Vec::new(), 0.0, Vec::new());
-    let log = || field.managers_metric("crossdock_site_log_bytes_total");
+    let log = || -> Result<f64> {
+        let of_each = field.managers_metric("crossdock_site_log_bytes_total")?;
+        Ok(of_each.iter().sum())
+    };
     let before = (log()?, field.managers_cpu_seconds()?);
     for round in 0..rounds(options) {
         let hosts = CLIENTS.min(processes);
@@ -136,7 +140,7 @@ impl Mix {
 pub(super) fn untar(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     let files = if options.full { 36_000 } else { 3_600 };
     let words = "--nodes 3 --managers 4 --gateways 1 --clients 8 --replicas 2";
-    let field = Field::raise(paths, options, words)?;
+    let field = Field::raise_spread(paths, options, words, affinity::even(4))?;
     let mut alone = None;
     for clients in [1, 2, 4, 8] {
         let name = format!("untar-{clients}");

@@ -65,7 +65,7 @@ pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Resul
 
 /// That those are there which the kills are about.
 fn expect_files(field: &Field<'_>, files: usize) -> Result<()> {
-    let found = field.managers_metric("crossdock_site_files")?;
+    let found: f64 = field.managers_metric("crossdock_site_files")?.iter().sum();
     #[expect(clippy::cast_precision_loss, reason = "a million")]
     let wanted = files as f64;
     ensure!(
