@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crossdock_members::Change;
+use crossdock_members::{Change, SiteLoad};
 use crossdock_names::{HostId, SiteId};
 use crossdock_types::{Time, WallTime};
 
@@ -23,7 +23,7 @@ impl Host {
         }
         let mut idle: BTreeMap<HostId, Vec<SiteId>> = BTreeMap::new();
         for site in self.surplus() {
-            let Some(to) = self.next_manager() else {
+            let Some(to) = self.next_manager(site) else {
                 break;
             };
             if !self.sites.contains_key(&site) {
@@ -90,42 +90,56 @@ impl Host {
         is_done && self.leases.have_ended()
     }
 
-    /// Sites beyond this manager's share, those with the highest numbers first.
+    /// Sites beyond this manager's share, of those with names and of all; those with the
+    /// highest numbers first.
     fn surplus(&self) -> Vec<SiteId> {
         let state = self.registry.state();
         let owned = state.owners.iter().filter(|(site, owner)| {
             **owner == self.instance() && !self.following.is_given_up(SiteId(**site))
         });
-        let owned: Vec<SiteId> = owned.map(|(&site, _)| SiteId(site)).collect();
+        let owned = owned.rev().map(|(&site, _)| SiteId(site));
+        let (named, spare): (Vec<_>, Vec<_>) = owned.partition(|&site| state.has_names(site));
         let managers = self.managers();
-        let share = match self.is_ending() || !managers.contains_key(&self.host_id()) {
-            true => 0,
-            false => state.sites.len().div_ceil(managers.len()),
+        let keeps_none = self.is_ending() || !managers.contains_key(&self.host_id());
+        let beyond_share = |owned: usize, of: usize| match keeps_none {
+            true => owned,
+            false => owned.saturating_sub(of.div_ceil(managers.len())),
         };
-        let surplus = owned.len().saturating_sub(share);
-        owned.into_iter().rev().take(surplus).collect()
+        let all = state.sites.len();
+        let with_names = all.min(usize::from(state.spread.sites));
+        let beyond = beyond_share(named.len(), with_names);
+        let beyond_all = beyond_share(named.len() + spare.len(), all);
+        let named = named.into_iter().take(beyond);
+        let spare = spare.into_iter();
+        named
+            .chain(spare.take(beyond_all.saturating_sub(beyond)))
+            .collect()
     }
 
-    /// The manager that has the fewest sites, with those that are on their way to it.
-    fn next_manager(&self) -> Option<HostId> {
+    /// The manager that gets the site: it has the fewest, with those that are on their way
+    /// to it.
+    fn next_manager(&self, site: SiteId) -> Option<HostId> {
+        let has_names = self.registry.state().has_names(site);
         let mut others = self.managers();
         others.remove(&self.host_id());
         let least = others
             .into_iter()
-            .min_by_key(|&(host, sites)| (sites, host));
+            .min_by_key(|(host, sites)| (sites.rank(has_names), *host));
         least.map(|(host, _)| host)
     }
 
     /// How many sites each manager has, or will have, that is not about to end.
-    fn managers(&self) -> BTreeMap<HostId, usize> {
+    fn managers(&self) -> BTreeMap<HostId, SiteLoad> {
         let state = self.registry.state();
         let managers = state.hosts.iter();
         let stays = managers.filter(|(_, record)| record.is_manager && !record.is_retiring);
-        let mut load: BTreeMap<HostId, usize> = stays.map(|(&host, _)| (HostId(host), 0)).collect();
+        let stays = stays.map(|(&host, _)| (HostId(host), SiteLoad::default()));
+        let mut load: BTreeMap<HostId, SiteLoad> = stays.collect();
         for (&site, &owner) in &state.owners {
-            let to = self.following.given_to(SiteId(site));
+            let site = SiteId(site);
+            let to = self.following.given_to(site);
             if let Some(sites) = load.get_mut(&to.unwrap_or(HostId(owner))) {
-                *sites += 1;
+                sites.add(state.has_names(site));
             }
         }
         load

@@ -208,25 +208,61 @@ impl State {
         let managers = self.hosts.iter().filter(|(_, record)| record.is_manager);
         let stays = managers.clone().any(|(_, record)| !record.is_retiring);
         let managers = managers.filter(|(_, record)| !(stays && record.is_retiring));
-        let mut load: BTreeMap<u64, usize> = managers.map(|(&host, _)| (host, 0)).collect();
-        for owner in self.owners.values() {
+        let mut load: BTreeMap<u64, SiteLoad> = managers
+            .map(|(&host, _)| (host, SiteLoad::default()))
+            .collect();
+        for (&site, owner) in &self.owners {
             if let Some(sites) = load.get_mut(owner) {
-                *sites += 1;
+                sites.add(self.has_names(SiteId(site)));
             }
         }
         for site in 0..u16::try_from(self.sites.len()).unwrap_or(u16::MAX) {
             if self.owners.contains_key(&site) {
                 continue;
             }
+            let has_names = self.has_names(SiteId(site));
             let least = load
                 .iter_mut()
-                .min_by_key(|(host, sites)| (**sites, **host));
+                .min_by_key(|(host, sites)| (sites.rank(has_names), **host));
             let Some((&host, sites)) = least else {
                 return;
             };
-            *sites += 1;
+            sites.add(has_names);
             self.owners.insert(site, host);
             self.sites[usize::from(site)].0 += 1;
+        }
+    }
+
+    /// Whether the volume's names come to the site, as it was made; others stay empty.
+    #[must_use]
+    pub const fn has_names(&self, site: SiteId) -> bool {
+        site.0 < self.spread.sites
+    }
+}
+
+/// How many sites a manager has. Those that have names are shared out for themselves: where
+/// they are few, a manager could have its share of all sites and no work, or all of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SiteLoad {
+    /// With those that have names.
+    pub all: usize,
+    /// Those alone.
+    pub with_names: usize,
+}
+
+impl SiteLoad {
+    /// One more.
+    pub const fn add(&mut self, has_names: bool) {
+        self.all += 1;
+        self.with_names += has_names as usize;
+    }
+
+    /// Who has the least gets the next site.
+    #[must_use]
+    pub const fn rank(&self, has_names: bool) -> (usize, usize) {
+        match has_names {
+            true => (self.with_names, self.all),
+            false => (self.all, 0),
         }
     }
 }
@@ -235,6 +271,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::homes::tests::settle;
+    use crossdock_names::Spread;
 
     fn manager() -> HostRecord {
         HostRecord {
@@ -350,6 +387,28 @@ mod tests {
         assert_eq!(state.owners[&8], 8, "who is about to end gets nothing");
         let last = state.apply(Change::Retire { host: 8 });
         assert!(matches!(last, Err(Conflict::Refused { .. })), "{last:?}");
+    }
+
+    /// Goal: who takes over gets an even share of the sites that have names, whatever
+    /// number of others it has.
+    #[test]
+    fn sites_with_names_are_shared_out_for_themselves() {
+        let mut state = ensemble();
+        state.spread = Spread::hashed(8);
+        let spare = (100..200).map(|site| (site, state.sites[usize::from(site)].0));
+        let spare = spare.collect();
+        let moved = Change::MoveSites {
+            sites: spare,
+            to: 9,
+        };
+        assert_eq!(state.apply(moved), Ok(()));
+        join(&mut state, 10, manager());
+        state.apply(Change::Leave { host: 8 }).expect("leaves");
+        let of = |host: u64, sites: std::ops::Range<u16>| {
+            sites.filter(|site| state.owners[site] == host).count()
+        };
+        assert_eq!((of(9, 0..8), of(10, 0..8)), (4, 4));
+        assert_eq!((of(9, 0..256), of(10, 0..256)), (128, 128));
     }
 
     /// Goal: what an earlier version wrote about hosts and nodes is still

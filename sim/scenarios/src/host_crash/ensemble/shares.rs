@@ -32,9 +32,13 @@ const REST: Duration = Duration::from_secs(10);
 
 /// An ensemble that has worked for a while.
 fn ensemble() -> Driver {
+    ensemble_of(SHAPE)
+}
+
+fn ensemble_of(shape: Shape) -> Driver {
     let mut random = Random::new(23);
-    let world = world_of(SHAPE, None, &mut random);
-    let mut driver = Driver::new(SHAPE, world, Model::default(), random, false);
+    let world = world_of(shape, None, &mut random);
+    let mut driver = Driver::new(shape, world, Model::default(), random, false);
     let made = driver.make_directories(&[b"one", b"two"]);
     made.expect("directories");
     work(&mut driver);
@@ -157,4 +161,32 @@ fn a_manager_that_comes_or_goes_moves_its_share_and_nothing_else() {
         let is_new = !with_four.hosts.contains_key(owner);
         assert!(had == *owner || had == host || is_new, "site {site}");
     }
+}
+
+/// Goal: where names lie over few of all sites, each manager gets its share of those,
+/// too: one that comes, and those that go on.
+#[test]
+fn sites_with_names_are_shared_out_for_themselves() {
+    let shape = Shape {
+        managers: 1,
+        sites: 8,
+        is_hashed: true,
+        ..SHAPE
+    };
+    let mut driver = ensemble_of(shape);
+    let names = |driver: &Driver| {
+        let state = &driver.world.service.state;
+        let mut shares = BTreeMap::new();
+        for owner in (0..8).map(|site| state.owners[&site]) {
+            *shares.entry(owner).or_insert(0) += 1;
+        }
+        shares.into_values().collect::<Vec<usize>>()
+    };
+    assert_eq!(names(&driver), [8]);
+    driver.world.add_machine(HostRecord {
+        is_manager: true,
+        ..HostRecord::default()
+    });
+    work(&mut driver);
+    assert_eq!(names(&driver), [4, 4]);
 }
