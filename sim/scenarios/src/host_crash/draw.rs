@@ -87,7 +87,7 @@ fn draw_on_file(model: &mut Model, random: &mut Random, kind: u64) -> Option<Act
     let file = *random.pick(&files)?;
     let state = &model.files[&file];
     match kind {
-        5..13 => {
+        5..12 => {
             let cells = draw_cells(random, kind < 9);
             let is_stable = random.one_in(3);
             state.can_use(&cells, true).then(|| Act::Write {
@@ -97,7 +97,7 @@ fn draw_on_file(model: &mut Model, random: &mut Random, kind: u64) -> Option<Act
                 is_stable,
             })
         }
-        13 => {
+        12..14 => {
             let cells = match random.below(3) {
                 0 => 0,
                 1 => random.index(100),
