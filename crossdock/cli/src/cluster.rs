@@ -5,10 +5,9 @@ mod tokens;
 
 use std::path::PathBuf;
 
-use clap::builder::RangedI64ValueParser;
 use clap::{Args, Subcommand};
 use crossdock_members::{Change, State, TrustRecord, VirtualAddress};
-use crossdock_names::{HostId, SITES};
+use crossdock_names::HostId;
 use crossdock_peer::Network;
 
 use crate::addresses::virtual_address;
@@ -64,10 +63,6 @@ pub(crate) struct InitArgs {
     /// maybe with another manager, than its parent, for good [default: 0].
     #[arg(long, value_name = "P")]
     spread: Option<f64>,
-    /// Over how many sites --spread spreads, for good: managers beyond that number get no
-    /// names; requests at fewer sites share more of their durable writes [default: 256].
-    #[arg(long, value_name = "N", requires = "spread", value_parser = spread_sites())]
-    spread_sites: Option<u16>,
     /// How large files lie over the nodes, for good.
     #[arg(long, value_name = "HOW", default_value = "striped")]
     placement: Placement,
@@ -111,10 +106,6 @@ impl ClusterCommand {
     }
 }
 
-fn spread_sites() -> RangedI64ValueParser<u16> {
-    clap::value_parser!(u16).range(2..=i64::try_from(SITES).unwrap_or(i64::MAX))
-}
-
 fn init(args: InitArgs) -> anyhow::Result<()> {
     let InitArgs {
         ensemble,
@@ -124,7 +115,6 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         ca,
         names,
         spread,
-        spread_sites,
         placement,
         allow,
         addresses,
@@ -139,7 +129,7 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     if let Some(seconds) = replace_after {
         state.replace_after_seconds = seconds;
     }
-    state.spread = data::spread_of(Some(names), spread, spread_sites);
+    state.spread = data::spread_of(Some(names), spread);
     state.layout = placement.into();
     if let (false, Some(root)) = (allow.is_empty(), state.exports.first_mut()) {
         root.rules.networks = allow;
@@ -230,45 +220,4 @@ fn next_steps(at: &str, nodes: u32, is_tls: bool) -> String {
          crossdock manager run {at} --listen ADDR:PORT                       (two or more: one takes over for the other)\n  \
          crossdock gateway run {at} --listen ADDR:PORT --nfs ADDR:2049       (as many as you like)\n"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        init: InitArgs,
-    }
-
-    fn parse(words: &str) -> Result<InitArgs, clap::Error> {
-        let words =
-            format!("init --etcd http://127.0.0.1:2379 --name pool --nodes 1 --replicas 1 {words}");
-        Line::try_parse_from(words.split(' ')).map(|line| line.init)
-    }
-
-    /// Goal: names are spread over the sites that were said, or all; a number that means
-    /// nothing is refused.
-    #[test]
-    fn names_are_spread_over_the_sites_that_were_said() {
-        for (words, sites) in [
-            ("--spread 0.5 --spread-sites 16", 16),
-            ("--spread 0.5", 256),
-            ("--names hashed", 8),
-        ] {
-            let init = parse(words).expect(words);
-            let spread = data::spread_of(Some(init.names), init.spread, init.spread_sites);
-            assert_eq!(spread.sites, sites, "{words}");
-        }
-        for words in [
-            "--spread-sites 16",
-            "--spread 0.5 --spread-sites 1",
-            "--spread 0.5 --spread-sites 257",
-        ] {
-            assert!(parse(words).is_err(), "{words}");
-        }
-    }
 }

@@ -180,7 +180,7 @@ fn fresh_state(settings: &UpSettings) -> anyhow::Result<State> {
     };
     let (ensemble, volume) = (random_u64()?, random_u64()?);
     let mut state = State::fresh(ensemble, volume, &ids, replicas, site_replicas);
-    state.spread = spread_of(settings.names, settings.spread, None);
+    state.spread = spread_of(settings.names, settings.spread);
     state.layout = settings.placement.map(Into::into).unwrap_or_default();
     Ok(state)
 }
@@ -189,16 +189,14 @@ fn fresh_state(settings: &UpSettings) -> anyhow::Result<State> {
 /// that every MKDIR, RMDIR and list takes as many messages. They lie on as many managers.
 const HASHED_SITES: u16 = 8;
 
-/// What was said about names; 0 without a probability, over all sites without a number.
-pub(crate) fn spread_of(
-    names: Option<Names>,
-    probability: Option<f64>,
-    sites: Option<u16>,
-) -> Spread {
-    let all = u16::try_from(SITES).unwrap_or(u16::MAX);
+/// What was said about names; 0 without a probability.
+pub(crate) fn spread_of(names: Option<Names>, probability: Option<f64>) -> Spread {
     match names {
         Some(Names::Hashed) => Spread::hashed(HASHED_SITES),
-        _ => Spread::new(probability.unwrap_or(0.0), sites.unwrap_or(all)),
+        _ => Spread::new(
+            probability.unwrap_or(0.0),
+            u16::try_from(SITES).unwrap_or(u16::MAX),
+        ),
     }
 }
 
@@ -229,9 +227,7 @@ fn check_against(settings: &UpSettings, state: &State) -> anyhow::Result<()> {
             name_of(wanted)
         );
     }
-    if let Some(wanted) = settings
-        .spread
-        .map(|spread| spread_of(None, Some(spread), None))
+    if let Some(wanted) = settings.spread.map(|spread| spread_of(None, Some(spread)))
         && (is_hashed || wanted.per_million != state.spread.per_million)
     {
         bail!(
