@@ -15,6 +15,7 @@ use crate::report;
 pub(super) struct Document {
     file: PathBuf,
     commit: String,
+    machine: String,
     value: Value,
 }
 
@@ -27,17 +28,16 @@ impl Document {
             true => read(&file)?["rows"].take(),
             false => json!([]),
         };
-        let commit = commit(paths)?;
+        let (commit, machine) = (commit(paths)?, report::machine()?);
         let value = json!({
             "bench": bench,
-            "machine": report::machine()?,
-            "commit": commit,
             "length": if full { "full" } else { "short" },
             "rows": earlier,
         });
         Ok(Self {
             file,
             commit,
+            machine,
             value,
         })
     }
@@ -48,6 +48,7 @@ impl Document {
         let all = self.value["rows"].as_array_mut().context("no rows")?;
         for mut row in rows {
             row["commit"] = json!(self.commit);
+            row["machine"] = json!(self.machine);
             match all.iter_mut().find(|old| key(old) == key(&row)) {
                 Some(old) => *old = row,
                 None => all.push(row),
@@ -89,7 +90,7 @@ pub(super) fn commit(paths: &Paths) -> Result<String> {
         "--untracked-files=no",
         "--",
         ":!bench/results",
-        ":!docs/benchmarks.md",
+        ":!docs/benchmarks*",
     ])?;
     Ok(match changed.is_empty() {
         true => commit,

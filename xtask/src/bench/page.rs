@@ -105,13 +105,13 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
     let word = |name: &str| result[name].as_str().unwrap_or("unknown");
     let bench = word("bench");
     writeln!(text, "\n## {bench}\n")?;
+    let rows = result["rows"].as_array().context("a result without rows")?;
     writeln!(
         text,
-        "`cargo xtask bench {bench}`, {} runs. Commit {}. {}.",
-        word("length"),
-        word("commit"),
-        word("machine")
+        "`cargo xtask bench {bench}`, {} runs.",
+        word("length")
     )?;
+    runs(text, rows)?;
     if bench == "nfs" {
         text.push_str(NOTES_NFS);
     }
@@ -125,7 +125,6 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
         text,
         "\n| row | unit | Crossdock | peer | | ratio | goal |\n|---|---|---|---|---|---|---|"
     )?;
-    let rows = result["rows"].as_array().context("a result without rows")?;
     let mut variant = "";
     for row in rows {
         let this = row["variant"].as_str().unwrap_or("");
@@ -134,6 +133,29 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
             variant = this;
         }
         line(text, row)?;
+    }
+    Ok(())
+}
+
+/// What was measured when and where: not all rows are of one run.
+fn runs(text: &mut String, rows: &[Value]) -> Result<()> {
+    let mut runs: Vec<([&str; 2], Vec<&str>)> = Vec::new();
+    for row in rows {
+        let run = ["commit", "machine"].map(|key| row[key].as_str().unwrap_or("unknown"));
+        let name = row["row"].as_str().unwrap_or("");
+        match runs.iter_mut().find(|(known, _)| *known == run) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => runs.push((run, vec![name])),
+        }
+    }
+    if let [([commit, machine], _)] = runs[..] {
+        writeln!(text, "Commit {commit}. {machine}.")?;
+        return Ok(());
+    }
+    writeln!(text)?;
+    for ([commit, machine], names) in runs {
+        writeln!(text, "- Commit {commit}, {machine}: {}", names.join(", "))?;
     }
     Ok(())
 }
