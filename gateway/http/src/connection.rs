@@ -1,0 +1,225 @@
+//! One TCP connection: bytes that come in, the request that is served, bytes that
+//! go out.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use crossdock_delivery::StreamId;
+use crossdock_types::Time;
+
+use crate::exchange::Exchange;
+use crate::message::HttpLimits;
+
+/// State of a connection. One that is idle is small: there may be ten thousand.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) peer: SocketAddr,
+    /// Arrived, and not served yet.
+    pub(crate) inbox: Bytes,
+    /// The request that is served; the next one waits in the inbox.
+    pub(crate) exchange: Option<Box<Exchange>>,
+    /// For the next send.
+    pub(crate) outbox: Vec<Bytes>,
+    /// Bytes of responses that the kernel has not taken yet.
+    pub(crate) unsent_bytes: usize,
+    /// Whose they are, in order.
+    runs: VecDeque<Run>,
+    pub(crate) is_paused: bool,
+    /// Its client sends no more.
+    pub(crate) is_peer_done: bool,
+    /// Nothing more is served: it ends behind what is to be sent.
+    pub(crate) is_closing: bool,
+    /// Requests that it has made.
+    pub(crate) requests: u64,
+    /// When something last came, or went, or a request ended.
+    pub(crate) active: Time,
+    /// Since when the beginning of a head lies in the inbox.
+    pub(crate) head_since: Option<Time>,
+}
+
+impl Connection {
+    pub(crate) const fn new(now: Time, peer: SocketAddr) -> Self {
+        Self {
+            peer,
+            inbox: Bytes::new(),
+            exchange: None,
+            outbox: Vec::new(),
+            unsent_bytes: 0,
+            runs: VecDeque::new(),
+            is_paused: false,
+            is_peer_done: false,
+            is_closing: false,
+            requests: 0,
+            active: now,
+            head_since: None,
+        }
+    }
+
+    /// Bytes have arrived. Mostly they are a whole head, or part of a body that is taken
+    /// at once: nothing is copied then.
+    pub(crate) fn received(&mut self, chunk: Bytes) {
+        if self.inbox.is_empty() {
+            self.inbox = chunk;
+            return;
+        }
+        let mut both = BytesMut::with_capacity(self.inbox.len() + chunk.len());
+        both.extend_from_slice(&self.inbox);
+        both.extend_from_slice(&chunk);
+        self.inbox = both.freeze();
+    }
+
+    /// Puts pieces behind what is to be sent.
+    pub(crate) fn push(&mut self, pieces: impl IntoIterator<Item = Bytes>) {
+        let before = self.unsent_bytes;
+        for piece in pieces {
+            self.unsent_bytes += piece.len();
+            self.outbox.push(piece);
+        }
+        self.note(Run::Plain(self.unsent_bytes - before));
+    }
+
+    /// The same with bytes of a stream among them.
+    pub(crate) fn push_of(&mut self, stream: StreamId, pieces: Vec<Bytes>, of_stream: usize) {
+        let bytes: usize = pieces.iter().map(Bytes::len).sum();
+        self.unsent_bytes += bytes;
+        self.outbox.extend(pieces);
+        self.note(Run::Plain(bytes - of_stream));
+        self.note(Run::Of(stream, of_stream));
+    }
+
+    /// All bytes of the stream are on their way.
+    pub(crate) fn push_end(&mut self, stream: StreamId) {
+        self.runs.push_back(Run::End(stream));
+    }
+
+    fn note(&mut self, run: Run) {
+        match (self.runs.back_mut(), run) {
+            (_, Run::Plain(0) | Run::Of(_, 0)) => {}
+            (Some(Run::Plain(bytes)), Run::Plain(more)) => *bytes += more,
+            (Some(Run::Of(stream, bytes)), Run::Of(same, more)) if *stream == same => {
+                *bytes += more;
+            }
+            (_, run) => self.runs.push_back(run),
+        }
+    }
+
+    /// The kernel has taken bytes. Returns what of them was of streams, and which streams
+    /// have ended.
+    pub(crate) fn sent(&mut self, bytes: usize) -> Vec<Gone> {
+        let mut left = bytes.min(self.unsent_bytes);
+        self.unsent_bytes -= left;
+        let mut gone = Vec::new();
+        while let Some(run) = self.runs.front_mut() {
+            let (of, here) = match run {
+                Run::End(stream) => {
+                    gone.push(Gone::End(*stream));
+                    self.runs.pop_front();
+                    continue;
+                }
+                Run::Plain(bytes) => (None, bytes),
+                Run::Of(stream, bytes) => (Some(*stream), bytes),
+            };
+            if left == 0 {
+                break;
+            }
+            let step = left.min(*here);
+            left -= step;
+            *here -= step;
+            if let Some(stream) = of {
+                gone.push(Gone::Bytes(stream, step as u64));
+            }
+            if *here == 0 {
+                self.runs.pop_front();
+            }
+        }
+        gone
+    }
+
+    /// The streams of which bytes have not gone.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = StreamId> {
+        self.runs.iter().filter_map(|run| match run {
+            Run::End(stream) | Run::Of(stream, _) => Some(*stream),
+            Run::Plain(_) => None,
+        })
+    }
+
+    /// Whether it has neither a request nor anything to send.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.exchange.is_none() && self.unsent_bytes == 0 && self.inbox.is_empty()
+    }
+
+    /// When it has waited for its client for too long, and what for.
+    pub(crate) fn deadline(&self, limits: &HttpLimits) -> Option<(Time, Late)> {
+        let after = |patience: Duration, late| Some((self.active + patience, late));
+        if self.unsent_bytes > 0 {
+            return after(limits.send_patience, Late::Reader);
+        }
+        match &self.exchange {
+            Some(exchange) if exchange.awaits_body() => after(limits.body_patience, Late::Body),
+            Some(_) => None, // It is the door that has to do something.
+            None => match self.head_since {
+                Some(since) => Some((since + limits.head_patience, Late::Head)),
+                None => after(limits.idle_patience, Late::Idle),
+            },
+        }
+    }
+}
+
+/// Bytes that lie one behind the other in what is to be sent.
+#[derive(Clone, Copy, Debug)]
+enum Run {
+    Plain(usize),
+    Of(StreamId, usize),
+    End(StreamId),
+}
+
+/// What the kernel has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    Bytes(StreamId, u64),
+    End(StreamId),
+}
+
+/// What a client has not done in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// Completed a head.
+    Head,
+    /// Gone on with a body.
+    Body,
+    /// Taken anything of a response.
+    Reader,
+    /// Asked for anything.
+    Idle,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of what the kernel takes, each stream hears of its own bytes, and of its end
+    /// when the last of them is gone.
+    #[test]
+    fn streams_hear_of_their_bytes() {
+        let peer = "198.18.0.1:1".parse().expect("an address");
+        let mut connection = Connection::new(Time::default(), peer);
+        let piece = |bytes: usize| Bytes::from(vec![0; bytes]);
+        connection.push([piece(10)]);
+        connection.push_of(StreamId(1), vec![piece(5), piece(100)], 100);
+        connection.push_of(StreamId(1), vec![piece(50)], 50);
+        connection.push_end(StreamId(1));
+        connection.push([piece(7)]);
+        assert_eq!(connection.unsent_bytes, 172);
+        assert_eq!(connection.sent(15), []);
+        assert_eq!(connection.sent(149), [Gone::Bytes(StreamId(1), 149)]);
+        assert_eq!(connection.streams().count(), 2);
+        assert_eq!(
+            connection.sent(3),
+            [Gone::Bytes(StreamId(1), 1), Gone::End(StreamId(1))]
+        );
+        assert_eq!(connection.sent(100), []);
+        assert_eq!((connection.unsent_bytes, connection.streams().count()), (0, 0));
+    }
+}

@@ -1,0 +1,246 @@
+//! What a response is made of: bytes that are known, and ranges of a file that are
+//! asked for piece by piece and sent in order.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use bytes::Bytes;
+use crossdock_peer::CallId;
+use crossdock_types::Payload;
+
+/// The content of a response, and how far it has come.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    /// What has not been asked for.
+    plan: VecDeque<Segment>,
+    /// What has, in the order in which it is sent.
+    pieces: VecDeque<Piece>,
+    /// Bytes of ranges in the plan.
+    unasked_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Segment {
+    Literal(Bytes),
+    Range(Range<u64>),
+}
+
+#[derive(Debug)]
+enum Piece {
+    Literal(Bytes),
+    Asked { call: CallId, range: Range<u64> },
+    /// To be asked for again.
+    Lacking(Range<u64>),
+    Ready(Payload),
+}
+
+impl Content {
+    pub(crate) fn new(segments: impl IntoIterator<Item = Segment>) -> Self {
+        let mut content = Self::default();
+        for segment in segments {
+            if let Segment::Range(range) = &segment {
+                content.unasked_bytes += range.end - range.start;
+            }
+            content.plan.push_back(segment);
+        }
+        content
+    }
+
+    /// Of how many parts it is made, before any was asked for.
+    pub(crate) fn segments(&self) -> usize {
+        self.plan.len()
+    }
+
+    /// Bytes of the file that have not been asked for.
+    pub(crate) const fn unasked_bytes(&self) -> u64 {
+        self.unasked_bytes
+    }
+
+    /// The next bytes of the file to ask for, at most so many.
+    pub(crate) fn next_range(&mut self, bytes_max: u64) -> Option<Range<u64>> {
+        loop {
+            match self.plan.pop_front()? {
+                Segment::Literal(bytes) => self.pieces.push_back(Piece::Literal(bytes)),
+                Segment::Range(range) if range.is_empty() => {}
+                Segment::Range(range) => {
+                    let end = range.end.min(range.start.saturating_add(bytes_max.max(1)));
+                    if end < range.end {
+                        self.plan.push_front(Segment::Range(end..range.end));
+                    }
+                    self.unasked_bytes -= end - range.start;
+                    return Some(range.start..end);
+                }
+            }
+        }
+    }
+
+    /// What follows the last range needs nobody to be asked.
+    pub(crate) fn settle_literals(&mut self) {
+        while let Some(Segment::Literal(_)) = self.plan.front() {
+            if let Some(Segment::Literal(bytes)) = self.plan.pop_front() {
+                self.pieces.push_back(Piece::Literal(bytes));
+            }
+        }
+    }
+
+    /// That range is asked for by this call.
+    pub(crate) fn asked(&mut self, call: CallId, range: Range<u64>) {
+        let again = self
+            .pieces
+            .iter_mut()
+            .find(|piece| matches!(piece, Piece::Lacking(lacking) if *lacking == range));
+        let asked = Piece::Asked { call, range };
+        match again {
+            Some(piece) => *piece = asked,
+            None => self.pieces.push_back(asked),
+        }
+    }
+
+    /// The range that has to be asked for again.
+    pub(crate) fn lacking(&self) -> Option<Range<u64>> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Lacking(range) => Some(range.clone()),
+            _ => None,
+        })
+    }
+
+    /// The calls that are not answered.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (CallId, u64)> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Asked { call, range } => Some((*call, range.end - range.start)),
+            _ => None,
+        })
+    }
+
+    /// An answer has come. Fewer bytes than were asked for leave a rest that is asked
+    /// for again; more than none have come. Returns how many.
+    pub(crate) fn arrived(&mut self, call: CallId, mut payload: Payload) -> Option<u64> {
+        let at = self.place(call)?;
+        let Some(Piece::Asked { range, .. }) = self.pieces.get(at) else {
+            return None;
+        };
+        let range = range.clone();
+        payload.truncate(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
+        let bytes = payload.len() as u64;
+        let rest = range.start + bytes..range.end;
+        self.pieces[at] = Piece::Ready(payload);
+        if !rest.is_empty() {
+            self.pieces.insert(at + 1, Piece::Lacking(rest));
+        }
+        Some(bytes)
+    }
+
+    /// No bytes have come: it is to be asked again.
+    pub(crate) fn failed(&mut self, call: CallId) -> Option<u64> {
+        let at = self.place(call)?;
+        let piece = self.pieces.get_mut(at)?;
+        let Piece::Asked { range, .. } = piece else {
+            return None;
+        };
+        let range = range.clone();
+        let bytes = range.end - range.start;
+        *piece = Piece::Lacking(range);
+        Some(bytes)
+    }
+
+    /// Whether all answers are there.
+    pub(crate) fn is_complete(&self) -> bool {
+        let is_there = |piece: &Piece| matches!(piece, Piece::Ready(_) | Piece::Literal(_));
+        self.plan.is_empty() && self.pieces.iter().all(is_there)
+    }
+
+    /// Whether nothing is left to send.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.plan.is_empty() && self.pieces.is_empty()
+    }
+
+    /// The pieces that can be sent, and how many bytes of the file are in them. The last
+    /// one of all is kept back until `with_last`.
+    pub(crate) fn sendable(&mut self, with_last: bool) -> (Vec<Bytes>, u64) {
+        let mut out = Vec::new();
+        let mut read_bytes = 0;
+        while let Some(piece) = self.pieces.front() {
+            let is_last = self.plan.is_empty() && self.pieces.len() == 1;
+            if is_last && !with_last || matches!(piece, Piece::Asked { .. } | Piece::Lacking(_)) {
+                break;
+            }
+            match self.pieces.pop_front() {
+                Some(Piece::Literal(bytes)) => out.push(bytes),
+                Some(Piece::Ready(payload)) => {
+                    read_bytes += payload.len() as u64;
+                    out.extend(payload.into_pieces());
+                }
+                _ => break, // Not reached: looked at above.
+            }
+        }
+        (out, read_bytes)
+    }
+
+    fn place(&self, wanted: CallId) -> Option<usize> {
+        let is_it = |piece: &Piece| matches!(piece, Piece::Asked { call, .. } if *call == wanted);
+        self.pieces.iter().position(is_it)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(pieces: &[Bytes]) -> Vec<u8> {
+        pieces.concat()
+    }
+
+    fn payload(text: &'static str) -> Payload {
+        Payload::from(Bytes::from_static(text.as_bytes()))
+    }
+
+    /// Goal: answers that come out of order are sent in order, with what is known
+    /// between them, and the last piece only when that is allowed.
+    #[test]
+    fn pieces_are_sent_in_order() {
+        let mut content = Content::new([
+            Segment::Literal(Bytes::from_static(b"<")),
+            Segment::Range(0..4),
+            Segment::Literal(Bytes::from_static(b"|")),
+            Segment::Range(8..10),
+            Segment::Literal(Bytes::from_static(b">")),
+        ]);
+        let first = content.next_range(2).expect("a range");
+        content.asked(CallId(1), first);
+        let second = content.next_range(9).expect("a range");
+        assert_eq!(second, 2..4);
+        content.asked(CallId(2), second);
+        let third = content.next_range(9).expect("a range");
+        assert_eq!(third, 8..10);
+        content.asked(CallId(3), third);
+        assert_eq!((content.next_range(1), content.unasked_bytes()), (None, 0));
+        assert_eq!(content.arrived(CallId(3), payload("ij")), Some(2));
+        assert_eq!(bytes(&content.sendable(false).0), b"<");
+        assert_eq!(content.arrived(CallId(1), payload("ab")), Some(2));
+        assert_eq!(content.sendable(false).1, 2);
+        assert!(!content.is_complete());
+        assert_eq!(content.arrived(CallId(2), payload("cd")), Some(2));
+        assert!(content.is_complete());
+        assert_eq!(bytes(&content.sendable(false).0), b"cd|ij");
+        assert_eq!(bytes(&content.sendable(true).0), b">");
+        assert!(content.is_sent());
+    }
+
+    /// Goal: what an answer lacks is asked for again, in its place.
+    #[test]
+    fn short_answers_leave_a_rest() {
+        let mut content = Content::new([Segment::Range(0..6)]);
+        let all = content.next_range(6).expect("a range");
+        content.asked(CallId(1), all);
+        assert_eq!(content.failed(CallId(1)), Some(6));
+        assert_eq!(content.lacking(), Some(0..6));
+        content.asked(CallId(2), 0..6);
+        assert_eq!(content.arrived(CallId(1), payload("abcdef")), None, "an old one");
+        assert_eq!(content.arrived(CallId(2), payload("abcd")), Some(4));
+        let rest = content.lacking().expect("a rest");
+        assert_eq!(rest, 4..6);
+        content.asked(CallId(3), rest);
+        content.arrived(CallId(3), payload("ef"));
+        assert_eq!(bytes(&content.sendable(true).0), b"abcdef");
+    }
+}
