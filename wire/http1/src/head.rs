@@ -134,15 +134,16 @@ pub fn parse_head(
     let (until, stop) = match look(window, start, limits) {
         Look::Complete(end) => {
             let text = Bytes::copy_from_slice(&window[start..end]);
-            let head = Lines::parse(&text, limits)?.ok_or(HeadError::RequestLine)?;
-            return Ok(Some((head.interpret()?, end)));
+            let head = Lines::parse(&text, limits)?.interpret()?;
+            return Ok(Some((head, end)));
         }
         Look::Incomplete => (window.len(), None),
         Look::Stop(at, error) => (at, Some(error)),
     };
     // What is wrong further ahead in the bytes comes first, so that the same is
     // said however much has arrived.
-    Lines::parse(&Bytes::copy_from_slice(&window[start..until]), limits)?;
+    let mut lines = LINES_UNREAD;
+    read_lines(&window[start..until], lines_of(&mut lines, limits))?;
     stop.map_or(Ok(None), Err)
 }
 
@@ -187,6 +188,32 @@ fn target_overflow(bytes: &[u8], bytes_max: usize) -> Option<usize> {
     (length > bytes_max).then_some(target + bytes_max)
 }
 
+/// Most field lines that any limit allows: they are read on the stack.
+const FIELD_LINES_MAX: usize = 256;
+
+type FieldLines<'a> = [MaybeUninit<httparse::Header<'a>>; FIELD_LINES_MAX];
+const LINES_UNREAD: FieldLines<'static> = [const { MaybeUninit::uninit() }; FIELD_LINES_MAX];
+
+fn lines_of<'l, 'a>(
+    lines: &'l mut FieldLines<'a>,
+    limits: &HeadLimits,
+) -> &'l mut [MaybeUninit<httparse::Header<'a>>] {
+    &mut lines[..limits.headers_max.min(FIELD_LINES_MAX)]
+}
+
+/// Reads the lines of a head; `None` if `text` ends too early.
+fn read_lines<'l, 'a>(
+    text: &'a [u8],
+    lines: &'l mut [MaybeUninit<httparse::Header<'a>>],
+) -> Result<Option<httparse::Request<'l, 'a>>, HeadError> {
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(text, lines) {
+        Ok(httparse::Status::Complete(_)) => Ok(Some(request)),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(error) => Err(of_syntax(error, text)),
+    }
+}
+
 /// The lines of a head, not interpreted yet.
 struct Lines {
     method: Bytes,
@@ -195,27 +222,19 @@ struct Lines {
     fields: Fields,
 }
 
-/// Most field lines that any limit allows: they are parsed on the stack.
-const FIELD_LINES_MAX: usize = 256;
-
 impl Lines {
-    /// `None` if `text` ends too early.
-    fn parse(text: &Bytes, limits: &HeadLimits) -> Result<Option<Self>, HeadError> {
-        let mut lines = [const { MaybeUninit::uninit() }; FIELD_LINES_MAX];
-        let lines = &mut lines[..limits.headers_max.min(FIELD_LINES_MAX)];
-        let mut request = httparse::Request::new(&mut []);
-        match request.parse_with_uninit_headers(text, lines) {
-            Ok(httparse::Status::Complete(_)) => {}
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(error) => return Err(of_syntax(error, text)),
-        }
+    /// Of a complete head.
+    fn parse(text: &Bytes, limits: &HeadLimits) -> Result<Self, HeadError> {
+        let mut lines = LINES_UNREAD;
+        let request = read_lines(text, lines_of(&mut lines, limits))?;
+        let request = request.ok_or(HeadError::RequestLine)?;
         let part = |part: Option<&str>| part.map(|part| text.slice_ref(part.as_bytes()));
         let mut fields = Fields::default();
         for line in &*request.headers {
             let name = text.slice_ref(line.name.as_bytes());
             fields.add(name, text.slice_ref(line.value.trim_ascii()));
         }
-        Ok(Some(Self {
+        Ok(Self {
             method: part(request.method).unwrap_or_default(),
             target: part(request.path).unwrap_or_default(),
             version: match request.version {
@@ -223,7 +242,7 @@ impl Lines {
                 _ => HttpVersion::Http11, // There are no others: those are an error.
             },
             fields,
-        }))
+        })
     }
 
     fn interpret(self) -> Result<RequestHead, HeadError> {
