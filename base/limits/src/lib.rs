@@ -46,6 +46,26 @@ pub const NFS_REQUEST_BYTES_MAX: usize = 512 << 20;
 /// The least that can be configured, in bytes: some of the largest calls at a time.
 pub const NFS_REQUEST_BYTES_MIN: usize = 16 << 20;
 
+/// Longest head of an HTTP request, in bytes: request line, fields and the empty line.
+pub const HTTP_HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Most field lines in the head of an HTTP request.
+pub const HTTP_FIELDS_MAX: usize = 64;
+
+/// Longest target of an HTTP request, in bytes: a path of the longest kind, in which every
+/// second byte is percent-encoded.
+pub const HTTP_TARGET_BYTES_MAX: usize = 8 << 10;
+
+/// Longest size line of a chunk with its extensions, in bytes.
+pub const HTTP_CHUNK_LINE_BYTES_MAX: usize = 256;
+
+/// Extensions of all chunks of one HTTP request, in bytes: nobody reads them, so only a
+/// count stops a peer that sends little else.
+pub const HTTP_CHUNK_EXTENSION_BYTES_MAX: usize = 16 << 10;
+
+/// Trailer section behind the chunks of an HTTP request, in bytes.
+pub const HTTP_TRAILER_BYTES_MAX: usize = 4 << 10;
+
 /// Longest file name that is decoded, in bytes: long enough for the server to
 /// see a name that it must refuse with NFS3ERR_NAMETOOLONG.
 pub const NAME_DECODE_BYTES_MAX: usize = 4096;
