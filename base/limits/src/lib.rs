@@ -117,6 +117,18 @@ pub const EXPORT_NETWORKS_MAX: usize = 64;
 /// Longest path of an export, in bytes.
 pub const EXPORT_PATH_BYTES_MAX: usize = 1024;
 
+/// Bearer tokens of the HTTP door: all of them lie in one record of the registry.
+pub const WEB_TOKENS_MAX: usize = 1024;
+
+/// Longest name of one, in bytes.
+pub const WEB_TOKEN_NAME_BYTES_MAX: usize = 64;
+
+/// Longest path below which one holds, in bytes.
+pub const WEB_TOKEN_PATH_BYTES_MAX: usize = 1024;
+
+/// How long a signed URL may hold, in seconds: it cannot be taken back.
+pub const SIGNED_URL_SECONDS_MAX: u64 = 7 * 24 * 3600;
+
 /// Locked ranges of one file, all owners together.
 pub const LOCKS_PER_FILE_MAX: usize = 16_384;
 
