@@ -70,6 +70,26 @@ impl UrlPath {
         Self::of(text, |name| Ok(name.to_vec()))
     }
 
+    /// The path of these names, which have no escapes any more.
+    ///
+    /// # Errors
+    /// [`PathError`].
+    pub fn of_names<'a>(
+        names: impl Iterator<Item = &'a [u8]>,
+        ends_with_slash: bool,
+    ) -> Result<Self, PathError> {
+        let names = names.map(|name| checked(name.to_vec()));
+        let names = names.collect::<Result<Vec<_>, _>>()?;
+        let length: usize = names.iter().map(|name| name.len() + 1).sum();
+        if length > PATH_BYTES_MAX {
+            return Err(PathError::TooLong);
+        }
+        Ok(Self {
+            ends_with_slash: names.is_empty() || ends_with_slash,
+            names,
+        })
+    }
+
     fn of(
         text: &[u8],
         name_of: impl Fn(&[u8]) -> Result<Vec<u8>, PathError>,

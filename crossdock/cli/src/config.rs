@@ -2,6 +2,7 @@
 //! environment variable. Flags win over the file, the file over defaults.
 
 mod groups;
+mod http;
 mod member;
 mod up;
 mod values;
@@ -22,6 +23,7 @@ pub(crate) use groups::{
     DoorSettings, EnsembleFlags, ProcessSettings, REBUILD_RATE_DEFAULT, StoreSettings,
     TransportSettings,
 };
+pub(crate) use http::HttpSettings;
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
     check_gateway_name,

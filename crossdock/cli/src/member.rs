@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crossdock_etcd::Notice;
 use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
+use crossdock_http::HttpConfig;
 use crossdock_limits::NFS_REQUEST_BYTES_MIN;
 use crossdock_link::{LinkConfig, Role};
 use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
@@ -79,11 +80,13 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     let mut kept = CapabilitySet::empty();
     if let Part::Gateway {
         door,
+        http,
         virtual_interface,
         ..
     } = &settings.part
     {
         doors.bind_nfs(door)?;
+        doors.bind_http(http)?;
         if let Some(name) = virtual_interface {
             let opened = Interface::open(name);
             interface = Some(opened.with_context(|| format!("--virtual-interface {name}"))?);
@@ -126,6 +129,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
         driver: doors.driver,
         node_directories: place.directories,
         nfs: doors.nfs,
+        http: doors.http,
         ensemble: Some(ensemble),
         orders: received,
         surroundings: Surroundings {
@@ -271,6 +275,7 @@ fn machines(
         growth_bytes: GROWTH_BYTES,
     };
     let (mut request_bytes, mut grace) = (NFS_REQUEST_BYTES_MIN, 0);
+    let mut web = HttpConfig::default();
     match &settings.part {
         Part::Node { store, .. } => {
             nodes.cache_bytes = memory::cache_bytes(store)?;
@@ -278,13 +283,17 @@ fn machines(
             nodes.rebuild_bytes_per_second = store.rebuild_rate;
         }
         Part::Manager { grace: seconds } => grace = *seconds,
-        Part::Gateway { door, .. } => request_bytes = memory::request_bytes(door)?,
+        Part::Gateway { door, http, .. } => {
+            request_bytes = memory::request_bytes(door)?;
+            web = http.config(memory::delivery_bytes(), data::random_u64()?);
+        }
     }
     let mut machines = Host::new(HostConfig {
         registry: Registry::Shared(shared),
         role: record,
         nodes,
         request_bytes,
+        http: web,
         instance: host.0,
         minting: MintingKey(data::random_bytes()?),
         proving: data::random_bytes()?,

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crossdock_limits::{NFS_REQUEST_BYTES_MAX, NFS_REQUEST_BYTES_MIN};
+use crossdock_limits::{
+    DELIVERY_MEMORY_BYTES, DELIVERY_REQUEST_BYTES_MAX, NFS_REQUEST_BYTES_MAX, NFS_REQUEST_BYTES_MIN,
+};
 
 use crate::config::{DoorSettings, StoreSettings};
 
@@ -23,6 +25,12 @@ pub(crate) fn request_bytes(settings: &DoorSettings) -> anyhow::Result<usize> {
     Ok(usize::try_from(
         settings.request_memory.unwrap_or_else(eighth),
     )?)
+}
+
+/// Bytes for what is read ahead of connections, unless configured: an eighth of all memory up
+/// to the usual.
+pub(crate) fn delivery_bytes() -> u64 {
+    (all_bytes() / 8).clamp(8 * DELIVERY_REQUEST_BYTES_MAX, DELIVERY_MEMORY_BYTES)
 }
 
 /// The memory that this process may use: of the machine or of its cgroup,

@@ -8,6 +8,7 @@ mod ensemble;
 mod exports;
 mod figures;
 mod gateway_orders;
+mod http;
 mod links;
 mod locks;
 mod nodes;
@@ -26,7 +27,7 @@ use crossdock_host::{
     AddressTicket, Boot, ExportTicket, GatewayTicket, Host, HostEffect, HostInput, QuotaTicket,
     ReleaseTicket,
 };
-use crossdock_net::{DiskId, Driver, Event, Receiver, Sender, now};
+use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 use tracing::{error, info, warn};
@@ -38,6 +39,7 @@ pub(crate) use addresses::Addresses;
 use doors::Doors;
 pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
+use http::Web;
 pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
@@ -60,6 +62,7 @@ pub(crate) struct Parts {
     /// Where the nodes of this process keep what they hold, by number.
     pub(crate) node_directories: BTreeMap<u32, PathBuf>,
     pub(crate) nfs: Vec<NfsSockets>,
+    pub(crate) http: Vec<ListenerId>,
     /// The others, unless this process is everything.
     pub(crate) ensemble: Option<Ensemble>,
     pub(crate) orders: Receiver<Order>,
@@ -73,6 +76,7 @@ pub(crate) struct Shell {
     nodes: BTreeMap<u32, NodeShell>,
     disks: BTreeMap<DiskId, (u32, StoreDisk)>,
     doors: Doors,
+    web: Web,
     ensemble: Option<Ensemble>,
     turns_total: u64,
     told: figures::Told,
@@ -113,6 +117,7 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
+            web: Web::new(parts.http),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),
@@ -206,13 +211,16 @@ impl Shell {
                 .context("the event loop has failed")?;
             while self.driver.next_event().is_some() {}
             self.tell_sent();
+            self.tell_http_sent();
         }
         Ok(())
     }
 
     fn has_unsent(&self) -> bool {
         let ensemble = self.ensemble.as_ref();
-        self.doors.has_unsent() || ensemble.is_some_and(|ensemble| ensemble.links.has_unsent())
+        self.doors.has_unsent()
+            || self.web.has_unsent()
+            || ensemble.is_some_and(|ensemble| ensemble.links.has_unsent())
     }
 
     fn turn(&mut self) -> anyhow::Result<()> {
@@ -243,6 +251,7 @@ impl Shell {
             self.take_event(event);
         }
         self.tell_sent();
+        self.tell_http_sent();
         let time = now();
         self.settle_figures(time);
         // What events have made due since then is so in the next turn.
@@ -264,7 +273,8 @@ impl Shell {
             Event::Woken => self.take_woken(),
             Event::Timeout | Event::Writable { .. } => {} // See `turn` and `tell_sent`.
             event => {
-                if let Some(event) = self.take_link_event(event) {
+                let others = self.take_link_event(event);
+                if let Some(event) = others.and_then(|event| self.take_http_event(event)) {
                     self.take_door_event(event);
                 }
             }
@@ -300,6 +310,7 @@ impl Shell {
     fn take_effect(&mut self, effect: HostEffect) {
         match effect {
             HostEffect::Door(effect) => self.take_door_effect(effect),
+            HostEffect::Http(effect) => self.take_http_effect(effect),
             HostEffect::Disk {
                 number,
                 disk,
@@ -361,6 +372,7 @@ impl Shell {
         notify::tell(notify::STOPPING);
         self.stop_by = Some(now() + DRAIN_PATIENCE);
         self.doors.stop(&mut self.driver);
+        self.web.stop(&mut self.driver);
         self.host.drain(now(), wall_time());
     }
 }

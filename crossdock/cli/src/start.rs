@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_admin::{DoorStatus, Events, Watch};
-use crossdock_limits::LINK_HANDSHAKES_MAX;
+use crossdock_limits::{HTTP_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX};
 use crossdock_net::{Driver, KernelChoice, ListenerId, Options, Receiver, Started};
 use crossdock_nfs::{DoorLimits, Services};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
-use crate::config::{DoorSettings, Io, ProcessSettings};
+use crate::config::{DoorSettings, HttpSettings, Io, ProcessSettings};
 use crate::format;
 use crate::leftover::when_free;
 use crate::notify;
@@ -27,7 +27,7 @@ use crate::shell::{NfsSockets, Order, RemoteControl, Shell};
 const ORDERS_MAX: usize = 64;
 
 /// Open files that are enough for all clients and disks.
-const DESCRIPTORS_WANTED: u64 = 16_384;
+const DESCRIPTORS_WANTED: u64 = 32_768;
 
 /// How long a killed predecessor may hold a port; another program holds it longer.
 const PORT_PATIENCE: Duration = Duration::from_secs(3);
@@ -43,6 +43,7 @@ pub(crate) struct Doors {
     /// In the order in which they are announced.
     pub(crate) bound: Vec<DoorStatus>,
     pub(crate) nfs: Vec<NfsSockets>,
+    pub(crate) http: Vec<ListenerId>,
     /// What clients are told about where programs are.
     pub(crate) services: Services,
     admin: Vec<TcpListener>,
@@ -65,6 +66,7 @@ impl Doors {
             io,
             bound: Vec::new(),
             nfs: Vec::new(),
+            http: Vec::new(),
             services: Services {
                 host: host_name(),
                 ..Services::default()
@@ -99,6 +101,24 @@ impl Doors {
             self.nfs.push(bound);
             self.services.portmap.push(address);
             self.bound.push(door("portmap", address));
+        }
+        Ok(())
+    }
+
+    /// Where HTTP clients connect.
+    pub(crate) fn bind_http(&mut self, settings: &HttpSettings) -> anyhow::Result<()> {
+        let name = if settings.http_tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        for &address in settings.http.addresses() {
+            let driver = &mut self.driver;
+            let (listener, address) =
+                when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
+                    .map_err(|error| port_advice(error, name, "http", address))?;
+            self.http.push(listener);
+            self.bound.push(door(name, address));
         }
         Ok(())
     }
@@ -221,7 +241,9 @@ fn start_driver(settings: &ProcessSettings) -> anyhow::Result<Started> {
     let options = Options {
         kernel,
         // The door refuses what is too much for it; the loop would only let it wait.
-        connections_max: DoorLimits::default().connections_max + CONNECTIONS_SPARE,
+        connections_max: DoorLimits::default().connections_max
+            + HTTP_CONNECTIONS_MAX
+            + CONNECTIONS_SPARE,
         ..Options::default()
     };
     Driver::start(options).context(

@@ -32,6 +32,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     }
     let mut doors = Doors::start(process)?;
     doors.bind_nfs(&settings.door)?;
+    doors.bind_http(&settings.http)?;
     doors.bind_admin(process)?;
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(CapabilitySet::empty(), account)?;
@@ -55,6 +56,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         driver: doors.driver,
         node_directories,
         nfs: doors.nfs,
+        http: doors.http,
         ensemble: None,
         orders: received,
         surroundings,
@@ -79,6 +81,9 @@ fn host(settings: &UpSettings, directory: DataDirectory) -> anyhow::Result<Host>
             growth_bytes: GROWTH_BYTES,
         },
         request_bytes: memory::request_bytes(&settings.door)?,
+        http: settings
+            .http
+            .config(memory::delivery_bytes(), data::random_u64()?),
         instance: data::random_u64()?,
         minting: MintingKey(data::random_bytes()?),
         proving: data::random_bytes()?,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
+use crossdock_http::{HttpConfig, HttpDoor, HttpEffect, HttpInput};
 use crossdock_link::{CallRef, Role, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{
@@ -56,6 +57,8 @@ pub struct HostConfig {
     pub nodes: NodeSettings,
     /// Bytes that the NFS door may hold.
     pub request_bytes: usize,
+    /// How the HTTP door is set up, whether anybody can reach it or not.
+    pub http: HttpConfig,
     /// A random number of this process: it names the gateway's instance.
     pub instance: u64,
     /// A random secret of this process: a manager makes capabilities with it.
@@ -75,6 +78,8 @@ pub struct HostConfig {
 pub enum HostInput {
     /// Something happened at the NFS door's sockets.
     Door(NfsInput),
+    /// Something happened at the HTTP door's sockets.
+    Http(HttpInput),
     /// A disk or an index of a node answered.
     Store {
         /// The node's number.
@@ -138,6 +143,8 @@ pub enum HostInput {
 pub enum HostEffect {
     /// Something at the NFS door's sockets.
     Door(NfsEffect),
+    /// Something at the HTTP door's sockets.
+    Http(HttpEffect),
     /// A request to a node's disk.
     Disk {
         /// The node's number.
@@ -268,6 +275,7 @@ pub struct Host {
     pub(crate) sites: BTreeMap<SiteId, Site>,
     pub(crate) router: Router,
     pub(crate) door: NfsDoor,
+    pub(crate) http: HttpDoor,
     pub(crate) queue: VecDeque<Message>,
     /// Whose turn has begun.
     pub(crate) sites_at_work: Vec<SiteId>,
@@ -326,6 +334,7 @@ impl Host {
             role,
             nodes: settings,
             request_bytes,
+            http,
             instance,
             minting,
             proving,
@@ -364,6 +373,7 @@ impl Host {
             sites: BTreeMap::new(),
             router,
             door,
+            http: HttpDoor::new(http),
             queue: VecDeque::new(),
             sites_at_work: Vec::new(),
             site_dues: BTreeMap::new(),
@@ -415,6 +425,7 @@ impl Host {
         self.access.wall = wall;
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
+            HostInput::Http(input) => self.queue.push_back(Message::Http(input)),
             HostInput::Store {
                 number,
                 boot,
@@ -469,6 +480,7 @@ impl Host {
             .chain(sites)
             .chain(self.router.poll_timeout())
             .chain(self.door.poll_timeout())
+            .chain(self.http.poll_timeout())
             .chain(self.tells_space().then_some(self.space_due))
             .chain(self.clock_due())
             .chain(self.scrub.step_due)
@@ -546,6 +558,7 @@ impl Host {
                 Message::Site(id, input) => self.run_site(now, wall, id, input),
                 Message::Router(input) => self.run_router(now, input),
                 Message::Door(input) => self.run_door(now, input),
+                Message::Http(input) => self.run_http(now, wall, input),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Sweep(answer) => self.take_swept(answer),
                 Message::FsckNode(reply) => self.take_listed(now, reply),
@@ -673,6 +686,9 @@ impl Host {
                 RouterEffect::Reply(routed) if Self::is_of_walk(routed.reply.id) => {
                     Some(Message::Walk(routed))
                 }
+                RouterEffect::Reply(routed) if HttpDoor::owns(routed.reply.id) => {
+                    Some(Message::Http(HttpInput::Reply(routed)))
+                }
                 RouterEffect::Reply(routed) => Some(Message::Door(NfsInput::Reply(routed))),
             });
         }
@@ -717,6 +733,9 @@ impl Host {
         }
         if self.door.poll_timeout().is_some_and(|due| due <= now) {
             self.queue.push_back(Message::Door(NfsInput::Timeout));
+        }
+        if self.http.poll_timeout().is_some_and(|due| due <= now) {
+            self.queue.push_back(Message::Http(HttpInput::Timeout));
         }
         if self.tells_space() && self.space_due <= now {
             self.tell_space(now);

@@ -18,6 +18,7 @@ mod fsck;
 mod gateway_orders;
 mod handover;
 mod host;
+mod http;
 mod keys;
 mod leases;
 mod locks;

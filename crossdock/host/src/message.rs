@@ -1,5 +1,6 @@
 //! What travels between the machines of one host.
 
+use crossdock_http::HttpInput;
 use crossdock_names::{FileCapability, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
@@ -27,6 +28,7 @@ pub(crate) enum Message {
     Site(SiteId, SiteInput),
     Router(RouterInput),
     Door(NfsInput),
+    Http(HttpInput),
     /// To the task that makes replicas equal.
     Host(Result<NodeAnswer, NodeError>),
     /// To the search for garbage.

@@ -44,7 +44,10 @@ pub(crate) fn admit(
         return Ok((Grant::ANONYMOUS.caller(), Scope::default()));
     }
     let target = &head.target;
-    let path = UrlPath::of_names(target.path.iter().map(|name| &name[..]), target.is_directory)?;
+    let path = UrlPath::of_names(
+        target.path.iter().map(|name| &name[..]),
+        target.is_directory,
+    )?;
     let query = target.raw.iter().position(|&byte| byte == b'?');
     let request = Request {
         method,
@@ -53,13 +56,16 @@ pub(crate) fn admit(
         authorization: head.authorization(),
     };
     let grant = gate.check(&request, wall)?;
+    let shown = head.authorization();
+    let seconds = u64::try_from(wall.parts().0).unwrap_or(0);
+    // A signed URL names one path, and whoever signed it knew where that leads.
+    let within = match shown {
+        Some(shown) => gate.tokens.find(shown, seconds)?.path.clone(),
+        None => UrlPath::root(),
+    };
     let scope = Scope {
-        within: grant.within,
-        is_anonymous: grant.is_anonymous,
+        within,
+        is_anonymous: grant == Grant::ANONYMOUS && shown.is_none(),
     };
-    let caller = Grant {
-        uid: grant.uid,
-        gid: grant.gid,
-    };
-    Ok((caller.caller(), scope))
+    Ok((grant.caller(), scope))
 }

@@ -220,6 +220,9 @@ mod tests {
             [Gone::Bytes(StreamId(1), 1), Gone::End(StreamId(1))]
         );
         assert_eq!(connection.sent(100), []);
-        assert_eq!((connection.unsent_bytes, connection.streams().count()), (0, 0));
+        assert_eq!(
+            (connection.unsent_bytes, connection.streams().count()),
+            (0, 0)
+        );
     }
 }

@@ -28,7 +28,10 @@ pub(crate) enum Segment {
 #[derive(Debug)]
 enum Piece {
     Literal(Bytes),
-    Asked { call: CallId, range: Range<u64> },
+    Asked {
+        call: CallId,
+        range: Range<u64>,
+    },
     /// To be asked for again.
     Lacking(Range<u64>),
     Ready(Payload),
@@ -235,7 +238,11 @@ mod tests {
         assert_eq!(content.failed(CallId(1)), Some(6));
         assert_eq!(content.lacking(), Some(0..6));
         content.asked(CallId(2), 0..6);
-        assert_eq!(content.arrived(CallId(1), payload("abcdef")), None, "an old one");
+        assert_eq!(
+            content.arrived(CallId(1), payload("abcdef")),
+            None,
+            "an old one"
+        );
         assert_eq!(content.arrived(CallId(2), payload("abcd")), Some(4));
         let rest = content.lacking().expect("a rest");
         assert_eq!(rest, 4..6);

@@ -53,7 +53,12 @@ impl HttpDoor {
             exchange.stage = Stage::Index(Box::new(IndexPage { directory }));
             let name = Bytes::from_static(INDEX);
             let directory = file;
-            self.ask(now, id, What::Step, SiteOperation::Lookup { directory, name });
+            self.ask(
+                now,
+                id,
+                What::Step,
+                SiteOperation::Lookup { directory, name },
+            );
             return;
         }
         let cookie = match after.map(number) {
@@ -163,7 +168,13 @@ impl HttpDoor {
         };
         let mut location = encode_path(exchange.path().iter().map(|name| &name[..]));
         location.push('/');
-        if let Some(at) = exchange.head.target.raw.iter().position(|&byte| byte == b'?') {
+        if let Some(at) = exchange
+            .head
+            .target
+            .raw
+            .iter()
+            .position(|&byte| byte == b'?')
+        {
             location.push_str(&String::from_utf8_lossy(&exchange.head.target.raw[at..]));
         }
         let head = ResponseHead::new(exchange.version(), Status::MovedPermanently)

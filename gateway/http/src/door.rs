@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use crossdock_delivery::{Delivery, End, StreamId};
-use crossdock_http1::parse_head;
+use crossdock_http1::{Status, parse_head};
 use crossdock_names::FileRef;
-use crossdock_peer::{
-    Call, CallId, DuplicateKey, SiteOperation, SiteRequest,
-};
+use crossdock_peer::{Call, CallId, DuplicateKey, SiteOperation, SiteRequest};
 use crossdock_router::RoutedReply;
 use crossdock_types::{Time, WallTime};
 use crossdock_web::Gate;
@@ -104,6 +102,10 @@ impl HttpDoor {
     #[must_use]
     pub fn new(config: HttpConfig) -> Self {
         let delivery = Delivery::new(config.delivery);
+        let gate = Gate {
+            policy: config.policy,
+            ..Gate::default()
+        };
         Self {
             config,
             connections: BTreeMap::new(),
@@ -112,7 +114,7 @@ impl HttpDoor {
             delivery,
             streams: BTreeMap::new(),
             streams_total: 0,
-            gate: Gate::default(),
+            gate,
             is_scoped: false,
             pace: Pace::default(),
             retries: BTreeSet::new(),
@@ -146,15 +148,18 @@ impl HttpDoor {
             HttpInput::Sampled(id, sample) => {
                 if let Some(number) = self.stream_of(id) {
                     self.delivery.sample(now, number, sample);
-                    self.carry_decisions(now, wall);
+                    self.carry_decisions(now);
                 }
             }
             HttpInput::PeerDone(id) => self.take_peer_done(now, wall, id),
-            HttpInput::Closed(id) => self.forget(now, wall, id, End::Reset),
-            HttpInput::Gate(gate) => self.gate = gate,
+            HttpInput::Closed(id) => self.forget(now, id, End::Reset),
+            HttpInput::Gate(gate) => {
+                let policy = self.config.policy;
+                self.gate = Gate { policy, ..gate };
+            }
             HttpInput::Disk(disk, profile) => {
                 self.delivery.set_disk(disk, profile);
-                self.carry_decisions(now, wall);
+                self.carry_decisions(now);
             }
             HttpInput::Scoped(is_scoped) => self.is_scoped = is_scoped,
             HttpInput::Reply(routed) => self.take_reply(now, wall, *routed),
@@ -264,7 +269,7 @@ impl HttpDoor {
         };
         let is_upload = matches!(exchange.stage, Stage::Upload(_));
         let takes = match &exchange.stage {
-            Stage::Upload(upload) => !upload.is_full() && !(is_crowded && upload.held_bytes() > 0),
+            Stage::Upload(upload) => !(upload.is_full() || is_crowded && upload.is_writing()),
             Stage::Ended => true,
             _ => false,
         };
@@ -290,14 +295,14 @@ impl HttpDoor {
                 if exchange.body.is_done() && is_upload {
                     self.write_gathered(now, wall, id);
                 } else if is_cut {
-                    self.abort(now, wall, id);
+                    self.abort(now, id);
                     return false;
                 }
                 self.end_if_done(now, id)
             }
             Err(error) => {
                 self.clean_up(now, id);
-                self.answer_unread(wall, id, error.status(), &error.to_string());
+                self.answer_unread(wall, id, Status::BadRequest, &error.to_string());
                 false
             }
         }
@@ -344,15 +349,15 @@ impl HttpDoor {
     }
 
     /// The connection cannot go on: the client must not take what it has got for all.
-    pub(crate) fn abort(&mut self, now: Time, wall: WallTime, id: ConnId) {
-        self.forget(now, wall, id, End::Reset);
+    pub(crate) fn abort(&mut self, now: Time, id: ConnId) {
+        self.forget(now, id, End::Reset);
         self.effects.push_back(HttpEffect::Abort(id));
     }
 
     /// The connection is over.
-    fn forget(&mut self, now: Time, wall: WallTime, id: ConnId, end: End) {
+    fn forget(&mut self, now: Time, id: ConnId, end: End) {
         self.clean_up(now, id);
-        self.drop_stream(now, wall, id, end);
+        self.drop_stream(now, id, end);
         let of_it: Vec<CallId> = self.calls_for(id).collect();
         for call in of_it {
             self.calls.insert(call, Pending::Forgotten);
@@ -368,7 +373,7 @@ impl HttpDoor {
             }
             last = Some(number);
         }
-        self.carry_decisions(now, wall);
+        self.carry_decisions(now);
     }
 
     /// Stops reading from who has sent more than can be served now, and reads on.
@@ -415,7 +420,7 @@ impl HttpDoor {
         if is_streaming && self.stream_of(id).is_some() {
             self.effects.push_back(HttpEffect::Sample(id));
         }
-        self.carry_decisions(now, wall);
+        self.carry_decisions(now);
         self.go_on(now, wall, id);
     }
 
@@ -427,7 +432,7 @@ impl HttpDoor {
         if let Some(number) = self.stream_of(id) {
             // It may well read on (RFC 9112 section 9.6), or be gone.
             self.delivery.close(now, number, End::PeerFinished);
-            self.carry_decisions(now, wall);
+            self.carry_decisions(now);
         }
         self.go_on(now, wall, id);
     }

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use crossdock_http1::{HttpVersion, Method, RequestHead};
 use crossdock_peer::Caller;
-use crossdock_types::Time;
 
 use crate::access::Scope;
 use crate::body::Body;
@@ -21,7 +20,6 @@ pub(crate) struct Exchange {
     pub(crate) caller: Caller,
     /// To what the token or signature is bound.
     pub(crate) scope: Scope,
-    pub(crate) arrived: Time,
     pub(crate) stage: Stage,
     pub(crate) body: Body,
     /// The client waits for being told that it may send the content.

@@ -11,7 +11,7 @@ use crossdock_limits::{
 };
 use crossdock_peer::{Call, CallId, SiteRequest};
 use crossdock_router::RoutedReply;
-use crossdock_web::Gate;
+use crossdock_web::{Gate, ReadPolicy};
 
 /// A TCP connection, by a number that the shell never uses twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +20,8 @@ pub struct ConnId(pub u64);
 /// What a door is told when it is made.
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
+    /// Who may read without showing anything.
+    pub policy: ReadPolicy,
     /// How long the rest of the system may take for a request.
     pub patience: Duration,
     /// Bounds of what is kept for clients.
@@ -28,6 +30,18 @@ pub struct HttpConfig {
     pub delivery: DeliveryConfig,
     /// A random number of this process: it names uploads and parts of responses.
     pub seed: u64,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            policy: ReadPolicy::default(),
+            patience: Duration::from_secs(30),
+            limits: HttpLimits::default(),
+            delivery: DeliveryConfig::default(),
+            seed: 0,
+        }
+    }
 }
 
 /// Bounds of what is kept for clients (DESIGN invariant 9), and how long they may
@@ -95,7 +109,7 @@ pub enum HttpInput {
     PeerDone(ConnId),
     /// The connection is over, whoever ended it.
     Closed(ConnId),
-    /// From now on requests are judged by this.
+    /// From now on requests are judged by these tokens and keys.
     Gate(Gate),
     /// From now on the disks of this node are like this.
     Disk(u64, DiskProfile),

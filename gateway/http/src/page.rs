@@ -43,7 +43,11 @@ impl Row {
     /// Where it is, from its directory.
     fn href(&self) -> String {
         let path = encode_path(std::iter::once(&self.name[..]));
-        let end = if self.kind == FileKind::Directory { "/" } else { "" };
+        let end = if self.kind == FileKind::Directory {
+            "/"
+        } else {
+            ""
+        };
         // A name with a colon in it would be taken for a scheme (RFC 3986 section 4.2).
         format!("./{}{end}", path.trim_start_matches('/'))
     }
@@ -88,7 +92,10 @@ pub(crate) fn json_list(path: &[Bytes], rows: &[Row], next: Option<u64>) -> Byte
 pub(crate) fn html_list(path: &[Bytes], rows: &[Row], next: Option<u64>) -> Bytes {
     let title = escape(&String::from_utf8_lossy(&shown_path(path)));
     let mut page = head(&title);
-    let _ = write!(page, "<h1>{title}</h1><table><thead><tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr></thead><tbody>");
+    let _ = write!(
+        page,
+        "<h1>{title}</h1><table><thead><tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr></thead><tbody>"
+    );
     if !path.is_empty() {
         page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>");
     }
@@ -119,7 +126,11 @@ pub(crate) fn html_list(path: &[Bytes], rows: &[Row], next: Option<u64>) -> Byte
 pub(crate) fn error(status: Status, hint: &str) -> Bytes {
     let title = format!("{} {}", status.number(), status.reason());
     let mut page = head(&title);
-    let _ = write!(page, "<h1>{title}</h1><p>{}</p></body></html>\n", escape(hint));
+    let _ = writeln!(
+        page,
+        "<h1>{title}</h1><p>{}</p></body></html>",
+        escape(hint)
+    );
     page.into()
 }
 

@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use crossdock_http1::{Condition, ResponseHead, Status, evaluate};
 use crossdock_names::FileRef;
-use crossdock_peer::{
-    AttributeChanges, FileKind, SiteAnswer, SiteError, SiteOperation, SiteReply,
-};
+use crossdock_peer::{AttributeChanges, FileKind, SiteAnswer, SiteError, SiteOperation, SiteReply};
 use crossdock_types::{Time, WallTime};
 
 use crate::door::{HttpDoor, What};

@@ -35,7 +35,11 @@ impl HttpDoor {
         let is_clear = rest == Some(0) || (is_short && !exchange.owes_continue);
         let head = head.keep_alive(exchange.keep_alive && is_clear);
         exchange.keep_alive = head.keeps_alive();
-        let content = if exchange.is_head() { Bytes::new() } else { content };
+        let content = if exchange.is_head() {
+            Bytes::new()
+        } else {
+            content
+        };
         self.push(id, [head.encode(wall), content]);
         self.figures.response(head.status());
         self.finish(now, id);
@@ -87,7 +91,13 @@ impl HttpDoor {
         if let Some(challenge) = denial.challenge() {
             head = head.header("WWW-Authenticate", challenge);
         }
-        self.answer_page(now, wall, id, head, page::error(status, &denial.to_string()));
+        self.answer_page(
+            now,
+            wall,
+            id,
+            head,
+            page::error(status, &denial.to_string()),
+        );
     }
 
     fn answer_page(

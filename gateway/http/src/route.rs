@@ -33,7 +33,6 @@ impl HttpDoor {
             keep_alive: head.keep_alive,
             caller,
             scope,
-            arrived: now,
             stage: Stage::Ended,
             is_answered: false,
             dropped_bytes: 0,
@@ -134,7 +133,7 @@ impl HttpDoor {
                 self.take_walk(now, wall, id, step);
             }
             Stage::Index(page) => self.after_index(now, wall, id, *page, reply),
-            Stage::Access(stream) => self.after_access(now, wall, id, stream, &reply),
+            Stage::Access(stream) => self.after_access(now, wall, id, *stream, &reply),
             Stage::List(list) => self.step_list(now, wall, id, list, reply),
             Stage::Change(change) => self.step_change(now, wall, id, change, reply),
             stage @ (Stage::Stream(_) | Stage::Upload(_) | Stage::Ended) => {

@@ -90,13 +90,19 @@ impl HttpDoor {
         let Some(exchange) = self.exchange(id) else {
             return;
         };
-        let (head, content, bytes) =
-            match plan(exchange, attributes, media_type(name), ranges_max, &boundary) {
-                Planned::Answer(head) => return self.answer(now, wall, id, head, Bytes::new()),
-                Planned::Content(head, content, bytes) => (head, content, bytes),
-            };
+        let (head, content, bytes) = match plan(
+            exchange,
+            attributes,
+            media_type(name),
+            ranges_max,
+            &boundary,
+        ) {
+            Planned::Answer(head) => return self.answer(now, wall, id, head, Bytes::new()),
+            Planned::Content(head, content, bytes) => (head, content, bytes),
+        };
         let is_small = bytes <= SMALL_BYTES;
-        let is_one_answer = is_small && attributes.size_bytes <= SMALL_BYTES && !is_multipart(&content);
+        let is_one_answer =
+            is_small && attributes.size_bytes <= SMALL_BYTES && !is_multipart(&content);
         let is_head = exchange.is_head();
         let head = head.keep_alive(exchange.keep_alive);
         let status = head.status();
@@ -106,7 +112,11 @@ impl HttpDoor {
             head: Some(head.encode(wall)),
             content,
             number: None,
-            check: if is_one_answer { Check::OfAnswer } else { Check::Open },
+            check: if is_one_answer {
+                Check::OfAnswer
+            } else {
+                Check::Open
+            },
             again: None,
             give_up: None,
         });
@@ -121,7 +131,7 @@ impl HttpDoor {
         exchange.stage = Stage::Stream(stream);
         self.figures.response(status);
         if is_small {
-            return self.ask_pieces(now, wall, id, SMALL_BYTES, usize::MAX);
+            return self.ask_pieces(now, id, SMALL_BYTES, usize::MAX);
         }
         self.streams_total += 1;
         let number = StreamId(self.streams_total);
@@ -131,7 +141,7 @@ impl HttpDoor {
         self.streams.insert(number, id);
         self.delivery
             .open(now, number, bytes, StreamClass::Foreground);
-        self.carry_decisions(now, wall);
+        self.carry_decisions(now);
     }
 
     /// Whether the caller may read is known: the head, and no content.
@@ -140,7 +150,7 @@ impl HttpDoor {
         now: Time,
         wall: WallTime,
         id: ConnId,
-        stream: Box<Stream>,
+        stream: Stream,
         reply: &SiteReply,
     ) {
         match (&reply.outcome, stream.head) {
@@ -154,14 +164,7 @@ impl HttpDoor {
     }
 
     /// Asks for up to `pieces` pieces of the file, of at most so many bytes each.
-    fn ask_pieces(
-        &mut self,
-        now: Time,
-        wall: WallTime,
-        id: ConnId,
-        bytes_max: u64,
-        pieces: usize,
-    ) {
+    fn ask_pieces(&mut self, now: Time, id: ConnId, bytes_max: u64, pieces: usize) {
         for _ in 0..pieces {
             let Some(stream) = self.stream(id) else {
                 return;
@@ -187,11 +190,11 @@ impl HttpDoor {
         {
             stream.content.settle_literals();
         }
-        self.send_ready(now, wall, id);
+        self.send_ready(now, id);
     }
 
     /// Does what the delivery engine has decided.
-    pub(crate) fn carry_decisions(&mut self, now: Time, wall: WallTime) {
+    pub(crate) fn carry_decisions(&mut self, now: Time) {
         while let Some(decision) = self.delivery.poll_decision() {
             let number = decision.stream();
             if let Decision::Withdraw { .. } = decision {
@@ -202,7 +205,7 @@ impl HttpDoor {
                 continue;
             };
             match decision {
-                Decision::Request { bytes, .. } => self.ask_pieces(now, wall, id, bytes, 1),
+                Decision::Request { bytes, .. } => self.ask_pieces(now, id, bytes, 1),
                 Decision::Postpone { bytes, by, .. } => self.postpone(id, bytes, by),
                 Decision::Resume { .. } => {
                     for (call, _) in self.calls_of(id) {
@@ -258,7 +261,11 @@ impl HttpDoor {
             Ok(SiteAnswer::Read { payload, .. }) => {
                 stream.give_up = None;
                 if stream.check == Check::OfAnswer {
-                    stream.check = if after.is_some() { Check::Done } else { Check::Open };
+                    stream.check = if after.is_some() {
+                        Check::Done
+                    } else {
+                        Check::Open
+                    };
                 }
                 let Some(bytes) = stream.content.arrived(call, payload) else {
                     return;
@@ -278,8 +285,8 @@ impl HttpDoor {
             Ok(_) => return self.fail_stream(now, wall, id, SiteError::Io),
         }
         self.ask_lacking(now, id);
-        self.send_ready(now, wall, id);
-        self.carry_decisions(now, wall);
+        self.send_ready(now, id);
+        self.carry_decisions(now);
     }
 
     /// Asks again for what has not come: at once for the rest of a short answer, a little
@@ -331,7 +338,7 @@ impl HttpDoor {
     }
 
     /// Sends what can be sent; the last piece when the file is known not to have changed.
-    pub(crate) fn send_ready(&mut self, now: Time, wall: WallTime, id: ConnId) {
+    pub(crate) fn send_ready(&mut self, now: Time, id: ConnId) {
         let Some(stream) = self.stream(id) else {
             return;
         };
@@ -381,7 +388,7 @@ impl HttpDoor {
         match (&reply.outcome, &reply.subject.after) {
             (Ok(_), Some(after)) if after.changed == stream.version => {
                 stream.check = Check::Done;
-                self.send_ready(now, wall, id);
+                self.send_ready(now, id);
             }
             (Err(error), _) if is_passing(*error) => {
                 let error = *error;
@@ -398,9 +405,9 @@ impl HttpDoor {
         };
         if stream.head.is_none() {
             self.figures.changed_total += 1;
-            return self.abort(now, wall, id);
+            return self.abort(now, id);
         }
-        self.drop_stream(now, wall, id, End::Done);
+        self.drop_stream(now, id, End::Done);
         let Some(exchange) = self.exchange(id) else {
             return;
         };
@@ -416,15 +423,15 @@ impl HttpDoor {
             return;
         };
         let has_begun = stream.head.is_none();
-        self.drop_stream(now, wall, id, End::Done);
+        self.drop_stream(now, id, End::Done);
         match has_begun {
-            true => self.abort(now, wall, id),
+            true => self.abort(now, id),
             false => self.refuse(now, wall, id, error),
         }
     }
 
     /// What the stream has read, or is reading, is of no use.
-    pub(crate) fn drop_stream(&mut self, now: Time, wall: WallTime, id: ConnId, end: End) {
+    pub(crate) fn drop_stream(&mut self, now: Time, id: ConnId, end: End) {
         let Some(stream) = self.stream(id) else {
             return;
         };
@@ -440,7 +447,7 @@ impl HttpDoor {
                 }
                 self.streams.remove(&number);
                 self.delivery.close(now, number, end);
-                self.carry_decisions(now, wall);
+                self.carry_decisions(now);
             }
             None => calls.into_iter().for_each(|(call, _)| self.withdraw(call)),
         }
@@ -480,7 +487,13 @@ impl HttpDoor {
         let is_anonymous = self
             .exchange(id)
             .is_none_or(|exchange| exchange.scope.is_anonymous);
-        self.answer_error(now, wall, id, status_of(error, is_anonymous), &error.to_string());
+        self.answer_error(
+            now,
+            wall,
+            id,
+            status_of(error, is_anonymous),
+            &error.to_string(),
+        );
     }
 }
 
@@ -531,7 +544,13 @@ fn plan(
                 .content_length(bytes);
             Planned::Content(response, Content::new([Segment::Range(range)]), bytes)
         }
-        Ranges::Many(ranges) => many(&ranges, size, media, boundary, response(Status::PartialContent)),
+        Ranges::Many(ranges) => many(
+            &ranges,
+            size,
+            media,
+            boundary,
+            response(Status::PartialContent),
+        ),
         Ranges::Unsatisfiable => {
             let response = ResponseHead::new(version, Status::RangeNotSatisfiable)
                 .header("Content-Range", content_range_unsatisfied(size))

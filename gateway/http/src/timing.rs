@@ -54,7 +54,7 @@ impl HttpDoor {
         }
         if self.delivery.poll_timeout().is_some_and(|due| due <= now) {
             self.delivery.timeout(now);
-            self.carry_decisions(now, wall);
+            self.carry_decisions(now);
         }
         if self.wake.is_some_and(|wake| wake <= now) {
             self.end_late(now, wall);
@@ -93,7 +93,7 @@ impl HttpDoor {
                 }
                 Late::Reader => {
                     self.figures.late_total += 1;
-                    self.abort(now, wall, id);
+                    self.abort(now, id);
                 }
             }
         }

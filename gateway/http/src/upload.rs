@@ -80,6 +80,11 @@ impl Upload {
             || (self.gathered.len() >= WRITE_BYTES && self.writes.len() >= WRITES_MAX)
     }
 
+    /// Whether the volume has been given bytes that it has not taken yet.
+    pub(crate) fn is_writing(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
     /// Bytes that it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         self.gathered.len() + self.writes.values().sum::<usize>()
@@ -194,8 +199,9 @@ impl HttpDoor {
         if evaluate(&exchange.head, current.as_ref()) != Condition::Proceed {
             return self.answer_status(now, wall, id, Status::PreconditionFailed);
         }
-        let is_file =
-            |attributes: &Attributes| matches!(attributes.kind, FileKind::Regular | FileKind::Symlink);
+        let is_file = |attributes: &Attributes| {
+            matches!(attributes.kind, FileKind::Regular | FileKind::Symlink)
+        };
         if existing.as_ref().is_some_and(|found| !is_file(found)) {
             let hint = "a directory has that name";
             return self.answer_error(now, wall, id, Status::Conflict, hint);
@@ -252,6 +258,8 @@ impl HttpDoor {
 
     /// Writes what has been gathered, if it is enough, or all; goes on when all is written.
     pub(crate) fn write_gathered(&mut self, now: Time, wall: WallTime, id: ConnId) {
+        // Where many bytes wait, each upload writes what it has.
+        let is_crowded = self.upload_bytes >= self.config.limits.upload_bytes_max;
         loop {
             let Some(exchange) = self.exchange(id) else {
                 return;
@@ -267,7 +275,7 @@ impl HttpDoor {
             if here == 0 && is_all && upload.writes.is_empty() {
                 return self.all_written(now, wall, id);
             }
-            let is_enough = here >= WRITE_BYTES || (is_all && here > 0);
+            let is_enough = here >= WRITE_BYTES || ((is_all || is_crowded) && here > 0);
             if !is_enough || upload.writes.len() >= WRITES_MAX {
                 return;
             }
@@ -319,7 +327,12 @@ impl HttpDoor {
                 upload.phase = Phase::Committing;
                 // The router knows who has taken the bytes.
                 let incarnation = Incarnation(0);
-                self.ask(now, id, What::Step, SiteOperation::Commit { file, incarnation });
+                self.ask(
+                    now,
+                    id,
+                    What::Step,
+                    SiteOperation::Commit { file, incarnation },
+                );
             }
             _ => self.settle(now, wall, id),
         }

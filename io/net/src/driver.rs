@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::wake::Waker;
 use crate::{
     CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,
-    SendError, SocketId, Unsent,
+    SendError, SocketId, TcpInfo, Unsent,
 };
 
 /// The event loop of the thread that made it.
@@ -226,6 +226,12 @@ impl Driver {
         self.table.change(connection, |found, events| {
             found.expect(expected, lead_bytes, events)
         });
+    }
+
+    /// How the connection is doing, as the kernel sees it.
+    #[must_use]
+    pub fn tcp_info(&self, connection: ConnectionId) -> Option<TcpInfo> {
+        TcpInfo::of(self.socket(connection)?)
     }
 
     /// The connection's socket, for questions to the kernel (TCP_INFO) and

@@ -27,6 +27,7 @@ mod packets;
 mod ring;
 mod system;
 mod table;
+mod tcp_info;
 mod wake;
 
 pub use driver::{Driver, Started};
@@ -36,4 +37,5 @@ pub use event::{
 };
 pub use interface::Interface;
 pub use system::{allow_cpus, allowed_cpus, listener, now, pin_thread};
+pub use tcp_info::TcpInfo;
 pub use wake::{Receiver, Refused, Sender, Waker, channel};

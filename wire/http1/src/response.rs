@@ -81,6 +81,12 @@ impl ResponseHead {
         self
     }
 
+    /// What it says.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.status
+    }
+
     /// Whether another response may follow on the connection; else close it behind
     /// the content. Without a length that is where content ends (RFC 9112 section
     /// 6.3, rule 8).

@@ -13,6 +13,8 @@ use super::groups::{
     NumberFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings, TransportFlags,
     TransportSettings, VirtualFlags, missing,
 };
+use super::http::{HttpFlags, HttpSettings};
+use super::values::Door;
 use super::{File, usage};
 
 /// The flags of `crossdock node run`.
@@ -70,6 +72,8 @@ pub(crate) struct GatewayFlags {
     #[command(flatten)]
     door: DoorFlags,
     #[command(flatten)]
+    http: HttpFlags,
+    #[command(flatten)]
     addresses: VirtualFlags,
     #[command(flatten)]
     name: GatewayNameFlags,
@@ -117,6 +121,8 @@ pub(crate) enum Part {
     Gateway {
         #[serde(flatten)]
         door: DoorSettings,
+        #[serde(flatten)]
+        http: Box<HttpSettings>,
         /// Where virtual addresses are; nowhere without.
         virtual_interface: Option<String>,
         /// What it is called; without, as the machine is.
@@ -202,6 +208,7 @@ impl GatewayFlags {
         let link = file.complete(self.link)?;
         let transport = file.complete(self.transport)?;
         let door = file.complete(self.door)?;
+        let http = file.complete(self.http)?.settle(Door::Off)?;
         let addresses = file.complete(self.addresses)?;
         let name = file.complete(self.name)?.gateway_name;
         let process = file.complete(self.process)?;
@@ -210,7 +217,7 @@ impl GatewayFlags {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
             transport: transport.settle(AuthorityFlags::default())?,
-            part: gateway(door.settle()?, addresses.virtual_interface, name)?,
+            part: gateway(door.settle()?, http, addresses.virtual_interface, name)?,
             process: process.settle()?,
         })
     }
@@ -229,6 +236,7 @@ pub(crate) fn check_gateway_name(name: Option<&str>) -> anyhow::Result<()> {
 
 fn gateway(
     door: DoorSettings,
+    http: HttpSettings,
     virtual_interface: Option<String>,
     gateway_name: Option<String>,
 ) -> anyhow::Result<Part> {
@@ -247,6 +255,7 @@ fn gateway(
     }
     Ok(Part::Gateway {
         door,
+        http: Box::new(http),
         virtual_interface,
         gateway_name,
     })

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::groups::{
     DoorFlags, DoorSettings, LockFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings,
 };
-use super::values::{Door, Names, Placement};
+use super::http::{HttpFlags, HttpSettings};
+use super::values::{Door, Names, Placement, loopback};
 use super::{File, Group, usage};
 
 /// Nodes of a new all-in-one.
@@ -29,6 +30,8 @@ pub(crate) struct UpFlags {
     pool: PoolFlags,
     #[command(flatten)]
     door: DoorFlags,
+    #[command(flatten)]
+    http: HttpFlags,
     #[command(flatten)]
     process: ProcessFlags,
     #[command(flatten)]
@@ -61,9 +64,6 @@ struct PoolFlags {
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct AbsentFlags {
-    /// HTTP door: not built yet, only `off`.
-    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_HTTP")]
-    http: Option<Door>,
     /// iSCSI door: not built yet, only `off`.
     #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_ISCSI")]
     iscsi: Option<Door>,
@@ -93,7 +93,6 @@ impl Group for PoolFlags {
 impl Group for AbsentFlags {
     fn over(self, file: Self) -> Self {
         Self {
-            http: self.http.or(file.http),
             iscsi: self.iscsi.or(file.iscsi),
             ibp: self.ibp.or(file.ibp),
             lbone: self.lbone.or(file.lbone),
@@ -120,6 +119,8 @@ pub(crate) struct UpSettings {
     #[serde(flatten)]
     pub(crate) door: DoorSettings,
     #[serde(flatten)]
+    pub(crate) http: HttpSettings,
+    #[serde(flatten)]
     pub(crate) process: ProcessSettings,
     /// In seconds.
     pub(crate) grace: u64,
@@ -140,6 +141,7 @@ impl UpFlags {
         let store = file.complete(self.store)?;
         let pool = file.complete(self.pool)?;
         let door = file.complete(self.door)?;
+        let http = file.complete(self.http)?;
         let process = file.complete(self.process)?;
         let locks = file.complete(self.locks)?;
         let absent = file.complete(self.absent)?;
@@ -155,6 +157,7 @@ impl UpFlags {
             spread: pool.spread,
             placement: pool.placement,
             door: door.settle()?,
+            http: http.settle(loopback(8080))?,
             process: process.settle()?,
             grace: locks.settle()?,
         })
@@ -164,7 +167,6 @@ impl UpFlags {
 impl AbsentFlags {
     fn check(self) -> anyhow::Result<()> {
         for (name, door) in [
-            ("http", self.http),
             ("iscsi", self.iscsi),
             ("ibp", self.ibp),
             ("lbone", self.lbone),
@@ -219,7 +221,6 @@ pub(crate) fn check_spread(names: Option<Names>, spread: Option<f64>) -> anyhow:
 #[cfg(test)]
 mod tests {
     use super::super::UsageError;
-    use super::super::values::loopback;
     use super::*;
 
     /// Goal: doors that are not built are refused, `off` is accepted.
@@ -227,7 +228,7 @@ mod tests {
     fn doors_not_built_are_refused() {
         let flags = |door| UpFlags {
             absent: AbsentFlags {
-                http: Some(door),
+                iscsi: Some(door),
                 ..AbsentFlags::default()
             },
             ..UpFlags::default()

@@ -102,6 +102,7 @@ impl Rig {
             role: HostRecord::default(),
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
+            http: crossdock_http::HttpConfig::default(),
             instance: random.next_u64(),
             minting: MintingKey([0; 32]),
             proving: [0; 32],

@@ -566,6 +566,7 @@ impl World {
             role: machine.record.clone(),
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
+            http: crossdock_http::HttpConfig::default(),
             instance,
             minting: MintingKey(secret_of(instance, MINTING)),
             proving: PROVING,

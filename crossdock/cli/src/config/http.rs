@@ -1,0 +1,207 @@
+//! Configuration of the HTTP door and of the delivery engine.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use crossdock_delivery::{DeliveryConfig, Switches};
+use crossdock_http::{HttpConfig, HttpLimits};
+use crossdock_limits::DELIVERY_REQUEST_BYTES_MAX;
+use crossdock_web::ReadPolicy;
+use serde::{Deserialize, Serialize};
+
+use super::values::{Door, Size};
+use super::{Group, usage};
+
+/// How long the rest of the system may take for a request over HTTP.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The least memory that is of use: some of the largest requests.
+const MEMORY_MIN: u64 = 8 * DELIVERY_REQUEST_BYTES_MAX;
+
+/// Whether a mechanism is used.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Switch {
+    /// It is.
+    On,
+    /// It is not, to see what it is worth.
+    Off,
+}
+
+/// Who may read over HTTP without a token or a signature.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum HttpRead {
+    /// Everybody who reaches the door, what everybody may read.
+    Open,
+    /// Nobody.
+    Token,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct HttpFlags {
+    /// HTTP door: an IPv4 and an IPv6 address at most [default: 127.0.0.1:8080 of up, else off].
+    #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_HTTP")]
+    pub(crate) http: Option<Door>,
+    /// Who may read over HTTP without a token or a signed URL [default: open].
+    #[arg(long, value_name = "WHO", env = "CROSSDOCK_HTTP_READ")]
+    pub(crate) http_read: Option<HttpRead>,
+    /// Requests per second of one HTTP client; ten times as many may come at once
+    /// [default: as many as come].
+    #[arg(long, value_name = "N", env = "CROSSDOCK_HTTP_RATE")]
+    pub(crate) http_rate: Option<u32>,
+    /// Longest content of a PUT, like 10G [default: 64T].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_HTTP_BODY")]
+    pub(crate) http_body: Option<Size>,
+    /// HTTPS: file with the certificates of the HTTP door, its own first, as PEM. It is read
+    /// anew when it changes. With it the door takes HTTPS only [default: HTTP].
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_HTTP_CERT")]
+    pub(crate) http_cert: Option<PathBuf>,
+    /// HTTPS: file with the key of the certificate, as PEM.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_HTTP_KEY")]
+    pub(crate) http_key: Option<PathBuf>,
+    /// Memory for what is read ahead of connections and not sent yet, like 64M
+    /// [default: 256M, or an eighth of memory if that is less].
+    #[arg(long, value_name = "BYTES", env = "CROSSDOCK_DELIVERY_MEMORY")]
+    pub(crate) delivery_memory: Option<Size>,
+    /// Delivery: the next bytes go out without the data thread [default: on].
+    #[arg(
+        long = "delivery.idsr",
+        value_name = "HOW",
+        env = "CROSSDOCK_DELIVERY_IDSR"
+    )]
+    pub(crate) delivery_idsr: Option<Switch>,
+    /// Delivery: bytes are read ahead by the rates of network and disks [default: on].
+    #[arg(
+        long = "delivery.tdap",
+        value_name = "HOW",
+        env = "CROSSDOCK_DELIVERY_TDAP"
+    )]
+    pub(crate) delivery_tdap: Option<Switch>,
+    /// Delivery: what dead and stalled connections have asked of disks is withdrawn or put off
+    /// [default: on].
+    #[arg(
+        long = "delivery.edrc",
+        value_name = "HOW",
+        env = "CROSSDOCK_DELIVERY_EDRC"
+    )]
+    pub(crate) delivery_edrc: Option<Switch>,
+    /// Delivery: other processes get the processor when they want it [default: on].
+    #[arg(
+        long = "delivery.daemon",
+        value_name = "HOW",
+        env = "CROSSDOCK_DELIVERY_DAEMON"
+    )]
+    pub(crate) delivery_daemon: Option<Switch>,
+}
+
+impl Group for HttpFlags {
+    fn over(self, file: Self) -> Self {
+        Self {
+            http: self.http.or(file.http),
+            http_read: self.http_read.or(file.http_read),
+            http_rate: self.http_rate.or(file.http_rate),
+            http_body: self.http_body.or(file.http_body),
+            http_cert: self.http_cert.or(file.http_cert),
+            http_key: self.http_key.or(file.http_key),
+            delivery_memory: self.delivery_memory.or(file.delivery_memory),
+            delivery_idsr: self.delivery_idsr.or(file.delivery_idsr),
+            delivery_tdap: self.delivery_tdap.or(file.delivery_tdap),
+            delivery_edrc: self.delivery_edrc.or(file.delivery_edrc),
+            delivery_daemon: self.delivery_daemon.or(file.delivery_daemon),
+        }
+    }
+}
+
+/// Where and how HTTP clients are served.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HttpSettings {
+    pub(crate) http: Door,
+    pub(crate) http_read: HttpRead,
+    pub(crate) http_rate: Option<u32>,
+    pub(crate) http_body: Option<u64>,
+    /// Certificates and key.
+    pub(crate) http_tls: Option<(PathBuf, PathBuf)>,
+    pub(crate) delivery_memory: Option<u64>,
+    pub(crate) delivery_idsr: Switch,
+    pub(crate) delivery_tdap: Switch,
+    pub(crate) delivery_edrc: Switch,
+    pub(crate) delivery_daemon: Switch,
+}
+
+impl HttpFlags {
+    pub(super) fn settle(self, door_default: Door) -> anyhow::Result<HttpSettings> {
+        if self.http_rate == Some(0) {
+            return Err(usage(
+                "http_rate must be at least 1; leave it away to serve as many requests as come"
+                    .to_owned(),
+            ));
+        }
+        let delivery_memory = self.delivery_memory.map(|size| size.0);
+        if let Some(bytes) = delivery_memory
+            && bytes < MEMORY_MIN
+        {
+            return Err(usage(format!(
+                "delivery_memory must be at least {}M, not {bytes} bytes",
+                MEMORY_MIN >> 20
+            )));
+        }
+        let http_tls = match (self.http_cert, self.http_key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => {
+                return Err(usage(
+                    "HTTPS needs both --http-cert and --http-key; leave both away for HTTP"
+                        .to_owned(),
+                ));
+            }
+        };
+        let on = |switch: Option<Switch>| switch.unwrap_or(Switch::On);
+        Ok(HttpSettings {
+            http: self.http.unwrap_or(door_default),
+            http_read: self.http_read.unwrap_or(HttpRead::Open),
+            http_rate: self.http_rate,
+            http_body: self.http_body.map(|size| size.0),
+            http_tls,
+            delivery_memory,
+            delivery_idsr: on(self.delivery_idsr),
+            delivery_tdap: on(self.delivery_tdap),
+            delivery_edrc: on(self.delivery_edrc),
+            delivery_daemon: on(self.delivery_daemon),
+        })
+    }
+}
+
+impl HttpSettings {
+    /// The door's own configuration; `memory_bytes` is what delivery gets if nothing was
+    /// said, `seed` a random number of this process.
+    pub(crate) fn config(&self, memory_bytes: u64, seed: u64) -> HttpConfig {
+        let mut limits = HttpLimits {
+            requests_per_second: self.http_rate,
+            ..HttpLimits::default()
+        };
+        if let Some(bytes) = self.http_body {
+            limits.body_bytes_max = limits.body_bytes_max.min(bytes);
+        }
+        HttpConfig {
+            policy: match self.http_read {
+                HttpRead::Open => ReadPolicy::Open,
+                HttpRead::Token => ReadPolicy::Token,
+            },
+            patience: PATIENCE,
+            limits,
+            delivery: DeliveryConfig {
+                memory_bytes: self.delivery_memory.unwrap_or(memory_bytes),
+                switches: Switches {
+                    tdap: self.delivery_tdap == Switch::On,
+                    edrc: self.delivery_edrc == Switch::On,
+                    idsr: self.delivery_idsr == Switch::On,
+                    daemon: self.delivery_daemon == Switch::On,
+                },
+                ..DeliveryConfig::default()
+            },
+            seed,
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The HTTP door within the host: its messages, and what it is told.
+
+use crossdock_http::{HttpEffect, HttpFigures, HttpInput};
+use crossdock_router::RouterInput;
+use crossdock_types::{Time, WallTime};
+
+use crate::host::{Host, HostEffect};
+use crate::message::Message;
+
+impl Host {
+    /// Gives the HTTP door what has happened, and takes what it wants done.
+    pub(crate) fn run_http(&mut self, now: Time, wall: WallTime, input: HttpInput) {
+        self.http.handle(now, wall, input);
+        while let Some(effect) = self.http.poll_effect() {
+            match effect {
+                HttpEffect::Router(call) => {
+                    self.requests += 1;
+                    self.queue
+                        .push_back(Message::Router(RouterInput::Request(call)));
+                }
+                HttpEffect::Withdraw(id) => {
+                    self.queue
+                        .push_back(Message::Router(RouterInput::Withdraw(id)));
+                }
+                effect => self.effects.push_back(HostEffect::Http(effect)),
+            }
+        }
+    }
+
+    /// What the HTTP door has counted.
+    #[must_use]
+    pub fn http_figures(&self) -> HttpFigures {
+        self.http.figures()
+    }
+}

@@ -1,0 +1,5 @@
+//! The HTTP door as its clients see it, over a volume in memory.
+
+mod reading;
+mod rig;
+mod writing;
