@@ -89,6 +89,11 @@ const SYNTAX: &[SyntaxRow] = &[
     ),
     (
         "9112 2.2",
+        b"GET \r/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        Err(LineEnding),
+    ),
+    (
+        "9112 2.2",
         b"GET / HTTP/1.1\rHost: a\r\n\r\n",
         Err(LineEnding),
     ),
@@ -309,13 +314,21 @@ const SYNTAX: &[SyntaxRow] = &[
 ];
 
 /// Goal: what is a head is read as one, and what another reader might take for
-/// something else is refused.
+/// something else is refused, with the same error however much has arrived.
 #[test]
 fn heads_are_read_strictly() {
     for (section, bytes, expected) in SYNTAX {
         let found = parse_head(bytes, &HeadLimits::default());
         let found = found.map(|head| head.expect("a complete head").0.method);
         assert_eq!(found, *expected, "RFC {section}: {}", bytes.escape_ascii());
+        for cut in 0..bytes.len() {
+            let found = parse_head(&bytes[..cut], &HeadLimits::default());
+            match (found, expected) {
+                (Ok(None), _) => {}
+                (Err(error), Err(expected)) if error == *expected => {}
+                (found, _) => panic!("{}: {found:?} at {cut}", bytes.escape_ascii()),
+            }
+        }
     }
 }
 
