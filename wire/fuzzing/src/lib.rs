@@ -11,11 +11,13 @@ pub mod link;
 pub mod samples;
 
 mod dice;
+mod http;
 mod join;
 mod locking;
 mod targets;
 
 pub use dice::Dice;
+pub use http::http_request;
 pub use join::join;
 pub use link::link_frame;
 pub use locking::{nlm_call, nlm_reply, nsm, portmap};

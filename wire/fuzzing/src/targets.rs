@@ -7,7 +7,7 @@ use crossdock_nfs3::{Call, Procedure, Reply, mount};
 use crossdock_rpc::{CallHeader, RecordError, RecordReader, RecordWriter, ReplyHeader};
 use crossdock_xdr::{Decode, Decoder, Encode, Encoder};
 
-use crate::{Dice, join, link, locking, samples};
+use crate::{Dice, http, join, link, locking, samples};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +91,11 @@ pub const TARGETS: &[Target] = &[
         name: "join",
         run: join::join,
         seeds: join::join_seeds,
+    },
+    Target {
+        name: "http_request",
+        run: http::http_request,
+        seeds: http::http_request_seeds,
     },
 ];
 

@@ -137,7 +137,7 @@ pub fn parse_head(
             let head = Lines::parse(&text, limits)?.interpret()?;
             return Ok(Some((head, end)));
         }
-        Look::Incomplete => (window.len(), None),
+        Look::Incomplete(until) => (until, None),
         Look::Stop(at, error) => (at, Some(error)),
     };
     // What is wrong further ahead in the bytes comes first, so that the same is
@@ -149,8 +149,8 @@ pub fn parse_head(
 
 /// What the line endings and limits tell about a head.
 enum Look {
-    Complete(usize), // Where it ends.
-    Incomplete,
+    Complete(usize),        // Where it ends.
+    Incomplete(usize),      // How far it can be judged.
     Stop(usize, HeadError), // The byte there is one that must not be.
 }
 
@@ -159,13 +159,17 @@ fn look(window: &[u8], start: usize, limits: &HeadLimits) -> Look {
         return Look::Stop(start + at, HeadError::TargetTooLong);
     }
     let mut line = start;
+    let mut until = window.len();
     while let Some(length) = memchr2(b'\r', b'\n', &window[line..]) {
         let at = line + length;
         // RFC 9112 section 2.2: a bare LF may be taken for a line ending, a bare CR
         // must not; what takes one where others do not is open to smuggling.
         match (window[at], window.get(at + 1)) {
             (b'\r', Some(b'\n')) => {}
-            (b'\r', None) => break,
+            (b'\r', None) => {
+                until = at; // The next byte tells what it is.
+                break;
+            }
             _ => return Look::Stop(at, HeadError::LineEnding),
         }
         if length == 0 {
@@ -174,8 +178,8 @@ fn look(window: &[u8], start: usize, limits: &HeadLimits) -> Look {
         line = at + 2;
     }
     match window.len() == limits.head_bytes_max {
-        true => Look::Stop(window.len(), HeadError::HeadTooLarge),
-        false => Look::Incomplete,
+        true => Look::Stop(until, HeadError::HeadTooLarge),
+        false => Look::Incomplete(until),
     }
 }
 
@@ -185,7 +189,7 @@ fn target_overflow(bytes: &[u8], bytes_max: usize) -> Option<usize> {
     let line = &bytes[..memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len())];
     let target = memchr(b' ', line)? + 1;
     let length = memchr(b' ', &line[target..]).unwrap_or(line.len() - target);
-    (length > bytes_max).then_some(target + bytes_max)
+    (length > bytes_max).then(|| target + bytes_max)
 }
 
 /// Most field lines that any limit allows: they are read on the stack.
