@@ -136,6 +136,7 @@ impl Stream {
         let signs = self.estimator.sample(now, sample, heeds_trouble);
         // Headers and the like may lie in the queue too.
         self.unsent_bytes = sample.unsent_bytes;
+        self.look_at = None;
         self.is_troubled = signs.is_trouble;
         self.is_held &= !signs.is_progress;
         let sent_bytes = self.handed_bytes.saturating_sub(sample.unsent_bytes);

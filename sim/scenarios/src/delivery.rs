@@ -91,8 +91,13 @@ impl Plan {
             depth: random.between(1, 32) as usize,
             fails_one_in: if random.one_in(4) { 200 } else { 0 },
         };
-        let count = random.between(1, 40);
-        let streams = (0..count).map(|_| StreamPlan::draw(random)).collect();
+        // Now and then a crowd that comes at once.
+        let (count, within) = match random.one_in(3) {
+            true => (random.between(40, 150), Duration::from_millis(300)),
+            false => (random.between(1, 40), Duration::from_secs(3)),
+        };
+        let streams = (0..count).map(|_| StreamPlan::draw(random, within));
+        let streams = streams.collect();
         Self {
             config,
             arm,
@@ -102,9 +107,12 @@ impl Plan {
 }
 
 impl StreamPlan {
-    fn draw(random: &mut Random) -> Self {
-        let begins = Time::default() + Duration::from_millis(random.below(3000));
-        let soon = |random: &mut Random| begins + Duration::from_millis(random.below(8000));
+    fn draw(random: &mut Random, within: Duration) -> Self {
+        let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
+        let begins = Time::default() + Duration::from_micros(random.below(micros));
+        let soon = |random: &mut Random| {
+            begins + Duration::from_millis(random.below(8000) >> random.below(6))
+        };
         let span = |random: &mut Random| {
             let from = soon(random);
             (

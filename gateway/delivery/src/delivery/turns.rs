@@ -21,6 +21,9 @@ use crate::stream::Stream;
 /// A connection is not looked at again sooner than this.
 const LOOK_MIN: Duration = Duration::from_millis(20);
 
+/// One whose rate is not measured yet, after this: T_D says nothing of it.
+const LOOK_UNMEASURED: Duration = Duration::from_millis(100);
+
 const FOREGROUND: usize = StreamClass::Foreground as usize;
 const BACKGROUND: usize = StreamClass::Background as usize;
 
@@ -177,12 +180,17 @@ impl Delivery {
         let look = known.look(false);
         let half = term / 2;
         let is_moving = look.remaining_bytes > 0 || look.requested_bytes > 0;
+        let longest = match look.is_measured {
+            true => half.max(LOOK_MIN),
+            false => LOOK_UNMEASURED,
+        };
+        // Not later than was planned since the last sample.
+        let planned = known.look_at.filter(|when| *when > now);
         known.look_at = (look.unsent_bytes > 0 && is_moving).then(|| {
             let rate = look.rate.unwrap_or(1).max(1);
             let margin = seconds(look.ahead_bytes() as f64 / rate as f64);
-            now + margin
-                .saturating_sub(half)
-                .clamp(LOOK_MIN, half.max(LOOK_MIN))
+            let when = now + margin.saturating_sub(half).clamp(LOOK_MIN, longest);
+            planned.map_or(when, |planned| planned.min(when))
         });
         if look.is_held && known.postponed_until.is_none() {
             known.postponed_until = Some(now + half);

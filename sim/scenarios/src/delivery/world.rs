@@ -54,6 +54,8 @@ struct Door {
     connection: Connection,
     is_stepping: bool,
     dry_since: Option<Time>,
+    /// Its peer has sent FIN: it may have lost its place in the line.
+    is_finished: bool,
 }
 
 pub(super) struct World {
@@ -113,11 +115,13 @@ impl World {
         world
     }
 
+    #[cfg(test)]
     pub(super) const fn delivery(&self) -> &Delivery {
         &self.delivery
     }
 
     /// What all clients have got.
+    #[cfg(test)]
     pub(super) fn received_bytes(&self) -> u64 {
         let living = self.doors.values();
         self.received_bytes
@@ -143,6 +147,7 @@ impl World {
     }
 
     /// Runs until `until`.
+    #[cfg(test)]
     pub(super) fn pass(&mut self, until: Time) -> Result<(), String> {
         while self.now < until {
             self.step()?;
@@ -169,9 +174,12 @@ impl World {
         match event {
             Event::Open(index) => self.open(index),
             Event::Reset(stream) => self.reset(stream),
-            Event::Finish(stream) if self.doors.contains_key(&stream) => {
-                self.note(|| format!("{stream:?} is half closed"));
-                self.delivery.close(self.now, stream, End::PeerFinished);
+            Event::Finish(stream) => {
+                if let Some(door) = self.doors.get_mut(&stream) {
+                    door.is_finished = true;
+                    self.note(|| format!("{stream:?} is half closed"));
+                    self.delivery.close(self.now, stream, End::PeerFinished);
+                }
             }
             Event::Stall(stream, is_stalled) => {
                 if let Some(door) = self.doors.get_mut(&stream) {
@@ -207,7 +215,6 @@ impl World {
                 self.delivery.set_disk(0, profile);
                 self.at(self.now + REPORT, Event::Report);
             }
-            Event::Finish(_) => {}
         }
         Ok(())
     }
@@ -230,6 +237,7 @@ impl World {
             connection: Connection::new(plan.path, self.now),
             is_stepping: false,
             dry_since: None,
+            is_finished: false,
         };
         self.doors.insert(stream, door);
         self.delivery
@@ -358,8 +366,9 @@ impl World {
         }
         let class = door.class;
         let mut earlier = self.doors.range(..stream);
-        let overtaken =
-            earlier.find(|(_, door)| door.class == class && door.asked_bytes == 0 && offset == 0);
+        let overtaken = earlier.find(|(_, door)| {
+            door.class == class && door.asked_bytes == 0 && offset == 0 && !door.is_finished
+        });
         if let Some((other, _)) = overtaken {
             return Err(format!("{other:?} waits, and {stream:?} begins"));
         }
