@@ -180,7 +180,9 @@ fn free_memory(pool: &Pool, class: StreamClass) -> u64 {
     match class {
         StreamClass::Foreground => free,
         StreamClass::Background => {
-            free.min((memory / BACKGROUND_SHARE).saturating_sub(pool.background_used))
+            // But never less than one stream's least.
+            let share = (memory / BACKGROUND_SHARE).max(pool.policy.request_bytes_min);
+            free.min(share.saturating_sub(pool.background_used))
         }
     }
 }

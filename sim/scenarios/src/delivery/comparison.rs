@@ -12,13 +12,13 @@ use super::node::Arm;
 use super::world::World;
 use super::{Plan, StreamPlan};
 
-const WARM: u64 = 30;
-const END: u64 = 90;
+const WARM: u64 = 20;
+const END: u64 = 60;
 
 /// What all clients want, in bytes per second.
 const WANTED: f64 = 180.0 * 125_000.0 + 120.0 * 25_000.0;
 
-/// Bytes per second that clients got in the last minute, and the figures.
+/// Bytes per second that clients got after the beginning, and the figures.
 fn run(config: DeliveryConfig, positioning_millis: u64) -> (f64, DeliveryFigures) {
     let mut random = Random::new(7);
     let stream = |client_rate, begins| StreamPlan {
@@ -74,22 +74,24 @@ fn config(memory_bytes: u64, tdap: bool) -> DeliveryConfig {
 
 /// Goal: with read-ahead by rates the same disk carries more than with 128 KiB for each
 /// (paper: 16 to 36 % more for the fast), T_D is a matter of seconds, nothing is read and
-/// thrown away, and what was read is sent within T_D.
+/// thrown away, and what was read is sent within about T_D.
 #[test]
 fn reading_ahead_by_rates_carries_more_than_a_fixed_window() {
-    let (fixed, _) = run(config(96 << 20, false), 10);
-    let (tdap, figures) = run(config(96 << 20, true), 10);
+    const MEMORY: u64 = 192 << 20;
+    let (fixed, _) = run(config(MEMORY, false), 8);
+    let (tdap, figures) = run(config(MEMORY, true), 8);
     let term = figures.buffering_time;
     let residence = figures.residence.quantile(0.99).expect("blocks") / 1e6;
     println!(
-        "of {WANTED:.0} bytes/s: fixed {fixed:.0}, by rates {tdap:.0}, T_D {term:?}, residence {residence:.2} s"
+        "of {WANTED:.0} bytes/s: fixed {fixed:.0}, by rates {tdap:.0}, T_D {term:?}, \
+         residence {residence:.2} s"
     );
-    assert!(tdap > fixed * 1.15, "{tdap} against {fixed}");
+    assert!(tdap > fixed * 1.25, "{tdap} against {fixed}");
     let seconds = term.as_secs_f64();
     assert!((1.0..10.0).contains(&seconds), "{term:?}");
     assert_eq!(figures.thrown_away_bytes, 0);
-    assert!(figures.memory_used_max <= 96 << 20);
-    assert!(residence <= seconds * 1.2, "{residence} s, T_D {term:?}");
+    assert!(figures.memory_used_max <= MEMORY);
+    assert!(residence <= seconds * 1.5, "{residence} s, T_D {term:?}");
 }
 
 /// Goal: a disk that can carry all streams does.
