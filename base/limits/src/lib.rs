@@ -63,6 +63,22 @@ pub const HTTP_CHUNK_LINE_BYTES_MAX: usize = 256;
 /// count stops a peer that sends little else.
 pub const HTTP_CHUNK_EXTENSION_BYTES_MAX: usize = 16 << 10;
 
+/// Connections of HTTP clients.
+pub const HTTP_CONNECTIONS_MAX: usize = 12_000;
+
+/// Bytes of one HTTP connection that have arrived and are not served yet, before it is not
+/// read from: some pipelined requests.
+pub const HTTP_INBOX_BYTES_MAX: usize = 64 << 10;
+
+/// Memory for contents of HTTP requests on their way to the volume, in bytes.
+pub const HTTP_UPLOAD_BYTES_MAX: usize = 64 << 20;
+
+/// Longest content of an HTTP request, unless configured, in bytes: what a file can hold.
+pub const HTTP_BODY_BYTES_MAX: u64 = FILE_BYTES_MAX;
+
+/// HTTP clients whose requests are counted, to bound their rate.
+pub const HTTP_CLIENTS_MAX: usize = 65_536;
+
 /// Trailer section behind the chunks of an HTTP request, in bytes.
 pub const HTTP_TRAILER_BYTES_MAX: usize = 4 << 10;
 
@@ -198,3 +214,24 @@ pub const VIRTUAL_ADDRESSES_MAX: usize = 256;
 /// Clients at one virtual address of which the other gateways are told: the rest
 /// finds out by itself that its gateway has gone.
 pub const VIRTUAL_CLIENTS_MAX: usize = 4096;
+
+/// Memory for what is read ahead of its connections and not yet handed to their sockets,
+/// unless configured, in bytes.
+pub const DELIVERY_MEMORY_BYTES: u64 = 256 << 20;
+
+/// A delivery request of a stream whose rate nobody knows yet, in bytes; none of a known
+/// one is cut smaller for want of memory.
+pub const DELIVERY_REQUEST_BYTES_MIN: u64 = 64 << 10;
+
+/// The largest delivery request, in bytes: half of what one disk read may be, two stripe units.
+pub const DELIVERY_REQUEST_BYTES_MAX: u64 = 512 << 10;
+
+/// The shortest time for which is read ahead, in milliseconds: some round trips to a disk.
+pub const DELIVERY_BUFFERING_MILLIS_MIN: u64 = 50;
+
+/// The longest time for which is read ahead, in milliseconds: beyond it clients go away
+/// more often than requests become cheaper.
+pub const DELIVERY_BUFFERING_MILLIS_MAX: u64 = 20_000;
+
+/// Decisions that are kept to be looked at, at most.
+pub const DELIVERY_RECORDS_MAX: usize = 65_536;

@@ -1,5 +1,6 @@
 //! Scenarios: seeded histories that try to break the invariants.
 
+pub mod delivery;
 pub mod host_crash;
 pub mod seeds;
 pub mod store_crash;

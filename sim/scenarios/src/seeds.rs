@@ -5,8 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crossdock_delivery::Mutation as DeliveryMutation;
 use crossdock_host::Mutation;
 
+use crate::delivery;
 use crate::host_crash::{self, Shape, ensemble};
 use crate::store_crash::{self, Options, Outcome};
 
@@ -82,6 +84,19 @@ pub fn run_ensembles(
         ensemble::run(seed, shape, mutation, history)
     };
     let (name, twice) = ("ensemble", mutation.is_none());
+    run_all(first, count, patience, &Scenario { name, run, twice })
+}
+
+/// Likewise for delivery, with a fault built in, if there is one.
+#[must_use]
+pub fn run_deliveries(
+    first: u64,
+    count: u64,
+    patience: Option<Duration>,
+    mutation: Option<DeliveryMutation>,
+) -> Report {
+    let run = |seed, history| delivery::run(seed, mutation, history);
+    let (name, twice) = ("delivery", mutation.is_none());
     run_all(first, count, patience, &Scenario { name, run, twice })
 }
 

@@ -6,7 +6,9 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crossdock_delivery::Mutation as DeliveryMutation;
 use crossdock_host::Mutation as HostMutation;
+use crossdock_scenarios::delivery;
 use crossdock_scenarios::host_crash::{self, Shape, ensemble};
 use crossdock_scenarios::seeds::{self, Report};
 use crossdock_scenarios::store_crash::{self, Options, Outcome};
@@ -21,6 +23,8 @@ crossdock-sim host [--seeds N] [--seed S]
     the same for a whole host, with clients over NFS
 crossdock-sim ensemble [--seeds N] [--seed S] [--mutation NAME]
     the same for gateways, managers and nodes over a network
+crossdock-sim delivery [--seeds N] [--seed S] [--mutation NAME]
+    streams of many rates over one disk
 faults of the";
 
 /// A fault that can be built in.
@@ -28,10 +32,11 @@ faults of the";
 enum Fault {
     Store(StoreMutation),
     Ensemble(HostMutation),
+    Delivery(DeliveryMutation),
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 26] = [
+const FAULTS: [(&str, Fault); 31] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -112,6 +117,20 @@ const FAULTS: [(&str, Fault); 26] = [
         Fault::Ensemble(HostMutation::ForgetDecision),
     ),
     ("mint-nothing", Fault::Ensemble(HostMutation::MintNothing)),
+    (
+        "overrun-budget",
+        Fault::Delivery(DeliveryMutation::OverrunBudget),
+    ),
+    ("keep-dead", Fault::Delivery(DeliveryMutation::KeepDead)),
+    ("never-look", Fault::Delivery(DeliveryMutation::NeverLook)),
+    (
+        "newest-first",
+        Fault::Delivery(DeliveryMutation::NewestFirst),
+    ),
+    (
+        "request-twice",
+        Fault::Delivery(DeliveryMutation::RequestTwice),
+    ),
 ];
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -120,6 +139,7 @@ enum Scenario {
     Store,
     Host,
     Ensemble,
+    Delivery,
 }
 
 #[derive(Default)]
@@ -141,6 +161,13 @@ impl Arguments {
     const fn of_ensemble(&self) -> Option<HostMutation> {
         match self.fault {
             Some(Fault::Ensemble(mutation)) => Some(mutation),
+            _ => None,
+        }
+    }
+
+    const fn of_delivery(&self) -> Option<DeliveryMutation> {
+        match self.fault {
+            Some(Fault::Delivery(mutation)) => Some(mutation),
             _ => None,
         }
     }
@@ -172,6 +199,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> Outcome {
             let shape = ensemble::Shape::of_seed(seed);
             ensemble::run(seed, shape, arguments.of_ensemble(), true)
         }
+        Scenario::Delivery => delivery::run(seed, arguments.of_delivery(), true),
     }
 }
 
@@ -194,6 +222,13 @@ fn run_many(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
                 seeds::run_ensembles(first, count, None, arguments.of_ensemble()),
             )
         }
+        Scenario::Delivery => {
+            let count = count.unwrap_or(1000);
+            (
+                "delivery",
+                seeds::run_deliveries(first, count, None, arguments.of_delivery()),
+            )
+        }
     };
     sum_up(name, first, begun, report)
 }
@@ -205,6 +240,7 @@ fn parse(words: &[String]) -> Option<Arguments> {
             "store" => Scenario::Store,
             "host" => Scenario::Host,
             "ensemble" => Scenario::Ensemble,
+            "delivery" => Scenario::Delivery,
             _ => return None,
         },
         ..Arguments::default()
@@ -227,6 +263,7 @@ fn fault(scenario: Scenario, name: &str) -> Option<Fault> {
     let fits = match fault {
         Fault::Store(_) => scenario == Scenario::Store,
         Fault::Ensemble(_) => scenario == Scenario::Ensemble,
+        Fault::Delivery(_) => scenario == Scenario::Delivery,
     };
     fits.then_some(*fault)
 }
@@ -238,7 +275,11 @@ fn usage() -> String {
     };
     let store = names(|fault| matches!(fault, Fault::Store(_)));
     let ensemble = names(|fault| matches!(fault, Fault::Ensemble(_)));
-    format!("{USAGE} store: {store}\nfaults of the ensemble: {ensemble}")
+    let delivery = names(|fault| matches!(fault, Fault::Delivery(_)));
+    format!(
+        "{USAGE} store: {store}\nfaults of the ensemble: {ensemble}\n\
+         faults of delivery: {delivery}"
+    )
 }
 
 fn show(seed: u64, outcome: &Outcome) -> ExitCode {

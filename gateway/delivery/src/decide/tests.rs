@@ -1,0 +1,356 @@
+//! Decisions over snapshots made by hand, with the paper's own figures where it has them.
+
+use super::*;
+use crate::config::DeliveryConfig;
+use crate::snapshot::Disks;
+
+const KIB: u64 = 1 << 10;
+const MBIT: u64 = 125_000;
+
+fn pool() -> Pool {
+    Pool {
+        policy: DeliveryConfig::default().policy(),
+        disks: Disks {
+            count: 1,
+            positioning: Duration::from_millis(8),
+            sequential_bytes_per_second: 60_000_000,
+            load_percent: 100,
+        },
+        streams: 300,
+        rate_net: 180 * MBIT + 120 * MBIT / 5,
+        memory_used: 0,
+        background_used: 0,
+    }
+}
+
+fn look(rate: u64) -> Look {
+    Look {
+        class: StreamClass::Foreground,
+        remaining_bytes: 1 << 30,
+        unsent_bytes: 0,
+        ready_bytes: 0,
+        requested_bytes: 0,
+        postponed_bytes: 0,
+        rate: Some(rate),
+        is_measured: true,
+        acked_bytes: 1 << 20,
+        is_troubled: false,
+        is_held: false,
+        is_behind_others: false,
+    }
+}
+
+fn bytes(pool: Pool, look: Look) -> u64 {
+    match decide(&Snapshot { pool, look }) {
+        Verdict::Request { bytes } => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn verdict(pool: Pool, look: Look) -> Verdict {
+    decide(&Snapshot { pool, look })
+}
+
+/// Goal: the paper's figures (4.3): with T_D of 2.94 s and half of it left, a stream of
+/// 1 Mb/s asks for 184 KB. Checks that (7) multiplies by B_n.
+#[test]
+fn a_stream_of_the_paper_asks_for_what_the_paper_says() {
+    let mut pool = pool();
+    // The memory with which T_D is 2.94 s.
+    pool.policy.memory_bytes = 93_800_000;
+    let term = buffering_time(&pool);
+    assert!(term.abs_diff(Duration::from_millis(2940)) < Duration::from_millis(10));
+    let look = Look {
+        ready_bytes: 183_700,
+        ..look(MBIT)
+    };
+    assert_eq!(bytes(pool, look), 184_000 / 4096 * 4096);
+    let slow = super::tests::look(MBIT / 5);
+    assert_eq!(bytes(pool, slow), 73_500 / 4096 * 4096);
+}
+
+/// Goal: T_D is two rounds of the disk: in that time all streams can be positioned to
+/// twice, and their bytes be read, within u.
+#[test]
+fn the_round_fits_into_the_disk() {
+    let pool = Pool {
+        rate_net: 12_000_000,
+        streams: 100,
+        ..pool()
+    };
+    let term = buffering_time(&pool).as_secs_f64();
+    let busy = 2.0 * 100.0 * 0.008 + term * 12.0 / 60.0;
+    assert!((busy / term - 0.9).abs() < 1e-6, "{term}");
+    let two = Pool {
+        disks: Disks {
+            count: 4,
+            ..pool.disks
+        },
+        ..pool
+    };
+    // Each request lies on two of four disks: half of the visits, a quarter of the bytes.
+    let term = buffering_time(&two).as_secs_f64();
+    assert!(
+        (term - 2.0 * 50.0 * 0.008 / (0.9 - 0.05)).abs() < 1e-6,
+        "{term}"
+    );
+}
+
+/// Goal: T_D has bounds in every state: a disk that cannot keep up, streams of no rate,
+/// no streams, absurd profiles.
+#[test]
+fn the_term_is_always_within_its_bounds() {
+    let least = Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MIN);
+    let most = Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MAX);
+    let overloaded = Pool {
+        rate_net: 80_000_000,
+        ..pool()
+    };
+    let expected = 0.8 * (256 << 20) as f64 / 80e6;
+    let term = buffering_time(&overloaded).as_secs_f64();
+    assert!((term - expected).abs() < 1e-3, "{term}");
+    for (streams, rate_net, sequential) in [
+        (0, 0, 0),
+        (u64::MAX, u64::MAX, u64::MAX),
+        (u64::MAX, 0, 1),
+        (1, u64::MAX, 0),
+    ] {
+        let mut pool = Pool {
+            streams,
+            rate_net,
+            ..pool()
+        };
+        pool.disks.sequential_bytes_per_second = sequential;
+        for literal_td in [false, true] {
+            pool.policy.literal_td = literal_td;
+            let term = buffering_time(&pool);
+            assert!((least..=most).contains(&term), "{term:?}");
+        }
+    }
+}
+
+/// Goal: the ablation has the paper's own form.
+#[test]
+fn the_literal_term_is_twice_the_random_rate_over_the_net_rate() {
+    let mut pool = pool();
+    pool.policy.literal_td = true;
+    let disk = 524_288.0 / (0.008 + 524_288.0 / 60e6);
+    let expected = 2.0 * disk / pool.rate_net as f64;
+    assert!((buffering_time(&pool).as_secs_f64() - expected).abs() < 1e-6);
+}
+
+/// Goal: the threshold of (7): half of T_D, counting all of D1, D2 and D3.
+#[test]
+fn nothing_is_requested_above_half_of_the_term() {
+    let pool = pool();
+    let half = whole(buffering_time(&pool).as_secs_f64() / 2.0 * MBIT as f64);
+    for part in 0..3 {
+        let mut full = look(MBIT);
+        let field = match part {
+            0 => &mut full.unsent_bytes,
+            1 => &mut full.ready_bytes,
+            _ => &mut full.requested_bytes,
+        };
+        *field = half + 1;
+        assert_eq!(verdict(pool, full), Verdict::Enough);
+        match part {
+            0 => full.unsent_bytes -= 2,
+            1 => full.ready_bytes -= 2,
+            _ => full.requested_bytes -= 2,
+        }
+        assert!(matches!(verdict(pool, full), Verdict::Request { .. }));
+    }
+}
+
+/// Goal: the three terms of (7), each when it is the smallest.
+#[test]
+fn the_smallest_of_rate_memory_and_device_decides() {
+    let pool = pool();
+    let policy = pool.policy;
+    assert_eq!(bytes(pool, look(100 * MBIT)), policy.request_bytes_max);
+    let scarce = Pool {
+        memory_used: policy.memory_bytes - (8 << 20),
+        ..pool
+    };
+    let share = (8 << 20) * 10 * MBIT / pool.rate_net / 4096 * 4096;
+    assert_eq!(bytes(scarce, look(10 * MBIT)), share);
+    // Nobody's request is cut below H_min for it.
+    let scarcer = Pool {
+        memory_used: policy.memory_bytes - 64 * KIB,
+        ..pool
+    };
+    assert_eq!(bytes(scarcer, look(MBIT)), 64 * KIB);
+    let full = Pool {
+        memory_used: policy.memory_bytes - 64 * KIB + 1,
+        ..pool
+    };
+    assert_eq!(verdict(full, look(MBIT)), Verdict::Wait);
+}
+
+/// Goal: without a sample there is one request of H_min, and no second one.
+#[test]
+fn a_stream_of_unknown_rate_gets_one_small_request() {
+    let unknown = Look {
+        rate: None,
+        is_measured: false,
+        acked_bytes: 0,
+        ..look(0)
+    };
+    assert_eq!(bytes(pool(), unknown), 64 * KIB);
+    let asked = Look {
+        requested_bytes: 1,
+        ..unknown
+    };
+    assert_eq!(verdict(pool(), asked), Verdict::Enough);
+}
+
+/// Goal: a rate from a burst is believed no further than bytes have arrived.
+#[test]
+fn a_new_stream_begins_slowly() {
+    let new = Look {
+        is_measured: false,
+        acked_bytes: 200 * KIB,
+        ..look(1000 * MBIT)
+    };
+    assert_eq!(bytes(pool(), new), 200 * KIB);
+    let busy = Look {
+        unsent_bytes: 101 * KIB,
+        ..new
+    };
+    assert_eq!(verdict(pool(), busy), Verdict::Enough);
+}
+
+/// Goal: 516 KiB are two requests of about the same size, not 512 and 4 (TPF 3.2).
+#[test]
+fn the_end_of_a_stream_is_no_tail() {
+    let h_min = 64 * KIB;
+    assert_eq!(cut(516 * KIB, 512 * KIB, 512 * KIB, h_min), 260 * KIB);
+    assert_eq!(cut(256 * KIB, 200 * KIB, 512 * KIB, h_min), 256 * KIB);
+    assert_eq!(cut(264 * KIB, 200 * KIB, 512 * KIB, h_min), 200 * KIB);
+    assert_eq!(cut(5, 4096, 512 * KIB, h_min), 5);
+    // A slow stream's own requests are below H_min; their size is the measure.
+    assert_eq!(cut(60 * KIB, 24 * KIB, 512 * KIB, h_min), 24 * KIB);
+    assert_eq!(cut(36 * KIB, 24 * KIB, 512 * KIB, h_min), 36 * KIB);
+    // No memory for all of it.
+    assert_eq!(cut(300 * KIB, 280 * KIB, 290 * KIB, h_min), 152 * KIB);
+}
+
+/// Goal: no two cuts after each other differ much, over all lengths, and none is 0.
+#[test]
+fn every_stream_is_cut_into_requests_worth_their_while() {
+    for length in (1..2_000 * KIB).step_by(3 * 1024 + 1) {
+        for wanted in [8 * KIB, 64 * KIB, 300 * KIB, 512 * KIB] {
+            let mut remaining = length;
+            while remaining > 0 {
+                let bytes = cut(remaining, wanted, 512 * KIB, 64 * KIB);
+                assert!(bytes > 0 && bytes <= remaining, "{length} {wanted}");
+                let is_tail = bytes < wanted.min(64 * KIB) && bytes < length;
+                assert!(!is_tail, "{bytes} of {length}, wanted {wanted}");
+                remaining -= bytes;
+            }
+        }
+    }
+}
+
+/// Goal: the background leaves three quarters of the memory alone, and stands behind.
+#[test]
+fn the_background_takes_what_is_left() {
+    let back = Look {
+        class: StreamClass::Background,
+        ..look(MBIT)
+    };
+    let quarter = pool().policy.memory_bytes / 4;
+    let taken = Pool {
+        background_used: quarter,
+        memory_used: quarter,
+        ..pool()
+    };
+    assert_eq!(verdict(taken, back), Verdict::Wait);
+    assert!(matches!(
+        verdict(taken, look(MBIT)),
+        Verdict::Request { .. }
+    ));
+    let behind = Look {
+        is_behind_others: true,
+        ..back
+    };
+    assert_eq!(verdict(pool(), behind), Verdict::Wait);
+}
+
+/// Goal: what a connection in trouble cannot use within T_D goes behind while disks are
+/// loaded; idle disks, or EDRC off, change nothing.
+#[test]
+fn what_exceeds_the_new_rate_is_postponed() {
+    let pool = pool();
+    let term = buffering_time(&pool);
+    let needed = whole(term.as_secs_f64() * MBIT as f64);
+    let troubled = Look {
+        is_troubled: true,
+        unsent_bytes: 50_000,
+        ready_bytes: 100_000,
+        requested_bytes: needed,
+        ..look(MBIT)
+    };
+    let by = term / 2;
+    let bytes = 150_000;
+    assert_eq!(verdict(pool, troubled), Verdict::Postpone { bytes, by });
+    let again = Look {
+        postponed_bytes: 150_000,
+        ..troubled
+    };
+    assert_eq!(verdict(pool, again), Verdict::Enough);
+    let recovered = Look {
+        is_troubled: false,
+        ..again
+    };
+    assert_eq!(verdict(pool, recovered), Verdict::Resume);
+    let mut idle = pool;
+    idle.disks.load_percent = LOADED_PERCENT - 1;
+    assert_eq!(verdict(idle, again), Verdict::Resume);
+    assert_eq!(verdict(idle, troubled), Verdict::Enough);
+    let mut off = pool;
+    off.policy.switches.edrc = false;
+    assert_eq!(verdict(off, troubled), Verdict::Enough);
+}
+
+/// Goal: after a FIN everything requested waits, and nothing new is asked for, but only
+/// while disks are loaded.
+#[test]
+fn a_half_closed_stream_waits_for_a_sign() {
+    let held = Look {
+        is_held: true,
+        requested_bytes: 10_000,
+        ..look(MBIT)
+    };
+    let by = buffering_time(&pool()) / 2;
+    let bytes = 10_000;
+    assert_eq!(verdict(pool(), held), Verdict::Postpone { bytes, by });
+    let nothing = Look {
+        requested_bytes: 0,
+        ..held
+    };
+    assert_eq!(verdict(pool(), nothing), Verdict::Enough);
+    let mut idle = pool();
+    idle.disks.load_percent = 0;
+    assert!(matches!(verdict(idle, nothing), Verdict::Request { .. }));
+}
+
+/// Goal: without TDAP it is the paper's Linux: 128 KiB, two at a time, whatever the rate.
+#[test]
+fn without_tdap_the_window_is_fixed() {
+    let mut fixed = pool();
+    fixed.policy.switches.tdap = false;
+    for rate in [MBIT / 5, 100 * MBIT] {
+        assert_eq!(bytes(fixed, look(rate)), FIXED_BYTES);
+        let one = Look {
+            requested_bytes: FIXED_BYTES,
+            ..look(rate)
+        };
+        assert_eq!(bytes(fixed, one), FIXED_BYTES);
+        let two = Look {
+            ready_bytes: 1,
+            ..one
+        };
+        assert_eq!(verdict(fixed, two), Verdict::Enough);
+    }
+}

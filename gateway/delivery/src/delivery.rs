@@ -1,0 +1,380 @@
+//! The machine: streams, the memory they share, whose turn it is.
+
+mod turns;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crossdock_types::Time;
+
+use crate::config::{DeliveryConfig, DiskProfile, Mutation, Policy};
+use crate::connection::{Decision, End, StreamClass, StreamId, TcpSample};
+use crate::decide::buffering_time;
+use crate::figures::DeliveryFigures;
+use crate::line::Line;
+use crate::record::{Record, Recorder};
+use crate::snapshot::{Disks, Pool};
+use crate::stream::Stream;
+
+/// Decides for all streams of a door what is read when.
+///
+/// For each stream the door calls [`open`](Self::open); then, whenever it happens,
+/// [`delivered`](Self::delivered) or [`failed`](Self::failed) (a block has come from the
+/// disks, or will not), [`handed`](Self::handed) (bytes went to the socket) and, after
+/// each completed send, [`sample`](Self::sample); in the end [`close`](Self::close).
+/// After each input, and after [`timeout`](Self::timeout), which is due at
+/// [`poll_timeout`](Self::poll_timeout), it carries out all decisions of
+/// [`poll_decision`](Self::poll_decision) in order. A request counts as D3 from the
+/// moment it is polled. Calls about streams that are closed change nothing but figures.
+///
+/// Always: D2 + D3 of all streams ≤ the memory. What was read ahead is never given up
+/// unless its connection dies. As many streams may be open as the door has connections.
+#[derive(Debug)]
+pub struct Delivery {
+    config: DeliveryConfig,
+    policy: Policy,
+    disks: BTreeMap<u64, DiskProfile>,
+    now: Time,
+
+    streams: BTreeMap<StreamId, Stream>,
+    /// Closed without EDRC: bytes that still come from the disks for nobody.
+    dying: BTreeMap<StreamId, u64>,
+    totals: [Totals; 2],
+    dying_bytes: u64,
+
+    /// Decided, not yet polled.
+    decisions: VecDeque<Decision>,
+    /// To be looked at, in turn.
+    ready: VecDeque<StreamId>,
+    /// Who waits for memory, by class.
+    lines: [Line; 2],
+    /// The first of the line was looked at and nothing has happened since.
+    is_line_stuck: [bool; 2],
+    timers: BTreeSet<(Time, StreamId)>,
+
+    recorder: Recorder,
+    figures: Box<DeliveryFigures>,
+}
+
+/// Sums over the streams of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    active: u64,
+    rate: u64,
+    memory_bytes: u64,
+}
+
+impl Delivery {
+    /// Delivery without streams, over disks of which nothing is known.
+    #[must_use]
+    pub fn new(config: DeliveryConfig) -> Self {
+        Self {
+            config,
+            policy: config.policy(),
+            disks: BTreeMap::new(),
+            now: Time::default(),
+            streams: BTreeMap::new(),
+            dying: BTreeMap::new(),
+            totals: [Totals::default(); 2],
+            dying_bytes: 0,
+            decisions: VecDeque::new(),
+            ready: VecDeque::new(),
+            lines: Default::default(),
+            is_line_stuck: [false; 2],
+            timers: BTreeSet::new(),
+            recorder: Recorder::default(),
+            figures: Box::default(),
+        }
+    }
+
+    /// How it is set up.
+    #[must_use]
+    pub const fn config(&self) -> &DeliveryConfig {
+        &self.config
+    }
+
+    /// A node tells what the disk of number `disk` is like, and how busy.
+    pub fn set_disk(&mut self, disk: u64, profile: DiskProfile) {
+        self.disks.insert(disk, profile);
+        self.heed_disks();
+    }
+
+    /// A disk, or the node that it belongs to, is no more.
+    pub fn remove_disk(&mut self, disk: u64) {
+        self.disks.remove(&disk);
+        self.heed_disks();
+    }
+
+    /// A stream of `total_bytes` begins.
+    ///
+    /// # Panics
+    /// If a stream of this id was opened before and is not closed.
+    pub fn open(&mut self, now: Time, stream: StreamId, total_bytes: u64, class: StreamClass) {
+        self.wake(now);
+        let is_new = !self.streams.contains_key(&stream) && !self.dying.contains_key(&stream);
+        assert!(is_new, "{stream:?} is open");
+        let new = Stream::new(class, total_bytes);
+        let totals = &mut self.totals[class as usize];
+        totals.active += u64::from(new.is_active());
+        self.streams.insert(stream, new);
+        self.touch(stream);
+    }
+
+    /// A block has come from the disks: D3 → D2.
+    ///
+    /// # Panics
+    /// If more comes than was requested.
+    pub fn delivered(&mut self, now: Time, stream: StreamId, bytes: u64) {
+        self.wake(now);
+        match self.change(stream, |known| known.arrive(now, bytes)) {
+            Some(()) => {
+                self.figures.delivered_bytes += bytes;
+                self.touch(stream);
+            }
+            None => self.came_for_nobody(stream, bytes, true),
+        }
+    }
+
+    /// A block will not come: D3 shrinks. Whether the stream can go on is the door's
+    /// business; who reads the block again by himself leaves it requested.
+    ///
+    /// # Panics
+    /// If more fails than was requested.
+    pub fn failed(&mut self, now: Time, stream: StreamId, bytes: u64) {
+        self.wake(now);
+        match self.change(stream, |known| known.leave_requested(bytes)) {
+            Some(()) => {
+                self.figures.failed_bytes += bytes;
+                self.touch(stream);
+            }
+            None => self.came_for_nobody(stream, bytes, false),
+        }
+    }
+
+    /// The next bytes of the stream went to the socket, or to the door's queue to it:
+    /// D2 → D1.
+    ///
+    /// # Panics
+    /// If more is handed on than has come.
+    pub fn handed(&mut self, now: Time, stream: StreamId, bytes: u64) {
+        self.wake(now);
+        if self.change(stream, |known| known.hand(bytes)).is_some() {
+            self.figures.handed_bytes += bytes;
+            self.touch(stream);
+        }
+    }
+
+    /// How the connection is, after a completed send.
+    pub fn sample(&mut self, now: Time, stream: StreamId, sample: TcpSample) {
+        self.wake(now);
+        let heeds_trouble = self.policy.switches.edrc;
+        let mut residence = std::mem::take(&mut self.figures.residence);
+        self.change(stream, |known| {
+            known.sample(now, sample, heeds_trouble, &mut residence);
+        });
+        self.figures.residence = residence;
+        self.touch(stream);
+    }
+
+    /// A stream ends, or may end.
+    pub fn close(&mut self, now: Time, stream: StreamId, end: End) {
+        self.wake(now);
+        if end == End::PeerFinished {
+            self.change(stream, |known| known.is_held = true);
+            return self.touch(stream);
+        }
+        let Some(mut known) = self.streams.remove(&stream) else {
+            return;
+        };
+        self.subtract(&known);
+        self.unschedule(stream, &known);
+        // What was decided and not polled has not happened.
+        let unasked_bytes = self.forget_decisions(stream);
+        known.left_all(now, &mut self.figures.residence);
+        match end {
+            End::Done | End::PeerFinished => self.figures.thrown_away_bytes += known.ready_bytes,
+            End::Reset => self.figures.dead_bytes += known.ready_bytes,
+        }
+        self.withdraw(stream, known.requested_bytes - unasked_bytes);
+        self.check_memory();
+    }
+
+    /// What is to be done next. To be asked until there is nothing.
+    pub fn poll_decision(&mut self) -> Option<Decision> {
+        loop {
+            if let Some(decision) = self.decisions.pop_front() {
+                return Some(decision);
+            }
+            if !self.take_turn() {
+                return None;
+            }
+        }
+    }
+
+    /// When [`timeout`](Self::timeout) is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|&(when, _)| when)
+    }
+
+    /// Does what is due by now.
+    pub fn timeout(&mut self, now: Time) {
+        self.wake(now);
+        while let Some(&(when, stream)) = self.timers.first() {
+            if when > now {
+                break;
+            }
+            self.timers.pop_first();
+            self.expire(stream);
+        }
+    }
+
+    /// T_n = (D1 + D2 + D3) / B_n: in this time the stream would run dry if nothing more
+    /// were requested. By then its next block should be there: the deadline for a disk.
+    /// None while its rate is unknown.
+    #[must_use]
+    pub fn margin(&self, stream: StreamId) -> Option<Duration> {
+        let known = self.streams.get(&stream)?;
+        let rate = known.estimator.rate()?;
+        let ahead = known.look(false).ahead_bytes();
+        Some(crate::number::seconds(ahead as f64 / rate.max(1) as f64))
+    }
+
+    /// Keeps the last `records_max` decisions from now on, at most
+    /// [`DELIVERY_RECORDS_MAX`](crossdock_limits::DELIVERY_RECORDS_MAX); with 0 none.
+    pub fn record(&mut self, records_max: usize) {
+        self.recorder.keep(records_max);
+    }
+
+    /// The decisions that were kept, the oldest first.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.recorder.iter()
+    }
+
+    /// What was counted, and how things are now.
+    #[must_use]
+    pub fn figures(&self) -> DeliveryFigures {
+        DeliveryFigures {
+            buffering_time: buffering_time(&self.pool(StreamClass::Foreground)),
+            memory_bytes: self.policy.memory_bytes,
+            memory_used: self.memory_used(),
+            rate_net: self.totals.iter().map(|totals| totals.rate).sum(),
+            streams: self.streams.len(),
+            waiting: self.lines.iter().map(Line::len).sum(),
+            ..self.figures.as_ref().clone()
+        }
+    }
+
+    /// D2 + D3 of all streams, and of those that died without EDRC.
+    fn memory_used(&self) -> u64 {
+        let living: u64 = self.totals.iter().map(|totals| totals.memory_bytes).sum();
+        living + self.dying_bytes
+    }
+
+    fn pool(&self, class: StreamClass) -> Pool {
+        let [foreground, background] = self.totals;
+        // The background counts what is before it; the foreground does not see it.
+        let behind = match class {
+            StreamClass::Foreground => Totals::default(),
+            StreamClass::Background => background,
+        };
+        let memory_used = match self.config.has(Mutation::OverrunBudget) {
+            true => 0,
+            false => self.memory_used(),
+        };
+        Pool {
+            policy: self.policy,
+            disks: self.worst_disks(),
+            streams: foreground.active + behind.active,
+            rate_net: foreground.rate.saturating_add(behind.rate),
+            memory_used,
+            background_used: background.memory_bytes,
+        }
+    }
+
+    fn worst_disks(&self) -> Disks {
+        let unknown = DiskProfile::default();
+        let profiles = || {
+            self.disks
+                .values()
+                .chain(self.disks.is_empty().then_some(&unknown))
+        };
+        Disks {
+            count: u32::try_from(profiles().count()).unwrap_or(u32::MAX),
+            positioning: profiles()
+                .map(|disk| disk.positioning)
+                .max()
+                .unwrap_or_default(),
+            sequential_bytes_per_second: profiles()
+                .map(|disk| disk.sequential_bytes_per_second)
+                .min()
+                .unwrap_or_default(),
+            load_percent: profiles().map(|disk| disk.load_percent).max().unwrap_or(0),
+        }
+    }
+
+    /// Changes a stream, and the sums with it.
+    fn change<R>(&mut self, stream: StreamId, act: impl FnOnce(&mut Stream) -> R) -> Option<R> {
+        let known = self.streams.get_mut(&stream)?;
+        let totals = &mut self.totals[known.class as usize];
+        totals.subtract(known);
+        let result = act(known);
+        totals.add(known);
+        self.check_memory();
+        Some(result)
+    }
+
+    fn subtract(&mut self, known: &Stream) {
+        self.totals[known.class as usize].subtract(known);
+    }
+
+    fn check_memory(&mut self) {
+        let used = self.memory_used();
+        self.figures.memory_used_max = self.figures.memory_used_max.max(used);
+        let is_within =
+            used <= self.policy.memory_bytes || self.config.has(Mutation::OverrunBudget);
+        assert!(is_within, "{used} bytes are read ahead: over the budget");
+    }
+
+    /// Requests of a stream that has ended: taken out, or left to come for nobody.
+    fn withdraw(&mut self, stream: StreamId, requested_bytes: u64) {
+        if requested_bytes == 0 {
+            return;
+        }
+        if !self.policy.switches.edrc || self.config.has(Mutation::KeepDead) {
+            self.dying.insert(stream, requested_bytes);
+            self.dying_bytes += requested_bytes;
+            return;
+        }
+        self.figures.withdrawn_total += 1;
+        self.figures.withdrawn_bytes += requested_bytes;
+        self.decisions.push_front(Decision::Withdraw { stream });
+    }
+
+    fn came_for_nobody(&mut self, stream: StreamId, bytes: u64, is_read: bool) {
+        self.figures.dead_bytes += if is_read { bytes } else { 0 };
+        let Some(left) = self.dying.get_mut(&stream) else {
+            return;
+        };
+        let bytes = bytes.min(*left);
+        *left -= bytes;
+        self.dying_bytes -= bytes;
+        if *left == 0 {
+            self.dying.remove(&stream);
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, stream: &Stream) {
+        self.active += u64::from(stream.is_active());
+        self.rate = self.rate.saturating_add(stream.rate_bytes());
+        self.memory_bytes += stream.memory_bytes();
+    }
+
+    fn subtract(&mut self, stream: &Stream) {
+        self.active -= u64::from(stream.is_active());
+        self.rate = self.rate.saturating_sub(stream.rate_bytes());
+        self.memory_bytes -= stream.memory_bytes();
+    }
+}

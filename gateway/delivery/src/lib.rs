@@ -1,0 +1,31 @@
+//! Delivery: what is read next, for which connection, and when.
+//!
+//! The engine of the TPF paper ("TCP Plugged File System", Lim and Park, 2007) as one
+//! sans-io machine, [`Delivery`]. A door opens a stream for each response, tells what
+//! comes from the disks and what goes to the socket, and shows the connection
+//! ([`TcpSample`]) at each completed send; it gets [`Decision`]s: what to request, what
+//! to withdraw, what to move behind.
+//!
+//! Decisions themselves are pure functions over a [`Snapshot`] ([`decide`],
+//! [`buffering_time`]); snapshots can be kept ([`Delivery::record`]) and decided again
+//! ([`replay`]).
+
+mod config;
+mod connection;
+mod decide;
+mod delivery;
+mod figures;
+mod line;
+mod number;
+mod rate;
+mod record;
+mod snapshot;
+mod stream;
+
+pub use config::{DeliveryConfig, DiskProfile, Mutation, Policy, Switches};
+pub use connection::{Congestion, Decision, End, StreamClass, StreamId, TcpSample};
+pub use decide::{buffering_time, decide};
+pub use delivery::Delivery;
+pub use figures::DeliveryFigures;
+pub use record::{Differs, Record, Unreadable, decode, encode, replay};
+pub use snapshot::{Disks, Look, Pool, Snapshot, Verdict};

@@ -1,0 +1,165 @@
+//! One stream: where its bytes are.
+
+use std::collections::VecDeque;
+
+use crossdock_metrics::Histogram;
+use crossdock_types::Time;
+
+use crate::connection::{StreamClass, TcpSample};
+use crate::rate::RateEstimator;
+use crate::snapshot::Look;
+
+/// Arrivals that are told apart for the residence figures; more are counted as the last.
+const ARRIVALS_MAX: usize = 256;
+
+/// A stream's bytes go from `remaining` to D3, D2, D1 and away.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) class: StreamClass,
+    pub(crate) remaining_bytes: u64,
+    pub(crate) requested_bytes: u64,
+    pub(crate) ready_bytes: u64,
+    unsent_bytes: u64,
+    pub(crate) estimator: RateEstimator,
+
+    // Trouble.
+    pub(crate) postponed_bytes: u64,
+    pub(crate) postponed_until: Option<Time>,
+    pub(crate) is_troubled: bool,
+    pub(crate) is_held: bool,
+
+    // Its turn.
+    pub(crate) waiting_since: Option<Time>,
+    pub(crate) is_ready: bool,
+    pub(crate) look_at: Option<Time>,
+    /// When it is in the timers.
+    pub(crate) timer: Option<Time>,
+
+    /// When what arrived, by the number of bytes that had arrived then.
+    arrivals: VecDeque<(Time, u64)>,
+    arrived_bytes: u64,
+    handed_bytes: u64,
+}
+
+impl Stream {
+    pub(crate) fn new(class: StreamClass, total_bytes: u64) -> Self {
+        Self {
+            class,
+            remaining_bytes: total_bytes,
+            requested_bytes: 0,
+            ready_bytes: 0,
+            unsent_bytes: 0,
+            estimator: RateEstimator::default(),
+            postponed_bytes: 0,
+            postponed_until: None,
+            is_troubled: false,
+            is_held: false,
+            waiting_since: None,
+            is_ready: false,
+            look_at: None,
+            timer: None,
+            arrivals: VecDeque::new(),
+            arrived_bytes: 0,
+            handed_bytes: 0,
+        }
+    }
+
+    /// D2 + D3.
+    pub(crate) const fn memory_bytes(&self) -> u64 {
+        self.requested_bytes + self.ready_bytes
+    }
+
+    /// Whether it takes part in the rounds of the disks.
+    pub(crate) const fn is_active(&self) -> bool {
+        self.remaining_bytes > 0
+    }
+
+    /// B_n as it counts to B_net.
+    pub(crate) fn rate_bytes(&self) -> u64 {
+        match self.is_active() {
+            true => self.estimator.rate().unwrap_or(0),
+            false => 0,
+        }
+    }
+
+    pub(crate) fn look(&self, is_behind_others: bool) -> Look {
+        Look {
+            class: self.class,
+            remaining_bytes: self.remaining_bytes,
+            unsent_bytes: self.unsent_bytes,
+            ready_bytes: self.ready_bytes,
+            requested_bytes: self.requested_bytes,
+            postponed_bytes: self.postponed_bytes,
+            rate: self.estimator.rate(),
+            is_measured: self.estimator.is_measured(),
+            acked_bytes: self.estimator.acked_bytes(),
+            is_troubled: self.is_troubled,
+            is_held: self.is_held,
+            is_behind_others,
+        }
+    }
+
+    /// D3 → D2.
+    pub(crate) fn arrive(&mut self, now: Time, bytes: u64) {
+        self.leave_requested(bytes);
+        self.ready_bytes += bytes;
+        self.arrived_bytes += bytes;
+        if self.arrivals.len() >= ARRIVALS_MAX {
+            self.arrivals.pop_back();
+        }
+        self.arrivals.push_back((now, self.arrived_bytes));
+    }
+
+    /// D3 shrinks; what is postponed is part of it.
+    pub(crate) fn leave_requested(&mut self, bytes: u64) {
+        let left = self.requested_bytes.checked_sub(bytes);
+        self.requested_bytes = left.expect("more came than was requested");
+        self.postponed_bytes = self.postponed_bytes.min(self.requested_bytes);
+    }
+
+    /// D2 → D1.
+    pub(crate) fn hand(&mut self, bytes: u64) {
+        let left = self.ready_bytes.checked_sub(bytes);
+        self.ready_bytes = left.expect("more was handed on than had come");
+        self.unsent_bytes += bytes;
+        self.handed_bytes += bytes;
+    }
+
+    /// Takes a sample.
+    pub(crate) fn sample(
+        &mut self,
+        now: Time,
+        sample: TcpSample,
+        heeds_trouble: bool,
+        residence: &mut Histogram,
+    ) {
+        let signs = self.estimator.sample(now, sample, heeds_trouble);
+        // Headers and the like may lie in the queue too.
+        self.unsent_bytes = sample.unsent_bytes;
+        self.look_at = None;
+        self.is_troubled = signs.is_trouble;
+        self.is_held &= !signs.is_progress;
+        let sent_bytes = self.handed_bytes.saturating_sub(sample.unsent_bytes);
+        self.left(now, sent_bytes, residence);
+    }
+
+    /// `sent_bytes` in all have left the socket's queue.
+    pub(crate) fn left(&mut self, now: Time, sent_bytes: u64, residence: &mut Histogram) {
+        while let Some(&(arrived, _)) = self.arrivals.front().filter(|(_, end)| *end <= sent_bytes)
+        {
+            residence.record_time(now.since(arrived));
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// The whole stream has gone, as far as anybody will see.
+    pub(crate) fn left_all(&mut self, now: Time, residence: &mut Histogram) {
+        self.left(now, self.handed_bytes, residence);
+    }
+
+    /// Nothing is postponed any more.
+    pub(crate) const fn end_postponement(&mut self) {
+        self.postponed_bytes = 0;
+        self.postponed_until = None;
+    }
+}
