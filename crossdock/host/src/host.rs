@@ -19,6 +19,7 @@ use crossdock_server::{NodeEffect, NodeInput};
 use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
+use crossdock_web::TokenRecord;
 
 use crate::access::Access;
 use crate::address_orders::{AddressChange, AddressError, AddressTicket};
@@ -44,6 +45,7 @@ use crate::space::{Load, NodeSpace};
 use crate::sweep::Sweeps;
 use crate::walks::Walk;
 use crate::watch::ScrubProgress;
+use crate::web::{TokenChange, TokenError, TokenTicket, Web};
 
 /// What a host is made from.
 pub struct HostConfig {
@@ -183,6 +185,14 @@ pub enum HostEffect {
         /// What.
         result: Result<GatewayOrder, GatewayError>,
     },
+    /// What came of [`Host::add_token`] or [`Host::remove_token`]: the token as it is
+    /// now, or was.
+    TokenChanged {
+        /// Of which.
+        ticket: TokenTicket,
+        /// What.
+        result: Result<TokenRecord, TokenError>,
+    },
     /// What came of [`Host::set_quota`] or [`Host::remove_quota`]: the quota as
     /// it is now, or was.
     QuotaChanged {
@@ -257,6 +267,7 @@ pub struct Host {
     pub(crate) access: Access,
     pub(crate) scopes: Scopes,
     pub(crate) keys: Keys,
+    pub(crate) web: Web,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
     /// Of files, of sites that were open here before.
@@ -303,6 +314,8 @@ pub struct Host {
     pub(crate) address_changes: Vec<AddressChange>,
     /// The same of gateways.
     pub(crate) gateway_changes: Vec<GatewayChange>,
+    /// The same of bearer tokens.
+    pub(crate) token_changes: Vec<TokenChange>,
     /// Nodes that have been opened while the host was serving.
     pub(crate) started: Vec<NodeId>,
     instance: u64,
@@ -354,6 +367,7 @@ impl Host {
             access: Access::new(minting),
             scopes: Scopes::default(),
             keys: Keys::new(handling, proving),
+            web: Web::default(),
             following: Following::new(is_shared),
             leases: Leases::default(),
             leases_end: BTreeMap::new(),
@@ -390,6 +404,7 @@ impl Host {
             export_changes: Vec::new(),
             address_changes: Vec::new(),
             gateway_changes: Vec::new(),
+            token_changes: Vec::new(),
             started: Vec::new(),
             instance,
             grace,
@@ -397,6 +412,7 @@ impl Host {
             mutation: None,
         };
         host.tell_exports();
+        host.tell_tokens();
         Ok(host)
     }
 
@@ -482,6 +498,7 @@ impl Host {
             .chain(self.export_changes.iter().map(|change| change.due))
             .chain(self.address_changes.iter().map(|change| change.due))
             .chain(self.gateway_changes.iter().map(|change| change.due))
+            .chain(self.token_changes.iter().map(|change| change.due))
             .min()
     }
 
@@ -738,6 +755,7 @@ impl Host {
         self.settle_exports(now);
         self.settle_addresses(now);
         self.settle_gateways(now);
+        self.settle_tokens(now);
         self.follow_addresses(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

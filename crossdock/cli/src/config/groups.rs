@@ -10,7 +10,7 @@ use crossdock_limits::{DISK_DEPTH_MAX, NFS_REQUEST_BYTES_MIN};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use super::values::{Door, Io, LogFormat, Secret, Size, Transport, loopback};
+use super::values::{Door, HttpRead, Io, LogFormat, Secret, Size, Transport, loopback};
 use super::{Group, usage};
 
 /// Clients begin to notice.
@@ -63,6 +63,10 @@ pub(crate) struct DoorFlags {
     /// IPv6 address at most, port 111 [default: off].
     #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_PORTMAP")]
     pub(crate) portmap: Option<Door>,
+    /// Who may read over HTTP without a token (crossdock token create) or a signed URL
+    /// (crossdock sign); writing always takes one [default: open].
+    #[arg(long, value_name = "WHO", env = "CROSSDOCK_HTTP_READ")]
+    pub(crate) http_read: Option<HttpRead>,
     /// Memory for calls and replies of all NFS clients together, like 256M, at least
     /// 16M [default: 512M, or an eighth of memory if that is less].
     #[arg(long, value_name = "BYTES", env = "CROSSDOCK_REQUEST_MEMORY")]
@@ -221,6 +225,7 @@ pub(crate) struct StoreSettings {
 pub(crate) struct DoorSettings {
     pub(crate) nfs: Door,
     pub(crate) portmap: Door,
+    pub(crate) http_read: HttpRead,
     pub(crate) request_memory: Option<u64>,
 }
 
@@ -261,7 +266,7 @@ macro_rules! group {
 }
 
 group!(StoreFlags: data, size, cache, disk_depth, rebuild_rate);
-group!(DoorFlags: nfs, portmap, request_memory);
+group!(DoorFlags: nfs, portmap, http_read, request_memory);
 group!(VirtualFlags: virtual_interface);
 group!(GatewayNameFlags: gateway_name);
 group!(LockFlags: grace);
@@ -315,6 +320,7 @@ impl DoorFlags {
         Ok(DoorSettings {
             nfs: self.nfs.unwrap_or_else(|| loopback(2049)),
             portmap: self.portmap.unwrap_or(Door::Off),
+            http_read: self.http_read.unwrap_or(HttpRead::Open),
             request_memory,
         })
     }
