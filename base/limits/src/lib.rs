@@ -134,7 +134,7 @@ pub const EXPORT_NETWORKS_MAX: usize = 64;
 pub const EXPORT_PATH_BYTES_MAX: usize = 1024;
 
 /// Bearer tokens of the HTTP door: all of them lie in one record of the registry.
-pub const WEB_TOKENS_MAX: usize = 1024;
+pub const WEB_TOKENS_MAX: usize = 256;
 
 /// Longest name of one, in bytes.
 pub const WEB_TOKEN_NAME_BYTES_MAX: usize = 64;

@@ -7,7 +7,7 @@ use crossdock_types::WallTime;
 use thiserror::Error;
 
 use crate::signed::{SignedMethod, SignedUrl, SigningKeys};
-use crate::token::Tokens;
+use crate::token::{TokenRecord, Tokens};
 use crate::{PathError, UrlPath};
 
 /// What a request does.
@@ -154,8 +154,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// What a request may do. One that shows a token or a signature is judged by that
-    /// alone, also where it could do without.
+    /// What a request may do. A token or a signature that does not hold is worse than
+    /// none; a token that holds, but not for this, leaves what anybody may do.
     ///
     /// # Errors
     /// [`Denial`], with the answer's status.
@@ -165,36 +165,36 @@ impl Gate {
         let &Request { method, path, .. } = request;
         match (request.authorization, signed) {
             (Some(_), Some(_)) => Err(Denial::Both),
-            (Some(authorization), None) => self.by_token(authorization, method, path, now_seconds),
+            (Some(authorization), None) => {
+                let record = self.tokens.find(authorization, now_seconds)?;
+                by_token(record, method, path).or_else(|why| self.anonymous(method).ok_or(why))
+            }
             (None, Some(query)) => {
                 let keys = self.keys.as_ref().ok_or(Denial::NoKey)?;
                 SignedUrl::verify(keys, method, path, query, now_seconds)
             }
-            (None, None) if method == Method::Get && self.policy == ReadPolicy::Open => {
-                Ok(Grant::ANONYMOUS)
-            }
-            (None, None) => Err(Denial::Missing),
+            (None, None) => self.anonymous(method).ok_or(Denial::Missing),
         }
     }
 
-    fn by_token(
-        &self,
-        authorization: &[u8],
-        method: Method,
-        path: &UrlPath,
-        now_seconds: u64,
-    ) -> Result<Grant, Denial> {
-        let record = self.tokens.find(authorization, now_seconds)?;
-        if !record.path.covers(path) {
-            return Err(Denial::Path);
-        }
-        let allows = match method {
-            Method::Get => record.reads,
-            Method::Put | Method::Delete => record.writes,
-        };
-        let (uid, gid) = (record.uid, record.gid);
-        allows.then_some(Grant { uid, gid }).ok_or(Denial::Rights)
+    /// As whom anybody does it, if anybody may.
+    fn anonymous(&self, method: Method) -> Option<Grant> {
+        let is_open = method == Method::Get && self.policy == ReadPolicy::Open;
+        is_open.then_some(Grant::ANONYMOUS)
     }
+}
+
+/// What the token of a record lets do.
+fn by_token(record: &TokenRecord, method: Method, path: &UrlPath) -> Result<Grant, Denial> {
+    if !record.path.covers(path) {
+        return Err(Denial::Path);
+    }
+    let allows = match method {
+        Method::Get => record.reads,
+        Method::Put | Method::Delete => record.writes,
+    };
+    let (uid, gid) = (record.uid, record.gid);
+    allows.then_some(Grant { uid, gid }).ok_or(Denial::Rights)
 }
 
 #[cfg(test)]
@@ -209,11 +209,11 @@ mod tests {
     const NOW: u64 = 150;
 
     fn gate(policy: ReadPolicy) -> Gate {
-        let reader = crate::TokenRecord {
+        let reader = TokenRecord {
             writes: false,
             ..record(2, "/")
         };
-        let writer = crate::TokenRecord {
+        let writer = TokenRecord {
             reads: false,
             ..record(3, "/in")
         };
@@ -270,7 +270,7 @@ mod tests {
     /// Goal: a token holds at its path and below, by names; nothing climbs out of it.
     #[test]
     fn tokens_hold_below_their_path() {
-        let gate = gate(ReadPolicy::Open);
+        let gate = gate(ReadPolicy::Token);
         for path in ["/dir", "/dir/", "/dir/a", "//dir//a/b", "/%64ir/a"] {
             for method in [Method::Get, Method::Put, Method::Delete] {
                 assert_eq!(check(&gate, method, path, Some(1)), Ok(USER), "{path}");
@@ -292,7 +292,7 @@ mod tests {
     /// Goal: rights are the token's; a token that does not hold is worse than none.
     #[test]
     fn tokens_allow_what_they_say() {
-        let gate = gate(ReadPolicy::Open);
+        let mut gate = gate(ReadPolicy::Token);
         assert_eq!(check(&gate, Method::Get, "/a", Some(2)), Ok(USER));
         assert_eq!(
             check(&gate, Method::Put, "/a", Some(2)),
@@ -305,6 +305,15 @@ mod tests {
         );
         assert_eq!(check(&gate, Method::Get, "/a", Some(9)), Err(Denial::Token));
         assert_eq!(Denial::Token.status(), 401);
+        gate.policy = ReadPolicy::Open;
+        let anybody = Ok(Grant::ANONYMOUS);
+        assert_eq!(check(&gate, Method::Get, "/in/a", Some(3)), anybody);
+        assert_eq!(check(&gate, Method::Get, "/dir2", Some(1)), anybody);
+        assert_eq!(
+            check(&gate, Method::Put, "/a", Some(2)),
+            Err(Denial::Rights)
+        );
+        assert_eq!(check(&gate, Method::Get, "/a", Some(9)), Err(Denial::Token));
         assert!(
             Denial::Rights
                 .challenge()

@@ -16,6 +16,8 @@ use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
 use crate::places::PlaceCommand;
 use crate::quotas::QuotaCommand;
+use crate::sign::{self, SignArgs};
+use crate::tokens::TokenCommand;
 use crate::top::{self, TopArgs};
 use crate::{checks, client, config, format, gateways, member, offline, places, up};
 
@@ -98,6 +100,16 @@ enum Command {
     /// See which clients have locked which files of a running system.
     #[command(subcommand)]
     Lock(LockCommand),
+    /// Let programs write, and read what is not for everybody, over HTTP.
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Make a URL that lets anybody read or write one file for some time.
+    #[command(
+        after_help = "Examples:\n  crossdock sign /reports/may.pdf --for 1h\n  \
+        crossdock sign /incoming/scan.tif --method PUT --uid 1000 --gid 1000 \
+        --url https://files.example"
+    )]
+    Sign(SignArgs),
 }
 
 #[derive(Subcommand)]
@@ -268,6 +280,8 @@ impl Command {
             Self::Address(command) => command.prints_json(),
             Self::Quota(command) => command.prints_json(),
             Self::Lock(command) => command.prints_json(),
+            Self::Token(command) => command.prints_json(),
+            Self::Sign(args) => args.remote.json,
         }
     }
 
@@ -311,6 +325,8 @@ impl Command {
             Self::Address(command) => command.carry_out()?,
             Self::Quota(command) => command.carry_out()?,
             Self::Lock(command) => command.carry_out()?,
+            Self::Token(command) => command.carry_out()?,
+            Self::Sign(args) => sign::sign(&args)?,
         }
         Ok(Verdict::Good)
     }

@@ -25,7 +25,9 @@ mod privileges;
 mod quotas;
 mod report;
 mod shell;
+mod sign;
 mod start;
+mod tokens;
 mod top;
 mod up;
 

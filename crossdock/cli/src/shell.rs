@@ -16,6 +16,7 @@ mod orders;
 mod placing;
 mod quotas;
 mod secure;
+mod token_orders;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -25,11 +26,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use crossdock_host::{
     AddressTicket, Boot, ExportTicket, GatewayTicket, Host, HostEffect, HostInput, QuotaTicket,
-    ReleaseTicket,
+    ReleaseTicket, TokenTicket,
 };
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
+use crossdock_web::TokenSecret;
 use tracing::{error, info, warn};
 
 use crate::notify;
@@ -95,6 +97,8 @@ pub(crate) struct Shell {
     address_replies: Waiting<AddressTicket>,
     /// Who waits for a gateway to be revoked or restored.
     gateway_replies: Waiting<GatewayTicket>,
+    /// Who waits for a bearer token to be made, with its secret, or revoked.
+    token_replies: Waiting<TokenTicket, Option<TokenSecret>>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: Waiting<QuotaTicket, &'static str>,
     /// Who waits for locks to be given up, and whose.
@@ -132,6 +136,7 @@ impl Shell {
             export_replies: Waiting::new(),
             address_replies: Waiting::new(),
             gateway_replies: Waiting::new(),
+            token_replies: Waiting::new(),
             quota_replies: Waiting::new(),
             release_replies: Waiting::new(),
             place_replies: Vec::new(),
@@ -333,6 +338,7 @@ impl Shell {
             HostEffect::GatewayChanged { ticket, result } => {
                 self.take_gateway_changed(ticket, result);
             }
+            HostEffect::TokenChanged { ticket, result } => self.take_token_changed(ticket, result),
             HostEffect::QuotaChanged { ticket, result } => self.take_quota_changed(ticket, result),
             HostEffect::LocksReleased { ticket, result } => {
                 self.take_locks_released(ticket, result);

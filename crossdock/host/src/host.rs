@@ -20,6 +20,7 @@ use crossdock_server::{NodeEffect, NodeInput};
 use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
+use crossdock_web::TokenRecord;
 
 use crate::access::Access;
 use crate::address_orders::{AddressChange, AddressError, AddressTicket};
@@ -45,6 +46,7 @@ use crate::space::{Load, NodeSpace};
 use crate::sweep::Sweeps;
 use crate::walks::Walk;
 use crate::watch::ScrubProgress;
+use crate::web::{TokenChange, TokenError, TokenTicket, Web};
 
 /// What a host is made from.
 pub struct HostConfig {
@@ -190,6 +192,14 @@ pub enum HostEffect {
         /// What.
         result: Result<GatewayOrder, GatewayError>,
     },
+    /// What came of [`Host::add_token`] or [`Host::remove_token`]: the token as it is
+    /// now, or was.
+    TokenChanged {
+        /// Of which.
+        ticket: TokenTicket,
+        /// What.
+        result: Result<TokenRecord, TokenError>,
+    },
     /// What came of [`Host::set_quota`] or [`Host::remove_quota`]: the quota as
     /// it is now, or was.
     QuotaChanged {
@@ -264,6 +274,7 @@ pub struct Host {
     pub(crate) access: Access,
     pub(crate) scopes: Scopes,
     pub(crate) keys: Keys,
+    pub(crate) web: Web,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
     /// Of files, of sites that were open here before.
@@ -311,6 +322,8 @@ pub struct Host {
     pub(crate) address_changes: Vec<AddressChange>,
     /// The same of gateways.
     pub(crate) gateway_changes: Vec<GatewayChange>,
+    /// The same of bearer tokens.
+    pub(crate) token_changes: Vec<TokenChange>,
     /// Nodes that have been opened while the host was serving.
     pub(crate) started: Vec<NodeId>,
     instance: u64,
@@ -363,6 +376,7 @@ impl Host {
             access: Access::new(minting),
             scopes: Scopes::default(),
             keys: Keys::new(handling, proving),
+            web: Web::default(),
             following: Following::new(is_shared),
             leases: Leases::default(),
             leases_end: BTreeMap::new(),
@@ -400,6 +414,7 @@ impl Host {
             export_changes: Vec::new(),
             address_changes: Vec::new(),
             gateway_changes: Vec::new(),
+            token_changes: Vec::new(),
             started: Vec::new(),
             instance,
             grace,
@@ -407,6 +422,7 @@ impl Host {
             mutation: None,
         };
         host.tell_exports();
+        host.tell_tokens();
         Ok(host)
     }
 
@@ -494,6 +510,7 @@ impl Host {
             .chain(self.export_changes.iter().map(|change| change.due))
             .chain(self.address_changes.iter().map(|change| change.due))
             .chain(self.gateway_changes.iter().map(|change| change.due))
+            .chain(self.token_changes.iter().map(|change| change.due))
             .min()
     }
 
@@ -757,6 +774,7 @@ impl Host {
         self.settle_exports(now);
         self.settle_addresses(now);
         self.settle_gateways(now);
+        self.settle_tokens(now);
         self.follow_addresses(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

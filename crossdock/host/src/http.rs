@@ -1,8 +1,11 @@
 //! The HTTP door within the host: its messages, and what it is told.
 
+use std::sync::Arc;
+
 use crossdock_http::{HttpEffect, HttpFigures, HttpInput};
 use crossdock_router::RouterInput;
 use crossdock_types::{Time, WallTime};
+use crossdock_web::Gate;
 
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
@@ -25,6 +28,16 @@ impl Host {
                 effect => self.effects.push_back(HostEffect::Http(effect)),
             }
         }
+    }
+
+    /// Tells the HTTP door what requests are judged by.
+    pub(crate) fn tell_gate(&mut self) {
+        let gate = Gate {
+            tokens: Arc::clone(self.web_tokens()),
+            keys: self.signing_keys().ok().cloned(),
+            ..Gate::default()
+        };
+        self.queue.push_back(Message::Http(HttpInput::Gate(gate)));
     }
 
     /// What the HTTP door has counted.

@@ -172,6 +172,7 @@ impl Host {
             return;
         }
         self.keys.handles = Some(key.clone());
+        self.learn_signing_key(&key);
         let input = NfsInput::HandleKey(key);
         self.queue.push_back(Message::Door(input));
     }

@@ -37,6 +37,7 @@ mod space;
 mod sweep;
 mod walks;
 mod watch;
+mod web;
 
 pub use address_orders::{AddressError, AddressOrder, AddressTicket};
 pub use addresses::ADDRESS_LIFETIME;
@@ -53,3 +54,4 @@ pub use placing::NodePlace;
 pub use quotas::{PlacedQuota, QuotaError, QuotaTicket};
 pub use ranges::LOG_PIECE_BYTES;
 pub use watch::{HostStatus, NodeFigures, ScrubProgress};
+pub use web::{SignError, TokenError, TokenTicket};

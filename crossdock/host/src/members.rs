@@ -191,6 +191,7 @@ impl Host {
             self.take_disconnected(peer);
         }
         self.tell_exports();
+        self.tell_tokens();
         let live = &self.table.hosts.live;
         let is_live = |back: &Return| live.contains(&back.2);
         self.following.copied.retain(is_live);
@@ -209,6 +210,7 @@ impl Host {
         }
         self.find_lost_sets();
         self.settle_exports(now);
+        self.settle_tokens(now);
         self.settle_addresses(now);
         self.settle_gateways(now);
         self.follow_addresses(now);

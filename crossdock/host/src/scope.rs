@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crossdock_http::HttpInput;
 use crossdock_names::{ExportId, FileRef, HostId, Proof};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
@@ -83,6 +84,10 @@ impl Host {
         for input in [scoped, NfsInput::Exports(exports)] {
             self.queue.push_back(Message::Door(input));
         }
+        let is_scoped = self.own_scope().is_some();
+        let scoped = Message::Http(HttpInput::Scoped(is_scoped));
+        self.queue.push_back(scoped);
+        self.tell_gate();
     }
 
     /// The table or the connections have changed: which gateways are scoped, and who has

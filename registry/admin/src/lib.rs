@@ -1,5 +1,5 @@
 //! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `address`,
-//! `gateway`, `quota` and `lock` talk to.
+//! `gateway`, `quota`, `lock`, `token` and `sign` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). Each request becomes a
 //! [`Command`] to the data thread, which answers with JSON, or a question for its
@@ -40,6 +40,10 @@
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
 //! | `GET /v1/locks` | [`LockList`] |
 //! | `POST /v1/locks/release` | gives up all locks of a client: [`LockRelease`] → [`LockReleased`] |
+//! | `GET /v1/tokens` | a list of [`TokenStatus`] |
+//! | `POST /v1/tokens` | makes a bearer token: [`TokenAddition`] → [`TokenCreated`] |
+//! | `DELETE /v1/tokens/{id}` | makes it of no use: → [`TokenStatus`] |
+//! | `POST /v1/sign` | signs a URL: [`Signing`] → [`Signed`] |
 //!
 //! Bodies are JSON, and only with `Content-Type: application/json`: a page in an
 //! administrator's browser cannot send that to another origin unasked. Requests
@@ -65,6 +69,7 @@ mod serve;
 pub mod snapshot;
 mod status;
 mod text;
+mod token;
 mod top;
 mod watch;
 
@@ -82,5 +87,6 @@ pub use snapshot::{SlowRequest, SlowWaits, Snapshot};
 pub use status::{
     DoorStatus, FsckFinding, FsckStatus, HostStatus, NodeStatus, ScrubStatus, SiteStatus, Status,
 };
+pub use token::{Signed, Signing, SigningMethod, TokenAddition, TokenCreated, TokenStatus};
 pub use top::{ClientRate, NodeRate, ProcedureRate, Top};
 pub use watch::Watch;

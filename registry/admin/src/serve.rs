@@ -21,7 +21,8 @@ use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
 use crate::{
-    AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, Placing, QuotaSetting,
+    AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, Placing,
+    QuotaSetting, Signing, TokenAddition,
 };
 
 /// What the data thread is asked to do.
@@ -79,6 +80,14 @@ pub enum Command {
     LockList,
     /// Give up a client's locks; tell a [`crate::LockReleased`].
     LockRelease(LockRelease),
+    /// Tell all bearer tokens, as [`crate::TokenStatus`]es.
+    TokenList,
+    /// Make one; tell a [`crate::TokenCreated`].
+    TokenAdd(TokenAddition),
+    /// Revoke one; tell a [`crate::TokenStatus`].
+    TokenRemove(u32),
+    /// Sign a URL; tell a [`crate::Signed`].
+    Sign(Signing),
 }
 
 /// Why a command was not carried out.
@@ -250,6 +259,7 @@ fn router(watch: Arc<Watch>) -> Router {
                 ask_with(control, body, Command::LockRelease)
             }),
         )
+        .merge(tokens())
         .with_state(control)
         .merge(watch::routes(Arc::clone(&watch)))
         .merge(page::routes())
@@ -282,6 +292,33 @@ fn places() -> Router<Arc<dyn Control>> {
         .route("/v1/nodes/{number}/drain", post(of(Placing::Drain)))
         .route("/v1/nodes/{number}/undrain", post(of(Placing::Undrain)))
         .route("/v1/nodes/{number}/replace", post(of(Placing::Replace)))
+}
+
+/// What requests over HTTP are judged by.
+fn tokens() -> Router<Arc<dyn Control>> {
+    let revoke = |control: Shared, Path(id): Path<String>| async move {
+        match u32::from_str_radix(&id, 16) {
+            Ok(id) => ask(control, Command::TokenRemove(id)).await,
+            Err(_) => refuse(&Refusal::Invalid(
+                "a token's number has eight hexadecimal digits: crossdock token list shows them"
+                    .to_owned(),
+            )),
+        }
+    };
+    Router::new()
+        .route(
+            "/v1/tokens",
+            get(|control: Shared| ask(control, Command::TokenList)).post(
+                |control: Shared, body: Body<TokenAddition>| {
+                    ask_with(control, body, Command::TokenAdd)
+                },
+            ),
+        )
+        .route("/v1/tokens/{id}", delete(revoke))
+        .route(
+            "/v1/sign",
+            post(|control: Shared, body: Body<Signing>| ask_with(control, body, Command::Sign)),
+        )
 }
 
 type Body<T> = Result<Json<T>, JsonRejection>;

@@ -1,5 +1,5 @@
 //! The registry: the only consensus in the system. It holds kilobytes (who is a
-//! member, who holds which slot, which epoch a site is at, keys, exports), never
+//! member, who holds which slot, which epoch a site is at, exports, tokens), never
 //! names or data.
 //!
 //! [`Embedded`] keeps it in one local file; [`Shared`] is a process's copy of one
@@ -15,6 +15,7 @@ mod hosts;
 mod shared;
 mod state;
 mod trust;
+mod web_tokens;
 
 pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};

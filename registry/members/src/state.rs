@@ -172,6 +172,9 @@ pub struct State {
     /// Whom they believe, if they talk over TLS.
     #[serde(default)]
     pub trust: Option<TrustRecord>,
+    /// Bearer tokens of the HTTP door; their secrets are not here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub web_tokens: Vec<crossdock_web::TokenRecord>,
 }
 
 /// Somebody else was faster.
@@ -230,6 +233,12 @@ pub enum Conflict {
     /// No room for another token.
     #[error("there are {TOKENS_MAX} tokens already, or one of that number; revoke some")]
     Tokens,
+    /// Another bearer token is called so.
+    #[error("there is a token {name} already")]
+    TokenName {
+        /// The name.
+        name: String,
+    },
     /// No such set, site, node, export or address.
     #[error("there is no {what}")]
     Unknown {
@@ -385,6 +394,16 @@ pub enum Change {
         /// The token's number.
         id: u32,
     },
+    /// Whoever shows this bearer token may do something over HTTP.
+    AddWebToken {
+        /// What.
+        record: crossdock_web::TokenRecord,
+    },
+    /// No more.
+    RemoveWebToken {
+        /// The token's number.
+        id: u32,
+    },
 }
 
 impl State {
@@ -451,6 +470,7 @@ impl State {
             gateways: BTreeMap::new(),
             addresses: Vec::new(),
             trust: None,
+            web_tokens: Vec::new(),
         }
     }
 
@@ -545,6 +565,8 @@ impl State {
             Change::RetireGateway { host } => return self.retire_gateway(host),
             Change::AddToken { id, record } => return self.add_token(id, record),
             Change::RemoveToken { id } => return self.remove_token(id),
+            Change::AddWebToken { record } => return self.add_web_token(record),
+            Change::RemoveWebToken { id } => return self.remove_web_token(id),
         }
         self.table_epoch += 1;
         Ok(())

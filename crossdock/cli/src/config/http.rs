@@ -6,10 +6,9 @@ use clap::{Args, ValueEnum};
 use crossdock_delivery::{DeliveryConfig, Switches};
 use crossdock_http::{HttpConfig, HttpLimits};
 use crossdock_limits::DELIVERY_REQUEST_BYTES_MAX;
-use crossdock_web::ReadPolicy;
 use serde::{Deserialize, Serialize};
 
-use super::values::{Door, Size};
+use super::values::{Door, HttpRead, Size};
 use super::{Group, usage};
 
 /// How long the rest of the system may take for a request over HTTP.
@@ -28,23 +27,14 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// Who may read over HTTP without a token or a signature.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum HttpRead {
-    /// Everybody who reaches the door, what everybody may read.
-    Open,
-    /// Nobody.
-    Token,
-}
-
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct HttpFlags {
     /// HTTP door: an IPv4 and an IPv6 address at most [default: 127.0.0.1:8080 of up, else off].
     #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_HTTP")]
     pub(crate) http: Option<Door>,
-    /// Who may read over HTTP without a token or a signed URL [default: open].
+    /// Who may read over HTTP without a token (crossdock token create) or a signed URL
+    /// (crossdock sign); writing always takes one [default: open].
     #[arg(long, value_name = "WHO", env = "CROSSDOCK_HTTP_READ")]
     pub(crate) http_read: Option<HttpRead>,
     /// Requests per second of one HTTP client; ten times as many may come at once
@@ -185,10 +175,7 @@ impl HttpSettings {
             limits.body_bytes_max = limits.body_bytes_max.min(bytes);
         }
         HttpConfig {
-            policy: match self.http_read {
-                HttpRead::Open => ReadPolicy::Open,
-                HttpRead::Token => ReadPolicy::Token,
-            },
+            policy: self.http_read.into(),
             patience: PATIENCE,
             limits,
             delivery: DeliveryConfig {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use clap::ValueEnum;
 use crossdock_names::LayoutClass;
+use crossdock_web::ReadPolicy;
 use serde::{Deserialize, Serialize};
 
 /// Where a door listens, or that it does not.
@@ -43,6 +44,16 @@ pub(crate) enum Transport {
     Plain,
 }
 
+/// Who may read over HTTP without a token or a signed URL.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum HttpRead {
+    /// Everybody, what everybody may read by its permissions.
+    Open,
+    /// Nobody.
+    Token,
+}
+
 /// How a volume's names lie over its sites, and so over the managers.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
@@ -61,6 +72,15 @@ pub(crate) enum Placement {
     Striped,
     /// Where there is room and little to do: each file has a map of its blocks.
     Mapped,
+}
+
+impl From<HttpRead> for ReadPolicy {
+    fn from(read: HttpRead) -> Self {
+        match read {
+            HttpRead::Open => Self::Open,
+            HttpRead::Token => Self::Token,
+        }
+    }
 }
 
 impl From<Placement> for LayoutClass {

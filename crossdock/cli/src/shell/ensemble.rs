@@ -118,6 +118,10 @@ impl Shell {
                 | Command::ExportAdd(_)
                 | Command::ExportSet(..)
                 | Command::ExportRemove(_)
+                | Command::TokenList
+                | Command::TokenAdd(_)
+                | Command::TokenRemove(_)
+                | Command::Sign(_)
                 | Command::PlaceList
                 | Command::Place(_),
                 _,

@@ -74,7 +74,9 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::AddAddress { .. }
         | Change::RemoveAddress { .. }
         | Change::AddToken { .. }
-        | Change::RemoveToken { .. } => false,
+        | Change::RemoveToken { .. }
+        | Change::AddWebToken { .. }
+        | Change::RemoveWebToken { .. } => false,
     }
 }
 

@@ -435,6 +435,7 @@ impl Rig {
                 | HostEffect::Addresses(_)
                 | HostEffect::AddressChanged { .. }
                 | HostEffect::GatewayChanged { .. }
+                | HostEffect::TokenChanged { .. }
                 | HostEffect::WakeClients { .. } => {
                     self.failure = Some("there are no other hosts".to_owned());
                 }

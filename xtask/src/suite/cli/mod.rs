@@ -14,6 +14,7 @@ mod quotas;
 mod refusals;
 mod secrets;
 mod service;
+mod tokens;
 
 use anyhow::{Context, Result, ensure};
 
@@ -24,7 +25,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 21] = [
+const CHECKS: [Check; 22] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -34,6 +35,7 @@ const CHECKS: [Check; 21] = [
     ("flushes", durability::flushes),
     ("exports", exports::changes),
     ("quotas", quotas::changes),
+    ("tokens and signed URLs", tokens::changes),
     ("locks", locks::orders),
     ("IPv6", exports::ipv6),
     ("privileges", privileges::dropped),

@@ -55,7 +55,7 @@ pub(super) fn stay_secret(stage: &Stage<'_>) -> Result<()> {
 
 /// The key, as a record of a site's log has it (docs/formats.md): format, the time of day as
 /// a number of nine bytes, no duplicate, then the change: tag, number, secret.
-fn key(journal: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn key(journal: &[u8]) -> Result<Vec<u8>> {
     const RECORD_BYTES: usize = 1 + 9 + 1 + 2 + 32;
     let is_record = |bytes: &&[u8]| {
         let is_time = bytes[1..9].iter().all(|byte| byte & 0x80 != 0) && bytes[9] & 0x80 == 0;

@@ -23,7 +23,7 @@ impl Stage {
         (places, key)
     }
 
-    fn restart_manager(&mut self) {
+    pub(super) fn restart_manager(&mut self) {
         let manager = self.manager();
         self.world.kill(manager, SOON);
         while self.world.owner_of_root().is_none_or(|it| it == manager) {

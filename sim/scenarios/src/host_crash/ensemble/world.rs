@@ -8,6 +8,8 @@ use bytes::Bytes;
 #[cfg(test)]
 use crossdock_directory::{Directory, Mutation as DirectoryMutation};
 use crossdock_disk::Disk;
+#[cfg(test)]
+use crossdock_host::TokenError;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 #[cfg(test)]
 use crossdock_link::Frame;
@@ -23,6 +25,8 @@ use crossdock_peer::{Repair, SiteReply};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
+#[cfg(test)]
+use crossdock_web::TokenRecord;
 
 use super::super::shell::{self, INDEX_DELAY_MAX, NodeDisks, SETTINGS, WIRE_DELAY_MAX, Wire, mix};
 use super::super::wire;
@@ -113,6 +117,9 @@ pub(super) struct World {
     /// Who was told what handles are made with, by whom.
     #[cfg(test)]
     pub(super) told: Vec<(Place, Place, HandleKey)>,
+    /// What became of orders about bearer tokens.
+    #[cfg(test)]
+    pub(super) tokens: Vec<Result<TokenRecord, TokenError>>,
     /// Whether a test has damaged something: sites that cannot be opened are no finding.
     #[cfg(test)]
     pub(super) has_damage: bool,
@@ -160,6 +167,8 @@ impl World {
             forged: Vec::new(),
             #[cfg(test)]
             told: Vec::new(),
+            #[cfg(test)]
+            tokens: Vec::new(),
             #[cfg(test)]
             has_damage: false,
         }
@@ -294,6 +303,27 @@ impl World {
     /// The files of a node are gone, if the registry lets another one take its place.
     pub(super) fn loses_files(&mut self, place: Place, id: u64) {
         self.machines[place].fresh = Some(id);
+    }
+
+    /// The process at `place`.
+    #[cfg(test)]
+    pub(super) fn host(&self, place: Place) -> &Host {
+        let process = self.machines[place].process.as_ref();
+        &process.expect("it runs").host
+    }
+
+    /// It is given an order.
+    #[cfg(test)]
+    pub(super) fn order<T>(
+        &mut self,
+        place: Place,
+        order: impl FnOnce(&mut Host, Time, WallTime) -> T,
+    ) -> T {
+        let (now, wall) = (self.now, self.wall(place));
+        let process = self.machines[place].process.as_mut();
+        let ordered = order(&mut process.expect("it runs").host, now, wall);
+        self.carry_out(place);
+        ordered
     }
 
     /// What the process at `place` believes of the clock at another, in nanoseconds.
@@ -827,6 +857,10 @@ impl World {
                 {
                     self.failure.get_or_insert(what);
                 }
+                #[cfg(test)]
+                HostEffect::TokenChanged { result, .. } => self.tokens.push(result),
+                #[cfg(not(test))]
+                HostEffect::TokenChanged { .. } => {}
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
                 HostEffect::NodeOpened { result: Ok(()), .. }
                 | HostEffect::ExportChanged { .. }

@@ -1,0 +1,130 @@
+//! Orders of the admin API about bearer tokens and signed URLs.
+
+use crossdock_admin::{Answer, Refusal, Signed, Signing, TokenAddition, TokenCreated, TokenStatus};
+use crossdock_host::{SignError, TokenError, TokenTicket};
+use crossdock_limits::SIGNED_URL_SECONDS_MAX;
+use crossdock_net::now;
+use crossdock_web::{SignedUrl, TokenRecord, TokenSecret, UrlPath};
+use tokio::sync::oneshot;
+use tracing::info;
+
+use super::waiting::tell;
+use super::{Shell, wall_time};
+use crate::{data, report};
+
+impl Shell {
+    pub(super) fn list_tokens(&self) -> Answer {
+        let tokens = self.host.token_records().iter();
+        let tokens: Vec<_> = tokens.map(TokenStatus::from).collect();
+        report::json(&tokens)
+    }
+
+    /// Begins to make a token; whoever asked waits for the registry, and then is the only
+    /// one who is told its secret.
+    pub(super) fn add_token(&mut self, addition: TokenAddition, reply: oneshot::Sender<Answer>) {
+        let secret = match draw_secret() {
+            Ok(secret) => secret,
+            Err(error) => return tell(reply, Err(Refusal::Conflict(format!("{error:#}")))),
+        };
+        let created = seconds_now();
+        let id = secret.id;
+        let record = TokenRecord {
+            id,
+            name: addition.name.unwrap_or_else(|| format!("token-{id:08x}")),
+            digest: secret.digest(),
+            reads: addition.read,
+            writes: addition.write,
+            path: addition.path.unwrap_or_else(UrlPath::root).without_slash(),
+            uid: addition.uid,
+            gid: addition.gid,
+            created,
+            expires: created.saturating_add(addition.seconds),
+        };
+        let begun = self.host.add_token(now(), wall_time(), record);
+        let begun = begun.map_err(|error| refusal(&error));
+        self.token_replies.keep(begun, Some(secret), reply);
+    }
+
+    /// Begins to revoke a token; whoever asked waits for the registry.
+    pub(super) fn remove_token(&mut self, id: u32, reply: oneshot::Sender<Answer>) {
+        let begun = self.host.remove_token(now(), wall_time(), id);
+        let begun = begun.map_err(|error| refusal(&error));
+        self.token_replies.keep(begun, None, reply);
+    }
+
+    pub(super) fn take_token_changed(
+        &mut self,
+        ticket: TokenTicket,
+        result: Result<TokenRecord, TokenError>,
+    ) {
+        self.token_replies.end(&ticket, |secret| {
+            let record = result.map_err(|error| refusal(&error))?;
+            let status = TokenStatus::from(&record);
+            let (token, name, path) = (&status.id, &status.name, record.path.encode());
+            match secret {
+                Some(secret) => {
+                    info!(%token, %name, %path, read = record.reads, write = record.writes, "bearer token made");
+                    let token = secret.reveal();
+                    report::json(&TokenCreated { token, status })
+                }
+                None => {
+                    info!(%token, %name, %path, "bearer token revoked");
+                    report::json(&status)
+                }
+            }
+        });
+    }
+
+    /// Signs a URL with what this gateway knows.
+    pub(super) fn sign(&self, signing: Signing) -> Answer {
+        let seconds = signing.seconds;
+        if !(1..=SIGNED_URL_SECONDS_MAX).contains(&seconds) {
+            return Err(Refusal::Invalid(format!(
+                "a signed URL holds for 1 s to {} days, not {seconds} s: it cannot be taken back; for longer, make a token (crossdock token create)",
+                SIGNED_URL_SECONDS_MAX / (24 * 3600)
+            )));
+        }
+        let expires = seconds_now().saturating_add(seconds);
+        let url = SignedUrl {
+            method: signing.method.into(),
+            path: signing.path,
+            expires,
+            uid: signing.uid,
+            gid: signing.gid,
+        };
+        let target = self.host.sign(&url).map_err(|error| match error {
+            SignError::NoGateway | SignError::Scoped | SignError::Revoked | SignError::NoKey => {
+                Refusal::Conflict(error.to_string())
+            }
+        })?;
+        info!(path = %url.path.encode(), method = ?url.method, expires, "URL signed");
+        report::json(&Signed { target, expires })
+    }
+}
+
+fn draw_secret() -> anyhow::Result<TokenSecret> {
+    let id = u32::from_le_bytes(data::random_bytes()?);
+    let secret = data::random_bytes()?;
+    Ok(TokenSecret { id, secret })
+}
+
+fn seconds_now() -> u64 {
+    u64::try_from(wall_time().parts().0).unwrap_or(0)
+}
+
+fn refusal(error: &TokenError) -> Refusal {
+    let what = error.to_string();
+    match error {
+        TokenError::Name { .. } | TokenError::NoRights | TokenError::Path | TokenError::Ended => {
+            Refusal::Invalid(what)
+        }
+        TokenError::Unknown(_) => Refusal::Unknown(what),
+        TokenError::Named { .. }
+        | TokenError::TooMany
+        | TokenError::Number
+        | TokenError::Busy
+        | TokenError::NotJoined
+        | TokenError::Unanswered
+        | TokenError::Registry(_) => Refusal::Conflict(what),
+    }
+}

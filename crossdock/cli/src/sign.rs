@@ -1,0 +1,152 @@
+//! `crossdock sign`: a URL that lets anybody read or write one file for some time.
+
+use std::ffi::OsString;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use crossdock_admin::{DoorStatus, Signed, Signing, SigningMethod, Status};
+
+use crate::client::{Method, call, parse};
+use crate::commands::Remote;
+use crate::config::{self, Span};
+use crate::format;
+use crate::tokens::{Whom, volume_path};
+
+#[derive(Args)]
+pub(crate) struct SignArgs {
+    /// The file, from the volume's root on; for PUT there need not be one yet.
+    path: OsString,
+    /// How long it holds, like 30m, 1h or 7d, which is the longest.
+    #[arg(long = "for", value_name = "TIME", default_value = "1h")]
+    span: Span,
+    /// What it is for.
+    #[arg(long, value_name = "METHOD", default_value = "GET", ignore_case = true)]
+    method: MethodWord,
+    /// How clients reach a gateway, like https://files.example [default: the HTTP door of
+    /// the process that signs].
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    #[command(flatten)]
+    whom: Whom,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MethodWord {
+    /// Reading: GET and HEAD.
+    #[value(name = "GET")]
+    Get,
+    /// Writing the whole file.
+    #[value(name = "PUT")]
+    Put,
+}
+
+pub(crate) fn sign(args: &SignArgs) -> anyhow::Result<()> {
+    let path = volume_path(&args.path)?;
+    let base = match &args.url {
+        Some(url) => check_base(url)?,
+        None => base_of(&parse::<Status>(call(&args.remote, Method::Get, "/v1/status")?)?.doors)?,
+    };
+    let signing = Signing {
+        method: match args.method {
+            MethodWord::Get => SigningMethod::Get,
+            MethodWord::Put => SigningMethod::Put,
+        },
+        path,
+        seconds: args.span.0,
+        uid: args.whom.uid.unwrap_or(0),
+        gid: args.whom.gid.unwrap_or(0),
+    };
+    let method = signing.method;
+    let body = serde_json::to_value(signing)?;
+    let value = call(&args.remote, Method::Post(Some(body)), "/v1/sign")?;
+    let Signed { target, expires } = parse(value)?;
+    let url = format!("{base}{target}");
+    if args.remote.json {
+        return format::print_json(&serde_json::json!({
+            "url": url,
+            "method": method,
+            "expires": expires,
+        }));
+    }
+    Ok(format::print(&format!("{url}\n"))?)
+}
+
+/// What is to stand before the path.
+fn check_base(url: &str) -> anyhow::Result<String> {
+    let host = url.strip_prefix("http://");
+    let host = host.or_else(|| url.strip_prefix("https://")).unwrap_or("");
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+    if host.is_empty() || host.starts_with('/') || !host.bytes().all(is_plain) {
+        return Err(config::usage(format!(
+            "{url:?} is no way to a gateway; write like http://10.0.0.7:8080 or https://files.example"
+        )));
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}
+
+/// The door that the process itself has, over TLS if it has such a one.
+fn base_of(doors: &[DoorStatus]) -> anyhow::Result<String> {
+    let door = |name: &str| doors.iter().find(|door| door.name == name);
+    let door = door("https").or_else(|| door("http")).context(
+        "this process has no HTTP door; say with --url how clients reach one, like --url http://10.0.0.7:8080",
+    )?;
+    let DoorStatus { name, address } = door;
+    if address.starts_with("0.0.0.0:") || address.starts_with("[::]:") {
+        bail!(
+            "the HTTP door listens at all addresses of its machine ({address}); say with --url which one clients use, like --url {name}://10.0.0.7:8080"
+        );
+    }
+    Ok(format!("{name}://{address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a URL leads to a gateway, and nothing of it is lost behind a `?` or `#`.
+    #[test]
+    fn bases_are_checked() {
+        let base = |url| check_base(url).ok();
+        assert_eq!(base("http://a:1/"), Some("http://a:1".to_owned()));
+        assert_eq!(base("https://[::1]:1"), Some("https://[::1]:1".to_owned()));
+        for wrong in [
+            "",
+            "a:1",
+            "ftp://a",
+            "http://",
+            "http:///x",
+            "http://a?b",
+            "http://a#",
+            "http://a b",
+        ] {
+            assert_eq!(base(wrong), None, "{wrong}");
+        }
+    }
+
+    /// Goal: without --url it is the process's own door, if others can be told its address.
+    #[test]
+    fn the_own_door_is_the_default() {
+        let door = |name: &str, address: &str| DoorStatus {
+            name: name.to_owned(),
+            address: address.to_owned(),
+        };
+        let nfs = door("nfs", "127.0.0.1:2049");
+        let http = door("http", "127.0.0.1:8080");
+        let https = door("https", "127.0.0.1:8443");
+        let base = |doors: &[DoorStatus]| base_of(doors).map_err(|error| error.to_string());
+        assert_eq!(
+            base(&[nfs.clone(), http.clone()]),
+            Ok("http://127.0.0.1:8080".to_owned())
+        );
+        assert_eq!(
+            base(&[http, https]),
+            Ok("https://127.0.0.1:8443".to_owned())
+        );
+        assert!(base(&[nfs]).is_err_and(|error| error.contains("--url")));
+        for all in ["0.0.0.0:1", "[::]:1"] {
+            assert!(base(&[door("http", all)]).is_err_and(|error| error.contains("--url")));
+        }
+    }
+}
