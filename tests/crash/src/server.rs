@@ -45,7 +45,7 @@ impl Server {
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(binary)
-            .args(["up", "--nfs", "127.0.0.1:0", "--data"])
+            .args(["up", "--nfs", "127.0.0.1:0", "--http", "off", "--data"])
             .arg(folder.join("data"))
             .args(arguments)
             .stdin(Stdio::null())

@@ -24,7 +24,6 @@ pub(super) fn wrong_usage(stage: &Stage<'_>) -> Result<()> {
     let cases: [(&[&str], &[&str]); 10] = [
         (&["--wrong"], &["--wrong"]),
         (&["--nfs", "localhost"], &["localhost", "127.0.0.1:2049"]),
-        (&["--http", "127.0.0.1:80"], &["http", "not built", "off"]),
         (
             &["--iscsi", "127.0.0.1:3260"],
             &["iscsi", "not built", "off"],
