@@ -65,6 +65,8 @@ pub(crate) struct Parts {
     pub(crate) node_directories: BTreeMap<u32, PathBuf>,
     pub(crate) nfs: Vec<NfsSockets>,
     pub(crate) http: Vec<ListenerId>,
+    /// Whether the kernel goes on with sends to HTTP clients by itself.
+    pub(crate) is_idsr: bool,
     /// The others, unless this process is everything.
     pub(crate) ensemble: Option<Ensemble>,
     pub(crate) orders: Receiver<Order>,
@@ -121,7 +123,7 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
-            web: Web::new(parts.http),
+            web: Web::new(parts.http, parts.is_idsr),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),
