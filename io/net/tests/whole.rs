@@ -35,7 +35,9 @@ fn turns(whole: bool) -> usize {
         got
     });
     let connection = loop {
-        driver.wait(Some(now() + Duration::from_secs(10))).expect("to wait");
+        driver
+            .wait(Some(now() + Duration::from_secs(10)))
+            .expect("to wait");
         if let Some(Event::Accepted { connection, .. }) = driver.next_event() {
             break connection;
         }
@@ -53,13 +55,17 @@ fn turns(whole: bool) -> usize {
         .expect("room");
     let mut turns = 0;
     while driver.queued_bytes(connection) > 0 {
-        driver.wait(Some(now() + Duration::from_secs(10))).expect("to wait");
+        driver
+            .wait(Some(now() + Duration::from_secs(10)))
+            .expect("to wait");
         while driver.next_event().is_some() {}
         turns += 1;
     }
     driver.close(connection);
     while driver.socket(connection).is_some() {
-        driver.wait(Some(now() + Duration::from_secs(1))).expect("to wait");
+        driver
+            .wait(Some(now() + Duration::from_secs(1)))
+            .expect("to wait");
         while driver.next_event().is_some() {}
     }
     assert!(reader.join().expect("the client") == content, "its bytes");
