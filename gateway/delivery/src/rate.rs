@@ -64,7 +64,7 @@ impl RateEstimator {
     }
 
     /// Whether it comes from progress, not from a burst into the peer's buffer.
-    pub(crate) const fn is_measured(&self) -> bool {
+    pub(crate) const fn is_proven(&self) -> bool {
         self.is_proven
     }
 
