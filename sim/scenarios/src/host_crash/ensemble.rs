@@ -216,3 +216,5 @@ mod shares;
 mod stage;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod withdrawals;
