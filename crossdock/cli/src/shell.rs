@@ -32,7 +32,7 @@ use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 use crossdock_web::TokenSecret;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::notify;
 use crate::report::Surroundings;
@@ -357,6 +357,19 @@ impl Shell {
                 } else {
                     error!(node = number, %object, offset_bytes, %what, "a block is lost on this node");
                 }
+            }
+            HostEffect::Withdrawn {
+                number,
+                requests,
+                bytes,
+            } => {
+                info!(
+                    node = number,
+                    requests, bytes, "reads that nobody waits for any more were withdrawn"
+                );
+            }
+            HostEffect::Postponed { number, requests } => {
+                debug!(node = number, requests, "reads were postponed");
             }
             HostEffect::DiskFailed { number, reason } => {
                 error!(node = number, %reason, "a disk takes no writes any more");

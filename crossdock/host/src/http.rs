@@ -25,6 +25,14 @@ impl Host {
                     self.queue
                         .push_back(Message::Router(RouterInput::Withdraw(id)));
                 }
+                HttpEffect::Postpone(id, by) => {
+                    self.queue
+                        .push_back(Message::Router(RouterInput::Postpone(id, by)));
+                }
+                HttpEffect::Hurry(id) => {
+                    self.queue
+                        .push_back(Message::Router(RouterInput::Resume(id)));
+                }
                 effect => self.effects.push_back(HostEffect::Http(effect)),
             }
         }

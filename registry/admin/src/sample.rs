@@ -123,6 +123,11 @@ fn disk(name: &str) -> DiskFigures {
         }],
         refused_total: 0,
         cancelled_total: 1,
+        cancelled_bytes: 4096,
+        postponed_total: 2,
+        postponed: 1,
+        positioning_seconds: 0.008,
+        sequential_bytes_per_second: 60_000_000,
     }
 }
 

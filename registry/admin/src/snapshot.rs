@@ -240,6 +240,16 @@ pub struct DiskFigures {
     pub refused_total: u64,
     /// Requests that were taken out because nobody waited for them any more.
     pub cancelled_total: u64,
+    /// Bytes that those would have read.
+    pub cancelled_bytes: u64,
+    /// Requests that were moved behind others.
+    pub postponed_total: u64,
+    /// Requests that are behind others now.
+    pub postponed: u64,
+    /// What it takes to begin to read elsewhere, in seconds.
+    pub positioning_seconds: f64,
+    /// What it reads in a second once it is there.
+    pub sequential_bytes_per_second: u64,
 }
 
 /// What a disk does.

@@ -374,6 +374,11 @@ fn disk_figures(name: &str, disk: &crossdock_disks::DiskFigures) -> DiskFigures 
             .collect(),
         refused_total: disk.refused_total,
         cancelled_total: disk.cancelled_total,
+        cancelled_bytes: disk.cancelled_bytes,
+        postponed_total: disk.postponed_total,
+        postponed: disk.postponed as u64,
+        positioning_seconds: disk.pace.positioning.as_secs_f64(),
+        sequential_bytes_per_second: disk.pace.sequential_bytes_per_second,
     }
 }
 

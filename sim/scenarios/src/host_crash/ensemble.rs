@@ -218,3 +218,5 @@ mod stage;
 mod tests;
 #[cfg(test)]
 mod web;
+#[cfg(test)]
+mod withdrawals;

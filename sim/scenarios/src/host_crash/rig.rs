@@ -426,7 +426,9 @@ impl Rig {
                 HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. } => {}
-                HostEffect::Damage { .. } => {}
+                HostEffect::Damage { .. }
+                | HostEffect::Withdrawn { .. }
+                | HostEffect::Postponed { .. } => {}
                 HostEffect::DiskFailed { .. } => {
                     self.failed_at.get_or_insert(self.now);
                 }

@@ -89,6 +89,12 @@ impl Stage {
         self.procedure = call.procedure();
     }
 
+    /// The client of a gateway gives its connection up.
+    pub(super) fn leave(&mut self, via: Place) {
+        let name = self.connections[via - CUT];
+        self.world.leave(name);
+    }
+
     /// A gateway has been killed: when it is there again its client connects anew.
     pub(super) fn connect_again(&mut self, via: Place) {
         while !self.world.is_open(via) {

@@ -9,6 +9,10 @@ use bytes::Bytes;
 use crossdock_directory::{Directory, Mutation as DirectoryMutation};
 use crossdock_disk::Disk;
 #[cfg(test)]
+use crossdock_disk::DiskOperation;
+#[cfg(test)]
+use crossdock_host::DiskProfile;
+#[cfg(test)]
 use crossdock_host::TokenError;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 #[cfg(test)]
@@ -16,7 +20,7 @@ use crossdock_link::Frame;
 use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
 #[cfg(test)]
-use crossdock_names::{Epoch, FileRef, HandleKey, Proof, SiteId};
+use crossdock_names::{Epoch, FileRef, HandleKey, NodeId, Proof, SiteId};
 use crossdock_names::{HostId, MintingKey};
 use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
@@ -120,6 +124,12 @@ pub(super) struct World {
     /// What became of orders about bearer tokens.
     #[cfg(test)]
     pub(super) tokens: Vec<Result<TokenRecord, TokenError>>,
+    /// Which nodes have withdrawn how many disk requests, when.
+    #[cfg(test)]
+    pub(super) withdrawn: Vec<(Time, Place, u64)>,
+    /// Whose data disk has got a read, when.
+    #[cfg(test)]
+    pub(super) reads_issued: Vec<(Time, Place)>,
     /// Whether a test has damaged something: sites that cannot be opened are no finding.
     #[cfg(test)]
     pub(super) has_damage: bool,
@@ -169,6 +179,10 @@ impl World {
             told: Vec::new(),
             #[cfg(test)]
             tokens: Vec::new(),
+            #[cfg(test)]
+            withdrawn: Vec::new(),
+            #[cfg(test)]
+            reads_issued: Vec::new(),
             #[cfg(test)]
             has_damage: false,
         }
@@ -775,6 +789,28 @@ impl World {
     }
 
     #[cfg(test)]
+    fn note_disk(&mut self, place: Place, effect: &HostEffect) {
+        match effect {
+            HostEffect::Withdrawn { requests, .. } => {
+                self.withdrawn.push((self.now, place, *requests));
+            }
+            HostEffect::Disk { disk, request, .. } if *disk == StoreDisk::Data => {
+                if let DiskOperation::Read { .. } = request.operation {
+                    self.reads_issued.push((self.now, place));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The nodes whose disks a process knows.
+    #[cfg(test)]
+    pub(super) fn disk_profiles(&self, place: Place) -> Vec<(NodeId, DiskProfile)> {
+        let process = self.machines[place].process.as_ref();
+        process.map_or_else(Vec::new, |process| process.host.disk_profiles().collect())
+    }
+
+    #[cfg(test)]
     fn note_told(&mut self, place: Place, effect: &HostEffect) {
         if let HostEffect::Send { to, sent } = effect
             && let Frame::Handling(key) = &sent.frame
@@ -800,6 +836,7 @@ impl World {
                 self.spent.count(&effect);
                 self.note_forged(&effect);
                 self.note_told(place, &effect);
+                self.note_disk(place, &effect);
             }
             match effect {
                 HostEffect::Door(effect) => {
@@ -870,6 +907,8 @@ impl World {
                 | HostEffect::GatewayChanged { .. }
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
+                | HostEffect::Withdrawn { .. }
+                | HostEffect::Postponed { .. }
                 | HostEffect::DiskFailed { .. } => {}
                 HostEffect::Retired => self.stop(place),
                 HostEffect::Quiet => self.stopped.push_back(place),
