@@ -36,7 +36,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 26] = [
+const FAULTS: [(&str, Fault); 28] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -87,6 +87,8 @@ const FAULTS: [(&str, Fault); 26] = [
         "drop-before-equal",
         Fault::Ensemble(HostMutation::DropBeforeEqual),
     ),
+    ("trust-tables", Fault::Ensemble(HostMutation::TrustTables)),
+    ("cached-set", Fault::Ensemble(HostMutation::CachedSet)),
     ("grant-at-once", Fault::Ensemble(HostMutation::GrantAtOnce)),
     (
         "keep-restarted",

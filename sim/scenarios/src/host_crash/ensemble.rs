@@ -239,6 +239,8 @@ mod histories;
 #[cfg(test)]
 mod keys;
 #[cfg(test)]
+mod late_messages;
+#[cfg(test)]
 mod pauses;
 #[cfg(test)]
 mod scoped;
@@ -246,5 +248,7 @@ mod scoped;
 mod shares;
 #[cfg(test)]
 mod stage;
+#[cfg(test)]
+mod take_overs;
 #[cfg(test)]
 mod tests;

@@ -242,6 +242,12 @@ impl World {
         self.ended.extend(gone.map(|(name, _)| name));
     }
 
+    /// A process that has ended starts again now.
+    #[cfg(test)]
+    pub(super) fn start_now(&mut self, place: Place) {
+        self.machines[place].starts_at = Some(self.now);
+    }
+
     /// Another machine is there, and starts its process when the registry knows its node.
     pub(super) fn add_machine(&mut self, record: HostRecord) {
         let has_node = !record.nodes.is_empty();
