@@ -52,7 +52,8 @@ cargo xtask rig cluster up      builds an ensemble of many hosts (network namesp
 cargo xtask rig cluster down    ends its processes and removes its namespaces
 cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler), and the
                                 running program's sockets for ten minutes (target: sockets)
-cargo xtask sim NAME [--seeds N] [--seed S]   runs a simulated scenario on many seeds";
+cargo xtask sim [NAME] [--seeds N] [--seed S]   runs a simulated scenario on many seeds (NAME: store, host,
+                                ensemble, races; without one: all of them)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -48,6 +48,20 @@ impl Host {
         self.queue.push_back(Message::Http(HttpInput::Gate(gate)));
     }
 
+    /// Tells the HTTP door what the disks of all nodes are like.
+    pub(crate) fn tell_disks(&mut self) {
+        let profiles: Vec<_> = self.disk_profiles().collect();
+        for (node, profile) in profiles {
+            let profile = crossdock_delivery::DiskProfile {
+                positioning: profile.positioning,
+                sequential_bytes_per_second: profile.sequential_bytes_per_second,
+                load_percent: profile.load_percent,
+            };
+            let input = HttpInput::Disk(node.0, profile);
+            self.queue.push_back(Message::Http(input));
+        }
+    }
+
     /// What the HTTP door has counted.
     #[must_use]
     pub fn http_figures(&self) -> HttpFigures {

@@ -117,6 +117,7 @@ impl Host {
             false => self.space_patience.saturating_sub(1),
         };
         self.tell_sites();
+        self.tell_disks();
     }
 
     /// Whether all nodes that are there have told how much room they have.

@@ -422,6 +422,8 @@ impl Rig {
                         self.failure = Some(format!("node {number} does not open: {reason}"));
                     }
                 }
+                // Nobody is connected there.
+                HostEffect::Http(_) => {}
                 // No scenario exports anything while it runs.
                 HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }

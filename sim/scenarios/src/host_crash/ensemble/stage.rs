@@ -13,7 +13,7 @@ use crossdock_sim::random::Random;
 use super::super::wire;
 use super::network::Place;
 use super::world::World;
-use super::{Faults, Shape, world_of};
+use super::{Faults, RacesOf, Shape, world_of};
 
 /// Two copies of everything, on three nodes.
 pub(super) const SHAPE: Shape = Shape {
@@ -25,6 +25,7 @@ pub(super) const SHAPE: Shape = Shape {
     has_maps: false,
     addresses: 0,
     is_scoped: false,
+    races: RacesOf::None,
     gateways: 2,
     faults: Faults::None,
 };
