@@ -146,9 +146,7 @@ impl Filesystem for Tree {
             return reply.error(Errno::ENOSPC);
         };
         match self.disk.store(offset, data) {
-            Ok(head) => self
-                .disk
-                .submit(offset, length, Answer::Write(reply, head)),
+            Ok(head) => self.disk.submit(offset, length, Answer::Write(reply, head)),
             Err(_) => reply.error(Errno::EIO),
         }
     }

@@ -5,5 +5,6 @@
 //! writes of it when the [model](model) says that they are done. Under a loop device
 //! with direct I/O that file is a slow disk on which any file system can be made.
 
+pub mod content;
 pub mod model;
 pub mod record;

@@ -175,7 +175,10 @@ impl Arm {
     }
 
     /// From the command to the last byte.
-    #[expect(clippy::cast_precision_loss, reason = "disks are shorter than 2^53 bytes")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "disks are shorter than 2^53 bytes"
+    )]
     fn cost(&mut self, request: Request) -> Duration {
         let Geometry {
             size_bytes,
