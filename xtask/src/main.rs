@@ -89,6 +89,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
         ["bench-ensemble", arguments @ ..] => bench::run_ensemble_as_root(&paths, arguments),
         ["bench-growth", ..] => bench::run_growth_as_root(&paths),
+        ["rig", "slowdisk", words @ ..] => rig::slowdisk::command(&paths, words),
         ["rig", "cluster", words @ ..] => rig::cluster::command(&paths, words),
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),
         ["without-io-uring", program, arguments @ ..] => {

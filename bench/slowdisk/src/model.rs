@@ -3,7 +3,8 @@
 //! A request costs the time of a command, the seek, the wait for the platter, and the
 //! transfer. The seek grows with the square root of the distance, as long as that is
 //! short of the arm's greatest speed. What follows the last request directly needs
-//! neither seek nor wait; a short gap is passed over. Of at most
+//! neither seek nor wait, and a part of it has been read meanwhile; a short gap is
+//! passed over. Of at most
 //! [`depth`](Geometry::depth) requests that the disk has taken the arm serves the next
 //! one above itself, and turns back to the lowest at the end (C-LOOK); more wait in the
 //! order in which they came.
@@ -31,6 +32,9 @@ pub struct Geometry {
     pub command: Duration,
     /// Requests that it orders at a time.
     pub depth: usize,
+    /// What it reads on into its own memory when it has nothing to do: who asks for it
+    /// a little later does not wait for the platter to come round.
+    pub ahead_bytes: u32,
 }
 
 impl Geometry {
@@ -43,6 +47,7 @@ impl Geometry {
             positioning: Duration::from_millis(8),
             command: Duration::from_micros(300),
             depth: 32,
+            ahead_bytes: 256 << 10,
         }
     }
 }
@@ -88,6 +93,8 @@ pub struct Arm {
     /// Not taken yet.
     beyond: VecDeque<Waiting>,
     serving: Option<Done>,
+    /// When it had done the last request.
+    idle_since: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +113,7 @@ impl Arm {
             taken: BTreeMap::new(),
             beyond: VecDeque::new(),
             serving: None,
+            idle_since: Duration::ZERO,
         }
     }
 
@@ -131,6 +139,7 @@ impl Arm {
         let done = self.serving.filter(|serving| serving.done <= now)?;
         self.serving = None;
         self.at = done.request.offset + u64::from(done.request.length);
+        self.idle_since = done.done;
         self.take();
         // At the moment of the model, however late it is told: lateness does not add up.
         self.start(done.done);
@@ -165,7 +174,8 @@ impl Arm {
         self.taken.remove(&key);
         // It may have come after the last one was done, but before that was told.
         let started = now.max(waiting.queued);
-        let took = self.cost(waiting.request);
+        let idle = started.saturating_sub(self.idle_since);
+        let took = self.cost(waiting.request, idle);
         self.serving = Some(Done {
             request: waiting.request,
             queued: waiting.queued,
@@ -174,20 +184,25 @@ impl Arm {
         });
     }
 
-    /// From the command to the last byte.
+    /// From the command to the last byte, if it has had nothing to do for `idle`.
     #[expect(
         clippy::cast_precision_loss,
         reason = "disks are shorter than 2^53 bytes"
     )]
-    fn cost(&mut self, request: Request) -> Duration {
+    fn cost(&mut self, request: Request, idle: Duration) -> Duration {
         let Geometry {
             size_bytes,
             rate,
             positioning,
             command,
+            ahead_bytes,
             ..
         } = self.geometry;
         let transfer = Duration::from_secs_f64(f64::from(request.length) / rate);
+        if request.offset == self.at {
+            let ahead = Duration::from_secs_f64(f64::from(ahead_bytes) / rate);
+            return command + transfer.saturating_sub(idle.min(ahead));
+        }
         let distance = request.offset.abs_diff(self.at) as f64;
         let part = (distance / size_bytes as f64).min(1.0);
         let seek = positioning.mul_f64(0.5 * part.sqrt() / MEAN_ROOT_DISTANCE);
@@ -317,6 +332,29 @@ mod tests {
         let order: Vec<u64> = order.map(|done| done.request.id).collect();
         // 700 and 100 were not seen while 500 was chosen.
         assert_eq!(order, [0, 1, 2, 3]);
+    }
+
+    /// Goal: who reads on after a moment finds what the disk has read meanwhile, and no
+    /// more than it has memory for.
+    #[test]
+    fn the_disk_reads_on_while_it_has_nothing_to_do() {
+        let took = |pause: Duration| {
+            let mut arm = Arm::new(Geometry::slow(SIZE), 1);
+            let length = 600 << 10;
+            let request = |id: u64| Request {
+                id,
+                offset: id * (600 << 10),
+                length,
+            };
+            arm.submit(Duration::ZERO, request(0));
+            let first = arm.poll_done(Duration::from_secs(1)).expect("it is done");
+            arm.submit(first.done + pause, request(1));
+            let second = arm.poll_done(Duration::from_secs(9)).expect("it is done");
+            (second.done - second.started).as_secs_f64() * 1e3
+        };
+        assert_near(took(Duration::ZERO), 10.54);
+        assert_near(took(Duration::from_millis(2)), 8.54);
+        assert_near(took(Duration::from_secs(1)), 6.17);
     }
 
     /// Goal: a disk that is told late is not slower for it.

@@ -21,9 +21,12 @@ use super::figures::{Figure, Sample, row as result_row};
 use super::{Options, parse};
 use crate::paths::Paths;
 use crate::process::{program, run as run_program};
+use crate::rig::memory::MemoryGroup;
 use crate::rig::network::Network;
-use contestant::{Contestant, LOAD_CPU, SERVER_CPU, Visit, limit};
-use ground::{MemoryGroup, SLOW_CREATE};
+use contestant::{Contestant, Visit, limit};
+pub(super) use contestant::{LOAD_CPU, SERVER_CPU, number, on_cpu};
+use ground::{MEMORY_BYTES, SLOW_CREATE};
+pub(super) use ground::{counted_calls, counting_calls};
 pub(crate) use growth::run_as_root as run_growth_as_root;
 pub(super) use rows::names as row_names;
 use rows::{Peer, Row};
@@ -88,7 +91,7 @@ impl<'run> Field<'run> {
         let plain = Contestant::ganesha(false, paths, second, &folder.join("plain"))?;
         let durable = Contestant::ganesha(true, paths, third, &folder.join("durable"))?;
         let floor = Contestant::floor(paths, fourth, &folder.join("floor"))?;
-        let memory = MemoryGroup::new()?;
+        let memory = MemoryGroup::new("bench-nfs", MEMORY_BYTES)?;
         match &memory {
             Some(group) => {
                 for server in [&ours, &plain, &durable] {
@@ -225,7 +228,7 @@ impl<'run> Field<'run> {
     }
 }
 
-fn summary(result: &Value) -> String {
+pub(super) fn summary(result: &Value) -> String {
     let number = |value: &Value| {
         value
             .as_f64()
