@@ -258,13 +258,11 @@ mod tests {
         for id in 0..depth {
             arm.submit(Duration::ZERO, next(id));
         }
-        let mut id = depth;
         let mut now = Duration::ZERO;
-        for _ in 0..COUNT {
+        for id in depth..depth + COUNT {
             now = arm.poll_timeout().expect("it is busy");
             assert!(arm.poll_done(now).is_some());
             arm.submit(now, next(id));
-            id += 1;
         }
         COUNT as f64 / now.as_secs_f64()
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 /// Where the controller is mounted.
 const CONTROLLER: &str = "/sys/fs/cgroup/memory";
@@ -49,21 +49,11 @@ impl MemoryGroup {
         self.number("memory.max_usage_in_bytes")
     }
 
-    /// What buffers of TCP have now, which is counted apart; 0 where it is not counted.
+    /// The most that buffers of TCP have had, which is counted apart; 0 where it is not
+    /// counted.
     pub(crate) fn socket_bytes(&self) -> u64 {
-        self.number("memory.kmem.tcp.usage_in_bytes").unwrap_or(0)
-    }
-
-    /// Forgets the page cache that its members have brought in.
-    pub(crate) fn empty(&self) -> Result<()> {
-        self.set("memory.force_empty", 0)
-    }
-
-    /// Ends what is left in it, and waits until it is empty.
-    pub(crate) fn ensure_empty(&self) -> Result<()> {
-        let members = fs::read_to_string(self.folder.join("cgroup.procs"))?;
-        ensure!(members.is_empty(), "still in the group: {members}");
-        Ok(())
+        self.number("memory.kmem.tcp.max_usage_in_bytes")
+            .unwrap_or(0)
     }
 
     fn number(&self, key: &str) -> Result<u64> {

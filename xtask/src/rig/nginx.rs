@@ -26,9 +26,6 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Sendfile, Self::Threads, Self::Direct];
-
     /// What it is called in results.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -96,7 +93,7 @@ impl Nginx {
                 Instant::now() < deadline,
                 "nginx has no worker: see its error.log"
             );
-            thread::sleep(Duration::from_millis(10));
+            thread::park_timeout(Duration::from_millis(10));
         }
         Ok(())
     }

@@ -346,7 +346,7 @@ fn unmount(at: &Path) -> Result<()> {
         if umount.status()?.success() {
             return Ok(());
         }
-        thread::sleep(Duration::from_millis(100));
+        thread::park_timeout(Duration::from_millis(100));
     }
     run(program("umount").arg(at))
 }

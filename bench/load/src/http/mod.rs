@@ -1,6 +1,7 @@
 //! Load on an HTTP server: streams at their own rates, or as many requests as it can
 //! answer; and the files that are asked for. All from one thread.
 
+mod compute;
 mod connection;
 mod make;
 mod requests;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Streams(streams::Flags),
     /// Asks for whole files, as many as are answered.
     Requests(requests::Flags),
+    /// Multiplies matrices: somebody else's work beside a server.
+    Compute(compute::Compute),
 }
 
 /// Carries it out; what it prints.
@@ -34,6 +37,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<Value> {
         Command::Make(flags) => make::run(flags),
         Command::Streams(flags) => streams::run(flags),
         Command::Requests(flags) => requests::run(flags),
+        Command::Compute(flags) => compute::run(flags),
     }
 }
 

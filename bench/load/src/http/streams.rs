@@ -332,12 +332,9 @@ impl<'flags> Crowd<'flags> {
         for (place, group) in self.flags.groups.iter().enumerate() {
             let members: Vec<&Stream> =
                 self.streams.iter().filter(|it| it.group == place).collect();
-            groups.push(group_figures(
-                group,
-                &members,
-                before_seconds,
-                behind_seconds,
-            ));
+            let mut figures = group_figures(group, &members, before_seconds, behind_seconds);
+            figures["from_second"] = json!(self.from.as_secs_f64());
+            groups.push(figures);
         }
         let firsts = self.streams.iter().filter_map(|stream| stream.first_byte);
         let mut figures = percentiles(firsts.collect());
@@ -512,6 +509,7 @@ fn group_figures(group: &Group, members: &[&Stream], before: f64, behind: f64) -
         "name": group.name,
         "rate": group.rate,
         "count": members.len(),
+        "staying": going_on().count(),
         "before": spread(rates(|it| it.before, before), group.rate),
         "behind": spread(rates(|it| it.behind, behind), group.rate),
         "first_byte": percentiles(firsts.collect()),
