@@ -2,11 +2,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 /// Where the controller is mounted.
 const CONTROLLER: &str = "/sys/fs/cgroup/memory";
+
+/// More than buffers of sockets ever need.
+const SOCKET_BYTES: u64 = 4 << 30;
+/// How often it is tried to remove a group whose members were just killed.
+const TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// A memory cgroup. It goes when it is dropped, as far as it is empty.
 pub(crate) struct MemoryGroup {
@@ -29,6 +37,9 @@ impl MemoryGroup {
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let group = Self { folder };
         group.set("memory.limit_in_bytes", bytes)?;
+        // Buffers of sockets are only counted where they have a limit. They are no part
+        // of the other one.
+        group.set("memory.kmem.tcp.limit_in_bytes", SOCKET_BYTES)?;
         Ok(Some(group))
     }
 
@@ -70,7 +81,12 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // The servers have ended, or it stays until the next start of the machine.
-        let _ = fs::remove_dir(&self.folder);
+        for _ in 0..TRIES {
+            if fs::remove_dir(&self.folder).is_ok() {
+                return;
+            }
+            thread::park_timeout(BETWEEN_TRIES);
+        }
+        // Somebody is still in it: it stays until the next run.
     }
 }

@@ -312,7 +312,7 @@ fn costs(
     all: &[(Who, Vec<Seen>)],
 ) -> Result<Vec<Value>> {
     type Read = fn(&Seen) -> Result<f64>;
-    let figures: [(&str, &str, bool, Option<f64>, Read); 7] = [
+    let figures: [(&str, &str, bool, Option<f64>, Read); 8] = [
         ("first-byte-p99", "ms", true, None, |seen| {
             Ok(number(&seen.figures, "p99_us")? / 1e3)
         }),
@@ -326,6 +326,11 @@ fn costs(
                 Ok(read / number(&seen.figures, "bytes")?.max(1.0))
             },
         ),
+        ("disk-busy", "% of the time", true, None, |seen| {
+            let times = seen.reads.iter().map(|it| it.done_ns - it.started_ns);
+            let busy = times.sum::<u64>() as f64 / 1e9;
+            Ok(100.0 * busy / number(&seen.figures, "seconds")?)
+        }),
         ("requests", "disk requests/s", false, None, |seen| {
             Ok(seen.reads.len() as f64 / number(&seen.figures, "seconds")?)
         }),
