@@ -11,7 +11,7 @@ use crossdock_types::Payload;
 use super::stage::{CUT, SHAPE, Stage, WELL};
 
 /// Of a call.
-const PIECE: usize = 64 << 10;
+const PIECE: u32 = 64 << 10;
 
 /// Of the file: more than the caches of all nodes.
 const PIECES: usize = 96;
@@ -19,11 +19,11 @@ const PIECES: usize = 96;
 fn write_file(stage: &mut Stage, name: &[u8]) -> HandleBuffer {
     let file = stage.create(name);
     for piece in 0..PIECES {
-        let data = Payload::from(Bytes::from(vec![7; PIECE]));
+        let data = Payload::from(Bytes::from(vec![7; PIECE as usize]));
         let written = stage.do_it(&Call::Write(call::Write {
             file: file.as_handle(),
-            offset: (piece * PIECE) as u64,
-            count_bytes: PIECE as u32,
+            offset: piece as u64 * u64::from(PIECE),
+            count_bytes: PIECE,
             stable: StableHow::FileSync,
             data,
         }));
@@ -35,8 +35,8 @@ fn write_file(stage: &mut Stage, name: &[u8]) -> HandleBuffer {
 fn read_piece(file: &HandleBuffer, piece: usize) -> Call<'_> {
     Call::Read(call::Read {
         file: file.as_handle(),
-        offset: (piece * PIECE) as u64,
-        count_bytes: PIECE as u32,
+        offset: piece as u64 * u64::from(PIECE),
+        count_bytes: PIECE,
     })
 }
 
@@ -76,7 +76,7 @@ fn reads_of_the_gone_are_withdrawn_at_other_hosts() {
             .filter(|(time, _)| *time > last + Duration::from_millis(10));
         assert_eq!(late.count(), 0, "read for nobody");
         assert!(
-            withdrawn as usize > issued.len() / 4,
+            withdrawn > issued.len() as u64 / 4,
             "{withdrawn} of {}",
             issued.len()
         );
