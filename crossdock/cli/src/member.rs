@@ -130,6 +130,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
         node_directories: place.directories,
         nfs: doors.nfs,
         http: doors.http,
+        is_idsr: matches!(&settings.part, Part::Gateway { http, .. } if http.is_idsr()),
         ensemble: Some(ensemble),
         orders: received,
         surroundings: Surroundings {

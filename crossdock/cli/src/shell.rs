@@ -32,7 +32,7 @@ use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 use crossdock_web::TokenSecret;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::notify;
 use crate::report::Surroundings;
@@ -65,6 +65,8 @@ pub(crate) struct Parts {
     pub(crate) node_directories: BTreeMap<u32, PathBuf>,
     pub(crate) nfs: Vec<NfsSockets>,
     pub(crate) http: Vec<ListenerId>,
+    /// Whether the kernel goes on with sends to HTTP clients by itself.
+    pub(crate) is_idsr: bool,
     /// The others, unless this process is everything.
     pub(crate) ensemble: Option<Ensemble>,
     pub(crate) orders: Receiver<Order>,
@@ -121,7 +123,7 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
-            web: Web::new(parts.http),
+            web: Web::new(parts.http, parts.is_idsr),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),
@@ -355,6 +357,19 @@ impl Shell {
                 } else {
                     error!(node = number, %object, offset_bytes, %what, "a block is lost on this node");
                 }
+            }
+            HostEffect::Withdrawn {
+                number,
+                requests,
+                bytes,
+            } => {
+                info!(
+                    node = number,
+                    requests, bytes, "reads that nobody waits for any more were withdrawn"
+                );
+            }
+            HostEffect::Postponed { number, requests } => {
+                debug!(node = number, requests, "reads were postponed");
             }
             HostEffect::DiskFailed { number, reason } => {
                 error!(node = number, %reason, "a disk takes no writes any more");

@@ -57,6 +57,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         node_directories,
         nfs: doors.nfs,
         http: doors.http,
+        is_idsr: settings.http.is_idsr(),
         ensemble: None,
         orders: received,
         surroundings,

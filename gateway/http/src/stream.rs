@@ -25,6 +25,10 @@ pub(crate) const ACCESS_READ: u32 = 1;
 /// How often a response that has not begun is begun anew because the file has changed.
 const RESTARTS_MAX: u32 = 8;
 
+/// Bytes of a stream that lie at its socket, and not yet in it: what one send takes, and the
+/// next one.
+const SENDING_BYTES_MAX: usize = 2 << 20;
+
 /// What is asked for at once where the engine has no say.
 const SMALL_BYTES: u64 = SMALL_FILE_THRESHOLD_BYTES;
 
@@ -352,10 +356,15 @@ impl HttpDoor {
                 stream.check = Check::Asked(call);
             }
         }
+        let unsent_bytes = self.unsent_bytes(id);
         let Some(stream) = self.stream(id) else {
             return;
         };
-        let (mut pieces, read_bytes) = stream.content.sendable(stream.check == Check::Done);
+        if unsent_bytes >= SENDING_BYTES_MAX {
+            return; // The rest when some of it has gone.
+        }
+        let room = SENDING_BYTES_MAX - unsent_bytes;
+        let (mut pieces, read_bytes) = stream.content.sendable(stream.check == Check::Done, room);
         if pieces.is_empty() {
             return;
         }

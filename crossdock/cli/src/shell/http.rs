@@ -16,6 +16,8 @@ pub(super) struct Web {
     connections: BTreeMap<ConnId, Connection>,
     names: BTreeMap<ConnectionId, ConnId>,
     connections_total: u64,
+    /// Whether the kernel goes on with sends by itself (IDSR of the TPF paper).
+    is_idsr: bool,
     /// Those with bytes that the kernel has not taken yet.
     unsent: BTreeMap<ConnId, usize>,
 }
@@ -25,9 +27,10 @@ struct Connection {
 }
 
 impl Web {
-    pub(super) const fn new(listeners: Vec<ListenerId>) -> Self {
+    pub(super) const fn new(listeners: Vec<ListenerId>, is_idsr: bool) -> Self {
         Self {
             listeners,
+            is_idsr,
             connections: BTreeMap::new(),
             names: BTreeMap::new(),
             connections_total: 0,
@@ -93,6 +96,16 @@ impl Shell {
     /// Something has happened at an HTTP client's connection; the event again if it is
     /// somebody else's.
     pub(super) fn take_http_event(&mut self, event: Event) -> Option<Event> {
+        if let Event::Accepted {
+            listener,
+            connection,
+            ..
+        } = event
+            && self.web.is_idsr
+            && self.web.listeners.contains(&listener)
+        {
+            self.driver.send_whole(connection);
+        }
         match self.web.input(event) {
             Ok(Some(input)) => self.give(HostInput::Http(input)),
             Ok(None) => {}
