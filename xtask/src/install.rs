@@ -182,6 +182,11 @@ pub(crate) fn node() -> Result<()> {
     debian(&["nodejs", "npm"])
 }
 
+/// Installs the HTTP clients.
+pub(crate) fn http_clients() -> Result<()> {
+    debian(&["aria2", "curl", "wrk"])
+}
+
 /// Installs the browser that opens the console.
 pub(crate) fn browser() -> Result<()> {
     debian(&["chromium", "fonts-dejavu-core"])

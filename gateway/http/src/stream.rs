@@ -162,6 +162,7 @@ impl HttpDoor {
                 self.push(id, [head]);
                 self.finish(now, id);
             }
+            (Err(SiteError::Stale), _) => self.begin_anew(now, wall, id),
             (Err(error), _) => self.refuse(now, wall, id, *error),
             _ => self.refuse(now, wall, id, SiteError::AccessDenied),
         }
@@ -285,6 +286,8 @@ impl HttpDoor {
                 }
                 stream.content.failed(call);
             }
+            // It was removed: another one may have its name by now.
+            Err(SiteError::Stale) => return self.changed(now, wall, id),
             Err(error) => return self.fail_stream(now, wall, id, error),
             Ok(_) => return self.fail_stream(now, wall, id, SiteError::Io),
         }
@@ -417,6 +420,11 @@ impl HttpDoor {
             return self.abort(now, id);
         }
         self.drop_stream(now, id, End::Done);
+        self.begin_anew(now, wall, id);
+    }
+
+    /// What the path led to is not there any more, and nothing of a response is gone.
+    fn begin_anew(&mut self, now: Time, wall: WallTime, id: ConnId) {
         let Some(exchange) = self.exchange(id) else {
             return;
         };

@@ -168,6 +168,11 @@ impl Rig {
         file.attributes.modified = changed;
     }
 
+    /// Removes a file that has lost its name.
+    pub(crate) fn forget(&mut self, file: FileRef) {
+        self.files.remove(&file).expect("a file");
+    }
+
     pub(crate) fn content(&self, path: &str) -> Option<&[u8]> {
         let mut here = FileRef::root_of(SiteId(0));
         for name in path.trim_matches('/').split('/') {
