@@ -28,6 +28,7 @@ use crossdock_host::{
     AddressTicket, Boot, ExportTicket, GatewayTicket, Host, HostEffect, HostInput, QuotaTicket,
     ReleaseTicket, TokenTicket,
 };
+use crossdock_http::HttpInput;
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -394,6 +395,7 @@ impl Shell {
         self.stop_by = Some(now() + DRAIN_PATIENCE);
         self.doors.stop(&mut self.driver);
         self.web.stop(&mut self.driver);
+        self.give(HostInput::Http(HttpInput::Stop));
         self.host.drain(now(), wall_time());
     }
 }
