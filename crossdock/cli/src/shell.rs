@@ -9,6 +9,7 @@ mod exports;
 mod figures;
 mod gateway_orders;
 mod http;
+mod https;
 mod links;
 mod locks;
 mod nodes;
@@ -42,6 +43,7 @@ use doors::Doors;
 pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
 use http::Web;
+pub(crate) use https::Https;
 pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
@@ -65,6 +67,8 @@ pub(crate) struct Parts {
     pub(crate) node_directories: BTreeMap<u32, PathBuf>,
     pub(crate) nfs: Vec<NfsSockets>,
     pub(crate) http: Vec<ListenerId>,
+    /// If HTTP clients are to talk over TLS.
+    pub(crate) https: Option<Https>,
     /// The others, unless this process is everything.
     pub(crate) ensemble: Option<Ensemble>,
     pub(crate) orders: Receiver<Order>,
@@ -121,7 +125,7 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
-            web: Web::new(parts.http),
+            web: Web::new(parts.http, parts.https),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),

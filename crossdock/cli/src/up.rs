@@ -41,6 +41,8 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         // What the account makes is the account's.
         None => data::open(&settings)?,
     };
+    // As the account that reads them again when they change.
+    let https = settings.http.https()?;
     let (orders, received) = doors.orders();
     stop_on_signals(orders.clone())?;
     let background = doors.take_background();
@@ -57,6 +59,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         node_directories,
         nfs: doors.nfs,
         http: doors.http,
+        https,
         ensemble: None,
         orders: received,
         surroundings,

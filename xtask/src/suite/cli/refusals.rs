@@ -21,7 +21,7 @@ const NOBODY: u32 = 65_534;
 pub(super) fn wrong_usage(stage: &Stage<'_>) -> Result<()> {
     let unused = stage.folder.join("unused");
     let unused = text(&unused)?;
-    let cases: [(&[&str], &[&str]); 10] = [
+    let cases: [(&[&str], &[&str]); 9] = [
         (&["--wrong"], &["--wrong"]),
         (&["--nfs", "localhost"], &["localhost", "127.0.0.1:2049"]),
         (
