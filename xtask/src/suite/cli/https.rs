@@ -3,8 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use rcgen::{
@@ -15,9 +14,6 @@ use serde_json::Value;
 use super::program::{Finished, Up, crossdock, finish, finish_command, text};
 use crate::process::program;
 use crate::suite::Stage;
-
-/// Longer than the server waits before it looks at its files again.
-const LOOK_PAUSE: Duration = Duration::from_millis(1100);
 
 /// What curl says of a certificate that it does not believe.
 const CURL_UNTRUSTED: i32 = 60;
@@ -199,16 +195,26 @@ impl Case<'_> {
     ) -> Result<()> {
         let read = |site: &Site| self.curl(up, site, "new", &["-I", "-o", "/dev/null"]);
         read(second)?.expect(CURL_UNTRUSTED, &[])?;
+        // The server looks once a second.
         self.install(second, live)?;
-        thread::sleep(LOOK_PAUSE);
+        self.wait("the new certificate", || Ok(read(second)?.code == 0))?;
         read(second)?.says(&["200"])?;
         read(first)?.expect(CURL_UNTRUSTED, &[])?;
         fs::write(&live[0], "no certificate at all")?;
-        thread::sleep(LOOK_PAUSE);
-        read(second)?.says(&["200"])?;
+        self.wait("an error in the log", || {
+            read(second)?.says(&["200"])?;
+            Ok(fs::read_to_string(up.log())?.contains("HTTPS goes on"))
+        })?;
         self.install(first, live)?;
-        thread::sleep(LOOK_PAUSE);
-        read(first)?.says(&["200"])
+        self.wait("the first certificate", || Ok(read(first)?.code == 0))
+    }
+
+    /// Asks again and again, each time over a new connection.
+    fn wait(&self, what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+        while !is_so()? {
+            ensure!(Instant::now() < self.stage.deadline, "{what} does not come");
+        }
+        Ok(())
     }
 
     /// Asks for a file, and prints the status last.
