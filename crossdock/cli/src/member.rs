@@ -96,6 +96,11 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     let admin = doors.bind_admin(process)?;
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(kept, account)?;
+    // As the account that reads them again when they change.
+    let https = match &settings.part {
+        Part::Gateway { http, .. } => http.https()?,
+        _ => None,
+    };
     let (orders, received) = doors.orders();
     stop_on_signals(orders.clone())?;
 
@@ -131,6 +136,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
         nfs: doors.nfs,
         http: doors.http,
         is_idsr: matches!(&settings.part, Part::Gateway { http, .. } if http.is_idsr()),
+        https,
         ensemble: Some(ensemble),
         orders: received,
         surroundings: Surroundings {

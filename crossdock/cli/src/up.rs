@@ -41,6 +41,8 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         // What the account makes is the account's.
         None => data::open(&settings)?,
     };
+    // As the account that reads them again when they change.
+    let https = settings.http.https()?;
     let (orders, received) = doors.orders();
     stop_on_signals(orders.clone())?;
     let background = doors.take_background();
@@ -58,6 +60,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         nfs: doors.nfs,
         http: doors.http,
         is_idsr: settings.http.is_idsr(),
+        https,
         ensemble: None,
         orders: received,
         surroundings,

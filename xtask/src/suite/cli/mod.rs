@@ -6,6 +6,7 @@ mod damage;
 mod deploy;
 mod durability;
 mod exports;
+mod https;
 pub(super) mod job;
 mod locks;
 mod privileges;
@@ -25,7 +26,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 22] = [
+const CHECKS: [Check; 23] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -36,6 +37,7 @@ const CHECKS: [Check; 22] = [
     ("exports", exports::changes),
     ("quotas", quotas::changes),
     ("tokens and signed URLs", tokens::changes),
+    ("HTTPS", https::serve),
     ("locks", locks::orders),
     ("IPv6", exports::ipv6),
     ("privileges", privileges::dropped),

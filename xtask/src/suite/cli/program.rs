@@ -123,6 +123,8 @@ pub(in crate::suite) struct Up {
     pub(in crate::suite) nfs_doors: Vec<SocketAddr>,
     /// Where it serves HTTP, if it does.
     pub(in crate::suite) http: Option<SocketAddr>,
+    /// Where it serves HTTPS, if it does.
+    pub(in crate::suite) https: Option<String>,
     /// Where it is administered.
     pub(in crate::suite) admin: String,
     log: PathBuf,
@@ -161,6 +163,7 @@ impl Up {
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
         let deadline = Instant::now() + READY_PATIENCE;
         let (mut nfs_doors, mut http) = (Vec::new(), None);
+        let mut https = None;
         let admin = loop {
             let Some(line) = lines.next(deadline)? else {
                 bail!("the server ended: {}", fs::read_to_string(&log)?);
@@ -168,6 +171,7 @@ impl Up {
             match line.trim().split_once(' ') {
                 Some(("nfs", address)) => nfs_doors.push(address.parse()?),
                 Some(("http", address)) => http = Some(address.parse()?),
+                Some(("https", address)) => https = Some(address.to_owned()),
                 Some(("admin", address)) => break address.to_owned(),
                 _ => {}
             }
@@ -178,6 +182,7 @@ impl Up {
             nfs: *nfs_doors.first().context("no NFS door")?,
             nfs_doors,
             http,
+            https,
             admin,
             log,
         })
