@@ -170,6 +170,8 @@ struct Crowd<'flags> {
     moment: Duration,
     end: Duration,
     usage: Vec<(Usage, Usage)>,
+    /// How late turns were, of which there are some for each stream and second.
+    late: Vec<Duration>,
     buffer: Vec<u8>,
 }
 
@@ -203,6 +205,7 @@ impl<'flags> Crowd<'flags> {
             moment: flags.moment.map_or(Ok(end), seconds)?,
             end,
             usage: Vec::new(),
+            late: Vec::new(),
             buffer: vec![0; CHUNK_BYTES],
         })
     }
@@ -230,6 +233,7 @@ impl<'flags> Crowd<'flags> {
                 && due <= now
             {
                 self.turns.pop();
+                self.late.push(now - due);
                 self.turn(number)?;
             }
             let mut next = self.end;
@@ -348,6 +352,8 @@ impl<'flags> Crowd<'flags> {
             ("moment_ns", json!(nanoseconds(self.moment))),
             ("end_ns", json!(nanoseconds(self.end))),
             ("gone", json!(gone.map(|it| &it.name).collect::<Vec<_>>())),
+            // Where this is much, the load generator itself was not served in time.
+            ("late", percentiles(self.late.clone())),
             ("load_cpu_seconds", json!(own.cpu_seconds)),
             ("server_cpu_seconds", json!(spent.cpu_seconds)),
             ("server_context_switches", json!(spent.context_switches)),

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use crossdock_slowdisk::content;
 use crossdock_slowdisk::record::Record;
 use serde_json::Value;
 
 use super::field::{Field, Who};
 use super::streams::{
-    Beside, FAST, FAST_RATE, Group, MEMORY, SLOW, SLOW_RATE, Seen, Times, in_turn, of_group,
+    Beside, FAST, FAST_RATE, Group, MEMORY, SLOW, SLOW_RATE, Seen, Times, costs, in_turn, of_group,
     prepare, rounds, run, words,
 };
 use crate::bench::Keep;
@@ -116,6 +116,7 @@ pub(super) fn gone(field: &mut Field<'_>, how: Gone, keep: Keep<'_>) -> Result<(
             })?);
         }
     }
+    keep(costs(field, name, &variant, &all)?);
     Ok(())
 }
 
@@ -126,6 +127,14 @@ fn for_the_gone(seen: &Seen, after_ns: u64) -> Result<Vec<Record>> {
     let gone = seen.figures["gone"].as_array().context("nobody is gone")?;
     let gone = gone.iter().filter_map(Value::as_str).map(content::file);
     let gone: BTreeSet<u32> = gone.collect();
+    // Where most of what was read is not known by content, nothing could be said.
+    let is_known = |record: &&Record| content::recognise(&record.head).is_some();
+    let known = seen.reads.iter().filter(is_known).count();
+    ensure!(
+        2 * known >= seen.reads.len(),
+        "of {} reads only {known} are of known files",
+        seen.reads.len()
+    );
     let is_for_them = |record: &&Record| {
         let file = content::recognise(&record.head);
         file.is_some_and(|file| gone.contains(&file))
@@ -139,7 +148,9 @@ fn for_the_gone(seen: &Seen, after_ns: u64) -> Result<Vec<Record>> {
 }
 
 fn bytes(records: &[Record]) -> f64 {
-    records.iter().map(|record| f64::from(record.length)).sum()
+    // The sum of nothing is -0.
+    let sum: f64 = records.iter().map(|record| f64::from(record.length)).sum();
+    sum + 0.0
 }
 
 /// Seconds from the moment until those that stay have their rates; to the end if they

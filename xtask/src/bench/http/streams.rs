@@ -305,14 +305,14 @@ pub(super) fn streams(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
 }
 
 /// What all runs on the disk are asked besides.
-fn costs(
+pub(super) fn costs(
     field: &Field<'_>,
     row: &str,
     variant: &str,
     all: &[(Who, Vec<Seen>)],
 ) -> Result<Vec<Value>> {
     type Read = fn(&Seen) -> Result<f64>;
-    let figures: [(&str, &str, bool, Option<f64>, Read); 8] = [
+    let figures: [(&str, &str, bool, Option<f64>, Read); 9] = [
         ("first-byte-p99", "ms", true, None, |seen| {
             Ok(number(&seen.figures, "p99_us")? / 1e3)
         }),
@@ -347,6 +347,13 @@ fn costs(
             true,
             None,
             |seen| Ok(seen.socket_bytes as f64 / 1e6),
+        ),
+        (
+            "load-late",
+            "ms of turns of the load, p99",
+            true,
+            None,
+            |seen| Ok(number(&seen.figures["late"], "p99_us")? / 1e3),
         ),
         ("killed", "killed for memory", true, None, |seen| {
             Ok(f64::from(u8::from(seen.was_killed)))
