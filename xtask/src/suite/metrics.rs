@@ -313,19 +313,20 @@ fn history(stage: &Stage<'_>, up: &Up) -> Result<()> {
 }
 
 /// Samples by name and labels.
-struct Samples {
+pub(super) struct Samples {
     samples: BTreeMap<String, f64>,
 }
 
 impl Samples {
     /// How much a counter has grown; one that is not there is 0.
-    fn since(&self, before: &Self, name: &str) -> f64 {
+    pub(super) fn since(&self, before: &Self, name: &str) -> f64 {
         let value = |samples: &Self| samples.samples.get(name).copied().unwrap_or_default();
         value(self) - value(before)
     }
 }
 
-fn scrape(admin: &str) -> Result<Samples> {
+/// What the admin port tells now.
+pub(super) fn scrape(admin: &str) -> Result<Samples> {
     let answer = get(admin, "/metrics")?;
     ensure!(answer.status == 200, "{}", answer.body);
     ensure!(

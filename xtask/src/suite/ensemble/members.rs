@@ -66,13 +66,20 @@ impl<'stage> Ensemble<'stage> {
 
     /// A storage node, ready.
     pub(super) fn node(&self, number: u32) -> Result<Member<'stage>> {
+        self.node_with(number, &["--cache", "32M"])
+    }
+
+    /// The same with these further words.
+    pub(super) fn node_with(&self, number: u32, more: &[&str]) -> Result<Member<'stage>> {
         let data = self.node_directory(number);
         let data = data.to_str().context("not UTF-8")?;
         let number = number.to_string();
-        let own = [
-            "--number", &number, "--data", data, "--size", SIZE, "--cache", "32M",
-        ];
-        self.start(&format!("node-{number}"), "node", &own)
+        let own = ["--number", &number, "--data", data, "--size", SIZE];
+        self.start(
+            &format!("node-{number}"),
+            "node",
+            &[&own[..], more].concat(),
+        )
     }
 
     /// Where a node keeps what it holds.

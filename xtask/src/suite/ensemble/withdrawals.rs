@@ -1,6 +1,196 @@
-//! Stub.
+//! Clients that die while disks are behind with what they have asked for: the gateway
+//! withdraws their reads at the nodes, which are processes of their own and say so in
+//! their logs. Over HTTP and over NFS.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use crossdock_nfs3::call::{Call, Read};
+use crossdock_tests_crash::client::Client;
+
+use super::Processes;
+use super::members::{Ensemble, Member};
+use crate::install;
+use crate::process::{Running, open_log, program};
+use crate::rig::etcd::Etcd;
+use crate::rig::server::Kind;
 use crate::suite::Stage;
-use anyhow::Result;
-pub(in crate::suite) fn run(_stage: &Stage<'_>) -> Result<()> {
+use crate::suite::cli::job;
+use crate::suite::http::wire::Wire;
+use crate::suite::metrics::scrape;
+
+/// Files, together many times what the nodes keep in memory.
+const FILES: usize = 64;
+const FILE_BYTES: usize = 4 << 20;
+
+/// One request at a time at each disk: what else is asked for waits in the node's queue.
+const NODE: [&str; 4] = ["--cache", "16M", "--disk-depth", "1"];
+
+/// Connections of an NFS client, READs outstanding on each, and bytes of a READ.
+const NFS_CONNECTIONS: usize = 4;
+const NFS_READS: u64 = 16;
+const NFS_READ_BYTES: u32 = 256 << 10;
+
+/// How often a client is killed until a node must have said something: a moment at which
+/// all queues are short is no failure.
+const ROUNDS: u32 = 12;
+
+/// How long a client works before it is killed: a little longer each time.
+const LIFE: Duration = Duration::from_millis(60);
+
+/// In how much time a node tells.
+const TELL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What nodes say.
+const SAID: &str = "reads that nobody waits for any more were withdrawn";
+
+pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
+    ensure!(
+        stage.server == Kind::Crossdock,
+        "this suite starts Crossdock only"
+    );
+    install::http_clients()?;
+    let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
+    let ensemble = Ensemble {
+        stage,
+        etcd: etcd.endpoints(),
+        etcd_flags: etcd.flags()?,
+        network: None,
+        ca: None,
+    };
+    ensemble.init(&[])?;
+    let nodes = (0..3).map(|number| ensemble.node_with(number, &NODE));
+    let mut processes = Processes {
+        nodes: nodes.collect::<Result<_>>()?,
+        managers: vec![ensemble.manager("manager-a")?],
+        gateways: vec![ensemble.gateway("gateway-a")?],
+    };
+    processes.await_whole(stage)?;
+    let gateway = &processes.gateways[0];
+    let (http, nfs) = (gateway.door("http")?, gateway.door("nfs")?);
+    let admin = gateway.door("admin")?.to_string();
+    fill(nfs)?;
+
+    let before = scrape(&admin)?;
+    let (requests, bytes) =
+        until_withdrawn(&processes.nodes, |round| kill_curl(stage, http, round))
+            .context("over HTTP")?;
+    println!("HTTP client killed: nodes withdrew {requests} requests, {bytes} bytes");
+    let after = scrape(&admin)?;
+    ensure!(
+        after.since(&before, "crossdock_delivery_withdrawn_total") > 0.0,
+        "the gateway counts no reads that it withdrew"
+    );
+    let (requests, bytes) =
+        until_withdrawn(&processes.nodes, |round| kill_nfs(nfs, round)).context("over NFS")?;
+    println!("NFS client killed: nodes withdrew {requests} requests, {bytes} bytes");
+
+    // Nobody else is the worse for it: all bytes are read, over both doors.
+    verify(http, nfs)?;
+    processes.stop()
+}
+
+fn name(number: usize) -> String {
+    format!("file-{number}")
+}
+
+fn fill(nfs: SocketAddr) -> Result<()> {
+    let mut client = Client::connect(nfs)?;
+    (0..FILES).try_for_each(|number| job::write_one(&mut client, &name(number), FILE_BYTES))
+}
+
+fn verify(http: SocketAddr, nfs: SocketAddr) -> Result<()> {
+    let mut client = Client::connect(nfs)?;
+    let mut wire = Wire::connect(http)?;
+    for number in 0..FILES {
+        let name = name(number);
+        let statuses = job::read(&mut client, &name, FILE_BYTES)?;
+        ensure!(statuses.iter().all(Option::is_none), "{name}: {statuses:?}");
+        wire.get(&format!("/{name}"), false)?;
+        let answer = wire.answer()?.context("the connection ended")?;
+        ensure!(answer.content == job::content(&name, FILE_BYTES), "{name}");
+    }
+    Ok(())
+}
+
+/// Kills clients until a node has said that it withdrew reads; how many, and their bytes.
+fn until_withdrawn(
+    nodes: &[Member<'_>],
+    mut kill: impl FnMut(u32) -> Result<()>,
+) -> Result<(u64, u64)> {
+    let before = withdrawn(nodes)?;
+    for round in 0..ROUNDS {
+        kill(round)?;
+        let told = Instant::now();
+        while told.elapsed() < TELL_PATIENCE {
+            let now = withdrawn(nodes)?;
+            let (requests, bytes) = (now.0 - before.0, now.1 - before.1);
+            if requests > 0 {
+                ensure!(bytes > 0, "{requests} requests of no bytes");
+                return Ok((requests, bytes));
+            }
+            thread::park_timeout(Duration::from_millis(100));
+        }
+    }
+    anyhow::bail!("{ROUNDS} clients were killed, and no node says that it withdrew reads")
+}
+
+/// What all nodes have said so far.
+fn withdrawn(nodes: &[Member<'_>]) -> Result<(u64, u64)> {
+    let mut sum = (0, 0);
+    for node in nodes {
+        for line in node.said()?.lines().filter(|line| line.contains(SAID)) {
+            sum.0 += field(line, "requests").with_context(|| line.to_owned())?;
+            sum.1 += field(line, "bytes").with_context(|| line.to_owned())?;
+        }
+    }
+    Ok(sum)
+}
+
+/// The number behind `name=`.
+fn field(line: &str, name: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(&format!("{name}="))?;
+    let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+/// A curl with a download of each file is killed: its kernel resets the connections.
+fn kill_curl(stage: &Stage<'_>, http: SocketAddr, round: u32) -> Result<()> {
+    let mut curl = program("curl");
+    curl.args(["--silent", "--parallel", "--parallel-immediate"]);
+    curl.args(["--parallel-max", &FILES.to_string()]);
+    for number in 0..FILES {
+        let url = format!("http://{http}/{}", name(number));
+        curl.args(["--output", "/dev/null", &url]);
+    }
+    let log = open_log(&stage.log)?;
+    curl.stdout(log.try_clone()?).stderr(log);
+    let mut running = Running::start(curl)?;
+    thread::park_timeout(LIFE * (round + 1));
+    running.kill();
+    Ok(())
+}
+
+/// A client that has asked for much, and reads nothing of it, is gone.
+fn kill_nfs(nfs: SocketAddr, round: u32) -> Result<()> {
+    let mut clients = Vec::new();
+    for number in 0..NFS_CONNECTIONS {
+        let mut client = Client::connect(nfs)?;
+        let number = (number + round as usize * NFS_CONNECTIONS) % FILES;
+        let file = job::lookup(&mut client, &name(number))?;
+        for read in 0..NFS_READS {
+            let call = Call::Read(Read {
+                file: file.as_handle(),
+                offset: read * u64::from(NFS_READ_BYTES),
+                count_bytes: NFS_READ_BYTES,
+            });
+            client.send(&call)?.context("the connection is gone")?;
+        }
+        clients.push(client);
+    }
+    thread::park_timeout(LIFE / 20 * (round + 1));
+    drop(clients);
     Ok(())
 }

@@ -23,9 +23,10 @@ const SLOW_READERS: usize = 50;
 /// What their kernels keep of what is sent.
 const WINDOW_BYTES: usize = 4 << 10;
 
-/// Downloads beside them, and how many at a time.
-const DOWNLOADS: usize = 20;
-const DOWNLOADS_AT_ONCE: usize = 5;
+/// Files, each of which is downloaded by so many clients beside them.
+const FILES: usize = 4;
+const DOWNLOADERS: usize = 5;
+const DOWNLOADS: usize = FILES * DOWNLOADERS;
 
 /// For how long the slow ones read at least.
 const SLOW_TIME: Duration = Duration::from_secs(8);
@@ -39,7 +40,7 @@ const AHEAD: &str = "32M";
 /// By how much its memory may grow with the slow readers and the downloads: the budget of
 /// delivery and the cache, 32 MiB each, 1 MiB of unsent bytes of each download under way,
 /// and 16 MiB for all else.
-const GROWTH_KIB_MAX: u64 = (32 + 32 + DOWNLOADS_AT_ONCE as u64 + 16) << 10;
+const GROWTH_KIB_MAX: u64 = (32 + 32 + DOWNLOADERS as u64 + 16) << 10;
 
 /// Connections that do nothing, and what all of them may cost the process: 10 KiB each.
 const IDLE: usize = 10_000;
@@ -60,14 +61,14 @@ fn start<'stage>(stage: &'stage Stage<'stage>, name: &str) -> Result<Web<'stage>
 /// Fifty connections that ask for a large file and read a byte per second.
 pub(super) fn slow_readers(stage: &Stage<'_>) -> Result<()> {
     let web = start(stage, "slow")?;
-    let contents: Vec<Vec<u8>> = (0..4)
+    let contents: Vec<Vec<u8>> = (0..FILES)
         .map(|number| job::content(&format!("big-{number}"), BIG_BYTES))
         .collect();
     for (number, content) in contents.iter().enumerate() {
         web.put(&format!("/big-{number}"), content)?;
     }
     // Warm: what a first download takes is not what slow ones take.
-    for number in 0..4 {
+    for number in 0..FILES {
         ensure!(
             web.get(&format!("/big-{number}"))?.status == 200,
             "a download"
@@ -76,7 +77,7 @@ pub(super) fn slow_readers(stage: &Stage<'_>) -> Result<()> {
     let before = web.resident_kib()?;
     let slow = (0..SLOW_READERS).map(|number| {
         let mut wire = Wire::connect_narrow(web.address, WINDOW_BYTES)?;
-        wire.get(&format!("/big-{}", number % 4), true)?;
+        wire.get(&format!("/big-{}", number % FILES), true)?;
         Ok(wire)
     });
     let slow: Vec<Wire> = slow.collect::<Result<_>>()?;
@@ -84,7 +85,7 @@ pub(super) fn slow_readers(stage: &Stage<'_>) -> Result<()> {
     let began = Instant::now();
     let taken = thread::scope(|scope| {
         let sipping = scope.spawn(|| sip(slow, &is_over));
-        let downloads: Vec<_> = (0..DOWNLOADS_AT_ONCE)
+        let downloads: Vec<_> = (0..DOWNLOADERS)
             .map(|_| scope.spawn(|| download(web.address, &contents)))
             .collect();
         let downloaded = downloads.into_iter().try_for_each(|thread| {
@@ -134,12 +135,12 @@ fn sip(mut wires: Vec<Wire>, is_over: &AtomicBool) -> Result<usize> {
 }
 
 fn download(address: SocketAddr, contents: &[Vec<u8>]) -> Result<()> {
-    for number in 0..DOWNLOADS / DOWNLOADS_AT_ONCE {
+    for (number, content) in contents.iter().enumerate() {
         let mut wire = Wire::connect(address)?;
         wire.get(&format!("/big-{number}"), true)?;
         let answer = wire.answer()?.context("a download was broken off")?;
         ensure!(answer.status == 200, "{}", answer.text());
-        ensure!(answer.content == contents[number], "other bytes");
+        ensure!(answer.content == *content, "other bytes");
     }
     Ok(())
 }

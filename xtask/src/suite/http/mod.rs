@@ -40,8 +40,10 @@ const CHECKS: [Check; 11] = [
     ("overwritten over NFS", overwrite::over_nfs),
 ];
 
-/// Checks that start a server of their own, whose memory or limits they know.
-const ALONE: [(&str, fn(&Stage<'_>) -> Result<()>); 3] = [
+/// One that starts a server of its own, whose memory or limits it knows.
+type AloneCheck = (&'static str, fn(&Stage<'_>) -> Result<()>);
+
+const ALONE: [AloneCheck; 3] = [
     ("limits and time-outs", limits::check),
     ("slow readers", crowd::slow_readers),
     ("idle connections", crowd::idle),

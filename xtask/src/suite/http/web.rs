@@ -65,7 +65,7 @@ impl<'stage> Web<'stage> {
 
     /// Asks for a path over a connection of its own.
     pub(super) fn get(&self, path: &str) -> Result<Answer> {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+        self.ask(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
     }
 
     /// Sends a request over a connection of its own and returns the answer.

@@ -142,12 +142,6 @@ impl Wire {
         Ok(self.stream.read(&mut sip)?)
     }
 
-    /// Ends it with a reset: the kernel forgets what was sent.
-    pub(in crate::suite) fn reset(self) -> Result<()> {
-        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))?;
-        Ok(())
-    }
-
     /// `false` at the end of the connection, whoever ended it and how.
     fn read_more(&mut self) -> Result<bool> {
         let mut chunk = [0; 64 << 10];
