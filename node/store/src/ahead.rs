@@ -69,6 +69,11 @@ impl Ahead {
         }
     }
 
+    /// The cache has another size.
+    pub(crate) fn set_cache_bytes(&mut self, cache_bytes: usize) {
+        self.cache_bytes = cache_bytes as u64;
+    }
+
     /// Somebody reads bytes `from..to` of an object of `size` bytes. Returns which
     /// bytes should be fetched for his next reads; [`begun`](Self::begun) tells
     /// that they are.
