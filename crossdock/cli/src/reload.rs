@@ -194,7 +194,7 @@ impl Reloader {
     }
 
     fn file(&self) -> String {
-        let file = self.origin.file().unwrap_or(Path::new(""));
+        let file = self.origin.file().unwrap_or_else(|| Path::new(""));
         file.display().to_string()
     }
 

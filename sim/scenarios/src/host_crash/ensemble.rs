@@ -207,6 +207,8 @@ mod histories;
 #[cfg(test)]
 mod keys;
 #[cfg(test)]
+mod listing;
+#[cfg(test)]
 mod pauses;
 #[cfg(test)]
 mod scoped;

@@ -8,6 +8,8 @@ use bytes::Bytes;
 #[cfg(test)]
 use crossdock_directory::{Directory, Mutation as DirectoryMutation};
 use crossdock_disk::Disk;
+#[cfg(test)]
+use crossdock_host::Tuning;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 #[cfg(test)]
 use crossdock_link::Frame;
@@ -19,7 +21,7 @@ use crossdock_names::{HostId, MintingKey};
 use crossdock_nfs::{ConnId, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 #[cfg(test)]
-use crossdock_peer::{Repair, SiteReply};
+use crossdock_peer::{Port, Repair, SiteReply};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -113,6 +115,9 @@ pub(super) struct World {
     /// Who was told what handles are made with, by whom.
     #[cfg(test)]
     pub(super) told: Vec<(Place, Place, HandleKey)>,
+    /// Bytes that each host has copied to nodes of others, by write.
+    #[cfg(test)]
+    pub(super) copied_bytes: BTreeMap<Place, Vec<u64>>,
     /// Whether a test has damaged something: sites that cannot be opened are no finding.
     #[cfg(test)]
     pub(super) has_damage: bool,
@@ -160,6 +165,8 @@ impl World {
             forged: Vec::new(),
             #[cfg(test)]
             told: Vec::new(),
+            #[cfg(test)]
+            copied_bytes: BTreeMap::new(),
             #[cfg(test)]
             has_damage: false,
         }
@@ -233,6 +240,16 @@ impl World {
         self.service.ends(place);
         let gone = self.links.extract_if(.., |_, link| link.place == place);
         self.ended.extend(gone.map(|(name, _)| name));
+    }
+
+    /// An administrator changes what may change of all processes.
+    #[cfg(test)]
+    pub(super) fn tune(&mut self, tuning: &Tuning) {
+        for machine in &mut self.machines {
+            if let Some(process) = &mut machine.process {
+                process.host.tune(tuning);
+            }
+        }
     }
 
     /// Another machine is there, and starts its process when the registry knows its node.
@@ -750,6 +767,18 @@ impl World {
             && let Some(to) = self.place_of(*to)
         {
             self.told.push((place, to, key.clone()));
+        }
+        // What a host itself writes to another one's node are copies.
+        if let HostEffect::Send { sent, .. } = effect
+            && let Frame::NodeCall {
+                from: Port::Host,
+                call,
+                ..
+            } = &sent.frame
+            && let NodeRequest::Write { payload, .. } = &call.request
+        {
+            let copied = self.copied_bytes.entry(place).or_default();
+            copied.push(payload.len() as u64);
         }
     }
 
