@@ -13,6 +13,7 @@ mod privileges;
 pub(super) mod program;
 mod quotas;
 mod refusals;
+mod reload;
 mod secrets;
 mod service;
 mod tokens;
@@ -26,7 +27,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 23] = [
+const CHECKS: [Check; 24] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -43,6 +44,7 @@ const CHECKS: [Check; 23] = [
     ("privileges", privileges::dropped),
     ("another user", privileges::another_user),
     ("service unit", deploy::unit),
+    ("configuration read again", reload::file),
     ("secrets", secrets::stay_secret),
     ("half-closed client", service::half_closed_client),
     ("taken ports and data", refusals::taken),

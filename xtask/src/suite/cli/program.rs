@@ -154,10 +154,20 @@ impl Up {
         admin: &str,
         level: &str,
     ) -> Result<Self> {
+        command.args(["--log", level]);
+        Self::start_with(stage, command, nfs, admin)
+    }
+
+    /// The same with free ports, and a log of what its configuration says.
+    pub(in crate::suite) fn start_untold(stage: &Stage<'_>, command: Command) -> Result<Self> {
+        Self::start_with(stage, command, "127.0.0.1:0", "127.0.0.1:0")
+    }
+
+    fn start_with(stage: &Stage<'_>, mut command: Command, nfs: &str, admin: &str) -> Result<Self> {
         let log = stage.folder.join("server.json");
         command
             .args(["--nfs", nfs, "--admin", admin])
-            .args(["--log-format", "json", "--log", level])
+            .args(["--log-format", "json"])
             .stdin(Stdio::null())
             .stderr(File::create(&log)?);
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
