@@ -22,7 +22,7 @@ pub(crate) struct SignArgs {
     /// What it is for.
     #[arg(long, value_name = "METHOD", default_value = "GET", ignore_case = true)]
     method: MethodWord,
-    /// How clients reach a gateway, like https://files.example [default: the HTTP door of
+    /// How clients reach a gateway, like `https://files.example` [default: the HTTP door of
     /// the process that signs].
     #[arg(long, value_name = "URL")]
     url: Option<String>,

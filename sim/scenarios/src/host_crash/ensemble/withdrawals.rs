@@ -16,6 +16,9 @@ const PIECE: u32 = 64 << 10;
 /// Of the file: more than the caches of all nodes.
 const PIECES: usize = 96;
 
+/// After it some of the calls have been read, some wait for disks, and some are on their way.
+const ARRIVAL: Duration = Duration::from_micros(1300);
+
 fn write_file(stage: &mut Stage, name: &[u8]) -> HandleBuffer {
     let file = stage.create(name);
     for piece in 0..PIECES {
@@ -59,6 +62,7 @@ fn reads_of_the_gone_are_withdrawn_at_other_hosts() {
             stage.begin(CUT, &read_piece(&file, piece));
         }
         if goes {
+            stage.pass(ARRIVAL);
             stage.leave(CUT);
         }
         stage.pass(Duration::from_secs(3));
@@ -75,11 +79,7 @@ fn reads_of_the_gone_are_withdrawn_at_other_hosts() {
             .iter()
             .filter(|(time, _)| *time > last + Duration::from_millis(10));
         assert_eq!(late.count(), 0, "read for nobody");
-        assert!(
-            withdrawn > issued.len() as u64 / 4,
-            "{withdrawn} of {}",
-            issued.len()
-        );
+        assert!(issued.len() < PIECES, "all were read");
     }
 }
 
