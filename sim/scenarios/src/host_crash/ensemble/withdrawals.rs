@@ -25,8 +25,8 @@ fn write_file(stage: &mut Stage, name: &[u8]) -> HandleBuffer {
         let data = Payload::from(Bytes::from(vec![7; PIECE as usize]));
         let written = stage.do_it(&Call::Write(call::Write {
             file: file.as_handle(),
-            offset: piece as u64 * u64::from(PIECE),
-            count_bytes: PIECE,
+            offset: (piece * PIECE) as u64,
+            count_bytes: u32::try_from(PIECE).expect("few"),
             stable: StableHow::FileSync,
             data,
         }));
@@ -36,10 +36,14 @@ fn write_file(stage: &mut Stage, name: &[u8]) -> HandleBuffer {
 }
 
 fn read_piece(file: &HandleBuffer, piece: usize) -> Call<'_> {
+    read_part(file, piece * PIECE, PIECE)
+}
+
+fn read_part(file: &HandleBuffer, offset: usize, bytes: usize) -> Call<'_> {
     Call::Read(call::Read {
         file: file.as_handle(),
-        offset: piece as u64 * u64::from(PIECE),
-        count_bytes: PIECE,
+        offset: offset as u64,
+        count_bytes: u32::try_from(bytes).expect("few"),
     })
 }
 
@@ -57,9 +61,14 @@ fn reads_of_the_gone_are_withdrawn_at_other_hosts() {
         stage.pass(Duration::from_secs(1));
         let before = stage.world.reads_issued.len();
         let begun = stage.world.now;
-        // Far from each other, so that nothing is fetched ahead.
-        for piece in (0..PIECES).map(|number| 1 + number * 37 % (PIECES - 1)) {
-            stage.begin(CUT, &read_piece(&file, piece));
+        // Far from each other, so that nothing is fetched ahead; and short ones, so that
+        // there are many.
+        for number in 4..4 * PIECES {
+            let part = 4 + number * 149 % (4 * (PIECES - 1));
+            stage.begin(CUT, &read_part(&file, part * PIECE / 4, PIECE / 4));
+        }
+        while stage.world.reads_issued.len() < before + 12 {
+            stage.step(Duration::from_secs(1));
         }
         if goes {
             stage.pass(ARRIVAL);
@@ -69,7 +78,8 @@ fn reads_of_the_gone_are_withdrawn_at_other_hosts() {
         let world = &stage.world;
         let issued = &world.reads_issued[before..];
         let withdrawn: u64 = world.withdrawn.iter().map(|(.., requests)| requests).sum();
-        assert_eq!(withdrawn > 0, goes, "{withdrawn} were withdrawn");
+        let read = issued.len();
+        assert_eq!(withdrawn > 0, goes, "{withdrawn} withdrawn, {read} read");
         if !goes {
             continue;
         }
