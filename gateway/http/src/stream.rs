@@ -135,7 +135,7 @@ impl HttpDoor {
         exchange.stage = Stage::Stream(stream);
         self.figures.response(status);
         if is_small {
-            return self.ask_pieces(now, id, SMALL_BYTES, usize::MAX);
+            return self.ask_pieces(now, id, bytes, SMALL_BYTES);
         }
         self.streams_total += 1;
         let number = StreamId(self.streams_total);
@@ -168,20 +168,24 @@ impl HttpDoor {
         }
     }
 
-    /// Asks for up to `pieces` pieces of the file, of at most so many bytes each.
-    fn ask_pieces(&mut self, now: Time, id: ConnId, bytes_max: u64, pieces: usize) {
-        for _ in 0..pieces {
+    /// Asks for the next `bytes` of the file, in pieces of at most so many bytes: each range
+    /// ends one.
+    fn ask_pieces(&mut self, now: Time, id: ConnId, bytes: u64, piece_bytes_max: u64) {
+        let mut left = bytes;
+        while left > 0 {
             let Some(stream) = self.stream(id) else {
                 return;
             };
-            let Some(range) = stream.content.next_range(bytes_max) else {
+            let Some(range) = stream.content.next_range(left.min(piece_bytes_max)) else {
                 break;
             };
             let file = stream.file;
+            let length_bytes = range.end - range.start;
+            left -= length_bytes;
             let read = SiteOperation::Read {
                 file,
                 offset_bytes: range.start,
-                length_bytes: range.end - range.start,
+                length_bytes,
             };
             let Some(call) = self.ask(now, id, What::Piece, read) else {
                 return;
@@ -210,7 +214,7 @@ impl HttpDoor {
                 continue;
             };
             match decision {
-                Decision::Request { bytes, .. } => self.ask_pieces(now, id, bytes, 1),
+                Decision::Request { bytes, .. } => self.ask_pieces(now, id, bytes, bytes),
                 Decision::Postpone { bytes, by, .. } => self.postpone(id, bytes, by),
                 Decision::Resume { .. } => {
                     for (call, _) in self.calls_of(id) {

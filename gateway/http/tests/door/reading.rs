@@ -113,6 +113,43 @@ fn ranges_are_sent() {
     assert_eq!((stale.status, stale.body.len()), (200, 200_000));
 }
 
+/// Goal: several ranges that are together a stream come whole, however the engine's
+/// requests and the ranges fall.
+#[test]
+fn long_parts_are_streamed() {
+    let mut rig = Rig::new();
+    let content = pattern(4_000_000);
+    rig.put("/r", FileKind::Regular, content.clone());
+    for (field, ranges) in [
+        (
+            "10-19,1000000-1299999,-4",
+            vec![10..20, 1_000_000..1_300_000, 3_999_996..4_000_000],
+        ),
+        (
+            "0-1999999,2500000-",
+            vec![0..2_000_000, 2_500_000..4_000_000],
+        ),
+        (
+            "3-3,5-5,7-7,100-100000",
+            vec![3..4, 5..6, 7..8, 100..100_001],
+        ),
+    ] {
+        let response = rig.ask(&with("/r", &format!("Range: bytes={field}")));
+        assert_eq!(response.status, 206);
+        let mut rest = &response.body[..];
+        for range in ranges {
+            let head = rest.windows(4).position(|four| four == b"\r\n\r\n");
+            rest = &rest[head.expect("a part's head") + 4..];
+            assert!(
+                rest.starts_with(&content[range.clone()]),
+                "{range:?} of {field}"
+            );
+            rest = &rest[range.len()..];
+        }
+        assert!(rest.ends_with(b"--\r\n"), "{field}");
+    }
+}
+
 /// Goal: conditional requests are answered by the version of the file.
 #[test]
 fn conditions_are_judged() {
