@@ -172,7 +172,7 @@ fn main() -> ExitCode {
     match (arguments.scenario, count, arguments.seed) {
         (Some(scenario), None, Some(seed)) => show(seed, &run_one(scenario, &arguments, seed)),
         (Some(scenario), ..) => run_many(scenario, &arguments, first, count),
-        (None, count, seed) => run_all(&arguments, first, count.or(seed.map(|_| 1))),
+        (None, count, seed) => run_all(&arguments, first, count.or_else(|| seed.map(|_| 1))),
     }
 }
 
