@@ -11,18 +11,15 @@ use crossdock_types::Payload;
 use super::stage::{CUT, SHAPE, Stage, WELL};
 
 /// Of a call.
-const PIECE: u32 = 64 << 10;
+const PIECE: usize = 64 << 10;
 
 /// Of the file: more than the caches of all nodes.
 const PIECES: usize = 96;
 
-/// After it some of the calls have been read, some wait for disks, and some are on their way.
-const ARRIVAL: Duration = Duration::from_micros(1300);
-
 fn write_file(stage: &mut Stage, name: &[u8]) -> HandleBuffer {
     let file = stage.create(name);
     for piece in 0..PIECES {
-        let data = Payload::from(Bytes::from(vec![7; PIECE as usize]));
+        let data = Payload::from(Bytes::from(vec![7; PIECE]));
         let written = stage.do_it(&Call::Write(call::Write {
             file: file.as_handle(),
             offset: (piece * PIECE) as u64,
@@ -71,7 +68,6 @@ fn reads_of_the_gone_are_withdrawn_at_other_hosts() {
             stage.step(Duration::from_secs(1));
         }
         if goes {
-            stage.pass(ARRIVAL);
             stage.leave(CUT);
         }
         stage.pass(Duration::from_secs(3));
@@ -89,7 +85,11 @@ fn reads_of_the_gone_are_withdrawn_at_other_hosts() {
             .iter()
             .filter(|(time, _)| *time > last + Duration::from_millis(10));
         assert_eq!(late.count(), 0, "read for nobody");
-        assert!(issued.len() < PIECES, "all were read");
+        assert!(
+            withdrawn > read as u64 / 4,
+            "{withdrawn} of {}",
+            issued.len()
+        );
     }
 }
 
