@@ -16,8 +16,8 @@ pub(super) type Slot = usize;
 /// What a name names: numbers that the caller gives to handles.
 pub(super) type Object = u32;
 
-/// States kept at a time, at most: beyond that the search gives up.
-const STATES_MAX: usize = 200_000;
+/// States that are looked at for one history, at most: beyond that the search gives up.
+const STATES_MAX: usize = 150_000;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +99,7 @@ impl History {
     pub(super) fn check(&self, slots: usize) -> Verdict {
         let mut reached = BTreeSet::from([(vec![None; slots], BTreeSet::new())]);
         let mut open = BTreeSet::new();
+        let mut left = STATES_MAX;
         for &event in &self.events {
             match event {
                 Event::Begun(number) => {
@@ -106,7 +107,7 @@ impl History {
                 }
                 Event::Ended(number) => {
                     let before = reached.clone();
-                    let Some(next) = self.explain(number, &open, reached) else {
+                    let Some(next) = self.explain(number, &open, reached, &mut left) else {
                         return Verdict::Unknown;
                     };
                     if next.is_empty() {
@@ -127,10 +128,12 @@ impl History {
         number: usize,
         open: &BTreeSet<usize>,
         reached: BTreeSet<Configuration>,
+        states_left: &mut usize,
     ) -> Option<BTreeSet<Configuration>> {
         let mut seen = reached.clone();
         let mut left: Vec<Configuration> = reached.into_iter().collect();
         let mut explained = BTreeSet::new();
+        *states_left = states_left.checked_sub(seen.len())?;
         while let Some((state, mut done)) = left.pop() {
             if done.remove(&number) {
                 explained.insert((state, done));
@@ -144,10 +147,8 @@ impl History {
                 done.insert(next);
                 let configuration = (state, done);
                 if seen.insert(configuration.clone()) {
+                    *states_left = states_left.checked_sub(1)?;
                     left.push(configuration);
-                }
-                if seen.len() > STATES_MAX {
-                    return None;
                 }
             }
         }

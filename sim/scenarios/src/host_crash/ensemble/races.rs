@@ -418,7 +418,10 @@ impl Driver {
                 self.races.history.ended(number, answer);
                 if matches!(answer, Answer::Done(_)) {
                     self.races.note_spans(op, racing.begun, Some(ended));
-                } else if racing.is_repeated && self.may_be_tried_again() {
+                } else if !matches!(op, Op::Look(_))
+                    && racing.is_repeated
+                    && self.may_be_tried_again()
+                {
                     // Refusals are kept in memory only: what is on its way still may be
                     // done by a successor who knows nothing of it.
                     self.races.history.begun(op);
@@ -483,7 +486,10 @@ impl Driver {
         match self.races.history.check(SLOTS) {
             Verdict::Linearizable => {}
             Verdict::Violated(what) => return Err(what),
-            Verdict::Unknown => self.races.is_undecided = true,
+            Verdict::Unknown => {
+                self.note(|| "there are too many orders to look at".to_owned());
+                self.races.is_undecided = true;
+            }
         }
         self.races.check_listings()
     }
