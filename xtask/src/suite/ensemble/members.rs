@@ -146,6 +146,10 @@ impl<'stage> Ensemble<'stage> {
             running: None,
             doors: BTreeMap::new(),
         };
+        // What one of an earlier run said is not to be taken for what this one says.
+        if member.log.exists() {
+            std::fs::remove_file(&member.log)?;
+        }
         member.launch(self.stage)?.ignore();
         Ok(member)
     }
