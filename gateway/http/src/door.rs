@@ -253,6 +253,10 @@ impl HttpDoor {
             return;
         };
         let has_begun = !connection.inbox.is_empty();
+        if !has_begun {
+            // Empty, it would still hold the buffer of what was there.
+            connection.inbox = Bytes::new();
+        }
         connection.head_since = has_begun.then(|| connection.head_since.unwrap_or(now));
         if connection.is_peer_done {
             self.shut(id);

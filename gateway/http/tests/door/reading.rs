@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::rig::{Ended, Rig};
 use crossdock_http::{HttpConfig, HttpInput, HttpLimits};
 use crossdock_peer::{FileKind, SiteError, SiteOperation};
@@ -111,6 +113,20 @@ fn ranges_are_sent() {
     assert!(many.body.windows(2).any(|it| it == &content[199_998..]));
     let stale = rig.ask(&with("/r", "Range: bytes=0-1\r\nIf-Range: \"no\""));
     assert_eq!((stale.status, stale.body.len()), (200, 200_000));
+}
+
+/// Goal: a connection that has been served and is idle holds nothing of what it has sent:
+/// there may be ten thousand of them.
+#[test]
+fn idle_connections_hold_no_buffers() {
+    let mut rig = Rig::new();
+    rig.put("/a", FileKind::Regular, "a");
+    let id = rig.connect();
+    let chunk = Bytes::from(get("/a").into_bytes());
+    rig.input(HttpInput::Received(id, chunk.clone()));
+    rig.settle();
+    assert_eq!(rig.response(id).status, 200);
+    assert!(chunk.is_unique());
 }
 
 /// Goal: several ranges that are together a stream come whole, however the engine's

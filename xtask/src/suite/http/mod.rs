@@ -15,7 +15,7 @@ pub(super) mod wire;
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::Stage;
 use crate::install;
@@ -55,17 +55,23 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         "this suite tests Crossdock's HTTP door"
     );
     install::http_clients()?;
+    let mut failures = Vec::new();
     let web = Web::start(stage, "shared", &["--nodes", "2", "--size", "800M"])?;
     for (name, check) in CHECKS {
-        let began = Instant::now();
-        check(&web).context(name)?;
-        println!("{name}: {:.1} s", began.elapsed().as_secs_f64());
+        failures.extend(judge(name, || check(&web)));
     }
-    web.stop()?;
+    failures.extend(judge("stop", || web.stop()));
     for (name, check) in ALONE {
-        let began = Instant::now();
-        check(stage).context(name)?;
-        println!("{name}: {:.1} s", began.elapsed().as_secs_f64());
+        failures.extend(judge(name, || check(stage)));
     }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
+}
+
+/// What is wrong, if something is: one check does not keep the others from being made.
+fn judge(name: &str, check: impl FnOnce() -> Result<()>) -> Option<String> {
+    let began = Instant::now();
+    let failure = check().err().map(|error| format!("{name}: {error:#}"));
+    println!("{name}: {:.1} s", began.elapsed().as_secs_f64());
+    failure
 }

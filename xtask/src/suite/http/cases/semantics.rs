@@ -58,8 +58,8 @@ pub(super) const ROWS: &[Case] = &[
     ("9110 13.1.4", "GET /case/file HTTP/1.1\r\nHost: x\r\nIf-Unmodified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n\r\n", &[200], Kept),
     ("9110 13.2.2", "GET /case/file HTTP/1.1\r\nHost: x\r\nIf-None-Match: \"other\"\r\nIf-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n\r\n", &[200], Kept),
     ("9110 13.2.2", "GET /case/file HTTP/1.1\r\nHost: x\r\nIf-Match: \"other\"\r\nIf-None-Match: {TAG}\r\n\r\n", &[412], Kept),
-    ("5.6.7", "GET /case/file HTTP/1.1\r\nHost: x\r\nIf-Modified-Since: Friday, 01-Jan-60 00:00:00 GMT\r\n\r\n", &[304], Kept),
-    ("5.6.7", "GET /case/file HTTP/1.1\r\nHost: x\r\nIf-Modified-Since: Fri Jan  1 00:00:00 2100\r\n\r\n", &[304], Kept),
+    ("9110 5.6.7", "GET /case/file HTTP/1.1\r\nHost: x\r\nIf-Modified-Since: Thursday, 01-Jan-60 00:00:00 GMT\r\n\r\n", &[304], Kept),
+    ("9110 5.6.7", "GET /case/file HTTP/1.1\r\nHost: x\r\nIf-Modified-Since: Fri Jan  1 00:00:00 2100\r\n\r\n", &[304], Kept),
     // Ranges.
     ("9110 14.1.2", "GET /case/file HTTP/1.1\r\nHost: x\r\nRange: bytes=0-0\r\n\r\n", &[206], Kept),
     ("9110 14.1.2", "GET /case/file HTTP/1.1\r\nHost: x\r\nRange: bytes=90-\r\n\r\n", &[206], Kept),
