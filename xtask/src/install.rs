@@ -114,6 +114,24 @@ pub(crate) fn peer() -> Result<()> {
     debian(&["e2fsprogs", "iproute2", "util-linux"])
 }
 
+/// Installs the peer of `bench http`, and what its rigs call.
+pub(crate) fn http_peer() -> Result<()> {
+    let was_there = is_installed("nginx-light");
+    debian(&[
+        "nginx-light",
+        "linux-perf",
+        "e2fsprogs",
+        "iproute2",
+        "mount",
+        "util-linux",
+    ])?;
+    // Where there is a service manager, the package has started one that serves all.
+    if !was_there && Path::new("/run/systemd/system").exists() {
+        run(as_root("systemctl").args(["disable", "--now", "nginx"]))?;
+    }
+    Ok(())
+}
+
 /// Installs what fuzzing needs: a nightly compiler and cargo-fuzz.
 pub(crate) fn fuzzer() -> Result<()> {
     let installed = output(Command::new("rustup").args(["toolchain", "list"]))?;
@@ -163,6 +181,11 @@ pub(crate) fn node() -> Result<()> {
         return Ok(());
     }
     debian(&["nodejs", "npm"])
+}
+
+/// Installs the HTTP clients.
+pub(crate) fn http_clients() -> Result<()> {
+    debian(&["aria2", "curl", "wrk"])
 }
 
 /// Installs the browser that opens the console.

@@ -36,11 +36,11 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
 cargo xtask package             makes a Debian package and a tarball in target/package
 cargo xtask policy              checks licences and sources of dependencies, and that promises have tests
 cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth,
-                                ensemble, store, restart);
+                                http, ensemble, store, restart);
                                 writes bench/results/NAME.json and docs/benchmarks.md
     --full                      long runs
     --init WORDS                ensemble: further words of cluster init
-    --server ganesha            nfs: a peer in our place, to see the noise; writes nothing
+    --server ganesha|nginx      nfs|http: a peer in our place, to see the noise; writes nothing
 cargo xtask gen [WHAT]          makes what is checked in: benchmarks (docs/benchmarks.md from bench/results),
                                 console (its bundle, by npm); console-picture: docs/console.png
     --check                     proves that the console's bundle is fresh, and changes nothing
@@ -50,9 +50,13 @@ cargo xtask rig cluster up      builds an ensemble of many hosts (network namesp
     --init WORDS                further words of cluster init
     --rate MEGABITS, --rate ROLE=MEGABITS   of the hosts' links
 cargo xtask rig cluster down    ends its processes and removes its namespaces
+cargo xtask rig slowdisk up     makes a disk with one arm (60 MB/s, 8 ms) with ext4, says where, and what it does
+    --size BYTES
+cargo xtask rig slowdisk down   takes it off
 cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler), and the
                                 running program's sockets for ten minutes (target: sockets)
-cargo xtask sim NAME [--seeds N] [--seed S]   runs a simulated scenario on many seeds";
+cargo xtask sim [NAME] [--seeds N] [--seed S]   runs a simulated scenario on many seeds (NAME: store, host,
+                                ensemble, races; without one: all of them)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -87,8 +91,10 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         // What test and bench call through sudo, and what rigs call inside a namespace.
         ["suites", server, init, names @ ..] => test::run_suites(&paths, server, init, names),
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
+        ["bench-http", arguments @ ..] => bench::run_http_as_root(&paths, arguments),
         ["bench-ensemble", arguments @ ..] => bench::run_ensemble_as_root(&paths, arguments),
         ["bench-growth", ..] => bench::run_growth_as_root(&paths),
+        ["rig", "slowdisk", words @ ..] => rig::slowdisk::command(&paths, words),
         ["rig", "cluster", words @ ..] => rig::cluster::command(&paths, words),
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),
         ["without-io-uring", program, arguments @ ..] => {

@@ -1,8 +1,10 @@
 //! Load on an NFS server: raw RPCs from one thread over many connections, with
-//! many requests outstanding on each. Prints one JSON line of figures.
+//! many requests outstanding on each; or on an HTTP server. Prints one JSON line of
+//! figures.
 
 mod client;
 mod floor;
+mod http;
 mod sfs;
 mod untar;
 mod usage;
@@ -22,7 +24,7 @@ use crate::untar::Untar;
 use crate::usage::Usage;
 use crate::workload::{ENTRIES, Kind, Needs, Workload};
 
-/// Load on an NFS server.
+/// Load on a server.
 #[derive(Parser)]
 struct Flags {
     #[command(subcommand)]
@@ -31,10 +33,13 @@ struct Flags {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Works on a server and prints what it took.
+    /// Works on an NFS server and prints what it took.
     Run(Run),
     /// A server that answers every call at once: the floor. Prints its address.
     Floor,
+    /// Works on an HTTP server.
+    #[command(subcommand)]
+    Http(http::Command),
 }
 
 #[derive(Args)]
@@ -92,6 +97,10 @@ struct Run {
 fn main() -> anyhow::Result<()> {
     match Flags::parse().command {
         Command::Floor => floor::serve(),
+        Command::Http(command) => {
+            println!("{}", http::run(&command)?);
+            Ok(())
+        }
         Command::Run(flags) => {
             println!("{}", measure(&flags)?);
             Ok(())

@@ -35,6 +35,20 @@ impl Usage {
         })
     }
 
+    /// All of these processes together.
+    pub(crate) fn of_all(ids: &[u32]) -> anyhow::Result<Self> {
+        let mut all = Self {
+            cpu_seconds: 0.0,
+            switches_by_thread: BTreeMap::new(),
+        };
+        for id in ids {
+            let mut one = Self::of(&id.to_string())?;
+            all.cpu_seconds += one.cpu_seconds;
+            all.switches_by_thread.append(&mut one.switches_by_thread);
+        }
+        Ok(all)
+    }
+
     /// What was spent from `before` to this moment. Switches of threads that
     /// have ended in between are not seen.
     pub(crate) fn since(&self, before: &Self) -> Spent {

@@ -126,6 +126,13 @@ impl Calls {
         is_news.then_some(sent.number)
     }
 
+    /// The number in the queue of one of ours that has no answer yet, and was not
+    /// cancelled.
+    pub(crate) fn number_of(&self, key: CallKey) -> Option<u64> {
+        let sent = self.ours.get(&key)?;
+        (!sent.is_cancelled).then_some(sent.number)
+    }
+
     /// One of ours has its answer, or never gets one: whether it was waited for.
     pub(crate) fn end(&mut self, key: CallKey) -> bool {
         self.ours.remove(&key).is_some()

@@ -43,6 +43,26 @@ pub enum Frame {
         /// Under which number.
         id: CallId,
     },
+    /// Nobody needs that answer so soon.
+    PostponeNode {
+        /// Who had asked, on the sending host.
+        from: Port,
+        /// Whom.
+        to: NodeId,
+        /// Under which number.
+        id: CallId,
+        /// For how long, in microseconds.
+        by_micros: u64,
+    },
+    /// Somebody waits for it again.
+    ResumeNode {
+        /// Who had asked, on the sending host.
+        from: Port,
+        /// Whom.
+        to: NodeId,
+        /// Under which number.
+        id: CallId,
+    },
     /// A request to a site.
     SiteCall {
         /// Who asks, on the sending host: its router, or a site.
@@ -84,6 +104,18 @@ pub enum Frame {
         total_bytes: u64,
         /// What is free of it.
         free_bytes: u64,
+        /// How many requests its disks had to do lately on average, in hundredths.
+        load_percent: u32,
+    },
+    /// How fast a node of the sending host reads from its disk; for hosts with a gateway,
+    /// repeated while it runs.
+    DiskProfile {
+        /// Which.
+        node: NodeId,
+        /// What it takes to begin to read elsewhere, in nanoseconds.
+        positioning_nanos: u64,
+        /// What it reads in a second once it is there.
+        sequential_bytes_per_second: u64,
         /// How many requests its disks had to do lately on average, in hundredths.
         load_percent: u32,
     },
@@ -153,6 +185,7 @@ impl Frame {
             | Self::Renew { .. }
             | Self::Granted { .. }
             | Self::Space { .. }
+            | Self::DiskProfile { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)
@@ -160,7 +193,9 @@ impl Frame {
             | Self::AskClock { .. }
             | Self::Clock { .. }
             | Self::Recall(_) => Class::Reply,
-            Self::CancelNode { .. } => Class::Control,
+            Self::CancelNode { .. } | Self::PostponeNode { .. } | Self::ResumeNode { .. } => {
+                Class::Control
+            }
         }
     }
 
@@ -173,10 +208,13 @@ impl Frame {
             Self::SiteCall { call, .. } => call.request.operation.payload(),
             Self::SiteReply { reply, .. } => reply.payload(),
             Self::CancelNode { .. }
+            | Self::PostponeNode { .. }
+            | Self::ResumeNode { .. }
             | Self::Lock(_)
             | Self::Renew { .. }
             | Self::Granted { .. }
             | Self::Space { .. }
+            | Self::DiskProfile { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)
@@ -187,6 +225,16 @@ impl Frame {
         }
     }
 
+    /// The call of a node that it is about without being its question or its answer.
+    pub(crate) const fn about(&self) -> Option<(Port, NodeId, CallId)> {
+        match self {
+            Self::CancelNode { from, to, id }
+            | Self::PostponeNode { from, to, id, .. }
+            | Self::ResumeNode { from, to, id } => Some((*from, *to, *id)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn payload_mut(&mut self) -> Option<&mut Payload> {
         match self {
             Self::NodeCall { call, .. } => call.request.payload_mut(),
@@ -194,10 +242,13 @@ impl Frame {
             Self::SiteCall { call, .. } => call.request.operation.payload_mut(),
             Self::SiteReply { reply, .. } => reply.payload_mut(),
             Self::CancelNode { .. }
+            | Self::PostponeNode { .. }
+            | Self::ResumeNode { .. }
             | Self::Lock(_)
             | Self::Renew { .. }
             | Self::Granted { .. }
             | Self::Space { .. }
+            | Self::DiskProfile { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)

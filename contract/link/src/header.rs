@@ -49,6 +49,9 @@ pub(crate) enum Kind {
     ProvenReply = 31,
     Proving = 32,
     Handling = 33,
+    PostponeNode = 34,
+    ResumeNode = 35,
+    DiskProfile = 36,
 }
 
 impl Kind {
@@ -78,6 +81,9 @@ impl Kind {
             31 => Self::ProvenReply,
             32 => Self::Proving,
             33 => Self::Handling,
+            34 => Self::PostponeNode,
+            35 => Self::ResumeNode,
+            36 => Self::DiskProfile,
             _ => return None,
         })
     }
@@ -109,6 +115,9 @@ impl Kind {
             Self::ProvenReply => "reply of a site with proofs",
             Self::Proving => "key for proofs",
             Self::Handling => "key for handles",
+            Self::PostponeNode => "postponement",
+            Self::ResumeNode => "end of a postponement",
+            Self::DiskProfile => "profile of a disk",
         }
     }
 }

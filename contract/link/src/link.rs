@@ -374,10 +374,8 @@ impl Link {
             }
             self.calls.came(key, to);
         }
-        let is_awaited = match (frame, CallKey::of_reply(frame)) {
-            (Frame::CancelNode { from, to, id }, _) => {
-                self.calls.is_theirs(CallKey::Node(*from, *to, *id))
-            }
+        let is_awaited = match (frame.about(), CallKey::of_reply(frame)) {
+            (Some((from, to, id)), _) => self.calls.is_theirs(CallKey::Node(from, to, id)),
             (_, Some(key)) => self.calls.end(key),
             (_, None) => true,
         };
@@ -396,7 +394,7 @@ impl Link {
         match sent.frame.class() {
             Class::Call => self.send_call(sent),
             Class::Reply => self.send_reply(sent),
-            Class::Control => self.send_cancel(sent),
+            Class::Control => self.send_control(sent),
         }
     }
 
@@ -428,11 +426,17 @@ impl Link {
         }
     }
 
-    fn send_cancel(&mut self, sent: Stamped) {
-        let Frame::CancelNode { from, to, id } = sent.frame else {
+    fn send_control(&mut self, sent: Stamped) {
+        let Some((from, to, id)) = sent.frame.about() else {
             return;
         };
         let key = CallKey::Node(from, to, id);
+        if !matches!(sent.frame, Frame::CancelNode { .. }) {
+            if let Some(number) = self.calls.number_of(key) {
+                self.outbox.push_behind(number, sent);
+            }
+            return;
+        }
         let Some(number) = self.calls.cancel(key) else {
             return;
         };

@@ -21,7 +21,7 @@ use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -269,6 +269,8 @@ impl Message {
                 Frame::NodeCall { .. } => Kind::NodeCall,
                 Frame::NodeReply { .. } => Kind::NodeReply,
                 Frame::CancelNode { .. } => Kind::CancelNode,
+                Frame::PostponeNode { .. } => Kind::PostponeNode,
+                Frame::ResumeNode { .. } => Kind::ResumeNode,
                 // Who has no proofs pays nothing for them.
                 Frame::SiteCall { ref proofs, .. } if proofs.is_empty() => Kind::SiteCall,
                 Frame::SiteCall { .. } => Kind::ProvenCall,
@@ -280,6 +282,7 @@ impl Message {
                 Frame::Renew { .. } => Kind::Renew,
                 Frame::Granted { .. } => Kind::Granted,
                 Frame::Space { .. } => Kind::Space,
+                Frame::DiskProfile { .. } => Kind::DiskProfile,
                 Frame::Clients { .. } => Kind::Clients,
                 Frame::Minting(_) => Kind::Minting,
                 Frame::AskClock { .. } => Kind::AskClock,
@@ -371,6 +374,20 @@ impl Message {
                 let (epoch, from, to, id) = whole(kind, body)?;
                 Self::Frame(Frame::CancelNode { from, to, id }.by(epoch))
             }
+            Kind::PostponeNode => {
+                let (epoch, from, to, id, by_micros) = whole(kind, body)?;
+                let postpone = Frame::PostponeNode {
+                    from,
+                    to,
+                    id,
+                    by_micros,
+                };
+                Self::Frame(postpone.by(epoch))
+            }
+            Kind::ResumeNode => {
+                let (epoch, from, to, id) = whole(kind, body)?;
+                Self::Frame(Frame::ResumeNode { from, to, id }.by(epoch))
+            }
             Kind::SiteCall => {
                 let body = whole(kind, body)?;
                 site_call(now, body, Vec::new())
@@ -426,6 +443,18 @@ impl Message {
                 };
                 Self::Frame(space.by(epoch))
             }
+            Kind::DiskProfile => {
+                let body = whole(kind, body)?;
+                let (epoch, node, positioning_nanos, sequential_bytes_per_second, load_percent) =
+                    body;
+                let profile = Frame::DiskProfile {
+                    node,
+                    positioning_nanos,
+                    sequential_bytes_per_second,
+                    load_percent,
+                };
+                Self::Frame(profile.by(epoch))
+            }
             Kind::Clients => {
                 let (epoch, at, clients): (_, _, Vec<_>) = whole(kind, body)?;
                 if clients.len() > VIRTUAL_CLIENTS_MAX {
@@ -476,9 +505,15 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             to: port,
             reply,
         } => postcard::to_extend(&(epoch, from, port, reply), to),
-        Frame::CancelNode { from, to: node, id } => {
+        Frame::CancelNode { from, to: node, id } | Frame::ResumeNode { from, to: node, id } => {
             postcard::to_extend(&(epoch, from, node, id), to)
         }
+        Frame::PostponeNode {
+            from,
+            to: node,
+            id,
+            by_micros,
+        } => postcard::to_extend(&(epoch, from, node, id, by_micros), to),
         Frame::SiteCall {
             from,
             to: site,
@@ -519,6 +554,12 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             let space = (epoch, node, total_bytes, free_bytes, load_percent);
             postcard::to_extend(&space, to)
         }
+        Frame::DiskProfile {
+            node,
+            positioning_nanos: positioning,
+            sequential_bytes_per_second: rate,
+            load_percent,
+        } => postcard::to_extend(&(epoch, node, positioning, rate, load_percent), to),
         Frame::Clients { at, clients } => postcard::to_extend(&(epoch, at, clients), to),
         Frame::Minting(key) => postcard::to_extend(&(epoch, key), to),
         Frame::Recall(recall) => postcard::to_extend(&(epoch, recall), to),

@@ -15,6 +15,9 @@ use crate::{Credit, Frame, Message, Stamped};
 /// What a frame takes in memory beside its payload, about.
 const FRAME_BYTES: usize = 512;
 
+/// Of what is only about calls, so many wait at most. Cancellations are bounded by calls.
+const CONTROLS_MAX: usize = 4096;
+
 /// When to ask again for what there was no room for.
 const RETRY_MS: u32 = 100;
 
@@ -23,7 +26,7 @@ const RETRY_MS: u32 = 100;
 pub(crate) struct Outbox {
     calls: Lane,
     replies: Lane,
-    cancels: VecDeque<Stamped>,
+    controls: VecDeque<Stamped>,
     ping: bool,
     pong: bool,
     credit: Credit,
@@ -104,6 +107,12 @@ impl Lane {
         taken
     }
 
+    fn holds(&self, number: u64) -> bool {
+        let found = self.queue.binary_search_by_key(&number, |it| it.number);
+        let queued = found.ok().and_then(|at| self.queue.get(at));
+        queued.is_some_and(|queued| queued.sent.is_some())
+    }
+
     fn took_out(&mut self, frame: &Frame) {
         self.gone += 1;
         self.queued_bytes -= size(frame);
@@ -127,7 +136,7 @@ impl Outbox {
         Self {
             calls: Lane::new(queue_bytes_max),
             replies: Lane::new(queue_bytes_max),
-            cancels: VecDeque::new(),
+            controls: VecDeque::new(),
             ping: false,
             pong: false,
             credit: Credit {
@@ -158,7 +167,7 @@ impl Outbox {
             Class::Call => &mut self.calls,
             Class::Reply => &mut self.replies,
             Class::Control => {
-                self.cancels.push_back(sent);
+                self.controls.push_back(sent);
                 return Some(number);
             }
         };
@@ -170,6 +179,23 @@ impl Outbox {
         }
         lane.push(number, sent);
         Some(number)
+    }
+
+    /// Lines up what is about a call, so that it does not come before that: behind it
+    /// if it still waits here. What there is no room for is left out: nothing but
+    /// speed depends on it.
+    pub(crate) fn push_behind(&mut self, call: u64, sent: Stamped) {
+        if !self.calls.holds(call) {
+            if self.controls.len() < CONTROLS_MAX {
+                self.controls.push_back(sent);
+            }
+            return;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        if self.calls.queued_bytes + size(&sent.frame) <= self.calls.queued_bytes_max {
+            self.calls.push(number, sent);
+        }
     }
 
     /// How many replies and notices wait.
@@ -219,7 +245,7 @@ impl Outbox {
         if self.credit != Credit::default() {
             return Some(Message::Credit(std::mem::take(&mut self.credit)));
         }
-        if let Some(cancel) = self.cancels.pop_front() {
+        if let Some(cancel) = self.controls.pop_front() {
             return Some(Message::Frame(cancel));
         }
         let lane = match (self.calls.next(), self.replies.next()) {

@@ -293,6 +293,57 @@ fn a_full_socket_keeps_calls_where_they_can_be_cancelled() {
     assert_eq!(pair.sides[0].link.calls(), 4);
 }
 
+/// Goal: what is said about a call never comes before it: a postponement of a call
+/// that waits here goes behind it, one of a call that is on its way goes at once, and
+/// of what is cancelled or unknown nobody hears.
+#[test]
+fn a_postponement_comes_after_its_call() {
+    let mut pair = pair_of(7, config(1), config(2));
+    pair.network = Network {
+        flight_bytes_max: 10_000,
+        ..LAN
+    };
+    let deadline = pair.now + Duration::from_secs(60);
+    for id in 1..=4 {
+        pair.send(0, write(id, deadline, MIB));
+    }
+    let (from, to) = (Port::Router, NodeId(4));
+    let postpone = |id| Frame::PostponeNode {
+        from,
+        to,
+        id: CallId(id),
+        by_micros: 5,
+    };
+    for id in [1, 3, 77] {
+        pair.send(0, postpone(id));
+    }
+    let id = CallId(4);
+    pair.send(0, Frame::CancelNode { from, to, id });
+    pair.send(0, postpone(4));
+    let id = CallId(3);
+    pair.send(0, Frame::ResumeNode { from, to, id });
+    pair.network = LAN;
+    pair.run(Duration::from_secs(1));
+    let came: Vec<(&str, u64)> = pair.sides[1]
+        .frames()
+        .iter()
+        .map(|frame| match frame {
+            Frame::NodeCall { call, .. } => ("call", call.id.0),
+            Frame::PostponeNode {
+                id, by_micros: 5, ..
+            } => ("postpone", id.0),
+            Frame::ResumeNode { id, .. } => ("resume", id.0),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let place = |what| came.iter().position(|&it| it == what);
+    assert_eq!(came.len(), 6, "{came:?}");
+    assert!(place(("call", 1)) < place(("postpone", 1)), "{came:?}");
+    let third = ["call", "postpone", "resume"].map(|what| place((what, 3)));
+    assert!(third.is_sorted() && third[0].is_some(), "{came:?}");
+    assert!(place(("postpone", 1)) < third[0], "ahead of what waits");
+}
+
 /// Goal: a call that has waited here until nobody waits for its answer is not
 /// sent any more.
 #[test]

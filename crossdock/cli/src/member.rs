@@ -136,6 +136,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
         nfs: doors.nfs,
         http: doors.http,
         https,
+        is_idsr: matches!(&settings.part, Part::Gateway { http, .. } if http.is_idsr()),
         ensemble: Some(ensemble),
         orders: received,
         surroundings: Surroundings {

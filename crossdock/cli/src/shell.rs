@@ -29,11 +29,12 @@ use crossdock_host::{
     AddressTicket, Boot, ExportTicket, GatewayTicket, Host, HostEffect, HostInput, QuotaTicket,
     ReleaseTicket, TokenTicket,
 };
+use crossdock_http::HttpInput;
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 use crossdock_web::TokenSecret;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::notify;
 use crate::report::Surroundings;
@@ -69,6 +70,8 @@ pub(crate) struct Parts {
     pub(crate) http: Vec<ListenerId>,
     /// If HTTP clients are to talk over TLS.
     pub(crate) https: Option<Https>,
+    /// Whether the kernel goes on with sends to HTTP clients by itself.
+    pub(crate) is_idsr: bool,
     /// The others, unless this process is everything.
     pub(crate) ensemble: Option<Ensemble>,
     pub(crate) orders: Receiver<Order>,
@@ -125,7 +128,7 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
-            web: Web::new(parts.http, parts.https),
+            web: Web::new(parts.http, parts.https, parts.is_idsr),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),
@@ -360,6 +363,19 @@ impl Shell {
                     error!(node = number, %object, offset_bytes, %what, "a block is lost on this node");
                 }
             }
+            HostEffect::Withdrawn {
+                number,
+                requests,
+                bytes,
+            } => {
+                info!(
+                    node = number,
+                    requests, bytes, "reads that nobody waits for any more were withdrawn"
+                );
+            }
+            HostEffect::Postponed { number, requests } => {
+                debug!(node = number, requests, "reads were postponed");
+            }
             HostEffect::DiskFailed { number, reason } => {
                 error!(node = number, %reason, "a disk takes no writes any more");
             }
@@ -383,6 +399,7 @@ impl Shell {
         self.stop_by = Some(now() + DRAIN_PATIENCE);
         self.doors.stop(&mut self.driver);
         self.web.stop(&mut self.driver);
+        self.give(HostInput::Http(HttpInput::Stop));
         self.host.drain(now(), wall_time());
     }
 }

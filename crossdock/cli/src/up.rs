@@ -60,6 +60,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         nfs: doors.nfs,
         http: doors.http,
         https,
+        is_idsr: settings.http.is_idsr(),
         ensemble: None,
         orders: received,
         surroundings,

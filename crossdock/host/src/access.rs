@@ -156,10 +156,14 @@ impl Host {
             | Frame::Proving(_)
             | Frame::Handling(_)
             | Frame::Recall(_) => role == Role::Manager,
-            Frame::Space { node, .. } => record.nodes.contains(&node.0),
+            Frame::Space { node, .. } | Frame::DiskProfile { node, .. } => {
+                record.nodes.contains(&node.0)
+            }
             Frame::Clients { .. } => role == Role::Gateway,
             Frame::NodeReply { .. }
             | Frame::CancelNode { .. }
+            | Frame::PostponeNode { .. }
+            | Frame::ResumeNode { .. }
             | Frame::SiteReply { .. }
             | Frame::Renew { .. }
             | Frame::Granted { .. }

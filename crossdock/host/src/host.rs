@@ -39,6 +39,7 @@ use crate::mutation::Mutation;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
 use crate::peers::Peers;
 use crate::placing::Absences;
+use crate::profiles::DiskProfile;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::replicas::Replicas;
 use crate::scope::Scopes;
@@ -228,6 +229,22 @@ pub enum HostEffect {
         /// Another member's block has taken its place.
         is_repaired: bool,
     },
+    /// Reads of a node were cancelled before its disk had got what they wanted.
+    Withdrawn {
+        /// The node's number.
+        number: u32,
+        /// Disk requests that were taken out in this turn.
+        requests: u64,
+        /// What they would have read.
+        bytes: u64,
+    },
+    /// Disk requests of a node were moved behind others, in this turn.
+    Postponed {
+        /// The node's number.
+        number: u32,
+        /// How many.
+        requests: u64,
+    },
     /// A disk of a node takes no writes any more, for this reason.
     DiskFailed {
         /// The node's number.
@@ -305,6 +322,8 @@ pub struct Host {
     /// What every node has, as far as it was heard of.
     pub(crate) spaces: BTreeMap<NodeId, NodeSpace>,
     pub(crate) loads: BTreeMap<NodeId, Load>,
+    /// How fast the disk of every node is, as far as it was heard of.
+    pub(crate) profiles: BTreeMap<NodeId, DiskProfile>,
     pub(crate) is_ready: bool,
     pub(crate) drain: Drain,
     /// When a graceful stop waits no longer for what a node that is away holds
@@ -403,6 +422,7 @@ impl Host {
             clocks: Clocks::default(),
             spaces: BTreeMap::new(),
             loads: BTreeMap::new(),
+            profiles: BTreeMap::new(),
             is_ready: false,
             drain: Drain::Serving,
             drain_due: None,
@@ -679,6 +699,17 @@ impl Host {
                 what,
                 is_repaired,
             }),
+            NodeEffect::Withdrawn { requests, bytes } => {
+                self.effects.push_back(HostEffect::Withdrawn {
+                    number,
+                    requests,
+                    bytes,
+                });
+            }
+            NodeEffect::Postponed { requests } => {
+                let postponed = HostEffect::Postponed { number, requests };
+                self.effects.push_back(postponed);
+            }
             NodeEffect::Failed(reason) => {
                 let failed = HostEffect::DiskFailed { number, reason };
                 self.effects.push_back(failed);
@@ -696,6 +727,14 @@ impl Host {
                 RouterEffect::CancelNode(node, id) => {
                     let from = Port::Router;
                     Some(Message::Node(node, NodeInput::Cancel { from, id }))
+                }
+                RouterEffect::PostponeNode(node, id, by) => {
+                    let from = Port::Router;
+                    Some(Message::Node(node, NodeInput::Postpone { from, id, by }))
+                }
+                RouterEffect::ResumeNode(node, id) => {
+                    let from = Port::Router;
+                    Some(Message::Node(node, NodeInput::Resume { from, id }))
                 }
                 RouterEffect::Reply(routed) if Self::is_of_fsck(routed.reply.id) => {
                     Some(Message::FsckSite(routed))

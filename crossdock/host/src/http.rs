@@ -25,6 +25,14 @@ impl Host {
                     self.queue
                         .push_back(Message::Router(RouterInput::Withdraw(id)));
                 }
+                HttpEffect::Postpone(id, by) => {
+                    self.queue
+                        .push_back(Message::Router(RouterInput::Postpone(id, by)));
+                }
+                HttpEffect::Hurry(id) => {
+                    self.queue
+                        .push_back(Message::Router(RouterInput::Resume(id)));
+                }
                 effect => self.effects.push_back(HostEffect::Http(effect)),
             }
         }
@@ -38,6 +46,20 @@ impl Host {
             ..Gate::default()
         };
         self.queue.push_back(Message::Http(HttpInput::Gate(gate)));
+    }
+
+    /// Tells the HTTP door what the disks of all nodes are like.
+    pub(crate) fn tell_disks(&mut self) {
+        let profiles: Vec<_> = self.disk_profiles().collect();
+        for (node, profile) in profiles {
+            let profile = crossdock_delivery::DiskProfile {
+                positioning: profile.positioning,
+                sequential_bytes_per_second: profile.sequential_bytes_per_second,
+                load_percent: profile.load_percent,
+            };
+            let input = HttpInput::Disk(node.0, profile);
+            self.queue.push_back(Message::Http(input));
+        }
     }
 
     /// What the HTTP door has counted.

@@ -53,9 +53,15 @@ pub enum Mutation {
     FreezeNothing,
     /// A site forgets what it has decided when it has told the others once.
     ForgetDecision,
+    /// Old tables are good enough: messages by newer ones are taken at once, and nodes show
+    /// what they have of sets that they have left, or do not lead.
+    TrustTables,
     /// A node that starts again is a member of its sets at once. (Built into the
     /// simulated registry.)
     KeepRestarted,
+    /// Who takes a site over does so with the members of its set that it remembers.
+    /// (Likewise.)
+    CachedSet,
     /// A new home of a set is a member at once, and the old one is none. (Likewise.)
     DropBeforeEqual,
 }
@@ -89,14 +95,19 @@ impl Host {
         false
     }
 
-    /// Has a change of a site's objects come by the site's present epoch, if a fault says
-    /// so.
+    /// Has a change of a site's objects come by the site's present epoch, and of others by
+    /// the present table, if a fault says so.
     pub(crate) fn skips_epoch(&self, request: &mut NodeRequest) {
         if !self.has(Mutation::SkipFence) {
             return;
         }
         let object = request.object();
-        let object = object.filter(|object| object.class != ObjectClass::Column);
+        if object.is_some_and(|object| object.class == ObjectClass::Column)
+            && let NodeRequest::Write { context, .. } = request
+        {
+            context.table_epoch = self.table.epoch;
+            return;
+        }
         let site = object.and_then(|object| u16::try_from(object.placement).ok());
         let Some(site) = site.and_then(|site| self.table.site(SiteId(site))) else {
             return;
@@ -111,6 +122,14 @@ impl Host {
             | NodeRequest::Zero { context, .. }
             | NodeRequest::Remove { context, .. } => context.site_epoch = site.epoch,
             _ => {}
+        }
+    }
+
+    /// For whom a node takes a call, so that it is judged by that.
+    pub(crate) fn asker(&self, node: NodeId, from: Port, request: &NodeRequest) -> Port {
+        match request {
+            NodeRequest::Read { .. } if self.has(Mutation::TrustTables) => Port::Node(node),
+            _ => from,
         }
     }
 

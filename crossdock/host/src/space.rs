@@ -13,6 +13,7 @@ use crossdock_types::Time;
 
 use crate::host::Host;
 use crate::message::Message;
+use crate::profiles::DiskProfile;
 
 /// How often everybody is told about free space.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
@@ -82,13 +83,16 @@ impl Host {
     pub(crate) fn tell_space(&mut self, now: Time) {
         self.space_due = now + SPACE_INTERVAL;
         let mut own: Vec<(NodeId, NodeSpace)> = Vec::new();
+        let mut profiles: Vec<(NodeId, DiskProfile)> = Vec::new();
         for (&id, slot) in &self.nodes {
             let Some(node) = &slot.node else {
                 self.loads.remove(&id);
                 continue;
             };
             let load = self.loads.entry(id).or_default();
-            load.follow(now, &node.counts().disks);
+            let disks = node.counts().disks;
+            load.follow(now, &disks);
+            profiles.push((id, DiskProfile::of(&disks, load.percent)));
             let status = node.store().status();
             let space = NodeSpace {
                 total_bytes: status.capacity_bytes,
@@ -97,6 +101,7 @@ impl Host {
             };
             own.push((id, space));
         }
+        self.tell_disk_profiles(&profiles);
         // A node of this process that is stopped has no room, as it takes nothing.
         for id in self.nodes.keys() {
             self.spaces.remove(id);
@@ -112,6 +117,7 @@ impl Host {
             false => self.space_patience.saturating_sub(1),
         };
         self.tell_sites();
+        self.tell_disks();
     }
 
     /// Whether all nodes that are there have told how much room they have.

@@ -40,7 +40,10 @@ pub(crate) struct RateEstimator {
     marks: VecDeque<(Time, u64)>,
     /// The socket had something to send at every look of this window.
     is_full: bool,
+    /// A window has ended.
     is_measured: bool,
+    /// One in which the socket was never dry, or so many that a burst counts little.
+    is_proven: bool,
     began_acked: u64,
     last: Option<TcpSample>,
 }
@@ -60,9 +63,9 @@ impl RateEstimator {
         self.rate
     }
 
-    /// Whether it comes from progress, not from a burst.
-    pub(crate) const fn is_measured(&self) -> bool {
-        self.is_measured
+    /// Whether it comes from progress, not from a burst into the peer's buffer.
+    pub(crate) const fn is_proven(&self) -> bool {
+        self.is_proven
     }
 
     /// Bytes acknowledged since the first sample.
@@ -125,10 +128,11 @@ impl RateEstimator {
         }
         let progress = progress_rate(sample.acked_bytes.saturating_sub(acked), elapsed);
         let rate = match (self.is_full, self.rate.filter(|_| self.is_measured)) {
-            (true, Some(rate)) => rate.midpoint(progress),
-            (true, None) => progress,
+            (true, Some(rate)) if self.is_proven => rate.midpoint(progress),
+            (true, _) => progress,
             (false, rate) => self.bound(now, sample, elapsed).max(faded(rate, elapsed)),
         };
+        self.is_proven |= self.is_full || self.marks.len() >= WINDOWS_OF_BOUND;
         self.rate = Some(rate.clamp(RATE_MIN, RATE_MAX));
         self.is_measured = true;
         self.is_full = sample.unsent_bytes > 0;

@@ -91,7 +91,7 @@ impl Stream {
             requested_bytes: self.requested_bytes,
             postponed_bytes: self.postponed_bytes,
             rate: self.estimator.rate(),
-            is_measured: self.estimator.is_measured(),
+            is_measured: self.estimator.is_proven(),
             acked_bytes: self.estimator.acked_bytes(),
             is_troubled: self.is_troubled,
             is_held: self.is_held,

@@ -292,7 +292,7 @@ fn who_waits_longest_is_served_first() {
         (one, Some(A)),
         (two, Some(B)),
         (A, Some(C)),
-        (B, None),
+        (B, Some(back)),
         (C, None),
     ];
     for (done, next) in served {
@@ -305,7 +305,7 @@ fn who_waits_longest_is_served_first() {
         });
         assert_eq!(decisions, Vec::from_iter(expected));
     }
-    assert_eq!(delivery.figures().wait.count(), 3);
+    assert_eq!(delivery.figures().wait.count(), 4);
 }
 
 /// Goal: recorded decisions survive being written down, and are decided the same again;

@@ -157,12 +157,15 @@ impl Content {
         self.plan.is_empty() && self.pieces.is_empty()
     }
 
-    /// The pieces that can be sent, and how many bytes of the file are in them. The last
-    /// one of all is kept back until `with_last`.
-    pub(crate) fn sendable(&mut self, with_last: bool) -> (Vec<Bytes>, u64) {
+    /// The pieces that can be sent, and how many bytes of the file are in them: until they
+    /// are `bytes_max` or more. The last one of all is kept back until `with_last`.
+    pub(crate) fn sendable(&mut self, with_last: bool, bytes_max: usize) -> (Vec<Bytes>, u64) {
         let mut out = Vec::new();
         let mut read_bytes = 0;
-        while let Some(piece) = self.pieces.front() {
+        let bytes_max = bytes_max as u64;
+        while let Some(piece) = self.pieces.front()
+            && read_bytes < bytes_max
+        {
             let is_last = self.plan.is_empty() && self.pieces.len() == 1;
             if is_last && !with_last || matches!(piece, Piece::Asked { .. } | Piece::Lacking(_)) {
                 break;
@@ -218,14 +221,28 @@ mod tests {
         content.asked(CallId(3), third);
         assert_eq!((content.next_range(1), content.unasked_bytes()), (None, 0));
         assert_eq!(content.arrived(CallId(3), payload("ij")), Some(2));
-        assert_eq!(bytes(&content.sendable(false).0), b"<");
+        assert_eq!(bytes(&content.sendable(false, 1000).0), b"<");
         assert_eq!(content.arrived(CallId(1), payload("ab")), Some(2));
-        assert_eq!(content.sendable(false).1, 2);
+        assert_eq!(content.sendable(false, 1000).1, 2);
         assert!(!content.is_complete());
         assert_eq!(content.arrived(CallId(2), payload("cd")), Some(2));
         assert!(content.is_complete());
-        assert_eq!(bytes(&content.sendable(false).0), b"cd|ij");
-        assert_eq!(bytes(&content.sendable(true).0), b">");
+        assert_eq!(bytes(&content.sendable(false, 1000).0), b"cd|ij");
+        assert_eq!(bytes(&content.sendable(true, 1000).0), b">");
+        assert!(content.is_sent());
+    }
+
+    /// Goal: of much that is ready as much is sent as is wanted, in whole pieces.
+    #[test]
+    fn no_more_is_sent_than_is_wanted() {
+        let mut content = Content::new([Segment::Range(0..6)]);
+        for call in 1..=3 {
+            let range = content.next_range(2).expect("a range");
+            content.asked(CallId(call), range);
+            content.arrived(CallId(call), payload("ab"));
+        }
+        assert_eq!(content.sendable(true, 3).1, 4);
+        assert_eq!(content.sendable(true, 3).1, 2);
         assert!(content.is_sent());
     }
 
@@ -248,6 +265,6 @@ mod tests {
         assert_eq!(rest, 4..6);
         content.asked(CallId(3), rest);
         content.arrived(CallId(3), payload("ef"));
-        assert_eq!(bytes(&content.sendable(true).0), b"abcdef");
+        assert_eq!(bytes(&content.sendable(true, 1000).0), b"abcdef");
     }
 }

@@ -162,6 +162,7 @@ impl HttpDoor {
                 self.carry_decisions(now);
             }
             HttpInput::Scoped(is_scoped) => self.is_scoped = is_scoped,
+            HttpInput::Stop => self.stop(now),
             HttpInput::Reply(routed) => self.take_reply(now, wall, *routed),
             HttpInput::Timeout => self.take_timeout(now, wall),
         }
@@ -420,6 +421,7 @@ impl HttpDoor {
         if is_streaming && self.stream_of(id).is_some() {
             self.effects.push_back(HttpEffect::Sample(id));
         }
+        self.send_ready(now, id);
         self.carry_decisions(now);
         self.go_on(now, wall, id);
     }
@@ -576,6 +578,13 @@ impl HttpDoor {
             }
             self.with_output.push_back(id);
         }
+    }
+
+    /// Bytes of a connection's responses that the kernel has not taken.
+    pub(crate) fn unsent_bytes(&self, id: ConnId) -> usize {
+        self.connections
+            .get(&id)
+            .map_or(0, |connection| connection.unsent_bytes)
     }
 
     pub(crate) const fn busy_pause(&self) -> Duration {

@@ -25,6 +25,10 @@ pub(crate) const ACCESS_READ: u32 = 1;
 /// How often a response that has not begun is begun anew because the file has changed.
 const RESTARTS_MAX: u32 = 8;
 
+/// Bytes of a stream that lie at its socket, and not yet in it: what one send takes, and the
+/// next one.
+const SENDING_BYTES_MAX: usize = 2 << 20;
+
 /// What is asked for at once where the engine has no say.
 const SMALL_BYTES: u64 = SMALL_FILE_THRESHOLD_BYTES;
 
@@ -158,6 +162,7 @@ impl HttpDoor {
                 self.push(id, [head]);
                 self.finish(now, id);
             }
+            (Err(SiteError::Stale), _) => self.begin_anew(now, wall, id),
             (Err(error), _) => self.refuse(now, wall, id, *error),
             _ => self.refuse(now, wall, id, SiteError::AccessDenied),
         }
@@ -281,6 +286,8 @@ impl HttpDoor {
                 }
                 stream.content.failed(call);
             }
+            // It was removed: another one may have its name by now.
+            Err(SiteError::Stale) => return self.changed(now, wall, id),
             Err(error) => return self.fail_stream(now, wall, id, error),
             Ok(_) => return self.fail_stream(now, wall, id, SiteError::Io),
         }
@@ -349,10 +356,15 @@ impl HttpDoor {
                 stream.check = Check::Asked(call);
             }
         }
+        let unsent_bytes = self.unsent_bytes(id);
         let Some(stream) = self.stream(id) else {
             return;
         };
-        let (mut pieces, read_bytes) = stream.content.sendable(stream.check == Check::Done);
+        if unsent_bytes >= SENDING_BYTES_MAX {
+            return; // The rest when some of it has gone.
+        }
+        let room = SENDING_BYTES_MAX - unsent_bytes;
+        let (mut pieces, read_bytes) = stream.content.sendable(stream.check == Check::Done, room);
         if pieces.is_empty() {
             return;
         }
@@ -408,6 +420,11 @@ impl HttpDoor {
             return self.abort(now, id);
         }
         self.drop_stream(now, id, End::Done);
+        self.begin_anew(now, wall, id);
+    }
+
+    /// What the path led to is not there any more, and nothing of a response is gone.
+    fn begin_anew(&mut self, now: Time, wall: WallTime, id: ConnId) {
         let Some(exchange) = self.exchange(id) else {
             return;
         };

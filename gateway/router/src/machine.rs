@@ -44,6 +44,8 @@ struct Request {
     parts: Vec<Part>,
     calls_total: u64,
     wake: Option<Time>,
+    /// Until when nobody needs it.
+    postponed: Option<Time>,
     /// When it began, or something that it waited for came.
     since: Time,
     waited: Waited,
@@ -84,6 +86,8 @@ impl Router {
         match input {
             RouterInput::Request(call) => self.begin(now, *call),
             RouterInput::Withdraw(door_id) => self.withdraw(door_id),
+            RouterInput::Postpone(door_id, by) => self.postpone(door_id, Some((now + by, by))),
+            RouterInput::Resume(door_id) => self.postpone(door_id, None),
             RouterInput::Site(reply) => {
                 self.answered(now, reply.id, |part| part.judge_site(reply));
             }
@@ -170,6 +174,7 @@ impl Router {
             parts: Vec::new(),
             calls_total: 0,
             wake: None,
+            postponed: None,
             since: now,
             waited: Waited::default(),
         };
@@ -340,22 +345,42 @@ impl Router {
     }
 
     fn withdraw(&mut self, door_id: CallId) {
-        // Connections end rarely: looking at all requests beats a second map.
+        if let Some((number, _)) = self.read_of(door_id) {
+            self.end_read(number);
+        }
+    }
+
+    /// Moves a read behind until a time, in so long; or back.
+    fn postpone(&mut self, door_id: CallId, until: Option<(Time, Duration)>) {
+        let Some((number, nodes)) = self.read_of(door_id) else {
+            return;
+        };
+        if let Some(request) = self.requests.get_mut(&number) {
+            request.postponed = until.map(|(time, _)| time);
+        }
+        let tell = |(node, id)| match until {
+            Some((_, by)) => RouterEffect::PostponeNode(node, id, by),
+            None => RouterEffect::ResumeNode(node, id),
+        };
+        self.effects.extend(nodes.into_iter().map(tell));
+    }
+
+    /// A read of a door, and what it waits for of nodes.
+    fn read_of(&self, door_id: CallId) -> Option<(u64, Vec<(NodeId, CallId)>)> {
+        // Connections end and stand still rarely: looking at all requests beats a
+        // second map.
         let is_it = |(_, request): &(&u64, &Request)| {
             request.door_id == Some(door_id) && request.work.is_read()
         };
-        if let Some(number) = self.requests.iter().find(is_it).map(|(n, _)| *n) {
-            self.end_read(number);
-        }
+        let (&number, request) = self.requests.iter().find(is_it)?;
+        Some((number, request.asked().collect()))
     }
 
     /// Ends a read before its time.
     fn end_read(&mut self, number: u64) {
         if let Some(request) = self.requests.get(&number) {
-            for part in &request.parts {
-                if let PartState::Sent(id, Some(node)) = part.state {
-                    self.effects.push_back(RouterEffect::CancelNode(node, id));
-                }
+            for (node, id) in request.asked() {
+                self.effects.push_back(RouterEffect::CancelNode(node, id));
             }
         }
         self.finish(number, Answer::failure(SiteError::Busy));
@@ -420,6 +445,14 @@ impl Router {
 }
 
 impl Request {
+    /// What it waits for of nodes.
+    fn asked(&self) -> impl Iterator<Item = (NodeId, CallId)> {
+        self.parts.iter().filter_map(|part| match part.state {
+            PartState::Sent(id, Some(node)) => Some((node, id)),
+            _ => None,
+        })
+    }
+
     /// All the time until now went to whoever is asked by that part.
     fn waited_for(&mut self, now: Time, index: usize) {
         let sum = match self.parts.get(index).map(|part| &part.request) {
@@ -468,6 +501,7 @@ impl Sender<'_> {
         }
         let sub = request.calls_total & ((1 << CALL_BITS) - 1);
         let id = CallId(self.number << CALL_BITS | sub);
+        let postponed = request.postponed.filter(|&until| until > self.now);
         let part = &mut request.parts[index];
         let node = self.node_of(part);
         let epoch: Epoch = self.table.epoch;
@@ -497,6 +531,11 @@ impl Sender<'_> {
                 self.effects
                     .push_back(RouterEffect::Node(node, call, shown));
                 part.state = PartState::Sent(id, Some(node));
+                if let Some(until) = postponed {
+                    let by = until - self.now;
+                    self.effects
+                        .push_back(RouterEffect::PostponeNode(node, id, by));
+                }
             }
             // No member is left: until the set has one again.
             (_, None) => {

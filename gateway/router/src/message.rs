@@ -51,6 +51,13 @@ pub enum RouterInput {
     /// Nobody waits for this request of a door any more: a read ends at once
     /// (its answer is "busy"), anything else goes on.
     Withdraw(CallId),
+    /// The answer to this request of a door is not needed so soon: what a read wants of
+    /// disks goes behind everything else for so long, now and where it goes on to, or
+    /// until the disk has nothing else to do. A request that is postponed for long
+    /// right behind its own input is one of the background. The last word counts.
+    Postpone(CallId, Duration),
+    /// It is needed as it was at first.
+    Resume(CallId),
     /// A site answers.
     Site(Box<SiteReply>),
     /// A node answers.
@@ -74,6 +81,10 @@ pub enum RouterEffect {
     Node(NodeId, Call<NodeRequest>, Option<FileCapability>),
     /// Nobody waits for this read any more; no answer is needed.
     CancelNode(NodeId, CallId),
+    /// The answer to this read is not needed before that time has gone by.
+    PostponeNode(NodeId, CallId, Duration),
+    /// It is, as at first.
+    ResumeNode(NodeId, CallId),
     /// Give to the door.
     Reply(Box<RoutedReply>),
 }

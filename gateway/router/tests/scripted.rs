@@ -384,6 +384,38 @@ fn withdrawal_cancels_reads_and_no_writes() {
     assert_eq!(effects(&mut router), [Seen::Reply(2, Ok(site_written(1)))]);
 }
 
+/// Goal: what a read wants of nodes is postponed and wanted again as the door says,
+/// also what it asks for later; a write is not.
+#[test]
+fn postponement_reaches_the_nodes_of_a_read() {
+    let mut router = router();
+    let by = Duration::from_secs(3);
+    ask(&mut router, secs(0), 1, read(T, 10));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    router.handle(secs(0), RouterInput::Postpone(CallId(1), by));
+    assert_eq!(effects(&mut router), [], "no node is asked yet");
+    opened(&mut router, open, T + 10);
+    let (seen, ids) = drain(&mut router);
+    let asked = Seen::Read(10, column(0), T, 10);
+    let [Seen::Postpone(10, left)] = seen[1..] else {
+        panic!("{seen:?}")
+    };
+    assert_eq!(seen[0], asked);
+    assert!(left > Duration::ZERO && left <= by, "{left:?}");
+    router.handle(secs(1), RouterInput::Resume(CallId(1)));
+    assert_eq!(effects(&mut router), [Seen::Resume(10)]);
+    router.handle(secs(1), RouterInput::Postpone(CallId(1), by));
+    assert_eq!(effects(&mut router), [Seen::Postpone(10, by)]);
+    node(&mut router, ids[0], bytes_read(vec![1; 10]));
+    assert!(matches!(effects(&mut router)[..], [Seen::Reply(1, Ok(_))]));
+    let whole = write(T, vec![1], Stability::Stable);
+    ask(&mut router, secs(1), 2, whole);
+    effects(&mut router);
+    router.handle(secs(1), RouterInput::Postpone(CallId(2), by));
+    router.handle(secs(1), RouterInput::Resume(CallId(1)));
+    assert_eq!(effects(&mut router), []);
+}
+
 /// Goal: a change that is under way at its deadline is waited for: "failed" is
 /// never said of a write that still lands.
 #[test]

@@ -40,6 +40,9 @@ pub(crate) struct Connection {
     low_water_bytes: usize,
     above_low_water: bool,
 
+    /// The kernel goes on with a send by itself until all of it is taken.
+    pub(crate) sends_whole: bool,
+
     /// What the kernel side keeps here.
     pub(crate) kernel: KernelState,
 }
@@ -94,6 +97,7 @@ impl Connection {
             sending_bytes: 0,
             low_water_bytes,
             above_low_water: false,
+            sends_whole: false,
             kernel: KernelState::default(),
         }
     }

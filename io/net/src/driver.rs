@@ -168,6 +168,15 @@ impl Driver {
             .change(connection, |found, _| found.set_low_water(bytes));
     }
 
+    /// From now on the kernel goes on with each send by itself, as acknowledgements make
+    /// room, and the loop hears of it when all is taken: one completion for up to 1 MiB,
+    /// however small the socket's buffer is. Until then nothing is seen of how far it has
+    /// come. Without a ring nothing changes.
+    pub fn send_whole(&mut self, connection: ConnectionId) {
+        self.table
+            .change(connection, |found, _| found.sends_whole = true);
+    }
+
     /// Reads no more; [`Event::Closed`] comes when everything that was sent is
     /// in the kernel's hands. A peer that does not read can delay that for
     /// ever: then [`abort`](Self::abort).

@@ -166,7 +166,13 @@ impl RingKernel {
             connection.sending_bytes = pieces.len();
             let socket = Rc::clone(&connection.socket);
             let tag = Purpose::Send.tag(index as usize);
-            self.mailbox.start(tag, Operation::Send { socket, pieces });
+            let whole = connection.sends_whole;
+            let operation = Operation::Send {
+                socket,
+                pieces,
+                whole,
+            };
+            self.mailbox.start(tag, operation);
         }
     }
 

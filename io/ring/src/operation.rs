@@ -77,6 +77,9 @@ pub enum Operation {
         socket: Rc<OwnedFd>,
         /// What to send.
         pieces: Gather,
+        /// Whether to complete only when all is sent (or the connection ends): the kernel
+        /// then goes on by itself each time that acknowledgements have made room.
+        whole: bool,
     },
     /// Receives one datagram.
     ReceiveFrom {

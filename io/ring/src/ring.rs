@@ -420,7 +420,14 @@ mod tests {
         receiver.start(1, receive(&right, 6));
         let pieces: Gather = ["cross", "dock"].map(Bytes::from).into_iter().collect();
         let socket = Rc::clone(&left);
-        sender.start(2, Operation::Send { socket, pieces });
+        sender.start(
+            2,
+            Operation::Send {
+                socket,
+                pieces,
+                whole: false,
+            },
+        );
         let received = wait(&ring, &receiver);
         assert_eq!(received.tag, 1);
         assert!(matches!(received.result, Ok(Done::Bytes(6))));
@@ -464,7 +471,14 @@ mod tests {
             if tag % 2 == 0 {
                 let pieces = [Bytes::from_static(b"abc")].into_iter().collect();
                 let socket = Rc::clone(left);
-                mailbox.start(1000, Operation::Send { socket, pieces });
+                mailbox.start(
+                    1000,
+                    Operation::Send {
+                        socket,
+                        pieces,
+                        whole: false,
+                    },
+                );
             }
         }
         for _ in 0..100 {

@@ -215,10 +215,15 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
                 .flags(if *whole { libc::MSG_WAITALL } else { 0 })
                 .build()
         }
-        Operation::Send { socket, pieces } => {
+        Operation::Send {
+            socket,
+            pieces,
+            whole,
+        } => {
             scratch.set_slices(pieces);
+            let whole = if *whole { libc::MSG_WAITALL } else { 0 };
             opcode::SendMsg::new(fd(&**socket), scratch.header_of_slices())
-                .flags(libc::MSG_NOSIGNAL as u32)
+                .flags((libc::MSG_NOSIGNAL | whole) as u32)
                 .build()
         }
         Operation::ReceiveFrom { socket, buffer } => {

@@ -20,6 +20,7 @@ use crossdock_types::{Time, WallTime};
 
 use crate::commit::After;
 use crate::intentions::{Intention, Kind};
+use crate::names::is_remembered;
 use crate::promises::{MOVES, get_transaction, put_transaction};
 use crate::record::{get_bytes, get_number, put_bytes};
 use crate::site::Site;
@@ -203,7 +204,7 @@ impl Site {
             Err(SiteError::Moved) => self.postpone(now, crossing),
             Err(error) => self.give_up(now, wall, &crossing, error),
             Ok(plan) if self.leased_by_plan(now, &plan).is_some() => self.postpone(now, crossing),
-            Ok(plan) if plan.mutations.is_empty() => {
+            Ok(plan) if plan.mutations.is_empty() && !is_remembered(&crossing.call, &plan) => {
                 self.release_participants(now, &crossing);
                 self.answer_unchanged(&crossing.call, plan.answer);
             }

@@ -20,6 +20,18 @@ pub(crate) enum Cut {
     Wait(Sequence),
 }
 
+/// Whether a request that changes nothing has to be remembered all the same: sent again
+/// after others have changed the names, it might (CONSISTENCY 8). So are renames between
+/// two names of one file, and creations that find their file.
+pub(crate) const fn is_remembered(call: &Call<SiteRequest>, plan: &Plan) -> bool {
+    let changes_names = matches!(
+        call.request.operation,
+        SiteOperation::Rename { .. } | SiteOperation::Create { .. }
+    );
+    let is_here = matches!(plan.answer, Answer::Done | Answer::Found(_));
+    call.request.duplicate.is_some() && changes_names && is_here
+}
+
 impl Site {
     /// Plans, logs, applies, answers.
     pub(crate) fn names(&mut self, now: Time, wall: WallTime, call: Call<SiteRequest>) {
@@ -35,7 +47,9 @@ impl Site {
             Err(error) => self.refuse_operation(wall, &call, error),
             Ok(plan) => match self.leased_by_plan(now, &plan) {
                 Some(file) => self.block(file, call),
-                None if plan.mutations.is_empty() => self.answer_unchanged(&call, plan.answer),
+                None if plan.mutations.is_empty() && !is_remembered(&call, &plan) => {
+                    self.answer_unchanged(&call, plan.answer);
+                }
                 None => self.answer_changed(now, wall, call, plan, None),
             },
         }

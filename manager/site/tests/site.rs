@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_names::{FileRef, Incarnation, NodeId, ObjectClass};
 use crossdock_peer::{
-    AttributeChanges, Call, CallId, NodeRequest, OpenFor, SiteAnswer, SiteError, SiteOperation,
-    SiteReply, Stability,
+    AttributeChanges, Call, CallId, CreateMode, NodeRequest, OpenFor, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, Stability,
 };
 use crossdock_site::{SiteInput, SiteLimits};
 
@@ -162,6 +162,51 @@ fn duplicates_get_the_first_reply() {
             same(&rig.replies[&gone], &removal);
             assert_eq!(rig.lookup("a"), Err(SiteError::NotFound));
         }
+    }
+}
+
+/// Goal: a rename that changes nothing, as both names are of one file, and a creation that
+/// finds its own file are remembered like others: sent again when the names have changed,
+/// they would change something (simulated races, seed 12).
+#[test]
+fn what_changed_nothing_is_not_done_when_it_is_sent_again() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    let name = |name: &'static str| Bytes::from_static(name.as_bytes());
+    rig.ask(SiteOperation::Link {
+        file,
+        directory: ROOT,
+        name: name("b"),
+    });
+    let rename = SiteOperation::Rename {
+        from_directory: ROOT,
+        from_name: name("a"),
+        to_directory: ROOT,
+        to_name: name("b"),
+    };
+    let exclusive = SiteOperation::Create {
+        directory: ROOT,
+        name: name("c"),
+        mode: CreateMode::Exclusive([7; 8]),
+    };
+    rig.ask(exclusive.clone());
+    let requests = [once(1, rename), once(2, exclusive)];
+    let sent = requests.clone().map(|request| rig.send(request));
+    rig.run();
+    let firsts = sent.map(|sent| rig.replies[&sent].clone());
+    assert_eq!(firsts[0].outcome, Ok(SiteAnswer::Done));
+    assert_eq!(rig.lookup("a"), Ok(file), "both names stay");
+    rig.remove("b");
+    rig.remove("c");
+    for _ in 0..2 {
+        for (request, first) in requests.iter().zip(&firsts) {
+            let again = rig.send(request.clone());
+            rig.run();
+            assert_eq!(rig.replies[&again].outcome, first.outcome);
+        }
+        assert_eq!(rig.lookup("a"), Ok(file));
+        assert_eq!(rig.lookup("c"), Err(SiteError::NotFound));
+        rig.restart();
     }
 }
 

@@ -3,6 +3,7 @@
 use crossdock_disk::DiskOperation;
 use crossdock_metrics::Histogram;
 
+use crate::pace::DiskPace;
 use crate::queue::DiskClass;
 
 /// Everything that a queue has counted, and what it holds now.
@@ -16,6 +17,14 @@ pub struct DiskFigures {
     pub refused_total: u64,
     /// Requests that were taken out because nobody waited for them any more.
     pub cancelled_total: u64,
+    /// Bytes that those would have read.
+    pub cancelled_bytes: u64,
+    /// Requests that were moved behind, each as often as it was.
+    pub postponed_total: u64,
+    /// Requests that are behind now; they count as waiting in their class, too.
+    pub postponed: usize,
+    /// How fast it reads.
+    pub pace: DiskPace,
 }
 
 /// What a disk does.

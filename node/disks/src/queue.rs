@@ -12,6 +12,11 @@
 //! in this queue together (see the interface of disks), so none can overtake
 //! another to any effect.
 //!
+//! **Postponement.** A request that is not wanted soon any more is moved behind
+//! everything else, until a given time or until nothing else waits: so a disk
+//! that has nothing better to do is never kept idle by it (TPF section 3.3: the
+//! delay queue). It comes back by its time, or by [`DiskQueue::resume`].
+//!
 //! **Bounds.** Reads for clients are what others can ask for without end: they
 //! are refused when the queue is full. The rest is bounded by the store that
 //! asks (one journal write at a time, data writes by the memory that they hold,
@@ -26,9 +31,10 @@ use thiserror::Error;
 
 use crate::figures::{DiskFigures, Operation};
 use crate::lane::{Arrival, Lane, Ticket};
+use crate::pace::{DiskPace, PaceMeter};
 
-/// Background work takes at most one part in this many of the depth, so that it
-/// never holds up what somebody waits for.
+/// Background work and what was postponed take at most one part in this many of the
+/// depth, so that they never hold up what somebody waits for.
 const BACKGROUND_SHARE: usize = 4;
 
 /// What a request is for, the most urgent first.
@@ -55,7 +61,7 @@ pub struct QueuedRequest {
     /// Since when it waits.
     pub since: Time,
     /// By when it should be issued: from then on it goes before all whose
-    /// deadline is later, whatever their class.
+    /// deadline is later by more than the length of a sweep, whatever their class.
     pub deadline: Time,
 }
 
@@ -70,20 +76,25 @@ pub struct Full(
 /// The requests that wait for one disk, and a count of those that it works on.
 ///
 /// [`next`](Self::next) gives first what is overdue, in order of deadlines;
-/// then by class; within a class in sweeps over the disk, whose length in time
-/// is bounded by deadlines.
+/// then by class; at last what was postponed. Within a class it goes in sweeps
+/// over the disk, whose length in time is bounded by deadlines, also of what is
+/// overdue: a disk that is behind needs them most.
 #[derive(Debug)]
 pub struct DiskQueue {
     depth: usize,
     waiting_max: usize,
-    lanes: [Lane; CLASSES.len()],
+    /// One for each class, and that of what was postponed, by the times at which it
+    /// comes back.
+    lanes: [Lane; CLASSES.len() + 1],
     waiting: BTreeMap<Arrival, Waiting>,
     by_token: BTreeMap<DiskToken, Arrival>,
     in_flight: BTreeMap<DiskToken, InFlight>,
+    /// Of the background class, or postponed.
     background_in_flight: usize,
     arrivals: Arrival,
     /// The end of the request issued last.
     head_bytes: u64,
+    pace: PaceMeter,
     figures: Box<DiskFigures>,
 }
 
@@ -92,18 +103,37 @@ struct Waiting {
     request: DiskRequest,
     class: DiskClass,
     since: Time,
+    /// Its deadline unless it was postponed.
+    deadline: Time,
+    is_postponed: bool,
     ticket: Ticket,
 }
 
 #[derive(Debug)]
 struct InFlight {
     class: DiskClass,
+    /// Whether it takes of the share of the background.
+    is_background: bool,
+    /// A read that goes on where the request issued before it ends.
+    is_sequential: bool,
     issued: Time,
     operation: Operation,
     bytes: u64,
 }
 
 const CLASSES: [DiskClass; 4] = DiskClass::ALL;
+
+/// The lane of what was postponed.
+const POSTPONED: usize = CLASSES.len();
+
+impl Waiting {
+    const fn lane(&self) -> usize {
+        match self.is_postponed {
+            true => POSTPONED,
+            false => self.class as usize,
+        }
+    }
+}
 
 impl Default for DiskQueue {
     fn default() -> Self {
@@ -139,6 +169,7 @@ impl DiskQueue {
             background_in_flight: 0,
             arrivals: 0,
             head_bytes: 0,
+            pace: PaceMeter::new(),
             figures: Box::default(),
         }
     }
@@ -177,6 +208,8 @@ impl DiskQueue {
             request,
             class,
             since,
+            deadline,
+            is_postponed: false,
             ticket,
         };
         self.waiting.insert(ticket.arrival, waiting);
@@ -189,29 +222,45 @@ impl DiskQueue {
         if self.in_flight.len() >= self.depth {
             return None;
         }
-        let arrival = self.overdue(now).or_else(|| self.most_urgent())?;
+        self.return_due(now);
+        let arrival = self
+            .overdue(now)
+            .or_else(|| self.most_urgent())
+            .or_else(|| self.next_postponed())?;
+        let waiting = self.take(arrival)?;
+        Some(self.issue(now, waiting))
+    }
+
+    fn issue(&mut self, now: Time, waiting: Waiting) -> DiskRequest {
         let Waiting {
             request,
             class,
             since,
+            is_postponed,
             ..
-        } = self.take(arrival)?;
+        } = waiting;
         self.figures.classes[class as usize]
             .wait
             .record_time(now.since(since));
-        if let Some((_, end_bytes)) = place(&request.operation) {
+        let (operation, bytes) = Operation::of(&request.operation);
+        let mut is_sequential = false;
+        if let Some((start_bytes, end_bytes)) = place(&request.operation) {
+            is_sequential = operation == Operation::Read && start_bytes == self.head_bytes;
             self.head_bytes = end_bytes;
         }
-        self.background_in_flight += usize::from(class == DiskClass::Background);
-        let (operation, bytes) = Operation::of(&request.operation);
+        let is_background = is_postponed || class == DiskClass::Background;
+        self.background_in_flight += usize::from(is_background);
+        self.pace.issued(now, operation == Operation::Read);
         let in_flight = InFlight {
             class,
+            is_background,
+            is_sequential,
             issued: now,
             operation,
             bytes,
         };
         self.in_flight.insert(request.token, in_flight);
-        Some(request)
+        request
     }
 
     /// The disk has completed the request, well or not. False if no such request
@@ -220,12 +269,26 @@ impl DiskQueue {
         let Some(ended) = self.in_flight.remove(&token) else {
             return false;
         };
-        self.background_in_flight -= usize::from(ended.class == DiskClass::Background);
+        self.background_in_flight -= usize::from(ended.is_background);
+        match ended.operation {
+            Operation::Read if is_well => {
+                self.pace
+                    .completed_read(now, ended.bytes, ended.is_sequential);
+            }
+            Operation::Read => self.pace.failed_read(now),
+            _ => self.pace.completed_other(now),
+        }
         let figures = &mut self.figures.operations[ended.operation as usize];
         figures.latency.record_time(now.since(ended.issued));
         figures.bytes += ended.bytes;
         figures.failures += u64::from(!is_well);
         true
+    }
+
+    /// How fast the disk reads, as far as is known.
+    #[must_use]
+    pub fn pace(&self) -> DiskPace {
+        self.pace.pace()
     }
 
     /// Everything that was counted, and what waits and is in flight now.
@@ -238,34 +301,72 @@ impl DiskQueue {
         for in_flight in self.in_flight.values() {
             figures.classes[in_flight.class as usize].in_flight += 1;
         }
+        if self.lanes[POSTPONED].len() > 0 {
+            let postponed = self.waiting.values().filter(|it| it.is_postponed);
+            for waiting in postponed {
+                figures.classes[waiting.class as usize].waiting += 1;
+                figures.postponed += 1;
+            }
+        }
+        figures.pace = self.pace();
         figures
     }
 
-    /// Nobody waits for the request any more: removes it, if it still waits.
+    /// Nobody waits for the request any more: removes it, if it still waits, and
+    /// returns how many bytes it would have moved.
     ///
-    /// False if it is in flight or unknown; then its completion comes, or came.
-    pub fn cancel(&mut self, token: DiskToken) -> bool {
-        let arrival = self.by_token.get(&token).copied();
-        let is_taken = arrival.and_then(|arrival| self.take(arrival)).is_some();
-        self.figures.cancelled_total += u64::from(is_taken);
-        is_taken
+    /// `None` if it is in flight or unknown; then its completion comes, or came.
+    pub fn cancel(&mut self, token: DiskToken) -> Option<u64> {
+        let arrival = self.by_token.get(&token).copied()?;
+        let taken = self.take(arrival)?;
+        let (_, bytes) = Operation::of(&taken.request.operation);
+        self.figures.cancelled_total += 1;
+        self.figures.cancelled_bytes += bytes;
+        Some(bytes)
     }
 
     /// The request is more urgent than it was: it waits with those of `class`, and is
     /// issued by `deadline` if that is earlier than its own. One that does not wait
     /// any more, or is as urgent already, stays as it is.
     pub fn promote(&mut self, token: DiskToken, class: DiskClass, deadline: Time) {
+        self.change(token, |waiting| {
+            if waiting.class > class {
+                waiting.class = class;
+                waiting.deadline = waiting.deadline.min(deadline);
+            }
+        });
+    }
+
+    /// The request is not wanted before `until`: until then it goes only when
+    /// nothing else waits. The last word counts. False if it does not wait here.
+    pub fn postpone(&mut self, token: DiskToken, until: Time) -> bool {
+        let is_here = self.change(token, |waiting| {
+            waiting.is_postponed = true;
+            waiting.ticket.deadline = until.max(waiting.deadline);
+        });
+        self.figures.postponed_total += u64::from(is_here);
+        is_here
+    }
+
+    /// It is wanted as it was before it was postponed.
+    pub fn resume(&mut self, token: DiskToken) {
+        self.change(token, |waiting| waiting.is_postponed = false);
+    }
+
+    /// Changes how a request waits; a deadline that was not postponed is its own.
+    /// False if it does not wait.
+    fn change(&mut self, token: DiskToken, change: impl FnOnce(&mut Waiting)) -> bool {
         let arrival = self.by_token.get(&token).copied();
         let Some(waiting) = arrival.and_then(|arrival| self.waiting.get_mut(&arrival)) else {
-            return;
+            return false;
         };
-        if waiting.class <= class {
-            return;
+        self.lanes[waiting.lane()].remove(waiting.ticket);
+        change(waiting);
+        if !waiting.is_postponed {
+            waiting.ticket.deadline = waiting.deadline;
         }
-        self.lanes[waiting.class as usize].remove(waiting.ticket);
-        waiting.class = class;
-        waiting.ticket.deadline = waiting.ticket.deadline.min(deadline);
-        self.lanes[class as usize].push(waiting.ticket);
+        self.lanes[waiting.lane()].push(waiting.ticket);
+        true
     }
 
     /// Requests that wait.
@@ -280,13 +381,25 @@ impl DiskQueue {
         self.in_flight.len()
     }
 
-    /// The overdue request with the earliest deadline.
-    fn overdue(&self, now: Time) -> Option<Arrival> {
-        self.issuable()
-            .filter_map(|class| self.lanes[class as usize].earliest())
-            .min()
-            .filter(|&(deadline, _)| deadline <= now)
-            .map(|(_, arrival)| arrival)
+    /// What was postponed up to now waits with its class again, overdue.
+    fn return_due(&mut self, now: Time) {
+        while let Some((until, arrival)) = self.lanes[POSTPONED].earliest()
+            && until <= now
+            && let Some(waiting) = self.waiting.get_mut(&arrival)
+        {
+            self.lanes[POSTPONED].remove(waiting.ticket);
+            waiting.is_postponed = false;
+            waiting.deadline = until;
+            self.lanes[waiting.class as usize].push(waiting.ticket);
+        }
+    }
+
+    /// If a request is overdue, the one whose turn it is in the class of that whose
+    /// deadline is the earliest.
+    fn overdue(&mut self, now: Time) -> Option<Arrival> {
+        let earliest = |class: DiskClass| Some((self.lanes[class as usize].earliest()?, class));
+        let ((deadline, _), class) = self.issuable().filter_map(earliest).min()?;
+        (deadline <= now).then(|| self.lanes[class as usize].next_in_sweep(self.head_bytes))?
     }
 
     /// The request whose turn it is in the most urgent class that has one.
@@ -297,9 +410,20 @@ impl DiskQueue {
         self.lanes[class as usize].next_in_sweep(self.head_bytes)
     }
 
+    /// The request whose turn it is of those that were postponed.
+    fn next_postponed(&mut self) -> Option<Arrival> {
+        self.has_share()
+            .then(|| self.lanes[POSTPONED].next_in_sweep(self.head_bytes))?
+    }
+
+    /// Whether the background may have another request in flight.
+    const fn has_share(&self) -> bool {
+        self.background_in_flight < self.depth.div_ceil(BACKGROUND_SHARE)
+    }
+
     /// The classes of which the disk may get another request.
     fn issuable(&self) -> impl Iterator<Item = DiskClass> + use<> {
-        let background = self.background_in_flight < self.depth.div_ceil(BACKGROUND_SHARE);
+        let background = self.has_share();
         CLASSES
             .into_iter()
             .filter(move |&class| background || class != DiskClass::Background)
@@ -308,7 +432,7 @@ impl DiskQueue {
     fn take(&mut self, arrival: Arrival) -> Option<Waiting> {
         let waiting = self.waiting.remove(&arrival)?;
         self.by_token.remove(&waiting.request.token);
-        self.lanes[waiting.class as usize].remove(waiting.ticket);
+        self.lanes[waiting.lane()].remove(waiting.ticket);
         Some(waiting)
     }
 }

@@ -10,7 +10,6 @@
 //! of the writes that it is to cover, and never for two requests together whose
 //! ranges meet.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_disk::{DiskCompletion, DiskError, DiskRequest, DiskToken};
@@ -34,8 +33,19 @@ const UPKEEP_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct NodeDisks {
     journal: DiskQueue,
     data: DiskQueue,
-    /// Of the data disk: for which calls the reads are that wait.
-    reads: BTreeMap<DiskToken, CallId>,
+    relief: Relief,
+}
+
+/// What the data disk was spared, or did not have to do at once, since it was asked
+/// last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Relief {
+    /// Requests that were taken out.
+    pub(crate) withdrawn: u64,
+    /// Their bytes.
+    pub(crate) withdrawn_bytes: u64,
+    /// Requests that were moved behind.
+    pub(crate) postponed: u64,
 }
 
 impl NodeDisks {
@@ -44,7 +54,7 @@ impl NodeDisks {
         Self {
             journal: DiskQueue::new(depth),
             data: DiskQueue::new(depth),
-            reads: BTreeMap::new(),
+            relief: Relief::default(),
         }
     }
 
@@ -74,19 +84,16 @@ impl NodeDisks {
             deadline: now + patience,
         };
         match self.queue(disk).push(queued) {
-            Ok(()) => {
-                if let DiskPurpose::Read(call) = purpose {
-                    self.reads.insert(token, call);
-                }
-                None
-            }
+            Ok(()) => None,
             Err(Full(_)) => Some(not_begun(token)),
         }
     }
 
-    /// A client waits for a read of the data disk that was asked for as upkeep.
+    /// A client waits for a read of the data disk that was asked for as upkeep, or
+    /// postponed.
     pub(crate) fn hurry(&mut self, now: Time, token: DiskToken) {
         let deadline = now + READ_PATIENCE;
+        self.data.resume(token);
         self.data.promote(token, DiskClass::Foreground, deadline);
     }
 
@@ -97,7 +104,6 @@ impl NodeDisks {
             return Some((StoreDisk::Journal, request));
         }
         let request = self.data.next(now)?;
-        self.reads.remove(&request.token);
         Some((StoreDisk::Data, request))
     }
 
@@ -118,20 +124,28 @@ impl NodeDisks {
         [self.journal.figures(), self.data.figures()]
     }
 
-    /// Nobody waits for the call any more: removes its reads that still wait,
-    /// and returns how they ended.
-    pub(crate) fn cancel(&mut self, call: CallId) -> Vec<DiskCompletion> {
-        // Calls are cancelled rarely: looking at all that waits beats a second map.
-        let reads = self.reads.iter().filter(|&(_, &other)| other == call);
-        let tokens: Vec<DiskToken> = reads.map(|(&token, _)| token).collect();
-        let mut ended = Vec::with_capacity(tokens.len());
-        for token in tokens {
-            self.reads.remove(&token);
-            if self.data.cancel(token) {
-                ended.push(not_begun(token));
-            }
-        }
-        ended
+    /// Nobody waits for a read of the data disk any more: if it is still here it is
+    /// taken out, and returned how it ended.
+    pub(crate) fn withdraw(&mut self, token: DiskToken) -> Option<DiskCompletion> {
+        let bytes = self.data.cancel(token)?;
+        self.relief.withdrawn += 1;
+        self.relief.withdrawn_bytes += bytes;
+        Some(not_begun(token))
+    }
+
+    /// Nobody needs a read of the data disk before `until`.
+    pub(crate) fn postpone(&mut self, token: DiskToken, until: Time) {
+        self.relief.postponed += u64::from(self.data.postpone(token, until));
+    }
+
+    /// Somebody waits for it as before.
+    pub(crate) fn resume(&mut self, token: DiskToken) {
+        self.data.resume(token);
+    }
+
+    /// What was withdrawn and postponed since this was asked last.
+    pub(crate) fn take_relief(&mut self) -> Relief {
+        std::mem::take(&mut self.relief)
     }
 
     const fn queue(&mut self, disk: StoreDisk) -> &mut DiskQueue {
@@ -230,30 +244,52 @@ mod tests {
         assert!(matches!(disks.next(now), Some((StoreDisk::Journal, _))));
     }
 
-    /// Goal: of a call that nobody waits for, what still waits is not begun, and
-    /// told so once each; what is at the disk completes by itself.
+    /// Goal: what nobody waits for is not begun, and told so once; what is at the disk
+    /// completes by itself. It is told what that has spared the disk, once.
     #[test]
-    fn a_cancelled_call_is_not_begun() {
+    fn a_withdrawn_read_is_not_begun() {
         let mut disks = NodeDisks::new(1);
         let now = Time::default();
         for token in 1..=4 {
-            let call = CallId(token % 2);
-            disks.push(now, read(token, DiskPurpose::Read(call)), |_| false);
+            let read = read(token, DiskPurpose::Read(CallId(token)));
+            disks.push(now, read, |_| false);
         }
         assert_eq!(issued(&mut disks, now), [1]);
-        let ended = disks.cancel(CallId(1));
-        assert!(matches!(
-            ended[..],
-            [DiskCompletion {
-                token: DiskToken(3),
-                result: Err(DiskError::NotBegun)
-            }]
-        ));
-        assert!(disks.cancel(CallId(1)).is_empty());
-        for done in [1, 2] {
+        assert!(disks.withdraw(DiskToken(1)).is_none(), "at the disk");
+        let ended = disks.withdraw(DiskToken(3)).expect("it waits");
+        assert_eq!(ended.token, DiskToken(3));
+        assert!(matches!(ended.result, Err(DiskError::NotBegun)));
+        assert!(disks.withdraw(DiskToken(3)).is_none(), "once");
+        disks.postpone(DiskToken(2), now + WRITE_PATIENCE);
+        disks.postpone(DiskToken(1), now + WRITE_PATIENCE); // Too late.
+        let relief = Relief {
+            withdrawn: 1,
+            withdrawn_bytes: BLOCK_BYTES as u64,
+            postponed: 1,
+        };
+        assert_eq!(disks.take_relief(), relief);
+        assert_eq!(disks.take_relief(), Relief::default());
+        for (done, next) in [(1, 4), (4, 2)] {
             completed(&mut disks, done);
-            assert_eq!(issued(&mut disks, now), [done * 2]);
+            assert_eq!(issued(&mut disks, now), [next]);
         }
+    }
+
+    /// Goal: who comes for what was postponed does not wait longer for it than for
+    /// anything else.
+    #[test]
+    fn somebody_who_waits_brings_a_postponed_read_back() {
+        let mut disks = NodeDisks::new(1);
+        let now = Time::default();
+        for token in 1..=3 {
+            let read = read(token, DiskPurpose::Read(CallId(token)));
+            disks.push(now, read, |_| false);
+        }
+        assert_eq!(issued(&mut disks, now), [1]);
+        disks.postpone(DiskToken(2), now + UPKEEP_PATIENCE);
+        disks.hurry(now, DiskToken(2));
+        completed(&mut disks, 1);
+        assert_eq!(issued(&mut disks, now), [2]);
     }
 
     /// Goal: reads for clients are refused when too many wait.

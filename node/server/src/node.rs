@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
 use crossdock_names::{
@@ -22,7 +23,7 @@ use crossdock_store::{
 };
 use crossdock_types::Time;
 
-use crate::disks::NodeDisks;
+use crate::disks::{NodeDisks, Relief};
 use crate::fallback::ReadOfPending;
 use crate::figures::{self, NodeCounts};
 use crate::ordering::Ordering;
@@ -40,6 +41,23 @@ pub enum NodeInput {
     },
     /// Nobody waits for that request any more.
     Cancel {
+        /// Who had asked.
+        from: Port,
+        /// The call's id.
+        id: CallId,
+    },
+    /// Nobody needs the answer to that read so soon any more: what it wants of the disk
+    /// goes behind everything else for a while.
+    Postpone {
+        /// Who had asked.
+        from: Port,
+        /// The call's id.
+        id: CallId,
+        /// For how long, if the disk has other things to do.
+        by: Duration,
+    },
+    /// Somebody waits for it as before.
+    Resume {
         /// Who had asked.
         from: Port,
         /// The call's id.
@@ -108,6 +126,18 @@ pub enum NodeEffect {
         what: String,
         /// Another member's block has taken its place.
         is_repaired: bool,
+    },
+    /// In this turn reads were cancelled before the disk had got what they wanted.
+    Withdrawn {
+        /// Disk requests that were taken out.
+        requests: u64,
+        /// What they would have read.
+        bytes: u64,
+    },
+    /// In this turn disk requests were moved behind others.
+    Postponed {
+        /// How many.
+        requests: u64,
     },
     /// A disk takes no writes any more, for this reason: the node only reads.
     Failed(String),
@@ -208,6 +238,17 @@ impl Node {
                     self.cancel(now, internal);
                 }
             }
+            NodeInput::Postpone { from, id, by } => {
+                if let Some(&internal) = self.by_caller.get(&(from, id)) {
+                    let input = StoreInput::Postpone(internal, now + by);
+                    self.store.gather(now, input);
+                }
+            }
+            NodeInput::Resume { from, id } => {
+                if let Some(&internal) = self.by_caller.get(&(from, id)) {
+                    self.store.gather(now, StoreInput::Resume(internal));
+                }
+            }
             NodeInput::Reply { from, reply } => self.handle_member_reply(now, from, reply),
             NodeInput::Table(table) => self.handle_table(table),
             NodeInput::Store(input) => {
@@ -229,6 +270,19 @@ impl Node {
     pub fn end_turn(&mut self, now: Time) {
         self.store.end_turn();
         self.drain_store(now);
+        let Relief {
+            withdrawn: requests,
+            withdrawn_bytes: bytes,
+            postponed,
+        } = self.disks.take_relief();
+        if requests > 0 {
+            let withdrawn = NodeEffect::Withdrawn { requests, bytes };
+            self.effects.push_back(withdrawn);
+        }
+        if postponed > 0 {
+            let requests = postponed;
+            self.effects.push_back(NodeEffect::Postponed { requests });
+        }
     }
 
     /// The next thing to do.
@@ -405,10 +459,6 @@ impl Node {
             return;
         }
         self.store.gather(now, StoreInput::Cancel(internal));
-        for ended in self.disks.cancel(internal) {
-            let input = StoreInput::Disk(StoreDisk::Data, ended);
-            self.store.gather(now, input);
-        }
     }
 
     fn handle_member_reply(&mut self, now: Time, from: NodeId, reply: NodeReply) {
@@ -478,6 +528,14 @@ impl Node {
                     }
                 }
                 StoreEffect::Urgent(token) => self.disks.hurry(now, token),
+                StoreEffect::Withdraw(token) => {
+                    if let Some(ended) = self.disks.withdraw(token) {
+                        let input = StoreInput::Disk(StoreDisk::Data, ended);
+                        self.store.gather(now, input);
+                    }
+                }
+                StoreEffect::Postpone(token, until) => self.disks.postpone(token, until),
+                StoreEffect::Resume(token) => self.disks.resume(token),
                 StoreEffect::Index(request) => self.effects.push_back(NodeEffect::Index(request)),
                 StoreEffect::Opened(result) => self.effects.push_back(NodeEffect::Opened(result)),
                 StoreEffect::Failed(what) => self.leave_sets(what),

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_disk::Disk;
+use crossdock_disk::{Disk, DiskOperation};
 use crossdock_names::{
     Epoch, FileId, Incarnation, NodeId, ObjectId, ReplicaSet, RoutingTable, SITES, SLOTS, SetId,
     SiteRecord,
@@ -35,17 +36,34 @@ struct Rig {
     is_open: bool,
     calls: u64,
     replies: BTreeMap<CallId, Result<NodeAnswer, NodeError>>,
+    /// The calls that were answered, in that order.
+    answered: Vec<CallId>,
+    seen: Vec<NodeEffectSeen>,
+    /// Where the data disk has read, in blocks.
+    places: Vec<(u64, usize)>,
+}
+
+/// What the node told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NodeEffectSeen {
+    Withdrawn(u64, u64),
+    Postponed(u64),
 }
 
 impl Rig {
     /// A node with an object of [`BLOCKS`] blocks and no cache to speak of.
     fn new() -> Self {
+        Self::with_cache(0)
+    }
+
+    /// The same, whose node has a cache; nothing of the object is in it.
+    fn with_cache(cache_bytes: usize) -> Self {
         let options = SimDiskOptions::default();
         let boot = Incarnation(1);
         let config = StoreConfig {
             journal_bytes: 1 << 20,
             growth_bytes: 4 << 20,
-            cache_bytes: 0,
+            cache_bytes,
             ..StoreConfig::new(NODE, boot, 64 << 20)
         };
         let index = SimBlockingDisk::new(3, 0, options);
@@ -59,6 +77,9 @@ impl Rig {
             is_open: false,
             calls: 0,
             replies: BTreeMap::new(),
+            answered: Vec::new(),
+            seen: Vec::new(),
+            places: Vec::new(),
         };
         rig.settle();
         assert!(rig.is_open);
@@ -88,7 +109,24 @@ impl Rig {
         }
         assert!(rig.replies.values().all(Result::is_ok), "{:?}", rig.replies);
         rig.replies.clear();
+        rig.answered.clear();
+        rig.places.clear();
         rig
+    }
+
+    fn cancel(&mut self, id: CallId) {
+        let from = Port::Router;
+        self.give(NodeInput::Cancel { from, id });
+    }
+
+    fn postpone(&mut self, id: CallId, milliseconds: u64) {
+        let from = Port::Router;
+        let by = Duration::from_millis(milliseconds);
+        self.give(NodeInput::Postpone { from, id, by });
+    }
+
+    fn withdrawn(&self) -> u64 {
+        self.node.counts().disks[1].cancelled_total
     }
 
     fn send(&mut self, request: NodeRequest) -> CallId {
@@ -120,6 +158,14 @@ impl Rig {
             match effect {
                 NodeEffect::Disk(StoreDisk::Journal, request) => self.journal.submit(request),
                 NodeEffect::Disk(StoreDisk::Data, request) => {
+                    if let DiskOperation::Read {
+                        offset_bytes,
+                        buffer,
+                    } = &request.operation
+                    {
+                        let block = offset_bytes / BLOCK_BYTES as u64;
+                        self.places.push((block, buffer.len() / BLOCK_BYTES));
+                    }
                     self.data.submit(request);
                     assert_eq!(self.data.in_flight(), 1, "deeper than allowed");
                 }
@@ -134,6 +180,13 @@ impl Rig {
                 NodeEffect::Reply { reply, .. } => {
                     let before = self.replies.insert(reply.id, reply.outcome);
                     assert!(before.is_none(), "two answers");
+                    self.answered.push(reply.id);
+                }
+                NodeEffect::Withdrawn { requests, bytes } => {
+                    self.seen.push(NodeEffectSeen::Withdrawn(requests, bytes));
+                }
+                NodeEffect::Postponed { requests } => {
+                    self.seen.push(NodeEffectSeen::Postponed(requests));
                 }
                 other => panic!("{other:?}"),
             }
@@ -181,8 +234,8 @@ fn table() -> Arc<RoutingTable> {
 }
 
 /// Goal: a read whose caller went away while it waited for the disk never
-/// reaches it, is answered once, and keeps no place in the node; the others are
-/// served.
+/// reaches it, is answered once, at once, and keeps no place in the node; the others
+/// are served, and it is told what was withdrawn.
 #[test]
 fn a_cancelled_read_is_not_begun_and_leaves_nothing_behind() {
     let mut rig = Rig::new();
@@ -192,31 +245,145 @@ fn a_cancelled_read_is_not_begun_and_leaves_nothing_behind() {
         let from = Port::Router;
         rig.give(NodeInput::Cancel { from, id });
     }
-    assert_eq!(rig.replies.len(), 2, "the first is at the disk");
+    assert_eq!(rig.replies.len(), 3);
+    let one = NodeEffectSeen::Withdrawn(1, BLOCK_BYTES as u64);
+    assert_eq!(rig.seen, [one, one], "the first is at the disk");
     let before = rig.node.store().status().media_errors;
     rig.settle();
     for (number, id) in calls.iter().enumerate() {
         let is_gone = matches!(rig.replies.get(id), Some(Err(NodeError::Busy { .. })));
-        assert_eq!(is_gone, number == 3 || number == 5, "{number}");
+        assert_eq!(is_gone, [0, 3, 5].contains(&number), "{number}");
     }
+    let [_, data] = rig.node.counts().disks;
+    let cancelled = (data.cancelled_total, data.cancelled_bytes);
+    assert_eq!(cancelled, (2, 2 * BLOCK_BYTES as u64));
     assert_eq!(rig.replies.len(), calls.len());
     assert_eq!(rig.node.callers().count(), 0);
     assert_eq!(rig.node.store().status().media_errors, before);
 }
 
 /// Goal: who waits for what another call fetches is served although nobody waits
-/// for that call any more.
+/// for that call any more, by the same request in the same turn: nothing is
+/// withdrawn, and read again later.
 #[test]
 fn a_read_that_shares_a_cancelled_one_is_served() {
     let mut rig = Rig::new();
     let busy = rig.read(9);
     let (first, second) = (rig.read(3), rig.read(3));
-    let from = Port::Router;
-    rig.give(NodeInput::Cancel { from, id: first });
-    rig.settle();
-    assert!(rig.replies[&busy].is_ok());
+    let later = rig.read(5);
+    rig.cancel(first);
     assert!(matches!(rig.replies[&first], Err(NodeError::Busy { .. })));
-    assert!(rig.replies[&second].is_ok());
+    rig.settle();
+    assert_eq!(rig.answered, [first, busy, second, later]);
+    assert!(rig.replies[&busy].is_ok() && rig.replies[&second].is_ok());
+    assert_eq!((rig.withdrawn(), rig.places.len()), (0, 3));
+}
+
+/// Goal: a request that several wait for is withdrawn with the last of them,
+/// whichever that is.
+#[test]
+fn a_shared_read_is_withdrawn_with_its_last_reader() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+        let mut rig = Rig::new();
+        let busy = rig.read(9);
+        let calls = [rig.read(3), rig.read(3), rig.read(3)];
+        for (gone, number) in (1..).zip(order) {
+            rig.cancel(calls[number]);
+            assert_eq!(rig.withdrawn(), u64::from(gone == 3), "{order:?}");
+        }
+        rig.settle();
+        assert_eq!(rig.places.len(), 1, "only {busy:?} was read");
+    }
+}
+
+/// Goal: a postponed read goes behind all others, also of later callers, and comes
+/// back by its time or when it is wanted again; all are answered.
+#[test]
+fn a_postponed_read_waits_for_the_others() {
+    let mut rig = Rig::new();
+    let calls: Vec<CallId> = (0..5).map(|number| rig.read(3 * number)).collect();
+    for number in [0, 1, 2] {
+        rig.postpone(calls[number], 60_000);
+    }
+    assert_eq!(
+        rig.seen,
+        [NodeEffectSeen::Postponed(1); 2],
+        "the first is at the disk"
+    );
+    let late = rig.read(20);
+    let (from, id) = (Port::Router, calls[2]);
+    rig.give(NodeInput::Resume { from, id });
+    rig.settle();
+    let expected = [calls[0], calls[2], calls[3], calls[4], late, calls[1]];
+    assert_eq!(rig.answered, expected);
+    assert!(rig.replies.values().all(Result::is_ok));
+    assert_eq!(rig.node.counts().disks[1].postponed_total, 2);
+}
+
+/// Goal: what several wait for goes behind only while all of them can wait.
+#[test]
+fn a_shared_read_is_postponed_by_its_last_reader() {
+    let mut rig = Rig::new();
+    let busy = rig.read(9);
+    let (first, second) = (rig.read(3), rig.read(3));
+    let other = rig.read(5);
+    rig.postpone(first, 60_000);
+    assert_eq!(rig.seen, [], "the second waits for it");
+    rig.postpone(second, 60_000);
+    assert_eq!(rig.seen, [NodeEffectSeen::Postponed(1)]);
+    let third = rig.read(3); // Does not know, and waits.
+    rig.cancel(third);
+    assert_eq!(rig.seen.len(), 2, "again");
+    rig.settle();
+    assert_eq!(rig.answered, [third, busy, other, second, first]);
+}
+
+/// Goal: what is fetched ahead for a sequential reader who has gone is withdrawn with
+/// the last of his reads, but for what another one waits for.
+#[test]
+fn what_was_fetched_ahead_goes_with_its_reader() {
+    const STEP: usize = 8;
+    for is_shared in [false, true] {
+        let mut rig = Rig::with_cache(8 << 20);
+        let blocks = |rig: &mut Rig, block: usize, blocks: usize| {
+            rig.send(NodeRequest::Read {
+                object: OBJECT,
+                offset_bytes: (block * BLOCK_BYTES) as u64,
+                length_bytes: (blocks * BLOCK_BYTES) as u64,
+                version: ReadVersion::Current,
+            })
+        };
+        blocks(&mut rig, 0, STEP);
+        rig.settle();
+        rig.places.clear();
+        // Far away: the disk is busy with it.
+        blocks(&mut rig, 1000, 1);
+        let first = blocks(&mut rig, STEP, STEP);
+        let second = blocks(&mut rig, 2 * STEP, STEP);
+        assert!(rig.node.store().status().read_ahead_blocks > 0);
+        let other = is_shared.then(|| blocks(&mut rig, 3 * STEP + 2, 1));
+        rig.cancel(first);
+        let of_first = rig.withdrawn();
+        rig.cancel(second);
+        assert!(rig.withdrawn() >= of_first);
+        if let Some(other) = other {
+            rig.settle();
+            assert!(rig.replies[&other].is_ok());
+            let missed = rig.node.store().status().cache_miss_blocks;
+            let next = blocks(&mut rig, 3 * STEP + 3, STEP);
+            rig.settle();
+            assert!(rig.replies[&next].is_ok());
+            let status = rig.node.store().status();
+            assert_eq!(status.cache_miss_blocks, missed, "fetched ahead for him");
+            continue;
+        }
+        rig.settle();
+        assert_eq!(rig.places.len(), 1, "{:?}", rig.places);
+        // Whoever comes next finds nothing strange.
+        let again = blocks(&mut rig, STEP, STEP);
+        rig.settle();
+        assert!(rig.replies[&again].is_ok());
+    }
 }
 
 /// Goal: more reads than may wait for a disk are told to try again, each once;

@@ -210,7 +210,11 @@ impl Rig {
                 }
                 NodeEffect::Damage { is_repaired, .. } => self.damage.push(is_repaired),
                 NodeEffect::Scrubbed(report) => self.scrubbed = report.ok(),
-                NodeEffect::Opened(_) | NodeEffect::Failed(_) | NodeEffect::Quiet => {}
+                NodeEffect::Opened(_)
+                | NodeEffect::Withdrawn { .. }
+                | NodeEffect::Postponed { .. }
+                | NodeEffect::Failed(_)
+                | NodeEffect::Quiet => {}
             }
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct Ahead {
     cache_bytes: u64,
     streams: BTreeMap<ObjectId, Vec<Stream>>,
     count: usize,
+    /// Of streams that there have been.
+    streams_total: u64,
     /// Those that have a window.
     sequential: u64,
     swept: Time,
@@ -52,6 +54,7 @@ pub(crate) struct Ahead {
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
+    number: u64,
     /// Where the next read is expected.
     next: u64,
     /// Up to here it has been fetched, or was asked for.
@@ -59,6 +62,15 @@ struct Stream {
     /// 0 until the stream has been continued once.
     window: u64,
     used: Time,
+}
+
+/// What is known of a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// Number of the stream that it is of; none if there is no room for it.
+    pub(crate) stream: Option<u64>,
+    /// Which bytes should be fetched for the next ones.
+    pub(crate) window: Option<(u64, u64)>,
 }
 
 impl Ahead {
@@ -69,27 +81,30 @@ impl Ahead {
         }
     }
 
-    /// Somebody reads bytes `from..to` of an object of `size` bytes. Returns which
-    /// bytes should be fetched for his next reads; [`begun`](Self::begun) tells
-    /// that they are.
+    /// Somebody reads bytes `from..to` of an object of `size` bytes. Returns whose read
+    /// that is, and which bytes should be fetched for his next ones;
+    /// [`begun`](Self::begun) tells that they are.
     pub(crate) fn note(
         &mut self,
         now: Time,
         object: ObjectId,
         (from, to): (u64, u64),
         size: u64,
-    ) -> Option<(u64, u64)> {
+    ) -> Noted {
         self.forget_idle(now);
         let bound = self.window_bound();
         let streams = self.streams.entry(object).or_default();
         let is_near = |stream: &Stream| stream.next.abs_diff(from) <= NEAR_BYTES;
         let Some(stream) = streams.iter_mut().find(|stream| is_near(stream)) else {
-            self.begin(now, object, to);
-            return None;
+            let stream = self.begin(now, object, to);
+            let window = None;
+            return Noted { stream, window };
         };
         stream.used = now;
+        let number = Some(stream.number);
         if to <= stream.next {
-            return None; // One that was overtaken, or a second reader behind.
+            let (stream, window) = (number, None);
+            return Noted { stream, window }; // One that was overtaken, or a second reader behind.
         }
         stream.next = to;
         stream.fetched = stream.fetched.max(to);
@@ -102,8 +117,25 @@ impl Ahead {
         let has_enough = stream.fetched - stream.next > window / 2;
         let end = size.min(stream.next + window);
         let is_full = self.in_flight_bytes + window > self.cache_bytes / CACHE_SHARE;
-        (!is_large && !has_enough && !is_full && stream.fetched < end)
-            .then_some((stream.fetched, end))
+        let wants_more = !is_large && !has_enough && !is_full && stream.fetched < end;
+        Noted {
+            stream: number,
+            window: wants_more.then_some((stream.fetched, end)),
+        }
+    }
+
+    /// The stream has ended: nobody reads on there.
+    pub(crate) fn end(&mut self, number: u64) {
+        let (count, sequential) = (&mut self.count, &mut self.sequential);
+        self.streams.retain(|_, streams| {
+            streams.retain(|stream| {
+                let is_it = stream.number == number;
+                *count -= usize::from(is_it);
+                *sequential -= u64::from(is_it && stream.window > 0);
+                !is_it
+            });
+            !streams.is_empty()
+        });
     }
 
     /// The bytes up to `end` that [`note`](Self::note) proposed are being fetched.
@@ -121,9 +153,12 @@ impl Ahead {
         self.cache_bytes / CACHE_SHARE / self.sequential.max(1)
     }
 
-    /// A reader at a place where none was.
-    fn begin(&mut self, now: Time, object: ObjectId, next: u64) {
+    /// A reader at a place where none was. Returns his number if there is room.
+    fn begin(&mut self, now: Time, object: ObjectId, next: u64) -> Option<u64> {
+        self.streams_total += 1;
+        let number = self.streams_total;
         let stream = Stream {
+            number,
             next,
             fetched: next,
             window: 0,
@@ -138,7 +173,9 @@ impl Ahead {
             *oldest = stream;
         } else {
             self.streams.remove(&object); // No room: read as it comes.
+            return None;
         }
+        Some(number)
     }
 
     fn forget_idle(&mut self, now: Time) {
@@ -171,7 +208,8 @@ mod tests {
 
     /// A read of 64 KiB, whose proposal is taken up. Returns what is fetched.
     fn read(ahead: &mut Ahead, now: Time, number: u64, from: u64) -> Option<(u64, u64)> {
-        let proposed = ahead.note(now, object(number), (from, from + READ), SIZE)?;
+        let noted = ahead.note(now, object(number), (from, from + READ), SIZE);
+        let proposed = noted.window?;
         ahead.begun(&object(number), proposed.0, proposed.1);
         Some(proposed)
     }
@@ -217,6 +255,25 @@ mod tests {
         assert_eq!(streams.len(), 1);
         assert!(streams[0].fetched > 8 * READ);
         assert_eq!(ahead.sequential, 1);
+    }
+
+    /// Goal: a reader who has gone has no stream any more, whose share the others have;
+    /// what he would have read next begins a new one.
+    #[test]
+    fn a_stream_that_has_ended_takes_nothing() {
+        let mut ahead = Ahead::new(256 << 20);
+        let now = Time::from_secs(1);
+        for at in (0..8).map(|place| place * READ) {
+            read(&mut ahead, now, 1, at);
+            read(&mut ahead, now, 2, at);
+        }
+        let next = (8 * READ, 9 * READ);
+        let stream = ahead.note(now, object(1), next, SIZE).stream;
+        assert_eq!((ahead.count, ahead.sequential), (2, 2));
+        ahead.end(stream.expect("there is room"));
+        assert_eq!((ahead.count, ahead.sequential), (1, 1));
+        let again = ahead.note(now, object(1), next, SIZE);
+        assert!(again.stream > stream && again.window.is_none());
     }
 
     /// Goal: many readers share what the cache has for new blocks, and those

@@ -3,6 +3,7 @@
 use crossdock_disk::{DiskCompletion, DiskRequest, DiskToken};
 use crossdock_names::{Incarnation, NodeId, ObjectId};
 use crossdock_peer::{Call, CallId, NodeError, NodeReply, NodeRequest};
+use crossdock_types::Time;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -120,9 +121,14 @@ pub enum DiskPurpose {
 pub enum StoreInput {
     /// Somebody wants something.
     Request(Call<NodeRequest>),
-    /// Nobody waits for that read any more. If it has not begun it is not done,
-    /// and told to try again: each call has one reply.
+    /// Nobody waits for that read any more. It is told to try again at once, as each
+    /// call has one reply, and what only it wanted of the disk is withdrawn. A change
+    /// that has begun goes on.
     Cancel(CallId),
+    /// Nobody needs the answer to that read before then.
+    Postpone(CallId, Time),
+    /// Somebody waits for it again.
+    Resume(CallId),
     /// A disk request of ours ended.
     Disk(StoreDisk, DiskCompletion),
     /// The index answered; replies come in the order of the requests.
@@ -147,9 +153,16 @@ pub enum StoreEffect {
     /// in any order: what needs another's end waits for it here. So a flush is
     /// asked for only after the writes that it is to cover have completed.
     Disk(StoreDisk, DiskPurpose, DiskRequest),
-    /// A call waits for what that request of the data disk fetches; it was asked for
-    /// as upkeep.
+    /// One more call waits for what that request of the data disk fetches; it was asked
+    /// for as upkeep, or may have been postponed.
     Urgent(DiskToken),
+    /// Nobody waits for what that request of the data disk fetches: if it has not
+    /// begun it may end as [`DiskError::NotBegun`](crossdock_disk::DiskError::NotBegun).
+    Withdraw(DiskToken),
+    /// Nobody needs what it fetches before then.
+    Postpone(DiskToken, Time),
+    /// Somebody waits for it as before.
+    Resume(DiskToken),
     /// Hand this to the [`Index`](crate::Index), in order.
     Index(IndexRequest),
     /// Answer a call.

@@ -34,6 +34,7 @@ mod space;
 mod store;
 mod under_way;
 mod waiting;
+mod withdraw;
 mod write;
 
 pub use fsck::{FsckReport, fsck};

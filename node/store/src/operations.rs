@@ -13,7 +13,6 @@ use crossdock_types::Payload;
 
 use crate::commit::EDGES_BYTES_MAX;
 use crate::pins::NewPin;
-use crate::read::Reader;
 use crate::record::Record;
 use crate::runs::WINDOW_BLOCKS;
 use crate::store::{BLOCK, Store};
@@ -223,8 +222,7 @@ impl Store {
             return Err(Hold::Refuse(NodeError::VersionGone));
         }
         let end = offset + plan.length;
-        self.start_read(Reader::Client(call), plan);
-        self.read_ahead(id, offset, end);
+        self.read_on(call, id, (offset, end), plan);
         Ok(())
     }
 

@@ -148,7 +148,7 @@ impl Store {
         let from = offset - pin.offset;
         let to = pin.plan.length.min(from.saturating_add(length));
         let plan = pin.plan.part(from, to);
-        self.start_read(Reader::Client(call), plan);
+        self.start_read(Reader::Client(call), None, plan);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use crossdock_checksum::crc32c;
 use crossdock_disk::{DiskError, DiskOutput, DiskToken};
 use crossdock_names::{ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError};
-use crossdock_types::{BLOCK_BYTES, Payload};
+use crossdock_types::{BLOCK_BYTES, Payload, Time};
 
 use crate::interface::{Mutation, StoreEffect};
 use crate::object::Object;
@@ -181,6 +181,10 @@ pub(crate) struct ReadWait {
     error: Option<String>,
     /// A request for part of it never reached the disk.
     is_given_up: bool,
+    /// The sequential reader that it is of, or for.
+    pub(crate) stream: Option<u64>,
+    /// Until when nobody needs it.
+    pub(crate) postponed: Option<Time>,
 }
 
 impl ReadWait {
@@ -238,8 +242,8 @@ impl Store {
         }
     }
 
-    /// Fetches the blocks of a plan.
-    pub(crate) fn start_read(&mut self, reader: Reader, plan: Plan) {
+    /// Fetches the blocks of a plan, for a stream if it is known to be one's.
+    pub(crate) fn start_read(&mut self, reader: Reader, stream: Option<u64>, plan: Plan) {
         let number = self.next_token;
         self.next_token += 1;
         let blocks = plan.blocks();
@@ -250,6 +254,8 @@ impl Store {
             outstanding: 0,
             error: None,
             is_given_up: false,
+            stream,
+            postponed: None,
         };
         let mut missing: Vec<(DiskRange, Vec<u32>)> = Vec::new();
         let mut rest = blocks.as_slice();
@@ -356,19 +362,29 @@ impl Store {
         }
     }
 
-    /// A client has read bytes `from..to` of an object: if he reads on, the next
-    /// ones are fetched.
-    pub(crate) fn read_ahead(&mut self, id: &ObjectId, from: u64, to: u64) {
-        let Some(size) = self.object(id).map(|object| object.visible_size) else {
-            return;
-        };
-        let Some((start, end)) = self.ahead.note(self.now, *id, (from, to), size) else {
-            return;
-        };
+    /// A client wants bytes `from..to` of an object, which `plan` has: if he reads on,
+    /// the next ones are fetched, too.
+    pub(crate) fn read_on(
+        &mut self,
+        call: CallId,
+        id: &ObjectId,
+        (from, to): (u64, u64),
+        plan: Plan,
+    ) {
+        let size = self.object(id).map_or(0, |object| object.visible_size);
+        let noted = self.ahead.note(self.now, *id, (from, to), size);
+        self.start_read(Reader::Client(call), noted.stream, plan);
+        if let (Some(stream), Some(window)) = (noted.stream, noted.window) {
+            self.read_ahead(id, stream, window);
+        }
+    }
+
+    /// Fetches bytes of an object for the next reads of a stream.
+    fn read_ahead(&mut self, id: &ObjectId, stream: u64, (start, end): (u64, u64)) {
         match self.plan_range(id, start, end - start) {
             Ok(plan) => {
                 self.ahead.begun(id, start, end);
-                self.start_read(Reader::Ahead, plan);
+                self.start_read(Reader::Ahead, Some(stream), plan);
             }
             // The next read finds the map there, and proposes the same.
             Err(Hold::Load(wanted)) => {

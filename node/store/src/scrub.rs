@@ -125,7 +125,7 @@ impl Store {
             self.scrub.report.blocks += blocks;
             self.scrub.budget = self.scrub.budget.saturating_sub(blocks.max(1));
         }
-        self.start_read(Reader::Scrub, plan);
+        self.start_read(Reader::Scrub, None, plan);
         Ok(true)
     }
 

@@ -408,7 +408,7 @@ impl Store {
         if let Some(object) = self.object_mut(id) {
             object.flights.insert(number);
         }
-        self.start_read(Reader::Settle(number), plan);
+        self.start_read(Reader::Settle(number), None, plan);
     }
 
     /// The bytes of a flight were read and merged, or what of them there is.

@@ -229,7 +229,9 @@ impl Store {
         self.now = self.now.max(now);
         match input {
             StoreInput::Request(call) => self.handle_request(call),
-            StoreInput::Cancel(call) => self.cancel_waiting(call),
+            StoreInput::Cancel(call) => self.cancel(call),
+            StoreInput::Postpone(call, until) => self.postpone(call, Some(until)),
+            StoreInput::Resume(call) => self.postpone(call, None),
             StoreInput::Disk(disk, completion) => self.handle_disk(disk, completion),
             StoreInput::Index(reply) => self.handle_index(reply),
             StoreInput::Timeout => self.handle_timeout(),

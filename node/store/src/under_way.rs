@@ -82,6 +82,33 @@ impl ReadsUnderWay {
         Some((joined, under_way.token))
     }
 
+    /// The read waits for nothing any more. Returns what it has waited for.
+    pub(crate) fn leave(&mut self, read: u64) -> Vec<DiskToken> {
+        let mut left = Vec::new();
+        for under_way in self.reads.values_mut() {
+            let before = under_way.waiters.len();
+            under_way.waiters.retain(|waiter| waiter.read != read);
+            if under_way.waiters.len() < before {
+                left.push(under_way.token);
+            }
+        }
+        left
+    }
+
+    /// What the read waits for, of what others have asked for.
+    pub(crate) fn waited_for_by(&self, read: u64) -> Vec<DiskToken> {
+        let reads = self.reads.values();
+        let waited = reads.filter(|one| one.waiters.iter().any(|waiter| waiter.read == read));
+        waited.map(|one| one.token).collect()
+    }
+
+    /// The reads that wait for a request whose first block is `block`.
+    pub(crate) fn waiters(&self, token: DiskToken, block: u64) -> impl Iterator<Item = u64> {
+        let read = self.reads.get(&block).filter(|read| read.token == token);
+        let waiters = read.map(|read| &read.waiters).into_iter().flatten();
+        waiters.map(|waiter| waiter.read)
+    }
+
     /// How many of `blocks` blocks from `block` on are on their way in one read.
     pub(crate) fn coming(&self, block: u64, blocks: u64) -> u64 {
         let first = self.covering(block);

@@ -144,11 +144,9 @@ impl Waiting {
 }
 
 impl Store {
-    /// Nobody waits for the call any more.
-    pub(crate) fn cancel_waiting(&mut self, id: CallId) {
-        if self.waiting.cancel(id) {
-            self.refuse(id, busy());
-        }
+    /// Forgets a call that did not begin; whether there was one.
+    pub(crate) fn cancel_waiting(&mut self, id: CallId) -> bool {
+        self.waiting.cancel(id)
     }
 
     /// A request arrives: it is tried, unless it would overtake another.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crossdock_metrics::Histogram;
 
 use crate::snapshot::{
-    Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, LoopFigures, NodeFigures,
-    Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
+    Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures, LoopFigures,
+    NodeFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
 };
 use crate::{NodeStatus, ScrubStatus, Status};
 
@@ -31,6 +31,13 @@ pub(crate) fn snapshot() -> Snapshot {
             held_bytes: 4,
             held_bytes_max: 512 << 20,
             ..DoorFigures::default()
+        },
+        http: HttpFigures {
+            requests: BTreeMap::from([("get".to_owned(), 5)]),
+            responses: BTreeMap::from([("2xx".to_owned(), 5)]),
+            buffering_seconds: 0.5,
+            residence: values(),
+            ..HttpFigures::default()
         },
         nodes: vec![node(0), node(1)],
         sites: vec![site()],
@@ -116,6 +123,11 @@ fn disk(name: &str) -> DiskFigures {
         }],
         refused_total: 0,
         cancelled_total: 1,
+        cancelled_bytes: 4096,
+        postponed_total: 2,
+        postponed: 1,
+        positioning_seconds: 0.008,
+        sequential_bytes_per_second: 60_000_000,
     }
 }
 

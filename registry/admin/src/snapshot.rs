@@ -30,6 +30,9 @@ pub struct Snapshot {
     pub exports: BTreeMap<String, Traffic>,
     /// The door to clients.
     pub door: DoorFigures,
+    /// The HTTP door, and what is read ahead for its connections.
+    #[serde(default)]
+    pub http: HttpFigures,
     /// Nodes that run.
     pub nodes: Vec<NodeFigures>,
     /// Sites that are open.
@@ -124,6 +127,50 @@ pub struct DoorFigures {
     pub map_windows: u64,
 }
 
+/// The HTTP door and the delivery engine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HttpFigures {
+    /// Requests by method, in small letters.
+    pub requests: BTreeMap<String, u64>,
+    /// Responses by the class of their status: `1xx` to `5xx`.
+    pub responses: BTreeMap<String, u64>,
+    /// Connections.
+    pub connections: u64,
+    /// Bytes of files that were given to connections.
+    pub sent_bytes: u64,
+    /// Bytes of contents that came.
+    pub received_bytes: u64,
+    /// Bytes of contents on their way to the volume.
+    pub upload_bytes: u64,
+    /// Responses that were broken off because their file has changed.
+    pub changed_total: u64,
+    /// Connections that were ended because their clients took too long.
+    pub late_total: u64,
+    /// Streams that are open.
+    pub streams: u64,
+    /// T_D, in seconds.
+    pub buffering_seconds: f64,
+    /// Bytes requested or read and not handed to sockets.
+    pub memory_used: u64,
+    /// How many there may be.
+    pub memory_bytes: u64,
+    /// Reads that were withdrawn.
+    pub withdrawn_total: u64,
+    /// Reads that were moved behind others.
+    pub postponed_total: u64,
+    /// Bytes read and not sent to a connection that lived.
+    pub thrown_away_bytes: u64,
+    /// Bytes read for connections that died.
+    pub dead_bytes: u64,
+    /// Reads that the engine has asked for.
+    pub delivery_requests: u64,
+    /// Their bytes.
+    pub delivery_requested_bytes: u64,
+    /// From the disk to the network, in microseconds.
+    #[serde(with = "sparse")]
+    pub residence: Histogram,
+}
+
 /// A node that runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeFigures {
@@ -193,6 +240,16 @@ pub struct DiskFigures {
     pub refused_total: u64,
     /// Requests that were taken out because nobody waited for them any more.
     pub cancelled_total: u64,
+    /// Bytes that those would have read.
+    pub cancelled_bytes: u64,
+    /// Requests that were moved behind others.
+    pub postponed_total: u64,
+    /// Requests that are behind others now.
+    pub postponed: u64,
+    /// What it takes to begin to read elsewhere, in seconds.
+    pub positioning_seconds: f64,
+    /// What it reads in a second once it is there.
+    pub sequential_bytes_per_second: u64,
 }
 
 /// What a disk does.

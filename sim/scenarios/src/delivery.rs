@@ -88,7 +88,7 @@ impl Plan {
         let arm = Arm {
             positioning: Duration::from_micros(random.between(100, 12_000)),
             bytes_per_second: random.between(10 << 20, 200 << 20),
-            depth: random.between(1, 32) as usize,
+            depth: 1 + random.index(32),
             fails_one_in: if random.one_in(4) { 200 } else { 0 },
         };
         // Now and then a crowd that comes at once.

@@ -2,5 +2,7 @@
 
 pub mod delivery;
 pub mod host_crash;
+#[cfg(test)]
+mod regressions;
 pub mod seeds;
 pub mod store_crash;

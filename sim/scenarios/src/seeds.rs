@@ -100,6 +100,20 @@ pub fn run_deliveries(
     run_all(first, count, patience, &Scenario { name, run, twice })
 }
 
+/// Likewise for ensembles in which all clients race for the same few names.
+#[must_use]
+pub fn run_races(
+    first: u64,
+    count: u64,
+    patience: Option<Duration>,
+    mutation: Option<Mutation>,
+) -> Report {
+    let run =
+        |seed, history| ensemble::run(seed, ensemble::Shape::of_races(seed), mutation, history);
+    let (name, twice) = ("races", mutation.is_none());
+    run_all(first, count, patience, &Scenario { name, run, twice })
+}
+
 fn run_all<R: Fn(u64, bool) -> Outcome + Sync>(
     first: u64,
     count: u64,
@@ -176,6 +190,31 @@ pub(crate) fn wanted() -> Option<u64> {
     std::env::var("CROSSDOCK_SEEDS").ok()?.parse().ok()
 }
 
+/// How long the tests of every build run seeds that nobody has run before.
+#[cfg(test)]
+pub(crate) const FRESH_FOR: Duration = Duration::from_secs(60);
+
+/// Fresh seeds begin below this, so that they are easy to copy by hand.
+#[cfg(test)]
+const FRESH_BELOW: u64 = 1_000_000_000_000;
+
+/// A seed that most likely nobody has run before, or that of `CROSSDOCK_SEED`. It is said
+/// at once, past what tests capture: also who kills a run that hangs knows it.
+#[cfg(test)]
+pub(crate) fn fresh(scenario: &str) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    use std::io::Write;
+
+    let given = std::env::var("CROSSDOCK_SEED").ok();
+    let given = given.map(|given| given.parse().expect("CROSSDOCK_SEED is a number"));
+    let first = given.unwrap_or_else(|| RandomState::new().hash_one(scenario) % FRESH_BELOW);
+    let line = format!("{scenario}: new seeds from {first}; again: CROSSDOCK_SEED={first}\n");
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("somebody reads it");
+    first
+}
+
 impl Report {
     /// Says what was run; panics if a seed found something, or if the range
     /// proves nothing.
@@ -188,10 +227,18 @@ impl Report {
             self.calls,
             self.simulated.as_secs_f64() / 3600.0
         );
+        let (crashes, seeds) = (self.crashes, self.seeds);
+        self.expect_nothing("");
+        assert!(crashes > seeds, "hardly anything crashed");
+    }
+
+    /// Panics if a seed found something, or if none was run; `story` is what it was about.
+    #[cfg(test)]
+    pub(crate) fn expect_nothing(self, story: &str) {
         if let Some(failure) = self.failure {
-            panic!("{failure}");
+            panic!("{failure}\n{story}");
         }
-        assert!(self.crashes > self.seeds, "hardly anything crashed");
+        assert!(self.seeds > 0, "no seed was run");
     }
 
     fn take_failure(&mut self, scenario: &'static str, seed: u64, what: String) {

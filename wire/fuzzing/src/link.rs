@@ -99,6 +99,20 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
     let (from, to) = (port(dice), NodeId(dice.u64()));
     let id = CallId(dice.u64());
     all.push(Frame::CancelNode { from, to, id });
+    let by_micros = dice.u64();
+    all.push(Frame::PostponeNode {
+        from,
+        to,
+        id,
+        by_micros,
+    });
+    all.push(Frame::ResumeNode { from, to, id });
+    all.push(Frame::DiskProfile {
+        node: to,
+        positioning_nanos: dice.u64(),
+        sequential_bytes_per_second: dice.u64(),
+        load_percent: dice.u32(),
+    });
     for operation in site_operations(dice) {
         let request = SiteRequest {
             caller: Caller {

@@ -7,21 +7,28 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Options;
 use super::document::Document;
+use super::{Options, Subject};
 use crate::install;
 use crate::paths::Paths;
 use crate::process::run as run_program;
-use crate::rig::server::Kind;
 
 /// Builds what is measured, measures it and keeps the result.
 pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool> {
-    install::peer()?;
-    install::debian(&["fio", "linux-perf"])?;
-    install::etcd(paths)?;
+    match bench {
+        "http" => install::http_peer()?,
+        _ => {
+            install::peer()?;
+            install::debian(&["fio", "linux-perf"])?;
+            install::etcd(paths)?;
+        }
+    }
     let mut build = crate::process::cargo();
     build.args(["build", "--release", "--bin", "crossdock-load"]);
-    if options.server == Kind::Crossdock {
+    if bench == "http" {
+        build.args(["--bin", "crossdock-slowdisk"]);
+    }
+    if options.server == Subject::Crossdock {
         build.args(["--bin", "crossdock"]);
     }
     run_program(build.current_dir(&paths.root))?;
@@ -32,28 +39,49 @@ pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool>
     for line in BufReader::new(stdout).lines() {
         let rows: Vec<Value> = serde_json::from_str(&line?)?;
         // A peer in our place shows what noise looks like; that is no result.
-        if options.server == Kind::Crossdock {
+        if options.server == Subject::Crossdock {
             document.add(rows)?;
         }
     }
-    if options.server == Kind::Crossdock {
+    if options.server == Subject::Crossdock {
         document.announce();
     }
     Ok(child.wait()?.success())
 }
 
+/// Has mounts and processes of its own: all of them end with the first of these, also if
+/// xtask itself is killed.
+const ALONE: [&str; 11] = [
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "--",
+    "unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child=KILL",
+    "--mount-proc",
+    "--",
+];
+/// The first of them ignores signals; so it is not xtask.
+const AND_END: &str = r#""$@"; exit $?"#;
+
 /// The command line of the part that needs root: it prints the results
 /// of each row as one line.
 fn measuring(bench: &str, options: &Options) -> Result<Command> {
-    let itself = std::env::current_exe()?;
     let mut command = match install::is_root() {
-        true => Command::new(itself),
+        true => Command::new("env"),
         false => {
             let mut sudo = Command::new("sudo");
-            sudo.arg("--preserve-env=PATH,CARGO_TARGET_DIR").arg(itself);
+            sudo.arg("--preserve-env=PATH,CARGO_TARGET_DIR");
             sudo
         }
     };
+    if bench == "http" {
+        command.args(ALONE).args(["sh", "-c", AND_END, "sh"]);
+    }
+    command.arg(std::env::current_exe()?);
     command.arg(format!("bench-{bench}")).args(&options.rows);
     if !options.init.is_empty() {
         command.args(["--init", &options.init]);
@@ -61,8 +89,8 @@ fn measuring(bench: &str, options: &Options) -> Result<Command> {
     if options.full {
         command.arg("--full");
     }
-    if options.server == Kind::Ganesha {
-        command.args(["--server", "ganesha"]);
+    if options.server != Subject::Crossdock {
+        command.args(["--server", options.server.word()]);
     }
     Ok(command)
 }

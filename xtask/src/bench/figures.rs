@@ -173,6 +173,49 @@ fn median_busy(samples: &[Sample]) -> Option<f64> {
     Some(Spread::of(busy?.into_iter()).median)
 }
 
+/// One figure beside what it is compared with.
+pub(super) struct Comparison<'text> {
+    pub(super) row: &'text str,
+    pub(super) variant: String,
+    /// Which line of a picture it belongs to, and where.
+    pub(super) place: Option<(String, usize)>,
+    pub(super) unit: &'text str,
+    pub(super) ours: &'text [f64],
+    pub(super) peer: (&'text str, &'text [f64]),
+    /// Costs and times; otherwise more is better.
+    pub(super) is_less_better: bool,
+    pub(super) goal: Option<f64>,
+}
+
+impl Comparison<'_> {
+    pub(super) fn json(&self) -> Value {
+        let ours = Spread::of(self.ours.iter().copied());
+        let theirs = Spread::of(self.peer.1.iter().copied());
+        let ratio = match self.is_less_better {
+            true => theirs.median / ours.median,
+            false => ours.median / theirs.median,
+        };
+        let mut peer = theirs.json();
+        peer["name"] = json!(self.peer.0);
+        let place = self.place.as_ref();
+        json!({
+            "row": self.row,
+            "variant": self.variant,
+            "series": place.map(|(series, _)| series),
+            "x": place.map(|(_, x)| x),
+            "unit": self.unit,
+            "ours": ours.json(),
+            "peer": peer,
+            "ratio": ratio.is_finite().then_some(ratio),
+            "goal": self.goal,
+            // Nothing at all of a cost meets any goal.
+            "met": self.goal.map(|goal| {
+                ratio >= goal || (self.is_less_better && ours.median == 0.0)
+            }),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,5 +252,29 @@ mod tests {
         assert_eq!(row(Figure::Tail)["row"], "x-p99");
         assert_eq!(row(Figure::Rate)["met"], false);
         assert_eq!(row(Figure::Calls), Value::Null, "nobody has counted them");
+    }
+
+    /// Goal: in a ratio more is better, of rates and of costs.
+    #[test]
+    fn comparisons_are_of_rates_and_of_costs() {
+        let figure = |is_less_better| {
+            let figure = Comparison {
+                row: "x",
+                variant: String::new(),
+                place: Some(("line".to_owned(), 4)),
+                unit: "y",
+                ours: &[2.0],
+                peer: ("peer", &[4.0]),
+                is_less_better,
+                goal: Some(1.0),
+            };
+            figure.json()
+        };
+        assert_eq!(figure(true)["ratio"], 2.0);
+        assert_eq!(figure(true)["met"], true);
+        assert_eq!(figure(false)["ratio"], 0.5);
+        assert_eq!(figure(false)["met"], false);
+        assert_eq!(figure(false)["peer"]["name"], "peer");
+        assert_eq!(figure(false)["x"], 4);
     }
 }

@@ -6,6 +6,7 @@ mod as_root;
 mod document;
 mod ensemble;
 pub(crate) mod figures;
+mod http;
 mod lines;
 mod nfs;
 mod page;
@@ -14,17 +15,40 @@ mod restart;
 mod store;
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::Usage;
 use crate::paths::Paths;
-use crate::rig::server::Kind;
 
 pub(crate) use ensemble::run_as_root as run_ensemble_as_root;
+pub(crate) use http::run_as_root as run_http_as_root;
 pub(crate) use nfs::{run_as_root as run_nfs_as_root, run_growth_as_root};
 pub(crate) use page::generate;
 
 /// What can be measured.
-const NAMES: &str = "nfs growth ensemble store restart";
+const NAMES: &str = "nfs growth http ensemble store restart";
+
+/// What stands in the place of Crossdock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    /// Itself.
+    Crossdock,
+    /// The peer of `nfs`.
+    Ganesha,
+    /// The peer of `http`.
+    Nginx,
+}
+
+impl Subject {
+    /// How the command line says it.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Crossdock => "crossdock",
+            Self::Ganesha => "ganesha",
+            Self::Nginx => "nginx",
+        }
+    }
+}
 
 /// What the command line asked for.
 #[derive(Clone, Debug)]
@@ -33,8 +57,7 @@ struct Options {
     rows: Vec<String>,
     /// Long runs.
     full: bool,
-    /// What stands in the place of Crossdock.
-    server: Kind,
+    server: Subject,
     /// Further words of `cluster init`, for `ensemble`.
     init: String,
 }
@@ -47,6 +70,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     let measured = match *name {
         "nfs" => as_root::run(paths, "nfs", &parse(words, &nfs::row_names())?)?,
         "growth" => as_root::run(paths, "growth", &parse(words, &[])?)?,
+        "http" => as_root::run(paths, "http", &parse(words, &http::ROWS)?)?,
         "ensemble" => as_root::run(paths, "ensemble", &parse(words, &ensemble::ROWS)?)?,
         "store" => store::run(paths, words)?,
         "restart" => restart::run(paths, &parse(words, &[])?)?,
@@ -56,12 +80,33 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     Ok(measured)
 }
 
+/// Hands results to who keeps them.
+fn keep(rows: Vec<Value>) {
+    for row in &rows {
+        let number = |value: &Value| value.as_f64().map_or(f64::NAN, |it| it);
+        eprintln!(
+            "{:<24} {:>12.2} {:<14} {:>12.2} {:<44} ratio {:.2}  {}",
+            row["row"].as_str().unwrap_or("?"),
+            number(&row["ours"]["median"]),
+            row["unit"].as_str().unwrap_or("?"),
+            number(&row["peer"]["median"]),
+            row["peer"]["name"].as_str().unwrap_or("?"),
+            number(&row["ratio"]),
+            row["variant"].as_str().unwrap_or("?"),
+        );
+    }
+    println!("{}", Value::Array(rows));
+}
+
+/// Where results go when they are there.
+type Keep<'run> = &'run dyn Fn(Vec<Value>);
+
 /// Reads rows of `known` and flags.
 fn parse(words: &[&str], known: &[&str]) -> Result<Options> {
     let mut options = Options {
         rows: Vec::new(),
         full: false,
-        server: Kind::Crossdock,
+        server: Subject::Crossdock,
         init: String::new(),
     };
     let mut words = words.iter();
@@ -76,9 +121,13 @@ fn parse(words: &[&str], known: &[&str]) -> Result<Options> {
             }
             "--server" => {
                 options.server = match words.next() {
-                    Some(&"crossdock") => Kind::Crossdock,
-                    Some(&"ganesha") => Kind::Ganesha,
-                    _ => return Err(Usage("--server: crossdock or ganesha?".to_owned()).into()),
+                    Some(&"crossdock") => Subject::Crossdock,
+                    Some(&"ganesha") => Subject::Ganesha,
+                    Some(&"nginx") => Subject::Nginx,
+                    _ => {
+                        let text = "--server: crossdock, ganesha (nfs) or nginx (http)?";
+                        return Err(Usage(text.to_owned()).into());
+                    }
                 }
             }
             row if known.contains(&row) => options.rows.push(row.to_owned()),

@@ -63,6 +63,27 @@ with every reply checked; it is not SPECsfs97, and not to be compared with its r
 Pictures: Crossdock's figures as lines, what they are compared with dashed.
 ";
 
+const NOTES_HTTP: &str = "
+The peer is Debian's nginx as three servers: with `sendfile`, as it is installed; with `sendfile` and
+`aio threads`; and as it is at its best on a slow disk, `directio` with one buffer of 512 KiB and
+`aio threads`. All have `open_file_cache`, one worker, no log of accesses. Server and load speak over
+loopback in a network namespace; the server has one processor for itself, the load generator the
+other. CPU time and context switches are those of all threads of the server's processes, system calls
+are counted by the kernel in a run of their own. *From memory*: all servers stand, the load visits
+them in turn; before it is measured, all content is compared with what it should be.
+*On the slow disk*: a FUSE file under a loop device with direct I/O and ext4 without a journal, which
+answers as a disk with one arm does (60 MB/s in sequence, 8 ms from one random place to another, 32
+requests in elevator order), and logs every request; `cargo xtask rig slowdisk up` says what it does.
+Each server is alone, in a memory cgroup with its page cache (buffers of sockets are counted apart),
+and its send buffers are at most 128 KiB, because with more the kernel hides the disk. A stream reads
+its file at its own rate, over and over, with a small receive buffer and segments of 1,448 bytes; it
+catches up by at most a quarter of a second, so that what comes late is lost as to a player. Streams
+begin one after the other over some seconds. Goals of these rows are beside that nginx which is best
+at the figure. What is read *for those who are gone* is known by content: every 16 bytes of a file
+name it, and the log keeps the first 16 of each request. *Read again* is what the disk read for each
+byte that was sent. Nothing spent at all has no ratio, and meets any goal.
+";
+
 /// Writes the page.
 pub(crate) fn generate(paths: &Paths) -> Result<()> {
     let mut text = HEAD.to_owned();
@@ -114,6 +135,9 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
     runs(text, rows)?;
     if bench == "nfs" {
         text.push_str(NOTES_NFS);
+    }
+    if bench == "http" {
+        text.push_str(NOTES_HTTP);
     }
     if bench == "ensemble" {
         text.push_str(NOTES_ENSEMBLE);

@@ -9,6 +9,7 @@ mod crash;
 mod disks;
 mod ensemble;
 mod etcd;
+mod http;
 mod kernel;
 mod libnfs;
 mod locks;
@@ -60,7 +61,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 36] = [
+pub(crate) const SUITES: [Suite; 38] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -72,6 +73,7 @@ pub(crate) const SUITES: [Suite; 36] = [
     suite("metrics", When::Quick, 60, metrics::run),
     suite("console", When::Quick, 120, console::run),
     suite("etcd", When::Quick, 120, etcd::run),
+    suite("http", When::Quick, 300, http::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 900, kernel::tree),
@@ -89,6 +91,7 @@ pub(crate) const SUITES: [Suite; 36] = [
     suite("kill9", When::Quick, 300, crash::run),
     suite("ensemble", When::Quick, 240, ensemble::run),
     suite("ensemble-tls", When::Quick, 240, ensemble::run_secure),
+    suite("http-ensemble", When::Quick, 180, ensemble::run_withdrawals),
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),
     suite("cluster", When::Quick, 300, cluster::run),
     suite("cluster-faults", When::Quick, 600, cluster::run_faults),

@@ -170,6 +170,11 @@ impl HttpSettings {
         self.http_tls.as_ref().map(Https::read).transpose()
     }
 
+    /// Whether the kernel goes on with sends by itself.
+    pub(crate) const fn is_idsr(&self) -> bool {
+        matches!(self.delivery_idsr, Switch::On)
+    }
+
     /// The door's own configuration; `memory_bytes` is what delivery gets if nothing was
     /// said, `seed` a random number of this process.
     pub(crate) fn config(&self, memory_bytes: u64, seed: u64) -> HttpConfig {

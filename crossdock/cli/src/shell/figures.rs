@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_admin::snapshot::{
-    Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, LoopFigures, NodeFigures,
-    Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
+    Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures, LoopFigures,
+    NodeFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
 };
 use crossdock_disks::{DiskClass as Class, Operation};
 use crossdock_host::{HostFigures, HostStatus};
@@ -144,6 +144,7 @@ impl Shell {
             },
             slow: door.slow.iter().map(slow).collect(),
             door: door_figures(&figures),
+            http: http_figures(&self.host.http_figures()),
             process: ProcessFigures::default(),
         })
     }
@@ -228,6 +229,40 @@ fn door_figures(figures: &HostFigures) -> DoorFigures {
         routed: figures.routed as u64,
         file_leases: figures.file_leases as u64,
         map_windows: figures.map_windows as u64,
+    }
+}
+
+/// Methods in the order in which the door counts them.
+const METHODS: [&str; 6] = ["get", "head", "put", "delete", "options", "other"];
+
+fn http_figures(http: &crossdock_http::HttpFigures) -> HttpFigures {
+    let requests = METHODS.iter().zip(http.requests_total);
+    let responses = (1..).zip(http.responses_total);
+    let delivery = &http.delivery;
+    HttpFigures {
+        requests: requests
+            .map(|(method, count)| ((*method).to_owned(), count))
+            .collect(),
+        responses: responses
+            .map(|(class, count)| (format!("{class}xx"), count))
+            .collect(),
+        connections: http.connections as u64,
+        sent_bytes: http.sent_bytes,
+        received_bytes: http.received_bytes,
+        upload_bytes: http.upload_bytes as u64,
+        changed_total: http.changed_total,
+        late_total: http.late_total,
+        streams: delivery.streams as u64,
+        buffering_seconds: delivery.buffering_time.as_secs_f64(),
+        memory_used: delivery.memory_used,
+        memory_bytes: delivery.memory_bytes,
+        withdrawn_total: http.withdrawn_total,
+        postponed_total: http.postponed_total,
+        thrown_away_bytes: delivery.thrown_away_bytes,
+        dead_bytes: delivery.dead_bytes,
+        delivery_requests: delivery.requests.count(),
+        delivery_requested_bytes: delivery.requests.sum(),
+        residence: delivery.residence.clone(),
     }
 }
 
@@ -339,6 +374,11 @@ fn disk_figures(name: &str, disk: &crossdock_disks::DiskFigures) -> DiskFigures 
             .collect(),
         refused_total: disk.refused_total,
         cancelled_total: disk.cancelled_total,
+        cancelled_bytes: disk.cancelled_bytes,
+        postponed_total: disk.postponed_total,
+        postponed: disk.postponed as u64,
+        positioning_seconds: disk.pace.positioning.as_secs_f64(),
+        sequential_bytes_per_second: disk.pace.sequential_bytes_per_second,
     }
 }
 

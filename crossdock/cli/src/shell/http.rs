@@ -20,6 +20,8 @@ pub(super) struct Web {
     connections: BTreeMap<ConnId, Connection>,
     names: BTreeMap<ConnectionId, ConnId>,
     connections_total: u64,
+    /// Whether the kernel goes on with sends by itself (IDSR of the TPF paper).
+    is_idsr: bool,
     /// Those with bytes that the kernel has not taken yet.
     unsent: BTreeMap<ConnId, usize>,
 }
@@ -31,10 +33,15 @@ struct Connection {
 }
 
 impl Web {
-    pub(super) const fn new(listeners: Vec<ListenerId>, https: Option<Https>) -> Self {
+    pub(super) const fn new(
+        listeners: Vec<ListenerId>,
+        https: Option<Https>,
+        is_idsr: bool,
+    ) -> Self {
         Self {
             listeners,
             https,
+            is_idsr,
             connections: BTreeMap::new(),
             names: BTreeMap::new(),
             connections_total: 0,
@@ -133,6 +140,16 @@ impl Shell {
     /// Something has happened at an HTTP client's connection; the event again if it is
     /// somebody else's.
     pub(super) fn take_http_event(&mut self, event: Event) -> Option<Event> {
+        if let Event::Accepted {
+            listener,
+            connection,
+            ..
+        } = event
+            && self.web.is_idsr
+            && self.web.listeners.contains(&listener)
+        {
+            self.driver.send_whole(connection);
+        }
         match self.web.input(&mut self.driver, event) {
             Ok(Some(HttpInput::Received(name, bytes))) if self.web.is_https(name) => {
                 self.receive_https(name, Some(&bytes));

@@ -209,6 +209,35 @@ fn no_response_mixes_versions() {
     assert!(rig.ended.get(&id) == Some(&Ended::Aborted) || whole[0].body.len() == 100_000);
 }
 
+/// Goal: who asks for a name while it gets another file is sent one of the two, and is
+/// never told that there is none.
+#[test]
+fn a_name_that_gets_another_file_is_never_missing() {
+    for request in ["GET", "HEAD"] {
+        for bytes in [100, 100_000] {
+            let mut rig = Rig::new();
+            let old = rig.put("/f", FileKind::Regular, vec![1; bytes]);
+            let id = rig.connect();
+            rig.send(id, format!("{request} /f HTTP/1.1\r\nHost: x\r\n\r\n"));
+            rig.answer_one(); // The look-up.
+            rig.put("/f", FileKind::Regular, vec![2; bytes + 1]);
+            rig.forget(old);
+            rig.settle();
+            let response = rig.response(id);
+            assert_eq!(response.status, 200, "{request} of {bytes}");
+            let length = (bytes + 1).to_string();
+            assert_eq!(response.header("content-length"), Some(&length[..]));
+            assert!(response.body.iter().all(|&byte| byte == 2));
+        }
+    }
+    // A file that is removed for good is not looked for for ever.
+    let mut rig = Rig::new();
+    rig.put("/f", FileKind::Regular, "x");
+    let is_read = |operation: &SiteOperation| matches!(operation, SiteOperation::Read { .. });
+    rig.failing = Some((is_read, SiteError::Stale));
+    assert_eq!(rig.ask(&get("/f")).status, 503);
+}
+
 /// Goal: a directory is a page for people and JSON for programs, with every name; its path
 /// ends with a slash, and a page of its own goes first.
 #[test]

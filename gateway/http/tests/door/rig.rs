@@ -168,6 +168,11 @@ impl Rig {
         file.attributes.modified = changed;
     }
 
+    /// Removes a file that has lost its name.
+    pub(crate) fn forget(&mut self, file: FileRef) {
+        self.files.remove(&file).expect("a file");
+    }
+
     pub(crate) fn content(&self, path: &str) -> Option<&[u8]> {
         let mut here = FileRef::root_of(SiteId(0));
         for name in path.trim_matches('/').split('/') {
@@ -255,6 +260,21 @@ impl Rig {
         let reply = self.reply(call);
         self.input(HttpInput::Reply(Box::new(reply)));
         true
+    }
+
+    /// Answers until so many calls are left.
+    pub(crate) fn settle_but(&mut self, left: usize) {
+        while self.asked.len() > left {
+            self.answer_one();
+        }
+    }
+
+    /// Answers the newest call.
+    pub(crate) fn answer_last(&mut self) {
+        if let Some(last) = self.asked.pop_back() {
+            self.asked.push_front(last);
+            self.answer_one();
+        }
     }
 
     pub(crate) fn settle(&mut self) {

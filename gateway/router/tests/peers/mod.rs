@@ -196,7 +196,10 @@ impl Peers {
                     },
                 )
             }
-            RouterEffect::CancelNode(..) | RouterEffect::Reply(_) => return None,
+            RouterEffect::CancelNode(..)
+            | RouterEffect::PostponeNode(..)
+            | RouterEffect::ResumeNode(..)
+            | RouterEffect::Reply(_) => return None,
         })
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_names::{
@@ -144,6 +145,8 @@ pub(crate) enum Seen {
     Write(u64, ObjectId, u64, usize, u64, u64),
     Commit(u64, ObjectId, u64),
     Cancel(u64),
+    Postpone(u64, Duration),
+    Resume(u64),
     Reply(u64, Result<SiteAnswer, SiteError>),
 }
 
@@ -163,6 +166,8 @@ pub(crate) fn drain(router: &mut Router) -> (Vec<Seen>, Vec<CallId>) {
                 see_node(node, call.request)
             }
             RouterEffect::CancelNode(node, _) => Seen::Cancel(node.0),
+            RouterEffect::PostponeNode(node, _, by) => Seen::Postpone(node.0, by),
+            RouterEffect::ResumeNode(node, _) => Seen::Resume(node.0),
             RouterEffect::Reply(routed) => Seen::Reply(routed.reply.id.0, routed.reply.outcome),
         });
     }

@@ -99,7 +99,7 @@ fn waits_and_operations_are_counted() {
     let foreground = &figures.classes[DiskClass::Foreground as usize];
     assert_eq!((foreground.waiting, foreground.in_flight), (1, 1));
     assert_eq!((foreground.wait.count(), foreground.wait.sum()), (1, 2000));
-    assert!(queue.cancel(DiskToken(2)));
+    assert_eq!(queue.cancel(DiskToken(2)), Some(BLOCK_BYTES as u64));
     assert!(queue.completed(ms(5), DiskToken(1), false));
     assert_eq!(issue_all(&mut queue, ms(5)), [3]);
     assert!(queue.completed(ms(6), DiskToken(3), true));
@@ -108,7 +108,8 @@ fn waits_and_operations_are_counted() {
     assert_eq!((read.latency.sum(), read.failures), (3000, 1));
     assert_eq!(read.bytes, BLOCK_BYTES as u64);
     assert_eq!((flush.latency.sum(), flush.failures), (1000, 0));
-    assert_eq!(figures.cancelled_total, 1);
+    let cancelled = (figures.cancelled_total, figures.cancelled_bytes);
+    assert_eq!(cancelled, (1, BLOCK_BYTES as u64));
 }
 
 /// Goal: requests with similar deadlines are issued upwards from where the disk
@@ -163,13 +164,72 @@ fn a_cancelled_request_is_never_issued() {
         push(&mut queue, read(token, DiskClass::Foreground, token, FAR));
     }
     assert_eq!(issue_all(&mut queue, ms(0)), [1]);
-    assert!(queue.cancel(DiskToken(2)));
-    assert!(!queue.cancel(DiskToken(2)), "it is gone");
-    assert!(!queue.cancel(DiskToken(1)), "it is in flight");
-    assert!(!queue.cancel(DiskToken(9)), "it never was");
+    assert!(queue.cancel(DiskToken(2)).is_some());
+    assert!(queue.cancel(DiskToken(2)).is_none(), "it is gone");
+    assert!(queue.cancel(DiskToken(1)).is_none(), "it is in flight");
+    assert!(queue.cancel(DiskToken(9)).is_none(), "it never was");
     queue.completed(ms(0), DiskToken(1), true);
     assert_eq!(issue_all(&mut queue, ms(0)), [3]);
     assert_eq!(queue.waiting(), 0);
+}
+
+/// Goal: what was postponed goes behind everything else while others wait, takes
+/// no more than the background's share, and comes back by its time or when it is
+/// wanted again, with the deadline that it had.
+#[test]
+fn a_postponed_request_goes_behind_until_its_time() {
+    let mut queue = DiskQueue::new(1);
+    for token in 1..=4 {
+        push(&mut queue, read(token, DiskClass::Foreground, token, 20));
+    }
+    push(&mut queue, read(5, DiskClass::Background, 5, FAR));
+    for token in [1, 2, 3] {
+        assert!(queue.postpone(DiskToken(token), ms(100)));
+    }
+    let issued_at = |queue: &mut DiskQueue, now_ms| {
+        let request = queue.next(ms(now_ms)).expect("something waits");
+        assert!(queue.completed(ms(now_ms), request.token, true));
+        request.token.0
+    };
+    assert_eq!(issued_at(&mut queue, 50), 4);
+    queue.resume(DiskToken(3));
+    queue.resume(DiskToken(3)); // It is there already.
+    assert_eq!(issued_at(&mut queue, 50), 3, "wanted again");
+    let figures = queue.figures();
+    assert_eq!((figures.postponed_total, figures.postponed), (3, 2));
+    assert_eq!(figures.classes[DiskClass::Foreground as usize].waiting, 2);
+    push(&mut queue, read(6, DiskClass::Foreground, 6, 90));
+    assert_eq!(issued_at(&mut queue, 99), 6);
+    push(&mut queue, read(7, DiskClass::Foreground, 7, 110));
+    assert_eq!(issued_at(&mut queue, 100), 1, "its time has come");
+    assert!(!queue.postpone(DiskToken(1), ms(500)), "it is done");
+    assert_eq!(issued_at(&mut queue, 100), 2);
+}
+
+/// Goal: a disk that has nothing else to do gets at once what was postponed, but
+/// of many only the background's share at a time.
+#[test]
+fn an_idle_disk_gets_what_was_postponed() {
+    let mut queue = DiskQueue::new(8);
+    for token in 1..=5 {
+        push(&mut queue, read(token, DiskClass::Foreground, token, 20));
+        assert!(queue.postpone(DiskToken(token), ms(FAR)));
+    }
+    assert_eq!(issue_all(&mut queue, ms(0)), [1, 2]);
+    push(&mut queue, read(6, DiskClass::Foreground, 6, 20));
+    assert_eq!(
+        issue_all(&mut queue, ms(0)),
+        [6],
+        "it waits for none of them"
+    );
+    assert!(queue.completed(ms(1), DiskToken(1), true));
+    assert_eq!(issue_all(&mut queue, ms(1)), [3]);
+    assert!(queue.cancel(DiskToken(4)).is_some());
+    assert_eq!(
+        issue_all(&mut queue, ms(FAR)),
+        [5],
+        "overdue: it has its class"
+    );
 }
 
 /// Goal: a full queue gives a client's read back and stays as it was; what
@@ -195,8 +255,24 @@ struct Known {
     token: u64,
     class: DiskClass,
     place: u64,
+    /// When it comes back, if it was postponed.
     deadline: Time,
     in_sweep: bool,
+    /// Its deadline before it was.
+    own_deadline: Option<Time>,
+}
+
+impl Known {
+    fn lane(&self) -> usize {
+        match self.own_deadline {
+            Some(_) => POSTPONED,
+            None => self.class as usize,
+        }
+    }
+
+    fn is_background(&self) -> bool {
+        self.own_deadline.is_some() || self.class == DiskClass::Background
+    }
 }
 
 /// The same policy over a list.
@@ -204,56 +280,75 @@ struct Model {
     depth: usize,
     waiting: Vec<Known>,
     in_flight: Vec<Known>,
-    sweep_until: [Time; 4],
+    sweep_until: [Time; 5],
     head: u64,
 }
 
 impl Model {
     fn push(&mut self, mut known: Known) {
-        let class = known.class;
-        let sweeping = self.waiting.iter().any(|k| k.class == class && k.in_sweep);
-        known.in_sweep = sweeping && known.deadline <= self.sweep_until[class as usize];
+        let lane = known.lane();
+        let sweeping = self.waiting.iter().any(|k| k.lane() == lane && k.in_sweep);
+        known.in_sweep = sweeping && known.deadline <= self.sweep_until[lane];
         self.waiting.push(known);
+        self.waiting.sort_by_key(|k| k.token);
+    }
+
+    fn postpone(&mut self, index: usize, until: Time) {
+        let mut known = self.waiting.remove(index);
+        let own = known.own_deadline.unwrap_or(known.deadline);
+        known.own_deadline = Some(own);
+        known.deadline = own.max(until);
+        self.push(known);
+    }
+
+    fn resume(&mut self, index: usize) {
+        let mut known = self.waiting.remove(index);
+        known.deadline = known.own_deadline.take().unwrap_or(known.deadline);
+        self.push(known);
     }
 
     fn next(&mut self, now: Time) -> Option<u64> {
         if self.in_flight.len() == self.depth {
             return None;
         }
-        let is_background = |known: &&Known| known.class == DiskClass::Background;
-        let background = self.in_flight.iter().filter(is_background).count();
-        let allowed = |k: &Known| !is_background(&k) || background < self.depth.div_ceil(4);
-        let candidates: Vec<Known> = self.waiting.iter().copied().filter(allowed).collect();
-        let earliest = candidates.iter().min_by_key(|k| k.deadline)?;
-        let turn = if earliest.deadline <= now {
-            *earliest
-        } else {
-            let class = candidates.iter().map(|k| k.class).min()?;
-            self.begin_sweep(class);
-            let sweep = self
-                .waiting
-                .iter()
-                .filter(|k| k.class == class && k.in_sweep);
-            *sweep.min_by_key(|k| (k.place < self.head, k.place))?
-        };
+        let is_due = |k: &Known| k.own_deadline.is_some() && k.deadline <= now;
+        while let Some(due) = self.waiting.iter().position(is_due) {
+            let mut known = self.waiting.remove(due);
+            known.own_deadline = None;
+            self.push(known);
+        }
+        let background = self.in_flight.iter().filter(|k| k.is_background()).count();
+        let has_share = background < self.depth.div_ceil(4);
+        let allowed = |k: &&Known| !k.is_background() || has_share;
+        let candidates: Vec<Known> = self.waiting.iter().filter(allowed).copied().collect();
+        let wanted = candidates.iter().filter(|k| k.own_deadline.is_none());
+        let overdue = wanted.min_by_key(|k| k.deadline);
+        let overdue = overdue.filter(|k| k.deadline <= now).map(Known::lane);
+        let lane = overdue.or_else(|| candidates.iter().map(Known::lane).min())?;
+        self.begin_sweep(lane);
+        let sweep = self
+            .waiting
+            .iter()
+            .filter(|k| k.lane() == lane && k.in_sweep);
+        let turn = *sweep.min_by_key(|k| (k.place < self.head, k.place))?;
         self.waiting.retain(|k| k.token != turn.token);
         self.in_flight.push(turn);
         self.head = turn.place + BLOCK_BYTES as u64;
         Some(turn.token)
     }
 
-    fn begin_sweep(&mut self, class: DiskClass) {
-        if self.waiting.iter().any(|k| k.class == class && k.in_sweep) {
+    fn begin_sweep(&mut self, lane: usize) {
+        if self.waiting.iter().any(|k| k.lane() == lane && k.in_sweep) {
             return;
         }
-        let mut of_class: Vec<&mut Known> = Vec::new();
-        of_class.extend(self.waiting.iter_mut().filter(|k| k.class == class));
-        let Some(earliest) = of_class.iter().map(|k| k.deadline).min() else {
+        let mut of_lane: Vec<&mut Known> = Vec::new();
+        of_lane.extend(self.waiting.iter_mut().filter(|k| k.lane() == lane));
+        let Some(earliest) = of_lane.iter().map(|k| k.deadline).min() else {
             return;
         };
         let until = earliest + SWEEP_WINDOW;
-        self.sweep_until[class as usize] = until;
-        for known in of_class {
+        self.sweep_until[lane] = until;
+        for known in of_lane {
             known.in_sweep = known.deadline <= until;
         }
     }
@@ -269,6 +364,8 @@ enum Step {
     Next,
     Complete(usize),
     Cancel(usize),
+    Postpone(usize, u64),
+    Resume(usize),
     Wait(u64),
 }
 
@@ -280,6 +377,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Next),
         2 => any::<usize>().prop_map(Step::Complete),
         1 => any::<usize>().prop_map(Step::Cancel),
+        1 => (any::<usize>(), 0..40_u64).prop_map(|(any, by)| Step::Postpone(any, by)),
+        1 => any::<usize>().prop_map(Step::Resume),
         1 => (0..10_u64).prop_map(Step::Wait),
     ]
 }
@@ -296,7 +395,7 @@ proptest! {
             depth: 6,
             waiting: Vec::new(),
             in_flight: Vec::new(),
-            sweep_until: [Time::default(); 4],
+            sweep_until: [Time::default(); 5],
             head: 0,
         };
         let (mut now_ms, mut token) = (0, 0);
@@ -312,7 +411,9 @@ proptest! {
                     prop_assert_eq!(queue.push(request).is_err(), full);
                     if !full {
                         let place = block * BLOCK_BYTES as u64;
-                        model.push(Known { token, class, place, deadline, in_sweep: false });
+                        let own_deadline = None;
+                        let in_sweep = false;
+                        model.push(Known { token, class, place, deadline, in_sweep, own_deadline });
                     }
                 }
                 Step::Next => {
@@ -326,10 +427,22 @@ proptest! {
                 }
                 Step::Cancel(any) if !model.waiting.is_empty() => {
                     let index = any % model.waiting.len();
-                    prop_assert!(queue.cancel(DiskToken(model.waiting.remove(index).token)));
+                    let known = model.waiting.remove(index);
+                    prop_assert!(queue.cancel(DiskToken(known.token)).is_some());
+                }
+                Step::Postpone(any, by_ms) if !model.waiting.is_empty() => {
+                    let index = any % model.waiting.len();
+                    let until = ms(now_ms + by_ms);
+                    prop_assert!(queue.postpone(DiskToken(model.waiting[index].token), until));
+                    model.postpone(index, until);
+                }
+                Step::Resume(any) if !model.waiting.is_empty() => {
+                    let index = any % model.waiting.len();
+                    queue.resume(DiskToken(model.waiting[index].token));
+                    model.resume(index);
                 }
                 Step::Wait(milliseconds) => now_ms += milliseconds,
-                Step::Complete(_) | Step::Cancel(_) => {}
+                Step::Complete(_) | Step::Cancel(_) | Step::Postpone(..) | Step::Resume(_) => {}
             }
             prop_assert_eq!(queue.waiting(), model.waiting.len());
             prop_assert_eq!(queue.in_flight(), model.in_flight.len());

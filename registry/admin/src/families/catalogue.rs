@@ -2,6 +2,7 @@
 //! two.
 
 mod door;
+mod http;
 mod node;
 mod process;
 mod site;
@@ -14,6 +15,7 @@ use crate::text::{Metric, MetricKind};
 pub(crate) fn families() -> impl Iterator<Item = &'static Family> {
     let all = [
         door::FAMILIES,
+        http::FAMILIES,
         node::FAMILIES,
         site::FAMILIES,
         process::FAMILIES,

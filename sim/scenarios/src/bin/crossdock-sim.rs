@@ -1,7 +1,8 @@
-//! Runs a scenario on many seeds: `crossdock-sim NAME [--seeds N] [--seed S]`.
+//! Runs scenarios on many seeds: `crossdock-sim [NAME] [--seeds N] [--seed S]`.
 //!
-//! With `--seed` alone, that seed runs and its history is printed. Exit codes: 0
-//! nothing found, 1 something found, 2 wrong usage.
+//! With `--seed` alone, that seed runs and its history is printed. Without a name all
+//! scenarios run, one after the other. Exit codes: 0 nothing found, 1 something found, 2
+//! wrong usage.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -15,6 +16,8 @@ use crossdock_scenarios::store_crash::{self, Options, Outcome};
 use crossdock_store::Mutation as StoreMutation;
 
 const USAGE: &str = "\
+crossdock-sim [--seeds N] [--seed S]
+    all scenarios below, one after the other; with --seed alone: that seed of each
 crossdock-sim store [--seeds N] [--seed S] [--mutation NAME]
     --seeds N        how many seeds (10000)
     --seed S         the first of them (0); alone: run this one and print its history
@@ -25,6 +28,8 @@ crossdock-sim ensemble [--seeds N] [--seed S] [--mutation NAME]
     the same for gateways, managers and nodes over a network
 crossdock-sim delivery [--seeds N] [--seed S] [--mutation NAME]
     streams of many rates over one disk
+crossdock-sim races [--seeds N] [--seed S] [--mutation NAME]
+    the same where all clients race for the same names
 faults of the";
 
 /// A fault that can be built in.
@@ -36,7 +41,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 31] = [
+const FAULTS: [(&str, Fault); 33] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -87,6 +92,8 @@ const FAULTS: [(&str, Fault); 31] = [
         "drop-before-equal",
         Fault::Ensemble(HostMutation::DropBeforeEqual),
     ),
+    ("trust-tables", Fault::Ensemble(HostMutation::TrustTables)),
+    ("cached-set", Fault::Ensemble(HostMutation::CachedSet)),
     ("grant-at-once", Fault::Ensemble(HostMutation::GrantAtOnce)),
     (
         "keep-restarted",
@@ -133,18 +140,28 @@ const FAULTS: [(&str, Fault); 31] = [
     ),
 ];
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Scenario {
-    #[default]
     Store,
     Host,
     Ensemble,
     Delivery,
+    Races,
 }
+
+/// All of them, in the order in which they run without a name.
+const SCENARIOS: [(&str, Scenario); 5] = [
+    ("store", Scenario::Store),
+    ("host", Scenario::Host),
+    ("ensemble", Scenario::Ensemble),
+    ("races", Scenario::Races),
+    ("delivery", Scenario::Delivery),
+];
 
 #[derive(Default)]
 struct Arguments {
-    scenario: Scenario,
+    /// Or all.
+    scenario: Option<Scenario>,
     seeds: Option<u64>,
     seed: Option<u64>,
     fault: Option<Fault>,
@@ -179,14 +196,28 @@ fn main() -> ExitCode {
         eprintln!("{}", usage());
         return ExitCode::from(2);
     };
-    match (arguments.seeds, arguments.seed) {
-        (None, Some(seed)) => show(seed, &run_one(&arguments, seed)),
-        (seeds, seed) => run_many(&arguments, seed.unwrap_or(0), seeds),
+    let (first, count) = (arguments.seed.unwrap_or(0), arguments.seeds);
+    match (arguments.scenario, count, arguments.seed) {
+        (Some(scenario), None, Some(seed)) => show(seed, &run_one(scenario, &arguments, seed)),
+        (Some(scenario), ..) => run_many(scenario, &arguments, first, count),
+        (None, count, seed) => run_all(&arguments, first, count.or_else(|| seed.map(|_| 1))),
     }
 }
 
-fn run_one(arguments: &Arguments, seed: u64) -> Outcome {
-    match arguments.scenario {
+/// All scenarios, also when one has found something.
+fn run_all(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
+    let mut exit = ExitCode::SUCCESS;
+    for (_, scenario) in SCENARIOS {
+        let ended = run_many(scenario, arguments, first, count);
+        if ended != ExitCode::SUCCESS {
+            exit = ended;
+        }
+    }
+    exit
+}
+
+fn run_one(scenario: Scenario, arguments: &Arguments, seed: u64) -> Outcome {
+    match scenario {
         Scenario::Store => {
             let options = Options {
                 mutation: arguments.of_store(),
@@ -200,12 +231,16 @@ fn run_one(arguments: &Arguments, seed: u64) -> Outcome {
             ensemble::run(seed, shape, arguments.of_ensemble(), true)
         }
         Scenario::Delivery => delivery::run(seed, arguments.of_delivery(), true),
+        Scenario::Races => {
+            let shape = ensemble::Shape::of_races(seed);
+            ensemble::run(seed, shape, arguments.of_ensemble(), true)
+        }
     }
 }
 
-fn run_many(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
+fn run_many(scenario: Scenario, arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
     let begun = Instant::now();
-    let (name, report) = match arguments.scenario {
+    let (name, report) = match scenario {
         Scenario::Store => {
             let options = Options {
                 mutation: arguments.of_store(),
@@ -229,27 +264,32 @@ fn run_many(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
                 seeds::run_deliveries(first, count, None, arguments.of_delivery()),
             )
         }
+        Scenario::Races => {
+            let count = count.unwrap_or(1000);
+            let report = seeds::run_races(first, count, None, arguments.of_ensemble());
+            ("races", report)
+        }
     };
     sum_up(name, first, begun, report)
 }
 
 fn parse(words: &[String]) -> Option<Arguments> {
-    let (name, mut rest) = words.split_first()?;
+    let (scenario, mut rest) = match words.split_first() {
+        Some((name, rest)) if !name.starts_with("--") => {
+            let known = SCENARIOS.iter().find(|(known, _)| known == name)?;
+            (Some(known.1), rest)
+        }
+        _ => (None, words),
+    };
     let mut arguments = Arguments {
-        scenario: match name.as_str() {
-            "store" => Scenario::Store,
-            "host" => Scenario::Host,
-            "ensemble" => Scenario::Ensemble,
-            "delivery" => Scenario::Delivery,
-            _ => return None,
-        },
+        scenario,
         ..Arguments::default()
     };
     while let [flag, value, others @ ..] = rest {
         match flag.as_str() {
             "--seeds" => arguments.seeds = Some(value.parse().ok()?),
             "--seed" => arguments.seed = Some(value.parse().ok()?),
-            "--mutation" => arguments.fault = Some(fault(arguments.scenario, value)?),
+            "--mutation" => arguments.fault = Some(fault(arguments.scenario?, value)?),
             _ => return None,
         }
         rest = others;
@@ -262,7 +302,7 @@ fn fault(scenario: Scenario, name: &str) -> Option<Fault> {
     let (_, fault) = FAULTS.iter().find(|(known, _)| *known == name)?;
     let fits = match fault {
         Fault::Store(_) => scenario == Scenario::Store,
-        Fault::Ensemble(_) => scenario == Scenario::Ensemble,
+        Fault::Ensemble(_) => matches!(scenario, Scenario::Ensemble | Scenario::Races),
         Fault::Delivery(_) => scenario == Scenario::Delivery,
     };
     fits.then_some(*fault)

@@ -123,9 +123,12 @@ impl Connection {
 
     /// Lets time pass; fails if the client gets other bytes than the next ones.
     pub(super) fn pass(&mut self, now: Time) -> Result<(), String> {
-        let elapsed = now.since(self.now).as_secs_f64();
+        let nanos = now.since(self.now).as_nanos();
         self.now = now;
-        let amount = |rate: u64| (rate as f64 * elapsed) as u64;
+        let amount = |rate: u64| {
+            let bytes = u128::from(rate) * nanos / 1_000_000_000;
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        };
         let reads = if self.is_stalled {
             0
         } else {

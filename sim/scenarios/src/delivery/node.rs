@@ -227,13 +227,13 @@ impl Node {
 
     /// What the node tells of its disk after `elapsed`.
     pub(super) fn report(&mut self, elapsed: Duration) -> DiskProfile {
-        let load = self.busy_time.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
+        let load = self.busy_time.as_micros() * 100 / elapsed.as_micros();
         self.busy_time = Duration::ZERO;
         let (count, time) = std::mem::take(&mut self.positionings);
         DiskProfile {
             positioning: time.checked_div(count).unwrap_or(self.arm.positioning),
             sequential_bytes_per_second: self.arm.bytes_per_second,
-            load_percent: load.min(100.0) as u32,
+            load_percent: u32::try_from(load.min(100)).unwrap_or(100),
         }
     }
 }

@@ -214,6 +214,12 @@ impl Act {
         )
     }
 
+    /// Whether it is small, and does no harm if it is sent over two gateways at a time: of
+    /// two that write the same bytes one may come late.
+    pub(super) const fn can_be_posted(&self) -> bool {
+        self.is_once() || matches!(self, Self::Look { .. } | Self::Stat { .. })
+    }
+
     /// Takes the locks that keep requests apart whose order nobody knows.
     pub(super) fn lock(&self, model: &mut Model) {
         self.set_locks(model, true);

@@ -11,11 +11,14 @@
 //! acknowledged is there.
 
 mod apart;
+mod datagrams;
 mod driver;
 mod faults;
 mod fsck;
 mod homes;
+mod linear;
 mod network;
+mod races;
 mod service;
 mod times;
 mod world;
@@ -61,8 +64,21 @@ pub struct Shape {
     pub addresses: u8,
     /// Whether its gateways are scoped to the export of the root.
     pub is_scoped: bool,
+    /// Whether clients race for the same names.
+    pub races: RacesOf,
     /// What goes wrong.
     pub faults: Faults,
+}
+
+/// How many of the clients' requests are about names that others ask for, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RacesOf {
+    /// None.
+    None,
+    /// Some.
+    Some,
+    /// All.
+    Only,
 }
 
 /// What goes wrong.
@@ -96,11 +112,27 @@ impl Shape {
             has_maps: seed % 5 < 2,
             addresses: 3,
             is_scoped: seed % 7 < 2,
+            races: match seed % 11 {
+                0 | 5 => RacesOf::Only,
+                1..=3 => RacesOf::None,
+                _ => RacesOf::Some,
+            },
             faults: match seed / 4 % 5 {
                 0 => Faults::None,
                 1 | 2 => Faults::Kills,
                 _ => Faults::All,
             },
+        }
+    }
+}
+
+impl Shape {
+    /// The same where all clients race for the same names.
+    #[must_use]
+    pub const fn of_races(seed: u64) -> Self {
+        Self {
+            races: RacesOf::Only,
+            ..Self::of_seed(seed)
         }
     }
 }
@@ -207,6 +239,8 @@ mod histories;
 #[cfg(test)]
 mod keys;
 #[cfg(test)]
+mod late_messages;
+#[cfg(test)]
 mod pauses;
 #[cfg(test)]
 mod scoped;
@@ -215,6 +249,10 @@ mod shares;
 #[cfg(test)]
 mod stage;
 #[cfg(test)]
+mod take_overs;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod web;
+#[cfg(test)]
+mod withdrawals;

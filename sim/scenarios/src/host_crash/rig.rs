@@ -422,11 +422,15 @@ impl Rig {
                         self.failure = Some(format!("node {number} does not open: {reason}"));
                     }
                 }
+                // Nobody is connected there.
+                HostEffect::Http(_) => {}
                 // No scenario exports anything while it runs.
                 HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. } => {}
-                HostEffect::Damage { .. } => {}
+                HostEffect::Damage { .. }
+                | HostEffect::Withdrawn { .. }
+                | HostEffect::Postponed { .. } => {}
                 HostEffect::DiskFailed { .. } => {
                     self.failed_at.get_or_insert(self.now);
                 }

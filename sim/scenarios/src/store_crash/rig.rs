@@ -228,7 +228,11 @@ impl Rig {
                 StoreEffect::Opened(outcome) => self.outputs.push_back(Output::Opened(outcome)),
                 StoreEffect::Reply(reply) => self.outputs.push_back(Output::Reply(reply)),
                 StoreEffect::Quiet => self.outputs.push_back(Output::Quiet),
-                StoreEffect::Urgent(_) => {} // Nothing waits before these disks.
+                // Nothing waits before these disks.
+                StoreEffect::Urgent(_)
+                | StoreEffect::Withdraw(_)
+                | StoreEffect::Postpone(..)
+                | StoreEffect::Resume(_) => {}
                 StoreEffect::Failed(_) => {} // Its figures say so, too.
                 StoreEffect::Scrubbed(report) => self.outputs.push_back(Output::Scrubbed(report)),
             }

@@ -10,18 +10,19 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use super::ground::{self, MemoryGroup};
+use super::ground;
 use super::rows::{Peer, Row};
 use crate::bench::figures::Sample;
 use crate::paths::Paths;
 use crate::process::{Running, output, program, run as run_program};
+use crate::rig::memory::MemoryGroup;
 use crate::rig::network::Network;
 use crate::rig::server::{Kind, Server};
 
 /// Processor of the server.
-pub(super) const SERVER_CPU: usize = 0;
+pub(in crate::bench) const SERVER_CPU: usize = 0;
 /// Processor of the load generator.
-pub(super) const LOAD_CPU: usize = 1;
+pub(in crate::bench) const LOAD_CPU: usize = 1;
 /// What a run may take beyond the time for which requests are sent: files made
 /// before, the last COMMIT, removal.
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
@@ -210,7 +211,7 @@ impl<'network> Contestant<'network> {
     pub(super) fn count_calls(&self, paths: &Paths, visit: &Visit<'_>) -> Result<f64> {
         let counts = visit.folder.join("calls");
         let command = self.command(paths, visit, visit.row)?;
-        let counting = ground::counting_calls(self.pid()?, &counts, &command);
+        let counting = ground::counting_calls(&[self.pid()?], &counts, &command);
         let figures = figures(counting, visit.patience(), paths)?;
         let calls = ground::counted_calls(&counts)?;
         fs::remove_file(&counts)?;
@@ -293,7 +294,7 @@ fn figures(command: Command, patience: Duration, paths: &Paths) -> Result<Value>
     Ok(serde_json::from_str(&line.context("no figures")?)?)
 }
 
-pub(super) fn number(figures: &Value, name: &str) -> Result<f64> {
+pub(in crate::bench) fn number(figures: &Value, name: &str) -> Result<f64> {
     figures[name].as_f64().with_context(|| format!("no {name}"))
 }
 
@@ -320,7 +321,7 @@ fn sample(row: &Row, figures: &Value) -> Result<Sample> {
 }
 
 /// Runs `start` on one processor, and all that it starts.
-pub(super) fn on_cpu<T>(cpu: usize, start: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(in crate::bench) fn on_cpu<T>(cpu: usize, start: impl FnOnce() -> Result<T>) -> Result<T> {
     let all = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
     one.set(cpu);

@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,49 +13,8 @@ use serde_json::Value;
 
 use crate::process::output;
 
-/// Where the memory controller of version 1 is mounted.
-const CONTROLLER: &str = "/sys/fs/cgroup/memory";
 /// What all servers may use together, page cache included.
-const MEMORY_BYTES: u64 = 6 << 30;
-
-/// A memory cgroup that all servers of a run are in. It goes when it is dropped, as
-/// far as it is empty.
-pub(super) struct MemoryGroup {
-    folder: PathBuf,
-}
-
-impl MemoryGroup {
-    /// Makes it; `None` where the system has no such controller.
-    pub(super) fn new() -> Result<Option<Self>> {
-        let controller = Path::new(CONTROLLER);
-        if !controller.join("memory.limit_in_bytes").exists() {
-            return Ok(None);
-        }
-        let folder = controller.join(format!("crossdock-bench-{}", std::process::id()));
-        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let group = Self { folder };
-        group.set("memory.limit_in_bytes", MEMORY_BYTES)?;
-        Ok(Some(group))
-    }
-
-    /// Takes a process in, with all its threads.
-    pub(super) fn add(&self, pid: u32) -> Result<()> {
-        self.set("cgroup.procs", u64::from(pid))
-    }
-
-    fn set(&self, key: &str, value: u64) -> Result<()> {
-        let file = self.folder.join(key);
-        fs::write(&file, value.to_string())
-            .with_context(|| format!("cannot write {}", file.display()))
-    }
-}
-
-impl Drop for MemoryGroup {
-    fn drop(&mut self) {
-        // The servers have ended, or it stays until the next start of the machine.
-        let _ = fs::remove_dir(&self.folder);
-    }
-}
+pub(super) const MEMORY_BYTES: u64 = 6 << 30;
 
 /// Nothing of any file is in the kernel's memory any more.
 pub(super) fn drop_page_cache() -> Result<()> {
@@ -143,18 +102,19 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// System calls that a process has made while `command` ran, counted by the kernel's
+/// System calls that processes have made while `command` ran, counted by the kernel's
 /// trace point; `command` is run by `perf stat`.
-pub(super) fn counting_calls(pid: u32, counts: &Path, command: &Command) -> Command {
+pub(in crate::bench) fn counting_calls(pids: &[u32], counts: &Path, command: &Command) -> Command {
     let mut perf = Command::new("perf");
     perf.args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p"]);
-    perf.arg(pid.to_string()).arg("-o").arg(counts).arg("--");
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    perf.arg(pids.join(",")).arg("-o").arg(counts).arg("--");
     perf.arg(command.get_program()).args(command.get_args());
     perf
 }
 
 /// What [`counting_calls`] has counted.
-pub(super) fn counted_calls(counts: &Path) -> Result<f64> {
+pub(in crate::bench) fn counted_calls(counts: &Path) -> Result<f64> {
     let text = fs::read_to_string(counts)?;
     let line = text.lines().find(|line| line.contains("sys_enter"));
     let count = line.and_then(|line| line.split(',').next());

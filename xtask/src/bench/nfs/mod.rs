@@ -18,12 +18,16 @@ use rustix::thread::sched_getaffinity;
 use serde_json::{Value, json};
 
 use super::figures::{Figure, Sample, row as result_row};
-use super::{Options, parse};
+use super::{Options, Subject, parse};
 use crate::paths::Paths;
 use crate::process::{program, run as run_program};
+use crate::rig::memory::MemoryGroup;
 use crate::rig::network::Network;
-use contestant::{Contestant, LOAD_CPU, SERVER_CPU, Visit, limit};
-use ground::{MemoryGroup, SLOW_CREATE};
+use crate::rig::server::Kind;
+use contestant::{Contestant, Visit, limit};
+pub(super) use contestant::{LOAD_CPU, SERVER_CPU, number, on_cpu};
+use ground::{MEMORY_BYTES, SLOW_CREATE};
+pub(super) use ground::{counted_calls, counting_calls};
 pub(crate) use growth::run_as_root as run_growth_as_root;
 pub(super) use rows::names as row_names;
 use rows::{Peer, Row};
@@ -84,11 +88,16 @@ impl<'run> Field<'run> {
         };
         let place = folder.join("limits");
         fs::create_dir_all(&place)?;
-        let ours = Contestant::server(options.server, paths, first, &folder.join("ours"))?;
+        let kind = match options.server {
+            Subject::Crossdock => Kind::Crossdock,
+            Subject::Ganesha => Kind::Ganesha,
+            Subject::Nginx => anyhow::bail!("nginx does not speak NFS"),
+        };
+        let ours = Contestant::server(kind, paths, first, &folder.join("ours"))?;
         let plain = Contestant::ganesha(false, paths, second, &folder.join("plain"))?;
         let durable = Contestant::ganesha(true, paths, third, &folder.join("durable"))?;
         let floor = Contestant::floor(paths, fourth, &folder.join("floor"))?;
-        let memory = MemoryGroup::new()?;
+        let memory = MemoryGroup::new("bench-nfs", MEMORY_BYTES)?;
         match &memory {
             Some(group) => {
                 for server in [&ours, &plain, &durable] {
@@ -225,7 +234,7 @@ impl<'run> Field<'run> {
     }
 }
 
-fn summary(result: &Value) -> String {
+pub(super) fn summary(result: &Value) -> String {
     let number = |value: &Value| {
         value
             .as_f64()

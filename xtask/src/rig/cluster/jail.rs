@@ -66,8 +66,8 @@ pub(super) struct Place<'rig> {
 
 /// A process, told from a later one of the same number by when it started.
 #[derive(Debug)]
-pub(super) struct Process {
-    pub(super) pid: u32,
+pub(in crate::rig) struct Process {
+    pub(in crate::rig) pid: u32,
     started: u64,
     /// Where its part of the log begins.
     log_bytes: u64,
@@ -146,11 +146,20 @@ pub(super) fn start(place: &Place<'_>, words: &[String], log: &Path) -> Result<P
 }
 
 impl Process {
-    pub(super) fn to_json(&self) -> Value {
+    /// One that was just started, whose log begins with it.
+    pub(in crate::rig) fn of(pid: u32) -> Result<Self> {
+        Ok(Self {
+            pid,
+            started: started(pid).context("it has ended")?,
+            log_bytes: 0,
+        })
+    }
+
+    pub(in crate::rig) fn to_json(&self) -> Value {
         json!({ "pid": self.pid, "started": self.started })
     }
 
-    pub(super) fn from_json(value: &Value) -> Result<Self> {
+    pub(in crate::rig) fn from_json(value: &Value) -> Result<Self> {
         Ok(Self {
             pid: u32::try_from(value["pid"].as_u64().context("no pid")?)?,
             started: value["started"].as_u64().context("no start")?,
@@ -159,7 +168,7 @@ impl Process {
     }
 
     /// Whether it has not ended.
-    pub(super) fn is_running(&self) -> bool {
+    pub(in crate::rig) fn is_running(&self) -> bool {
         started(self.pid) == Some(self.started)
     }
 
@@ -173,7 +182,7 @@ impl Process {
 
     /// Ends it with SIGKILL, if it still is the one that was started, and waits for
     /// its end: its files are its own no more.
-    pub(super) fn kill(&self) -> Result<()> {
+    pub(in crate::rig) fn kill(&self) -> Result<()> {
         let pid = Pid::from_raw(i32::try_from(self.pid)?).context("no process")?;
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
             return Ok(()); // It has ended.
@@ -190,7 +199,7 @@ impl Process {
     }
 
     /// Waits until it has written such a line to its log.
-    pub(super) fn wait_for_line(
+    pub(in crate::rig) fn wait_for_line(
         &self,
         log: &Path,
         is_wanted: impl Fn(&str) -> bool,

@@ -6,7 +6,7 @@
 //! The processes go on when `up` returns; `down` ends exactly those that it started.
 
 mod faults;
-mod jail;
+pub(super) mod jail;
 mod options;
 mod switch;
 mod whole;

@@ -121,6 +121,8 @@ pub(in crate::suite) struct Up {
     pub(in crate::suite) nfs: SocketAddr,
     /// All places where it does.
     pub(in crate::suite) nfs_doors: Vec<SocketAddr>,
+    /// Where it serves HTTP, if it does.
+    pub(in crate::suite) http: Option<SocketAddr>,
     /// Where it serves HTTPS, if it does.
     pub(in crate::suite) https: Option<String>,
     /// Where it is administered.
@@ -161,13 +163,14 @@ impl Up {
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
         let deadline = Instant::now() + READY_PATIENCE;
         let mut nfs_doors = Vec::new();
-        let mut https = None;
+        let (mut http, mut https) = (None, None);
         let admin = loop {
             let Some(line) = lines.next(deadline)? else {
                 bail!("the server ended: {}", fs::read_to_string(&log)?);
             };
             match line.trim().split_once(' ') {
                 Some(("nfs", address)) => nfs_doors.push(address.parse()?),
+                Some(("http", address)) => http = Some(address.parse()?),
                 Some(("https", address)) => https = Some(address.to_owned()),
                 Some(("admin", address)) => break address.to_owned(),
                 _ => {}
@@ -178,6 +181,7 @@ impl Up {
             running,
             nfs: *nfs_doors.first().context("no NFS door")?,
             nfs_doors,
+            http,
             https,
             admin,
             log,

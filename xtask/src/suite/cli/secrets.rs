@@ -22,11 +22,13 @@ pub(super) fn stay_secret(stage: &Stage<'_>) -> Result<()> {
     job::write(&up, "secret")?;
     job::verify(&up, "secret")?;
     let mut told = String::new();
-    let questions: [&[&str]; 5] = [
+    let questions: [&[&str]; 7] = [
         &["status"],
         &["scrub"],
         &["export", "add", "/", "--allow", "10.0.0.0/8"],
         &["export", "list"],
+        &["token", "create"],
+        &["sign", "/secret-1", "--url", "http://127.0.0.1:1"],
         &["node", "stop", "1"],
     ];
     for words in questions {

@@ -12,6 +12,7 @@ mod refusals;
 mod scoped;
 mod secure;
 mod space;
+mod withdrawals;
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -27,6 +28,7 @@ pub(super) use kernel::run as run_kernel;
 use load::{Files, Load};
 use members::{Ensemble, Member};
 pub(super) use secure::run as run_secure;
+pub(super) use withdrawals::run as run_withdrawals;
 
 /// Answers that each client has to have after something was killed.
 const ANSWERS: u64 = 40;

@@ -264,6 +264,58 @@ pub(super) const FAMILIES: &[Family] = &[
         },
     ),
     family(
+        "crossdock_disk_cancelled_bytes_total",
+        MetricKind::Counter,
+        "Bytes that those reads would have moved.",
+        |all, out| {
+            for (n, d) in disks(all) {
+                out.count(&[("node", &n), ("disk", &d.name)], d.cancelled_bytes)
+            }
+        },
+    ),
+    family(
+        "crossdock_disk_postponed_total",
+        MetricKind::Counter,
+        "Reads that were moved behind others because their client does not take them.",
+        |all, out| {
+            for (n, d) in disks(all) {
+                out.count(&[("node", &n), ("disk", &d.name)], d.postponed_total)
+            }
+        },
+    ),
+    family(
+        "crossdock_disk_postponed_requests",
+        MetricKind::Gauge,
+        "Reads that are behind others now.",
+        |all, out| {
+            for (n, d) in disks(all) {
+                out.count(&[("node", &n), ("disk", &d.name)], d.postponed)
+            }
+        },
+    ),
+    family(
+        "crossdock_disk_positioning_seconds",
+        MetricKind::Gauge,
+        "What it takes to begin to read elsewhere, found from the reads so far.",
+        |all, out| {
+            for (n, d) in disks(all).filter(|(_, d)| d.name == "data") {
+                let labels = [("node", &*n), ("disk", &*d.name)];
+                out.value(&labels, d.positioning_seconds)
+            }
+        },
+    ),
+    family(
+        "crossdock_disk_sequential_bytes_per_second",
+        MetricKind::Gauge,
+        "What it reads in a second once it is there, found from the reads so far.",
+        |all, out| {
+            for (n, d) in disks(all).filter(|(_, d)| d.name == "data") {
+                let labels = [("node", &*n), ("disk", &*d.name)];
+                out.count(&labels, d.sequential_bytes_per_second)
+            }
+        },
+    ),
+    family(
         "crossdock_cache_hit_blocks_total",
         MetricKind::Counter,
         "Blocks of 4 KiB that reads found in the cache, or on their way there.",

@@ -7,7 +7,7 @@ use crossdock_sim::random::Random;
 use super::super::model::Model;
 use super::driver::Driver;
 use super::world::CLOCKS_SECONDS;
-use super::{Faults, Shape, world_of};
+use super::{Faults, RacesOf, Shape, world_of};
 
 const SHAPE: Shape = Shape {
     nodes: 3,
@@ -17,6 +17,7 @@ const SHAPE: Shape = Shape {
     sites: 4,
     addresses: 0,
     is_scoped: false,
+    races: RacesOf::None,
     faults: Faults::None,
     is_hashed: false,
     has_maps: false,

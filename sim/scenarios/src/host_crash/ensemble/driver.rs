@@ -19,9 +19,10 @@ use super::super::shell::mix;
 use super::super::wire;
 use super::apart::Apart;
 use super::network::Place;
+use super::races::Races;
 use super::times::Times;
 use super::world::World;
-use super::{Faults, Shape};
+use super::{Faults, RacesOf, Shape};
 use crate::store_crash::Outcome;
 
 pub(super) const CLIENTS: usize = 3;
@@ -36,7 +37,7 @@ const FAULTS_MAX: u64 = 16;
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A client that is told to try again waits so long.
-const AGAIN_AFTER: Duration = Duration::from_millis(20);
+pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// A client whose connection has ended looks for another gateway after this.
 const RECONNECT_AFTER: Duration = Duration::from_millis(50);
@@ -47,6 +48,9 @@ const IMPATIENCE: Duration = Duration::from_millis(700);
 /// Acknowledged requests that a client may send again as if the reply were lost.
 const REMEMBERED_MAX: usize = 4;
 
+/// A client whose datagrams have had no answer for so long sends over its connection.
+const FALL_BACK_AFTER: Duration = Duration::from_millis(1200);
+
 struct Pending {
     client: usize,
     act: Act,
@@ -56,6 +60,8 @@ struct Pending {
     /// When it was sent for the first time, however often it was told to try again.
     begun_at: Time,
     is_disturbed: bool,
+    /// Whether it may arrive at the server more than once, over several gateways.
+    is_repeated: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -77,6 +83,11 @@ pub(super) struct Driver {
     pending: BTreeMap<u32, Pending>,
     again: Vec<(Time, Pending)>,
     answered: VecDeque<(usize, Bytes, Bytes)>,
+    pub(super) races: Races,
+    /// Whether clients send requests again that are under way, over any gateway.
+    retransmits: bool,
+    /// Requests of which only datagrams were sent, by xid, and until when these are waited for.
+    posted: Vec<(Time, u32)>,
     /// For [`exchange`](Self::exchange): the reply to a request outside the work.
     awaited: Option<(u32, Option<Bytes>)>,
     /// How often somebody was replaced, as far as was looked.
@@ -113,6 +124,9 @@ impl Driver {
             pending: BTreeMap::new(),
             again: Vec::new(),
             answered: VecDeque::new(),
+            races: Races::default(),
+            retransmits: false,
+            posted: Vec::new(),
             awaited: None,
             replaced_total: 0,
             times: Times::default(),
@@ -135,8 +149,15 @@ impl Driver {
     }
 
     pub(super) fn run(&mut self) -> Result<(), String> {
+        self.retransmits = true;
         self.make_directories(&[b"one", b"two"])?;
+        if self.shape.races != RacesOf::None {
+            self.begin_races()?;
+        }
         for _ in 0..self.random.between(1, 4) {
+            if self.shape.faults == Faults::All && self.random.coin() {
+                self.slow_links();
+            }
             let actions = self.random.between(20, 150);
             self.work(actions, self.shape.faults)?;
         }
@@ -179,6 +200,7 @@ impl Driver {
         self.work(10, Faults::None)?;
         self.wait_until_whole()?;
         self.verify_all()?;
+        self.judge_races()?;
         self.world.check_all_addresses()?;
         for (client, record, reply) in std::mem::take(&mut self.answered) {
             let again = self.exchange(client, record)?;
@@ -214,7 +236,8 @@ impl Driver {
         };
         loop {
             self.take_news()?;
-            if left == 0 && self.pending.is_empty() && self.again.is_empty() {
+            let is_idle = self.pending.is_empty() && self.again.is_empty();
+            if left == 0 && is_idle && self.races.is_idle() {
                 return Ok(());
             }
             if faults_left > 0 && self.world.now >= fault_at {
@@ -237,6 +260,8 @@ impl Driver {
                 next_at = self.world.now + Duration::from_micros(pause);
             }
             self.send_again();
+            self.race_again();
+            self.fall_back();
             let again = self.again.iter().map(|(due, _)| *due);
             let connects = self
                 .clients
@@ -249,6 +274,8 @@ impl Driver {
                 .chain(has_room.then_some(next_at))
                 .chain((faults_left > 0).then_some(fault_at))
                 .chain(self.next_cut())
+                .chain(self.races.next_at())
+                .chain(self.posted.iter().map(|(due, _)| *due))
                 .chain([limit])
                 .min();
             self.world.step(wake.unwrap_or(limit).max(self.world.now))?;
@@ -314,7 +341,10 @@ impl Driver {
             }
         }
         while let Some((name, record)) = self.world.replies.pop_front() {
-            self.take_record(name, record)?;
+            self.take_record(Some(name), record)?;
+        }
+        while let Some(record) = self.world.posted.pop_front() {
+            self.take_record(None, record)?;
         }
         for number in 0..CLIENTS {
             let client = self.clients[number];
@@ -344,7 +374,8 @@ impl Driver {
             .pending
             .values()
             .filter(|pending| pending.client == number);
-        let records: Vec<Bytes> = records.map(|pending| pending.record.clone()).collect();
+        let mut records: Vec<Bytes> = records.map(|pending| pending.record.clone()).collect();
+        records.extend(self.races.records_of(number));
         for record in records {
             self.world.send(name, record);
         }
@@ -366,7 +397,9 @@ impl Driver {
                 let since = pending.sent_at.max(self.clients[number].connects_at);
                 pending.client == number && now.since(since) >= IMPATIENCE
             };
-            if self.world.has_moved(name) && self.pending.values().any(waits) {
+            let is_old = now.since(self.clients[number].connects_at) >= IMPATIENCE;
+            let races = is_old && self.races.waits(number, now, IMPATIENCE);
+            if self.world.has_moved(name) && (races || self.pending.values().any(waits)) {
                 self.note(|| format!("client {number} gives its connection up"));
                 self.world.leave(name);
                 self.clients[number].connection = None;
@@ -378,7 +411,10 @@ impl Driver {
     fn check_patience(&self) -> Result<(), String> {
         let late = |pending: &&Pending| self.world.now.since(pending.sent_at) >= PATIENCE;
         match self.pending.values().find(late) {
-            None => Ok(()),
+            None => self
+                .races
+                .late(self.world.now, PATIENCE)
+                .map_or(Ok(()), Err),
             Some(pending) => Err(format!(
                 "{:?} is not answered within {} s",
                 pending.act,
@@ -388,6 +424,17 @@ impl Driver {
     }
 
     fn act(&mut self) {
+        let races = match self.shape.races {
+            RacesOf::None => false,
+            RacesOf::Some => self.random.one_in(5),
+            RacesOf::Only => true,
+        };
+        if races && self.races.has_room() {
+            return self.race();
+        }
+        if self.shape.races == RacesOf::Only {
+            return;
+        }
         for _ in 0..8 {
             let client = self.random_client();
             let act = match self.is_reader(client) || self.random.one_in(12) {
@@ -395,8 +442,7 @@ impl Driver {
                 false => draw(&mut self.model, &mut self.random),
             };
             if let Some(act) = act {
-                self.next_xid += 1;
-                let xid = self.next_xid;
+                let xid = self.new_xid();
                 let pending = Pending {
                     client,
                     record: act.encode(xid, &self.model),
@@ -405,6 +451,7 @@ impl Driver {
                     sent_at: self.world.now,
                     begun_at: self.world.now,
                     is_disturbed: false,
+                    is_repeated: false,
                 };
                 pending.act.lock(&mut self.model);
                 return self.send(xid, pending);
@@ -412,14 +459,68 @@ impl Driver {
         }
     }
 
-    fn send(&mut self, xid: u32, pending: Pending) {
-        self.calls += 1;
+    pub(super) const fn new_xid(&mut self) -> u32 {
+        self.next_xid += 1;
+        self.next_xid
+    }
+
+    fn send(&mut self, xid: u32, mut pending: Pending) {
         let client = pending.client;
         self.note(|| format!("client {client}, #{xid}: {}", brief(&pending.act)));
-        if let Some(connection) = self.clients[client].connection {
-            self.world.send(connection, pending.record.clone());
+        if pending.act.can_be_posted() {
+            pending.is_repeated |= self.send_record(client, &pending.record);
+        } else {
+            self.send_over_connection(client, &pending.record);
         }
         self.pending.insert(xid, pending);
+    }
+
+    fn send_over_connection(&mut self, client: usize, record: &Bytes) {
+        self.calls += 1;
+        if let Some(connection) = self.clients[client].connection {
+            self.world.send(connection, record.clone());
+        }
+    }
+
+    /// Sends a request over the client's connection, as datagrams to any gateways, or
+    /// both; whether it may arrive more than once.
+    pub(super) fn send_record(&mut self, client: usize, record: &Bytes) -> bool {
+        let drawn = match self.retransmits {
+            true => self.random.below(16),
+            false => 15,
+        };
+        let is_posted_only = drawn < 2;
+        if !is_posted_only {
+            self.send_over_connection(client, record);
+        }
+        if drawn >= 5 {
+            return false;
+        }
+        let places = 0..self.world.places();
+        let open: Vec<Place> = places.filter(|&place| self.world.is_open(place)).collect();
+        for _ in 0..self.random.between(1, 4) {
+            if let Some(&place) = self.random.pick(&open) {
+                self.world.post(client, place, record);
+            }
+        }
+        if is_posted_only && let Ok(xid) = wire::xid(&record.slice(4..)) {
+            self.posted.push((self.world.now + FALL_BACK_AFTER, xid));
+        }
+        true
+    }
+
+    /// Who has had no answer to datagrams sends over its connection.
+    fn fall_back(&mut self) {
+        let now = self.world.now;
+        let due: Vec<(Time, u32)> = self.posted.extract_if(.., |(due, _)| *due <= now).collect();
+        for (_, xid) in due {
+            let of_race = self.races.unanswered(xid);
+            let pending = self.pending.get(&xid);
+            let pending = pending.map(|pending| (pending.client, pending.record.clone()));
+            if let Some((client, record)) = pending.or(of_race) {
+                self.send_over_connection(client, &record);
+            }
+        }
     }
 
     fn send_again(&mut self) {
@@ -429,14 +530,22 @@ impl Driver {
             .partition(|(due, _)| *due <= now);
         self.again = later;
         for (_, mut pending) in due {
-            self.next_xid += 1;
-            let xid = self.next_xid;
-            pending.record = pending.act.encode(xid, &self.model);
+            let known = wire::xid(&pending.record.slice(4..));
+            // What may be on its way still has to be the same request.
+            let xid = match known.ok().filter(|_| pending.is_repeated) {
+                Some(xid) => xid,
+                None => {
+                    let xid = self.new_xid();
+                    pending.record = pending.act.encode(xid, &self.model);
+                    xid
+                }
+            };
             self.send(xid, pending);
         }
     }
 
-    fn take_record(&mut self, name: ConnId, record: Bytes) -> Result<(), String> {
+    /// A reply, over a connection or as a datagram.
+    fn take_record(&mut self, name: Option<ConnId>, record: Bytes) -> Result<(), String> {
         let xid = wire::xid(&record)?;
         if let Some((awaited, reply)) = &mut self.awaited
             && *awaited == xid
@@ -444,11 +553,14 @@ impl Driver {
             *reply = Some(record);
             return Ok(());
         }
+        if self.take_race(xid, &record)? {
+            return Ok(());
+        }
         // Of an earlier connection, or answered over two.
         let Some(pending) = self.pending.get(&xid) else {
             return Ok(());
         };
-        if self.clients[pending.client].connection != Some(name) {
+        if name.is_some() && self.clients[pending.client].connection != name {
             return Ok(());
         }
         let reply = wire::decode(pending.procedure, &record)?;
@@ -521,8 +633,13 @@ impl Driver {
         Err(format!("#{xid} is not answered"))
     }
 
+    /// Whether a successor may do what was refused by who is no more.
+    pub(super) fn may_be_tried_again(&self) -> bool {
+        self.shape.faults != Faults::None
+    }
+
     /// The handle of the root, which has to be good for ever.
-    fn mount(&mut self) -> Result<HandleBuffer, String> {
+    pub(super) fn mount(&mut self) -> Result<HandleBuffer, String> {
         for _ in 0..500 {
             self.next_xid += 1;
             let record = wire::encode_mount(self.next_xid);
@@ -536,7 +653,7 @@ impl Driver {
     }
 
     /// Calls, and calls again for as long as it is told to try later.
-    fn call(&mut self, call: &Call<'_>) -> Result<Reply, String> {
+    pub(super) fn call(&mut self, call: &Call<'_>) -> Result<Reply, String> {
         for _ in 0..500 {
             self.next_xid += 1;
             let record = wire::encode(self.next_xid, call);

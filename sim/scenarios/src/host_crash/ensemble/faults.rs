@@ -6,13 +6,18 @@ use crossdock_types::Time;
 
 use super::Faults;
 use super::driver::Driver;
-use super::network::Place;
+use super::network::{Pace, Place};
 
 /// A process that ended starts again after up to this.
 const RESTART_MAX_MILLIS: u64 = 6000;
 
 /// Or now and then up to this: longer than a door waits for an answer.
 const OUTAGE_MAX_MILLIS: u64 = 40_000;
+
+/// What a slow direction takes for a message, and how many bytes per second it carries.
+const LATENCY_MAX_MICROS: u64 = 12_000;
+const SLOWEST: u64 = 1 << 20;
+const FASTEST: u64 = 16 << 20;
 
 impl Driver {
     pub(super) fn next_fault(&mut self) -> Time {
@@ -59,6 +64,22 @@ impl Driver {
             _ => self.kill(place),
         }
         0
+    }
+
+    /// Some directions between processes are slow from now on, each in its own way.
+    pub(super) fn slow_links(&mut self) {
+        let places = self.world.places();
+        for (from, to) in (0..places).flat_map(|from| (0..places).map(move |to| (from, to))) {
+            if from == to || !self.random.one_in(4) {
+                continue;
+            }
+            let pace = Pace {
+                latency: Duration::from_micros(self.random.below(LATENCY_MAX_MICROS)),
+                bytes_per_second: self.random.between(SLOWEST, FASTEST),
+            };
+            self.note(|| format!("from {from} to {to} the network is slow: {pace:?}"));
+            self.world.slow(from, to, pace);
+        }
     }
 
     pub(super) fn kill(&mut self, place: Place) {

@@ -1,5 +1,6 @@
 //! Connections between processes: in order as TCP has them, with delays, breaks
-//! that lose what is on its way, and directions in which nothing moves.
+//! that lose what is on its way, directions in which nothing moves, and slow ones, in
+//! which messages queue up while those of other connections overtake them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -31,6 +32,24 @@ pub(super) enum Arrival {
     Disconnected,
 }
 
+/// What a message has beside its payload, about.
+const FRAME_BYTES: usize = 200;
+
+/// How fast one direction is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// What every message takes beside its place in the queue.
+    pub(super) latency: Duration,
+    pub(super) bytes_per_second: u64,
+}
+
+impl Pace {
+    fn time_for(self, bytes: usize) -> Duration {
+        let bytes = bytes as u64;
+        Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / self.bytes_per_second.max(1))
+    }
+}
+
 /// One direction.
 #[derive(Default)]
 struct Direction {
@@ -38,6 +57,8 @@ struct Direction {
     queue: VecDeque<(Time, HostId, Arrival)>,
     /// Nothing moves before then.
     cut_until: Time,
+    /// Until then a slow one is busy with what it was given.
+    busy_until: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +77,8 @@ pub(super) struct Network {
     paused: BTreeMap<Place, Time>,
     /// Links that will break of themselves.
     breaks: BTreeMap<(Place, Place), Time>,
+    /// Directions that are slow.
+    paces: BTreeMap<(Place, Place), Pace>,
 }
 
 const fn pair(a: Place, b: Place) -> (Place, Place) {
@@ -107,7 +130,13 @@ impl Network {
             return;
         };
         let direction = self.directions.entry(way).or_default();
-        let due = (now + delay).max(direction.cut_until);
+        let mut due = now + delay;
+        if let Some(pace) = self.paces.get(&way) {
+            let begun = direction.busy_until.max(now);
+            direction.busy_until = begun + pace.time_for(size_bytes(&arrival));
+            due = direction.busy_until + pace.latency + delay;
+        }
+        let due = due.max(direction.cut_until);
         let due = direction.queue.back().map_or(due, |last| last.0.max(due));
         direction.queue.push_back((due, sender, arrival));
     }
@@ -139,11 +168,17 @@ impl Network {
         }
     }
 
-    /// Everything moves again.
+    /// Messages in one direction take their time from now on.
+    pub(super) fn slow(&mut self, from: Place, to: Place, pace: Pace) {
+        self.paces.insert((from, to), pace);
+    }
+
+    /// Everything moves again, and as fast as ever.
     pub(super) fn heal(&mut self, now: Time) {
         for direction in self.directions.values_mut() {
             direction.cut_until = now;
         }
+        self.paces.clear();
         self.breaks.clear();
         self.paused.clear();
     }
@@ -238,5 +273,15 @@ impl Network {
         let (_, way) = first.min()?;
         let (_, sender, arrival) = self.directions.get_mut(&way)?.queue.pop_front()?;
         Some((way.1, sender, arrival))
+    }
+}
+
+fn size_bytes(arrival: &Arrival) -> usize {
+    match arrival {
+        Arrival::Frame(sent) => {
+            let payload = sent.frame.payload();
+            FRAME_BYTES + payload.map_or(0, crossdock_types::Payload::len)
+        }
+        Arrival::Connected | Arrival::Disconnected => 0,
     }
 }

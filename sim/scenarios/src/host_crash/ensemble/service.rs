@@ -123,11 +123,15 @@ impl Service {
         let joins = matches!(change, Change::Join { .. });
         let keeps = joins && self.mutation == Some(Mutation::KeepRestarted);
         let sets = keeps.then(|| self.state.sets.clone());
+        let leaves = matches!(change, Change::Leave { .. });
         let moves = matches!(change, Change::Place(_) | Change::Join { .. });
         match self.state.apply_by(host, change) {
             Ok(()) => {
                 if let Some(sets) = sets {
                     self.state.sets = sets;
+                }
+                if leaves && self.mutation == Some(Mutation::CachedSet) {
+                    self.restore_homes();
                 }
                 if moves && self.mutation == Some(Mutation::DropBeforeEqual) {
                     self.drop_old_homes();
@@ -141,6 +145,19 @@ impl Service {
                 });
             }
             Err(conflict) => self.told.push(format!("registry: {line}: {conflict}")),
+        }
+    }
+
+    /// A fault: who takes a site over puts in its set whom it remembers there.
+    fn restore_homes(&mut self) {
+        let of_sites = self.state.sites.iter().map(|(_, set)| *set);
+        for set in of_sites.collect::<Vec<u32>>() {
+            if let Some(set) = self.state.sets.get_mut(&set)
+                && set.members != set.home
+            {
+                set.members = set.home.clone();
+                set.epoch += 1;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use crossdock_sim::random::Random;
 
 use super::super::model::Model;
 use super::driver::Driver;
-use super::{Faults, Shape, world_of};
+use super::{Faults, RacesOf, Shape, world_of};
 
 const SHAPE: Shape = Shape {
     nodes: 4,
@@ -21,6 +21,7 @@ const SHAPE: Shape = Shape {
     has_maps: false,
     addresses: 0,
     is_scoped: false,
+    races: RacesOf::None,
     faults: Faults::None,
 };
 

@@ -13,7 +13,7 @@ use crossdock_sim::random::Random;
 use super::super::wire;
 use super::network::Place;
 use super::world::World;
-use super::{Faults, Shape, world_of};
+use super::{Faults, RacesOf, Shape, world_of};
 
 /// Two copies of everything, on three nodes.
 pub(super) const SHAPE: Shape = Shape {
@@ -25,6 +25,7 @@ pub(super) const SHAPE: Shape = Shape {
     has_maps: false,
     addresses: 0,
     is_scoped: false,
+    races: RacesOf::None,
     gateways: 2,
     faults: Faults::None,
 };
@@ -87,6 +88,12 @@ impl Stage {
         let name = self.connections[via - CUT];
         self.world.send(name, wire::encode(self.calls, call));
         self.procedure = call.procedure();
+    }
+
+    /// The client of a gateway gives its connection up.
+    pub(super) fn leave(&mut self, via: Place) {
+        let name = self.connections[via - CUT];
+        self.world.leave(name);
     }
 
     /// A gateway has been killed: when it is there again its client connects anew.

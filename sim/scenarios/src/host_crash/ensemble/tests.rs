@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crossdock_host::Mutation;
 
-use crate::seeds;
+use crate::{regressions, seeds};
 
 /// Seeds in which a fault has to be found.
 const MUTATION_SEEDS: u64 = 1000;
 
 /// Goal: invariants 1 to 5 of an ensemble whose processes, connections and
 /// registry fail, on many seeds, each of which runs twice and does the same.
-/// `CROSSDOCK_SEEDS` sets how many.
+/// `CROSSDOCK_SEEDS` sets how many. Those that have failed before come first.
 #[test]
 fn an_ensemble_has_what_it_acknowledged() {
     let wanted = seeds::wanted();
@@ -19,8 +19,46 @@ fn an_ensemble_has_what_it_acknowledged() {
         Some(_) => None,
         None => Some(Duration::from_secs(40)),
     };
+    regressions::expect_sound("ensemble", |seed| seeds::run_ensembles(seed, 1, None, None));
     let report = seeds::run_ensembles(0, wanted.unwrap_or(400), patience, None);
     report.expect_sound();
+}
+
+/// Goal: the same on seeds that nobody has run before, for a minute.
+#[test]
+fn an_ensemble_has_what_it_acknowledged_on_new_seeds() {
+    let first = seeds::fresh("ensemble");
+    let report = seeds::run_ensembles(first, u64::MAX, Some(seeds::FRESH_FOR), None);
+    report.expect_nothing("found by a new seed: mend it, and add it to regressions.rs");
+}
+
+/// How long fixed seeds of races run.
+const RACES_FOR: Duration = Duration::from_secs(25);
+
+/// Goal: invariants 2 and 3 where all clients race for the same names: there is an order
+/// of all requests that explains every answer, on fixed seeds and on new ones.
+#[test]
+fn raced_for_names_are_linearizable() {
+    regressions::expect_sound("races", |seed| seeds::run_races(seed, 1, None, None));
+    let report = seeds::run_races(0, 200, Some(RACES_FOR), None);
+    report.expect_sound();
+    let first = seeds::fresh("races");
+    let report = seeds::run_races(first, u64::MAX, Some(RACES_FOR), None);
+    report.expect_nothing("found by a new seed: mend it, and add it to regressions.rs");
+}
+
+/// Goal: the search for that order finds faults that are built in, by itself: requests that
+/// are done twice, and answers that are not so any more when they are given.
+#[test]
+fn built_in_faults_are_found_by_races() {
+    for mutation in [Mutation::ForgetDuplicates, Mutation::ReplyBeforeLog] {
+        let report = seeds::run_races(0, MUTATION_SEEDS, None, Some(mutation));
+        let failure = report.failure;
+        let failure = failure.unwrap_or_else(|| panic!("{mutation:?} was not found"));
+        println!("{mutation:?}: seed {}: {}", failure.seed, failure.what);
+        let is_by_order = failure.what.contains("not linearizable");
+        assert!(is_by_order, "{}", failure.what);
+    }
 }
 
 /// Goal: the workload finds faults that are built in: what nobody checks could

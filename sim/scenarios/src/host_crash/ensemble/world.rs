@@ -9,6 +9,10 @@ use bytes::Bytes;
 use crossdock_directory::{Directory, Mutation as DirectoryMutation};
 use crossdock_disk::Disk;
 #[cfg(test)]
+use crossdock_disk::DiskOperation;
+#[cfg(test)]
+use crossdock_host::DiskProfile;
+#[cfg(test)]
 use crossdock_host::TokenError;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 #[cfg(test)]
@@ -16,9 +20,9 @@ use crossdock_link::Frame;
 use crossdock_link::Role;
 use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddress};
 #[cfg(test)]
-use crossdock_names::{Epoch, FileRef, HandleKey, Proof, SiteId};
+use crossdock_names::{Epoch, FileRef, HandleKey, NodeId, Proof, SiteId};
 use crossdock_names::{HostId, MintingKey};
-use crossdock_nfs::{ConnId, NfsInput};
+use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 #[cfg(test)]
 use crossdock_peer::{Repair, SiteReply};
@@ -30,7 +34,8 @@ use crossdock_web::TokenRecord;
 
 use super::super::shell::{self, INDEX_DELAY_MAX, NodeDisks, SETTINGS, WIRE_DELAY_MAX, Wire, mix};
 use super::super::wire;
-use super::network::{Arrival, Network, Place};
+use super::datagrams::{Datagram, Datagrams};
+use super::network::{Arrival, Network, Pace, Place};
 use super::service::{News, Service};
 use super::{PROVING, role_of, secret_of};
 
@@ -77,6 +82,7 @@ enum Source {
     Start(Place),
     ToServer(ConnId),
     ToClient(ConnId),
+    Datagram,
     Network,
     Service,
     Wake,
@@ -88,6 +94,7 @@ pub(super) struct World {
     mutation: Option<Mutation>,
     machines: Vec<Machine>,
     network: Network,
+    pub(super) datagrams: Datagrams,
     /// What every process does that was ever started.
     roles: BTreeMap<HostId, Role>,
     pub(super) service: Service,
@@ -101,6 +108,8 @@ pub(super) struct World {
     pub(super) events: u64,
     /// Replies that have arrived at clients.
     pub(super) replies: VecDeque<(ConnId, Bytes)>,
+    /// Likewise, as datagrams.
+    pub(super) posted: VecDeque<Bytes>,
     /// Connections that have ended.
     pub(super) ended: VecDeque<ConnId>,
     /// Processes that have ended because others had replaced them.
@@ -120,6 +129,12 @@ pub(super) struct World {
     /// What became of orders about bearer tokens.
     #[cfg(test)]
     pub(super) tokens: Vec<Result<TokenRecord, TokenError>>,
+    /// Which nodes have withdrawn how many disk requests, when.
+    #[cfg(test)]
+    pub(super) withdrawn: Vec<(Time, Place, u64)>,
+    /// Whose data disk has got a read, when.
+    #[cfg(test)]
+    pub(super) reads_issued: Vec<(Time, Place)>,
     /// Whether a test has damaged something: sites that cannot be opened are no finding.
     #[cfg(test)]
     pub(super) has_damage: bool,
@@ -147,6 +162,7 @@ impl World {
             mutation,
             machines,
             network: Network::default(),
+            datagrams: Datagrams::default(),
             roles: BTreeMap::new(),
             service: Service::new(state, mutation),
             links: BTreeMap::new(),
@@ -156,6 +172,7 @@ impl World {
             trace_hash: 0,
             events: 0,
             replies: VecDeque::new(),
+            posted: VecDeque::new(),
             ended: VecDeque::new(),
             replaced: VecDeque::new(),
             stopped: VecDeque::new(),
@@ -169,6 +186,10 @@ impl World {
             told: Vec::new(),
             #[cfg(test)]
             tokens: Vec::new(),
+            #[cfg(test)]
+            withdrawn: Vec::new(),
+            #[cfg(test)]
+            reads_issued: Vec::new(),
             #[cfg(test)]
             has_damage: false,
         }
@@ -242,6 +263,12 @@ impl World {
         self.service.ends(place);
         let gone = self.links.extract_if(.., |_, link| link.place == place);
         self.ended.extend(gone.map(|(name, _)| name));
+    }
+
+    /// A process that has ended starts again now.
+    #[cfg(test)]
+    pub(super) fn start_now(&mut self, place: Place) {
+        self.machines[place].starts_at = Some(self.now);
     }
 
     /// Another machine is there, and starts its process when the registry knows its node.
@@ -415,6 +442,11 @@ impl World {
         self.network.cut(self.now, from, to, length);
     }
 
+    /// Messages from one process to another take their time until all is mended.
+    pub(super) fn slow(&mut self, from: Place, to: Place, pace: Pace) {
+        self.network.slow(from, to, pace);
+    }
+
     /// The process does nothing for a while.
     pub(super) fn pause(&mut self, place: Place, length: Duration) {
         self.paused.insert(place, self.now + length);
@@ -462,6 +494,30 @@ impl World {
         let due = self.now + shell::delay(&mut self.random, WIRE_DELAY_MAX);
         if let Some(link) = self.links.get_mut(&name) {
             link.wire.send(due, record);
+        }
+    }
+
+    /// A client sends a record as a datagram.
+    pub(super) fn post(&mut self, client: usize, place: Place, record: &Bytes) {
+        let from = wire::address(client, 0);
+        let call = Datagram::Call(place, from, record.slice(4..));
+        self.datagrams.send(self.now, call, &mut self.random);
+    }
+
+    fn take_datagram(&mut self) {
+        let paused = &self.paused;
+        let is_awake = |place| paused.get(place).is_none_or(|until| *until <= self.now);
+        match self.datagrams.next(self.now) {
+            // For one that stands still a kernel keeps few of them: here none.
+            Some(Datagram::Call(place, from, bytes)) if is_awake(&place) => {
+                self.give(place, HostInput::Door(NfsInput::Datagram(from, bytes)));
+            }
+            Some(Datagram::Reply(bytes)) => {
+                let words = bytes.iter().map(|&byte| u64::from(byte));
+                self.trace_hash = words.fold(self.trace_hash, mix);
+                self.posted.push_back(bytes);
+            }
+            Some(Datagram::Call(..)) | None => {}
         }
     }
 
@@ -523,6 +579,7 @@ impl World {
             let reply = wire.to_client.front();
             offer(reply.map(|(due, _)| *due), Source::ToClient(name));
         }
+        offer(self.datagrams.next_at(), Source::Datagram);
         offer(self.network.next_at(), Source::Network);
         offer(self.service.next_at(), Source::Service);
         first
@@ -547,6 +604,7 @@ impl World {
             Source::Start(place) => return self.start(place),
             Source::ToServer(name) => self.take_call(name),
             Source::ToClient(name) => return self.take_reply(name),
+            Source::Datagram => self.take_datagram(),
             Source::Network => {
                 if let Some((at, from, arrival)) = self.network.next(self.now, &mut self.random) {
                     self.take_arrival(at, from, arrival);
@@ -775,6 +833,28 @@ impl World {
     }
 
     #[cfg(test)]
+    fn note_disk(&mut self, place: Place, effect: &HostEffect) {
+        match effect {
+            HostEffect::Withdrawn { requests, .. } => {
+                self.withdrawn.push((self.now, place, *requests));
+            }
+            HostEffect::Disk { disk, request, .. } if *disk == StoreDisk::Data => {
+                if let DiskOperation::Read { .. } = request.operation {
+                    self.reads_issued.push((self.now, place));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The nodes whose disks a process knows.
+    #[cfg(test)]
+    pub(super) fn disk_profiles(&self, place: Place) -> Vec<(NodeId, DiskProfile)> {
+        let process = self.machines[place].process.as_ref();
+        process.map_or_else(Vec::new, |process| process.host.disk_profiles().collect())
+    }
+
+    #[cfg(test)]
     fn note_told(&mut self, place: Place, effect: &HostEffect) {
         if let HostEffect::Send { to, sent } = effect
             && let Frame::Handling(key) = &sent.frame
@@ -800,8 +880,13 @@ impl World {
                 self.spent.count(&effect);
                 self.note_forged(&effect);
                 self.note_told(place, &effect);
+                self.note_disk(place, &effect);
             }
             match effect {
+                HostEffect::Door(NfsEffect::SendDatagram(_, pieces)) => {
+                    let reply = Datagram::Reply(pieces.concat().into());
+                    self.datagrams.send(self.now, reply, &mut self.random);
+                }
                 HostEffect::Door(effect) => {
                     let (now, links, random) = (self.now, &mut self.links, &mut self.random);
                     let arrival = || now + shell::delay(random, WIRE_DELAY_MAX);
@@ -862,6 +947,8 @@ impl World {
                 #[cfg(not(test))]
                 HostEffect::TokenChanged { .. } => {}
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
+                // Nobody is connected there.
+                HostEffect::Http(_) => {}
                 HostEffect::NodeOpened { result: Ok(()), .. }
                 | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
@@ -870,6 +957,8 @@ impl World {
                 | HostEffect::GatewayChanged { .. }
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
+                | HostEffect::Withdrawn { .. }
+                | HostEffect::Postponed { .. }
                 | HostEffect::DiskFailed { .. } => {}
                 HostEffect::Retired => self.stop(place),
                 HostEffect::Quiet => self.stopped.push_back(place),

@@ -1,0 +1,131 @@
+//! Metrics of the HTTP door and of the delivery engine.
+
+use super::family;
+use crate::families::Family;
+use crate::text::MetricKind::{Counter, Gauge, Histogram};
+use crate::text::Scale;
+
+pub(super) const FAMILIES: &[Family] = &[
+    family(
+        "crossdock_http_requests_total",
+        Counter,
+        "Requests over HTTP, by method.",
+        |all, out| {
+            for (method, &count) in &all.http.requests {
+                out.count(&[("method", method)], count);
+            }
+        },
+    ),
+    family(
+        "crossdock_http_responses_total",
+        Counter,
+        "Responses over HTTP, by the class of their status.",
+        |all, out| {
+            for (class, &count) in &all.http.responses {
+                out.count(&[("class", class)], count);
+            }
+        },
+    ),
+    family(
+        "crossdock_http_connections",
+        Gauge,
+        "Connections of HTTP clients.",
+        |all, out| out.count(&[], all.http.connections),
+    ),
+    family(
+        "crossdock_http_sent_bytes_total",
+        Counter,
+        "Bytes of files that were given to connections.",
+        |all, out| out.count(&[], all.http.sent_bytes),
+    ),
+    family(
+        "crossdock_http_received_bytes_total",
+        Counter,
+        "Bytes of contents that came.",
+        |all, out| out.count(&[], all.http.received_bytes),
+    ),
+    family(
+        "crossdock_http_upload_bytes",
+        Gauge,
+        "Bytes of contents on their way to the volume.",
+        |all, out| out.count(&[], all.http.upload_bytes),
+    ),
+    family(
+        "crossdock_http_changed_total",
+        Counter,
+        "Responses that were broken off because their file has changed.",
+        |all, out| out.count(&[], all.http.changed_total),
+    ),
+    family(
+        "crossdock_http_late_total",
+        Counter,
+        "Connections that were ended because their clients took too long.",
+        |all, out| out.count(&[], all.http.late_total),
+    ),
+    family(
+        "crossdock_delivery_streams",
+        Gauge,
+        "Responses whose bytes are read as their connections take them.",
+        |all, out| out.count(&[], all.http.streams),
+    ),
+    family(
+        "crossdock_delivery_buffering_seconds",
+        Gauge,
+        "For how long connections are read ahead of (T_D of the TPF paper).",
+        |all, out| out.value(&[], all.http.buffering_seconds),
+    ),
+    family(
+        "crossdock_delivery_memory_bytes",
+        Gauge,
+        "Bytes that are requested or read, and not yet handed to sockets.",
+        |all, out| out.count(&[], all.http.memory_used),
+    ),
+    family(
+        "crossdock_delivery_memory_max_bytes",
+        Gauge,
+        "Bytes that there may be of those.",
+        |all, out| out.count(&[], all.http.memory_bytes),
+    ),
+    family(
+        "crossdock_delivery_withdrawn_total",
+        Counter,
+        "Reads that were withdrawn, as their connections are gone.",
+        |all, out| out.count(&[], all.http.withdrawn_total),
+    ),
+    family(
+        "crossdock_delivery_postponed_total",
+        Counter,
+        "Reads that were moved behind others, as their connections are stalled.",
+        |all, out| out.count(&[], all.http.postponed_total),
+    ),
+    family(
+        "crossdock_delivery_thrown_away_bytes_total",
+        Counter,
+        "Bytes that were read and not sent, although their connections live.",
+        |all, out| out.count(&[], all.http.thrown_away_bytes),
+    ),
+    family(
+        "crossdock_delivery_dead_bytes_total",
+        Counter,
+        "Bytes that were read, or were being read, for connections that died.",
+        |all, out| out.count(&[], all.http.dead_bytes),
+    ),
+    family(
+        "crossdock_delivery_requests_total",
+        Counter,
+        "Reads that the engine has asked for.",
+        |all, out| out.count(&[], all.http.delivery_requests),
+    ),
+    family(
+        "crossdock_delivery_requested_bytes_total",
+        Counter,
+        "Their bytes.",
+        |all, out| out.count(&[], all.http.delivery_requested_bytes),
+    ),
+    family(
+        "crossdock_delivery_residence_seconds",
+        Histogram,
+        "Time from a block's arrival from the disk until its bytes left for the network.",
+        |all, out| out.histogram(&[], &all.http.residence, Scale::Seconds),
+    ),
+];

@@ -1,0 +1,69 @@
+//! Somebody else's work on the server's processor, while streams at their own rates are
+//! served from memory: what is left of it.
+
+use anyhow::Result;
+
+use super::field::Field;
+use super::streams::Beside;
+use crate::bench::Keep;
+use crate::bench::nfs::number;
+
+/// Streams, each with its own file.
+const STREAMS: usize = 50;
+const FILE_BYTES: u64 = 4 << 20;
+/// What they have together, in Mb/s.
+const RATES_MBIT: [u32; 3] = [100, 200, 400];
+/// Seconds until all streams run.
+const BEGIN: f64 = 1.0;
+
+/// Multiplications of matrices in a second, beside each server.
+pub(super) fn measure(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    let classes = [format!("prefix=b,count={STREAMS},size={FILE_BYTES}")];
+    let all = field.stand_cached(&classes)?;
+    let (rounds, seconds) = if field.full { (5, 10.0) } else { (3, 2.0) };
+    for rate_mbit in RATES_MBIT {
+        let rate = f64::from(rate_mbit) * 1e6 / 8.0 / STREAMS as f64;
+        let words = [
+            "streams".to_owned(),
+            format!(
+                "--group=name=all,prefix=b,count={STREAMS},size={FILE_BYTES},rate={rate},ramp={}",
+                BEGIN / 2.0
+            ),
+            format!("--from={BEGIN}"),
+            format!("--seconds={}", 2.0 * BEGIN + seconds),
+            "--receive-buffer=65536".to_owned(),
+            "--segment=1448".to_owned(),
+        ];
+        let mut found: Vec<_> = all.iter().map(|it| (it.who, Vec::new())).collect();
+        for _ in 0..rounds {
+            for (standing, (_, values)) in all.iter().zip(&mut found) {
+                let load = field.load_beside(standing, &words)?;
+                let after = format!("--after={BEGIN}");
+                let seconds = format!("--seconds={seconds}");
+                let figures = field.on_server_cpu(&["compute", &after, &seconds])?;
+                let served = load.figures()?;
+                values.push((
+                    number(&figures, "per_second")?,
+                    8e-6 * number(&served, "bytes")? / number(&served, "seconds")?,
+                ));
+            }
+        }
+        let variant = format!("beside {STREAMS} streams of {rate_mbit} Mb/s together, from memory");
+        let beside = Beside {
+            row: "beside",
+            variant: variant.clone(),
+            unit: "matrices/s",
+            is_less_better: false,
+            goal: Some(1.0),
+        };
+        keep(beside.rows(field, &found, |value: &(f64, f64)| Ok(value.0))?);
+        let served = Beside {
+            row: "beside-served",
+            unit: "Mb/s",
+            goal: None,
+            ..beside
+        };
+        keep(served.rows(field, &found, |value: &(f64, f64)| Ok(value.1))?);
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! What comes from memory: large files on few and many connections, small files, and a
+//! mix of sizes as web servers once had it.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::field::{Field, Standing, Who};
+use crate::bench::Keep;
+use crate::bench::figures::{Figure, Sample, row};
+use crate::bench::nfs::number;
+use crate::rig::nginx::Variant;
+
+/// Connections of `cached`.
+const CONNECTIONS: [usize; 3] = [1, 30, 300];
+/// Size of each of its files.
+const LARGE_BYTES: u64 = 8 << 20;
+/// How many there are: connections beyond share them.
+const LARGE_FILES: usize = 30;
+/// Sizes of `small`.
+const SMALL_BYTES: [u64; 3] = [1 << 10, 4 << 10, 16 << 10];
+/// Files of each size.
+const SMALL_FILES: usize = 100;
+/// Sizes of files among requests, and their parts of them in percent (SPIRAL, table 3).
+const WEBBENCH: [(u64, f64); 10] = [
+    (223, 20.0),
+    (735, 8.0),
+    (1522, 12.0),
+    (2895, 20.0),
+    (6040, 14.0),
+    (11426, 16.0),
+    (22132, 7.0),
+    (41518, 0.8),
+    (87360, 0.1),
+    (541_761, 0.1),
+];
+
+/// One kind of load.
+struct Work<'text> {
+    name: &'text str,
+    variant: String,
+    words: Vec<String>,
+    is_bulk: bool,
+    goal: fn(Variant, Figure) -> Option<f64>,
+}
+
+/// Large files.
+pub(super) fn bulk(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    let classes = [format!("prefix=l,count={LARGE_FILES},size={LARGE_BYTES}")];
+    let mut all = field.stand_cached(&classes)?;
+    for connections in CONNECTIONS {
+        let files = connections.min(LARGE_FILES);
+        // Groups of at most so many streams as there are files.
+        let groups = (0..connections.div_ceil(files))
+            .map(|_| format!("--group=name=all,prefix=l,count={files},size={LARGE_BYTES}"));
+        let seconds = seconds(field);
+        let mut words = vec!["streams".to_owned()];
+        words.extend(groups);
+        words.push(format!("--seconds={}", seconds + 0.3));
+        words.push("--from=0.3".to_owned());
+        let plural = if connections == 1 { "" } else { "s" };
+        let work = Work {
+            name: "cached",
+            variant: format!("files of 8 MiB from memory, {connections} connection{plural}"),
+            words,
+            is_bulk: true,
+            goal: |variant, figure| match (variant, figure) {
+                (Variant::Sendfile, Figure::Cpu) => Some(1.0 / 1.1),
+                (Variant::Sendfile, Figure::Switches | Figure::Calls) => Some(1.0),
+                _ => None,
+            },
+        };
+        measure(field, &mut all, &work, keep)?;
+    }
+    Ok(())
+}
+
+/// Small files, connections stay.
+pub(super) fn small(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    let class = |bytes| format!("prefix=s{bytes}-,count={SMALL_FILES},size={bytes}");
+    let classes = SMALL_BYTES.map(class);
+    let mut all = field.stand_cached(&classes)?;
+    for bytes in SMALL_BYTES {
+        for (connections, pipeline) in [(1, 1), (30, 1), (30, 8)] {
+            let plural = if connections == 1 { "" } else { "s" };
+            let work = Work {
+                name: "small",
+                variant: format!(
+                    "files of {} KiB, {connections} connection{plural}, {pipeline} on their way",
+                    bytes >> 10
+                ),
+                words: requests(field, &[class(bytes)], connections, pipeline, &[]),
+                is_bulk: false,
+                goal: requests_goal,
+            };
+            measure(field, &mut all, &work, keep)?;
+        }
+    }
+    Ok(())
+}
+
+/// A mix of sizes.
+pub(super) fn mix(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    let classes: Vec<String> = WEBBENCH
+        .iter()
+        .map(|(bytes, part)| format!("prefix=w{bytes}-,count=20,size={bytes},weight={part}"))
+        .collect();
+    let mut all = field.stand_cached(&classes)?;
+    let kinds: [(&str, usize, &[&str]); 3] = [
+        ("HTTP/1.0", 1, &["--old"]),
+        ("HTTP/1.1, 10 a connection", 1, &["--per-connection=10"]),
+        (
+            "HTTP/1.1, 10 a connection, pipelined",
+            10,
+            &["--per-connection=10"],
+        ),
+    ];
+    for (title, pipeline, more) in kinds {
+        let work = Work {
+            name: "mix",
+            variant: format!("sizes as of WebBench, {title}"),
+            words: requests(field, &classes, 30, pipeline, more),
+            is_bulk: false,
+            goal: requests_goal,
+        };
+        measure(field, &mut all, &work, keep)?;
+    }
+    Ok(())
+}
+
+fn requests_goal(_: Variant, figure: Figure) -> Option<f64> {
+    (figure == Figure::Rate).then_some(1.0)
+}
+
+fn requests(
+    field: &Field<'_>,
+    classes: &[String],
+    connections: usize,
+    pipeline: usize,
+    more: &[&str],
+) -> Vec<String> {
+    let mut words = vec!["requests".to_owned()];
+    words.extend(classes.iter().map(|class| format!("--class={class}")));
+    words.push(format!("--connections={connections}"));
+    words.push(format!("--pipeline={pipeline}"));
+    words.push(format!("--seconds={}", seconds(field)));
+    words.extend(more.iter().map(|&word| word.to_owned()));
+    words
+}
+
+fn seconds(field: &Field<'_>) -> f64 {
+    if field.full { 5.0 } else { 0.5 }
+}
+
+/// All rounds of one load; a result for each variant of nginx and figure.
+fn measure(field: &Field<'_>, all: &mut [Standing], work: &Work<'_>, keep: Keep<'_>) -> Result<()> {
+    let rounds = if field.full { 9 } else { 5 };
+    // The files come into memory, and are right.
+    for standing in &*all {
+        let mut words = work.words.clone();
+        words.push("--check".to_owned());
+        field.load(standing, &words, false)?;
+    }
+    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); all.len()];
+    for _ in 0..rounds {
+        for (standing, samples) in all.iter().zip(&mut samples) {
+            samples.push(sample(&field.load(standing, &work.words, true)?, work)?);
+        }
+    }
+    for (standing, samples) in all.iter().zip(&mut samples) {
+        let (figures, calls) = field.load_counted(standing, &work.words)?;
+        let calls = calls / amount(&figures, work)?;
+        for sample in samples {
+            sample.calls = Some(calls);
+        }
+    }
+    let (ours, peers) = samples.split_at(1);
+    let mut results = Vec::new();
+    for figure in Figure::ALL {
+        for (standing, theirs) in all[1..].iter().zip(peers) {
+            let Who::Nginx(variant) = standing.who else {
+                continue;
+            };
+            let label = (work.name.to_owned(), work.variant.clone());
+            let name = field.name_of(standing.who);
+            let goal = (work.goal)(variant, figure);
+            let peer = (name.as_str(), theirs.as_slice());
+            results.extend(row(label, figure, work.is_bulk, &ours[0], peer, goal));
+        }
+    }
+    keep(results);
+    Ok(())
+}
+
+fn amount(figures: &Value, work: &Work<'_>) -> Result<f64> {
+    match work.is_bulk {
+        true => Ok(number(figures, "bytes")? / 1e6),
+        false => number(figures, "operations"),
+    }
+}
+
+fn sample(figures: &Value, work: &Work<'_>) -> Result<Sample> {
+    let amount = amount(figures, work)?;
+    let seconds = number(figures, "seconds")?;
+    // Of streams without a rate the time to the first byte says nothing.
+    let latency = |name| match work.is_bulk {
+        true => Ok(None),
+        false => number(figures, name).map(Some),
+    };
+    Ok(Sample {
+        rate: amount / seconds,
+        cpu_seconds: Some(number(figures, "server_cpu_seconds")? / amount),
+        switches: Some(number(figures, "server_context_switches")? / amount),
+        calls: None,
+        load_busy: Some(number(figures, "load_cpu_seconds")? / seconds),
+        p50_us: latency("p50_us")?,
+        p99_us: latency("p99_us")?,
+    })
+}

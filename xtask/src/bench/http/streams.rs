@@ -1,0 +1,463 @@
+//! Streams from a slow disk in little memory: how many reach their rates, and what comes
+//! of the others when more arrive.
+
+use anyhow::{Context, Result};
+use crossdock_slowdisk::record::{Kind, Record};
+use serde_json::Value;
+
+use super::field::{Field, Who};
+use crate::bench::Keep;
+use crate::bench::figures::Comparison;
+use crate::bench::nfs::number;
+use crate::rig::nginx::Variant;
+
+/// Files of fast streams: as many as any row has.
+const FAST_FILES: usize = 270;
+const FAST_BYTES: u64 = 4 << 20;
+/// The same of slow ones.
+const SLOW_FILES: usize = 300;
+const SLOW_BYTES: u64 = 2 << 20;
+/// 1 Mb/s and 200 kb/s, in bytes per second.
+pub(super) const FAST_RATE: f64 = 125e3;
+pub(super) const SLOW_RATE: f64 = 25e3;
+/// Streams of each class, as in the text (TPF, evaluation).
+pub(super) const FAST: usize = 180;
+pub(super) const SLOW: usize = 120;
+/// A stream has its rate if it reaches so much of it.
+const ENOUGH: f64 = 0.95;
+
+const LITTLE_MEMORY: u64 = 96 << 20;
+pub(super) const MEMORY: u64 = 256 << 20;
+
+/// Streams of one class.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) name: &'static str,
+    pub(super) count: usize,
+    pub(super) rate: f64,
+    /// More words of the load generator.
+    pub(super) more: String,
+}
+
+impl Group {
+    pub(super) fn fast(count: usize) -> Self {
+        Self {
+            name: "fast",
+            count,
+            rate: FAST_RATE,
+            more: String::new(),
+        }
+    }
+
+    pub(super) fn slow(count: usize) -> Self {
+        Self {
+            name: "slow",
+            count,
+            rate: SLOW_RATE,
+            more: String::new(),
+        }
+    }
+
+    /// The same with more words.
+    pub(super) fn with(mut self, words: &str) -> Self {
+        self.more.push(',');
+        self.more.push_str(words);
+        self
+    }
+
+    fn word(&self) -> String {
+        let (prefix, size) = match self.name {
+            "fast" => ("f", FAST_BYTES),
+            _ => ("s", SLOW_BYTES),
+        };
+        let Self {
+            name,
+            count,
+            rate,
+            more,
+        } = self;
+        format!("--group=name={name},prefix={prefix},size={size},count={count},rate={rate}{more}")
+    }
+}
+
+/// How long a run is, and what is told apart in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// Seconds from the first stream to the last.
+    pub(super) ramp: f64,
+    /// From when on rates are measured.
+    pub(super) from: f64,
+    pub(super) moment: Option<f64>,
+    pub(super) end: f64,
+}
+
+impl Times {
+    pub(super) const fn steady(full: bool) -> Self {
+        match full {
+            true => Self {
+                ramp: 10.0,
+                from: 20.0,
+                moment: None,
+                end: 80.0,
+            },
+            false => Self {
+                ramp: 5.0,
+                from: 8.0,
+                moment: None,
+                end: 18.0,
+            },
+        }
+    }
+}
+
+/// What a run has shown.
+pub(super) struct Seen {
+    pub(super) figures: Value,
+    pub(super) was_killed: bool,
+    pub(super) peak_bytes: u64,
+    /// Buffers of its sockets, at most: the group's limit is without them.
+    pub(super) socket_bytes: u64,
+    /// What was read from the disk from the first measured moment to the end.
+    pub(super) reads: Vec<Record>,
+}
+
+/// The files of all rows on the slow disk.
+pub(super) fn prepare(field: &mut Field<'_>) -> Result<()> {
+    field.prepare_disks(&[
+        format!("prefix=f,count={FAST_FILES},size={FAST_BYTES}"),
+        format!("prefix=s,count={SLOW_FILES},size={SLOW_BYTES}"),
+    ])
+}
+
+/// One server alone on its disk, with these streams.
+pub(super) fn run(
+    field: &mut Field<'_>,
+    who: Who,
+    memory_bytes: u64,
+    groups: &[Group],
+    times: Times,
+) -> Result<Seen> {
+    // Half of it for blocks.
+    let cache = format!("{}M", memory_bytes >> 21);
+    let standing = field.stand_slow(who, memory_bytes, &cache)?;
+    let words = words(groups, times);
+    // What was killed in between has no figures of its process: they are asked for only
+    // where memory is plenty.
+    let figures = field.load(&standing, &words, memory_bytes > MEMORY)?;
+    let ns = |name: &str| figures[name].as_u64().context("no time");
+    let reads = field.disk(who)?.asked(ns("from_ns")?, ns("end_ns")?)?;
+    Ok(Seen {
+        was_killed: standing.was_killed()?,
+        peak_bytes: standing.peak_bytes()?,
+        socket_bytes: standing.socket_bytes(),
+        reads: reads
+            .into_iter()
+            .filter(|it| it.kind == Kind::Read)
+            .collect(),
+        figures,
+    })
+}
+
+/// Words of the load generator.
+pub(super) fn words(groups: &[Group], times: Times) -> Vec<String> {
+    let mut words = vec!["streams".to_owned()];
+    for group in groups {
+        let group = group.clone().with(&format!("ramp={}", times.ramp));
+        words.push(group.word());
+    }
+    words.push(format!("--from={}", times.from));
+    words.push(format!("--seconds={}", times.end));
+    if let Some(moment) = times.moment {
+        words.push(format!("--moment={moment}"));
+    }
+    // As players do: with larger buffers the kernel would hide the disk.
+    words.extend(["--receive-buffer=16384", "--segment=1448"].map(str::to_owned));
+    words
+}
+
+/// A figure of the first or last part of a run, of one class.
+pub(super) fn of_group(figures: &Value, group: usize, part: &str, name: &str) -> Result<f64> {
+    let group = &figures["groups"][group];
+    // Without streams that were served there is no spread.
+    match &group[part] {
+        Value::Null => Ok(0.0),
+        spread => number(spread, name),
+    }
+}
+
+/// Ours beside each variant of nginx, from what each run has shown.
+pub(super) struct Beside<'row> {
+    pub(super) row: &'row str,
+    pub(super) variant: String,
+    pub(super) unit: &'row str,
+    pub(super) is_less_better: bool,
+    pub(super) goal: Option<f64>,
+}
+
+impl Beside<'_> {
+    /// `figure` is read out of each run; the first of `all` is ours. The goal is beside
+    /// the peer that is best at this.
+    pub(super) fn rows<T>(
+        &self,
+        field: &Field<'_>,
+        all: &[(Who, Vec<T>)],
+        figure: impl Fn(&T) -> Result<f64>,
+    ) -> Result<Vec<Value>> {
+        let mut values = Vec::new();
+        for (who, seen) in all {
+            let found: Vec<f64> = seen.iter().map(&figure).collect::<Result<_>>()?;
+            values.push((*who, found));
+        }
+        let ((_, ours), peers) = values.split_first().context("nobody")?;
+        let median = |values: &[f64]| {
+            let mut values = values.to_vec();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let best = peers.iter().map(|(_, values)| median(values));
+        let best = match self.is_less_better {
+            true => best.fold(f64::INFINITY, f64::min),
+            false => best.fold(0.0, f64::max),
+        };
+        let rows = peers.iter().map(|(who, theirs)| {
+            let name = field.name_of(*who);
+            let is_best = median(theirs) == best;
+            let comparison = Comparison {
+                row: self.row,
+                variant: self.variant.clone(),
+                place: None,
+                unit: self.unit,
+                ours,
+                peer: (&name, theirs),
+                is_less_better: self.is_less_better,
+                goal: self.goal.filter(|_| is_best),
+            };
+            comparison.json()
+        });
+        Ok(rows.collect())
+    }
+}
+
+/// Runs all servers in turn.
+pub(super) fn in_turn<T>(
+    field: &mut Field<'_>,
+    rounds: usize,
+    mut one: impl FnMut(&mut Field<'_>, Who) -> Result<T>,
+) -> Result<Vec<(Who, Vec<T>)>> {
+    let mut all: Vec<(Who, Vec<T>)> = Who::ALL.map(|who| (who, Vec::new())).into();
+    for _ in 0..rounds {
+        for (who, seen) in &mut all {
+            let name = field.name_of(*who);
+            eprintln!("  {name}");
+            seen.push(one(field, *who).context(name)?);
+        }
+    }
+    Ok(all)
+}
+
+/// Rounds of rows on the slow disk, in which a run takes long enough to be even.
+pub(super) const fn rounds(full: bool) -> usize {
+    if full { 3 } else { 1 }
+}
+
+/// All streams in 96 MB.
+pub(super) fn streams(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    prepare(field)?;
+    let groups = [Group::fast(FAST), Group::slow(SLOW)];
+    let times = Times::steady(field.full);
+    let all = in_turn(field, rounds(field.full), |field, who| {
+        run(field, who, LITTLE_MEMORY, &groups, times)
+    })?;
+    let variant = format!("{FAST} streams at 1 Mb/s, {SLOW} at 200 kb/s, in 96 MB");
+    for (class, goal) in [(0, Some(1.0)), (1, Some(1.0))] {
+        let name = groups[class].name;
+        let beside = Beside {
+            row: &format!("streams-{name}"),
+            variant: variant.clone(),
+            unit: "% of streams at ≥ 95 %",
+            is_less_better: false,
+            goal,
+        };
+        keep(beside.rows(field, &all, |seen| {
+            Ok(100.0 * of_group(&seen.figures, class, "before", "reached")?)
+        })?);
+        let rate = Beside {
+            row: &format!("streams-{name}-rate"),
+            variant: variant.clone(),
+            unit: "kb/s mean",
+            is_less_better: false,
+            goal: None,
+        };
+        keep(rate.rows(field, &all, |seen| {
+            Ok(8e-3 * of_group(&seen.figures, class, "before", "mean")?)
+        })?);
+        let fairness = Beside {
+            row: &format!("streams-{name}-fairness"),
+            unit: "Jain's index",
+            ..rate
+        };
+        keep(fairness.rows(field, &all, |seen| {
+            of_group(&seen.figures, class, "before", "fairness")
+        })?);
+    }
+    keep(costs(field, "streams", &variant, &all)?);
+    Ok(())
+}
+
+/// What all runs on the disk are asked besides.
+pub(super) fn costs(
+    field: &Field<'_>,
+    row: &str,
+    variant: &str,
+    all: &[(Who, Vec<Seen>)],
+) -> Result<Vec<Value>> {
+    type Read = fn(&Seen) -> Result<f64>;
+    let figures: [(&str, &str, bool, Option<f64>, Read); 9] = [
+        ("first-byte-p99", "ms", true, None, |seen| {
+            Ok(number(&seen.figures, "p99_us")? / 1e3)
+        }),
+        (
+            "read-again",
+            "bytes read for a byte sent",
+            true,
+            None,
+            |seen| {
+                let read: f64 = seen.reads.iter().map(|it| f64::from(it.length)).sum();
+                Ok(read / number(&seen.figures, "bytes")?.max(1.0))
+            },
+        ),
+        ("disk-busy", "% of the time", true, None, |seen| {
+            let times = seen.reads.iter().map(|it| it.done_ns - it.started_ns);
+            let busy = times.sum::<u64>() as f64 / 1e9;
+            Ok(100.0 * busy / number(&seen.figures, "seconds")?)
+        }),
+        ("requests", "disk requests/s", false, None, |seen| {
+            Ok(seen.reads.len() as f64 / number(&seen.figures, "seconds")?)
+        }),
+        ("request-size", "KiB a disk request", false, None, |seen| {
+            let read: f64 = seen.reads.iter().map(|it| f64::from(it.length)).sum();
+            Ok(read / 1024.0 / (seen.reads.len().max(1) as f64))
+        }),
+        ("memory", "MB at most", true, None, |seen| {
+            Ok(seen.peak_bytes as f64 / 1e6)
+        }),
+        (
+            "sockets",
+            "MB of their buffers at most",
+            true,
+            None,
+            |seen| Ok(seen.socket_bytes as f64 / 1e6),
+        ),
+        (
+            "load-late",
+            "ms of turns of the load, p99",
+            true,
+            None,
+            |seen| Ok(number(&seen.figures["late"], "p99_us")? / 1e3),
+        ),
+        ("killed", "killed for memory", true, None, |seen| {
+            Ok(f64::from(u8::from(seen.was_killed)))
+        }),
+    ];
+    let mut rows = Vec::new();
+    for (name, unit, is_less_better, goal, figure) in figures {
+        let beside = Beside {
+            row: &format!("{row}-{name}"),
+            variant: variant.to_owned(),
+            unit,
+            is_less_better,
+            goal,
+        };
+        rows.extend(beside.rows(field, all, figure)?);
+    }
+    Ok(rows)
+}
+
+/// How many streams, in the same shares, reach their rates in 256 MB.
+pub(super) fn capacity(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    prepare(field)?;
+    let times = Times::steady(field.full);
+    // 255 streams, then 9 % more each time: the last is 1.4 times the first.
+    let steps: &[usize] = match field.full {
+        true => &[
+            70, 80, 90, 100, 105, 110, 115, 120, 125, 130, 135, 140, 145, 150,
+        ],
+        false => &[85, 100, 115, 130, 145],
+    };
+    let mut all = Vec::new();
+    for who in [Who::Ours, Who::Nginx(Variant::Direct)] {
+        eprintln!("  {}", field.name_of(who));
+        let mut most = 0.0;
+        for &percent in steps {
+            let (fast, slow) = (FAST * percent / 100, SLOW * percent / 100);
+            let groups = [Group::fast(fast), Group::slow(slow)];
+            let seen = run(field, who, MEMORY, &groups, times)?;
+            let reached = of_group(&seen.figures, 0, "before", "reached")?.min(of_group(
+                &seen.figures,
+                1,
+                "before",
+                "reached",
+            )?);
+            eprintln!(
+                "    {fast} + {slow} streams: {:.0} % reach their rates",
+                100.0 * reached
+            );
+            if reached < ENOUGH || seen.was_killed {
+                break;
+            }
+            most = (fast + slow) as f64;
+        }
+        all.push((who, vec![most]));
+    }
+    let beside = Beside {
+        row: "capacity",
+        variant: "3 of 5 at 1 Mb/s, the others at 200 kb/s, in 256 MB".to_owned(),
+        unit: "streams, of which 95 % reach 95 %",
+        is_less_better: false,
+        goal: Some(1.15),
+    };
+    keep(beside.rows(field, &all, |&most| Ok(most))?);
+    Ok(())
+}
+
+/// 200 more slow streams come.
+pub(super) fn crowd(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    prepare(field)?;
+    let scale = if field.full { 2.5 } else { 1.0 };
+    let times = Times {
+        ramp: 5.0 * scale,
+        from: 8.0 * scale,
+        moment: Some(14.0 * scale),
+        end: 24.0 * scale,
+    };
+    let later = format!("start={}", 14.0 * scale);
+    let groups = [
+        Group::fast(FAST),
+        Group::slow(100),
+        Group::slow(200).with(&later),
+    ];
+    let all = in_turn(field, rounds(field.full), |field, who| {
+        run(field, who, MEMORY, &groups, times)
+    })?;
+    let variant =
+        format!("{FAST} streams at 1 Mb/s, 100 at 200 kb/s, then 300 of these; in 256 MB");
+    for (class, part, title) in [
+        (0, "before", "crowd-fast-before"),
+        (0, "behind", "crowd-fast-after"),
+        (1, "before", "crowd-slow-before"),
+        (1, "behind", "crowd-slow-after"),
+    ] {
+        let beside = Beside {
+            row: title,
+            variant: variant.clone(),
+            unit: "kb/s mean",
+            is_less_better: false,
+            goal: None,
+        };
+        keep(beside.rows(field, &all, |seen| {
+            Ok(8e-3 * of_group(&seen.figures, class, part, "mean")?)
+        })?);
+    }
+    keep(costs(field, "crowd", &variant, &all)?);
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! The program with its HTTP door.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::wire::{Answer, Wire};
+use crate::process::{describe, open_log, program};
+use crate::suite::Stage;
+use crate::suite::cli::program::{Up, crossdock, text};
+
+/// How long a program may take for all that it is told, in seconds.
+const CURL_SECONDS: &str = "60";
+
+/// `crossdock up` with an HTTP door, and a token that may do everything.
+pub(super) struct Web<'stage> {
+    pub(super) stage: &'stage Stage<'stage>,
+    pub(super) up: Up,
+    /// Where it serves HTTP.
+    pub(super) address: SocketAddr,
+    /// Of user 0:0, for reading and writing everywhere.
+    pub(super) token: String,
+}
+
+impl<'stage> Web<'stage> {
+    /// Starts it with data in a folder of that name, which begins empty.
+    pub(super) fn start(stage: &'stage Stage<'stage>, name: &str, more: &[&str]) -> Result<Self> {
+        let data = stage.folder.join(name);
+        let words = [&["up", "--data", text(&data)?], more].concat();
+        let free = "127.0.0.1:0";
+        let up = Up::start_telling(stage, crossdock(stage, &words), free, free, "info")?;
+        let made = up.ask(stage, &["token", "create", "--read", "--write"])?;
+        let token = made.json(0)?["token"]
+            .as_str()
+            .context("no token")?
+            .to_owned();
+        Ok(Self {
+            stage,
+            address: up.http.context("no HTTP door")?,
+            up,
+            token,
+        })
+    }
+
+    /// The URL of a path that is written as URLs write it.
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// A field that shows the token.
+    pub(super) fn authorization(&self) -> String {
+        format!("Authorization: Bearer {}", self.token)
+    }
+
+    /// A file of the local file system, for clients.
+    pub(super) fn local(&self, name: &str) -> PathBuf {
+        self.stage.folder.join(name)
+    }
+
+    /// Asks for a path over a connection of its own.
+    pub(super) fn get(&self, path: &str) -> Result<Answer> {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+    }
+
+    /// Sends a request over a connection of its own and returns the answer.
+    pub(super) fn ask(&self, request: impl AsRef<[u8]>) -> Result<Answer> {
+        let mut wire = Wire::connect(self.address)?;
+        wire.send(request.as_ref())?;
+        wire.answer()?.context("the connection ended")
+    }
+
+    /// Puts a file; returns its entity tag.
+    pub(super) fn put(&self, path: &str, content: &[u8]) -> Result<String> {
+        let mut wire = Wire::connect(self.address)?;
+        wire.send(self.put_head(path, content.len()).as_bytes())?;
+        wire.send(content)?;
+        let answer = wire.answer()?.context("the connection ended")?;
+        ensure!(
+            matches!(answer.status, 201 | 204),
+            "PUT {path}: {}",
+            answer.text()
+        );
+        Ok(answer.field("etag").context("no tag")?.to_owned())
+    }
+
+    /// The head of a request that puts a file, with the token.
+    pub(super) fn put_head(&self, path: &str, bytes: usize) -> String {
+        let shown = self.authorization();
+        format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{shown}\r\nContent-Length: {bytes}\r\n\r\n")
+    }
+
+    /// A fresh token.
+    pub(super) fn make_token(&self, words: &[&str]) -> Result<Value> {
+        let words = [&["token", "create"], words].concat();
+        self.up.ask(self.stage, &words)?.json(0)
+    }
+
+    /// Runs curl to its end; returns what it printed.
+    ///
+    /// # Errors
+    /// It ends with another code than 0.
+    pub(super) fn curl<Word: AsRef<OsStr>>(&self, words: &[Word]) -> Result<Vec<u8>> {
+        let mut curl = program("curl");
+        curl.args(["--silent", "--show-error", "--max-time", CURL_SECONDS]);
+        curl.args(words);
+        self.run(curl)
+    }
+
+    /// Runs a program to its end; returns what it printed.
+    ///
+    /// # Errors
+    /// It ends with another code than 0.
+    pub(super) fn run(&self, mut command: Command) -> Result<Vec<u8>> {
+        let name = describe(&command);
+        let output = command
+            .output()
+            .with_context(|| format!("cannot start {name}"))?;
+        let mut log = open_log(&self.stage.log)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        writeln!(log, "$ {name}\n{said}{}", output.status)?;
+        ensure!(output.status.success(), "{name}: {}: {said}", output.status);
+        Ok(output.stdout)
+    }
+
+    /// Memory that the process has now, in KiB.
+    pub(super) fn resident_kib(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.up.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        Ok(kib.context("no VmRSS")?.parse()?)
+    }
+
+    /// Stops it; no thread of it has panicked.
+    pub(super) fn stop(self) -> Result<()> {
+        let log = self.up.stop()?;
+        let panicked = log
+            .iter()
+            .find(|line| line.to_string().contains("panicked"));
+        ensure!(panicked.is_none(), "a thread has panicked: {panicked:?}");
+        Ok(())
+    }
+}
+
+/// Whether two files have the same bytes.
+pub(super) fn expect_same(path: &Path, expected: &[u8]) -> Result<()> {
+    let found = fs::read(path)?;
+    let first = found
+        .iter()
+        .zip(expected)
+        .position(|(one, other)| one != other);
+    ensure!(
+        found == expected,
+        "{} has {} bytes instead of {}; the first wrong one is {first:?}",
+        path.display(),
+        found.len(),
+        expected.len()
+    );
+    Ok(())
+}
