@@ -20,9 +20,10 @@ pub(in crate::suite) struct Pause {
     pub(in crate::suite) refused: u64,
 }
 
-/// Where copies move, sites are opened anew while nodes are busy with copying: that takes as
-/// long as the machine's disks and processors say.
-const MOVING_MAX: Duration = Duration::from_secs(15);
+/// Where copies move, sites are opened anew, which takes as long as the machine's disks and
+/// processors need to copy their small files (docs/known-gaps.md): 4 s on one that does
+/// nothing else, 25 s on one with ten times as much to do as it can.
+const MOVING_MAX: Duration = Duration::from_secs(30);
 
 impl Pause {
     /// Of hosts that die or come back: that it was short, and that requests were held and
@@ -31,13 +32,19 @@ impl Pause {
     /// # Errors
     /// It was not so.
     pub(in crate::suite) fn judge(self, what: &str) -> Result<()> {
-        self.judge_within(LONGEST_MAX, what)
+        self.judge_within(LONGEST_MAX, what)?;
+        ensure!(
+            self.refused == 0,
+            "{what}: {self}; requests are to be held until somebody can carry them out"
+        );
+        Ok(())
     }
 
-    /// The same while copies move from node to node.
+    /// While copies move from node to node: that it was not too long. What is held for
+    /// longer than a request may be is told to try again.
     ///
     /// # Errors
-    /// As there.
+    /// It was not so.
     pub(in crate::suite) fn judge_moving(self, what: &str) -> Result<()> {
         self.judge_within(MOVING_MAX, what)
     }
@@ -47,10 +54,6 @@ impl Pause {
             self.longest <= most,
             "{what}: {self}, which is more than {} s",
             most.as_secs()
-        );
-        ensure!(
-            self.refused == 0,
-            "{what}: {self}; requests are to be held until somebody can carry them out"
         );
         Ok(())
     }
