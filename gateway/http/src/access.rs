@@ -59,9 +59,10 @@ pub(crate) fn admit(
     let shown = head.authorization();
     let seconds = u64::try_from(wall.parts().0).unwrap_or(0);
     // A signed URL names one path, and whoever signed it knew where that leads.
+    // A token for other paths lets do what anybody may, anywhere.
     let within = match shown {
-        Some(shown) => gate.tokens.find(shown, seconds)?.path.clone(),
-        None => UrlPath::root(),
+        Some(shown) if grant != Grant::ANONYMOUS => gate.tokens.find(shown, seconds)?.path.clone(),
+        _ => UrlPath::root(),
     };
     let scope = Scope {
         within,

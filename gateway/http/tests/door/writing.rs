@@ -155,6 +155,10 @@ fn who_waits_is_told() {
     assert_eq!(rig.ask(&put("/out", &inside, "", "x")).status, 403);
     rig.ask(&put("/in/", &token, "", ""));
     assert_eq!(rig.ask(&put("/in/f", &inside, "", "x")).status, 201);
+    // Where he has no more rights than anybody he has these.
+    let read = format!("GET /g HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {inside}\r\n\r\n");
+    rig.put("/g", FileKind::Regular, "open");
+    assert_eq!(rig.ask(&read).text(), "open");
     // A link leads nobody out of what his token is for.
     rig.put("/in/link", FileKind::Symlink, "/");
     assert_eq!(rig.ask(&put("/in/link/g", &inside, "", "x")).status, 403);
@@ -166,7 +170,7 @@ fn who_waits_is_told() {
     assert_eq!(rig.response(id).status, 100);
     rig.send(id, "abc");
     rig.settle();
-    assert_eq!(rig.response(id).status, 201);
+    assert_eq!(rig.response(id).status, 204);
     let id = rig.connect();
     rig.send(
         id,
