@@ -170,7 +170,8 @@ fn check_status(status: &Value) -> Result<()> {
     let doors = status["doors"].as_array().context("doors")?;
     ensure!(
         doors[0]["name"] == "nfs"
-            && doors[1]["name"] == "admin"
+            && doors[1]["name"] == "http"
+            && doors[2]["name"] == "admin"
             && status["warnings"] == serde_json::json!(["not redundant: all nodes on one device"])
             // The root and the files.
             && status["files"].as_u64() == Some(1 + job::LENGTHS_BYTES.len() as u64)
