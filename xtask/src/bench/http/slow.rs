@@ -208,9 +208,8 @@ pub(super) fn shared(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
             let (figures, calls) = field.load_counted(&standing, &words)?;
             let amount = number(&figures, "bytes")? / 1e6;
             let seconds = number(&figures, "seconds")?;
-            // Calls are counted from the first connection on, in which bytes come
-            // as fast.
-            let counted = amount * times.end / seconds;
+            // Calls are counted from the first connection on.
+            let counted = number(&figures, "bytes_in_all")? / 1e6;
             Ok(Sample {
                 cpu_seconds: Some(number(&figures, "server_cpu_seconds")? / amount),
                 switches: Some(number(&figures, "server_context_switches")? / amount),
