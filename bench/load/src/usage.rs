@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use anyhow::Context;
 
 /// Unit of CPU times in /proc (USER_HZ), the same on all machines that we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// What rounding to ticks may make of user and system time of some processes, in seconds.
+const TICKS_OFF_MAX: f64 = 0.08;
 /// Fields of /proc/PID/stat behind the program's name: user and system time of
 /// all threads, also of those that have ended.
 const FIELD_USER: usize = 11;
@@ -16,6 +19,9 @@ const FIELD_SYSTEM: usize = 12;
 pub(crate) struct Usage {
     cpu_seconds: f64,
     switches_by_thread: BTreeMap<String, u64>,
+    /// The same as `cpu_seconds` without threads that have ended, but not rounded to
+    /// ticks, in nanoseconds; empty where the kernel does not say.
+    exact_by_thread: BTreeMap<String, u64>,
 }
 
 /// What a process has spent between two moments.
@@ -32,6 +38,7 @@ impl Usage {
         Ok(Self {
             cpu_seconds: cpu_seconds(&stat).context("cannot read /proc/PID/stat")?,
             switches_by_thread: switches_by_thread(id)?,
+            exact_by_thread: exact_by_thread(id)?,
         })
     }
 
@@ -40,11 +47,13 @@ impl Usage {
         let mut all = Self {
             cpu_seconds: 0.0,
             switches_by_thread: BTreeMap::new(),
+            exact_by_thread: BTreeMap::new(),
         };
         for id in ids {
             let mut one = Self::of(&id.to_string())?;
             all.cpu_seconds += one.cpu_seconds;
             all.switches_by_thread.append(&mut one.switches_by_thread);
+            all.exact_by_thread.append(&mut one.exact_by_thread);
         }
         Ok(all)
     }
@@ -52,15 +61,39 @@ impl Usage {
     /// What was spent from `before` to this moment. Switches of threads that
     /// have ended in between are not seen.
     pub(crate) fn since(&self, before: &Self) -> Spent {
-        let switches = self.switches_by_thread.iter().map(|(thread, count)| {
-            let old = before.switches_by_thread.get(thread).copied();
-            count.saturating_sub(old.unwrap_or(0))
-        });
+        let ticks = self.cpu_seconds - before.cpu_seconds;
+        let exact = grown(&self.exact_by_thread, &before.exact_by_thread);
+        let exact = Duration::from_nanos(exact).as_secs_f64();
+        // A thread that has ended is in the ticks only.
+        let is_whole = !self.exact_by_thread.is_empty() && (ticks - exact).abs() < TICKS_OFF_MAX;
         Spent {
-            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
-            context_switches: switches.sum(),
+            cpu_seconds: if is_whole { exact } else { ticks },
+            context_switches: grown(&self.switches_by_thread, &before.switches_by_thread),
         }
     }
+}
+
+/// What all threads together have more than before.
+fn grown(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> u64 {
+    let more = now.iter().map(|(thread, count)| {
+        let old = before.get(thread).copied();
+        count.saturating_sub(old.unwrap_or(0))
+    });
+    more.sum()
+}
+
+/// Time on a processor, from schedstat of each thread.
+fn exact_by_thread(id: &str) -> anyhow::Result<BTreeMap<String, u64>> {
+    let mut times = BTreeMap::new();
+    for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+        let thread = thread?;
+        // A thread may end while we look, and not every kernel counts this.
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        if let Some(time) = text.split(' ').next().and_then(|word| word.parse().ok()) {
+            times.insert(thread.file_name().to_string_lossy().into_owned(), time);
+        }
+    }
+    Ok(times)
 }
 
 fn cpu_seconds(stat: &str) -> Option<f64> {
@@ -105,6 +138,23 @@ mod tests {
         let stat = "7 (a) b) c) S 1 7 7 0 -1 4194304 10 0 0 0 250 50 0 0 20 0 1 0";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(cpu_seconds("7 (short) S 1"), None);
+    }
+
+    /// Goal: what a short run costs is not rounded away, and a thread that has begun
+    /// counts from its beginning.
+    #[test]
+    fn short_runs_cost_something() {
+        let usage = |cpu_seconds, exact: &[(&str, u64)]| Usage {
+            cpu_seconds,
+            switches_by_thread: BTreeMap::new(),
+            exact_by_thread: exact.iter().map(|it| (it.0.to_owned(), it.1)).collect(),
+        };
+        let before = usage(1.0, &[("1", 5_000_000)]);
+        let after = usage(1.0, &[("1", 7_000_000), ("2", 1_000_000)]);
+        assert_eq!(after.since(&before).cpu_seconds, 0.003);
+        // Threads that have ended were in the ticks.
+        let much = usage(3.0, &[("1", 7_000_000)]);
+        assert_eq!(much.since(&before).cpu_seconds, 2.0);
     }
 
     /// Goal: both kinds of switches count.

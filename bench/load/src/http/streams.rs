@@ -332,6 +332,8 @@ impl<'flags> Crowd<'flags> {
         let before_seconds = (self.moment.min(self.end) - self.from).as_secs_f64();
         let behind_seconds = (self.end - self.moment).as_secs_f64();
         let bytes: u64 = self.streams.iter().map(|it| it.before + it.behind).sum();
+        let in_all = self.streams.iter().flat_map(|it| &it.per_second);
+        let in_all: u64 = in_all.sum();
         let mut groups = Vec::new();
         for (place, group) in self.flags.groups.iter().enumerate() {
             let members: Vec<&Stream> =
@@ -347,6 +349,7 @@ impl<'flags> Crowd<'flags> {
         for (key, value) in [
             ("groups", json!(groups)),
             ("bytes", json!(bytes)),
+            ("bytes_in_all", json!(in_all)),
             ("seconds", json!((self.end - self.from).as_secs_f64())),
             ("from_ns", json!(nanoseconds(self.from))),
             ("moment_ns", json!(nanoseconds(self.moment))),

@@ -168,7 +168,12 @@ fn measure(field: &Field<'_>, all: &mut [Standing], work: &Work<'_>, keep: Keep<
     }
     for (standing, samples) in all.iter().zip(&mut samples) {
         let (figures, calls) = field.load_counted(standing, &work.words)?;
-        let calls = calls / amount(&figures, work)?;
+        // Calls are counted from the first connection on.
+        let calls = calls
+            / match work.is_bulk {
+                true => number(&figures, "bytes_in_all")? / 1e6,
+                false => amount(&figures, work)?,
+            };
         for sample in samples {
             sample.calls = Some(calls);
         }

@@ -30,7 +30,7 @@ pub(super) enum Gone {
 const FAST_GONE: usize = FAST * 15 / 100;
 const SLOW_GONE: usize = SLOW * 15 / 100;
 /// The rates of `streams` by so much: a little more than the disk has, until some go.
-const NEAR: f64 = 1.2;
+const NEAR: f64 = 1.4;
 /// Nothing is read for the dead that was issued later than this after the reset.
 const PATIENCE_NS: u64 = 10_000_000;
 /// Streams have recovered when together they have so much of their rates.
@@ -208,9 +208,8 @@ pub(super) fn shared(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
             let (figures, calls) = field.load_counted(&standing, &words)?;
             let amount = number(&figures, "bytes")? / 1e6;
             let seconds = number(&figures, "seconds")?;
-            // Calls are counted from the first connection on, in which bytes come
-            // as fast.
-            let counted = amount * times.end / seconds;
+            // Calls are counted from the first connection on.
+            let counted = number(&figures, "bytes_in_all")? / 1e6;
             Ok(Sample {
                 cpu_seconds: Some(number(&figures, "server_cpu_seconds")? / amount),
                 switches: Some(number(&figures, "server_context_switches")? / amount),
