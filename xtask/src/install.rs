@@ -14,9 +14,10 @@ use crate::process::{output, run};
 use crate::rig::guest;
 
 /// Debian packages whose programs the suites call.
-const PACKAGES: [&str; 13] = [
+const PACKAGES: [&str; 14] = [
     "busybox-static",
     "ca-certificates",
+    "curl",
     "e2fsprogs",
     "iproute2",
     "kmod",

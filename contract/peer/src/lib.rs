@@ -41,7 +41,7 @@ pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{
     AttributeChanges, Attributes, BeforeAttributes, Caller, CreateMode, Device, DirectoryEntry,
     DuplicateKey, FileKind, FileLayout, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest, SpaceUsage, TimeChange, WeakCache, allocated_bytes,
+    SiteRequest, SpaceUsage, TimeChange, WeakCache, allocated_bytes, is_access_due,
 };
 pub use squash::{NOBODY, Squash};
 pub use transaction::{Part, TransactionId, TransactionStep};

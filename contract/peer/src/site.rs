@@ -139,6 +139,23 @@ impl Attributes {
         self.changed = wall.max(WallTime(self.changed.0.saturating_add(1)));
         self.modified = self.changed;
     }
+
+    /// Whether a read at `wall` has to be noted ([`is_access_due`]).
+    #[must_use]
+    pub fn is_access_due(&self, wall: WallTime) -> bool {
+        is_access_due(self.accessed, self.modified, wall)
+    }
+}
+
+/// A time of access that is older than this is moved by a read, in nanoseconds.
+const ACCESS_NANOS_MAX: i64 = 24 * 3600 * 1_000_000_000;
+
+/// Whether a read at `wall` moves the time of access: once after each change of content and
+/// once a day, as with Linux' "relatime", and not with every read.
+#[must_use]
+pub fn is_access_due(accessed: WallTime, modified: WallTime, wall: WallTime) -> bool {
+    let is_stale = accessed <= modified || wall.0.saturating_sub(accessed.0) > ACCESS_NANOS_MAX;
+    is_stale && wall > accessed
 }
 
 /// Bytes on disk that a file of `size_bytes` without holes takes.

@@ -5,6 +5,9 @@
 //! connection and its link. One that has none yet proves a [`Token`], and is given a
 //! certificate for a key that it has made itself ([`JoinRequest`], [`JoinAnswer`]).
 //!
+//! A [`WebStream`] is the server's side of HTTPS: by [`WebCredentials`] of any authority,
+//! for clients without a certificate.
+//!
 //! No I/O here: bytes go in and come out. Random numbers, and the time by which
 //! certificates of others are judged, are the TLS library's own.
 
@@ -15,6 +18,7 @@ mod join;
 mod names;
 mod stream;
 mod token;
+mod web;
 
 pub use authority::{Authority, KeyMaterial};
 pub use credentials::{Credentials, CredentialsError, check_fingerprint, join_client};
@@ -23,6 +27,7 @@ pub use join::{JOIN_ANSWER_BYTES_MAX, JoinAnswer, JoinError, JoinRequest, PUBLIC
 pub use names::{GATEWAY_NAME_BYTES_MAX, is_name};
 pub use stream::{Purpose, Stream, StreamEffect};
 pub use token::{Fingerprint, Token, TokenError};
+pub use web::{WebCredentials, WebEffect, WebFailure, WebStream};
 
 /// Protocols of one port, as the connecting side names them in its first message (ALPN).
 pub(crate) const LINK_PROTOCOL: &[u8] = b"crossdock-link";

@@ -16,6 +16,7 @@ use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
 use crate::places::PlaceCommand;
 use crate::quotas::QuotaCommand;
+use crate::reload::Origin;
 use crate::sign::{self, SignArgs};
 use crate::tokens::TokenCommand;
 use crate::top::{self, TopArgs};
@@ -289,13 +290,25 @@ impl Command {
         match self {
             Self::Up(flags) => up::run(*flags)?,
             Self::Cluster(command) => command.carry_out()?,
-            Self::Node(NodeCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Node(NodeCommand::Run(flags)) => {
+                member::run(&NodeFlags::clone(&flags).settle()?, Origin::Node(flags))?;
+            }
             Self::Node(NodeCommand::Place(command)) => command.carry_out()?,
-            Self::Manager(ManagerCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Manager(ManagerCommand::Run(flags)) => {
+                member::run(
+                    &ManagerFlags::clone(&flags).settle()?,
+                    Origin::Manager(flags),
+                )?;
+            }
             Self::Manager(ManagerCommand::Remove { host, remote }) => {
                 places::remove_manager(&remote, &host)?;
             }
-            Self::Gateway(GatewayCommand::Run(flags)) => member::run(&flags.settle()?)?,
+            Self::Gateway(GatewayCommand::Run(flags)) => {
+                member::run(
+                    &GatewayFlags::clone(&flags).settle()?,
+                    Origin::Gateway(flags),
+                )?;
+            }
             Self::Gateway(GatewayCommand::List(remote)) => gateways::list(&remote)?,
             Self::Gateway(GatewayCommand::Revoke(args)) => gateways::revoke(&args)?,
             Self::Gateway(GatewayCommand::Restore(args)) => gateways::restore(&args)?,

@@ -11,13 +11,28 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::{LogFormat, ProcessSettings};
 
+/// Which lines are shown, to be changed while the process runs.
+pub(crate) struct Filter(reload::Handle<EnvFilter, Registry>);
+
+impl Filter {
+    /// Shows other lines from now on.
+    ///
+    /// # Errors
+    /// It is no filter.
+    pub(crate) fn set(&self, text: &str) -> anyhow::Result<()> {
+        let filter = EnvFilter::try_new(text).context("the log filter")?;
+        self.0.reload(filter).context("the log filter")
+    }
+}
+
 /// Starts logging; the events from INFO on are also kept, whatever is shown.
-pub(crate) fn start(settings: &ProcessSettings) -> anyhow::Result<Arc<Events>> {
+pub(crate) fn start(settings: &ProcessSettings) -> anyhow::Result<(Arc<Events>, Filter)> {
     let filter = EnvFilter::try_new(&settings.log).context("the log filter")?;
+    let (filter, handle) = reload::Layer::new(filter);
     let events = Arc::new(Events::default());
     let kept = Kept(Arc::clone(&events)).with_filter(LevelFilter::INFO);
     let lines = fmt::layer()
@@ -35,7 +50,7 @@ pub(crate) fn start(settings: &ProcessSettings) -> anyhow::Result<Arc<Events>> {
         .with(lines.with_filter(filter))
         .with(kept)
         .init();
-    Ok(events)
+    Ok((events, Filter(handle)))
 }
 
 /// Keeps events.

@@ -23,10 +23,12 @@ use crate::data;
 use crate::identity::{self, Holder, Prepared, read};
 use crate::log;
 use crate::memory;
+use crate::patience;
 use crate::privileges::{self, Account};
+use crate::reload::{Origin, Reloader};
 use crate::report::Surroundings;
 use crate::shell::{Addresses, Ensemble, Links, Parts, Security, Shell};
-use crate::start::{Doors, host_name, raise_descriptor_limit, stop_on_signals};
+use crate::start::{Doors, follow_signals, host_name, raise_descriptor_limit};
 
 /// After how long without a sign of life a host is replaced: the least that etcd
 /// knows with its own settings. With the leases between hosts (docs/decisions/0019)
@@ -61,9 +63,9 @@ pub(crate) fn registry(
 }
 
 /// Runs until SIGINT, SIGTERM, or until others have replaced this process.
-pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
+pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<()> {
     let process = &settings.process;
-    let events = log::start(process)?;
+    let (events, filter) = log::start(process)?;
     raise_descriptor_limit();
     let account = process.user.as_deref().map(Account::find).transpose()?;
     if let Some(account) = account {
@@ -96,12 +98,20 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
     let admin = doors.bind_admin(process)?;
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(kept, account)?;
+    // As the account that reads them again when they change.
+    let https = match &settings.part {
+        Part::Gateway { http, .. } => http.https()?,
+        _ => None,
+    };
     let (orders, received) = doors.orders();
-    stop_on_signals(orders.clone())?;
+    let reloader = Reloader::new(origin, settings, filter, 1)?;
+    follow_signals(orders.clone(), reloader)?;
 
     let host = HostId(data::random_u64()?);
     let config = registry(&settings.ensemble, host)?;
-    let (revision, state) = crossdock_etcd::read(&config)?;
+    let Some((revision, state)) = patience::read(&config, &received, &orders)? else {
+        return Ok(());
+    };
     let (name, role) = (&settings.ensemble.name, role(&settings.part));
     let holder = Holder {
         role,
@@ -131,6 +141,7 @@ pub(crate) fn run(settings: &MemberSettings) -> anyhow::Result<()> {
         nfs: doors.nfs,
         http: doors.http,
         is_idsr: matches!(&settings.part, Part::Gateway { http, .. } if http.is_idsr()),
+        https,
         ensemble: Some(ensemble),
         orders: received,
         surroundings: Surroundings {

@@ -13,6 +13,13 @@ pub(crate) const READY: &str = "READY=1";
 /// A stop was asked for, and what is in progress is being finished.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
+/// A start that waits is not to be taken for one that hangs: half a minute more, from now.
+pub(crate) const WAITING_FOR_ETCD: &str =
+    "STATUS=waiting for etcd, which does not answer\nEXTEND_TIMEOUT_USEC=30000000";
+
+/// It goes on after that.
+pub(crate) const STARTING: &str = "STATUS=starting";
+
 /// Says it, if somebody wants to know. Nobody who does is waited for.
 pub(crate) fn tell(state: &str) {
     let Some(name) = env::var_os("NOTIFY_SOCKET") else {

@@ -9,6 +9,7 @@ mod exports;
 mod figures;
 mod gateway_orders;
 mod http;
+mod https;
 mod links;
 mod locks;
 mod nodes;
@@ -28,6 +29,7 @@ use crossdock_host::{
     AddressTicket, Boot, ExportTicket, GatewayTicket, Host, HostEffect, HostInput, QuotaTicket,
     ReleaseTicket, TokenTicket,
 };
+use crossdock_http::HttpInput;
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -42,6 +44,7 @@ use doors::Doors;
 pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
 use http::Web;
+pub(crate) use https::Https;
 pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
@@ -67,6 +70,8 @@ pub(crate) struct Parts {
     pub(crate) http: Vec<ListenerId>,
     /// Whether the kernel goes on with sends to HTTP clients by itself.
     pub(crate) is_idsr: bool,
+    /// If HTTP clients are to talk over TLS.
+    pub(crate) https: Option<Https>,
     /// The others, unless this process is everything.
     pub(crate) ensemble: Option<Ensemble>,
     pub(crate) orders: Receiver<Order>,
@@ -123,7 +128,7 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
-            web: Web::new(parts.http, parts.is_idsr),
+            web: Web::new(parts.http, parts.https, parts.is_idsr),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),
@@ -394,6 +399,7 @@ impl Shell {
         self.stop_by = Some(now() + DRAIN_PATIENCE);
         self.doors.stop(&mut self.driver);
         self.web.stop(&mut self.driver);
+        self.give(HostInput::Http(HttpInput::Stop));
         self.host.drain(now(), wall_time());
     }
 }

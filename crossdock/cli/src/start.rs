@@ -13,7 +13,7 @@ use crossdock_limits::{HTTP_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX};
 use crossdock_net::{Driver, KernelChoice, ListenerId, Options, Receiver, Started};
 use crossdock_nfs::{DoorLimits, Services};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
@@ -21,6 +21,7 @@ use crate::config::{DoorSettings, HttpSettings, Io, ProcessSettings};
 use crate::format;
 use crate::leftover::when_free;
 use crate::notify;
+use crate::reload::Reloader;
 use crate::shell::{NfsSockets, Order, RemoteControl, Shell};
 
 /// Commands of other threads that wait for the data thread.
@@ -279,15 +280,25 @@ fn port_advice(
 }
 
 /// SIGINT and SIGTERM end the process after what is in progress; a second one
-/// ends it at once.
-pub(crate) fn stop_on_signals(orders: Arc<crossdock_net::Sender<Order>>) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+/// ends it at once. SIGHUP has a file read again, where there is one.
+pub(crate) fn follow_signals(
+    orders: Arc<crossdock_net::Sender<Order>>,
+    mut reloader: Option<Reloader>,
+) -> anyhow::Result<()> {
+    let hangup = reloader.as_ref().map(|_| SIGHUP);
+    let wanted = [SIGINT, SIGTERM].into_iter().chain(hangup);
+    let mut signals = Signals::new(wanted).context("cannot watch for signals")?;
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for (count, _) in signals.forever().enumerate() {
-                if count > 0 || orders.try_send(Order::Stop).is_err() {
-                    std::process::exit(1);
+            let mut is_stopping = false;
+            for signal in signals.forever() {
+                match &mut reloader {
+                    Some(reloader) if signal == SIGHUP => reloader.reload(&orders),
+                    _ if is_stopping || orders.try_send(Order::Stop).is_err() => {
+                        std::process::exit(1);
+                    }
+                    _ => is_stopping = true,
                 }
             }
         })?;

@@ -14,15 +14,17 @@ use crate::data::{self, DataDirectory};
 use crate::log;
 use crate::memory;
 use crate::privileges::{self, Account};
+use crate::reload::{Origin, Reloader};
 use crate::report::Surroundings;
 use crate::shell::{Parts, Shell};
-use crate::start::{Doors, raise_descriptor_limit, stop_on_signals};
+use crate::start::{Doors, follow_signals, raise_descriptor_limit};
 
 /// Runs until SIGINT or SIGTERM.
 pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
+    let origin = Origin::Up(Box::new(flags.clone()));
     let settings = flags.settle()?;
     let process = &settings.process;
-    let events = log::start(process)?;
+    let (events, filter) = log::start(process)?;
     raise_descriptor_limit();
     let account = process.user.as_deref().map(Account::find).transpose()?;
     let mut directory = None;
@@ -41,8 +43,12 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         // What the account makes is the account's.
         None => data::open(&settings)?,
     };
+    // As the account that reads them again when they change.
+    let https = settings.http.https()?;
     let (orders, received) = doors.orders();
-    stop_on_signals(orders.clone())?;
+    let nodes = directory.node_directories.len();
+    let reloader = Reloader::new(origin, &settings, filter, nodes)?;
+    follow_signals(orders.clone(), reloader)?;
     let background = doors.take_background();
     let surroundings = Surroundings {
         io: doors.io,
@@ -58,6 +64,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         nfs: doors.nfs,
         http: doors.http,
         is_idsr: settings.http.is_idsr(),
+        https,
         ensemble: None,
         orders: received,
         surroundings,

@@ -50,7 +50,7 @@ pub use gateway_orders::{GatewayError, GatewayOrder, GatewayTicket, GatewayVerb}
 pub use host::{Host, HostConfig, HostEffect, HostInput};
 pub use locks::{LockKind, LockList, PlacedLock, ReleaseError, ReleaseTicket};
 pub use mutation::Mutation;
-pub use nodes::{Boot, GROWTH_BYTES, NodeSettings, NodeState};
+pub use nodes::{Boot, GROWTH_BYTES, NodeSettings, NodeState, Tuning};
 pub use placing::NodePlace;
 pub use profiles::DiskProfile;
 pub use quotas::{PlacedQuota, QuotaError, QuotaTicket};

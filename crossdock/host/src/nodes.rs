@@ -51,6 +51,21 @@ pub struct NodeSettings {
     pub growth_bytes: u64,
 }
 
+/// What may change while a host runs; `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// From which time on a call is slow.
+    pub slow_after: Option<Duration>,
+    /// Bytes of calls and replies that the NFS door holds at most.
+    pub request_bytes: Option<usize>,
+    /// As [`NodeSettings::cache_bytes`].
+    pub cache_bytes: Option<usize>,
+    /// As [`NodeSettings::disk_depth`].
+    pub disk_depth: Option<usize>,
+    /// As [`NodeSettings::rebuild_bytes_per_second`].
+    pub rebuild_bytes_per_second: Option<u64>,
+}
+
 /// What a node is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeState {
@@ -118,6 +133,31 @@ impl Host {
             .filter(|node| !node.stopped && self.nodes.contains_key(&NodeId(node.id)))
             .map(|node| node.number)
             .collect()
+    }
+
+    /// Changes what may change while the host runs; nodes that are started later have it, too.
+    pub fn tune(&mut self, tuning: &Tuning) {
+        if let Some(slow_after) = tuning.slow_after {
+            self.door.set_slow_after(slow_after);
+        }
+        if let Some(bytes) = tuning.request_bytes {
+            self.door.set_bytes_max(bytes);
+        }
+        if let Some(rate) = tuning.rebuild_bytes_per_second {
+            self.settings.rebuild_bytes_per_second = rate;
+        }
+        let nodes = self.nodes.values_mut();
+        let mut nodes: Vec<&mut Node> = nodes.filter_map(|slot| slot.node.as_mut()).collect();
+        if let Some(depth) = tuning.disk_depth {
+            self.settings.disk_depth = depth;
+            nodes.iter_mut().for_each(|node| node.set_disk_depth(depth));
+        }
+        if let Some(bytes) = tuning.cache_bytes {
+            self.settings.cache_bytes = bytes;
+            nodes
+                .iter_mut()
+                .for_each(|node| node.set_cache_bytes(bytes));
+        }
     }
 
     /// Whether node `number` can be started.

@@ -162,6 +162,7 @@ impl HttpDoor {
                 self.carry_decisions(now);
             }
             HttpInput::Scoped(is_scoped) => self.is_scoped = is_scoped,
+            HttpInput::Stop => self.stop(now),
             HttpInput::Reply(routed) => self.take_reply(now, wall, *routed),
             HttpInput::Timeout => self.take_timeout(now, wall),
         }

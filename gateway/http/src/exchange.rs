@@ -79,6 +79,15 @@ impl Exchange {
         }
     }
 
+    /// Whether it is about to change a name: what comes of it is to be told.
+    pub(crate) fn is_changing(&self) -> bool {
+        match &self.stage {
+            Stage::Change(_) => true,
+            Stage::Upload(upload) => upload.is_taking_its_name(),
+            _ => false,
+        }
+    }
+
     /// The names of the path.
     pub(crate) fn path(&self) -> &[Bytes] {
         &self.head.target.path

@@ -116,6 +116,9 @@ pub enum HttpInput {
     /// From now on the gateway is scoped to exports, or is not: under a scope it cannot
     /// prove how it reached files, and the door answers nothing.
     Scoped(bool),
+    /// The process is about to end: changes that are under way are finished, nothing else
+    /// is.
+    Stop,
     /// The router answers.
     Reply(Box<RoutedReply>),
     /// The time of [`HttpDoor::poll_timeout`](crate::HttpDoor::poll_timeout) has come

@@ -26,6 +26,22 @@ impl HttpDoor {
         self.watch(now, id);
     }
 
+    /// Ends all connections: those that change a name behind their answer, the others at
+    /// once, as a download could take for ever.
+    pub(crate) fn stop(&mut self, now: Time) {
+        let all: Vec<ConnId> = self.connections.keys().copied().collect();
+        for id in all {
+            let Some(connection) = self.connections.get_mut(&id) else {
+                continue;
+            };
+            match connection.exchange.as_deref_mut() {
+                Some(exchange) if exchange.is_changing() => exchange.keep_alive = false,
+                Some(_) => self.abort(now, id),
+                None => self.shut(id),
+            }
+        }
+    }
+
     /// The connection that has been without a request for longest.
     fn idlest(&self) -> Option<ConnId> {
         let idle = self.connections.iter();

@@ -95,6 +95,11 @@ impl Upload {
         !matches!(self.phase, Phase::Looking | Phase::Renaming | Phase::Naming)
     }
 
+    /// Whether all of it is there.
+    pub(crate) const fn is_taking_its_name(&self) -> bool {
+        matches!(self.phase, Phase::Renaming | Phase::Naming)
+    }
+
     /// Whether that file may only be about to be made.
     pub(crate) const fn is_creating(&self) -> bool {
         matches!(self.phase, Phase::Creating)

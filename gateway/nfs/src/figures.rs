@@ -395,6 +395,12 @@ impl NfsDoor {
         self.figures.slow_after = slow_after;
     }
 
+    /// How many bytes of calls and replies the door holds at most from now on; what it
+    /// holds already stays.
+    pub const fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.config.limits.bytes_max = bytes_max;
+    }
+
     /// The next slow call that was not told yet; of too many at once, the
     /// newest.
     pub fn next_slow(&mut self) -> Option<SlowCall> {

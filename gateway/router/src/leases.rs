@@ -27,6 +27,8 @@ pub(crate) struct Leases {
     /// When something of them is due.
     wakes: BTreeSet<(Time, FileRef)>,
     by_use: BTreeSet<(u64, FileRef)>,
+    /// The clock of sites, as the newest lease told it, and when that was asked for.
+    clock: Option<(Time, WallTime)>,
     uses_total: u64,
     /// By site, the newest that has ended: of what was given before it, what arrives later
     /// does not count any more.
@@ -106,6 +108,7 @@ impl Leases {
             files_max,
             wakes: BTreeSet::new(),
             by_use: BTreeSet::new(),
+            clock: None,
             uses_total: 0,
             ended: BTreeMap::new(),
             returning: BTreeMap::new(),
@@ -162,6 +165,7 @@ impl Leases {
         } = *opening;
         let is_write = purpose.is_write();
         if let Some(lease) = lease {
+            self.clock = Some((asked_at, lease.wall));
             let until = asked_at + Duration::from_millis(lease.lasts_ms.into());
             let counts = now < until && self.is_newest(file, lease.id);
             match attributes.filter(|_| counts && self.make_room(file)) {
@@ -257,6 +261,15 @@ impl Leases {
                 accessed,
                 ..after.clone()
             };
+        }
+    }
+
+    /// Whether a read has to be noted. The time of day is known once any site has given a
+    /// lease; before, only reads after a change are noted.
+    pub(crate) fn is_access_due(&self, now: Time, attributes: &Attributes) -> bool {
+        match self.clock {
+            Some((since, wall)) => attributes.is_access_due(carried_on(wall, since, now)),
+            None => attributes.accessed <= attributes.modified,
         }
     }
 
@@ -473,8 +486,7 @@ impl Held {
 
     /// The site's clock, carried on by this one.
     fn wall(&self, now: Time) -> WallTime {
-        let since = i64::try_from(now.since(self.since).as_nanos()).unwrap_or(i64::MAX);
-        WallTime(self.lease.wall.0.saturating_add(since))
+        carried_on(self.lease.wall, self.since, now)
     }
 
     /// Whether the site has to hear of its end: one to write that ends without a word
@@ -482,6 +494,12 @@ impl Held {
     const fn has_to_tell(&self) -> bool {
         self.lease.is_exclusive || self.dirty.was_read
     }
+}
+
+/// A clock that showed `wall` at `since`, at `now`.
+fn carried_on(wall: WallTime, since: Time, now: Time) -> WallTime {
+    let passed = i64::try_from(now.since(since).as_nanos()).unwrap_or(i64::MAX);
+    WallTime(wall.0.saturating_add(passed))
 }
 
 impl Return {

@@ -282,7 +282,8 @@ impl ReadWork {
             self.append(read, piece.length_bytes);
         }
         self.push_zeros_to(self.end);
-        if is_access_older(opened.subject.after.as_ref()) {
+        let told = opened.subject.after.as_ref();
+        if told.is_some_and(|told| soft.leases.is_access_due(soft.now, told)) {
             let lease = opened.lease;
             let read = lease.and_then(|lease| soft.leases.was_read(soft.now, self.file, lease));
             if let Some(attributes) = read {
@@ -339,14 +340,6 @@ impl ReadWork {
         };
         Answer::new(Ok(read), opened.subject)
     }
-}
-
-/// Whether a read has to be noted: once after each change, as Linux does by
-/// default ("relatime"), not with every read.
-fn is_access_older(attributes: Option<&Attributes>) -> bool {
-    attributes.is_some_and(|attributes| {
-        attributes.accessed <= attributes.modified || attributes.accessed <= attributes.changed
-    })
 }
 
 fn io_error() -> Step {

@@ -3,12 +3,12 @@
 
 mod script;
 
-use crossdock_names::Incarnation;
+use crossdock_names::{FileId, FileRef, Incarnation};
 use crossdock_peer::{
     Attributes, CallId, FileLease, LeaseId, LeaseUse, NodeAnswer, Recall, SiteAnswer, SiteError,
-    SiteOperation, SiteReply, Stability, WeakCache,
+    SiteOperation, SiteReply, Stability, WeakCache, WriterId,
 };
-use crossdock_router::{RoutedReply, Router, RouterEffect, RouterInput};
+use crossdock_router::{RoutedReply, Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_types::{Time, WallTime};
 
 use script::*;
@@ -77,17 +77,16 @@ fn recall(router: &mut Router, now: Time, id: u64) {
 /// A router that has written ten bytes under a lease, and told nobody.
 fn dirty() -> Router {
     let mut router = router();
-    write_at(&mut router, secs(1), 1, T);
-    let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 10)]);
-    answer(
-        &mut router,
-        secs(1),
-        open,
-        opened_with(Some(lease(1, true))),
-    );
-    let replies = finish_write(&mut router, secs(1));
-    assert_eq!(replies.len(), 1);
+    make_dirty(&mut router);
     router
+}
+
+fn make_dirty(router: &mut Router) {
+    write_at(router, secs(1), 1, T);
+    let [open] = expect(router, vec![Seen::OpenWrite(T, T + 10)]);
+    answer(router, secs(1), open, opened_with(Some(lease(1, true))));
+    let replies = finish_write(router, secs(1));
+    assert_eq!(replies.len(), 1);
 }
 
 fn write_at(router: &mut Router, now: Time, id: u64, offset: u64) {
@@ -342,4 +341,126 @@ fn a_commit_does_not_overtake_a_lease_on_its_way_back() {
         answer(&mut router, secs(1), *id, opened_with(None));
     }
     assert_ne!(router.verifier(), verifier, "the file was cut before");
+}
+
+/// Goal: where there is room for one lease, that of the file that was used last stays: the
+/// other one goes back to its site with the size and the time that nobody was told.
+#[test]
+fn a_lease_that_makes_room_tells_what_was_written_under_it() {
+    let mut config = RouterConfig::new(WriterId(77));
+    config.leases_max = 1;
+    let mut router = Router::new(config, table(1));
+    make_dirty(&mut router);
+    let other = FileRef {
+        id: FileId(6),
+        ..FILE
+    };
+    let read = SiteOperation::Read {
+        file: other,
+        offset_bytes: T,
+        length_bytes: 10,
+    };
+    ask(&mut router, secs(1), 2, read);
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    answer(
+        &mut router,
+        secs(1),
+        open,
+        opened_with(Some(lease(2, false))),
+    );
+    let (mut asked, mut of_nodes) = (Vec::new(), 0);
+    while let Some(effect) = router.poll_effect() {
+        match effect {
+            RouterEffect::Site(_, call) => asked.push((call.id, call.request.operation)),
+            RouterEffect::Node(..) => of_nodes += 1,
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    assert_eq!((router.leases(), of_nodes), (1, 1));
+    assert!(
+        matches!(
+            asked[..],
+            [(_, SiteOperation::PushAttributes { file: FILE, .. })]
+        ),
+        "{asked:?}"
+    );
+    let back = LeaseUse::GiveBack(lease(1, true).id);
+    assert_eq!(pushed(&asked), (T + 10, true, Some(WALL), Some(back)));
+}
+
+const DAY_NANOS: i64 = 24 * 3600 * 1_000_000_000;
+
+/// What a router notes of a read at second 1 of a file that was read at `accessed`, and
+/// written before: it has read another file before, whose site has told the time, and the
+/// site gives a `lease` of this one, or none.
+fn noted(accessed: WallTime, lease: Option<FileLease>) -> (WallTime, usize) {
+    let mut router = dirty();
+    let file = FileRef {
+        id: FileId(6),
+        ..FILE
+    };
+    let written = WallTime(WALL.0 - 2 * DAY_NANOS);
+    let of_file = Attributes {
+        file,
+        accessed,
+        modified: written,
+        changed: written,
+        ..attributes(END)
+    };
+    let read = SiteOperation::Read {
+        file,
+        offset_bytes: T,
+        length_bytes: 10,
+    };
+    ask(&mut router, secs(1), 2, read);
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    let reply = SiteReply {
+        id: open,
+        outcome: opened_with(lease),
+        subject: WeakCache {
+            before: None,
+            after: Some(of_file.clone()),
+        },
+        second: WeakCache::default(),
+    };
+    router.handle(secs(1), RouterInput::Site(Box::new(reply)));
+    let (_, ids) = drain(&mut router);
+    node_at(&mut router, secs(1), ids[0], bytes_read(vec![1; 10]));
+    let (asked, mut replies) = happened(&mut router);
+    for (id, operation) in &asked {
+        let SiteOperation::PushAttributes { read, wrote, .. } = operation else {
+            panic!("unexpected {operation:?}");
+        };
+        assert_eq!((*read, *wrote), (true, false));
+        let subject = WeakCache {
+            before: None,
+            after: Some(Attributes {
+                accessed: WALL,
+                ..of_file.clone()
+            }),
+        };
+        let reply = SiteReply {
+            id: *id,
+            outcome: Ok(SiteAnswer::Done),
+            subject,
+            second: WeakCache::default(),
+        };
+        router.handle(secs(1), RouterInput::Site(Box::new(reply)));
+        replies.extend(happened(&mut router).1);
+    }
+    (after(&replies[0]).accessed, asked.len())
+}
+
+/// Goal: beyond 64 KiB, too, a read moves a time of access that is a day old, and not one
+/// that is newer (S-TIME-4): under a lease without a message, and without one by telling
+/// the site.
+#[test]
+fn a_read_moves_a_time_of_access_that_is_a_day_old() {
+    let old = WallTime(WALL.0 - DAY_NANOS - 1);
+    let new = WallTime(WALL.0 - DAY_NANOS + 1);
+    let read_lease = Some(lease(2, false));
+    assert_eq!(noted(old, read_lease), (WALL, 0));
+    assert_eq!(noted(old, None), (WALL, 1));
+    assert_eq!(noted(new, read_lease), (new, 0));
+    assert_eq!(noted(new, None), (new, 0));
 }

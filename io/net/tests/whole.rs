@@ -27,8 +27,6 @@ fn turns(whole: bool) -> usize {
         let mut got = vec![0; BYTES];
         let mut at = 0;
         while at < BYTES {
-            // Slower than the sender.
-            thread::sleep(Duration::from_millis(1));
             let end = BYTES.min(at + (32 << 10));
             at += client.read(&mut got[at..end]).expect("bytes");
         }

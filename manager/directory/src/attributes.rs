@@ -2,7 +2,9 @@
 
 use crossdock_limits::FILE_BYTES_MAX;
 use crossdock_names::{FileRef, SEGMENT_BYTES};
-use crossdock_peer::{AttributeChanges, Caller, SiteError, TimeChange, allocated_bytes};
+use crossdock_peer::{
+    AttributeChanges, Caller, SiteError, TimeChange, allocated_bytes, is_access_due,
+};
 use crossdock_types::WallTime;
 
 use crate::abroad::Abroad;
@@ -17,9 +19,6 @@ use crate::state::Directory;
 pub const SEGMENTS_MAX: u32 = 1024;
 
 const _: () = assert!(FILE_BYTES_MAX == SEGMENTS_MAX as u64 * SEGMENT_BYTES);
-
-/// A read moves atime only if it is not after mtime, or this old.
-const ACCESS_TIME_NANOS: i64 = 24 * 3600 * 1_000_000_000;
 
 impl Directory {
     pub(crate) fn set_attributes(
@@ -93,9 +92,7 @@ impl Cell {
     /// The cell after a read; `None` if atime need not move.
     #[must_use]
     pub fn read(&self, wall: WallTime) -> Option<Self> {
-        let stale = self.accessed <= self.modified
-            || wall.0.saturating_sub(self.accessed.0) > ACCESS_TIME_NANOS;
-        (stale && wall > self.accessed).then(|| Self {
+        is_access_due(self.accessed, self.modified, wall).then(|| Self {
             accessed: wall,
             ..self.clone()
         })

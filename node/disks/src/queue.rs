@@ -151,6 +151,12 @@ impl DiskQueue {
         Self::with_limits(depth, DISK_QUEUE_REQUESTS_MAX)
     }
 
+    /// The disk gets at most `depth` requests at a time from now on, at least one; what
+    /// it works on already is not taken back.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth.max(1);
+    }
+
     /// The same with another limit on the requests that wait, from which on
     /// [`DiskClass::Foreground`] is refused.
     ///

@@ -58,6 +58,12 @@ impl NodeDisks {
         }
     }
 
+    /// The disks get at most `depth` requests at a time from now on.
+    pub(crate) fn set_depth(&mut self, depth: usize) {
+        self.journal.set_depth(depth);
+        self.data.set_depth(depth);
+    }
+
     /// Takes a request of the store. `is_background` tells of a call whether
     /// nobody waits for it.
     ///

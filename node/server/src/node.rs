@@ -223,6 +223,16 @@ impl Node {
         node
     }
 
+    /// Each disk gets at most `disk_depth` requests at a time from now on.
+    pub fn set_disk_depth(&mut self, disk_depth: usize) {
+        self.disks.set_depth(disk_depth);
+    }
+
+    /// Makes the read cache larger or smaller.
+    pub fn set_cache_bytes(&mut self, cache_bytes: usize) {
+        self.store.set_cache_bytes(cache_bytes);
+    }
+
     /// Takes one input.
     pub fn handle(&mut self, now: Time, input: NodeInput) {
         self.gather(now, input);

@@ -81,6 +81,11 @@ impl Ahead {
         }
     }
 
+    /// The cache has another size.
+    pub(crate) fn set_cache_bytes(&mut self, cache_bytes: usize) {
+        self.cache_bytes = cache_bytes as u64;
+    }
+
     /// Somebody reads bytes `from..to` of an object of `size` bytes. Returns whose read
     /// that is, and which bytes should be fetched for his next ones;
     /// [`begun`](Self::begun) tells that they are.

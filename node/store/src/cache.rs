@@ -121,6 +121,12 @@ impl Cache {
         }
     }
 
+    /// Takes up to `capacity_bytes` from now on; what is too much goes at once.
+    pub(crate) fn set_capacity(&mut self, capacity_bytes: usize) {
+        self.capacity_bytes = capacity_bytes;
+        self.evict();
+    }
+
     /// The content of `block` and, where they lie in the same piece of memory,
     /// of blocks after it: whole blocks, at least one and at most `blocks`.
     ///

@@ -311,6 +311,13 @@ impl Store {
         }
     }
 
+    /// Makes the read cache larger or smaller; what is too much is forgotten at once.
+    pub fn set_cache_bytes(&mut self, cache_bytes: usize) {
+        self.config.cache_bytes = cache_bytes;
+        self.cache.set_capacity(cache_bytes);
+        self.ahead.set_cache_bytes(cache_bytes);
+    }
+
     /// How many records each journal frame has: what shares one durable write.
     #[must_use]
     pub fn frame_records(&self) -> &Histogram {

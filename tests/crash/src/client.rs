@@ -48,6 +48,18 @@ pub struct LockWish<'a> {
     pub may_block: bool,
 }
 
+/// What is asked for, by that owner within the client.
+fn lock_of<'a>(file: &'a HandleBuffer, wish: &LockWish<'a>, owner: &'a [u8]) -> nlm::Lock<'a> {
+    nlm::Lock {
+        caller: wish.client.as_bytes(),
+        file: file.as_handle().as_bytes(),
+        owner,
+        process: wish.process,
+        offset: wish.offset,
+        length: wish.length,
+    }
+}
+
 impl Client {
     /// Connects and mounts `/`.
     ///
@@ -202,22 +214,53 @@ impl Client {
     /// # Errors
     /// As [`call_mount`](Self::call_mount).
     pub fn lock(&mut self, file: &HandleBuffer, wish: &LockWish<'_>) -> Result<LockStatus> {
-        let procedure = nlm::Procedure::Lock;
+        self.ask_for_lock(file, wish, false)
+    }
+
+    /// The same of one that the client had before the server restarted.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn reclaim(&mut self, file: &HandleBuffer, wish: &LockWish<'_>) -> Result<LockStatus> {
+        self.ask_for_lock(file, wish, true)
+    }
+
+    /// Gives a range up.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn unlock(&mut self, file: &HandleBuffer, wish: &LockWish<'_>) -> Result<LockStatus> {
+        let owner = wish.process.to_be_bytes();
+        let arguments = nlm::Arguments::Unlock(nlm::UnlockArguments {
+            cookie: b"lock",
+            lock: lock_of(file, wish, &owner),
+        });
+        self.ask_lock(nlm::Procedure::Unlock, arguments)
+    }
+
+    fn ask_for_lock(
+        &mut self,
+        file: &HandleBuffer,
+        wish: &LockWish<'_>,
+        is_reclaim: bool,
+    ) -> Result<LockStatus> {
+        let owner = wish.process.to_be_bytes();
         let arguments = nlm::Arguments::Lock(nlm::LockArguments {
             cookie: b"lock",
             may_block: wish.may_block,
             is_exclusive: true,
-            lock: nlm::Lock {
-                caller: wish.client.as_bytes(),
-                file: file.as_handle().as_bytes(),
-                owner: &wish.process.to_be_bytes(),
-                process: wish.process,
-                offset: wish.offset,
-                length: wish.length,
-            },
-            is_reclaim: false,
+            lock: lock_of(file, wish, &owner),
+            is_reclaim,
             state: 1,
         });
+        self.ask_lock(nlm::Procedure::Lock, arguments)
+    }
+
+    fn ask_lock(
+        &mut self,
+        procedure: nlm::Procedure,
+        arguments: nlm::Arguments<'_>,
+    ) -> Result<LockStatus> {
         let of = (nlm::PROGRAM, 4, procedure.number());
         let arguments = nlm::Versioned(nlm::Width::Wide, arguments);
         let sent = self.write(&record(self.xid, of, &arguments))?;
@@ -228,7 +271,7 @@ impl Client {
         success(&mut decoder)?;
         match nlm::Results::decode(procedure, nlm::Width::Wide, &mut decoder)? {
             nlm::Results::Done(outcome) => Ok(outcome.status),
-            other => bail!("no answer to LOCK: {other:?}"),
+            other => bail!("no answer to {procedure:?}: {other:?}"),
         }
     }
 

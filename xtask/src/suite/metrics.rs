@@ -325,6 +325,18 @@ impl Samples {
     }
 }
 
+/// What all samples of a family add up to.
+pub(super) fn sum(admin: &str, family: &str) -> Result<u64> {
+    let answer = get(admin, "/metrics")?;
+    let lines = answer.body.lines().filter(|line| !line.starts_with('#'));
+    let of_family = lines.filter(|line| line.split(['{', ' ']).next() == Some(family));
+    let values = of_family.map(|line| {
+        let (_, value) = line.rsplit_once(' ').with_context(|| line.to_owned())?;
+        value.parse::<u64>().with_context(|| line.to_owned())
+    });
+    values.sum()
+}
+
 /// What the admin port tells now.
 pub(super) fn scrape(admin: &str) -> Result<Samples> {
     let answer = get(admin, "/metrics")?;

@@ -61,7 +61,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 38] = [
+pub(crate) const SUITES: [Suite; 40] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -104,10 +104,22 @@ pub(crate) const SUITES: [Suite; 38] = [
         cluster::conformance,
     ),
     suite(
+        "conformance-ensemble-hashed",
+        When::Quick,
+        900,
+        cluster::conformance_hashed,
+    ),
+    suite(
         "kernel-pjdfstest-ensemble",
         When::Quick,
         900,
         cluster::pjdfstest,
+    ),
+    suite(
+        "kernel-pjdfstest-ensemble-hashed",
+        When::Full,
+        1500,
+        cluster::pjdfstest_hashed,
     ),
     suite("disk-faults", When::Quick, 480, disks::faults),
     suite("disk-alone", When::Quick, 480, disks::alone),

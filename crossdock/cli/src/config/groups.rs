@@ -47,8 +47,8 @@ pub(crate) struct StoreFlags {
     /// Requests that each disk works on at a time; more wait by priority [default: 32].
     #[arg(long, value_name = "N", env = "CROSSDOCK_DISK_DEPTH")]
     pub(crate) disk_depth: Option<usize>,
-    /// Bytes per second at which a node gets what it lacks while clients are served,
-    /// like 64M [default: 64M].
+    /// Bytes per second that a node copies to others which lack them while clients are
+    /// served, like 64M [default: 64M].
     #[arg(long, value_name = "BYTES", env = "CROSSDOCK_REBUILD_RATE")]
     pub(crate) rebuild_rate: Option<Size>,
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::values::{Door, HttpRead, Size};
 use super::{Group, usage};
+use crate::shell::Https;
 
 /// How long the rest of the system may take for a request over HTTP.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -167,6 +168,11 @@ impl HttpSettings {
     /// Whether the kernel goes on with sends by itself.
     pub(crate) const fn is_idsr(&self) -> bool {
         matches!(self.delivery_idsr, Switch::On)
+    }
+
+    /// Certificate and key, if clients are to talk over TLS.
+    pub(crate) fn https(&self) -> anyhow::Result<Option<Https>> {
+        self.http_tls.as_ref().map(Https::read).transpose()
     }
 
     /// The door's own configuration; `memory_bytes` is what delivery gets if nothing was

@@ -22,7 +22,7 @@ use super::{File, usage};
 pub(crate) struct NodeFlags {
     /// Configuration file.
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     ensemble: EnsembleFlags,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct NodeFlags {
 pub(crate) struct ManagerFlags {
     /// Configuration file.
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     ensemble: EnsembleFlags,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub(crate) struct ManagerFlags {
 pub(crate) struct GatewayFlags {
     /// Configuration file.
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     ensemble: EnsembleFlags,
     #[command(flatten)]

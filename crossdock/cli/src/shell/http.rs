@@ -7,12 +7,16 @@ use crossdock_delivery::{Congestion, TcpSample};
 use crossdock_host::HostInput;
 use crossdock_http::{ConnId, HttpEffect, HttpInput};
 use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo};
+use crossdock_secure::WebStream;
 
 use super::Shell;
+use super::https::Https;
 
 /// The HTTP clients' connections.
 pub(super) struct Web {
     listeners: Vec<ListenerId>,
+    /// If clients are to talk over TLS.
+    https: Option<Https>,
     connections: BTreeMap<ConnId, Connection>,
     names: BTreeMap<ConnectionId, ConnId>,
     connections_total: u64,
@@ -24,12 +28,19 @@ pub(super) struct Web {
 
 struct Connection {
     id: ConnectionId,
+    /// Of HTTPS.
+    session: Option<Box<WebStream>>,
 }
 
 impl Web {
-    pub(super) const fn new(listeners: Vec<ListenerId>, is_idsr: bool) -> Self {
+    pub(super) const fn new(
+        listeners: Vec<ListenerId>,
+        https: Option<Https>,
+        is_idsr: bool,
+    ) -> Self {
         Self {
             listeners,
+            https,
             is_idsr,
             connections: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -57,17 +68,51 @@ impl Web {
         self.connections.get(&name).map(|connection| connection.id)
     }
 
+    /// The TLS session of a connection that has one.
+    pub(super) fn session(&mut self, name: ConnId) -> Option<(&mut Https, &mut WebStream)> {
+        let session = self.connections.get_mut(&name)?.session.as_deref_mut();
+        self.https.as_mut().zip(session)
+    }
+
+    fn is_https(&self, name: ConnId) -> bool {
+        let connection = self.connections.get(&name);
+        connection.is_some_and(|connection| connection.session.is_some())
+    }
+
+    /// The connection is over.
+    fn forget(&mut self, name: ConnId) {
+        let gone = self.connections.remove(&name);
+        let session = gone.and_then(|connection| connection.session);
+        if let (Some(https), Some(session)) = (&mut self.https, session) {
+            https.forget(&session);
+        }
+        self.unsent.remove(&name);
+    }
+
     /// What an event is to the door; the event again if it is not the door's.
-    fn input(&mut self, event: Event) -> Result<Option<HttpInput>, Event> {
+    fn input(&mut self, driver: &mut Driver, event: Event) -> Result<Option<HttpInput>, Event> {
         match event {
             Event::Accepted {
                 listener,
                 connection,
                 peer,
             } if self.listeners.contains(&listener) => {
+                let session = match self.https.as_mut().map(Https::accept) {
+                    Some(Some(session)) => Some(Box::new(session)),
+                    // Without TLS nobody is served then.
+                    Some(None) => {
+                        driver.abort(connection);
+                        return Ok(None);
+                    }
+                    None => None,
+                };
                 self.connections_total += 1;
                 let name = ConnId(self.connections_total);
-                self.connections.insert(name, Connection { id: connection });
+                let accepted = Connection {
+                    id: connection,
+                    session,
+                };
+                self.connections.insert(name, accepted);
                 self.names.insert(connection, name);
                 Ok(Some(HttpInput::Opened(name, peer)))
             }
@@ -81,8 +126,7 @@ impl Web {
             },
             Event::Closed { connection, .. } => match self.names.remove(&connection) {
                 Some(name) => {
-                    self.connections.remove(&name);
-                    self.unsent.remove(&name);
+                    self.forget(name);
                     Ok(Some(HttpInput::Closed(name)))
                 }
                 None => Err(event),
@@ -106,7 +150,13 @@ impl Shell {
         {
             self.driver.send_whole(connection);
         }
-        match self.web.input(event) {
+        match self.web.input(&mut self.driver, event) {
+            Ok(Some(HttpInput::Received(name, bytes))) if self.web.is_https(name) => {
+                self.receive_https(name, Some(&bytes));
+            }
+            Ok(Some(HttpInput::PeerDone(name))) if self.web.is_https(name) => {
+                self.receive_https(name, None);
+            }
             Ok(Some(input)) => self.give(HostInput::Http(input)),
             Ok(None) => {}
             Err(event) => return Some(event),
@@ -128,21 +178,20 @@ impl Shell {
         }
         web.unsent.retain(|_, unsent_bytes| *unsent_bytes > 0);
         for (name, bytes) in gone {
-            self.give(HostInput::Http(HttpInput::Sent(name, bytes)));
+            match self.web.is_https(name) {
+                true => self.tell_https_sent(name, bytes),
+                false => self.give(HostInput::Http(HttpInput::Sent(name, bytes))),
+            }
         }
     }
 
     pub(super) fn take_http_effect(&mut self, effect: HttpEffect) {
         match effect {
-            HttpEffect::Send(name, pieces) => {
-                let bytes: usize = pieces.iter().map(Bytes::len).sum();
-                if let Some(id) = self.web.id(name) {
-                    *self.web.unsent.entry(name).or_default() += bytes;
-                    if self.driver.send(id, pieces).is_err() {
-                        self.driver.abort(id);
-                    }
-                }
+            HttpEffect::Send(name, pieces) if self.web.is_https(name) => {
+                self.send_https(name, pieces);
             }
+            HttpEffect::Send(name, pieces) => self.send_http(name, pieces),
+            HttpEffect::Close(name) if self.web.is_https(name) => self.close_https(name),
             HttpEffect::Close(name) => self.on_http(name, Driver::close),
             HttpEffect::Abort(name) => self.on_http(name, Driver::abort),
             HttpEffect::Pause(name) => self.on_http(name, Driver::pause_receive),
@@ -161,7 +210,18 @@ impl Shell {
         }
     }
 
-    fn on_http(&mut self, name: ConnId, act: fn(&mut Driver, ConnectionId)) {
+    /// Gives pieces to the kernel as they are.
+    pub(super) fn send_http(&mut self, name: ConnId, pieces: Vec<Bytes>) {
+        let bytes: usize = pieces.iter().map(Bytes::len).sum();
+        if let Some(id) = self.web.id(name) {
+            *self.web.unsent.entry(name).or_default() += bytes;
+            if self.driver.send(id, pieces).is_err() {
+                self.driver.abort(id);
+            }
+        }
+    }
+
+    pub(super) fn on_http(&mut self, name: ConnId, act: fn(&mut Driver, ConnectionId)) {
         if let Some(id) = self.web.id(name) {
             act(&mut self.driver, id);
         }

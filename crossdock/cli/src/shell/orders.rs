@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
-use crossdock_host::GatewayVerb;
+use crossdock_host::{GatewayVerb, Tuning};
 use crossdock_net::{Sender, now};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -16,6 +16,8 @@ use crate::report;
 pub(crate) enum Order {
     /// SIGINT or SIGTERM.
     Stop,
+    /// The configuration was read again; this is all of it that may change.
+    Tune(Tuning),
     /// The admin API.
     Admin(Command, oneshot::Sender<Answer>),
     /// Whoever watches.
@@ -49,6 +51,7 @@ impl Shell {
         while let Some(order) = self.orders.try_receive() {
             match order {
                 Order::Stop => self.stop(),
+                Order::Tune(tuning) => self.host.tune(&tuning),
                 Order::Admin(command, reply) => self.take_command(command, reply),
                 Order::Snapshot(reply) => {
                     let snapshot = self.snapshot().filter(|_| self.stop_by.is_none());

@@ -262,6 +262,21 @@ impl Rig {
         true
     }
 
+    /// Answers until so many calls are left.
+    pub(crate) fn settle_but(&mut self, left: usize) {
+        while self.asked.len() > left {
+            self.answer_one();
+        }
+    }
+
+    /// Answers the newest call.
+    pub(crate) fn answer_last(&mut self) {
+        if let Some(last) = self.asked.pop_back() {
+            self.asked.push_front(last);
+            self.answer_one();
+        }
+    }
+
     pub(crate) fn settle(&mut self) {
         while self.answer_one() {}
     }

@@ -229,3 +229,31 @@ fn failed_uploads_are_told() {
     assert_eq!(rig.response(id).status, 408);
     assert!(rig.names().is_empty());
 }
+
+/// Goal: when the process ends, a change that is under way is finished and told; downloads
+/// and uploads end at once, and leave nothing.
+#[test]
+fn the_end_is_orderly() {
+    let (mut rig, token, _) = rig();
+    rig.put("/big", FileKind::Regular, vec![0; 3_000_000]);
+    let idle = rig.connect();
+    let download = rig.connect();
+    rig.send(download, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
+    rig.answer_one();
+    let upload = rig.connect();
+    let all = put("/new", &token, "", &"x".repeat(5000));
+    rig.send(upload, &all[..all.len() - 1]);
+    rig.settle_but(1);
+    let change = rig.connect();
+    rig.send(change, put("/d/", &token, "", ""));
+    rig.answer_last();
+    rig.input(HttpInput::Stop);
+    rig.settle();
+    assert_eq!(rig.ended[&idle], Ended::Closed);
+    assert_eq!(rig.ended[&download], Ended::Aborted);
+    assert_eq!(rig.ended[&upload], Ended::Aborted);
+    assert_eq!(rig.response(change).status, 201);
+    assert_eq!(rig.ended[&change], Ended::Closed);
+    assert_eq!(rig.names(), ["big", "d"]);
+    assert_eq!(rig.door.calls(), 0);
+}

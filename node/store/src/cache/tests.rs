@@ -123,6 +123,28 @@ fn check_range(cache: &mut Cache, newest: &BTreeMap<u64, u64>, block: u64, block
     }
 }
 
+/// Goal: a cache that is made smaller while it is full keeps its new bound at once, and
+/// takes more again when it may.
+#[test]
+fn it_follows_a_change_of_its_size() {
+    let full = 8 << 20;
+    let mut cache = Cache::new(full);
+    let fill = |cache: &mut Cache| {
+        for round in 0..16 {
+            cache.insert(round * 256, content(round * 256, 256, 1));
+        }
+    };
+    fill(&mut cache);
+    assert!(cache.used_bytes() > full / 2);
+    for capacity_bytes in [2 << 20, 0] {
+        cache.set_capacity(capacity_bytes);
+        assert!(cache.used_bytes() <= capacity_bytes);
+    }
+    cache.set_capacity(full);
+    fill(&mut cache);
+    assert!(cache.used_bytes() > full / 2 && cache.used_bytes() <= full);
+}
+
 /// Goal: one hot block does not hold the megabyte that it was read with.
 #[test]
 fn a_hot_block_is_copied_out_of_its_buffer() {

@@ -241,6 +241,8 @@ mod keys;
 #[cfg(test)]
 mod late_messages;
 #[cfg(test)]
+mod listing;
+#[cfg(test)]
 mod pauses;
 #[cfg(test)]
 mod scoped;

@@ -22,6 +22,8 @@ use crate::rig::slowdisk::{Life, Slowdisk};
 const PORT: u16 = 8080;
 /// How long a load may take beyond the time that it was told.
 const LOAD_PATIENCE: Duration = Duration::from_secs(120);
+/// How long making all files may take, also where others use disk and processors.
+const MAKE_PATIENCE: Duration = Duration::from_secs(600);
 /// Size of each slow disk.
 const DISK_BYTES: u64 = 3 << 30;
 /// What buffers of a socket may hold on the slow disk: with more, the kernel would read
@@ -231,14 +233,18 @@ impl<'run> Field<'run> {
     }
 
     fn figures(&self, command: Command) -> Result<Value> {
+        self.wait_for(command, LOAD_PATIENCE)
+    }
+
+    fn wait_for(&self, command: Command, patience: Duration) -> Result<Value> {
         let log = self.log();
         let (running, lines) = Running::start_with_lines(command, &log)?;
-        Load {
+        let load = Load {
             running,
             lines,
             log,
-        }
-        .figures()
+        };
+        load.figures_within(patience)
     }
 
     fn make_local(&self, into: &Path, classes: &[String]) -> Result<()> {
@@ -248,7 +254,7 @@ impl<'run> Field<'run> {
         for class in classes {
             command.arg("--class").arg(class);
         }
-        self.figures(command)?;
+        self.wait_for(command, MAKE_PATIENCE)?;
         Ok(())
     }
 
@@ -258,7 +264,8 @@ impl<'run> Field<'run> {
         let token = printed.split_whitespace().last().context("no token")?;
         let mut words = vec!["make".to_owned(), format!("--token={token}")];
         words.extend(classes.iter().map(|class| format!("--class={class}")));
-        self.load(standing, &words, false)?;
+        let command = self.load_command(standing, &words, false)?;
+        self.wait_for(command, MAKE_PATIENCE)?;
         Ok(())
     }
 
@@ -370,8 +377,12 @@ pub(super) struct Load {
 
 impl Load {
     /// Waits until it is over; what it printed.
-    pub(super) fn figures(mut self) -> Result<Value> {
-        let deadline = Instant::now() + LOAD_PATIENCE;
+    pub(super) fn figures(self) -> Result<Value> {
+        self.figures_within(LOAD_PATIENCE)
+    }
+
+    fn figures_within(mut self, patience: Duration) -> Result<Value> {
+        let deadline = Instant::now() + patience;
         let line = self.lines.next(deadline)?;
         let status = self.running.wait(deadline)?;
         ensure!(

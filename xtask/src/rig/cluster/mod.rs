@@ -185,24 +185,26 @@ impl<'paths> Cluster<'paths> {
     pub(crate) const OWN_DOOR: std::net::SocketAddr =
         std::net::SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), NFS_PORT);
 
-    /// Kills a host's process with SIGKILL.
+    /// Kills a host: its process ends by SIGKILL, and all files that it had are deleted,
+    /// as of a machine that is lost.
     pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
+        self.kill_keeping_files(name)?;
+        let data = self.data(name);
+        if data.exists() {
+            fs::remove_dir_all(data)?;
+        }
+        Ok(())
+    }
+
+    /// The same of a host that keeps its files, as one that lost its power: for tests that
+    /// are about what comes back with them.
+    pub(crate) fn kill_keeping_files(&mut self, name: &str) -> Result<()> {
         let at = self.index(name)?;
         let process = self.hosts[at].process.take();
         process
             .with_context(|| format!("{name} does not run"))?
             .kill()?;
         self.save()
-    }
-
-    /// The same, and deletes its files.
-    pub(crate) fn lose(&mut self, name: &str) -> Result<()> {
-        self.kill(name)?;
-        let data = self.data(name);
-        if data.exists() {
-            fs::remove_dir_all(data)?;
-        }
-        Ok(())
     }
 
     /// Hosts whose process was killed.
@@ -243,6 +245,11 @@ impl<'paths> Cluster<'paths> {
         self.wait(self.index(name)?)
     }
 
+    /// Waits until the process of a host serves.
+    pub(crate) fn await_ready(&self, name: &str) -> Result<()> {
+        self.wait(self.index(name)?)
+    }
+
     /// Starts a host's process again.
     pub(crate) fn begin(&mut self, name: &str) -> Result<()> {
         let at = self.index(name)?;
@@ -261,9 +268,15 @@ impl<'paths> Cluster<'paths> {
 
     /// What the process of a host says of itself.
     pub(crate) fn status(&self, name: &str) -> Result<Value> {
+        self.ask(name, &["status", "--json"])
+    }
+
+    /// What `crossdock` with these words says, which have it ask the process of a host and
+    /// print JSON.
+    pub(crate) fn ask(&self, name: &str, words: &[&str]) -> Result<Value> {
         let host = &self.hosts[self.index(name)?];
         let mut ask = jail::command_in(&host.netns, &self.paths.release_binary());
-        ask.args(["status", "--json", "--admin", ADMIN]);
+        ask.args(words).args(["--admin", ADMIN]);
         let output = ask.stdin(Stdio::null()).output()?;
         ensure!(output.status.success(), "{name}: {output:?}");
         Ok(serde_json::from_slice(&output.stdout)?)

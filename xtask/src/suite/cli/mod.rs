@@ -6,12 +6,14 @@ mod damage;
 mod deploy;
 mod durability;
 mod exports;
+mod https;
 pub(super) mod job;
 mod locks;
 mod privileges;
 pub(super) mod program;
 mod quotas;
 mod refusals;
+mod reload;
 mod secrets;
 mod service;
 mod tokens;
@@ -25,7 +27,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 22] = [
+const CHECKS: [Check; 24] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -36,11 +38,13 @@ const CHECKS: [Check; 22] = [
     ("exports", exports::changes),
     ("quotas", quotas::changes),
     ("tokens and signed URLs", tokens::changes),
+    ("HTTPS", https::serve),
     ("locks", locks::orders),
     ("IPv6", exports::ipv6),
     ("privileges", privileges::dropped),
     ("another user", privileges::another_user),
     ("service unit", deploy::unit),
+    ("configuration read again", reload::file),
     ("secrets", secrets::stay_secret),
     ("half-closed client", service::half_closed_client),
     ("taken ports and data", refusals::taken),

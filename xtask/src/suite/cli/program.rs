@@ -123,6 +123,8 @@ pub(in crate::suite) struct Up {
     pub(in crate::suite) nfs_doors: Vec<SocketAddr>,
     /// Where it serves HTTP, if it does.
     pub(in crate::suite) http: Option<SocketAddr>,
+    /// Where it serves HTTPS, if it does.
+    pub(in crate::suite) https: Option<String>,
     /// Where it is administered.
     pub(in crate::suite) admin: String,
     log: PathBuf,
@@ -152,15 +154,26 @@ impl Up {
         admin: &str,
         level: &str,
     ) -> Result<Self> {
+        command.args(["--log", level]);
+        Self::start_with(stage, command, nfs, admin)
+    }
+
+    /// The same with free ports, and a log of what its configuration says.
+    pub(in crate::suite) fn start_untold(stage: &Stage<'_>, command: Command) -> Result<Self> {
+        Self::start_with(stage, command, "127.0.0.1:0", "127.0.0.1:0")
+    }
+
+    fn start_with(stage: &Stage<'_>, mut command: Command, nfs: &str, admin: &str) -> Result<Self> {
         let log = stage.folder.join("server.json");
         command
             .args(["--nfs", nfs, "--admin", admin])
-            .args(["--log-format", "json", "--log", level])
+            .args(["--log-format", "json"])
             .stdin(Stdio::null())
             .stderr(File::create(&log)?);
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
         let deadline = Instant::now() + READY_PATIENCE;
         let (mut nfs_doors, mut http) = (Vec::new(), None);
+        let mut https = None;
         let admin = loop {
             let Some(line) = lines.next(deadline)? else {
                 bail!("the server ended: {}", fs::read_to_string(&log)?);
@@ -168,6 +181,7 @@ impl Up {
             match line.trim().split_once(' ') {
                 Some(("nfs", address)) => nfs_doors.push(address.parse()?),
                 Some(("http", address)) => http = Some(address.parse()?),
+                Some(("https", address)) => https = Some(address.to_owned()),
                 Some(("admin", address)) => break address.to_owned(),
                 _ => {}
             }
@@ -178,6 +192,7 @@ impl Up {
             nfs: *nfs_doors.first().context("no NFS door")?,
             nfs_doors,
             http,
+            https,
             admin,
             log,
         })

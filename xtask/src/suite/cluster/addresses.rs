@@ -97,7 +97,8 @@ fn die(cluster: &mut Cluster<'_>, door: SocketAddr) -> Result<()> {
     cluster.kill(&holder)?;
     let pause = load.pause(ANSWERS)?;
     load.finish()?;
-    judge(&holder, "killed", door, pause)
+    pause.judge(&format!("{holder} killed"))?;
+    judge(&holder, "killed", door, pause.longest)
 }
 
 /// The same with one that stands still, while its machine acknowledges what clients

@@ -45,7 +45,8 @@ fn all(stage: &Stage<'_>, cluster: &mut Cluster<'_>) -> Result<()> {
         load.go_on(TURN)?;
         cluster.restart(&name)?;
         await_supervised(stage, cluster)?;
-        println!("{name} killed: longest answer {:.2} s", pause.as_secs_f64());
+        println!("{name} killed: {pause}");
+        pause.judge(&format!("{name} killed"))?;
     }
     let files = finish(stage, load, &doors)?;
     let wrong = files.iter().map(Files::wrong_seconds).max();

@@ -2,6 +2,7 @@
 //! etcd away, a file system full. Clients wait for their answers and get them, nothing
 //! that was answered is lost, and how long they waited is printed.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -93,26 +94,39 @@ impl Faults<'_, '_> {
         )?;
         self.event(
             "one of etcd is killed",
-            |cluster| cluster.kill("etcd-0"),
+            // Who comes back without them is another member, which nobody has added.
+            |cluster| cluster.kill_keeping_files("etcd-0"),
             |cluster| cluster.begin("etcd-0"),
         )?;
+        // Whoever starts meanwhile waits and says so, and is the one that serves then.
+        let waits = Cell::new(0);
         self.event(
-            "two of etcd stand still; a gateway that starts meanwhile says so, and ends",
+            "two of etcd stand still; a gateway that starts meanwhile waits",
             |cluster| {
                 let mut all = MAJORITY.iter();
                 all.try_for_each(|name| cluster.signal(name, Signal::STOP))?;
                 cluster.kill("gateway-1")?;
                 cluster.begin("gateway-1")?;
-                cluster.await_said("gateway-1", "etcd does not answer")
+                waits.set(cluster.pid("gateway-1")?);
+                cluster.await_said("gateway-1", "etcd does not answer: waiting for it")
             },
             |cluster| {
+                ensure!(cluster.runs("gateway-1")?, "gateway-1 has not waited");
                 let mut all = MAJORITY.iter();
-                all.try_for_each(|name| cluster.signal(name, Signal::CONT))
+                all.try_for_each(|name| cluster.signal(name, Signal::CONT))?;
+                cluster.await_ready("gateway-1")?;
+                let is_it = cluster.pid("gateway-1")? == waits.get();
+                ensure!(is_it, "another gateway-1 was started");
+                cluster.await_said("gateway-1", "etcd answers")
             },
         )?;
         self.event(
             "two of etcd are killed",
-            |cluster| MAJORITY.iter().try_for_each(|name| cluster.kill(name)),
+            |cluster| {
+                // A majority's files are all that the ensemble's registry is.
+                let mut all = MAJORITY.iter();
+                all.try_for_each(|name| cluster.kill_keeping_files(name))
+            },
             |cluster| {
                 let mut all = MAJORITY.iter();
                 all.try_for_each(|name| cluster.begin(name))
@@ -161,15 +175,14 @@ impl Faults<'_, '_> {
         let after = self.load.pause(ANSWERS);
         let after = after.with_context(|| format!("after: {what}"))?;
         println!(
-            "{what}: longest answer {:.2} s; when it was over {:.2} s; started again: {}",
-            during.as_secs_f64(),
-            after.as_secs_f64(),
+            "{what}: {during}; when it was over {after}; started again: {}",
             match replaced.is_empty() {
                 true => "none".to_owned(),
                 false => replaced.join(", "),
             }
         );
-        Ok(())
+        during.judge(what)?;
+        after.judge(&format!("after: {what}"))
     }
 }
 

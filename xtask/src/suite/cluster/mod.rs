@@ -7,6 +7,7 @@ mod addresses;
 mod clocks;
 mod faults;
 mod kernel;
+mod names;
 mod over;
 
 use std::fs;
@@ -22,7 +23,7 @@ use serde_json::Value;
 pub(super) use clocks::run as run_clocks;
 pub(super) use faults::run as run_faults;
 pub(super) use kernel::run as run_kernel;
-pub(super) use over::{conformance, pjdfstest};
+pub(super) use over::{conformance, conformance_hashed, pjdfstest, pjdfstest_hashed};
 
 use super::Stage;
 use super::ensemble::load::{Files, Load};
@@ -119,10 +120,10 @@ fn no_panics(stage: &Stage<'_>) -> Result<()> {
 /// Kills a host, with all that it had, and waits until the clients are served.
 fn kill(cluster: &mut Cluster<'_>, load: &Load, name: &str) -> Result<()> {
     load.mark();
-    cluster.lose(name)?;
+    cluster.kill(name)?;
     let pause = load.pause(ANSWERS)?;
-    println!("{name} killed: longest answer {:.2} s", pause.as_secs_f64());
-    Ok(())
+    println!("{name} killed: {pause}");
+    pause.judge(&format!("{name} killed"))
 }
 
 /// Waits until no set misses a member and every process talks to every other one, and

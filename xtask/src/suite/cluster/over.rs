@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 
-use super::raise;
+use super::{names, raise};
 use crate::process::run_logged;
-use crate::rig::cluster::{Cluster, Options, Role};
+use crate::rig::cluster::{Cluster, Options, Role, in_network};
 use crate::rig::network::{HOST, LINK, Network};
 use crate::suite::Stage;
 use crate::suite::kernel::{in_guest, judge_pjdfstest};
@@ -24,6 +24,9 @@ const OPTIONS: [&str; 8] = [
     "--client-gateways",
     "1",
 ];
+
+/// Further words of `cluster init` where names are hashed.
+const HASHED: [&str; 2] = ["--names", "hashed"];
 
 /// The doors that are tested, and what they are called.
 fn doors(cluster: &Cluster<'_>) -> Result<[(&'static str, SocketAddr); 2]> {
@@ -43,9 +46,34 @@ pub(super) fn client(cluster: &Cluster<'_>) -> Result<Network> {
     Ok(Network::of_host(&client.netns))
 }
 
+/// The rig, in which names lie as the suite says; both doors serve, and every manager has
+/// names.
+fn raise_over<'stage>(stage: &Stage<'stage>, is_hashed: bool) -> Result<Cluster<'stage>> {
+    let mut options = Options::parse(&OPTIONS)?;
+    if is_hashed {
+        options.init.extend(HASHED.map(str::to_owned));
+    }
+    let cluster = raise(stage, options)?;
+    let host = cluster.of(Role::Client).next().context("no client")?;
+    let door = Cluster::OWN_DOOR;
+    let shares = in_network(&host.netns, || names::spread(&cluster, door))?;
+    println!("files at the sites of each manager: {shares:?}");
+    Ok(cluster)
+}
+
 /// The checks of tests/conformance, but for those that start servers of their own.
 pub(in crate::suite) fn conformance(stage: &Stage<'_>) -> Result<()> {
-    let cluster = raise(stage, Options::parse(&OPTIONS)?)?;
+    let is_hashed = stage.init.iter().any(|word| word == "hashed");
+    conform(stage, is_hashed)
+}
+
+/// The same where names are hashed over sites.
+pub(in crate::suite) fn conformance_hashed(stage: &Stage<'_>) -> Result<()> {
+    conform(stage, true)
+}
+
+fn conform(stage: &Stage<'_>, is_hashed: bool) -> Result<()> {
+    let cluster = raise_over(stage, is_hashed)?;
     let client = client(&cluster)?;
     let program = stage
         .paths
@@ -55,7 +83,7 @@ pub(in crate::suite) fn conformance(stage: &Stage<'_>) -> Result<()> {
     for (which, door) in doors(&cluster)? {
         let mut command = client.program(&program);
         command.args(["--at", &door.to_string()]);
-        if stage.init.iter().any(|word| word == "hashed") {
+        if is_hashed {
             command.arg("--hashed");
         }
         let ended = run_logged(command, &stage.log, stage.deadline);
@@ -69,7 +97,16 @@ pub(in crate::suite) fn conformance(stage: &Stage<'_>) -> Result<()> {
 
 /// pjdfstest over a Linux kernel's mount.
 pub(in crate::suite) fn pjdfstest(stage: &Stage<'_>) -> Result<()> {
-    let cluster = raise(stage, Options::parse(&OPTIONS)?)?;
+    test_posix(stage, false)
+}
+
+/// The same where names are hashed over sites.
+pub(in crate::suite) fn pjdfstest_hashed(stage: &Stage<'_>) -> Result<()> {
+    test_posix(stage, true)
+}
+
+fn test_posix(stage: &Stage<'_>, is_hashed: bool) -> Result<()> {
+    let cluster = raise_over(stage, is_hashed)?;
     let client = client(&cluster)?;
     client.add(&LINK)?;
     for (which, door) in doors(&cluster)? {

@@ -263,10 +263,8 @@ pub(super) fn revoke(stage: &Stage<'_>, processes: &mut Processes<'_>) -> Result
     );
     kept.mark();
     let pause = kept.pause(ANSWERS)?;
-    println!(
-        "{other} meanwhile: longest answer {:.2} s",
-        pause.as_secs_f64()
-    );
+    println!("{other} meanwhile: {pause}");
+    pause.judge(other)?;
     let listed = ask(&["list", "--json"], node)?.json(0)?;
     let is_it = |name: &str, revoked: bool| {
         let mut all = listed.as_array().into_iter().flatten();
@@ -288,11 +286,9 @@ pub(super) fn revoke(stage: &Stage<'_>, processes: &mut Processes<'_>) -> Result
 
     ask(&["restore", name], node)?.expect(0, &["let in", name])?;
     cut.mark();
+    // They may be told once more to try again later before they are let in.
     let pause = cut.pause(ANSWERS)?;
-    println!(
-        "{name} restored: its clients go on, longest answer {:.2} s",
-        pause.as_secs_f64()
-    );
+    println!("{name} restored: its clients go on, {pause}");
     processes.await_whole(stage)?;
     let files: Vec<Files> = [cut.finish()?, kept.finish()?]
         .into_iter()

@@ -167,10 +167,6 @@ fn await_settled(ensemble: &Ensemble<'_>, of: &Member<'_>) -> Result<Vec<Value>>
 fn tell(what: &str, began: Instant, load: &Load) -> Result<()> {
     let took = began.elapsed();
     let pause = load.pause(ANSWERS)?;
-    println!(
-        "{what}: {:.1} s, longest answer meanwhile {:.2} s",
-        took.as_secs_f64(),
-        pause.as_secs_f64()
-    );
-    Ok(())
+    println!("{what}: {:.1} s, {pause} meanwhile", took.as_secs_f64());
+    pause.judge_moving(what)
 }

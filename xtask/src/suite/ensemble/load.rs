@@ -16,6 +16,8 @@ use crossdock_nfs3::{HandleBuffer, Location, Name, Reply, SetAttributes, Status,
 use crossdock_tests_crash::client::Client;
 use crossdock_types::Payload;
 
+use super::pause::Pause;
+
 /// Clients at a time.
 const CLIENTS: u32 = 3;
 
@@ -61,6 +63,8 @@ struct Progress {
     calls: u64,
     /// Of a call that was under way at the mark, only what came after it.
     longest: Duration,
+    /// Answers that say to try again later.
+    refused: u64,
     marked_at: Option<Instant>,
     /// How it has ended.
     ended: Option<String>,
@@ -138,24 +142,27 @@ impl Load {
     pub(in crate::suite) fn mark(&self) {
         let mut all = self.shared.lock();
         all.iter_mut().for_each(|one| {
-            (one.calls, one.longest) = (0, Duration::ZERO);
+            (one.calls, one.longest, one.refused) = (0, Duration::ZERO, 0);
             one.marked_at = Some(Instant::now());
         });
     }
 
     /// Waits until every client has had so many answers since the mark; how long
-    /// the longest of them took.
+    /// the longest of them took, and how often a client was told to try again.
     ///
     /// # Errors
     /// A client has ended, or gets no answers.
-    pub(in crate::suite) fn pause(&self, calls: u64) -> Result<Duration> {
+    pub(in crate::suite) fn pause(&self, calls: u64) -> Result<Pause> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.shared.expect_all()?;
             let all = self.shared.lock().clone();
             if all.iter().all(|one| one.calls >= calls) {
                 let longest = all.iter().map(|one| one.longest).max();
-                return longest.context("there are no clients");
+                return Ok(Pause {
+                    longest: longest.context("there are no clients")?,
+                    refused: all.iter().map(|one| one.refused).sum(),
+                });
             }
             ensure!(Instant::now() < deadline, "a client gets no answers");
             thread::park_timeout(AGAIN_AFTER);
@@ -561,6 +568,10 @@ impl<'a> Worker<'a> {
                 }
                 Some((answered, _)) if answered != xid => bail!("a reply to another call"),
                 Some((_, reply)) if self.shared.is_not_yet(reply.status()) => {
+                    if reply.status() == Some(Status::Jukebox) {
+                        self.shared
+                            .change(self.number, |progress| progress.refused += 1);
+                    }
                     thread::park_timeout(AGAIN_AFTER);
                     self.xid = self.xid.wrapping_add(1);
                 }

@@ -136,6 +136,20 @@ impl<'stage> Ensemble<'stage> {
         Ok((member, lines))
     }
 
+    /// A process of the binary with these words only, which may not get ready.
+    pub(super) fn bare(&self, name: &str, words: &[&str]) -> Result<Member<'stage>> {
+        let mut member = Member {
+            name: name.to_owned(),
+            network: self.network,
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            log: self.log_of(name),
+            running: None,
+            doors: BTreeMap::new(),
+        };
+        member.launch(self.stage)?.ignore();
+        Ok(member)
+    }
+
     /// Where a process keeps its key and certificate.
     pub(super) fn identity(&self, name: &str) -> PathBuf {
         self.stage.folder.join(format!("identity-{name}"))
@@ -289,7 +303,7 @@ impl Member<'_> {
         }
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the process with SIGKILL; its files stay. Suites over the rig kill whole hosts.
     pub(super) fn kill(&mut self) {
         self.running = None;
     }

@@ -4,10 +4,13 @@
 mod capabilities;
 mod exports;
 mod fsck;
+mod hellos;
 mod homes;
 mod kernel;
 pub(super) mod load;
+mod locks;
 mod members;
+mod pause;
 mod refusals;
 mod scoped;
 mod secure;
@@ -18,7 +21,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
 use super::Stage;
@@ -84,6 +87,16 @@ impl<'stage> Processes<'stage> {
         Ok(())
     }
 
+    /// The place of the manager that has the files.
+    fn serving_manager(&self, stage: &Stage<'_>) -> Result<usize> {
+        for (place, manager) in self.managers.iter().enumerate() {
+            if manager.status(stage)?["files"].as_u64() > Some(0) {
+                return Ok(place);
+            }
+        }
+        bail!("no manager has files")
+    }
+
     /// Gateways first, so that clients are answered; nodes last.
     fn stop(&mut self) -> Result<()> {
         let all = self.gateways.iter_mut().chain(&mut self.managers);
@@ -106,15 +119,20 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     };
     ensemble.init(&[])?;
     refusals::before(&ensemble)?;
+    refusals::without_etcd(&ensemble)?;
     let mut processes = Processes::start(&ensemble, 0..3)?;
     processes.await_whole(stage)?;
     refusals::second(&ensemble)?;
+    let (node, manager) = (&processes.nodes[0], &processes.managers[0]);
+    hellos::run(stage, [node, manager, &processes.gateways[0]]).context("strangers")?;
     refusals::orders(&ensemble, &processes.nodes[0], &processes.gateways[0])?;
 
     exports::run(stage, &processes).context("exports")?;
     space::run(&processes).context("space")?;
     capabilities::impostor(stage, &processes).context("an impostor")?;
     capabilities::revoke(stage, &mut processes).context("revoking")?;
+
+    locks::run(stage, &mut processes).context("locks")?;
 
     let load = Load::start("client", &processes.doors()?);
     load.pause(ANSWERS)?;
@@ -154,7 +172,8 @@ fn kill_one_after_the_other(
     load: &Load,
 ) -> Result<()> {
     for turn in 0..2 {
-        kill(stage, processes, load, |all| &mut all.managers[turn])?;
+        let serving = processes.serving_manager(stage)?;
+        kill(stage, processes, load, |all| &mut all.managers[serving])?;
         kill(stage, processes, load, |all| &mut all.nodes[turn])?;
         kill(stage, processes, load, |all| &mut all.gateways[turn])?;
         refusals::nonsense(&processes.nodes[2])?;
@@ -165,18 +184,16 @@ fn kill_one_after_the_other(
 /// The manager that serves stands still until others have taken over, and goes on:
 /// it learns that it has been replaced, answers nobody any more, and ends.
 fn freeze(stage: &Stage<'_>, processes: &mut Processes<'_>, load: &Load) -> Result<()> {
-    // The other one was killed last.
-    let manager = &mut processes.managers[0];
+    let serving = processes.serving_manager(stage)?;
+    let manager = &mut processes.managers[serving];
     load.mark();
     manager.signal(Signal::STOP)?;
     let pause = load.pause(ANSWERS)?;
     manager.signal(Signal::CONT)?;
     manager.await_replaced()?;
-    println!(
-        "{} stood still: longest answer {:.2} s; replaced, it ended",
-        manager.name(),
-        pause.as_secs_f64()
-    );
+    let what = format!("{} stood still", manager.name());
+    println!("{what}: {pause}; replaced, it ended");
+    pause.judge(&what)?;
     manager.restart(stage)?;
     processes.await_whole(stage)
 }
@@ -198,12 +215,11 @@ fn kill<'stage>(
     processes.await_whole(stage)?;
     let back = back.elapsed();
     let again = load.pause(ANSWERS)?;
+    let name = which(processes).name();
     println!(
-        "{} killed: longest answer {:.2} s; back after {:.2} s, longest answer meanwhile {:.2} s",
-        which(processes).name(),
-        pause.as_secs_f64(),
-        back.as_secs_f64(),
-        again.as_secs_f64()
+        "{name} killed: {pause}; back after {:.2} s, {again} meanwhile",
+        back.as_secs_f64()
     );
-    Ok(())
+    pause.judge(&format!("{name} killed"))?;
+    again.judge(&format!("{name} is back"))
 }

@@ -65,6 +65,17 @@ pub(super) fn before(ensemble: &Ensemble<'_>) -> Result<()> {
     check.expect(2, &["nfs", "number"])
 }
 
+/// A process that starts while etcd is away waits for it, says so, and ends when it is
+/// told to.
+pub(super) fn without_etcd(ensemble: &Ensemble<'_>) -> Result<()> {
+    let nobody = ["--etcd", "http://127.0.0.1:1", "--name", "pool"];
+    let own = ["--listen", "127.0.0.1:0", "--admin", "off"];
+    let words = [&["manager", "run"], &nobody[..], &own].concat();
+    let mut manager = ensemble.bare("manager-alone", &words)?;
+    manager.await_said(&["etcd does not answer: waiting for it", "waited_s"])?;
+    manager.stop()
+}
+
 /// A second process for a node that runs, on its data and on other data.
 pub(super) fn second(ensemble: &Ensemble<'_>) -> Result<()> {
     let (stage, etcd) = (ensemble.stage, ensemble.etcd.as_str());

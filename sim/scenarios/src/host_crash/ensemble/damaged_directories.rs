@@ -67,7 +67,7 @@ impl Stage {
         }
     }
 
-    fn create_in(&mut self, directory: &HandleBuffer, name: &[u8]) -> FileRef {
+    pub(super) fn create_in(&mut self, directory: &HandleBuffer, name: &[u8]) -> FileRef {
         let made = self.do_it(&Call::Create(call::Create {
             location: Self::location(directory, name),
             how: CreateHow::Guarded(SetAttributes::default()),

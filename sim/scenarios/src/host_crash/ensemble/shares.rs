@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crossdock_host::Tuning;
 use crossdock_members::{Change, HostRecord, Placement, State};
 use crossdock_sim::random::Random;
 
@@ -190,4 +191,81 @@ fn sites_with_names_are_shared_out_for_themselves() {
     });
     work(&mut driver);
     assert_eq!(names(&driver), [4, 4]);
+}
+
+/// How long the ensemble waits for a node that is away.
+const REPLACE_AFTER: Duration = Duration::from_secs(30);
+
+/// Less than what the nodes could do by far, and what they have else, in bytes per second.
+const SLOW: u64 = 32 << 10;
+const USUAL: u64 = 8 << 20;
+
+/// A node is killed and stays away; how long the ensemble waits for it, and how long it takes
+/// then until all is whole without it, each node copying `rate` bytes in a second.
+fn rebuild(rate: u64) -> (Duration, Duration) {
+    let mut random = Random::new(23);
+    let mut world = world_of(SHAPE, None, &mut random);
+    world.service.state.replace_after_seconds = REPLACE_AFTER.as_secs();
+    let mut driver = Driver::new(SHAPE, world, Model::default(), random, false);
+    let made = driver.make_directories(&[b"one", b"two"]);
+    made.expect("directories");
+    for _ in 0..4 {
+        work(&mut driver);
+    }
+    driver.world.tune(&Tuning {
+        rebuild_bytes_per_second: Some(rate),
+        ..Tuning::default()
+    });
+    let before = driver.world.service.state.clone();
+    let lost = before.nodes[0].id;
+    let (held, _) = before.load_of(lost);
+    let place = driver.world.place_of_node(lost).expect("it runs");
+    driver.world.kill(place, Duration::from_secs(3600));
+    let killed_at = driver.world.now;
+    let step = Duration::from_millis(100);
+    while driver.world.service.state.load_of(lost).0 == held {
+        driver.settle(step).expect("nothing fails");
+    }
+    let waited = driver.world.now.since(killed_at);
+
+    driver.world.copied_bytes.clear();
+    let began = driver.world.now;
+    while driver.missing_in_use().is_some() {
+        driver.settle(step).expect("nothing fails");
+        let seconds = driver.world.now.since(began).as_secs() + 1;
+        assert!(seconds < 900, "{:?}", driver.missing_in_use());
+        // Managers copy small files when a site is opened anew, which clients wait for.
+        let nodes = SHAPE.nodes as usize;
+        for (place, copied) in driver.world.copied_bytes.range(..nodes) {
+            // Each write is followed by the time that it may take.
+            let paid: u64 = copied.iter().rev().skip(1).sum();
+            let most = rate * seconds;
+            assert!(paid <= most, "{place}: {paid} bytes within {seconds} s");
+        }
+    }
+    let took = driver.world.now.since(began);
+    let after = driver.world.service.state.clone();
+    let moved = moved_homes(&before, &after);
+    assert_eq!(moved.values().sum::<usize>(), held, "{moved:?}");
+    assert_eq!(after.load_of(lost).0, 0);
+    assert_eq!(homes(&after), homes(&before));
+    driver.verify_all().expect("what was acknowledged is there");
+    (waited, took)
+}
+
+/// Goal (issue 4, section 5): a node that stays away is rebuilt elsewhere by itself once the
+/// ensemble has waited for as long as it was told, not before; what it had goes to others and
+/// nothing else moves; no node copies more in a second than the rebuild rate, which is what
+/// takes the time.
+#[test]
+fn a_node_that_stays_away_is_rebuilt_elsewhere_at_a_bounded_rate() {
+    let (waited, slow) = rebuild(SLOW);
+    println!("given up after {waited:?}, whole {slow:?} later");
+    let soon = REPLACE_AFTER + Duration::from_secs(5);
+    assert!(
+        (REPLACE_AFTER..soon).contains(&waited),
+        "given up after {waited:?}"
+    );
+    let (_, usual) = rebuild(USUAL);
+    assert!(slow > usual * 2, "{slow:?} and {usual:?}");
 }

@@ -14,6 +14,8 @@ use crossdock_disk::DiskOperation;
 use crossdock_host::DiskProfile;
 #[cfg(test)]
 use crossdock_host::TokenError;
+#[cfg(test)]
+use crossdock_host::Tuning;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 #[cfg(test)]
 use crossdock_link::Frame;
@@ -25,7 +27,7 @@ use crossdock_names::{HostId, MintingKey};
 use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 #[cfg(test)]
-use crossdock_peer::{Repair, SiteReply};
+use crossdock_peer::{Port, Repair, SiteReply};
 use crossdock_sim::random::Random;
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -135,6 +137,9 @@ pub(super) struct World {
     /// Whose data disk has got a read, when.
     #[cfg(test)]
     pub(super) reads_issued: Vec<(Time, Place)>,
+    /// Bytes that each host has copied to nodes of others, by write.
+    #[cfg(test)]
+    pub(super) copied_bytes: BTreeMap<Place, Vec<u64>>,
     /// Whether a test has damaged something: sites that cannot be opened are no finding.
     #[cfg(test)]
     pub(super) has_damage: bool,
@@ -190,6 +195,8 @@ impl World {
             withdrawn: Vec::new(),
             #[cfg(test)]
             reads_issued: Vec::new(),
+            #[cfg(test)]
+            copied_bytes: BTreeMap::new(),
             #[cfg(test)]
             has_damage: false,
         }
@@ -269,6 +276,16 @@ impl World {
     #[cfg(test)]
     pub(super) fn start_now(&mut self, place: Place) {
         self.machines[place].starts_at = Some(self.now);
+    }
+
+    /// An administrator changes what may change of all processes.
+    #[cfg(test)]
+    pub(super) fn tune(&mut self, tuning: &Tuning) {
+        for machine in &mut self.machines {
+            if let Some(process) = &mut machine.process {
+                process.host.tune(tuning);
+            }
+        }
     }
 
     /// Another machine is there, and starts its process when the registry knows its node.
@@ -861,6 +878,18 @@ impl World {
             && let Some(to) = self.place_of(*to)
         {
             self.told.push((place, to, key.clone()));
+        }
+        // What a host itself writes to another one's node are copies.
+        if let HostEffect::Send { sent, .. } = effect
+            && let Frame::NodeCall {
+                from: Port::Host,
+                call,
+                ..
+            } = &sent.frame
+            && let NodeRequest::Write { payload, .. } = &call.request
+        {
+            let copied = self.copied_bytes.entry(place).or_default();
+            copied.push(payload.len() as u64);
         }
     }
 

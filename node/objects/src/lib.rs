@@ -1,0 +1,18 @@
+//! The HTTP door of a storage node: whoever shows a URL that was signed for a range of one
+//! of its objects gets those bytes, straight from the node.
+//!
+//! What is served under a URL ([`ObjectUrl`](crossdock_web::ObjectUrl)) is exactly the range
+//! that was signed, as a representation of its own: offsets of a Range field count from its
+//! beginning. Behind the end of the object it is zeros, as a file is whose column ends early.
+//! GET and HEAD, conditions, one range, If-Range, keep-alive and pipelining are those of
+//! RFC 9110 and 9112; there are no others.
+//!
+//! The machine is [`ObjectDoor`]; no I/O and no clock here.
+
+mod connection;
+mod door;
+mod message;
+mod transfer;
+
+pub use door::ObjectDoor;
+pub use message::{ConnId, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};

@@ -1,0 +1,103 @@
+//! What goes into the door and what comes out of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossdock_http1::HeadLimits;
+use crossdock_names::NodeId;
+use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
+use crossdock_web::ObjectUrlKey;
+
+/// A TCP connection, by a number that the shell never uses twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// What a door is told when it is made, with bounds of what is kept for clients.
+#[derive(Clone, Debug)]
+pub struct ObjectDoorConfig {
+    /// Whose objects these are.
+    pub node: NodeId,
+    /// What URLs of this node are signed with.
+    pub key: ObjectUrlKey,
+    /// Connections; a further one is answered 503.
+    pub connections_max: usize,
+    /// Of a request's head.
+    pub head: HeadLimits,
+    /// Bytes that are read and not taken by the kernel, of all connections. One that has
+    /// none waits for its turn.
+    pub memory_bytes: u64,
+    /// The same of one connection.
+    pub ahead_bytes: u64,
+    /// How much is read at a time, at most what one read of a node may ask for.
+    pub piece_bytes: u64,
+    /// How long the node may take for a read.
+    pub patience: Duration,
+    /// A head has to be complete this long after its first byte.
+    pub head_patience: Duration,
+    /// A client has to take something of a response within this time.
+    pub send_patience: Duration,
+    /// A connection without a request ends after this time.
+    pub idle_patience: Duration,
+}
+
+impl ObjectDoorConfig {
+    /// The usual bounds.
+    #[must_use]
+    pub fn new(node: NodeId, key: ObjectUrlKey) -> Self {
+        Self {
+            node,
+            key,
+            connections_max: 4096,
+            head: HeadLimits::default(),
+            memory_bytes: 64 << 20,
+            ahead_bytes: 1 << 20,
+            piece_bytes: 512 << 10,
+            patience: Duration::from_secs(30),
+            head_patience: Duration::from_secs(15),
+            send_patience: Duration::from_secs(120),
+            idle_patience: Duration::from_secs(75),
+        }
+    }
+}
+
+/// What happens to a door.
+#[derive(Clone, Debug)]
+pub enum ObjectDoorInput {
+    /// A client has connected.
+    Opened(ConnId),
+    /// Bytes have arrived. After [`ObjectDoorEffect::Pause`] what was under way already is
+    /// still taken.
+    Received(ConnId, Bytes),
+    /// The kernel has taken that many bytes of earlier [`ObjectDoorEffect::Send`]s.
+    Sent(ConnId, usize),
+    /// The client sends no more, but can still read.
+    PeerDone(ConnId),
+    /// The connection is over, whoever ended it.
+    Closed(ConnId),
+    /// The node answers.
+    Reply(NodeReply),
+    /// The time of [`ObjectDoor::poll_timeout`](crate::ObjectDoor::poll_timeout) has come
+    /// (or not yet).
+    Timeout,
+}
+
+/// What a door wants done.
+#[derive(Clone, Debug)]
+pub enum ObjectDoorEffect {
+    /// Send these pieces in order, behind all earlier ones; tell when the kernel has
+    /// taken them.
+    Send(ConnId, Vec<Bytes>),
+    /// Close once everything is sent, and tell when it is over.
+    Close(ConnId),
+    /// Close at once, with a reset: a response that cannot be completed must not look
+    /// complete.
+    Abort(ConnId),
+    /// Stop reading.
+    Pause(ConnId),
+    /// Read on.
+    Resume(ConnId),
+    /// Ask the node.
+    Node(Call<NodeRequest>),
+    /// Tell the node that nobody waits for this any more.
+    Cancel(CallId),
+}
