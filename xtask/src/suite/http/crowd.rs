@@ -104,9 +104,8 @@ pub(super) fn slow_readers(stage: &Stage<'_>) -> Result<()> {
             .map_err(|_| anyhow::anyhow!("a reader panicked"))??;
         downloaded?;
         println!(
-            "{SLOW_READERS} readers of 1 byte/s ({sips} bytes): {DOWNLOADS} downloads beside them in {:.2} s, {} KiB more memory",
-            taken.as_secs_f64(),
-            grown
+            "{SLOW_READERS} readers of 1 byte/s ({sips} bytes): {DOWNLOADS} downloads beside them in {:.2} s, {grown} KiB more memory than {before} KiB",
+            taken.as_secs_f64()
         );
         ensure!(grown <= GROWTH_KIB_MAX, "{grown} KiB more memory");
         Ok::<_, anyhow::Error>(taken)

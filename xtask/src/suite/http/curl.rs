@@ -270,7 +270,7 @@ pub(super) fn conditions_and_lists(web: &Web<'_>) -> Result<()> {
         &web.url("/listed/"),
     ];
     expect(web, 201, &made)?;
-    web.put("/listed/<b>&.txt", b"12345")?;
+    web.put("/listed/%3Cb%3E&.txt", b"12345")?;
     web.put("/listed/z", &[0; 3000])?;
     let page = String::from_utf8(web.curl(&[&web.url("/listed/")])?)?;
     let is_right = page.contains("href=\"./%3Cb%3E%26.txt\"")
