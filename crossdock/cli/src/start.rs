@@ -131,8 +131,10 @@ impl Doors {
     ) -> anyhow::Result<Option<SocketAddr>> {
         let mut first = None;
         for &address in settings.admin.addresses() {
-            let (listener, address) = crossdock_net::listener(address)
-                .map_err(|error| port_advice(error, "admin", "admin", address))?;
+            let (listener, address) = when_free(PORT_PATIENCE, is_port_taken, || {
+                crossdock_net::listener(address)
+            })
+            .map_err(|error| port_advice(error, "admin", "admin", address))?;
             self.bound.push(door("admin", address));
             self.admin.push(listener);
             first = first.or(Some(address));
