@@ -28,7 +28,7 @@ const WHOLE_PATIENCE: Duration = Duration::from_secs(40);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Size of each node.
-const SIZE: &str = "1G";
+const SIZE: &str = "4G";
 
 /// A process of the ensemble.
 pub(super) struct Member<'network> {
