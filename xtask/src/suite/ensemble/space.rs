@@ -14,8 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Three nodes of 1 GiB with two copies.
-const TOTAL_BYTES: u64 = 3 * (4 << 30);
+/// Three nodes of 4 GiB with two copies.
+const TOTAL_BYTES: u64 = 3 << 31;
 
 /// Files that may be there are as many as blocks of 4 KiB, copies not counted.
 const TOTAL_FILES: u64 = 3 << 18;
