@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const TOTAL_BYTES: u64 = 3 << 31;
 
 /// Files that may be there are as many as blocks of 4 KiB, copies not counted.
-const TOTAL_FILES: u64 = 3 << 18;
+const TOTAL_FILES: u64 = 3 << 20;
 
 pub(super) fn run(processes: &Processes<'_>) -> Result<()> {
     for door in processes.doors()? {
