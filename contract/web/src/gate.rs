@@ -154,26 +154,35 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// What a request may do. A token or a signature that does not hold is worse than
-    /// none; a token that holds, but not for this, leaves what anybody may do.
+    /// What a request may do, and below which path a token lets it. A token or a signature
+    /// that does not hold is worse than none; a token that holds, but not for this, leaves
+    /// what anybody may do.
     ///
     /// # Errors
     /// [`Denial`], with the answer's status.
-    pub fn check(&self, request: &Request<'_>, now: WallTime) -> Result<Grant, Denial> {
+    pub fn check(
+        &self,
+        request: &Request<'_>,
+        now: WallTime,
+    ) -> Result<(Grant, Option<&UrlPath>), Denial> {
         let now_seconds = u64::try_from(now.parts().0).unwrap_or(0);
         let signed = request.query.filter(|query| SignedUrl::is_one(query));
         let &Request { method, path, .. } = request;
+        let anywhere = |grant: Grant| (grant, None);
         match (request.authorization, signed) {
             (Some(_), Some(_)) => Err(Denial::Both),
             (Some(authorization), None) => {
                 let record = self.tokens.find(authorization, now_seconds)?;
-                by_token(record, method, path).or_else(|why| self.anonymous(method).ok_or(why))
+                match by_token(record, method, path) {
+                    Ok(grant) => Ok((grant, Some(&record.path))),
+                    Err(why) => self.anonymous(method).map(anywhere).ok_or(why),
+                }
             }
             (None, Some(query)) => {
                 let keys = self.keys.as_ref().ok_or(Denial::NoKey)?;
-                SignedUrl::verify(keys, method, path, query, now_seconds)
+                SignedUrl::verify(keys, method, path, query, now_seconds).map(anywhere)
             }
-            (None, None) => self.anonymous(method).ok_or(Denial::Missing),
+            (None, None) => self.anonymous(method).map(anywhere).ok_or(Denial::Missing),
         }
     }
 
@@ -244,7 +253,8 @@ mod tests {
             query,
             authorization: authorization.as_deref().map(str::as_bytes),
         };
-        gate.check(&request, WallTime::from_parts(NOW.cast_signed(), 5))
+        let checked = gate.check(&request, WallTime::from_parts(NOW.cast_signed(), 5));
+        checked.map(|(grant, _)| grant)
     }
 
     const USER: Grant = Grant { uid: 7, gid: 8 };

@@ -55,18 +55,11 @@ pub(crate) fn admit(
         query: query.map(|at| &target.raw[at + 1..]),
         authorization: head.authorization(),
     };
-    let grant = gate.check(&request, wall)?;
-    let shown = head.authorization();
-    let seconds = u64::try_from(wall.parts().0).unwrap_or(0);
     // A signed URL names one path, and whoever signed it knew where that leads.
-    // A token for other paths lets do what anybody may, anywhere.
-    let within = match shown {
-        Some(shown) if grant != Grant::ANONYMOUS => gate.tokens.find(shown, seconds)?.path.clone(),
-        _ => UrlPath::root(),
-    };
+    let (grant, within) = gate.check(&request, wall)?;
     let scope = Scope {
-        within,
-        is_anonymous: grant == Grant::ANONYMOUS && shown.is_none(),
+        within: within.cloned().unwrap_or_else(UrlPath::root),
+        is_anonymous: grant == Grant::ANONYMOUS && request.authorization.is_none(),
     };
     Ok((grant.caller(), scope))
 }
