@@ -24,6 +24,8 @@ const PORT: u16 = 8080;
 const LOAD_PATIENCE: Duration = Duration::from_secs(120);
 /// How long making all files may take, also where others use disk and processors.
 const MAKE_PATIENCE: Duration = Duration::from_secs(600);
+/// What Crossdock may use where there is no limit.
+const CACHED_BYTES: u64 = 2 << 30;
 /// Size of each slow disk.
 const DISK_BYTES: u64 = 3 << 30;
 /// What buffers of a socket may hold on the slow disk: with more, the kernel would read
@@ -118,7 +120,7 @@ impl<'run> Field<'run> {
         self.make_local(&place.join("files"), classes)?;
         let mut all = Vec::new();
         for who in Who::ALL {
-            let standing = self.start(who, &place, None, "256M")?;
+            let standing = self.start(who, &place, None)?;
             if who == Who::Ours && self.subject == Subject::Crossdock {
                 self.put(&standing, classes)?;
             }
@@ -141,7 +143,7 @@ impl<'run> Field<'run> {
             let place = disk.mount_point();
             self.disks.push(disk);
             if name == "ours" && self.subject == Subject::Crossdock {
-                let standing = self.start(Who::Ours, &place, None, "64M")?;
+                let standing = self.start(Who::Ours, &place, None)?;
                 self.put(&standing, classes)?;
             } else {
                 self.make_local(&place.join("files"), classes)?;
@@ -152,19 +154,14 @@ impl<'run> Field<'run> {
     }
 
     /// One of them alone on its slow disk, with so much memory and nothing in it yet.
-    pub(super) fn stand_slow(
-        &mut self,
-        who: Who,
-        memory_bytes: u64,
-        cache: &str,
-    ) -> Result<Standing> {
+    pub(super) fn stand_slow(&mut self, who: Who, memory_bytes: u64) -> Result<Standing> {
         let disk = self.disks.get_mut(who.disk()).context("no slow disk")?;
         disk.pace(false)?;
         disk.remount()?;
         let place = disk.mount_point();
         let group = MemoryGroup::new("bench-http", memory_bytes)?;
         let group = group.context("no memory cgroup of version 1 here")?;
-        let standing = self.start(who, &place, Some(group), cache)?;
+        let standing = self.start(who, &place, Some((group, memory_bytes)))?;
         self.disk(who)?.pace(true)?;
         Ok(standing)
     }
@@ -260,8 +257,9 @@ impl<'run> Field<'run> {
 
     fn put(&self, standing: &Standing, classes: &[String]) -> Result<()> {
         let mut create = self.network.program(self.paths.release_binary());
-        let printed = output(create.args(["token", "create", "bench"]))?;
-        let token = printed.split_whitespace().last().context("no token")?;
+        create.args(["token", "create", "--read", "--write", "--name", "bench", "--json"]);
+        let made: Value = serde_json::from_str(&output(&mut create)?)?;
+        let token = made["token"].as_str().context("no token")?;
         let mut words = vec!["make".to_owned(), format!("--token={token}")];
         words.extend(classes.iter().map(|class| format!("--class={class}")));
         let command = self.load_command(standing, &words, false)?;
@@ -273,8 +271,7 @@ impl<'run> Field<'run> {
         &self,
         who: Who,
         place: &Path,
-        group: Option<MemoryGroup>,
-        cache: &str,
+        group: Option<(MemoryGroup, u64)>,
     ) -> Result<Standing> {
         let variant = match (who, self.subject) {
             (Who::Nginx(variant), _) => Some(variant),
@@ -292,8 +289,12 @@ impl<'run> Field<'run> {
                 let nginx = Nginx::start(variant, &self.network, &files, &own, who.port())?;
                 Ok(Server::Nginx(nginx))
             }
-            None => Ok(Server::Crossdock(self.start_crossdock(place, cache)?)),
+            None => {
+                let memory_bytes = group.as_ref().map_or(CACHED_BYTES, |(_, bytes)| *bytes);
+                Ok(Server::Crossdock(self.start_crossdock(place, memory_bytes)?))
+            }
         })?;
+        let group = group.map(|(group, _)| group);
         let standing = Standing { who, server, group };
         if let Some(group) = &standing.group {
             for pid in standing.pids()? {
@@ -303,12 +304,17 @@ impl<'run> Field<'run> {
         Ok(standing)
     }
 
-    fn start_crossdock(&self, place: &Path, cache: &str) -> Result<Running> {
+    /// It gets told what it may use: an eighth for blocks that clients share, and most of
+    /// it for what is read ahead; the rest is for the process.
+    fn start_crossdock(&self, place: &Path, memory_bytes: u64) -> Result<Running> {
+        let (cache, ahead) = (memory_bytes / 8, memory_bytes / 8 * 5);
         let door = format!("127.0.0.1:{}", Who::Ours.port());
         let mut command = self.network.program(self.paths.release_binary());
         command.arg("up").arg("--data").arg(place.join("data"));
         command.args(["--nodes", "1", "--nfs", "off", "--http", &door]);
-        command.args(["--cache", cache, "--request-memory", "16M"]);
+        command.args(["--request-memory", "16M"]);
+        command.arg("--cache").arg(cache.to_string());
+        command.arg("--delivery-memory").arg(ahead.to_string());
         command.stdin(Stdio::null());
         let (running, lines) = Running::start_with_lines(command, &self.folder.join("ours.log"))?;
         let deadline = Instant::now() + READY_PATIENCE;

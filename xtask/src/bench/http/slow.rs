@@ -203,7 +203,7 @@ pub(super) fn shared(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
             end: 1.0 + seconds,
         };
         let all = in_turn(field, rounds(field.full), |field, who| {
-            let standing = field.stand_slow(who, MEMORY, "128M")?;
+            let standing = field.stand_slow(who, MEMORY)?;
             let words = words(std::slice::from_ref(&group), times);
             let (figures, calls) = field.load_counted(&standing, &words)?;
             let amount = number(&figures, "bytes")? / 1e6;

@@ -137,9 +137,7 @@ pub(super) fn run(
     groups: &[Group],
     times: Times,
 ) -> Result<Seen> {
-    // Half of it for blocks.
-    let cache = format!("{}M", memory_bytes >> 21);
-    let standing = field.stand_slow(who, memory_bytes, &cache)?;
+    let standing = field.stand_slow(who, memory_bytes)?;
     let words = words(groups, times);
     // What was killed in between has no figures of its process: they are asked for only
     // where memory is plenty.
