@@ -31,6 +31,10 @@ const MEMORY_SECONDS: f64 = 20.0;
 /// that was away for a second has not become slow for ever.
 const SURPRISE_MAX: f64 = 8.0;
 
+/// So many of these in a row are no surprise: what was seen before was not this disk, but
+/// a cache in front of it.
+const SURPRISES_MAX: u32 = 4;
+
 /// By how many stretches the assumption counts, in each of both figures.
 const ASSUMED_WEIGHT: f64 = 0.01;
 
@@ -97,7 +101,7 @@ impl PaceMeter {
             reads: 0,
             others: 0,
             stretch: None,
-            fit: Fit::new(),
+            fit: Fit::from(ASSUMED),
         }
     }
 
@@ -163,6 +167,14 @@ impl Line {
         self.per_place * places + self.per_byte * bytes
     }
 
+    /// All of it takes so many times as long.
+    fn times(self, factor: f64) -> Self {
+        Self {
+            per_place: (self.per_place * factor).clamp(PER_PLACE.0, PER_PLACE.1),
+            per_byte: (self.per_byte * factor).clamp(PER_BYTE.0, PER_BYTE.1),
+        }
+    }
+
     fn pace(self) -> DiskPace {
         #[expect(clippy::cast_possible_truncation, reason = "within its bounds")]
         let sequential_bytes_per_second = (1.0 / self.per_byte) as u64;
@@ -173,8 +185,10 @@ impl Line {
     }
 }
 
-/// Least squares over stretches, each weighted by 1 / its time: what is averaged
-/// over more counts more, as its error is relatively smaller.
+/// Least squares over stretches, each weighted by 1 / the time that it took or was
+/// expected to take, whichever is longer: what is averaged over more counts more, as its
+/// error is relatively smaller, but a few reads that some cache answered at once must not
+/// count more than minutes of the disk's own.
 #[derive(Clone, Copy, Debug)]
 struct Fit {
     places_places: f64,
@@ -183,17 +197,21 @@ struct Fit {
     places_time: f64,
     bytes_time: f64,
     line: Line,
+    /// Stretches in a row that took much longer than expected.
+    surprises: u32,
 }
 
 impl Fit {
-    const fn new() -> Self {
+    /// Nothing was seen yet.
+    const fn from(line: Line) -> Self {
         Self {
             places_places: 0.0,
             places_bytes: 0.0,
             bytes_bytes: 0.0,
             places_time: 0.0,
             bytes_time: 0.0,
-            line: ASSUMED,
+            line,
+            surprises: 0,
         }
     }
 
@@ -203,15 +221,23 @@ impl Fit {
         if seconds <= 0.0 || bytes <= 0.0 {
             return; // The clock has not moved: all of it was there at once.
         }
-        let seconds = seconds.min(SURPRISE_MAX * self.line.expects(places, bytes));
-        let kept = (1.0 - seconds / MEMORY_SECONDS).max(0.0);
-        let weight = 1.0 / seconds;
+        let mut expected = self.line.expects(places, bytes);
+        let is_surprise = seconds > SURPRISE_MAX * expected;
+        self.surprises = if is_surprise { self.surprises + 1 } else { 0 };
+        if self.surprises == SURPRISES_MAX {
+            *self = Self::from(self.line.times(seconds / expected));
+            expected = seconds;
+        }
+        let seconds = seconds.min(SURPRISE_MAX * expected);
+        let longer = seconds.max(expected);
+        let kept = (1.0 - longer / MEMORY_SECONDS).max(0.0);
+        let weight = 1.0 / longer;
         let follow = |sum: &mut f64, more: f64| *sum = *sum * kept + more;
         follow(&mut self.places_places, weight * places * places);
         follow(&mut self.places_bytes, weight * places * bytes);
         follow(&mut self.bytes_bytes, weight * bytes * bytes);
-        follow(&mut self.places_time, places);
-        follow(&mut self.bytes_time, bytes);
+        follow(&mut self.places_time, weight * places * seconds);
+        follow(&mut self.bytes_time, weight * bytes * seconds);
         self.solve();
     }
 

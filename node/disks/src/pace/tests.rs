@@ -187,3 +187,20 @@ fn reads_that_are_alike_tell_their_sum() {
     }
     assert_eq!(meter.pace(), PaceMeter::new().pace(), "no time, no news");
 }
+
+/// Goal: what a cache answers at once before the disk has to work is forgotten within
+/// some seconds of its work; it must not be taken for endlessly fast.
+#[test]
+fn answers_of_a_cache_are_not_the_disks() {
+    let (mut cache, mut meter) = (
+        Model::new(Duration::from_micros(2), 50_000_000_000),
+        PaceMeter::new(),
+    );
+    cache.run(&mut meter, (500, 1), Model::mixed);
+    let mut model = Model {
+        now: cache.now,
+        ..slow()
+    };
+    model.run(&mut meter, (2000, 32), Model::mixed);
+    assert_near(&meter, &model);
+}
