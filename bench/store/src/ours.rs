@@ -12,7 +12,7 @@ use crossdock_disk::{
 };
 use crossdock_disks::{DiskClass, DiskQueue, QueuedRequest};
 use crossdock_ring::Ring;
-use crossdock_types::{AlignedBuffer, Time};
+use crossdock_types::{AlignedBuffer, Scatter, Time};
 
 use crate::rows::{BESIDE_BYTES, BESIDE_FLUSH_BYTES, COMMIT_BYTES, FILE_BYTES, Journal, Load, Row};
 
@@ -268,7 +268,7 @@ impl Flow {
         }
     }
 
-    fn push(&mut self, token: u64, buffer: Option<AlignedBuffer>) -> Result<()> {
+    fn push(&mut self, token: u64, buffer: Option<Scatter>) -> Result<()> {
         let offset_bytes = self.places.next();
         let operation = match self.is_write {
             true => DiskOperation::Write {
@@ -278,7 +278,7 @@ impl Flow {
             },
             false => DiskOperation::Read {
                 offset_bytes,
-                buffer: buffer.unwrap_or_else(|| AlignedBuffer::zeroed(self.bytes)),
+                buffer: buffer.unwrap_or_else(|| Scatter::zeroed(self.bytes)),
             },
         };
         let request = QueuedRequest {

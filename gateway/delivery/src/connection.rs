@@ -46,6 +46,9 @@ pub struct TcpSample {
     pub is_app_limited: bool,
     /// tcpi_bytes_acked: all that was acknowledged since the connection began.
     pub acked_bytes: u64,
+    /// tcpi_busy_time: for how long since the connection began there was something to send or
+    /// not yet acknowledged; zero if the kernel does not tell.
+    pub busy: Duration,
     /// tcpi_ca_state.
     pub congestion: Congestion,
     /// tcpi_delivered_ce: packets that arrived with a mark of congestion (RFC 3168).

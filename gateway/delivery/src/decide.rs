@@ -23,11 +23,13 @@ const FIXED_BYTES: u64 = 128 << 10;
 /// The background gets at most one part in so many of the memory.
 const BACKGROUND_SHARE: u64 = 4;
 
-/// The part of the memory that the targets T_D·B_n of all streams may add up to. Each
-/// stream has three quarters of its target on average (it falls to T_D/2 and is filled to
-/// T_D), and half a target must be free for M_a·B_n/B_net not to cut requests of half a
-/// target smaller: 3/4 + 1/2 of the target fill the memory.
-const TARGET_PART: f64 = 1.0 / (0.75 + 0.5);
+/// The part of the memory that streams may fill on average: the rest is for what disks
+/// have not read yet, and for streams that are out of step.
+const MEMORY_PART: f64 = 0.8;
+
+/// Where memory is little, streams may run down to one part in so many of what a round
+/// takes before they are filled again.
+const REFILL_PART: f64 = 1.0 / 7.0;
 
 /// What to do about a stream. At most one thing: decide again when it is done.
 #[must_use]
@@ -35,24 +37,43 @@ pub fn decide(snapshot: &Snapshot) -> Verdict {
     decide_requested(snapshot).unwrap_or_else(|| decide_read(snapshot))
 }
 
-/// T_D: for how long each stream should have bytes ahead.
+/// How far ahead streams are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    /// T_D: for how long a stream has bytes when it was just filled.
+    pub buffering: Duration,
+    /// For how long it still has some when it is filled again.
+    pub refill: Duration,
+}
+
+/// T_D, and when to read on.
 ///
 /// In a round each of N streams is served once. A disk then spends N·t_pos on positioning
 /// and B_net/B_seq of the time on transfers, and may be busy for a part u of it, so the
-/// round lasts at least N·t_pos / (u − B_net/B_seq); two of them, for the next request has
-/// to be under way when the last one's bytes are half gone (TPF 3.2, the factor 2 of (6)).
+/// round lasts at least N·t_pos / (u − B_net/B_seq). T_D is two of them, and a stream is
+/// filled again when one is left, for so long may the next request wait (TPF 3.2, the
+/// factor 2 of (6)).
+///
+/// A stream that is filled for a round `r` when `m` is left has m + r/2 on average, and
+/// that of all has to fit into the memory. Where it does not, `m` shrinks first: disks are
+/// seldom a whole round behind, but requests that are too short keep them from being in
+/// time at all. Then the round shrinks, too.
 #[must_use]
-pub fn buffering_time(pool: &Pool) -> Duration {
+pub fn horizon(pool: &Pool) -> Horizon {
     let rate_net = pool.rate_net.max(1) as f64;
     let wanted = match pool.policy.literal_td {
         true => 2.0 * random_rate(pool) / rate_net,
         false => two_rounds(pool, rate_net),
     };
-    let affordable = pool.policy.memory_bytes as f64 * TARGET_PART / rate_net;
-    seconds(wanted.min(affordable)).clamp(
-        Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MIN),
-        Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MAX),
-    )
+    let affordable = pool.policy.memory_bytes as f64 * MEMORY_PART / rate_net;
+    let round = (wanted / 2.0).min(affordable / (REFILL_PART + 0.5));
+    let refill = (affordable - round / 2.0).clamp(round * REFILL_PART, round);
+    let least = Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MIN);
+    let most = Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MAX);
+    Horizon {
+        buffering: seconds(round + refill).clamp(least, most),
+        refill: seconds(refill).clamp(least / 2, most / 2),
+    }
 }
 
 /// In seconds; endless if the disks cannot give B_net at all.
@@ -92,7 +113,7 @@ fn decide_requested(Snapshot { pool, look }: &Snapshot) -> Option<Verdict> {
     if !is_loaded || !is_disturbed {
         return None;
     }
-    let term = buffering_time(pool);
+    let term = horizon(pool).buffering;
     let needed = match look.is_held {
         true => 0,
         // Nothing is known of a rate that could have shrunk.
@@ -141,19 +162,19 @@ fn decide_read(Snapshot { pool, look }: &Snapshot) -> Verdict {
     Verdict::Request { bytes }
 }
 
-/// (T_D − T_n)·B_n, at most H_max; nothing while T_n > T_D/2.
+/// (T_D − T_n)·B_n, at most H_max; nothing before it is time.
 fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
     let policy = &pool.policy;
     let ahead = look.ahead_bytes();
     let Some(rate) = look.rate else {
         return (ahead == 0).then_some(policy.request_bytes_min);
     };
-    let term = buffering_time(pool).as_secs_f64();
+    let Horizon { buffering, refill } = horizon(pool);
     let margin = ahead as f64 / rate.max(1) as f64;
-    if margin > term / 2.0 {
+    if margin > refill.as_secs_f64() {
         return None;
     }
-    let mut wanted = whole((term - margin) * rate as f64);
+    let mut wanted = whole((buffering.as_secs_f64() - margin) * rate as f64);
     if !look.is_measured {
         // A burst into the peer's buffer says little of its rate: as TCP itself, begin
         // slowly, with as much again as has arrived.
@@ -173,26 +194,36 @@ fn fixed(look: &Look) -> Option<u64> {
     (ahead <= FIXED_BYTES).then_some(FIXED_BYTES)
 }
 
-/// M_a, as far as the class may take it.
-fn free_memory(pool: &Pool, class: StreamClass) -> u64 {
+/// What a class may have of the memory in all; the background never less than one
+/// stream's least.
+fn memory_of(pool: &Pool, class: StreamClass) -> u64 {
     let memory = pool.policy.memory_bytes;
-    let free = memory.saturating_sub(pool.memory_used);
+    match class {
+        StreamClass::Foreground => memory,
+        StreamClass::Background => (memory / BACKGROUND_SHARE).max(pool.policy.request_bytes_min),
+    }
+}
+
+/// What is free of it.
+fn free_memory(pool: &Pool, class: StreamClass) -> u64 {
+    let free = pool.policy.memory_bytes.saturating_sub(pool.memory_used);
     match class {
         StreamClass::Foreground => free,
         StreamClass::Background => {
-            // But never less than one stream's least.
-            let share = (memory / BACKGROUND_SHARE).max(pool.policy.request_bytes_min);
-            free.min(share.saturating_sub(pool.background_used))
+            free.min(memory_of(pool, class).saturating_sub(pool.background_used))
         }
     }
 }
 
-/// M_a·B_n/B_net; the whole of it while nothing is known of the rate, or without TDAP.
+/// M_a·B_n/B_net, less what the stream has of it; all that is free while nothing is known
+/// of the rate, or without TDAP.
 fn memory_share(pool: &Pool, look: &Look, free: u64) -> u64 {
     match look.rate {
         Some(rate) if pool.policy.switches.tdap => {
             let part = rate as f64 / pool.rate_net.max(rate).max(1) as f64;
-            whole(free as f64 * part) / BLOCK_BYTES * BLOCK_BYTES
+            let share = whole(memory_of(pool, look.class) as f64 * part);
+            let own = look.ready_bytes.saturating_add(look.requested_bytes);
+            share.saturating_sub(own) / BLOCK_BYTES * BLOCK_BYTES
         }
         _ => free,
     }

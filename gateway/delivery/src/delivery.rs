@@ -9,7 +9,7 @@ use crossdock_types::Time;
 
 use crate::config::{DeliveryConfig, DiskProfile, Mutation, Policy};
 use crate::connection::{Decision, End, StreamClass, StreamId, TcpSample};
-use crate::decide::buffering_time;
+use crate::decide::horizon;
 use crate::figures::DeliveryFigures;
 use crate::line::Line;
 use crate::record::{Record, Recorder};
@@ -255,7 +255,7 @@ impl Delivery {
     #[must_use]
     pub fn figures(&self) -> DeliveryFigures {
         DeliveryFigures {
-            buffering_time: buffering_time(&self.pool(StreamClass::Foreground)),
+            buffering_time: horizon(&self.pool(StreamClass::Foreground)).buffering,
             memory_bytes: self.policy.memory_bytes,
             memory_used: self.memory_used(),
             rate_net: self.totals.iter().map(|totals| totals.rate).sum(),

@@ -7,7 +7,7 @@
 //! to withdraw, what to move behind.
 //!
 //! Decisions themselves are pure functions over a [`Snapshot`] ([`decide`],
-//! [`buffering_time`]); snapshots can be kept ([`Delivery::record`]) and decided again
+//! [`horizon`]); snapshots can be kept ([`Delivery::record`]) and decided again
 //! ([`replay`]).
 
 mod config;
@@ -24,7 +24,7 @@ mod stream;
 
 pub use config::{DeliveryConfig, DiskProfile, Mutation, Policy, Switches};
 pub use connection::{Congestion, Decision, End, StreamClass, StreamId, TcpSample};
-pub use decide::{buffering_time, decide};
+pub use decide::{Horizon, decide, horizon};
 pub use delivery::Delivery;
 pub use figures::DeliveryFigures;
 pub use record::{Differs, Record, Unreadable, decode, encode, replay};

@@ -4,7 +4,9 @@
 //! socket always had something to send, that progress is the rate, of the network or of
 //! the client that reads; if it ran dry in between, the rate was ours, and is a lower
 //! bound only: it raises the estimate, and an estimate that only lower bounds follow
-//! fades slowly. The kernel's delivery rate is that of a burst, which a client's buffer
+//! fades slowly. How far the rate may lie above such a bound is told by the time in which
+//! the socket was busy: without that, a stream that starves would seem to be one that
+//! takes little, and be given little. The kernel's delivery rate is that of a burst, which a client's buffer
 //! may have taken whole: it serves until the first window has ended, and in congestion.
 
 use std::collections::VecDeque;
@@ -23,6 +25,10 @@ const WINDOW_ROUND_TRIPS: u32 = 4;
 /// A lower bound is the mean of so many windows: a socket that was dry is filled in bursts.
 const WINDOWS_OF_BOUND: usize = 4;
 
+/// A socket that was busy for less than one part in so many of a time has emptied into the
+/// peer's buffer, and shows how fast that fills.
+const BUSY_PART_MAX: u32 = 2;
+
 /// An estimate that is followed by lower bounds only loses a part of itself in this time.
 const FADING: Duration = Duration::from_secs(16);
 
@@ -36,8 +42,8 @@ const RATE_MAX: u64 = 1 << 40;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RateEstimator {
     rate: Option<u64>,
-    /// Begins of windows: time and acknowledged bytes; the last is that of this window.
-    marks: VecDeque<(Time, u64)>,
+    /// Begins of windows; the last is that of this window.
+    marks: VecDeque<Mark>,
     /// The socket had something to send at every look of this window.
     is_full: bool,
     /// A window has ended.
@@ -46,6 +52,24 @@ pub(crate) struct RateEstimator {
     is_proven: bool,
     began_acked: u64,
     last: Option<TcpSample>,
+}
+
+/// How things were when a window began.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Time,
+    acked_bytes: u64,
+    busy: Duration,
+}
+
+impl Mark {
+    const fn new(at: Time, sample: &TcpSample) -> Self {
+        Self {
+            at,
+            acked_bytes: sample.acked_bytes,
+            busy: sample.busy,
+        }
+    }
 }
 
 /// What a sample shows beside the rate.
@@ -98,7 +122,7 @@ impl RateEstimator {
 
     fn begin(&mut self, now: Time, sample: &TcpSample) {
         self.began_acked = sample.acked_bytes;
-        self.marks.push_back((now, sample.acked_bytes));
+        self.marks.push_back(Mark::new(now, sample));
         self.is_full = sample.unsent_bytes > 0 && !sample.is_app_limited;
         self.guess(sample);
     }
@@ -114,7 +138,7 @@ impl RateEstimator {
     }
 
     fn close_window(&mut self, now: Time, sample: &TcpSample) {
-        let Some(&(began, acked)) = self.marks.back() else {
+        let Some(&mark) = self.marks.back() else {
             return;
         };
         let least = if self.is_measured {
@@ -122,11 +146,11 @@ impl RateEstimator {
         } else {
             WINDOW_FIRST
         };
-        let elapsed = now.since(began);
+        let elapsed = now.since(mark.at);
         if elapsed < least.max(sample.rtt * WINDOW_ROUND_TRIPS) {
             return;
         }
-        let progress = progress_rate(sample.acked_bytes.saturating_sub(acked), elapsed);
+        let progress = progress_rate(sample.acked_bytes.saturating_sub(mark.acked_bytes), elapsed);
         let rate = match (self.is_full, self.rate.filter(|_| self.is_measured)) {
             (true, Some(rate)) if self.is_proven => rate.midpoint(progress),
             (true, _) => progress,
@@ -136,19 +160,25 @@ impl RateEstimator {
         self.rate = Some(rate.clamp(RATE_MIN, RATE_MAX));
         self.is_measured = true;
         self.is_full = sample.unsent_bytes > 0;
-        self.marks.push_back((now, sample.acked_bytes));
+        self.marks.push_back(Mark::new(now, sample));
         if self.marks.len() > WINDOWS_OF_BOUND {
             self.marks.pop_front();
         }
     }
 
-    /// The rate is at least this.
+    /// The rate is at least what has progressed; it is what has progressed while the socket
+    /// was busy, as far as that can be believed.
     fn bound(&self, now: Time, sample: &TcpSample, elapsed: Duration) -> u64 {
-        let Some(&(began, acked)) = self.marks.front() else {
+        let Some(mark) = self.marks.front() else {
             return 0;
         };
-        let since = now.since(began).max(elapsed);
-        progress_rate(sample.acked_bytes.saturating_sub(acked), since)
+        let bytes = sample.acked_bytes.saturating_sub(mark.acked_bytes);
+        let since = now.since(mark.at).max(elapsed);
+        let busy = match sample.busy.saturating_sub(mark.busy) {
+            Duration::ZERO => since, // The kernel does not tell.
+            busy => busy.clamp(since / BUSY_PART_MAX, since),
+        };
+        progress_rate(bytes, busy)
     }
 
     /// The congestion window has shrunk: half of what there was (TPF 3.3), or what the
@@ -210,6 +240,7 @@ mod tests {
         delivery_rate: 100_000_000,
         is_app_limited: false,
         acked_bytes: 0,
+        busy: Duration::ZERO,
         congestion: Congestion::Open,
         delivered_ce: 0,
         is_window_zero: false,
@@ -269,6 +300,22 @@ mod tests {
         };
         estimator.sample(at(2), real, true);
         assert_eq!(estimator.rate(), Some(1000));
+    }
+
+    /// Goal: a stream that gets a block now and then, and takes it at its own rate, is seen to
+    /// take more than it gets; though never much more, for its buffer may have taken it.
+    #[test]
+    fn who_starves_is_seen_to_take_more() {
+        for (busy_millis, expected) in [(90, 100_000), (60, 150_000), (1, 180_000)] {
+            let mut estimator = RateEstimator::default();
+            let mut sample = DRY;
+            for tenth in 0..100_u64 {
+                sample.acked_bytes += 9_000;
+                sample.busy += Duration::from_millis(busy_millis);
+                estimator.sample(at(tenth * 100), sample, true);
+            }
+            assert!(near(&estimator, expected), "{:?}", estimator.rate());
+        }
     }
 
     /// Goal: congestion counts at once and once, and not at all if nobody heeds it.

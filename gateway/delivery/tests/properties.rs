@@ -28,15 +28,22 @@ fn sample() -> impl Strategy<Value = TcpSample> {
         0..u64::MAX,
         any::<(bool, bool, u8)>(),
         0..u64::MAX / 2,
-        0..5_u64,
+        (0..5_u64, 0..1000_u64),
     )
         .prop_map(
-            |(unsent_bytes, delivery_rate, (limited, zero, state), acked_bytes, delivered_ce)| {
+            |(
+                unsent_bytes,
+                delivery_rate,
+                (limited, zero, state),
+                acked_bytes,
+                (delivered_ce, busy),
+            )| {
                 TcpSample {
                     unsent_bytes,
                     delivery_rate,
                     is_app_limited: limited,
                     acked_bytes,
+                    busy: Duration::from_millis(busy),
                     congestion: match state % 4 {
                         0 => Congestion::Open,
                         1 => Congestion::Disorder,

@@ -17,7 +17,7 @@
 //! nothing about other writes.
 
 use bytes::Bytes;
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES, is_aligned};
+use crossdock_types::{BLOCK_BYTES, Scatter, is_aligned};
 
 /// Chosen by the caller; comes back with the completion. The disk attaches no
 /// meaning to it, so it need not be unique.
@@ -33,7 +33,7 @@ pub enum DiskOperation {
         /// Where on the disk the bytes begin.
         offset_bytes: u64,
         /// Comes back, filled, in [`DiskOutput::Read`].
-        buffer: AlignedBuffer,
+        buffer: Scatter,
     },
     /// Writes all pieces one after the other from `offset_bytes`. Each piece
     /// is aligned in memory and holds whole blocks
@@ -81,7 +81,7 @@ pub struct DiskCompletion {
 #[derive(Debug)]
 pub enum DiskOutput {
     /// The buffer of a [`DiskOperation::Read`], filled.
-    Read(AlignedBuffer),
+    Read(Scatter),
     /// The end of any other operation.
     Done,
 }

@@ -5,13 +5,15 @@
 //! the disk's own list, and the pool's *notify* wakes the event loop.
 
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crossdock_ring::Gather;
+use crossdock_ring::{GATHER_PIECES_MAX, Gather};
+use crossdock_types::Scatter;
 use rustix::fs::fdatasync;
-use rustix::io::{Errno, pread, pwritev};
+use rustix::io::{Errno, preadv, pwritev};
 
 use crate::file::{allocate, disk_error};
 use crate::{Disk, DiskCompletion, DiskError, DiskFile, DiskOperation, DiskOutput, DiskRequest};
@@ -240,10 +242,12 @@ fn carry_out(
     }
 }
 
-fn read_whole(file: &OwnedFd, offset_bytes: u64, target: &mut [u8]) -> rustix::io::Result<()> {
+fn read_whole(file: &OwnedFd, offset_bytes: u64, target: &mut Scatter) -> rustix::io::Result<()> {
     let mut filled = 0;
     while filled < target.len() {
-        match again(|| pread(file, &mut target[filled..], offset_bytes + filled as u64))? {
+        let parts = target.unfilled(filled).take(GATHER_PIECES_MAX);
+        let mut slices: Vec<_> = parts.map(IoSliceMut::new).collect();
+        match again(|| preadv(file, &mut slices, offset_bytes + filled as u64))? {
             0 => return Err(Errno::IO), // The file was cut behind our back.
             bytes => filled += bytes,
         }

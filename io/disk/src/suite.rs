@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Scatter};
 
 use crate::{
     BlockingDisk, Disk, DiskCompletion, DiskError, DiskOperation, DiskOutput, DiskRequest,
@@ -90,17 +90,17 @@ fn what_was_never_written_is_zeros(rig: &mut impl Rig) {
     buffer.fill(0xaa); // What was in the buffer must not shine through.
     let operation = DiskOperation::Read {
         offset_bytes: LENGTH_BYTES - 2 * BLOCK,
-        buffer,
+        buffer: buffer.into(),
     };
     let Ok(DiskOutput::Read(buffer)) = finish(rig, &mut disk, operation) else {
         panic!("a read gives a buffer");
     };
-    assert!(buffer.iter().all(|&byte| byte == 0));
+    assert!(buffer.into_bytes().iter().all(|&byte| byte == 0));
 }
 
 fn requests_beyond_the_end_are_refused(rig: &mut impl Rig) {
     let mut disk = rig.create(LENGTH_BYTES);
-    let buffer = AlignedBuffer::zeroed(2 * BLOCK_BYTES);
+    let buffer = Scatter::zeroed(2 * BLOCK_BYTES);
     let beyond = [
         DiskOperation::Read {
             offset_bytes: LENGTH_BYTES - BLOCK,
@@ -125,7 +125,7 @@ fn unaligned_requests_are_refused(rig: &mut impl Rig) {
     let unaligned = [
         DiskOperation::Read {
             offset_bytes: 512,
-            buffer: AlignedBuffer::zeroed(BLOCK_BYTES),
+            buffer: Scatter::zeroed(BLOCK_BYTES),
         },
         write(1, vec![pattern(1, 1)]),
         write(0, vec![two.slice(512..512 + BLOCK_BYTES)]),
@@ -195,14 +195,14 @@ fn many_requests_in_flight_complete_once_each(rig: &mut impl Rig) {
     });
     let outputs = finish_all(&mut disk, &|index| DiskOperation::Read {
         offset_bytes: index * BLOCK,
-        buffer: AlignedBuffer::zeroed(BLOCK_BYTES),
+        buffer: Scatter::zeroed(BLOCK_BYTES),
     });
     assert_eq!(outputs.len() as u64, REQUESTS);
     for (index, output) in outputs {
         let DiskOutput::Read(buffer) = output else {
             panic!("a read gives a buffer");
         };
-        assert_eq!(&buffer[..], &pattern(index, 1)[..], "block {index}");
+        assert_eq!(buffer.into_bytes(), pattern(index, 1), "block {index}");
     }
 }
 
@@ -322,13 +322,13 @@ fn done<R: Rig>(rig: &mut R, disk: &mut R::Disk, operation: DiskOperation) {
 }
 
 fn read<R: Rig>(rig: &mut R, disk: &mut R::Disk, offset_bytes: u64, blocks: usize) -> Vec<u8> {
-    let buffer = AlignedBuffer::zeroed(blocks * BLOCK_BYTES);
+    let buffer = Scatter::zeroed(blocks * BLOCK_BYTES);
     let operation = DiskOperation::Read {
         offset_bytes,
         buffer,
     };
     match finish(rig, disk, operation) {
-        Ok(DiskOutput::Read(buffer)) => buffer.to_vec(),
+        Ok(DiskOutput::Read(buffer)) => buffer.into_bytes().to_vec(),
         other => panic!("read at {offset_bytes}: {other:?}"),
     }
 }

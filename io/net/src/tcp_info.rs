@@ -25,6 +25,9 @@ pub struct TcpInfo {
     pub unsent_bytes: u32,
     /// Bytes per second that have arrived lately (tcpi_delivery_rate); 0 = none measured.
     pub delivery_rate: u64,
+    /// For how long so far there was something to send or unacknowledged
+    /// (tcpi_busy_time).
+    pub busy: Duration,
     /// Packets that arrived with a mark of congestion (tcpi_delivered_ce; RFC 3168).
     pub delivered_ce: u32,
     /// The peer's window, in bytes (tcpi_snd_wnd; since Linux 6.2).
@@ -74,6 +77,7 @@ impl TcpInfo {
             acked_bytes: long(120),
             unsent_bytes: word(144).unwrap_or(0),
             delivery_rate: long(160),
+            busy: Duration::from_micros(long(168)),
             delivered_ce: word(196).unwrap_or(0),
             window_bytes: word(228),
         }

@@ -13,7 +13,7 @@ use crossdock_net::{
     CloseReason, ConnectionId, Driver, Event, KernelChoice, Options, Refused, SendError, channel,
     now,
 };
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Scatter};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -494,7 +494,7 @@ fn disks_are_served_beside_sockets() {
                 event => panic!("{event:?}"),
             }
         }
-        let buffer = AlignedBuffer::zeroed(2 * BLOCK_BYTES);
+        let buffer = Scatter::zeroed(2 * BLOCK_BYTES);
         let offset_bytes = 4096;
         let read = DiskOperation::Read {
             offset_bytes,
@@ -503,7 +503,10 @@ fn disks_are_served_beside_sockets() {
         submit(&mut rig, disks[1], 9, read);
         match rig.next() {
             Event::Disk(_, done) => match done.result {
-                Ok(DiskOutput::Read(buffer)) => assert_eq!((buffer[4999], buffer[5000]), (2, 0)),
+                Ok(DiskOutput::Read(buffer)) => {
+                    let buffer = buffer.into_bytes();
+                    assert_eq!((buffer[4999], buffer[5000]), (2, 0));
+                }
                 result => panic!("{result:?}"),
             },
             event => panic!("{event:?}"),

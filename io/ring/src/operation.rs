@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crossdock_types::AlignedBuffer;
+use crossdock_types::{AlignedBuffer, Scatter};
 
 use crate::Gather;
 
@@ -23,7 +23,7 @@ pub enum Operation {
         /// Where in the file the buffer's first byte belongs.
         offset_bytes: u64,
         /// Where to.
-        buffer: AlignedBuffer,
+        buffer: Scatter,
         /// Bytes that are there already.
         filled: usize,
     },

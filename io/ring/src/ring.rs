@@ -358,6 +358,7 @@ fn check_abilities(uring: &IoUring) -> Result<(), RingError> {
         .map_err(RingError::Unavailable)?;
     let needed = [
         (opcode::Read::CODE, "read"),
+        (opcode::Readv::CODE, "readv"),
         (opcode::Writev::CODE, "writev"),
         (opcode::Fsync::CODE, "fsync"),
         (opcode::Fallocate::CODE, "fallocate"),

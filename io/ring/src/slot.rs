@@ -4,7 +4,7 @@
 //! - From submission to the final completion the operation stays in its slot
 //!   and is not touched. Its buffers and pieces are heap memory that does not
 //!   move when the slot does; `scratch` is boxed for the same reason.
-//! - A buffer in an operation is owned (`AlignedBuffer`), so the kernel is the
+//! - A buffer in an operation is owned (`AlignedBuffer`, `Scatter`), so the kernel is the
 //!   only writer; pieces are `Bytes`, which nobody writes.
 //! - The file descriptor is held open by the operation.
 //! - A durable write is two entries, linked: the write, and a sync that the
@@ -23,7 +23,9 @@ use io_uring::squeue::Entry;
 use io_uring::types::{Fd, FsyncFlags};
 use socket2::{SockAddr, SockAddrStorage};
 
-use crate::{Completion, Done, Errno, Gather, Operation};
+use crossdock_types::Scatter;
+
+use crate::{Completion, Done, Errno, GATHER_PIECES_MAX, Gather, Operation};
 
 const COUNTER_BYTES: u32 = 8;
 
@@ -170,8 +172,9 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
             filled,
         } => {
             let offset = *offset_bytes + *filled as u64;
-            let target = &mut buffer[*filled..];
-            opcode::Read::new(fd(&**file), target.as_mut_ptr(), length(target.len()))
+            scratch.set_targets(buffer, *filled);
+            let slices = &scratch.slices;
+            opcode::Readv::new(fd(&**file), slices.as_ptr(), length(slices.len()))
                 .offset(offset)
                 .build()
         }
@@ -263,6 +266,15 @@ fn describe_flush(file: &OwnedFd) -> Entry {
 }
 
 impl Scratch {
+    fn set_targets(&mut self, buffer: &mut Scatter, filled: usize) {
+        self.slices.clear();
+        let targets = buffer.unfilled(filled).take(GATHER_PIECES_MAX);
+        self.slices.extend(targets.map(|target| libc::iovec {
+            iov_base: target.as_mut_ptr().cast(),
+            iov_len: target.len(),
+        }));
+    }
+
     fn set_slices(&mut self, pieces: &Gather) {
         self.slices.clear();
         self.slices

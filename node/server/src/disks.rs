@@ -172,14 +172,14 @@ const fn not_begun(token: DiskToken) -> DiskCompletion {
 #[cfg(test)]
 mod tests {
     use crossdock_disk::{DiskOperation, DiskOutput};
-    use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
+    use crossdock_types::{BLOCK_BYTES, Scatter};
 
     use super::*;
 
     fn read(token: u64, purpose: DiskPurpose) -> (StoreDisk, DiskPurpose, DiskRequest) {
         let operation = DiskOperation::Read {
             offset_bytes: token * BLOCK_BYTES as u64,
-            buffer: AlignedBuffer::zeroed(BLOCK_BYTES),
+            buffer: Scatter::zeroed(BLOCK_BYTES),
         };
         let token = DiskToken(token);
         (StoreDisk::Data, purpose, DiskRequest { token, operation })

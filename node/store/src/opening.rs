@@ -121,7 +121,7 @@ impl Store {
         let buffer = AlignedBuffer::zeroed(length as usize);
         let read = DiskOperation::Read {
             offset_bytes,
-            buffer,
+            buffer: buffer.into(),
         };
         self.submit(StoreDisk::Journal, DiskUse::Opening, read);
     }
@@ -145,7 +145,7 @@ impl Store {
         let step = opening.step;
         if step == Step::Looking {
             opening.first_blocks = Some(result.map(|output| match output {
-                DiskOutput::Read(buffer) => buffer.freeze(),
+                DiskOutput::Read(buffer) => buffer.into_bytes(),
                 DiskOutput::Done => Bytes::new(),
             }));
             self.look();
@@ -166,7 +166,7 @@ impl Store {
             (Step::FlushingSuperblock, _) => self.begin_replay(),
             (Step::Reading, Ok(DiskOutput::Read(buffer))) => {
                 if let Some(opening) = self.opening() {
-                    opening.replay.chunk = buffer.freeze();
+                    opening.replay.chunk = buffer.into_bytes();
                 }
                 self.replay_chunk();
             }

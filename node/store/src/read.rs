@@ -5,7 +5,7 @@ use crossdock_checksum::crc32c;
 use crossdock_disk::{DiskError, DiskOutput, DiskToken};
 use crossdock_names::{ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError};
-use crossdock_types::{BLOCK_BYTES, Payload, Time};
+use crossdock_types::{BLOCK_BYTES, Payload, Scatter, Time};
 
 use crate::interface::{Mutation, StoreEffect};
 use crate::object::Object;
@@ -136,6 +136,41 @@ fn take_bytes(pieces: &[(u64, Bytes)], mut at: u64, length: u64, payload: &mut P
         payload.push(bytes.slice(skip as usize..(skip + to - at) as usize));
         at = to;
     }
+}
+
+/// Contiguous blocks of the disk, in parts that are held alone: first blocks and contents.
+struct Parts(Vec<(u64, Bytes)>);
+
+impl Parts {
+    fn of(first: u64, read: Scatter) -> Self {
+        let mut block = first;
+        let parts = read.freeze().map(|bytes| {
+            let part = (block, bytes);
+            block += blocks_of(&part.1);
+            part
+        });
+        Self(parts.collect())
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let parts = self.0.iter();
+        parts.flat_map(|(first, bytes)| (*first..).zip(bytes.chunks_exact(BLOCK_BYTES)))
+    }
+
+    /// Those of a range.
+    fn within(&self, range: DiskRange) -> Self {
+        let cut = |(block, bytes): &(u64, Bytes)| {
+            let from = range.block.max(*block);
+            let to = (range.block + range.blocks).min(block + blocks_of(bytes));
+            let place = |at: u64| index((at - block) * BLOCK);
+            (from < to).then(|| (from, bytes.slice(place(from)..place(to))))
+        };
+        Self(self.0.iter().filter_map(cut).collect())
+    }
+}
+
+const fn blocks_of(bytes: &Bytes) -> u64 {
+    (bytes.len() / BLOCK_BYTES) as u64
 }
 
 /// Contiguous blocks as a range, and their checksums.
@@ -405,8 +440,8 @@ impl Store {
         let is_begun = !matches!(result, Err(DiskError::NotBegun));
         let checked = match result {
             Ok(DiskOutput::Read(buffer)) => {
-                let bytes = buffer.freeze();
-                self.check_blocks(range, checksums, &bytes).map(|()| bytes)
+                let parts = Parts::of(range.block, buffer);
+                self.check_blocks(&parts, checksums).map(|()| parts)
             }
             Ok(DiskOutput::Done) => Err((range, "the disk gave no bytes".to_owned())),
             Err(error) => Err((range, error.to_string())),
@@ -420,42 +455,33 @@ impl Store {
         if reader == Some(Reader::Ahead) {
             self.ahead.in_flight_bytes -= range.blocks * BLOCK;
         }
-        if let Ok(bytes) = &checked
+        if let Ok(parts) = &checked
             && reader != Some(Reader::Scrub)
         {
-            self.cache.insert(range.block, bytes.clone());
+            for (block, bytes) in &parts.0 {
+                self.cache.insert(*block, bytes.clone());
+            }
         }
         for waiter in self.under_way.end(fetched.token, range.block) {
             match &checked {
-                Ok(bytes) => {
-                    let skip = index((waiter.range.block - range.block) * BLOCK);
-                    let length = index(waiter.range.blocks * BLOCK);
-                    let part = bytes.slice(skip..skip + length);
-                    self.take_blocks(waiter.read, waiter.range.block, Ok(part), true);
-                }
+                Ok(parts) => self.take_blocks(waiter.read, Ok(parts.within(waiter.range)), true),
                 // He finds out by himself what is wrong with his part.
                 Err(_) => self.fetch(waiter.read, waiter.range, waiter.checksums),
             }
         }
-        let blocks = checked.map_err(|(_, what)| what);
-        self.take_blocks(fetched.read, range.block, blocks, is_begun);
+        let parts = checked.map_err(|(_, what)| what);
+        self.take_blocks(fetched.read, parts, is_begun);
     }
 
     /// One of the requests that a read waits for has ended.
-    fn take_blocks(
-        &mut self,
-        number: u64,
-        block: u64,
-        blocks: Result<Bytes, String>,
-        is_begun: bool,
-    ) {
+    fn take_blocks(&mut self, number: u64, parts: Result<Parts, String>, is_begun: bool) {
         let Some(wait) = self.reads.get_mut(&number) else {
             return;
         };
         wait.outstanding -= 1;
-        match blocks {
+        match parts {
             Ok(_) if wait.reader == Reader::Ahead => {} // The cache has them.
-            Ok(bytes) => wait.pieces.push((block, bytes)),
+            Ok(parts) => wait.pieces.extend(parts.0),
             Err(_) if !is_begun && matches!(wait.reader, Reader::Client(_)) => {
                 wait.is_given_up = true;
             }
@@ -473,17 +499,11 @@ impl Store {
 
     /// Invariant 7: no block is handed out that does not match its checksum. The
     /// first one that does not, and what is wrong with it.
-    fn check_blocks(
-        &self,
-        range: DiskRange,
-        checksums: &[u32],
-        bytes: &[u8],
-    ) -> Result<(), (DiskRange, String)> {
+    fn check_blocks(&self, parts: &Parts, checksums: &[u32]) -> Result<(), (DiskRange, String)> {
         if self.config.has(Mutation::NoChecksumCheck) {
             return Ok(());
         }
-        let blocks = bytes.chunks_exact(BLOCK_BYTES);
-        for (block, (content, expected)) in (range.block..).zip(blocks.zip(checksums)) {
+        for ((block, content), expected) in parts.blocks().zip(checksums) {
             let found = crc32c(content);
             if found != *expected {
                 let what = format!(

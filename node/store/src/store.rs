@@ -17,7 +17,7 @@ use crossdock_log::Position;
 use crossdock_metrics::Histogram;
 use crossdock_names::ObjectId;
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, PinId};
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Time};
+use crossdock_types::{BLOCK_BYTES, Scatter, Time};
 
 use crate::ahead::Ahead;
 use crate::bad::BadBlocks;
@@ -522,7 +522,7 @@ impl Store {
 
     pub(crate) fn submit_read(&mut self, range: DiskRange, purpose: DiskUse) -> DiskToken {
         #[expect(clippy::cast_possible_truncation, reason = "bounded by a request")]
-        let buffer = AlignedBuffer::zeroed((range.blocks * BLOCK) as usize);
+        let buffer = Scatter::zeroed((range.blocks * BLOCK) as usize);
         let offset_bytes = range.block * BLOCK;
         let read = DiskOperation::Read {
             offset_bytes,

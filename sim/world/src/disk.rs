@@ -302,7 +302,11 @@ impl SimDisk {
                     self.faults.read_errors += 1;
                     return Err(io_error("read", offset_bytes));
                 }
-                self.image.read(offset_bytes, &mut buffer);
+                let mut at = offset_bytes;
+                for part in buffer.unfilled(0) {
+                    self.image.read(at, part);
+                    at += part.len() as u64;
+                }
                 Ok(DiskOutput::Read(buffer))
             }
             DiskOperation::Write {
@@ -392,9 +396,8 @@ impl SimDisk {
     fn trace(&mut self, completion: &DiskCompletion) {
         let outcome = match &completion.result {
             Ok(DiskOutput::Read(buffer)) => buffer
-                .as_chunks()
-                .0
-                .iter()
+                .parts()
+                .flat_map(|part| part.as_chunks().0)
                 .fold(1, |hash, word| mix(hash, u64::from_le_bytes(*word))),
             Ok(DiskOutput::Done) => 2,
             Err(_) => 3,

@@ -236,6 +236,7 @@ fn sample(info: &TcpInfo) -> TcpSample {
         delivery_rate: info.delivery_rate,
         is_app_limited: info.is_app_limited,
         acked_bytes: info.acked_bytes,
+        busy: info.busy,
         congestion: match info.congestion_state {
             0 => Congestion::Open,
             1 | 2 => Congestion::Disorder,

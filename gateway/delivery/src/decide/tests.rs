@@ -56,9 +56,9 @@ fn verdict(pool: Pool, look: Look) -> Verdict {
 #[test]
 fn a_stream_of_the_paper_asks_for_what_the_paper_says() {
     let mut pool = pool();
-    // The memory with which T_D is 2.94 s.
-    pool.policy.memory_bytes = 93_800_000;
-    let term = buffering_time(&pool);
+    // The disk with which T_D is 2.94 s.
+    pool.disks.positioning = Duration::from_nanos(2_327_500);
+    let term = horizon(&pool).buffering;
     assert!(term.abs_diff(Duration::from_millis(2940)) < Duration::from_millis(10));
     let look = Look {
         ready_bytes: 183_700,
@@ -78,7 +78,7 @@ fn the_round_fits_into_the_disk() {
         streams: 100,
         ..pool()
     };
-    let term = buffering_time(&pool).as_secs_f64();
+    let term = horizon(&pool).buffering.as_secs_f64();
     let busy = 2.0 * 100.0 * 0.008 + term * 12.0 / 60.0;
     assert!((busy / term - 0.9).abs() < 1e-6, "{term}");
     let two = Pool {
@@ -89,7 +89,7 @@ fn the_round_fits_into_the_disk() {
         ..pool
     };
     // Each request lies on two of four disks: half of the visits, a quarter of the bytes.
-    let term = buffering_time(&two).as_secs_f64();
+    let term = horizon(&two).buffering.as_secs_f64();
     assert!(
         (term - 2.0 * 50.0 * 0.008 / (0.9 - 0.05)).abs() < 1e-6,
         "{term}"
@@ -106,8 +106,10 @@ fn the_term_is_always_within_its_bounds() {
         rate_net: 80_000_000,
         ..pool()
     };
-    let expected = 0.8 * (256 << 20) as f64 / 80e6;
-    let term = buffering_time(&overloaded).as_secs_f64();
+    // All of it is filled for a round and a seventh, and half of that round is left on
+    // average.
+    let expected = 0.8 * (256 << 20) as f64 / 80e6 * (8.0 / 7.0) / (9.0 / 14.0);
+    let term = horizon(&overloaded).buffering.as_secs_f64();
     assert!((term - expected).abs() < 1e-3, "{term}");
     for (streams, rate_net, sequential) in [
         (0, 0, 0),
@@ -123,10 +125,38 @@ fn the_term_is_always_within_its_bounds() {
         pool.disks.sequential_bytes_per_second = sequential;
         for literal_td in [false, true] {
             pool.policy.literal_td = literal_td;
-            let term = buffering_time(&pool);
+            let term = horizon(&pool).buffering;
             assert!((least..=most).contains(&term), "{term:?}");
         }
     }
+}
+
+/// Goal: with less and less memory streams are filled later, for as long a round as ever,
+/// until they nearly run dry; only then for a shorter one. What they have on average fits
+/// into the memory at any time.
+#[test]
+fn little_memory_first_shortens_what_is_left_and_then_the_round() {
+    let mut before = None;
+    for megabytes in (16..400).rev() {
+        let mut pool = pool();
+        pool.policy.memory_bytes = megabytes << 20;
+        let Horizon { buffering, refill } = horizon(&pool);
+        let round = buffering - refill;
+        let mean = (refill + round / 2).as_secs_f64() * pool.rate_net as f64;
+        assert!(
+            mean <= 0.8001 * pool.policy.memory_bytes as f64,
+            "{megabytes}"
+        );
+        assert!(refill <= round + Duration::from_nanos(10), "{megabytes}");
+        if let Some((round_before, refill_before)) = before.replace((round, refill)) {
+            let rounding = Duration::from_micros(1);
+            assert!(refill <= refill_before + rounding && round <= round_before + rounding);
+            let is_dry = refill < round / 6;
+            assert!(is_dry || round_before.abs_diff(round) < rounding);
+        }
+    }
+    let (round, refill) = before.unwrap();
+    assert!(round < Duration::from_secs(1) && refill < round / 6);
 }
 
 /// Goal: the ablation has the paper's own form.
@@ -136,14 +166,14 @@ fn the_literal_term_is_twice_the_random_rate_over_the_net_rate() {
     pool.policy.literal_td = true;
     let disk = 524_288.0 / (0.008 + 524_288.0 / 60e6);
     let expected = 2.0 * disk / pool.rate_net as f64;
-    assert!((buffering_time(&pool).as_secs_f64() - expected).abs() < 1e-6);
+    assert!((horizon(&pool).buffering.as_secs_f64() - expected).abs() < 1e-6);
 }
 
 /// Goal: the threshold of (7): half of T_D, counting all of D1, D2 and D3.
 #[test]
 fn nothing_is_requested_above_half_of_the_term() {
     let pool = pool();
-    let half = whole(buffering_time(&pool).as_secs_f64() / 2.0 * MBIT as f64);
+    let half = whole(horizon(&pool).buffering.as_secs_f64() / 2.0 * MBIT as f64);
     for part in 0..3 {
         let mut full = look(MBIT);
         let field = match part {
@@ -168,12 +198,16 @@ fn the_smallest_of_rate_memory_and_device_decides() {
     let pool = pool();
     let policy = pool.policy;
     assert_eq!(bytes(pool, look(100 * MBIT)), policy.request_bytes_max);
-    let scarce = Pool {
-        memory_used: policy.memory_bytes - (8 << 20),
-        ..pool
+    let mut small = pool;
+    small.policy.memory_bytes = 8 << 20;
+    let share = (8 << 20) * 10 * MBIT / pool.rate_net;
+    assert_eq!(bytes(small, look(10 * MBIT)), share / 4096 * 4096);
+    // What it has of its share already counts.
+    let has = Look {
+        ready_bytes: 50_000,
+        ..look(10 * MBIT)
     };
-    let share = (8 << 20) * 10 * MBIT / pool.rate_net / 4096 * 4096;
-    assert_eq!(bytes(scarce, look(10 * MBIT)), share);
+    assert_eq!(bytes(small, has), (share - 50_000) / 4096 * 4096);
     // Nobody's request is cut below H_min for it.
     let scarcer = Pool {
         memory_used: policy.memory_bytes - 64 * KIB,
@@ -282,7 +316,7 @@ fn the_background_takes_what_is_left() {
 #[test]
 fn what_exceeds_the_new_rate_is_postponed() {
     let pool = pool();
-    let term = buffering_time(&pool);
+    let term = horizon(&pool).buffering;
     let needed = whole(term.as_secs_f64() * MBIT as f64);
     let troubled = Look {
         is_troubled: true,
@@ -322,7 +356,7 @@ fn a_half_closed_stream_waits_for_a_sign() {
         requested_bytes: 10_000,
         ..look(MBIT)
     };
-    let by = buffering_time(&pool()) / 2;
+    let by = horizon(&pool()).buffering / 2;
     let bytes = 10_000;
     assert_eq!(verdict(pool(), held), Verdict::Postpone { bytes, by });
     let nothing = Look {

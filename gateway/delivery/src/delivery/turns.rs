@@ -12,7 +12,7 @@ use crossdock_types::Time;
 use super::Delivery;
 use crate::config::Mutation;
 use crate::connection::{Decision, StreamClass, StreamId};
-use crate::decide::{buffering_time, decide};
+use crate::decide::{Horizon, decide, horizon};
 use crate::number::seconds;
 use crate::record::Record;
 use crate::snapshot::{Snapshot, Verdict};
@@ -105,10 +105,10 @@ impl Delivery {
             snapshot,
             verdict,
         });
-        self.carry_out(stream, verdict, buffering_time(&snapshot.pool));
+        self.carry_out(stream, verdict, horizon(&snapshot.pool));
     }
 
-    fn carry_out(&mut self, stream: StreamId, verdict: Verdict, term: Duration) {
+    fn carry_out(&mut self, stream: StreamId, verdict: Verdict, horizon: Horizon) {
         match verdict {
             Verdict::Request { bytes } => {
                 self.stop_waiting(stream);
@@ -132,7 +132,7 @@ impl Delivery {
                 self.decide_on(stream, Decision::Resume { stream });
             }
         }
-        self.schedule(stream, term);
+        self.schedule(stream, horizon);
     }
 
     fn request(&mut self, stream: StreamId, bytes: u64) {
@@ -169,19 +169,19 @@ impl Delivery {
         }
     }
 
-    /// When the stream has to be looked at again, if nothing happens to it before: when
-    /// half of T_D is left, for a socket may have taken everything, and when what is
-    /// postponed, or held after a FIN, returns.
-    fn schedule(&mut self, stream: StreamId, term: Duration) {
+    /// When the stream has to be looked at again, if nothing happens to it before: when it
+    /// is to be filled, for a socket may have taken everything, and when what is postponed,
+    /// or held after a FIN, returns.
+    fn schedule(&mut self, stream: StreamId, horizon: Horizon) {
         let now = self.now;
         let Some(known) = self.streams.get_mut(&stream) else {
             return;
         };
         let look = known.look(false);
-        let half = term / 2;
+        let Horizon { buffering, refill } = horizon;
         let is_moving = look.remaining_bytes > 0 || look.requested_bytes > 0;
         let longest = match look.is_measured {
-            true => half.max(LOOK_MIN),
+            true => refill.max(LOOK_MIN),
             false => LOOK_UNMEASURED,
         };
         // Not later than was planned since the last sample.
@@ -189,11 +189,11 @@ impl Delivery {
         known.look_at = (look.unsent_bytes > 0 && is_moving).then(|| {
             let rate = look.rate.unwrap_or(1).max(1);
             let margin = seconds(look.ahead_bytes() as f64 / rate as f64);
-            let when = now + margin.saturating_sub(half).clamp(LOOK_MIN, longest);
+            let when = now + margin.saturating_sub(refill).clamp(LOOK_MIN, longest);
             planned.map_or(when, |planned| planned.min(when))
         });
         if look.is_held && known.postponed_until.is_none() {
-            known.postponed_until = Some(now + half);
+            known.postponed_until = Some(now + buffering / 2);
         }
         self.arm(stream);
     }

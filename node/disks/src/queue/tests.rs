@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
+use crossdock_types::{BLOCK_BYTES, Scatter};
 use proptest::prelude::*;
 
 use super::*;
@@ -17,7 +17,7 @@ fn ms(milliseconds: u64) -> Time {
 fn read(token: u64, class: DiskClass, block: u64, deadline_ms: u64) -> QueuedRequest {
     let operation = DiskOperation::Read {
         offset_bytes: block * BLOCK_BYTES as u64,
-        buffer: AlignedBuffer::zeroed(BLOCK_BYTES),
+        buffer: Scatter::zeroed(BLOCK_BYTES),
     };
     queued(token, class, operation, deadline_ms)
 }

@@ -49,6 +49,7 @@ pub(super) struct Connection {
     /// Sent, to be acknowledged when.
     in_flight: VecDeque<(Time, u64)>,
     acked_bytes: u64,
+    busy: Duration,
     /// What the client holds and has not read.
     held_bytes: u64,
     /// Where in the stream the client is.
@@ -70,6 +71,7 @@ impl Connection {
             unsent_bytes: 0,
             in_flight: VecDeque::new(),
             acked_bytes: 0,
+            busy: Duration::ZERO,
             held_bytes: 0,
             received_bytes: 0,
             limited_until_bytes: 0,
@@ -124,6 +126,9 @@ impl Connection {
     /// Lets time pass; fails if the client gets other bytes than the next ones.
     pub(super) fn pass(&mut self, now: Time) -> Result<(), String> {
         let nanos = now.since(self.now).as_nanos();
+        if self.is_moving() {
+            self.busy += now.since(self.now);
+        }
         self.now = now;
         let amount = |rate: u64| {
             let bytes = u128::from(rate) * nanos / 1_000_000_000;
@@ -192,6 +197,7 @@ impl Connection {
             },
             is_app_limited: self.acked_bytes < self.limited_until_bytes,
             acked_bytes: self.acked_bytes,
+            busy: self.busy,
             congestion: match is_recovering {
                 true => Congestion::Recovery,
                 false => Congestion::Open,

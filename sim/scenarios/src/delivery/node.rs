@@ -7,7 +7,7 @@ use crossdock_delivery::{DiskProfile, StreamId};
 use crossdock_disk::{DiskOperation, DiskRequest, DiskToken};
 use crossdock_disks::{DiskClass, DiskQueue, QueuedRequest};
 use crossdock_sim::random::Random;
-use crossdock_types::{AlignedBuffer, Time};
+use crossdock_types::{Scatter, Time};
 
 /// What a disk is like.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ impl Node {
         // One block stands for all: the queue orders by where requests begin.
         let operation = DiskOperation::Read {
             offset_bytes: place(read) & !4095,
-            buffer: AlignedBuffer::zeroed(4096),
+            buffer: Scatter::zeroed(4096),
         };
         let queued = QueuedRequest {
             request: DiskRequest { token, operation },

@@ -1,5 +1,5 @@
 use crossdock_disk::{BlockingDisk, suite};
-use crossdock_types::AlignedBuffer;
+use crossdock_types::{AlignedBuffer, Scatter};
 
 use super::*;
 
@@ -226,7 +226,7 @@ fn equal_seeds_give_equal_runs() {
                 submit_write(&mut disk, block, round);
             }
             for &block in &blocks[8..16] {
-                let buffer = AlignedBuffer::zeroed(BLOCK_BYTES);
+                let buffer = Scatter::zeroed(BLOCK_BYTES);
                 let offset_bytes = block * BLOCK;
                 submit(
                     &mut disk,

@@ -257,7 +257,9 @@ impl<'run> Field<'run> {
 
     fn put(&self, standing: &Standing, classes: &[String]) -> Result<()> {
         let mut create = self.network.program(self.paths.release_binary());
-        create.args(["token", "create", "--read", "--write", "--name", "bench", "--json"]);
+        create.args([
+            "token", "create", "--read", "--write", "--name", "bench", "--json",
+        ]);
         let made: Value = serde_json::from_str(&output(&mut create)?)?;
         let token = made["token"].as_str().context("no token")?;
         let mut words = vec!["make".to_owned(), format!("--token={token}")];
@@ -267,12 +269,7 @@ impl<'run> Field<'run> {
         Ok(())
     }
 
-    fn start(
-        &self,
-        who: Who,
-        place: &Path,
-        group: Option<(MemoryGroup, u64)>,
-    ) -> Result<Standing> {
+    fn start(&self, who: Who, place: &Path, group: Option<(MemoryGroup, u64)>) -> Result<Standing> {
         let variant = match (who, self.subject) {
             (Who::Nginx(variant), _) => Some(variant),
             // What is best from memory, and what is best on a slow disk.
@@ -291,7 +288,9 @@ impl<'run> Field<'run> {
             }
             None => {
                 let memory_bytes = group.as_ref().map_or(CACHED_BYTES, |(_, bytes)| *bytes);
-                Ok(Server::Crossdock(self.start_crossdock(place, memory_bytes)?))
+                Ok(Server::Crossdock(
+                    self.start_crossdock(place, memory_bytes)?,
+                ))
             }
         })?;
         let group = group.map(|(group, _)| group);
