@@ -92,6 +92,11 @@ impl RateEstimator {
         self.is_proven
     }
 
+    /// Whether it is more than what the kernel saw of a first burst.
+    pub(crate) const fn is_measured(&self) -> bool {
+        self.is_measured
+    }
+
     /// Bytes acknowledged since the first sample.
     pub(crate) fn acked_bytes(&self) -> u64 {
         let now = self.last.map_or(0, |last| last.acked_bytes);

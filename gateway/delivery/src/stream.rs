@@ -74,9 +74,10 @@ impl Stream {
         self.remaining_bytes > 0
     }
 
-    /// B_n as it counts to B_net.
+    /// B_n as it counts to B_net: the burst of a new stream into its peer's buffer would
+    /// count as hundreds of others.
     pub(crate) fn rate_bytes(&self) -> u64 {
-        match self.is_active() {
+        match self.is_active() && self.estimator.is_measured() {
             true => self.estimator.rate().unwrap_or(0),
             false => 0,
         }
