@@ -223,8 +223,10 @@ pub const DELIVERY_MEMORY_BYTES: u64 = 256 << 20;
 /// one is cut smaller for want of memory.
 pub const DELIVERY_REQUEST_BYTES_MIN: u64 = 64 << 10;
 
-/// The largest delivery request, in bytes: half of what one disk read may be, two stripe units.
-pub const DELIVERY_REQUEST_BYTES_MAX: u64 = 512 << 10;
+/// The largest delivery request, in bytes: what may be read of an object at once. On a
+/// disk with an arm two streams of 500 kB/s are served with as much positioning as one
+/// with requests of half the size.
+pub const DELIVERY_REQUEST_BYTES_MAX: u64 = 1 << 20;
 
 /// The shortest time for which is read ahead, in milliseconds: some round trips to a disk.
 pub const DELIVERY_BUFFERING_MILLIS_MIN: u64 = 50;

@@ -81,13 +81,14 @@ fn the_round_fits_into_the_disk() {
     let term = horizon(&pool).buffering.as_secs_f64();
     let busy = 2.0 * 100.0 * 0.008 + term * 12.0 / 60.0;
     assert!((busy / term - 0.9).abs() < 1e-6, "{term}");
-    let two = Pool {
+    let mut two = Pool {
         disks: Disks {
             count: 4,
             ..pool.disks
         },
         ..pool
     };
+    two.policy.request_bytes_max = 2 * two.policy.stripe_bytes;
     // Each request lies on two of four disks: half of the visits, a quarter of the bytes.
     let term = horizon(&two).buffering.as_secs_f64();
     assert!(
@@ -164,7 +165,8 @@ fn little_memory_first_shortens_what_is_left_and_then_the_round() {
 fn the_literal_term_is_twice_the_random_rate_over_the_net_rate() {
     let mut pool = pool();
     pool.policy.literal_td = true;
-    let disk = 524_288.0 / (0.008 + 524_288.0 / 60e6);
+    let bytes = pool.policy.request_bytes_max as f64;
+    let disk = bytes / (0.008 + bytes / 60e6);
     let expected = 2.0 * disk / pool.rate_net as f64;
     assert!((horizon(&pool).buffering.as_secs_f64() - expected).abs() < 1e-6);
 }
