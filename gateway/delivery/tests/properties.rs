@@ -234,7 +234,7 @@ proptest! {
     #[test]
     fn the_budget_holds_in_any_order_of_inputs(
         steps in prop::collection::vec(step(), 1..120),
-        memory_kib in prop_oneof![Just(512_u64), 512..8192_u64],
+        memory_kib in prop_oneof![Just(1024_u64), 1024..8192_u64],
         bits in any::<u8>(),
         is_eager in any::<bool>(),
     ) {
