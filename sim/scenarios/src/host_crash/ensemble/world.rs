@@ -978,6 +978,7 @@ impl World {
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
                 // Nobody is connected there.
                 HostEffect::Http(_) => {}
+                HostEffect::Objects(_) | HostEffect::ColumnsSigned { .. } => {}
                 HostEffect::NodeOpened { result: Ok(()), .. }
                 | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
