@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_http1::HeadLimits;
+use crossdock_limits::NODE_HTTP_CONNECTIONS_MAX;
 use crossdock_names::NodeId;
 use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
 use crossdock_web::ObjectGate;
@@ -40,7 +41,7 @@ impl Default for ObjectDoorConfig {
     /// The usual bounds; head, reader and idle have the time that they have at gateways.
     fn default() -> Self {
         Self {
-            connections_max: 4096,
+            connections_max: NODE_HTTP_CONNECTIONS_MAX,
             head: HeadLimits::default(),
             memory_bytes: 64 << 20,
             ahead_bytes: 1 << 20,
