@@ -201,6 +201,9 @@ impl ObjectDoor {
                     is_head: head.method == Method::Head,
                 };
                 self.refuse(wall, id, asked, status, &denial.to_string());
+                if !asked.keep_alive {
+                    self.shut(id);
+                }
             }
         }
     }

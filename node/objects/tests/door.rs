@@ -321,6 +321,9 @@ fn what_was_not_signed_is_refused() {
     let (head, _) = world.ask("DELETE", &good, "");
     assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: GET, HEAD\r\n"));
     assert_eq!(world.closed, [CLIENT]);
+    let mut world = World::usual();
+    world.say("GET /o/ HTTP/1.0\r\n\r\n");
+    assert_eq!(world.closed, [CLIENT], "its client waits for the end");
     for request in [
         format!("GET {good} HTTP/1.1\r\nHost: n\r\nContent-Length: 3\r\n\r\nabc"),
         format!("GET {good} HTTP/1.1\r\nHost: n\r\n folded: x\r\n\r\n"),
