@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::{Buf, Bytes};
-use crossdock_http1::{
-    Framing, HttpVersion, Method, RequestHead, ResponseHead, Status, parse_head,
-};
+use bytes::Bytes;
+use crossdock_http1::{Framing, HttpVersion, Method, RequestHead, ResponseHead, Status};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest};
 use crossdock_types::{Payload, Time, WallTime};
 use crossdock_web::ObjectGate;
@@ -79,7 +77,7 @@ impl ObjectDoor {
             ObjectDoorInput::Received(id, chunk) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.active = now;
-                    connection.received(chunk);
+                    connection.inbox.push(chunk);
                     self.go_on(now, wall, id);
                 }
             }
@@ -137,21 +135,15 @@ impl ObjectDoor {
     fn go_on(&mut self, now: Time, wall: WallTime, id: ConnId) {
         while let Some(connection) = self.connections.get_mut(&id) {
             if connection.is_closing {
-                connection.inbox = Bytes::new();
+                connection.inbox.clear();
                 break;
             }
             if connection.transfer.is_some() || connection.unsent_bytes > self.config.ahead_bytes {
                 break;
             }
-            match parse_head(&connection.inbox, &self.config.head) {
-                Ok(Some((head, bytes))) => {
-                    connection.inbox.advance(bytes);
-                    connection.head_since = None;
-                    self.begin(now, wall, id, head);
-                }
+            match connection.inbox.take_head(now, &self.config.head) {
+                Ok(Some(head)) => self.begin(now, wall, id, head),
                 Ok(None) => {
-                    let has_begun = !connection.inbox.is_empty();
-                    connection.head_since = has_begun.then(|| connection.head_since.unwrap_or(now));
                     if connection.is_peer_done {
                         self.shut(id);
                     }
@@ -416,8 +408,7 @@ impl ObjectDoor {
         if let Some(connection) = self.connections.get_mut(&id)
             && !std::mem::replace(&mut connection.is_closing, true)
         {
-            connection.inbox = Bytes::new();
-            connection.head_since = None;
+            connection.inbox.clear();
             self.effects.push_back(ObjectDoorEffect::Close(id));
         }
     }
@@ -465,17 +456,12 @@ impl ObjectDoor {
     /// Stops reading from who has sent more than can be served now, and reads on.
     fn hold_back(&mut self, id: ConnId) {
         let limit = self.config.head.head_bytes_max;
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let is_full = connection.inbox.len() > limit;
-        if is_full != connection.is_paused {
-            connection.is_paused = is_full;
-            self.effects.push_back(match is_full {
-                true => ObjectDoorEffect::Pause(id),
-                false => ObjectDoorEffect::Resume(id),
-            });
-        }
+        let connection = self.connections.get_mut(&id);
+        let changed = connection.and_then(|connection| connection.inbox.hold_back(limit));
+        self.effects.extend(changed.map(|is_held| match is_held {
+            true => ObjectDoorEffect::Pause(id),
+            false => ObjectDoorEffect::Resume(id),
+        }));
     }
 
     /// Something has happened to a connection: when is it to be looked at?
