@@ -22,10 +22,7 @@ const NAME: &str = "pieces";
 /// What lies below it is sent by the gateway.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// For how long the URL holds that is to have ended.
-const SHORT: Duration = Duration::from_secs(1);
-
-/// How long a node may take to forget what was removed, or to start.
+/// How long a node may take to forget what was removed, or to start, and a URL to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often it is looked whether it has.
@@ -191,7 +188,6 @@ fn refused(web: &Web<'_>, pieces: &[Piece]) -> Result<()> {
     let answer = ask("GET", url, &format!("Filler: {filler}\r\n"))?;
     ensure!(answer.status == 431, "{}", answer.text());
     let short = sign(web, &["--for", "1s"])?;
-    thread::park_timeout(SHORT);
     let url = &at_nodes(&short)?.0.url;
     let mut ended = || Ok(ask("GET", url, "")?.status == 403);
     until(&mut ended).context("a URL that has ended")?;
