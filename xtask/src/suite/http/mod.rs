@@ -6,7 +6,7 @@ mod cases;
 mod crowd;
 mod curl;
 mod limits;
-mod nodes;
+pub(super) mod nodes;
 mod overwrite;
 mod pipeline;
 mod rights;

@@ -248,7 +248,7 @@ fn small(web: &Web<'_>) -> Result<()> {
 }
 
 /// Asks for a URL over a connection of its own.
-fn ask(method: &str, url: &str, fields: &str) -> Result<Answer> {
+pub(in crate::suite) fn ask(method: &str, url: &str, fields: &str) -> Result<Answer> {
     let rest = url.strip_prefix("http://").context("no HTTP")?;
     let (address, target) = rest.split_once('/').context("no path")?;
     let mut wire = Wire::connect(address.parse::<SocketAddr>()?)?;

@@ -168,7 +168,7 @@ fn nodes_send_the_pieces_of_a_file() {
 fn urls_end_with_whom_they_come_from() {
     let mut stage = Stage::new(SHAPE, None);
     stage.fill(b"file");
-    let mut sign = |stage: &mut Stage, via| {
+    let sign = |stage: &mut Stage, via| {
         let signed = stage.sign_columns(via, order("/file")).expect("signed");
         let (node, _, target) = at_nodes(&signed).remove(0);
         (node, target)
