@@ -142,6 +142,9 @@ pub const WEB_TOKEN_NAME_BYTES_MAX: usize = 64;
 /// Longest path below which one holds, in bytes.
 pub const WEB_TOKEN_PATH_BYTES_MAX: usize = 1024;
 
+/// Connections at the HTTP door of a process's nodes.
+pub const NODE_HTTP_CONNECTIONS_MAX: usize = 4096;
+
 /// How long a signed URL may hold, in seconds: it cannot be taken back.
 pub const SIGNED_URL_SECONDS_MAX: u64 = 7 * 24 * 3600;
 

@@ -69,7 +69,7 @@ pub enum Denial {
     #[error("the token does not hold for this path")]
     Path,
     /// A signature that is not written as one.
-    #[error("the query of a signed URL has expires, key and signature, once each, and as at most")]
+    #[error("the query of a signed URL has what it was signed with, once each, and nothing else")]
     Query,
     /// It was not signed, or another method, path or time was.
     #[error("the URL was not signed for this")]

@@ -107,6 +107,7 @@ enum Command {
     /// Make a URL that lets anybody read or write one file for some time.
     #[command(
         after_help = "Examples:\n  crossdock sign /reports/may.pdf --for 1h\n  \
+        crossdock sign /films/may.webm --nodes --for 5m\n  \
         crossdock sign /incoming/scan.tif --method PUT --uid 1000 --gid 1000 \
         --url https://files.example"
     )]

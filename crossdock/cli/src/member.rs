@@ -96,6 +96,10 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         }
     }
     let admin = doors.bind_admin(process)?;
+    let node_http = match &settings.part {
+        Part::Node { node_http, .. } => doors.bind_node_http(node_http)?,
+        _ => None,
+    };
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(kept, account)?;
     // As the account that reads them again when they change.
@@ -122,6 +126,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     check_name(&settings.part, certified.as_deref())?;
     let place = Place::find(settings, &state)?;
     let mut record = record(&settings.part, &place, link, admin);
+    record.node_http = node_http;
     record.name = certified.or(holder.gateway).unwrap_or_default();
     let background = doors.take_background();
     let (registry, notices) = follow(config, revision, &state, &doors)?;
@@ -140,6 +145,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         node_directories: place.directories,
         nfs: doors.nfs,
         http: doors.http,
+        node_http: doors.node_http,
         is_idsr: matches!(&settings.part, Part::Gateway { http, .. } if http.is_idsr()),
         https,
         ensemble: Some(ensemble),
@@ -167,7 +173,7 @@ impl Place {
     /// # Errors
     /// There is no such node, or its data is not where it should be.
     fn find(settings: &MemberSettings, state: &State) -> anyhow::Result<Self> {
-        let Part::Node { number, store } = &settings.part else {
+        let Part::Node { number, store, .. } = &settings.part else {
             return Ok(Self::default());
         };
         let node = state.nodes.iter().find(|node| node.number == *number);
@@ -234,6 +240,7 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         ),
         link: Some(link),
         admin,
+        node_http: None,
         machine,
         name: String::new(),
     }

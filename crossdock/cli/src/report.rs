@@ -9,6 +9,7 @@ use crossdock_admin::{
 };
 use crossdock_host::{Host, NamedFinding, NodeFigures, NodeState, PlacedSite};
 use crossdock_members::{ExportRecord, HostRecord};
+use crossdock_names::NodeId;
 use crossdock_peer::Network;
 
 /// What the host itself does not know about where it runs.
@@ -43,6 +44,7 @@ fn hosts(host: &Host) -> Vec<HostStatus> {
         machine: record.machine.clone(),
         link: text(record.link),
         admin: text(record.admin),
+        node_http: text(record.node_http),
         is_connected,
         clock_ahead_ms: host.clock_ahead(id).map(|ahead| ahead / 1_000_000),
     });
@@ -71,7 +73,7 @@ pub(crate) fn status(
         site_replicas: figures.site_replicas,
         warnings,
         doors: surroundings.doors.clone(),
-        nodes: figures.nodes.iter().map(node).collect(),
+        nodes: figures.nodes.iter().map(|it| node(host, it)).collect(),
         table_epoch: figures.table_epoch,
         files: figures.files,
         connections: connections as u64,
@@ -243,11 +245,13 @@ fn site(placed: &PlacedSite) -> SiteStatus {
     }
 }
 
-fn node(figures: &NodeFigures) -> NodeStatus {
+fn node(host: &Host, figures: &NodeFigures) -> NodeStatus {
+    let http = host.node_door(NodeId(figures.id));
     NodeStatus {
         number: figures.number,
         id: format!("{:016x}", figures.id),
         state: figures.state.word().to_owned(),
+        http: http.map(|it| it.to_string()).unwrap_or_default(),
         capacity_bytes: figures.store.capacity_bytes,
         used_bytes: figures.store.allocated_bytes,
         free_bytes: figures.store.free_bytes,

@@ -13,6 +13,7 @@ mod https;
 mod links;
 mod locks;
 mod nodes;
+mod objects;
 mod orders;
 mod placing;
 mod quotas;
@@ -26,14 +27,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use crossdock_host::{
-    AddressTicket, Boot, ExportTicket, GatewayTicket, Host, HostEffect, HostInput, QuotaTicket,
-    ReleaseTicket, TokenTicket,
+    AddressTicket, Boot, ColumnsTicket, ExportTicket, GatewayTicket, Host, HostEffect, HostInput,
+    QuotaTicket, ReleaseTicket, TokenTicket,
 };
 use crossdock_http::HttpInput;
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
+use crossdock_objects::ObjectDoorInput;
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
-use crossdock_web::TokenSecret;
+use crossdock_web::{TokenSecret, UrlPath};
 use tracing::{debug, error, info, warn};
 
 use crate::notify;
@@ -47,6 +49,7 @@ use http::Web;
 pub(crate) use https::Https;
 pub(crate) use links::Links;
 use nodes::NodeShell;
+use objects::ObjectClients;
 pub(crate) use orders::{Order, RemoteControl};
 pub(crate) use secure::Security;
 use waiting::Waiting;
@@ -68,6 +71,8 @@ pub(crate) struct Parts {
     pub(crate) node_directories: BTreeMap<u32, PathBuf>,
     pub(crate) nfs: Vec<NfsSockets>,
     pub(crate) http: Vec<ListenerId>,
+    /// Where clients of nodes connect.
+    pub(crate) node_http: Vec<ListenerId>,
     /// Whether the kernel goes on with sends to HTTP clients by itself.
     pub(crate) is_idsr: bool,
     /// If HTTP clients are to talk over TLS.
@@ -86,6 +91,7 @@ pub(crate) struct Shell {
     disks: BTreeMap<DiskId, (u32, StoreDisk)>,
     doors: Doors,
     web: Web,
+    objects: ObjectClients,
     ensemble: Option<Ensemble>,
     turns_total: u64,
     told: figures::Told,
@@ -106,6 +112,8 @@ pub(crate) struct Shell {
     gateway_replies: Waiting<GatewayTicket>,
     /// Who waits for a bearer token to be made, with its secret, or revoked.
     token_replies: Waiting<TokenTicket, Option<TokenSecret>>,
+    /// Who waits for URLs at nodes to be signed.
+    column_replies: Waiting<ColumnsTicket, UrlPath>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: Waiting<QuotaTicket, &'static str>,
     /// Who waits for locks to be given up, and whose.
@@ -129,6 +137,7 @@ impl Shell {
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
             web: Web::new(parts.http, parts.https, parts.is_idsr),
+            objects: ObjectClients::new(parts.node_http),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),
@@ -144,6 +153,7 @@ impl Shell {
             address_replies: Waiting::new(),
             gateway_replies: Waiting::new(),
             token_replies: Waiting::new(),
+            column_replies: Waiting::new(),
             quota_replies: Waiting::new(),
             release_replies: Waiting::new(),
             place_replies: Vec::new(),
@@ -224,6 +234,7 @@ impl Shell {
             while self.driver.next_event().is_some() {}
             self.tell_sent();
             self.tell_http_sent();
+            self.tell_objects_sent();
         }
         Ok(())
     }
@@ -232,6 +243,7 @@ impl Shell {
         let ensemble = self.ensemble.as_ref();
         self.doors.has_unsent()
             || self.web.has_unsent()
+            || self.objects.has_unsent()
             || ensemble.is_some_and(|ensemble| ensemble.links.has_unsent())
     }
 
@@ -264,6 +276,7 @@ impl Shell {
         }
         self.tell_sent();
         self.tell_http_sent();
+        self.tell_objects_sent();
         let time = now();
         self.settle_figures(time);
         // What events have made due since then is so in the next turn.
@@ -286,7 +299,8 @@ impl Shell {
             Event::Timeout | Event::Writable { .. } => {} // See `turn` and `tell_sent`.
             event => {
                 let others = self.take_link_event(event);
-                if let Some(event) = others.and_then(|event| self.take_http_event(event)) {
+                let others = others.and_then(|event| self.take_http_event(event));
+                if let Some(event) = others.and_then(|event| self.take_object_event(event)) {
                     self.take_door_event(event);
                 }
             }
@@ -323,6 +337,7 @@ impl Shell {
         match effect {
             HostEffect::Door(effect) => self.take_door_effect(effect),
             HostEffect::Http(effect) => self.take_http_effect(effect),
+            HostEffect::Objects(effect) => self.take_object_effect(effect),
             HostEffect::Disk {
                 number,
                 disk,
@@ -346,6 +361,9 @@ impl Shell {
                 self.take_gateway_changed(ticket, result);
             }
             HostEffect::TokenChanged { ticket, result } => self.take_token_changed(ticket, result),
+            HostEffect::ColumnsSigned { ticket, result } => {
+                self.take_columns_signed(ticket, result);
+            }
             HostEffect::QuotaChanged { ticket, result } => self.take_quota_changed(ticket, result),
             HostEffect::LocksReleased { ticket, result } => {
                 self.take_locks_released(ticket, result);
@@ -399,7 +417,9 @@ impl Shell {
         self.stop_by = Some(now() + DRAIN_PATIENCE);
         self.doors.stop(&mut self.driver);
         self.web.stop(&mut self.driver);
+        self.objects.stop(&mut self.driver);
         self.give(HostInput::Http(HttpInput::Stop));
+        self.give(HostInput::Objects(ObjectDoorInput::Stop));
         self.host.drain(now(), wall_time());
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_admin::{DoorStatus, Events, Watch};
-use crossdock_limits::{HTTP_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX};
+use crossdock_limits::{HTTP_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX, NODE_HTTP_CONNECTIONS_MAX};
 use crossdock_net::{Driver, KernelChoice, ListenerId, Options, Receiver, Started};
 use crossdock_nfs::{DoorLimits, Services};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
-use crate::config::{DoorSettings, HttpSettings, Io, ProcessSettings};
+use crate::config::{Door, DoorSettings, HttpSettings, Io, ProcessSettings};
 use crate::format;
 use crate::leftover::when_free;
 use crate::notify;
@@ -45,6 +45,8 @@ pub(crate) struct Doors {
     pub(crate) bound: Vec<DoorStatus>,
     pub(crate) nfs: Vec<NfsSockets>,
     pub(crate) http: Vec<ListenerId>,
+    /// Of the nodes' own HTTP door.
+    pub(crate) node_http: Vec<ListenerId>,
     /// What clients are told about where programs are.
     pub(crate) services: Services,
     admin: Vec<TcpListener>,
@@ -68,6 +70,7 @@ impl Doors {
             bound: Vec::new(),
             nfs: Vec::new(),
             http: Vec::new(),
+            node_http: Vec::new(),
             services: Services {
                 host: host_name(),
                 ..Services::default()
@@ -114,14 +117,25 @@ impl Doors {
             "http"
         };
         for &address in settings.http.addresses() {
-            let driver = &mut self.driver;
-            let (listener, address) =
-                when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
-                    .map_err(|error| port_advice(error, name, "http", address))?;
+            let (listener, address) = listen(&mut self.driver, name, "http", address)?;
             self.http.push(listener);
             self.bound.push(door(name, address));
         }
         Ok(())
+    }
+
+    /// Where HTTP clients connect that have a signed URL of a node; the first address, which
+    /// others are told, if there is one.
+    pub(crate) fn bind_node_http(&mut self, at: &Door) -> anyhow::Result<Option<SocketAddr>> {
+        let mut first = None;
+        for &address in at.addresses() {
+            let name = "node-http";
+            let (listener, address) = listen(&mut self.driver, name, name, address)?;
+            self.node_http.push(listener);
+            self.bound.push(door(name, address));
+            first = first.or(Some(address));
+        }
+        Ok(first)
     }
 
     /// Where administrators connect; the first address, if there is one.
@@ -189,6 +203,17 @@ impl Background {
     }
 }
 
+/// Binds the TCP socket of a door.
+fn listen(
+    driver: &mut Driver,
+    name: &str,
+    flag: &str,
+    address: SocketAddr,
+) -> anyhow::Result<(ListenerId, SocketAddr)> {
+    when_free(PORT_PATIENCE, is_port_taken, || driver.listen(address))
+        .map_err(|error| port_advice(error, name, flag, address))
+}
+
 /// Binds the TCP and the UDP socket of a door.
 fn bind(
     driver: &mut Driver,
@@ -246,6 +271,7 @@ fn start_driver(settings: &ProcessSettings) -> anyhow::Result<Started> {
         // The door refuses what is too much for it; the loop would only let it wait.
         connections_max: DoorLimits::default().connections_max
             + HTTP_CONNECTIONS_MAX
+            + NODE_HTTP_CONNECTIONS_MAX
             + CONNECTIONS_SPARE,
         ..Options::default()
     };

@@ -1,5 +1,6 @@
 //! `crossdock up`: everything in one process.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -36,6 +37,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     doors.bind_nfs(&settings.door)?;
     doors.bind_http(&settings.http)?;
     doors.bind_admin(process)?;
+    let node_http = doors.bind_node_http(&settings.node_http)?;
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(CapabilitySet::empty(), account)?;
     let directory = match directory {
@@ -58,11 +60,12 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     };
     let node_directories = (0..).zip(directory.node_directories.clone()).collect();
     let mut shell = Shell::start(Parts {
-        host: host(&settings, directory)?,
+        host: host(&settings, directory, node_http)?,
         driver: doors.driver,
         node_directories,
         nfs: doors.nfs,
         http: doors.http,
+        node_http: doors.node_http,
         is_idsr: settings.http.is_idsr(),
         https,
         ensemble: None,
@@ -74,11 +77,18 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     background.run(shell, process, events, orders)
 }
 
-fn host(settings: &UpSettings, directory: DataDirectory) -> anyhow::Result<Host> {
+fn host(
+    settings: &UpSettings,
+    directory: DataDirectory,
+    node_http: Option<SocketAddr>,
+) -> anyhow::Result<Host> {
     let count = directory.node_directories.len();
     let mut host = Host::new(HostConfig {
         registry: Registry::Own(directory.registry),
-        role: HostRecord::default(),
+        role: HostRecord {
+            node_http,
+            ..HostRecord::default()
+        },
         nodes: NodeSettings {
             capacity_bytes: directory.node_capacity_bytes,
             journal_bytes: data::JOURNAL_BYTES,

@@ -2,7 +2,7 @@
 //! for it (docs/decisions/0024). Within a process nobody is checked: there is no
 //! boundary between its parts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_link::{Frame, Role};
 use crossdock_members::HostRecord;
@@ -44,6 +44,16 @@ impl Access {
         }
     }
 
+    /// What this host's capabilities are made with.
+    pub(crate) const fn own(&self) -> &MintingKey {
+        &self.own
+    }
+
+    /// What live managers make theirs with.
+    pub(crate) const fn minters(&self) -> &BTreeMap<HostId, MintingKey> {
+        self.guard.minters()
+    }
+
     /// A connection is new: who is at its other end may be so, too.
     pub(crate) fn forget(&mut self, peer: HostId) {
         self.told.remove(&peer);
@@ -74,6 +84,7 @@ impl Host {
         if !self.has(Mutation::SkipFence) {
             self.access.guard.keep(&self.table.hosts.live);
         }
+        self.tell_object_gate();
         let is_revoked = self.is_revoked();
         if is_revoked != std::mem::replace(&mut self.access.is_revoked, is_revoked) {
             let name = &self.role.name;
@@ -101,6 +112,7 @@ impl Host {
     /// A manager tells its key.
     pub(crate) fn take_minting(&mut self, peer: HostId, key: MintingKey) {
         self.access.guard.learn(peer, key);
+        self.tell_object_gate();
     }
 
     /// Whether `peer` may send that.

@@ -14,18 +14,20 @@ use crossdock_members::{
 };
 use crossdock_names::{FileCapability, HostId, MintingKey, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
+use crossdock_objects::{ObjectDoor, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};
 use crossdock_peer::{NodeError, NodeReply, Port, WriterId};
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_server::{NodeEffect, NodeInput};
 use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
-use crossdock_web::TokenRecord;
+use crossdock_web::{ObjectGate, TokenRecord};
 
 use crate::access::Access;
 use crate::address_orders::{AddressChange, AddressError, AddressTicket};
 use crate::addresses::Addresses;
 use crate::clocks::Clocks;
+use crate::columns::{ColumnsError, ColumnsTicket, SignedColumns, Signings};
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::fsck::Fsck;
 use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
@@ -83,6 +85,8 @@ pub enum HostInput {
     Door(NfsInput),
     /// Something happened at the HTTP door's sockets.
     Http(HttpInput),
+    /// Something happened at the sockets of the nodes' HTTP door.
+    Objects(ObjectDoorInput),
     /// A disk or an index of a node answered.
     Store {
         /// The node's number.
@@ -148,6 +152,8 @@ pub enum HostEffect {
     Door(NfsEffect),
     /// Something at the HTTP door's sockets.
     Http(HttpEffect),
+    /// Something at the sockets of the nodes' HTTP door.
+    Objects(ObjectDoorEffect),
     /// A request to a node's disk.
     Disk {
         /// The node's number.
@@ -200,6 +206,13 @@ pub enum HostEffect {
         ticket: TokenTicket,
         /// What.
         result: Result<TokenRecord, TokenError>,
+    },
+    /// What came of [`Host::sign_columns`].
+    ColumnsSigned {
+        /// Of which.
+        ticket: ColumnsTicket,
+        /// What.
+        result: Result<SignedColumns, ColumnsError>,
     },
     /// What came of [`Host::set_quota`] or [`Host::remove_quota`]: the quota as
     /// it is now, or was.
@@ -304,6 +317,10 @@ pub struct Host {
     pub(crate) router: Router,
     pub(crate) door: NfsDoor,
     pub(crate) http: HttpDoor,
+    pub(crate) objects: ObjectDoor,
+    /// What that door was told last.
+    pub(crate) object_gate: ObjectGate,
+    pub(crate) signings: Signings,
     pub(crate) queue: VecDeque<Message>,
     /// Whose turn has begun.
     pub(crate) sites_at_work: Vec<SiteId>,
@@ -407,6 +424,9 @@ impl Host {
             router,
             door,
             http: HttpDoor::new(http),
+            objects: ObjectDoor::new(ObjectDoorConfig::default()),
+            object_gate: ObjectGate::default(),
+            signings: Signings::default(),
             queue: VecDeque::new(),
             sites_at_work: Vec::new(),
             site_dues: BTreeMap::new(),
@@ -443,6 +463,7 @@ impl Host {
         };
         host.tell_exports();
         host.tell_tokens();
+        host.tell_object_gate();
         Ok(host)
     }
 
@@ -462,6 +483,7 @@ impl Host {
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
             HostInput::Http(input) => self.queue.push_back(Message::Http(input)),
+            HostInput::Objects(input) => self.queue.push_back(Message::Objects(input)),
             HostInput::Store {
                 number,
                 boot,
@@ -517,6 +539,8 @@ impl Host {
             .chain(self.router.poll_timeout())
             .chain(self.door.poll_timeout())
             .chain(self.http.poll_timeout())
+            .chain(self.objects.poll_timeout())
+            .chain(self.signings.due())
             .chain(self.tells_space().then_some(self.space_due))
             .chain(self.clock_due())
             .chain(self.scrub.step_due)
@@ -596,6 +620,9 @@ impl Host {
                 Message::Router(input) => self.run_router(now, input),
                 Message::Door(input) => self.run_door(now, input),
                 Message::Http(input) => self.run_http(now, wall, input),
+                Message::Objects(input) => self.run_objects(now, wall, input),
+                Message::Column(reply) => self.take_column(now, reply),
+                Message::Signing(routed) => self.take_signing(now, routed.reply),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Sweep(answer) => self.take_swept(answer),
                 Message::FsckNode(reply) => self.take_listed(now, reply),
@@ -742,6 +769,9 @@ impl Host {
                 RouterEffect::Reply(routed) if Self::is_of_walk(routed.reply.id) => {
                     Some(Message::Walk(routed))
                 }
+                RouterEffect::Reply(routed) if Self::is_of_signing(routed.reply.id) => {
+                    Some(Message::Signing(routed))
+                }
                 RouterEffect::Reply(routed) if HttpDoor::owns(routed.reply.id) => {
                     Some(Message::Http(HttpInput::Reply(routed)))
                 }
@@ -793,6 +823,11 @@ impl Host {
         if self.http.poll_timeout().is_some_and(|due| due <= now) {
             self.queue.push_back(Message::Http(HttpInput::Timeout));
         }
+        if self.objects.poll_timeout().is_some_and(|due| due <= now) {
+            let timeout = Message::Objects(ObjectDoorInput::Timeout);
+            self.queue.push_back(timeout);
+        }
+        self.expire_signings(now);
         if self.tells_space() && self.space_due <= now {
             self.tell_space(now);
         }

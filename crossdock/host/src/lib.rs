@@ -10,6 +10,7 @@ mod access;
 mod address_orders;
 mod addresses;
 mod clocks;
+mod columns;
 mod equalize;
 mod exports;
 mod figures;
@@ -26,6 +27,7 @@ mod members;
 mod message;
 mod mutation;
 mod nodes;
+mod objects;
 mod peers;
 mod placing;
 mod profiles;
@@ -42,6 +44,10 @@ mod web;
 
 pub use address_orders::{AddressError, AddressOrder, AddressTicket};
 pub use addresses::ADDRESS_LIFETIME;
+pub use columns::{
+    ColumnsError, ColumnsOrder, ColumnsTicket, NodePiece, OBJECT_URL_SECONDS_MAX,
+    SIGNED_PIECES_BYTES_MAX, SignedColumns, SignedPiece,
+};
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};
 pub use figures::{HostFigures, PlacedSite};

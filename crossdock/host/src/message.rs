@@ -3,12 +3,15 @@
 use crossdock_http::HttpInput;
 use crossdock_names::{FileCapability, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
+use crossdock_objects::{ObjectDoor, ObjectDoorInput};
 use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
 };
 use crossdock_router::{RoutedReply, RouterInput};
 use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
+
+use crate::columns::Signings;
 
 /// Under which the task that makes replicas equal asks; tools ask otherwise.
 pub(crate) const EQUALIZE_CALL: CallId = CallId(0);
@@ -29,6 +32,11 @@ pub(crate) enum Message {
     Router(RouterInput),
     Door(NfsInput),
     Http(HttpInput),
+    /// To the nodes' HTTP door.
+    Objects(ObjectDoorInput),
+    /// To what signs URLs of a file's columns: from a node, or a site.
+    Column(NodeReply),
+    Signing(Box<RoutedReply>),
     /// To the task that makes replicas equal.
     Host(Result<NodeAnswer, NodeError>),
     /// To the search for garbage.
@@ -51,6 +59,10 @@ impl Message {
     /// A node's answer, to whoever asked.
     pub(crate) fn reply(from: NodeId, to: Port, reply: NodeReply) -> Self {
         match to {
+            Port::Router if ObjectDoor::owns(reply.id) => {
+                Self::Objects(ObjectDoorInput::Reply(reply))
+            }
+            Port::Router if Signings::owns(reply.id) => Self::Column(reply),
             Port::Router => Self::Router(RouterInput::Node(from, reply)),
             Port::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
             Port::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use crossdock_delivery::StreamId;
+use crossdock_http1::Inbox;
 use crossdock_types::Time;
 
 use crate::exchange::Exchange;
@@ -17,7 +18,7 @@ use crate::message::HttpLimits;
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// Arrived, and not served yet.
-    pub(crate) inbox: Bytes,
+    pub(crate) inbox: Inbox,
     /// The request that is served; the next one waits in the inbox.
     pub(crate) exchange: Option<Box<Exchange>>,
     /// For the next send.
@@ -26,7 +27,6 @@ pub(crate) struct Connection {
     pub(crate) unsent_bytes: usize,
     /// Whose they are, in order.
     runs: VecDeque<Run>,
-    pub(crate) is_paused: bool,
     /// Its client sends no more.
     pub(crate) is_peer_done: bool,
     /// Nothing more is served: it ends behind what is to be sent.
@@ -35,39 +35,22 @@ pub(crate) struct Connection {
     pub(crate) requests: u64,
     /// When something last came, or went, or a request ended.
     pub(crate) active: Time,
-    /// Since when the beginning of a head lies in the inbox.
-    pub(crate) head_since: Option<Time>,
 }
 
 impl Connection {
     pub(crate) const fn new(now: Time, peer: SocketAddr) -> Self {
         Self {
             peer,
-            inbox: Bytes::new(),
+            inbox: Inbox::new(),
             exchange: None,
             outbox: Vec::new(),
             unsent_bytes: 0,
             runs: VecDeque::new(),
-            is_paused: false,
             is_peer_done: false,
             is_closing: false,
             requests: 0,
             active: now,
-            head_since: None,
         }
-    }
-
-    /// Bytes have arrived. Mostly they are a whole head, or part of a body that is taken
-    /// at once: nothing is copied then.
-    pub(crate) fn received(&mut self, chunk: Bytes) {
-        if self.inbox.is_empty() {
-            self.inbox = chunk;
-            return;
-        }
-        let mut both = BytesMut::with_capacity(self.inbox.len() + chunk.len());
-        both.extend_from_slice(&self.inbox);
-        both.extend_from_slice(&chunk);
-        self.inbox = both.freeze();
     }
 
     /// Puts pieces behind what is to be sent.
@@ -159,7 +142,7 @@ impl Connection {
         match &self.exchange {
             Some(exchange) if exchange.awaits_body() => after(limits.body_patience, Late::Body),
             Some(_) => None, // It is the door that has to do something.
-            None => match self.head_since {
+            None => match self.inbox.head_since() {
                 Some(since) => Some((since + limits.head_patience, Late::Head)),
                 None => after(limits.idle_patience, Late::Idle),
             },

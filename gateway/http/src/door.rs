@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use crossdock_delivery::{Delivery, End, StreamId};
-use crossdock_http1::{Status, parse_head};
+use crossdock_http1::Status;
 use crossdock_names::FileRef;
 use crossdock_peer::{Call, CallId, DuplicateKey, SiteOperation, SiteRequest};
 use crossdock_router::RoutedReply;
@@ -140,7 +140,7 @@ impl HttpDoor {
             HttpInput::Received(id, chunk) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.active = now;
-                    connection.received(chunk);
+                    connection.inbox.push(chunk);
                     self.go_on(now, wall, id);
                 }
             }
@@ -213,7 +213,7 @@ impl HttpDoor {
     pub(crate) fn go_on(&mut self, now: Time, wall: WallTime, id: ConnId) {
         while let Some(connection) = self.connections.get_mut(&id) {
             if connection.is_closing {
-                connection.inbox = Bytes::new();
+                connection.inbox.clear();
                 break;
             }
             if connection.exchange.is_some() {
@@ -226,15 +226,15 @@ impl HttpDoor {
                 break;
             }
             let limits = &self.config.limits.head;
-            match parse_head(&connection.inbox, limits) {
-                Ok(Some((head, bytes))) => {
-                    connection.inbox.advance(bytes);
-                    connection.head_since = None;
+            match connection.inbox.take_head(now, limits) {
+                Ok(Some(head)) => {
                     connection.requests += 1;
                     self.begin(now, wall, id, head);
                 }
                 Ok(None) => {
-                    self.await_head(now, id);
+                    if connection.is_peer_done {
+                        self.shut(id);
+                    }
                     break;
                 }
                 Err(error) => {
@@ -245,22 +245,6 @@ impl HttpDoor {
         }
         self.hold_back(id);
         self.watch(now, id);
-    }
-
-    /// Less than a head has arrived.
-    fn await_head(&mut self, now: Time, id: ConnId) {
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let has_begun = !connection.inbox.is_empty();
-        if !has_begun {
-            // Empty, it would still hold the buffer of what was there.
-            connection.inbox = Bytes::new();
-        }
-        connection.head_since = has_begun.then(|| connection.head_since.unwrap_or(now));
-        if connection.is_peer_done {
-            self.shut(id);
-        }
     }
 
     /// Takes content of the request that is served. Whether there may be more to do.
@@ -281,7 +265,7 @@ impl HttpDoor {
         if !takes || exchange.body.is_done() {
             return self.end_if_done(now, id);
         }
-        match exchange.body.take(&mut connection.inbox) {
+        match exchange.body.take(connection.inbox.content()) {
             Ok(Some(data)) => {
                 self.figures.received_bytes += data.len() as u64;
                 if is_upload {
@@ -336,8 +320,7 @@ impl HttpDoor {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.is_closing = true;
             connection.exchange = None;
-            connection.inbox = Bytes::new();
-            connection.head_since = None;
+            connection.inbox.clear();
             self.flush(id);
             self.effects.push_back(HttpEffect::Close(id));
         }
@@ -393,14 +376,11 @@ impl HttpDoor {
             .as_deref()
             .is_some_and(|exchange| !exchange.body.is_done());
         let limit = if waits { 0 } else { inbox_bytes_max };
-        let is_full = connection.inbox.len() > limit;
-        if is_full != connection.is_paused {
-            connection.is_paused = is_full;
-            self.effects.push_back(match is_full {
-                true => HttpEffect::Pause(id),
-                false => HttpEffect::Resume(id),
-            });
-        }
+        let changed = connection.inbox.hold_back(limit);
+        self.effects.extend(changed.map(|is_held| match is_held {
+            true => HttpEffect::Pause(id),
+            false => HttpEffect::Resume(id),
+        }));
     }
 
     fn take_sent(&mut self, now: Time, wall: WallTime, id: ConnId, bytes: usize) {

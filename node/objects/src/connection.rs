@@ -1,6 +1,6 @@
 //! One TCP connection.
 
-use bytes::{Bytes, BytesMut};
+use crossdock_http1::Inbox;
 use crossdock_types::Time;
 
 use crate::message::ObjectDoorConfig;
@@ -10,12 +10,11 @@ use crate::transfer::Transfer;
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Arrived, and not served yet.
-    pub(crate) inbox: Bytes,
+    pub(crate) inbox: Inbox,
     /// The request that is served; the next one waits in the inbox.
     pub(crate) transfer: Option<Box<Transfer>>,
     /// Bytes of responses that the kernel has not taken yet.
     pub(crate) unsent_bytes: u64,
-    pub(crate) is_paused: bool,
     /// Its client sends no more.
     pub(crate) is_peer_done: bool,
     /// Nothing more is served: it ends behind what is to be sent.
@@ -24,8 +23,6 @@ pub(crate) struct Connection {
     pub(crate) is_waiting: bool,
     /// When something last came, or went, or a request ended.
     pub(crate) active: Time,
-    /// Since when the beginning of a head lies in the inbox.
-    pub(crate) head_since: Option<Time>,
 }
 
 /// What a client has not done in time.
@@ -42,27 +39,14 @@ pub(crate) enum Late {
 impl Connection {
     pub(crate) const fn new(now: Time) -> Self {
         Self {
-            inbox: Bytes::new(),
+            inbox: Inbox::new(),
             transfer: None,
             unsent_bytes: 0,
-            is_paused: false,
             is_peer_done: false,
             is_closing: false,
             is_waiting: false,
             active: now,
-            head_since: None,
         }
-    }
-
-    pub(crate) fn received(&mut self, chunk: Bytes) {
-        if self.inbox.is_empty() {
-            self.inbox = chunk;
-            return;
-        }
-        let mut both = BytesMut::with_capacity(self.inbox.len() + chunk.len());
-        both.extend_from_slice(&self.inbox);
-        both.extend_from_slice(&chunk);
-        self.inbox = both.freeze();
     }
 
     /// Bytes in memory for it: asked for, or not taken by the kernel.
@@ -76,7 +60,7 @@ impl Connection {
         if self.unsent_bytes > 0 {
             return Some((self.active + config.send_patience, Late::Reader));
         }
-        match (&self.transfer, self.head_since) {
+        match (&self.transfer, self.inbox.head_since()) {
             (Some(_), _) => None, // It is the node that has to do something.
             (None, Some(since)) => Some((since + config.head_patience, Late::Head)),
             (None, None) => Some((self.active + config.idle_patience, Late::Idle)),

@@ -2,22 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::{Buf, Bytes};
-use crossdock_http1::{
-    Framing, HttpVersion, Method, RequestHead, ResponseHead, Status, parse_head,
-};
+use bytes::Bytes;
+use crossdock_http1::{Framing, HttpVersion, Method, RequestHead, ResponseHead, Status};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest};
 use crossdock_types::{Payload, Time, WallTime};
-use crossdock_web::ObjectUrl;
+use crossdock_web::ObjectGate;
 
 use crate::connection::{Connection, Late};
+use crate::figures::ObjectDoorFigures;
 use crate::message::{ConnId, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};
 use crate::transfer::{Next, Transfer};
 
 /// Calls of the door have this bit, those of others never.
 const CALL_BIT: u64 = 1 << 58;
 
-/// Serves signed URLs of one node's objects.
+/// Serves signed URLs of objects of this process's nodes.
 ///
 /// [`handle`](Self::handle) takes what happened; then [`poll_effect`](Self::poll_effect)
 /// until it is empty, in order; then wait no longer than
@@ -28,6 +27,8 @@ const CALL_BIT: u64 = 1 << 58;
 #[derive(Debug)]
 pub struct ObjectDoor {
     config: ObjectDoorConfig,
+    gate: ObjectGate,
+    is_stopping: bool,
     connections: BTreeMap<ConnId, Connection>,
     calls: BTreeMap<CallId, ConnId>,
     calls_total: u64,
@@ -39,15 +40,18 @@ pub struct ObjectDoor {
     retries: BTreeSet<(Time, ConnId)>,
     /// No connection has waited too long before this time.
     wake: Option<Time>,
+    figures: ObjectDoorFigures,
     effects: VecDeque<ObjectDoorEffect>,
 }
 
 impl ObjectDoor {
-    /// A door without connections.
+    /// A door without connections, which lets nobody in yet.
     #[must_use]
-    pub const fn new(config: ObjectDoorConfig) -> Self {
+    pub fn new(config: ObjectDoorConfig) -> Self {
         Self {
             config,
+            gate: ObjectGate::default(),
+            is_stopping: false,
             connections: BTreeMap::new(),
             calls: BTreeMap::new(),
             calls_total: 0,
@@ -55,6 +59,7 @@ impl ObjectDoor {
             waiting: VecDeque::new(),
             retries: BTreeSet::new(),
             wake: None,
+            figures: ObjectDoorFigures::default(),
             effects: VecDeque::new(),
         }
     }
@@ -72,7 +77,7 @@ impl ObjectDoor {
             ObjectDoorInput::Received(id, chunk) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.active = now;
-                    connection.received(chunk);
+                    connection.inbox.push(chunk);
                     self.go_on(now, wall, id);
                 }
             }
@@ -85,6 +90,8 @@ impl ObjectDoor {
             }
             ObjectDoorInput::Closed(id) => self.forget(id),
             ObjectDoorInput::Reply(reply) => self.take_reply(now, wall, reply),
+            ObjectDoorInput::Gate(gate) => self.gate = gate,
+            ObjectDoorInput::Stop => self.stop(),
             ObjectDoorInput::Timeout => self.take_timeout(now, wall),
         }
         self.serve_waiting(now);
@@ -102,10 +109,14 @@ impl ObjectDoor {
         self.wake.into_iter().chain(retry).min()
     }
 
-    /// Bytes of responses in memory: asked for, or not taken by the kernel.
+    /// What was counted.
     #[must_use]
-    pub const fn held_bytes(&self) -> u64 {
-        self.held_bytes
+    pub fn figures(&self) -> ObjectDoorFigures {
+        ObjectDoorFigures {
+            connections: self.connections.len(),
+            held_bytes: self.held_bytes,
+            ..self.figures
+        }
     }
 
     fn open(&mut self, now: Time, wall: WallTime, id: ConnId) {
@@ -114,6 +125,9 @@ impl ObjectDoor {
         if is_full {
             self.refuse_unread(wall, id, Status::ServiceUnavailable, "too many connections");
         }
+        if self.is_stopping {
+            self.shut(id);
+        }
         self.watch(id);
     }
 
@@ -121,21 +135,15 @@ impl ObjectDoor {
     fn go_on(&mut self, now: Time, wall: WallTime, id: ConnId) {
         while let Some(connection) = self.connections.get_mut(&id) {
             if connection.is_closing {
-                connection.inbox = Bytes::new();
+                connection.inbox.clear();
                 break;
             }
             if connection.transfer.is_some() || connection.unsent_bytes > self.config.ahead_bytes {
                 break;
             }
-            match parse_head(&connection.inbox, &self.config.head) {
-                Ok(Some((head, bytes))) => {
-                    connection.inbox.advance(bytes);
-                    connection.head_since = None;
-                    self.begin(now, wall, id, head);
-                }
+            match connection.inbox.take_head(now, &self.config.head) {
+                Ok(Some(head)) => self.begin(now, wall, id, head),
                 Ok(None) => {
-                    let has_begun = !connection.inbox.is_empty();
-                    connection.head_since = has_begun.then(|| connection.head_since.unwrap_or(now));
                     if connection.is_peer_done {
                         self.shut(id);
                     }
@@ -156,7 +164,7 @@ impl ObjectDoor {
             let answer = ResponseHead::new(head.version, Status::MethodNotAllowed)
                 .header("Allow", "GET, HEAD")
                 .content_length(0);
-            self.send(id, answer.keep_alive(false).encode(wall), Payload::new());
+            self.answer(wall, id, &answer.keep_alive(false));
             return self.shut(id);
         }
         // Where content ends is nothing that this door cares for.
@@ -165,8 +173,7 @@ impl ObjectDoor {
         }
         let (path, query) = split(&head.target.raw);
         let seconds = u64::try_from(wall.0 / 1_000_000_000).unwrap_or(0);
-        let (node, key) = (self.config.node, &self.config.key);
-        match ObjectUrl::verify(key, node, path, query, seconds) {
+        match self.gate.check(path, query, seconds) {
             Ok(url) => {
                 let transfer = Transfer::new(head, url);
                 let request = transfer.stat();
@@ -180,8 +187,15 @@ impl ObjectDoor {
                     400 => Status::BadRequest,
                     _ => Status::Forbidden,
                 };
-                let (version, keep_alive) = (head.version, head.keep_alive);
-                self.refuse(wall, id, (version, keep_alive), status, &denial.to_string());
+                let asked = Asked {
+                    version: head.version,
+                    keep_alive: head.keep_alive,
+                    is_head: head.method == Method::Head,
+                };
+                self.refuse(wall, id, asked, status, &denial.to_string());
+                if !asked.keep_alive {
+                    self.shut(id);
+                }
             }
         }
     }
@@ -190,10 +204,10 @@ impl ObjectDoor {
         let Some(id) = self.calls.remove(&reply.id) else {
             return; // Nobody waits any more.
         };
-        let node = self.config.node;
         let Some(transfer) = self.transfer(id) else {
             return;
         };
+        let node = transfer.node();
         transfer.call = None;
         let held = transfer.asked_bytes();
         let next = match (reply.outcome, transfer.is_reading()) {
@@ -215,17 +229,24 @@ impl ObjectDoor {
         let Some(transfer) = self.transfer(id) else {
             return;
         };
-        let shape = (transfer.client(), transfer.keep_alive);
+        let asked = Asked {
+            version: transfer.client(),
+            keep_alive: transfer.keep_alive,
+            is_head: transfer.head.method == Method::Head,
+        };
         match next {
             Next::Ask => self.read_on(now, id),
             Next::Answer(head) => {
                 let head = head.keep_alive(transfer.keep_alive);
-                self.send(id, head.encode(wall), Payload::new());
+                self.answer(wall, id, &head);
                 self.finish(now, id);
             }
             Next::Send(head, payload) => {
-                let head = head.map(|head| head.keep_alive(shape.1).encode(wall));
-                self.send(id, head.unwrap_or_default(), payload);
+                if let Some(head) = head {
+                    self.answer(wall, id, &head.keep_alive(asked.keep_alive));
+                }
+                self.figures.sent_bytes += payload.len() as u64;
+                self.send(id, payload);
                 match self.transfer(id).is_some_and(|transfer| transfer.is_read()) {
                     true => self.finish(now, id),
                     false => self.read_on(now, id),
@@ -241,10 +262,13 @@ impl ObjectDoor {
                 self.ask(now, id, request);
             }
             Next::Refuse(status, hint) => {
-                self.refuse(wall, id, shape, status, &hint);
+                self.refuse(wall, id, asked, status, &hint);
                 self.finish(now, id);
             }
-            Next::Abort => self.abort(id),
+            Next::Abort => {
+                self.figures.broken_total += 1;
+                self.abort(id);
+            }
         }
     }
 
@@ -291,15 +315,18 @@ impl ObjectDoor {
     fn ask(&mut self, now: Time, id: ConnId, request: NodeRequest) {
         self.calls_total += 1;
         let call = CallId(CALL_BIT | self.calls_total);
-        if let Some(transfer) = self.transfer(id) {
-            transfer.call = Some(call);
-        }
+        let Some(transfer) = self.transfer(id) else {
+            return;
+        };
+        transfer.call = Some(call);
+        let node = transfer.node();
         self.calls.insert(call, id);
-        self.effects.push_back(ObjectDoorEffect::Node(Call {
+        let call = Call {
             id: call,
             deadline: now + self.config.patience,
             request,
-        }));
+        };
+        self.effects.push_back(ObjectDoorEffect::Node(node, call));
     }
 
     fn take_sent(&mut self, now: Time, wall: WallTime, id: ConnId, bytes: usize) {
@@ -315,49 +342,53 @@ impl ObjectDoor {
     }
 
     /// A response that tells why there is none, and what can be done.
-    fn refuse(
-        &mut self,
-        wall: WallTime,
-        id: ConnId,
-        (client, keep_alive): (HttpVersion, bool),
-        status: Status,
-        hint: &str,
-    ) {
+    fn refuse(&mut self, wall: WallTime, id: ConnId, asked: Asked, status: Status, hint: &str) {
         let text = Bytes::from(format!("{hint}; ask the gateway again for a URL\n"));
-        let mut head = ResponseHead::new(client, status)
-            .keep_alive(keep_alive)
+        let mut head = ResponseHead::new(asked.version, status)
+            .keep_alive(asked.keep_alive)
             .header("Content-Type", "text/plain; charset=utf-8")
             .content_length(text.len() as u64);
         if status == Status::ServiceUnavailable {
             head = head.header("Retry-After", "1");
         }
+        self.answer(wall, id, &head);
         // Of HEAD the text would be taken for the next response.
-        let is_head = self
-            .transfer(id)
-            .is_some_and(|transfer| transfer.head.method == Method::Head);
-        let text = if is_head { Bytes::new() } else { text };
-        self.send(id, head.encode(wall), Payload::from(text));
+        if !asked.is_head {
+            self.send(id, Payload::from(text));
+        }
     }
 
     /// Where the next request begins cannot be told: answers, and ends the connection.
     fn refuse_unread(&mut self, wall: WallTime, id: ConnId, status: Status, hint: &str) {
-        self.refuse(wall, id, (HttpVersion::Http11, false), status, hint);
+        let asked = Asked {
+            version: HttpVersion::Http11,
+            keep_alive: false,
+            is_head: false,
+        };
+        self.refuse(wall, id, asked, status, hint);
         self.shut(id);
     }
 
-    /// Sends the head of a response, if it is not empty, and content.
-    fn send(&mut self, id: ConnId, head: Bytes, content: Payload) {
+    /// Sends the head of a response.
+    fn answer(&mut self, wall: WallTime, id: ConnId, head: &ResponseHead) {
+        self.figures.response(head.status());
+        self.send(id, Payload::from(head.encode(wall)));
+    }
+
+    fn send(&mut self, id: ConnId, payload: Payload) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        let bytes = (head.len() + content.len()) as u64;
+        let bytes = payload.len() as u64;
         connection.unsent_bytes += bytes;
         self.held_bytes += bytes;
-        let mut pieces = content.into_pieces();
-        if !head.is_empty() {
-            pieces.insert(0, head);
+        let pieces = payload.into_pieces();
+        match self.effects.back_mut() {
+            // Head and content leave in one send.
+            Some(ObjectDoorEffect::Send(to, before)) if *to == id => before.extend(pieces),
+            _ if pieces.is_empty() => {}
+            _ => self.effects.push_back(ObjectDoorEffect::Send(id, pieces)),
         }
-        self.effects.push_back(ObjectDoorEffect::Send(id, pieces));
     }
 
     /// The response is on its way, all of it.
@@ -377,9 +408,23 @@ impl ObjectDoor {
         if let Some(connection) = self.connections.get_mut(&id)
             && !std::mem::replace(&mut connection.is_closing, true)
         {
-            connection.inbox = Bytes::new();
-            connection.head_since = None;
+            connection.inbox.clear();
             self.effects.push_back(ObjectDoorEffect::Close(id));
+        }
+    }
+
+    /// Those that are served are still read to the end of their response.
+    fn stop(&mut self) {
+        self.is_stopping = true;
+        let idle = self.connections.iter();
+        let idle = idle.filter(|(_, connection)| connection.transfer.is_none());
+        for id in idle.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.shut(id);
+        }
+        for connection in self.connections.values_mut() {
+            if let Some(transfer) = &mut connection.transfer {
+                transfer.keep_alive = false;
+            }
         }
     }
 
@@ -403,24 +448,20 @@ impl ObjectDoor {
         }
         if let Some(call) = transfer.call {
             self.calls.remove(&call);
-            self.effects.push_back(ObjectDoorEffect::Cancel(call));
+            let node = transfer.node();
+            self.effects.push_back(ObjectDoorEffect::Cancel(node, call));
         }
     }
 
     /// Stops reading from who has sent more than can be served now, and reads on.
     fn hold_back(&mut self, id: ConnId) {
         let limit = self.config.head.head_bytes_max;
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let is_full = connection.inbox.len() > limit;
-        if is_full != connection.is_paused {
-            connection.is_paused = is_full;
-            self.effects.push_back(match is_full {
-                true => ObjectDoorEffect::Pause(id),
-                false => ObjectDoorEffect::Resume(id),
-            });
-        }
+        let connection = self.connections.get_mut(&id);
+        let changed = connection.and_then(|connection| connection.inbox.hold_back(limit));
+        self.effects.extend(changed.map(|is_held| match is_held {
+            true => ObjectDoorEffect::Pause(id),
+            false => ObjectDoorEffect::Resume(id),
+        }));
     }
 
     /// Something has happened to a connection: when is it to be looked at?
@@ -471,6 +512,7 @@ impl ObjectDoor {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
+        self.figures.late_total += 1;
         match why {
             Late::Head => {
                 connection.active = now; // It has its time to read why.
@@ -490,6 +532,14 @@ impl ObjectDoor {
     fn transfer(&mut self, id: ConnId) -> Option<&mut Transfer> {
         self.connections.get_mut(&id)?.transfer.as_deref_mut()
     }
+}
+
+/// What a response depends on that refuses a request.
+#[derive(Clone, Copy)]
+struct Asked {
+    version: HttpVersion,
+    keep_alive: bool,
+    is_head: bool,
 }
 
 /// Path and query of a target as it was sent: a signed URL has nothing that is encoded.

@@ -1,5 +1,5 @@
-//! The HTTP door of a storage node: whoever shows a URL that was signed for a range of one
-//! of its objects gets those bytes, straight from the node.
+//! The HTTP door of a storage node, or of all nodes of a process: whoever shows a URL that was
+//! signed for a range of one of its objects gets those bytes, straight from the node.
 //!
 //! What is served under a URL ([`ObjectUrl`](crossdock_web::ObjectUrl)) is exactly the range
 //! that was signed, as a representation of its own: offsets of a Range field count from its
@@ -11,8 +11,10 @@
 
 mod connection;
 mod door;
+mod figures;
 mod message;
 mod transfer;
 
 pub use door::ObjectDoor;
+pub use figures::{ObjectDoorFigures, STATUS_CLASSES};
 pub use message::{ConnId, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};

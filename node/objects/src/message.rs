@@ -4,21 +4,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_http1::HeadLimits;
+use crossdock_limits::NODE_HTTP_CONNECTIONS_MAX;
 use crossdock_names::NodeId;
 use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
-use crossdock_web::ObjectUrlKey;
+use crossdock_web::ObjectGate;
 
 /// A TCP connection, by a number that the shell never uses twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
-/// What a door is told when it is made, with bounds of what is kept for clients.
+/// Bounds of what is kept for clients.
 #[derive(Clone, Debug)]
 pub struct ObjectDoorConfig {
-    /// Whose objects these are.
-    pub node: NodeId,
-    /// What URLs of this node are signed with.
-    pub key: ObjectUrlKey,
     /// Connections; a further one is answered 503.
     pub connections_max: usize,
     /// Of a request's head.
@@ -40,14 +37,11 @@ pub struct ObjectDoorConfig {
     pub idle_patience: Duration,
 }
 
-impl ObjectDoorConfig {
-    /// The usual bounds.
-    #[must_use]
-    pub fn new(node: NodeId, key: ObjectUrlKey) -> Self {
+impl Default for ObjectDoorConfig {
+    /// The usual bounds; head, reader and idle have the time that they have at gateways.
+    fn default() -> Self {
         Self {
-            node,
-            key,
-            connections_max: 4096,
+            connections_max: NODE_HTTP_CONNECTIONS_MAX,
             head: HeadLimits::default(),
             memory_bytes: 64 << 20,
             ahead_bytes: 1 << 20,
@@ -74,8 +68,12 @@ pub enum ObjectDoorInput {
     PeerDone(ConnId),
     /// The connection is over, whoever ended it.
     Closed(ConnId),
-    /// The node answers.
+    /// A node answers.
     Reply(NodeReply),
+    /// What requests are judged by from now on; until the first one all are refused.
+    Gate(ObjectGate),
+    /// No more requests are taken: connections end behind what is to be sent.
+    Stop,
     /// The time of [`ObjectDoor::poll_timeout`](crate::ObjectDoor::poll_timeout) has come
     /// (or not yet).
     Timeout,
@@ -96,8 +94,8 @@ pub enum ObjectDoorEffect {
     Pause(ConnId),
     /// Read on.
     Resume(ConnId),
-    /// Ask the node.
-    Node(Call<NodeRequest>),
+    /// Ask the node of this process.
+    Node(NodeId, Call<NodeRequest>),
     /// Tell the node that nobody waits for this any more.
-    Cancel(CallId),
+    Cancel(NodeId, CallId),
 }

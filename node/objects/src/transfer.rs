@@ -7,7 +7,7 @@ use crossdock_http1::{
     Condition, ETag, HttpVersion, Method, Ranges, RequestHead, ResponseHead, Status, Validators,
     content_range, content_range_unsatisfied, evaluate, ranges,
 };
-use crossdock_names::Version;
+use crossdock_names::{NodeId, Version};
 use crossdock_peer::{CallId, NodeError, NodeRequest, ReadVersion};
 use crossdock_types::{Payload, Time};
 use crossdock_web::ObjectUrl;
@@ -77,6 +77,11 @@ impl Transfer {
             restarts: 0,
             keep_alive,
         }
+    }
+
+    /// Whose object it is.
+    pub(crate) const fn node(&self) -> NodeId {
+        self.url.node
     }
 
     pub(crate) const fn client(&self) -> HttpVersion {

@@ -5,21 +5,48 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_names::{Epoch, FileId, NodeId, ObjectId, Version};
+use crossdock_names::{
+    Epoch, FileCapability, FileId, HostId, MintingKey, NodeId, ObjectId, Rights, Version,
+};
 use crossdock_objects::{ConnId, ObjectDoor, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};
 use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, ReadVersion,
 };
 use crossdock_types::{Payload, Time, WallTime};
-use crossdock_web::{ObjectUrl, ObjectUrlKey};
+use crossdock_web::{ObjectGate, ObjectUrl};
 
 const NODE: NodeId = NodeId(7);
 const CLIENT: ConnId = ConnId(1);
 const SECONDS: u64 = 1_700_000_000;
 const NEWEST: Version = Version(41);
 
-fn key() -> ObjectUrlKey {
-    ObjectUrlKey::derive(&[9; 32])
+const MANAGER: HostId = HostId(1);
+const GATEWAY: HostId = HostId(2);
+
+/// The gateway's right to read the file, by a manager with that key.
+fn right(key: u8) -> FileCapability {
+    let right = FileCapability {
+        rights: Rights::READ,
+        minter: MANAGER,
+        holder: GATEWAY,
+        placement: FileId(5),
+        generation: 0,
+        expiry_seconds: SECONDS + 60,
+        mac: [0; 16],
+    };
+    right.mint(&MintingKey([key; 32]))
+}
+
+fn sign(url: &ObjectUrl) -> String {
+    url.sign(&right(9)).expect("the right")
+}
+
+fn gate() -> ObjectGate {
+    ObjectGate {
+        nodes: [NODE].into(),
+        minters: [(MANAGER, MintingKey([9; 32]))].into(),
+        holders: [GATEWAY].into(),
+    }
 }
 
 fn url() -> ObjectUrl {
@@ -62,9 +89,12 @@ struct World {
 
 impl World {
     fn new(config: ObjectDoorConfig) -> Self {
+        let mut door = ObjectDoor::new(config);
+        let now = Time::from_secs(1);
+        door.handle(now, WallTime(0), ObjectDoorInput::Gate(gate()));
         Self {
-            door: ObjectDoor::new(config),
-            now: Time::from_secs(1),
+            door,
+            now,
             size_bytes: 1 << 40,
             version: NEWEST,
             errors: Vec::new(),
@@ -83,7 +113,7 @@ impl World {
     fn usual() -> Self {
         let mut world = Self::new(ObjectDoorConfig {
             piece_bytes: 4096,
-            ..ObjectDoorConfig::new(NODE, key())
+            ..ObjectDoorConfig::default()
         });
         world.give(ObjectDoorInput::Opened(CLIENT));
         world
@@ -94,7 +124,7 @@ impl World {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             self.door.handle(self.now, WallTime(wall), input);
-            self.held_max = self.held_max.max(self.door.held_bytes());
+            self.held_max = self.held_max.max(self.door.figures().held_bytes);
             while let Some(effect) = self.door.poll_effect() {
                 match effect {
                     ObjectDoorEffect::Send(id, pieces) => {
@@ -108,9 +138,10 @@ impl World {
                     ObjectDoorEffect::Abort(id) => self.aborted.push(id),
                     ObjectDoorEffect::Pause(id) => self.paused.push(id),
                     ObjectDoorEffect::Resume(id) => self.paused.retain(|&it| it != id),
-                    ObjectDoorEffect::Cancel(call) => self.cancelled.push(call),
-                    ObjectDoorEffect::Node(call) if self.is_silent => self.calls.push(call),
-                    ObjectDoorEffect::Node(call) => inputs.push(self.answer(&call)),
+                    ObjectDoorEffect::Cancel(NODE, call) => self.cancelled.push(call),
+                    ObjectDoorEffect::Node(NODE, call) if self.is_silent => self.calls.push(call),
+                    ObjectDoorEffect::Node(NODE, call) => inputs.push(self.answer(&call)),
+                    other => panic!("another node: {other:?}"),
                 }
             }
         }
@@ -167,7 +198,7 @@ impl World {
 
     /// Asks for a URL, and returns head and content of the response.
     fn get(&mut self, url: &ObjectUrl, fields: &str) -> (String, Vec<u8>) {
-        self.ask("GET", &url.sign(&key()), fields)
+        self.ask("GET", &sign(url), fields)
     }
 
     fn ask(&mut self, method: &str, target: &str, fields: &str) -> (String, Vec<u8>) {
@@ -229,7 +260,7 @@ fn the_range_of_a_url_is_served() {
     assert!(head.starts_with("HTTP/1.1 304 ") && content.is_empty());
     let (head, _) = world.get(&url(), "If-Match: \"other\"\r\n");
     assert!(head.starts_with("HTTP/1.1 412 "), "{head}");
-    let (head, content) = world.ask("HEAD", &url().sign(&key()), "");
+    let (head, content) = world.ask("HEAD", &sign(&url()), "");
     assert!(head.starts_with("HTTP/1.1 200 ") && content.is_empty());
     assert_eq!(field(&head, "Content-Length"), Some("10000"));
     assert_eq!(field(&head, "ETag"), Some(&tag[..]));
@@ -238,7 +269,7 @@ fn the_range_of_a_url_is_served() {
     let (head, _) = world.get(&url(), "");
     assert_ne!(field(&head, "ETag"), Some(&tag[..]), "it has changed");
     assert!(world.closed.is_empty() && world.aborted.is_empty());
-    assert_eq!(world.door.held_bytes(), 0);
+    assert_eq!(world.door.figures().held_bytes, 0);
 }
 
 /// Goal: where the object ends early there are zeros, as the file of the column has.
@@ -258,7 +289,7 @@ fn behind_the_objects_end_there_are_zeros() {
 fn what_was_not_signed_is_refused() {
     let mut world = World::usual();
     world.is_silent = true;
-    let good = url().sign(&key());
+    let good = sign(&url());
     let ended = ObjectUrl {
         expires: SECONDS,
         ..url()
@@ -270,9 +301,9 @@ fn what_was_not_signed_is_refused() {
     for (target, status) in [
         (good.replace("offset=4096", "offset=0"), "403"),
         (good.replace("length=10000", "length=10001"), "403"),
-        (url().sign(&ObjectUrlKey::derive(&[8; 32])), "403"),
-        (ended.sign(&key()), "403"),
-        (other.sign(&key()), "403"),
+        (url().sign(&right(8)).expect("a right"), "403"),
+        (sign(&ended), "403"),
+        (sign(&other), "403"),
         (good.replace("&version=0", ""), "400"),
         (format!("{good}&more=1"), "400"),
         ("/o/".to_owned(), "400"),
@@ -285,9 +316,14 @@ fn what_was_not_signed_is_refused() {
         );
         assert!(!content.is_empty(), "no hint");
     }
+    let (head, content) = world.ask("HEAD", &good.replace("version=0", "version=1"), "");
+    assert!(head.starts_with("HTTP/1.1 403 ") && content.is_empty());
     let (head, _) = world.ask("DELETE", &good, "");
     assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: GET, HEAD\r\n"));
     assert_eq!(world.closed, [CLIENT]);
+    let mut world = World::usual();
+    world.say("GET /o/ HTTP/1.0\r\n\r\n");
+    assert_eq!(world.closed, [CLIENT], "its client waits for the end");
     for request in [
         format!("GET {good} HTTP/1.1\r\nHost: n\r\nContent-Length: 3\r\n\r\nabc"),
         format!("GET {good} HTTP/1.1\r\nHost: n\r\n folded: x\r\n\r\n"),
@@ -359,7 +395,7 @@ fn no_mix_of_two_versions_is_sent() {
     world.give(input);
     assert_eq!(world.aborted, [CLIENT]);
     assert!(response(&world.got[&CLIENT]).1.len() < 10_000);
-    assert_eq!(world.door.held_bytes(), 0);
+    assert_eq!(world.door.figures().held_bytes, 0);
 }
 
 /// Goal: what the node cannot do is said in statuses that clients act on; a busy one is
@@ -415,12 +451,12 @@ fn memory_is_bounded_and_shared() {
         piece_bytes: 1000,
         ahead_bytes: 3000,
         memory_bytes: 8000,
-        ..ObjectDoorConfig::new(NODE, key())
+        ..ObjectDoorConfig::default()
     };
     let patience = config.send_patience;
     let mut world = World::new(config);
     world.is_stuck = true;
-    let request = format!("GET {} HTTP/1.1\r\nHost: n\r\n\r\n", url().sign(&key()));
+    let request = format!("GET {} HTTP/1.1\r\nHost: n\r\n\r\n", sign(&url()));
     let clients: Vec<ConnId> = (1..=20).map(ConnId).collect();
     for &id in &clients {
         world.give(ObjectDoorInput::Opened(id));
@@ -451,7 +487,7 @@ fn memory_is_bounded_and_shared() {
         let content = response(world.got.get(&id).map_or(&[], Vec::as_slice)).1;
         assert!(is_aborted || content == expected(0..10_000), "{id:?}");
     }
-    assert_eq!(world.door.held_bytes(), 0);
+    assert_eq!(world.door.figures().held_bytes, 0);
 }
 
 /// Goal: pipelined requests are answered in order, too many are held back, and what a
@@ -460,7 +496,7 @@ fn memory_is_bounded_and_shared() {
 fn connections_are_served_one_request_at_a_time() {
     let mut world = World::usual();
     world.is_silent = true;
-    let target = url().sign(&key());
+    let target = sign(&url());
     let request = format!("GET {target} HTTP/1.1\r\nHost: n\r\nRange: bytes=0-9\r\n\r\n");
     world.say(&request.repeat(3));
     assert_eq!(world.calls.len(), 1);
@@ -482,7 +518,7 @@ fn connections_are_served_one_request_at_a_time() {
     world.is_silent = false;
     let late = world.answer(&call);
     world.give(late);
-    assert_eq!(world.door.held_bytes(), 0);
+    assert_eq!(world.door.figures().held_bytes, 0);
 }
 
 /// Goal: half a head gets 408, nothing at all an end; who sends no more but reads gets what
@@ -519,4 +555,49 @@ fn the_slow_and_the_silent_end() {
     world.give(input);
     assert!(response(&world.got[&CLIENT]).1 == expected(0..10_000));
     assert_eq!(world.closed, [CLIENT]);
+}
+
+/// Goal: a door that stops sends what was begun, and serves nothing more.
+#[test]
+fn a_door_that_stops_ends_what_it_has_begun() {
+    let mut world = World::usual();
+    world.give(ObjectDoorInput::Opened(ConnId(2)));
+    world.is_silent = true;
+    world.get(&url(), "");
+    world.give(ObjectDoorInput::Stop);
+    assert_eq!(world.closed, [ConnId(2)], "it was idle");
+    world.is_silent = false;
+    let call = world.calls.remove(0);
+    let input = world.answer(&call);
+    world.give(input);
+    let (head, content) = response(&world.got[&CLIENT]);
+    assert!(head.contains("Connection: close\r\n"), "{head}");
+    assert!(content == expected(0..10_000));
+    assert_eq!(world.closed, [ConnId(2), CLIENT]);
+    world.give(ObjectDoorInput::Opened(ConnId(3)));
+    assert_eq!(world.closed, [ConnId(2), CLIENT, ConnId(3)]);
+}
+
+/// Goal: until the door is told whose URLs count none does, and what it is told last counts.
+#[test]
+fn what_is_told_last_counts() {
+    let mut world = World::usual();
+    for (gate, status) in [
+        (ObjectGate::default(), "403"),
+        (gate(), "200"),
+        (
+            ObjectGate {
+                holders: [MANAGER].into(),
+                ..gate()
+            },
+            "403",
+        ),
+    ] {
+        world.give(ObjectDoorInput::Gate(gate));
+        let (head, _) = world.get(&url(), "");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+    }
+    let figures = world.door.figures();
+    assert_eq!(figures.responses_total, [0, 1, 0, 2, 0]);
+    assert_eq!((figures.sent_bytes, figures.connections), (10_000, 1));
 }

@@ -27,6 +27,12 @@ impl Guard {
         self.keys.insert(minter, key);
     }
 
+    /// What live managers make capabilities with.
+    #[must_use]
+    pub const fn minters(&self) -> &BTreeMap<HostId, MintingKey> {
+        &self.keys
+    }
+
     /// Forgets managers that have been replaced: what they made counts no more.
     pub fn keep(&mut self, live: &BTreeSet<HostId>) {
         self.keys.retain(|minter, _| live.contains(minter));

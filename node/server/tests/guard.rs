@@ -174,7 +174,6 @@ fn gateways_reach_nothing_but_what_is_in_files() {
             context,
             order,
         },
-        NodeRequest::Stat { object: column() },
         NodeRequest::Unpin { pin: PinId(1) },
         NodeRequest::List {
             class: ObjectClass::Column,
@@ -189,7 +188,7 @@ fn gateways_reach_nothing_but_what_is_in_files() {
         ObjectClass::SmallFiles,
     ] {
         let object = ObjectId::of_site(class, SiteId(9), 0);
-        requests.extend([read(object), write(object)]);
+        requests.extend([read(object), write(object), NodeRequest::Stat { object }]);
     }
     for request in requests {
         let refused = check(&request, Some(all));

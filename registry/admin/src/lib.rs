@@ -44,6 +44,7 @@
 //! | `POST /v1/tokens` | makes a bearer token: [`TokenAddition`] → [`TokenCreated`] |
 //! | `DELETE /v1/tokens/{id}` | makes it of no use: → [`TokenStatus`] |
 //! | `POST /v1/sign` | signs a URL: [`Signing`] → [`Signed`] |
+//! | `POST /v1/sign/pieces` | signs URLs of a file's pieces at nodes: [`PieceSigning`] → [`SignedPieces`] |
 //!
 //! Bodies are JSON, and only with `Content-Type: application/json`: a page in an
 //! administrator's browser cannot send that to another origin unasked. Requests
@@ -87,6 +88,9 @@ pub use snapshot::{SlowRequest, SlowWaits, Snapshot};
 pub use status::{
     DoorStatus, FsckFinding, FsckStatus, HostStatus, NodeStatus, ScrubStatus, SiteStatus, Status,
 };
-pub use token::{Signed, Signing, SigningMethod, TokenAddition, TokenCreated, TokenStatus};
+pub use token::{
+    PieceSigning, Signed, SignedPiece, SignedPieces, Signing, SigningMethod, TokenAddition,
+    TokenCreated, TokenStatus,
+};
 pub use top::{ClientRate, NodeRate, ProcedureRate, Top};
 pub use watch::Watch;

@@ -6,7 +6,8 @@ use crossdock_metrics::Histogram;
 
 use crate::snapshot::{
     Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures, LoopFigures,
-    NodeFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
+    NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits,
+    Snapshot, Traffic,
 };
 use crate::{NodeStatus, ScrubStatus, Status};
 
@@ -38,6 +39,10 @@ pub(crate) fn snapshot() -> Snapshot {
             buffering_seconds: 0.5,
             residence: values(),
             ..HttpFigures::default()
+        },
+        node_http: NodeHttpFigures {
+            responses: BTreeMap::from([("2xx".to_owned(), 5)]),
+            ..NodeHttpFigures::default()
         },
         nodes: vec![node(0), node(1)],
         sites: vec![site()],
@@ -190,6 +195,7 @@ fn status() -> Status {
         number,
         id: format!("{number:016x}"),
         state: "running".to_owned(),
+        http: String::new(),
         capacity_bytes: 100 << 30,
         used_bytes: 1 << 30,
         free_bytes: 98 << 30,

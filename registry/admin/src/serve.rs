@@ -21,8 +21,8 @@ use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
 use crate::{
-    AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, Placing,
-    QuotaSetting, Signing, TokenAddition,
+    AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, PieceSigning,
+    Placing, QuotaSetting, Signing, TokenAddition,
 };
 
 /// What the data thread is asked to do.
@@ -88,6 +88,8 @@ pub enum Command {
     TokenRemove(u32),
     /// Sign a URL; tell a [`crate::Signed`].
     Sign(Signing),
+    /// Sign URLs of a file's pieces at nodes; tell [`crate::SignedPieces`].
+    SignPieces(PieceSigning),
 }
 
 /// Why a command was not carried out.
@@ -318,6 +320,12 @@ fn tokens() -> Router<Arc<dyn Control>> {
         .route(
             "/v1/sign",
             post(|control: Shared, body: Body<Signing>| ask_with(control, body, Command::Sign)),
+        )
+        .route(
+            "/v1/sign/pieces",
+            post(|control: Shared, body: Body<PieceSigning>| {
+                ask_with(control, body, Command::SignPieces)
+            }),
         )
 }
 

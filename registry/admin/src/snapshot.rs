@@ -33,6 +33,9 @@ pub struct Snapshot {
     /// The HTTP door, and what is read ahead for its connections.
     #[serde(default)]
     pub http: HttpFigures,
+    /// The nodes' own HTTP door.
+    #[serde(default)]
+    pub node_http: NodeHttpFigures,
     /// Nodes that run.
     pub nodes: Vec<NodeFigures>,
     /// Sites that are open.
@@ -169,6 +172,23 @@ pub struct HttpFigures {
     /// From the disk to the network, in microseconds.
     #[serde(with = "sparse")]
     pub residence: Histogram,
+}
+
+/// The HTTP door of the nodes of this process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeHttpFigures {
+    /// Responses by the class of their status: `1xx` to `5xx`.
+    pub responses: BTreeMap<String, u64>,
+    /// Connections.
+    pub connections: u64,
+    /// Bytes of objects that were given to connections.
+    pub sent_bytes: u64,
+    /// Bytes of responses in memory.
+    pub held_bytes: u64,
+    /// Responses that were broken off.
+    pub broken_total: u64,
+    /// Connections that were ended because their clients took too long.
+    pub late_total: u64,
 }
 
 /// A node that runs.

@@ -72,6 +72,9 @@ pub struct HostStatus {
     pub link: String,
     /// Where administrators do; empty if they cannot.
     pub admin: String,
+    /// Where HTTP clients reach its nodes with signed URLs; empty if they do not.
+    #[serde(default)]
+    pub node_http: String,
     /// Whether it is the process that was asked, or this one talks to it.
     pub is_connected: bool,
     /// By how many milliseconds its clock is ahead of that of the process that was asked,
@@ -111,6 +114,9 @@ pub struct NodeStatus {
     pub id: String,
     /// `running`, `opening`, `stopped` or `failed`.
     pub state: String,
+    /// Where HTTP clients reach it with signed URLs; empty if they do not.
+    #[serde(default)]
+    pub http: String,
     /// Bytes that it may hold.
     pub capacity_bytes: u64,
     /// Bytes in use.

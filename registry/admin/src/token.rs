@@ -99,6 +99,54 @@ pub struct Signed {
     pub expires: u64,
 }
 
+/// A file of which nodes are to send pieces under signed URLs of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PieceSigning {
+    /// The file, from the volume's root on.
+    pub path: UrlPath,
+    /// First byte of what is wanted.
+    #[serde(default)]
+    pub offset_bytes: u64,
+    /// How many bytes; all up to the file's end if nothing is said.
+    #[serde(default)]
+    pub length_bytes: Option<u64>,
+    /// How long the URLs are to hold, in seconds.
+    pub seconds: u64,
+    /// As which user the file is opened.
+    #[serde(default)]
+    pub uid: u32,
+    /// As which group.
+    #[serde(default)]
+    pub gid: u32,
+}
+
+/// A file's pieces, in order and without gaps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedPieces {
+    /// The file's length.
+    pub size_bytes: u64,
+    /// When the URLs end, in seconds since 1970.
+    pub expires: u64,
+    /// Path and query of the whole file; scheme and host of a gateway belong before it.
+    pub target: String,
+    /// The pieces.
+    pub pieces: Vec<SignedPiece>,
+}
+
+/// A range of a file, and who sends it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedPiece {
+    /// Where it begins in the file.
+    pub offset_bytes: u64,
+    /// How many bytes.
+    pub length_bytes: u64,
+    /// Which node sends it; `None`: a gateway does, as a range of the whole file.
+    pub node: Option<u32>,
+    /// Under which URL the node does, of exactly these bytes.
+    pub url: Option<String>,
+}
+
 impl From<&TokenRecord> for TokenStatus {
     fn from(record: &TokenRecord) -> Self {
         Self {

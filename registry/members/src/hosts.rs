@@ -31,6 +31,9 @@ pub struct HostRecord {
     /// Where its administrators do, if it lets them.
     #[serde(default)]
     pub admin: Option<SocketAddr>,
+    /// Where HTTP clients reach its nodes with signed URLs, if they do.
+    #[serde(default)]
+    pub node_http: Option<SocketAddr>,
     /// What the machine that it runs on is called, for people.
     #[serde(default)]
     pub machine: String,

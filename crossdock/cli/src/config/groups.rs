@@ -129,6 +129,16 @@ pub(crate) struct ProcessFlags {
     pub(crate) log: Option<String>,
 }
 
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct NodeDoorFlags {
+    /// The nodes' own HTTP door, for signed URLs of pieces of files (crossdock sign --nodes):
+    /// an IPv4 and an IPv6 address at most. Clients are told the first one, so it is not
+    /// 0.0.0.0; port 0 picks a free one [default: 127.0.0.1:0 of up, else off].
+    #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_NODE_HTTP")]
+    pub(crate) node_http: Option<Door>,
+}
+
 /// Which ensemble it is, and where it is kept.
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
@@ -265,6 +275,7 @@ group!(DoorFlags: nfs, portmap, request_memory);
 group!(VirtualFlags: virtual_interface);
 group!(GatewayNameFlags: gateway_name);
 group!(LockFlags: grace);
+group!(NodeDoorFlags: node_http);
 group!(ProcessFlags: admin, admin_name, slow_ms, user, io, log_format, log);
 group!(EnsembleFlags: etcd, name, etcd_ca, etcd_cert, etcd_key);
 group!(TransportFlags: transport, identity, token);
@@ -346,6 +357,19 @@ impl TransportFlags {
             token,
             ca,
         })
+    }
+}
+
+impl NodeDoorFlags {
+    pub(super) fn settle(self, default: Door) -> anyhow::Result<Door> {
+        let door = self.node_http.unwrap_or(default);
+        let mut addresses = door.addresses().iter();
+        if let Some(all) = addresses.find(|address| address.ip().is_unspecified()) {
+            return Err(usage(format!(
+                "--node-http {all} is no address that clients can be sent to: name one of this machine's, like 10.0.0.5:8081"
+            )));
+        }
+        Ok(door)
     }
 }
 

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::groups::{
     AuthorityFlags, DoorFlags, DoorSettings, EnsembleFlags, GatewayNameFlags, LinkFlags, LockFlags,
-    NumberFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings, TransportFlags,
-    TransportSettings, VirtualFlags, missing,
+    NodeDoorFlags, NumberFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings,
+    TransportFlags, TransportSettings, VirtualFlags, missing,
 };
 use super::http::{HttpFlags, HttpSettings};
 use super::values::Door;
@@ -29,6 +29,8 @@ pub(crate) struct NodeFlags {
     number: NumberFlags,
     #[command(flatten)]
     store: StoreFlags,
+    #[command(flatten)]
+    door: NodeDoorFlags,
     #[command(flatten)]
     link: LinkFlags,
     #[command(flatten)]
@@ -113,6 +115,7 @@ pub(crate) enum Part {
         number: u32,
         #[serde(flatten)]
         store: StoreSettings,
+        node_http: Door,
     },
     Manager {
         /// In seconds.
@@ -145,6 +148,7 @@ impl NodeFlags {
         let ensemble = file.complete(self.ensemble)?;
         let number = file.complete(self.number)?;
         let store = file.complete(self.store)?;
+        let door = file.complete(self.door)?;
         let link = file.complete(self.link)?;
         let transport = file.complete(self.transport)?;
         let process = file.complete(self.process)?;
@@ -152,11 +156,16 @@ impl NodeFlags {
         let number = number.number;
         let number = number.ok_or_else(|| missing("number", "which of the nodes this is"))?;
         let store = store.settle(None)?;
+        let node_http = door.settle(Door::Off)?;
         Ok(MemberSettings {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
             transport: transport.settle(AuthorityFlags::default())?,
-            part: Part::Node { number, store },
+            part: Part::Node {
+                number,
+                store,
+                node_http,
+            },
             process: process.settle()?,
         })
     }

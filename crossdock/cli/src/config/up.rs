@@ -6,7 +6,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::groups::{
-    DoorFlags, DoorSettings, LockFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings,
+    DoorFlags, DoorSettings, LockFlags, NodeDoorFlags, ProcessFlags, ProcessSettings, StoreFlags,
+    StoreSettings,
 };
 use super::http::{HttpFlags, HttpSettings};
 use super::values::{Door, Names, Placement, loopback};
@@ -32,6 +33,8 @@ pub(crate) struct UpFlags {
     door: DoorFlags,
     #[command(flatten)]
     http: HttpFlags,
+    #[command(flatten)]
+    node_door: NodeDoorFlags,
     #[command(flatten)]
     process: ProcessFlags,
     #[command(flatten)]
@@ -120,6 +123,7 @@ pub(crate) struct UpSettings {
     pub(crate) door: DoorSettings,
     #[serde(flatten)]
     pub(crate) http: HttpSettings,
+    pub(crate) node_http: Door,
     #[serde(flatten)]
     pub(crate) process: ProcessSettings,
     /// In seconds.
@@ -142,6 +146,7 @@ impl UpFlags {
         let pool = file.complete(self.pool)?;
         let door = file.complete(self.door)?;
         let http = file.complete(self.http)?;
+        let node_door = file.complete(self.node_door)?;
         let process = file.complete(self.process)?;
         let locks = file.complete(self.locks)?;
         let absent = file.complete(self.absent)?;
@@ -158,6 +163,7 @@ impl UpFlags {
             placement: pool.placement,
             door: door.settle()?,
             http: http.settle(loopback(8080))?,
+            node_http: node_door.settle(loopback(0))?,
             process: process.settle()?,
             grace: locks.settle()?,
         })

@@ -122,6 +122,7 @@ impl Shell {
                 | Command::TokenAdd(_)
                 | Command::TokenRemove(_)
                 | Command::Sign(_)
+                | Command::SignPieces(_)
                 | Command::PlaceList
                 | Command::Place(_),
                 _,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crossdock_admin::snapshot::{
     Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures, LoopFigures,
-    NodeFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
+    NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits,
+    Snapshot, Traffic,
 };
 use crossdock_disks::{DiskClass as Class, Operation};
 use crossdock_host::{HostFigures, HostStatus};
@@ -145,6 +146,7 @@ impl Shell {
             slow: door.slow.iter().map(slow).collect(),
             door: door_figures(&figures),
             http: http_figures(&self.host.http_figures()),
+            node_http: node_http_figures(&self.host.object_figures()),
             process: ProcessFigures::default(),
         })
     }
@@ -263,6 +265,20 @@ fn http_figures(http: &crossdock_http::HttpFigures) -> HttpFigures {
         delivery_requests: delivery.requests.count(),
         delivery_requested_bytes: delivery.requests.sum(),
         residence: delivery.residence.clone(),
+    }
+}
+
+fn node_http_figures(door: &crossdock_objects::ObjectDoorFigures) -> NodeHttpFigures {
+    let responses = (1..).zip(door.responses_total);
+    NodeHttpFigures {
+        responses: responses
+            .map(|(class, count)| (format!("{class}xx"), count))
+            .collect(),
+        connections: door.connections as u64,
+        sent_bytes: door.sent_bytes,
+        held_bytes: door.held_bytes,
+        broken_total: door.broken_total,
+        late_total: door.late_total,
     }
 }
 

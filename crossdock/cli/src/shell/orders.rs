@@ -94,6 +94,7 @@ impl Shell {
             Command::TokenRemove(id) => return self.remove_token(id, reply),
             Command::TokenList => self.list_tokens(),
             Command::Sign(signing) => self.sign(signing),
+            Command::SignPieces(signing) => return self.sign_pieces(signing, reply),
             Command::PlaceList => self.list_places(),
             Command::LockRelease(order) => return self.release_locks(order, reply),
             Command::LockList => self.list_locks(),

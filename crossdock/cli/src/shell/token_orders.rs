@@ -1,7 +1,12 @@
 //! Orders of the admin API about bearer tokens and signed URLs.
 
-use crossdock_admin::{Answer, Refusal, Signed, Signing, TokenAddition, TokenCreated, TokenStatus};
-use crossdock_host::{SignError, TokenError, TokenTicket};
+use crossdock_admin::{
+    Answer, PieceSigning, Refusal, Signed, SignedPiece, SignedPieces, Signing, TokenAddition,
+    TokenCreated, TokenStatus,
+};
+use crossdock_host::{
+    ColumnsError, ColumnsOrder, ColumnsTicket, SignError, SignedColumns, TokenError, TokenTicket,
+};
 use crossdock_limits::SIGNED_URL_SECONDS_MAX;
 use crossdock_net::now;
 use crossdock_web::{SignedUrl, TokenRecord, TokenSecret, UrlPath};
@@ -99,6 +104,65 @@ impl Shell {
         })?;
         info!(path = %url.path.encode(), method = ?url.method, expires, "URL signed");
         report::json(&Signed { target, expires })
+    }
+
+    /// Begins to sign URLs of a file's pieces at nodes; whoever asked waits for its site and
+    /// for the nodes.
+    pub(super) fn sign_pieces(&mut self, signing: PieceSigning, reply: oneshot::Sender<Answer>) {
+        let path = signing.path.clone();
+        let order = ColumnsOrder {
+            path: signing.path,
+            offset_bytes: signing.offset_bytes,
+            length_bytes: signing.length_bytes,
+            seconds: signing.seconds,
+            uid: signing.uid,
+            gid: signing.gid,
+        };
+        let begun = self.host.sign_columns(now(), wall_time(), order);
+        let begun = begun.map_err(|error| columns_refusal(&error));
+        self.column_replies.keep(begun, path, reply);
+    }
+
+    pub(super) fn take_columns_signed(
+        &mut self,
+        ticket: ColumnsTicket,
+        result: Result<SignedColumns, ColumnsError>,
+    ) {
+        self.column_replies.end(&ticket, |path| {
+            let signed = result.map_err(|error| columns_refusal(&error))?;
+            let (pieces, expires) = (signed.pieces.len(), signed.expires);
+            info!(path = %path.encode(), pieces, expires, "URLs at nodes signed");
+            report::json(&SignedPieces {
+                size_bytes: signed.size_bytes,
+                expires,
+                target: signed.target,
+                pieces: signed.pieces.into_iter().map(piece).collect(),
+            })
+        });
+    }
+}
+
+fn piece(signed: crossdock_host::SignedPiece) -> SignedPiece {
+    let at_node = signed.at_node.as_ref();
+    SignedPiece {
+        offset_bytes: signed.offset_bytes,
+        length_bytes: signed.length_bytes,
+        node: at_node.map(|at| at.number),
+        url: at_node.map(|at| format!("http://{}{}", at.address, at.target)),
+    }
+}
+
+fn columns_refusal(error: &ColumnsError) -> Refusal {
+    let what = error.to_string();
+    match error {
+        ColumnsError::Seconds(_) | ColumnsError::TooLong(_) | ColumnsError::NotFile(_) => {
+            Refusal::Invalid(what)
+        }
+        ColumnsError::NotFound(_) => Refusal::Unknown(what),
+        ColumnsError::Sign(_)
+        | ColumnsError::Denied(_)
+        | ColumnsError::Volume(_)
+        | ColumnsError::Busy => Refusal::Conflict(what),
     }
 }
 

@@ -174,6 +174,7 @@ fn world_of(shape: Shape, mutation: Option<Mutation>, random: &mut Random) -> Wo
     }
     let nodes = nodes.into_iter().map(|node| HostRecord {
         nodes: vec![node],
+        node_http: Some(([198, 18, 0, 1], 8081).into()),
         ..HostRecord::default()
     });
     let managers = (0..shape.managers).map(|_| HostRecord {
@@ -228,6 +229,8 @@ fn secret_of(instance: u64, purpose: u8) -> [u8; 32] {
 
 #[cfg(test)]
 mod clocks;
+#[cfg(test)]
+mod columns;
 #[cfg(test)]
 mod costs;
 #[cfg(test)]

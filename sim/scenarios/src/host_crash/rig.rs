@@ -424,6 +424,7 @@ impl Rig {
                 }
                 // Nobody is connected there.
                 HostEffect::Http(_) => {}
+                HostEffect::Objects(_) | HostEffect::ColumnsSigned { .. } => {}
                 // No scenario exports anything while it runs.
                 HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }

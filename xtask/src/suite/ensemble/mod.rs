@@ -11,6 +11,7 @@ pub(super) mod load;
 mod locks;
 mod members;
 mod pause;
+mod pieces;
 mod refusals;
 mod scoped;
 mod secure;

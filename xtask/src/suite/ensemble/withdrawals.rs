@@ -12,6 +12,7 @@ use crossdock_tests_crash::client::Client;
 
 use super::Processes;
 use super::members::{Ensemble, Member};
+use super::pieces;
 use crate::install;
 use crate::process::{Running, open_log, program};
 use crate::rig::etcd::Etcd;
@@ -26,7 +27,14 @@ const FILES: usize = 64;
 const FILE_BYTES: usize = 4 << 20;
 
 /// One request at a time at each disk: what else is asked for waits in the node's queue.
-const NODE: [&str; 4] = ["--cache", "16M", "--disk-depth", "1"];
+const NODE: [&str; 6] = [
+    "--cache",
+    "16M",
+    "--disk-depth",
+    "1",
+    "--node-http",
+    "127.0.0.1:0",
+];
 
 /// Connections of an NFS client, READs outstanding on each, and bytes of a READ.
 const NFS_CONNECTIONS: usize = 4;
@@ -89,6 +97,9 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
 
     // Nobody else is the worse for it: all bytes are read, over both doors.
     verify(http, nfs)?;
+    let file = (name(0), job::content(&name(0), FILE_BYTES));
+    let manager = &processes.managers[0];
+    pieces::check(&ensemble, gateway, manager, (&file.0, &file.1)).context("pieces from nodes")?;
     processes.stop()
 }
 

@@ -6,6 +6,7 @@ mod cases;
 mod crowd;
 mod curl;
 mod limits;
+pub(super) mod nodes;
 mod overwrite;
 mod pipeline;
 mod rights;
@@ -26,7 +27,7 @@ use web::Web;
 type Check = (&'static str, fn(&Web<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     ("curl reads", curl::reads),
     ("curl writes", curl::writes),
     ("conditions and lists", curl::conditions_and_lists),
@@ -38,6 +39,7 @@ const CHECKS: [Check; 11] = [
     ("browser", browser::check),
     ("overwritten by PUT", overwrite::by_put),
     ("overwritten over NFS", overwrite::over_nfs),
+    ("pieces from nodes", nodes::check),
 ];
 
 /// One that starts a server of its own, whose memory or limits it knows.

@@ -1,4 +1,4 @@
-//! Metrics of the HTTP door and of the delivery engine.
+//! Metrics of the HTTP doors, of gateways and of nodes, and of the delivery engine.
 
 use super::family;
 use crate::families::Family;
@@ -61,6 +61,46 @@ pub(super) const FAMILIES: &[Family] = &[
         Counter,
         "Connections that were ended because their clients took too long.",
         |all, out| out.count(&[], all.http.late_total),
+    ),
+    family(
+        "crossdock_node_http_responses_total",
+        Counter,
+        "Responses of the nodes' HTTP door, by the class of their status.",
+        |all, out| {
+            for (class, &count) in &all.node_http.responses {
+                out.count(&[("class", class)], count);
+            }
+        },
+    ),
+    family(
+        "crossdock_node_http_connections",
+        Gauge,
+        "Connections at the nodes' HTTP door.",
+        |all, out| out.count(&[], all.node_http.connections),
+    ),
+    family(
+        "crossdock_node_http_sent_bytes_total",
+        Counter,
+        "Bytes of objects that were given to connections of the nodes' HTTP door.",
+        |all, out| out.count(&[], all.node_http.sent_bytes),
+    ),
+    family(
+        "crossdock_node_http_held_bytes",
+        Gauge,
+        "Bytes of responses of that door that are asked for, or not taken by the kernel.",
+        |all, out| out.count(&[], all.node_http.held_bytes),
+    ),
+    family(
+        "crossdock_node_http_broken_total",
+        Counter,
+        "Responses of that door that were broken off: the object has changed, or cannot be read.",
+        |all, out| out.count(&[], all.node_http.broken_total),
+    ),
+    family(
+        "crossdock_node_http_late_total",
+        Counter,
+        "Connections of that door that were ended because their clients took too long.",
+        |all, out| out.count(&[], all.node_http.late_total),
     ),
     family(
         "crossdock_delivery_streams",

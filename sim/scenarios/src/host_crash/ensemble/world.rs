@@ -13,10 +13,10 @@ use crossdock_disk::DiskOperation;
 #[cfg(test)]
 use crossdock_host::DiskProfile;
 #[cfg(test)]
-use crossdock_host::TokenError;
-#[cfg(test)]
 use crossdock_host::Tuning;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
+#[cfg(test)]
+use crossdock_host::{ColumnsError, SignedColumns, TokenError};
 #[cfg(test)]
 use crossdock_link::Frame;
 use crossdock_link::Role;
@@ -25,6 +25,8 @@ use crossdock_members::{Change, HostRecord, Registry, Shared, State, VirtualAddr
 use crossdock_names::{Epoch, FileRef, HandleKey, NodeId, Proof, SiteId};
 use crossdock_names::{HostId, MintingKey};
 use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
+#[cfg(test)]
+use crossdock_objects::ObjectDoorEffect;
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 #[cfg(test)]
 use crossdock_peer::{Port, Repair, SiteReply};
@@ -131,6 +133,12 @@ pub(super) struct World {
     /// What became of orders about bearer tokens.
     #[cfg(test)]
     pub(super) tokens: Vec<Result<TokenRecord, TokenError>>,
+    /// What became of orders to sign URLs at nodes.
+    #[cfg(test)]
+    pub(super) columns: Vec<Result<SignedColumns, ColumnsError>>,
+    /// What the HTTP doors of nodes wanted done.
+    #[cfg(test)]
+    pub(super) objects: Vec<(Place, ObjectDoorEffect)>,
     /// Which nodes have withdrawn how many disk requests, when.
     #[cfg(test)]
     pub(super) withdrawn: Vec<(Time, Place, u64)>,
@@ -191,6 +199,10 @@ impl World {
             told: Vec::new(),
             #[cfg(test)]
             tokens: Vec::new(),
+            #[cfg(test)]
+            columns: Vec::new(),
+            #[cfg(test)]
+            objects: Vec::new(),
             #[cfg(test)]
             withdrawn: Vec::new(),
             #[cfg(test)]
@@ -978,6 +990,12 @@ impl World {
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
                 // Nobody is connected there.
                 HostEffect::Http(_) => {}
+                #[cfg(test)]
+                HostEffect::Objects(effect) => self.objects.push((place, effect)),
+                #[cfg(test)]
+                HostEffect::ColumnsSigned { result, .. } => self.columns.push(result),
+                #[cfg(not(test))]
+                HostEffect::Objects(_) | HostEffect::ColumnsSigned { .. } => {}
                 HostEffect::NodeOpened { result: Ok(()), .. }
                 | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }

@@ -1,0 +1,523 @@
+//! Signed URLs of the columns of a file, at the nodes that have them (docs/decisions/0032).
+//!
+//! The path is looked up and the file opened as the user for whom the URLs are, so its site
+//! judges; with its answer comes the right by which they are signed. Each column is looked
+//! at, too: a URL is for the bytes as they are now. What no node has under a URL of its own
+//! (what lies below the threshold, holes) the gateway has: it reads all of a file.
+
+mod cut;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crossdock_names::{FileCapability, FileRef, NodeId, ObjectId, Rights, Version};
+use crossdock_peer::{
+    Call, CallId, Caller, FileKind, FileLayout, NodeAnswer, NodeReply, NodeRequest, ObjectStat,
+    OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
+};
+use crossdock_router::RouterInput;
+use crossdock_server::CAPABILITY_SECONDS;
+use crossdock_types::{Time, WallTime};
+use crossdock_web::{ObjectUrl, SignedMethod, SignedUrl, UrlPath};
+use thiserror::Error;
+
+use self::cut::{Piece, merge, split};
+use crate::host::{Host, HostEffect};
+use crate::message::Message;
+use crate::sites::PATIENCE;
+use crate::walks::{WALKS_MAX, volume_root};
+use crate::web::SignError;
+
+/// Calls of what is signed have this bit, those of doors and of the router never.
+const SIGN_BIT: u64 = 1 << 57;
+
+/// How much of a file is signed at a time, in bytes: it may lie in 4096 pieces.
+pub const SIGNED_PIECES_BYTES_MAX: u64 = 1 << 30;
+
+/// Longest time for which URLs at nodes hold, in seconds: that of the right by which they are
+/// signed.
+pub const OBJECT_URL_SECONDS_MAX: u64 = CAPABILITY_SECONDS;
+
+/// How often a file is opened again that is cut while its columns are looked at.
+const REOPENS_MAX: u32 = 8;
+
+/// Which [`Host::sign_columns`] an effect answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ColumnsTicket(u64);
+
+/// What is to be signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnsOrder {
+    /// The file, from the volume's root on.
+    pub path: UrlPath,
+    /// First byte of what is wanted.
+    pub offset_bytes: u64,
+    /// How many bytes; all up to the file's end if nothing is said.
+    pub length_bytes: Option<u64>,
+    /// How long the URLs are to hold, in seconds.
+    pub seconds: u64,
+    /// As which user the file is opened.
+    pub uid: u32,
+    /// As which group.
+    pub gid: u32,
+}
+
+/// A file's pieces, in order and without gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedColumns {
+    /// The file's length.
+    pub size_bytes: u64,
+    /// When the URLs end, in seconds since 1970.
+    pub expires: u64,
+    /// Path and query of the whole file at gateways, signed.
+    pub target: String,
+    /// The pieces.
+    pub pieces: Vec<SignedPiece>,
+}
+
+/// A range of a file, and who sends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedPiece {
+    /// Where it begins in the file.
+    pub offset_bytes: u64,
+    /// How many bytes.
+    pub length_bytes: u64,
+    /// A node, under a URL of exactly these bytes; else a gateway, under that of the file.
+    pub at_node: Option<NodePiece>,
+}
+
+/// A piece at a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePiece {
+    /// The node's number.
+    pub number: u32,
+    /// Its HTTP door.
+    pub address: SocketAddr,
+    /// Path and query, signed.
+    pub target: String,
+}
+
+/// Why nothing was signed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ColumnsError {
+    /// This process does not sign.
+    #[error(transparent)]
+    Sign(SignError),
+    /// They cannot hold for so long.
+    #[error(
+        "URLs at nodes hold for 1 to {OBJECT_URL_SECONDS_MAX} s, not {0} s: they end with the right by which the gateway reads the file; for longer, sign a URL of the gateway"
+    )]
+    Seconds(u64),
+    /// Nothing is there.
+    #[error("the volume has no file {0}")]
+    NotFound(UrlPath),
+    /// It has no bytes.
+    #[error("{0} is no regular file: only these lie in columns at nodes")]
+    NotFile(UrlPath),
+    /// The user may not read it.
+    #[error("that user may not read {0}")]
+    Denied(UrlPath),
+    /// It would be too long a list.
+    #[error(
+        "at most {max} MiB of a file are signed at a time, not {0} bytes: say --offset and --length",
+        max = SIGNED_PIECES_BYTES_MAX >> 20
+    )]
+    TooLong(u64),
+    /// The volume does not answer now.
+    #[error("the volume did not answer ({0}); crossdock status may show why; try again")]
+    Volume(SiteError),
+    /// Too many at once.
+    #[error("{WALKS_MAX} files are being signed at this moment; try again")]
+    Busy,
+}
+
+/// What is being signed.
+#[derive(Default)]
+pub(crate) struct Signings {
+    begun: BTreeMap<u64, Signing>,
+    total: u64,
+    /// Columns that are looked at, and for which of them.
+    calls: BTreeMap<CallId, (u64, ObjectId)>,
+    calls_total: u64,
+}
+
+impl Signings {
+    /// When the next one is given up.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.begun.values().map(|signing| signing.due).min()
+    }
+
+    /// Whether an answer of a node is for one of them.
+    pub(crate) const fn owns(id: CallId) -> bool {
+        id.0 >> 57 == 1
+    }
+}
+
+struct Signing {
+    order: ColumnsOrder,
+    target: String,
+    /// When it is to end; earlier if the right does.
+    expires: u64,
+    due: Time,
+    /// Names still to look up, the next one last.
+    rest: Vec<Bytes>,
+    file: FileRef,
+    opened: Option<Opened>,
+    reopened: u32,
+}
+
+/// What the site has told, and the nodes so far.
+struct Opened {
+    layout: FileLayout,
+    size_bytes: u64,
+    pieces: Vec<Piece>,
+    /// The newest version of each column that there is.
+    versions: BTreeMap<ObjectId, Version>,
+    waiting: BTreeSet<ObjectId>,
+}
+
+impl Host {
+    /// Begins to sign URLs of a file's columns; [`HostEffect::ColumnsSigned`] tells what came
+    /// of it.
+    ///
+    /// # Errors
+    /// Why not, as far as it can be seen at once.
+    pub fn sign_columns(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        order: ColumnsOrder,
+    ) -> Result<ColumnsTicket, ColumnsError> {
+        if !(1..=OBJECT_URL_SECONDS_MAX).contains(&order.seconds) {
+            return Err(ColumnsError::Seconds(order.seconds));
+        }
+        let expires = seconds(wall).saturating_add(order.seconds);
+        let target = self.sign(&SignedUrl {
+            method: SignedMethod::Get,
+            path: order.path.clone(),
+            expires,
+            uid: order.uid,
+            gid: order.gid,
+        });
+        let target = target.map_err(ColumnsError::Sign)?;
+        if self.signings.begun.len() >= WALKS_MAX {
+            return Err(ColumnsError::Busy);
+        }
+        let names = order.path.names().iter().rev();
+        let signing = Signing {
+            target,
+            expires,
+            due: now + PATIENCE,
+            rest: names.map(|name| Bytes::copy_from_slice(name)).collect(),
+            file: volume_root(),
+            opened: None,
+            reopened: 0,
+            order,
+        };
+        if signing.rest.is_empty() {
+            return Err(ColumnsError::NotFile(signing.order.path));
+        }
+        self.signings.total += 1;
+        let number = self.signings.total;
+        self.step_signing(now, number, signing);
+        self.pump(now, wall);
+        Ok(ColumnsTicket(number))
+    }
+
+    /// Whether an answer of a site is for what is signed.
+    pub(crate) const fn is_of_signing(id: CallId) -> bool {
+        Signings::owns(id)
+    }
+
+    /// Asks a site for what comes next.
+    fn step_signing(&mut self, now: Time, number: u64, mut signing: Signing) {
+        let operation = match signing.rest.pop() {
+            Some(name) => SiteOperation::Lookup {
+                directory: signing.file,
+                name,
+            },
+            None => SiteOperation::Open {
+                file: signing.file,
+                purpose: OpenFor::Read {
+                    offset_bytes: signing.order.offset_bytes,
+                    end_bytes: signing.end_bytes(),
+                },
+                holder: None,
+            },
+        };
+        let call = Call {
+            id: CallId(SIGN_BIT | number),
+            deadline: now + PATIENCE,
+            request: SiteRequest {
+                caller: Caller {
+                    uid: signing.order.uid,
+                    gid: signing.order.gid,
+                    groups: Arc::from([]),
+                },
+                duplicate: None,
+                operation,
+            },
+        };
+        self.signings.begun.insert(number, signing);
+        let input = RouterInput::Request(Box::new(call));
+        self.queue.push_back(Message::Router(input));
+    }
+
+    /// A site has answered.
+    pub(crate) fn take_signing(&mut self, now: Time, mut reply: SiteReply) {
+        let number = reply.id.0 & !SIGN_BIT;
+        let Some(mut signing) = self.signings.begun.remove(&number) else {
+            return;
+        };
+        // As an answer that leaves for another host; here it is the process's own right.
+        if !self.registry.is_shared() {
+            self.mint(self.host_id(), Rights::READ, &mut reply);
+        }
+        let size_bytes = reply.subject.after.as_ref().map(|after| after.size_bytes);
+        match reply.outcome {
+            Ok(SiteAnswer::Found { attributes, .. }) => {
+                let is_last = signing.rest.is_empty();
+                signing.file = attributes.file;
+                match attributes.kind {
+                    FileKind::Regular if is_last => self.step_signing(now, number, signing),
+                    FileKind::Directory if !is_last => self.step_signing(now, number, signing),
+                    _ => {
+                        let of = match is_last {
+                            true => ColumnsError::NotFile,
+                            false => ColumnsError::NotFound,
+                        };
+                        self.end_signing(number, Err(of(signing.order.path)));
+                    }
+                }
+            }
+            Ok(SiteAnswer::Opened { layout, .. }) => {
+                let opened = Opened::new(&signing.order, layout, size_bytes.unwrap_or(0));
+                match opened {
+                    Ok(opened) => {
+                        signing.opened = Some(opened);
+                        self.look_at_columns(now, number, signing);
+                    }
+                    Err(error) => self.end_signing(number, Err(error)),
+                }
+            }
+            Ok(_) => self.end_signing(number, Err(ColumnsError::Volume(SiteError::Io))),
+            Err(error) => {
+                let error = refusal(error, signing.order.path);
+                self.end_signing(number, Err(error));
+            }
+        }
+    }
+
+    /// Asks the primary of each column for its version.
+    fn look_at_columns(&mut self, now: Time, number: u64, mut signing: Signing) {
+        if let Some(opened) = &mut signing.opened
+            && let Some(right) = opened.layout.capability
+        {
+            for object in opened.columns() {
+                let Some(node) = self.primary_of(&object) else {
+                    continue; // The gateway waits for one.
+                };
+                opened.waiting.insert(object);
+                self.signings.calls_total += 1;
+                let id = CallId(SIGN_BIT | self.signings.calls_total);
+                self.signings.calls.insert(id, (number, object));
+                let call = Call {
+                    id,
+                    deadline: now + PATIENCE,
+                    request: NodeRequest::Stat { object },
+                };
+                let message = Message::Routed(node, call, Some(right));
+                self.queue.push_back(message);
+            }
+        }
+        self.signings.begun.insert(number, signing);
+        self.settle_signing(now, number);
+    }
+
+    /// A node has answered.
+    pub(crate) fn take_column(&mut self, now: Time, reply: NodeReply) {
+        let Some((number, object)) = self.signings.calls.remove(&reply.id) else {
+            return;
+        };
+        let Some(signing) = self.signings.begun.get_mut(&number) else {
+            return;
+        };
+        if let Some(opened) = &mut signing.opened {
+            opened.waiting.remove(&object);
+            if let Ok(NodeAnswer::Stat(stat)) = reply.outcome {
+                match opened.is_cut(&stat) {
+                    // Where its bytes lie may have changed since it was opened.
+                    true => signing.opened = None,
+                    false => _ = opened.versions.insert(object, stat.version),
+                }
+            }
+        }
+        self.settle_signing(now, number);
+    }
+
+    /// Signs, once all nodes have answered.
+    fn settle_signing(&mut self, now: Time, number: u64) {
+        let Some(mut signing) = self.signings.begun.remove(&number) else {
+            return;
+        };
+        match &signing.opened {
+            Some(opened) if !opened.waiting.is_empty() => {
+                self.signings.begun.insert(number, signing);
+            }
+            Some(opened) => {
+                let signed = self.sign_pieces(&signing, opened);
+                self.end_signing(number, Ok(signed));
+            }
+            None if signing.reopened < REOPENS_MAX => {
+                signing.reopened += 1;
+                self.signings.calls.retain(|_, (of, _)| *of != number);
+                self.step_signing(now, number, signing);
+            }
+            None => self.end_signing(number, Err(ColumnsError::Volume(SiteError::Busy))),
+        }
+    }
+
+    fn sign_pieces(&self, signing: &Signing, opened: &Opened) -> SignedColumns {
+        let right = opened.layout.capability;
+        let until = right.map_or(u64::MAX, |right| right.expiry_seconds);
+        let expires = signing.expires.min(until);
+        let mut pieces: Vec<SignedPiece> = Vec::new();
+        for piece in merge(opened.pieces.iter().map(|piece| opened.as_it_is(piece))) {
+            let at_node = right.and_then(|right| self.sign_piece(&piece, opened, expires, &right));
+            match pieces.last_mut() {
+                // The same URL, whose client wants one range.
+                Some(last) if last.at_node.is_none() && at_node.is_none() => {
+                    last.length_bytes += piece.length_bytes;
+                }
+                _ => pieces.push(SignedPiece {
+                    offset_bytes: piece.offset_bytes,
+                    length_bytes: piece.length_bytes,
+                    at_node,
+                }),
+            }
+        }
+        SignedColumns {
+            size_bytes: opened.size_bytes,
+            expires,
+            target: signing.target.clone(),
+            pieces,
+        }
+    }
+
+    /// A piece at its node, if that has a door.
+    fn sign_piece(
+        &self,
+        piece: &Piece,
+        opened: &Opened,
+        expires: u64,
+        right: &FileCapability,
+    ) -> Option<NodePiece> {
+        let (object, offset_bytes) = piece.column?;
+        let node = self.primary_of(&object)?;
+        let url = ObjectUrl {
+            object,
+            node,
+            offset_bytes,
+            length_bytes: piece.length_bytes,
+            version: *opened.versions.get(&object)?,
+            expires,
+        };
+        Some(NodePiece {
+            number: self.node_number(node.0)?,
+            address: self.node_door(node)?,
+            target: url.sign(right)?,
+        })
+    }
+
+    fn primary_of(&self, object: &ObjectId) -> Option<NodeId> {
+        self.table.members_of(object)?.members.first().copied()
+    }
+
+    /// Gives up what nobody has answered in time.
+    pub(crate) fn expire_signings(&mut self, now: Time) {
+        let late = self.signings.begun.iter();
+        let late = late.filter(|(_, signing)| signing.due <= now);
+        for number in late.map(|(&number, _)| number).collect::<Vec<_>>() {
+            let error = ColumnsError::Volume(SiteError::Unanswered);
+            self.end_signing(number, Err(error));
+        }
+    }
+
+    fn end_signing(&mut self, number: u64, result: Result<SignedColumns, ColumnsError>) {
+        self.signings.begun.remove(&number);
+        self.signings.calls.retain(|_, (of, _)| *of != number);
+        let ticket = ColumnsTicket(number);
+        self.effects
+            .push_back(HostEffect::ColumnsSigned { ticket, result });
+    }
+}
+
+impl Signing {
+    /// The end of what is wanted, in bytes.
+    fn end_bytes(&self) -> u64 {
+        self.order.end_bytes()
+    }
+}
+
+impl ColumnsOrder {
+    fn end_bytes(&self) -> u64 {
+        let length = self.length_bytes.unwrap_or(SIGNED_PIECES_BYTES_MAX);
+        self.offset_bytes.saturating_add(length)
+    }
+}
+
+impl Opened {
+    fn new(
+        order: &ColumnsOrder,
+        layout: FileLayout,
+        size_bytes: u64,
+    ) -> Result<Self, ColumnsError> {
+        let end = order.length_bytes.map_or(size_bytes, |_| order.end_bytes());
+        let range = order.offset_bytes..end.min(size_bytes);
+        let length = range.end.saturating_sub(range.start);
+        if length > SIGNED_PIECES_BYTES_MAX {
+            return Err(ColumnsError::TooLong(length));
+        }
+        Ok(Self {
+            pieces: split(&layout, range),
+            layout,
+            size_bytes,
+            versions: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+        })
+    }
+
+    fn columns(&self) -> BTreeSet<ObjectId> {
+        let columns = self.pieces.iter().filter_map(|piece| piece.column);
+        columns.map(|(object, _)| object).collect()
+    }
+
+    const fn is_cut(&self, stat: &ObjectStat) -> bool {
+        stat.truncate_generation > self.layout.truncate_generation
+    }
+
+    /// A column that was never written to is not there: a hole.
+    fn as_it_is(&self, piece: &Piece) -> Piece {
+        let column = piece.column;
+        Piece {
+            column: column.filter(|(object, _)| self.versions.contains_key(object)),
+            ..*piece
+        }
+    }
+}
+
+fn refusal(error: SiteError, path: UrlPath) -> ColumnsError {
+    match error {
+        SiteError::NotFound | SiteError::Stale | SiteError::NotDirectory => {
+            ColumnsError::NotFound(path)
+        }
+        SiteError::AccessDenied | SiteError::NotOwner => ColumnsError::Denied(path),
+        error => ColumnsError::Volume(error),
+    }
+}
+
+fn seconds(wall: WallTime) -> u64 {
+    u64::try_from(wall.parts().0).unwrap_or(0)
+}
