@@ -12,6 +12,7 @@ use crate::connection::{Decision, End, StreamClass, StreamId, TcpSample};
 use crate::decide::horizon;
 use crate::figures::DeliveryFigures;
 use crate::line::Line;
+use crate::rate::Pace;
 use crate::record::{Record, Recorder};
 use crate::snapshot::{Disks, Pool};
 use crate::stream::Stream;
@@ -120,6 +121,21 @@ impl Delivery {
         self.touch(stream);
     }
 
+    /// The stream's connection has had another one before, of which this is known.
+    pub fn resume(&mut self, now: Time, stream: StreamId, pace: Pace) {
+        self.wake(now);
+        self.change(stream, |known| known.estimator = pace.resume(now));
+        self.touch(stream);
+    }
+
+    /// Whether B_n of the stream is measured: then it need not be looked at after each
+    /// send, for what its socket empties is known well enough.
+    #[must_use]
+    pub fn is_measured(&self, stream: StreamId) -> bool {
+        let known = self.streams.get(&stream);
+        known.is_some_and(|known| known.estimator.is_measured())
+    }
+
     /// A block has come from the disks: D3 → D2.
     ///
     /// # Panics
@@ -158,7 +174,10 @@ impl Delivery {
     /// If more is handed on than has come.
     pub fn handed(&mut self, now: Time, stream: StreamId, bytes: u64) {
         self.wake(now);
-        if self.change(stream, |known| known.hand(bytes)).is_some() {
+        if self
+            .change(stream, |known| known.hand(now, bytes))
+            .is_some()
+        {
             self.figures.handed_bytes += bytes;
             self.touch(stream);
         }
@@ -176,16 +195,16 @@ impl Delivery {
         self.touch(stream);
     }
 
-    /// A stream ends, or may end.
-    pub fn close(&mut self, now: Time, stream: StreamId, end: End) {
+    /// A stream ends, or may end. What is known of its connection, for the next one
+    /// ([`resume`](Self::resume)).
+    pub fn close(&mut self, now: Time, stream: StreamId, end: End) -> Option<Pace> {
         self.wake(now);
         if end == End::PeerFinished {
             self.change(stream, |known| known.is_held = true);
-            return self.touch(stream);
+            self.touch(stream);
+            return None;
         }
-        let Some(mut known) = self.streams.remove(&stream) else {
-            return;
-        };
+        let mut known = self.streams.remove(&stream)?;
         self.subtract(&known);
         self.unschedule(stream, &known);
         // What was decided and not polled has not happened.
@@ -197,6 +216,7 @@ impl Delivery {
         }
         self.withdraw(stream, known.requested_bytes - unasked_bytes);
         self.check_memory();
+        Some(Pace::new(known.estimator, now))
     }
 
     /// What is to be done next. To be asked until there is nothing.
@@ -236,7 +256,7 @@ impl Delivery {
     pub fn margin(&self, stream: StreamId) -> Option<Duration> {
         let known = self.streams.get(&stream)?;
         let rate = known.estimator.rate()?;
-        let ahead = known.look(false).ahead_bytes();
+        let ahead = known.look(self.now, false).ahead_bytes();
         Some(crate::number::seconds(ahead as f64 / rate.max(1) as f64))
     }
 

@@ -27,5 +27,6 @@ pub use connection::{Congestion, Decision, End, StreamClass, StreamId, TcpSample
 pub use decide::{Horizon, decide, horizon};
 pub use delivery::Delivery;
 pub use figures::DeliveryFigures;
+pub use rate::Pace;
 pub use record::{Differs, Record, Unreadable, decode, encode, replay};
 pub use snapshot::{Disks, Look, Pool, Snapshot, Verdict};

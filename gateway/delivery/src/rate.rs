@@ -81,6 +81,32 @@ pub(crate) struct Signs {
     pub(crate) is_trouble: bool,
 }
 
+/// What is known of a connection whose stream has ended, for its next one: a client that
+/// fetches file after file is the same all along.
+#[derive(Debug)]
+pub struct Pace {
+    estimator: RateEstimator,
+    ended: Time,
+}
+
+impl Pace {
+    pub(crate) const fn new(estimator: RateEstimator, ended: Time) -> Self {
+        Self { estimator, ended }
+    }
+
+    /// For a stream that begins now. What was not measured is not worth much after a pause.
+    pub(crate) fn resume(self, now: Time) -> RateEstimator {
+        let mut estimator = self.estimator;
+        if now.since(self.ended) > WINDOW {
+            if !estimator.is_measured {
+                return RateEstimator::default();
+            }
+            estimator.marks.clear();
+        }
+        estimator
+    }
+}
+
 impl RateEstimator {
     /// Bytes per second; none before the first sample that says something.
     pub(crate) const fn rate(&self) -> Option<u64> {
@@ -144,7 +170,8 @@ impl RateEstimator {
 
     fn close_window(&mut self, now: Time, sample: &TcpSample) {
         let Some(&mark) = self.marks.back() else {
-            return;
+            self.is_full = sample.unsent_bytes > 0;
+            return self.marks.push_back(Mark::new(now, sample));
         };
         let least = if self.is_measured {
             WINDOW
@@ -321,6 +348,20 @@ mod tests {
             }
             assert!(near(&estimator, expected), "{:?}", estimator.rate());
         }
+    }
+
+    /// Goal: the next stream of a client begins with what is known of it: its rate counts
+    /// at once, and a pause in between is not taken for slowness.
+    #[test]
+    fn the_next_stream_goes_on_where_one_has_ended() {
+        let mut estimator = RateEstimator::default();
+        run(&mut estimator, 0, 3000, 100_000, FULL);
+        let mut next = Pace::new(estimator, at(3000)).resume(at(60_000));
+        assert!(near(&next, 100_000) && next.is_proven());
+        run(&mut next, 60_000, 62_000, 100_000, FULL);
+        assert!(near(&next, 100_000), "{:?}", next.rate());
+        let new = RateEstimator::default();
+        assert_eq!(Pace::new(new, at(0)).resume(at(60_000)).rate(), None);
     }
 
     /// Goal: congestion counts at once and once, and not at all if nobody heeds it.

@@ -6,6 +6,7 @@ use crossdock_metrics::Histogram;
 use crossdock_types::Time;
 
 use crate::connection::{StreamClass, TcpSample};
+use crate::number::whole;
 use crate::rate::RateEstimator;
 use crate::snapshot::Look;
 
@@ -19,7 +20,9 @@ pub(crate) struct Stream {
     pub(crate) remaining_bytes: u64,
     pub(crate) requested_bytes: u64,
     pub(crate) ready_bytes: u64,
+    /// As of when.
     unsent_bytes: u64,
+    unsent_at: Time,
     pub(crate) estimator: RateEstimator,
 
     // Trouble.
@@ -49,6 +52,7 @@ impl Stream {
             requested_bytes: 0,
             ready_bytes: 0,
             unsent_bytes: 0,
+            unsent_at: Time::default(),
             estimator: RateEstimator::default(),
             postponed_bytes: 0,
             postponed_until: None,
@@ -83,11 +87,23 @@ impl Stream {
         }
     }
 
-    pub(crate) fn look(&self, is_behind_others: bool) -> Look {
+    /// D1: what was in the socket, less what has left it since at B_n.
+    fn unsent_bytes(&self, now: Time) -> u64 {
+        match self.estimator.rate() {
+            Some(rate) if self.estimator.is_measured() => {
+                let seconds = now.since(self.unsent_at).as_secs_f64();
+                self.unsent_bytes
+                    .saturating_sub(whole(rate as f64 * seconds))
+            }
+            _ => self.unsent_bytes,
+        }
+    }
+
+    pub(crate) fn look(&self, now: Time, is_behind_others: bool) -> Look {
         Look {
             class: self.class,
             remaining_bytes: self.remaining_bytes,
-            unsent_bytes: self.unsent_bytes,
+            unsent_bytes: self.unsent_bytes(now),
             ready_bytes: self.ready_bytes,
             requested_bytes: self.requested_bytes,
             postponed_bytes: self.postponed_bytes,
@@ -119,10 +135,11 @@ impl Stream {
     }
 
     /// D2 → D1.
-    pub(crate) fn hand(&mut self, bytes: u64) {
+    pub(crate) fn hand(&mut self, now: Time, bytes: u64) {
         let left = self.ready_bytes.checked_sub(bytes);
         self.ready_bytes = left.expect("more was handed on than had come");
-        self.unsent_bytes += bytes;
+        self.unsent_bytes = self.unsent_bytes(now) + bytes;
+        self.unsent_at = now;
         self.handed_bytes += bytes;
     }
 
@@ -137,6 +154,7 @@ impl Stream {
         let signs = self.estimator.sample(now, sample, heeds_trouble);
         // Headers and the like may lie in the queue too.
         self.unsent_bytes = sample.unsent_bytes;
+        self.unsent_at = now;
         self.look_at = None;
         self.is_troubled = signs.is_trouble;
         self.is_held &= !signs.is_progress;

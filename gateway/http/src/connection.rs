@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_delivery::StreamId;
+use crossdock_delivery::{Pace, StreamId};
 use crossdock_http1::Inbox;
 use crossdock_types::Time;
 
@@ -25,6 +25,10 @@ pub(crate) struct Connection {
     pub(crate) outbox: Vec<Bytes>,
     /// Bytes of responses that the kernel has not taken yet.
     pub(crate) unsent_bytes: usize,
+    /// What is known of how fast it takes bytes, between its streams.
+    pub(crate) pace: Option<Box<Pace>>,
+    /// When it was looked at last.
+    pub(crate) sampled: Option<Time>,
     /// Whose they are, in order.
     runs: VecDeque<Run>,
     /// Its client sends no more.
@@ -45,6 +49,8 @@ impl Connection {
             exchange: None,
             outbox: Vec::new(),
             unsent_bytes: 0,
+            pace: None,
+            sampled: None,
             runs: VecDeque::new(),
             is_peer_done: false,
             is_closing: false,

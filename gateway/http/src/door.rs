@@ -31,6 +31,10 @@ const DROPPED_BYTES_MAX: u64 = 16 << 20;
 /// After which somebody who was busy is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
+/// A connection whose rate is measured is looked at no more often than this: each look is a
+/// system call.
+const SAMPLE_PAUSE: Duration = Duration::from_millis(50);
+
 /// Serves files and directories of the volume over HTTP/1.1.
 ///
 /// [`handle`](Self::handle) takes what happened; then
@@ -388,26 +392,34 @@ impl HttpDoor {
             return;
         };
         connection.active = now;
-        let gone = connection.sent(bytes);
-        let mut is_streaming = false;
-        for part in gone {
+        for part in connection.sent(bytes) {
             match part {
-                Gone::Bytes(stream, bytes) => {
-                    is_streaming = true;
-                    self.delivery.handed(now, stream, bytes);
-                }
+                Gone::Bytes(stream, bytes) => self.delivery.handed(now, stream, bytes),
                 Gone::End(stream) => {
                     self.streams.remove(&stream);
-                    self.delivery.close(now, stream, End::Done);
+                    connection.pace = self.delivery.close(now, stream, End::Done).map(Box::new);
                 }
             }
         }
-        if is_streaming && self.stream_of(id).is_some() {
-            self.effects.push_back(HttpEffect::Sample(id));
+        if let Some(number) = self.stream_of(id) {
+            self.sample(now, id, number);
         }
         self.send_ready(now, id);
         self.carry_decisions(now);
         self.go_on(now, wall, id);
+    }
+
+    /// Looks at the connection of a stream of which something was sent, unless it is known
+    /// well enough.
+    fn sample(&mut self, now: Time, id: ConnId, number: StreamId) {
+        let is_measured = self.delivery.is_measured(number);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let sampled = connection.sampled.filter(|_| is_measured);
+            if sampled.is_none_or(|sampled| now.since(sampled) >= SAMPLE_PAUSE) {
+                connection.sampled = Some(now);
+                self.effects.push_back(HttpEffect::Sample(id));
+            }
+        }
     }
 
     fn take_peer_done(&mut self, now: Time, wall: WallTime, id: ConnId) {

@@ -145,6 +145,10 @@ impl HttpDoor {
         self.streams.insert(number, id);
         self.delivery
             .open(now, number, bytes, StreamClass::Foreground);
+        let connection = self.connections.get_mut(&id);
+        if let Some(pace) = connection.and_then(|connection| connection.pace.take()) {
+            self.delivery.resume(now, number, *pace);
+        }
         self.carry_decisions(now);
     }
 

@@ -97,7 +97,7 @@ impl Delivery {
         };
         let snapshot = Snapshot {
             pool: self.pool(known.class),
-            look: known.look(is_behind_others),
+            look: known.look(self.now, is_behind_others),
         };
         let verdict = decide(&snapshot);
         self.recorder.push(Record {
@@ -177,7 +177,7 @@ impl Delivery {
         let Some(known) = self.streams.get_mut(&stream) else {
             return;
         };
-        let look = known.look(false);
+        let look = known.look(now, false);
         let Horizon { buffering, refill } = horizon;
         let is_moving = look.remaining_bytes > 0 || look.requested_bytes > 0;
         let longest = match look.is_measured {
