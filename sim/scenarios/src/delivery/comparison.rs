@@ -97,13 +97,13 @@ fn reading_ahead_by_rates_carries_more_than_a_fixed_window() {
     assert!(residence <= seconds * 1.5, "{residence} s, T_D {term:?}");
 }
 
-/// Goal: it still does where memory is so short that T_D is what the budget allows.
+/// Goal: it still carries all where memory is so short that T_D is what the budget allows.
 #[test]
-fn reading_ahead_by_rates_is_no_worse_when_memory_is_short() {
+fn reading_ahead_by_rates_carries_all_when_memory_is_short() {
     let (fixed, _) = run(config(96 << 20, false), 8);
     let (tdap, figures) = run(config(96 << 20, true), 8);
     println!("of {WANTED:.0} bytes/s in 96 MiB: fixed {fixed:.0}, by rates {tdap:.0}");
-    assert!(tdap > fixed, "{tdap} against {fixed}");
+    assert!(tdap >= WANTED * 0.95, "{tdap} against {fixed}");
     assert_eq!(figures.thrown_away_bytes, 0);
 }
 
