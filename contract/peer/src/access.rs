@@ -84,7 +84,12 @@ impl NodeRequest {
                 object,
                 version: ReadVersion::Current | ReadVersion::MappedUnder(_),
                 ..
-            } if is_column(object.class) => Some(Rights::READ),
+            }
+            | Self::Ahead { object, .. }
+                if is_column(object.class) =>
+            {
+                Some(Rights::READ)
+            }
             Self::Write {
                 object,
                 order: Order::Primary,
