@@ -15,6 +15,7 @@ mod connection;
 mod decide;
 mod delivery;
 mod figures;
+mod guest;
 mod line;
 mod number;
 mod rate;
@@ -27,5 +28,6 @@ pub use connection::{Congestion, Decision, End, StreamClass, StreamId, TcpSample
 pub use decide::{buffering_time, decide};
 pub use delivery::Delivery;
 pub use figures::DeliveryFigures;
+pub use guest::{Advice, Guest};
 pub use record::{Differs, Record, Unreadable, decode, encode, replay};
 pub use snapshot::{Disks, Look, Pool, Snapshot, Verdict};

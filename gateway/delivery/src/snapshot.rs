@@ -55,7 +55,7 @@ pub struct Look {
     pub class: StreamClass,
     /// Not yet requested.
     pub remaining_bytes: u64,
-    /// D1: in the socket, unsent.
+    /// D1: in the socket, unsent; and what the client has asked for by itself.
     pub unsent_bytes: u64,
     /// D2: read, not yet in the socket.
     pub ready_bytes: u64,

@@ -20,6 +20,8 @@ pub(crate) struct Stream {
     pub(crate) requested_bytes: u64,
     pub(crate) ready_bytes: u64,
     unsent_bytes: u64,
+    /// What the client has asked for by itself, and has not been answered.
+    asked_bytes: u64,
     pub(crate) estimator: RateEstimator,
 
     // Trouble.
@@ -49,6 +51,7 @@ impl Stream {
             requested_bytes: 0,
             ready_bytes: 0,
             unsent_bytes: 0,
+            asked_bytes: 0,
             estimator: RateEstimator::default(),
             postponed_bytes: 0,
             postponed_until: None,
@@ -86,7 +89,7 @@ impl Stream {
         Look {
             class: self.class,
             remaining_bytes: self.remaining_bytes,
-            unsent_bytes: self.unsent_bytes,
+            unsent_bytes: self.unsent_bytes.saturating_add(self.asked_bytes),
             ready_bytes: self.ready_bytes,
             requested_bytes: self.requested_bytes,
             postponed_bytes: self.postponed_bytes,
@@ -115,6 +118,21 @@ impl Stream {
         let left = self.requested_bytes.checked_sub(bytes);
         self.requested_bytes = left.expect("more came than was requested");
         self.postponed_bytes = self.postponed_bytes.min(self.requested_bytes);
+    }
+
+    /// The client asks for the next bytes: what was requested of them first.
+    pub(crate) fn ask(&mut self, bytes: u64) {
+        let of_requested = bytes.min(self.requested_bytes);
+        self.leave_requested(of_requested);
+        let others = (bytes - of_requested).min(self.remaining_bytes);
+        self.remaining_bytes -= others;
+        self.asked_bytes = self.asked_bytes.saturating_add(bytes);
+    }
+
+    /// ... and is answered.
+    pub(crate) fn answer(&mut self, bytes: u64) {
+        self.asked_bytes = self.asked_bytes.saturating_sub(bytes);
+        self.unsent_bytes = self.unsent_bytes.saturating_add(bytes);
     }
 
     /// D2 → D1.

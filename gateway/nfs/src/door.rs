@@ -9,12 +9,13 @@ use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
 use crossdock_locking::{Finished, LockThen, is_reply};
 use crossdock_names::{ExportId, HandleKeys};
 use crossdock_nfs3::mount;
-use crossdock_peer::{Call, CallId, SiteRequest};
+use crossdock_peer::{Call, CallId, SiteOperation, SiteRequest};
 use crossdock_router::{RoutedReply, Waited};
 use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::Time;
 use crossdock_xdr::{Decoder, Encode};
 
+use crate::ahead::{Mark, Read, Readers, Wire};
 use crate::connection::Connection;
 use crate::convert::View;
 use crate::dispatch::Served;
@@ -61,6 +62,7 @@ pub struct NfsDoor {
     /// Whether the gateway is scoped to exports.
     pub(crate) is_scoped: bool,
     pub(crate) proofs: Proofs,
+    pub(crate) readers: Readers,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
@@ -114,6 +116,8 @@ pub(crate) struct Pending {
     bytes: usize, // Counted until the reply is there.
     export: ExportId,
     pub(crate) then: Then,
+    /// Of a READ over a connection.
+    read: Option<Mark>,
     /// Of a WRITE: to recognise its retransmission.
     record: Option<Bytes>,
     /// Whether handles in the reply are of format 2: those in the call were, or the
@@ -154,6 +158,7 @@ impl NfsDoor {
             locking: Locking::default(),
             is_scoped: false,
             proofs: Proofs::default(),
+            readers: Readers::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             arrived_bytes: 0,
@@ -192,6 +197,7 @@ impl NfsDoor {
                     let bytes = bytes.min(connection.unsent_bytes);
                     connection.sent(bytes);
                     self.bytes -= bytes;
+                    self.readers.sent(now, id);
                     self.after_room(now, id);
                     self.watch(now, id);
                 }
@@ -232,12 +238,24 @@ impl NfsDoor {
                 self.is_scoped = is_scoped;
                 self.wake_waiting(now);
             }
+            NfsInput::Sampled(id, sample) => {
+                if let Some(connection) = self.connections.get(&id) {
+                    let wire = Wire {
+                        sent_bytes: connection.replied_bytes,
+                        queued_bytes: connection.unsent_bytes as u64,
+                        sample,
+                    };
+                    self.readers.sampled(id, wire);
+                }
+            }
+            NfsInput::Advice(advice) => self.readers.advised(advice),
             NfsInput::Reply(routed) => self.answered(now, *routed),
             NfsInput::Timeout => {
                 if self.next_turn.is_some() {
                     self.take_turns(now);
                 }
                 self.end_stalled(now);
+                self.readers.timeout(now);
                 self.locking.calls.timeout(now);
                 self.run_calls(now);
             }
@@ -248,6 +266,9 @@ impl NfsDoor {
     /// send per connection, after everything else.
     pub fn poll_effect(&mut self) -> Option<NfsEffect> {
         if let Some(effect) = self.effects.pop_front() {
+            return Some(effect);
+        }
+        if let Some(effect) = self.readers.poll_effect() {
             return Some(effect);
         }
         while let Some(id) = self.with_replies.pop_front() {
@@ -264,7 +285,8 @@ impl NfsDoor {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let calls = self.locking.calls.poll_timeout();
-        self.next_turn.or(self.wake).into_iter().chain(calls).min()
+        let first = self.next_turn.or(self.wake).into_iter();
+        first.chain(calls).chain(self.readers.poll_timeout()).min()
     }
 
     /// Calls in progress.
@@ -375,6 +397,7 @@ impl NfsDoor {
                     bytes,
                     export,
                     then,
+                    read: None,
                     record: is_write.then_some(record),
                     is_proven,
                     unproven: None,
@@ -421,8 +444,9 @@ impl NfsDoor {
     }
 
     /// Hands a request to the router.
-    pub(crate) fn ask(&mut self, now: Time, pending: Pending, request: SiteRequest) {
+    pub(crate) fn ask(&mut self, now: Time, mut pending: Pending, request: SiteRequest) {
         self.calls_total += 1;
+        pending.read = self.note_read(now, &pending.origin, &request);
         let id = CallId(self.calls_total);
         if pending.record.is_some() {
             self.writes.entry(pending.write_key()).or_insert(id);
@@ -433,6 +457,41 @@ impl NfsDoor {
             deadline: now + self.config.patience,
             request,
         })));
+    }
+
+    /// Who reads on over a connection is read ahead of.
+    fn note_read(&mut self, now: Time, origin: &Origin, request: &SiteRequest) -> Option<Mark> {
+        let (
+            Origin::Stream(id, _),
+            SiteOperation::Read {
+                file,
+                offset_bytes,
+                length_bytes,
+            },
+        ) = (origin, &request.operation)
+        else {
+            return None;
+        };
+        if !self.config.delivery.tdap || !self.connections.contains_key(id) {
+            return None;
+        }
+        let read = Read {
+            caller: &request.caller,
+            file: *file,
+            from: *offset_bytes,
+            to: offset_bytes.saturating_add(*length_bytes),
+        };
+        self.readers.read(now, *id, read)
+    }
+
+    /// A READ of somebody who may read on has its reply.
+    fn note_answer(&mut self, origin: &Origin, mark: Mark, reply_bytes: usize, size: Option<u64>) {
+        if let Origin::Stream(id, _) = origin
+            && let Some(connection) = self.connections.get(id)
+        {
+            let sent = (reply_bytes as u64, connection.replied_bytes);
+            self.readers.answered(*id, mark, sent, size);
+        }
     }
 
     /// What is kept for whoever called.
@@ -492,8 +551,13 @@ impl NfsDoor {
         let metered = (pending.meter, Some(pending.export));
         match &mut pending.then {
             Then::Nfs(expected) => {
+                let after = routed.reply.subject.after.as_ref();
+                let size = after.map(|after| after.size_bytes);
                 let reply = crate::reply::reply(&view, expected, routed);
                 let out_bytes = self.send(&origin, &success, &reply);
+                if let Some(mark) = pending.read {
+                    self.note_answer(&origin, mark, out_bytes, size);
+                }
                 self.note(now, &origin, metered, Answered::nfs(&reply), out_bytes);
             }
             Then::Mount(walk) => match walk.next(&view, &routed.reply) {
@@ -558,6 +622,7 @@ impl NfsDoor {
                 let pieces = record(RecordWriter::stream(HEAD_BYTES), header, results);
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
                 connection.unsent_bytes += bytes;
+                connection.replied_bytes += bytes as u64;
                 self.bytes += bytes;
                 if connection.outbox.is_empty() {
                     self.with_replies.push_back(*id);

@@ -11,6 +11,7 @@
 //! No I/O and no clock here: the shell feeds [`NfsInput`]s and carries out
 //! [`NfsEffect`]s in order.
 
+mod ahead;
 mod arrival;
 mod connection;
 mod convert;

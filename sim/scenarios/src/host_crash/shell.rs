@@ -159,7 +159,10 @@ pub(super) fn carry_out<'a>(
         | NfsEffect::Pause(_)
         | NfsEffect::Resume(_)
         | NfsEffect::Router(_)
-        | NfsEffect::Withdraw(_) => {}
+        | NfsEffect::Withdraw(_)
+        | NfsEffect::Ahead(_)
+        | NfsEffect::Deliver(_)
+        | NfsEffect::Sample(_) => {}
     }
     Ok(())
 }
