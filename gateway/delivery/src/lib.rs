@@ -6,6 +6,10 @@
 //! ([`TcpSample`]) at each completed send; it gets [`Decision`]s: what to request, what
 //! to withdraw, what to move behind.
 //!
+//! Doors whose clients ask for each piece (NFS) are guests of the door that has the engine:
+//! they tell it by messages ([`Guest`]) what their clients ask for, get [`Advice`], and what
+//! is read ahead waits at the nodes.
+//!
 //! Decisions themselves are pure functions over a [`Snapshot`] ([`decide`],
 //! [`buffering_time`]); snapshots can be kept ([`Delivery::record`]) and decided again
 //! ([`replay`]).

@@ -9,13 +9,13 @@ use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
 use crossdock_locking::{Finished, LockThen, is_reply};
 use crossdock_names::{ExportId, HandleKeys};
 use crossdock_nfs3::mount;
-use crossdock_peer::{Call, CallId, SiteOperation, SiteRequest};
+use crossdock_peer::{Call, CallId, SiteRequest};
 use crossdock_router::{RoutedReply, Waited};
 use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::Time;
 use crossdock_xdr::{Decoder, Encode};
 
-use crate::ahead::{Mark, Read, Readers, Wire};
+use crate::ahead::{Mark, Readers};
 use crate::connection::Connection;
 use crate::convert::View;
 use crate::dispatch::Served;
@@ -238,16 +238,7 @@ impl NfsDoor {
                 self.is_scoped = is_scoped;
                 self.wake_waiting(now);
             }
-            NfsInput::Sampled(id, sample) => {
-                if let Some(connection) = self.connections.get(&id) {
-                    let wire = Wire {
-                        sent_bytes: connection.replied_bytes,
-                        queued_bytes: connection.unsent_bytes as u64,
-                        sample,
-                    };
-                    self.readers.sampled(id, wire);
-                }
-            }
+            NfsInput::Sampled(id, sample) => self.note_sample(id, sample),
             NfsInput::Advice(advice) => self.readers.advised(advice),
             NfsInput::Reply(routed) => self.answered(now, *routed),
             NfsInput::Timeout => {
@@ -457,41 +448,6 @@ impl NfsDoor {
             deadline: now + self.config.patience,
             request,
         })));
-    }
-
-    /// Who reads on over a connection is read ahead of.
-    fn note_read(&mut self, now: Time, origin: &Origin, request: &SiteRequest) -> Option<Mark> {
-        let (
-            Origin::Stream(id, _),
-            SiteOperation::Read {
-                file,
-                offset_bytes,
-                length_bytes,
-            },
-        ) = (origin, &request.operation)
-        else {
-            return None;
-        };
-        if !self.config.delivery.tdap || !self.connections.contains_key(id) {
-            return None;
-        }
-        let read = Read {
-            caller: &request.caller,
-            file: *file,
-            from: *offset_bytes,
-            to: offset_bytes.saturating_add(*length_bytes),
-        };
-        self.readers.read(now, *id, read)
-    }
-
-    /// A READ of somebody who may read on has its reply.
-    fn note_answer(&mut self, origin: &Origin, mark: Mark, reply_bytes: usize, size: Option<u64>) {
-        if let Origin::Stream(id, _) = origin
-            && let Some(connection) = self.connections.get(id)
-        {
-            let sent = (reply_bytes as u64, connection.replied_bytes);
-            self.readers.answered(*id, mark, sent, size);
-        }
     }
 
     /// What is kept for whoever called.
