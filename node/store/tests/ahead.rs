@@ -144,8 +144,8 @@ fn a_gateway_says_how_far_is_fetched() {
         Ok(NodeAnswer::Ahead)
     );
     rig.settle();
-    let fetched = |rig: &Rig| rig.store.status().read_ahead_blocks as usize * BLOCK;
-    assert_eq!(fetched(&rig), 5 * READ);
+    let fetched = |rig: &Rig| rig.store.status().read_ahead_blocks * BLOCK as u64;
+    assert_eq!(fetched(&rig), 5 * READ as u64);
     let missed = rig.store.status().cache_miss_blocks;
     for at in (READ..6 * READ).step_by(READ) {
         let got = rig.read(object(1), at as u64, READ as u64);
@@ -157,7 +157,7 @@ fn a_gateway_says_how_far_is_fetched() {
         missed,
         "all was there"
     );
-    assert_eq!(fetched(&rig), 5 * READ, "and nothing came on top");
+    assert_eq!(fetched(&rig), 5 * READ as u64, "and nothing came on top");
     let nowhere = NodeRequest::Ahead {
         object: object(7),
         offset_bytes: 0,
