@@ -122,6 +122,14 @@ impl Delivery {
         self.touch(stream);
     }
 
+    /// The client of a stream asks for so many bytes at a time: what is requested is whole
+    /// pieces, and at least one.
+    pub fn set_unit(&mut self, now: Time, stream: StreamId, unit_bytes: u64) {
+        self.wake(now);
+        self.change(stream, |known| known.unit_bytes = unit_bytes);
+        self.touch(stream);
+    }
+
     /// A block has come from the disks: D3 → D2.
     ///
     /// # Panics

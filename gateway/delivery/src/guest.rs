@@ -16,6 +16,8 @@ pub enum Guest {
         stream: StreamId,
         /// What the client may still ask for, in bytes.
         total_bytes: u64,
+        /// How much it asks for at a time, in bytes: [`Delivery::set_unit`].
+        unit_bytes: u64,
     },
     /// [`Delivery::asked`].
     Asked {
@@ -105,7 +107,11 @@ impl Guest {
             Self::Open {
                 stream,
                 total_bytes,
-            } => delivery.open(now, stream, total_bytes, StreamClass::Foreground),
+                unit_bytes,
+            } => {
+                delivery.open(now, stream, total_bytes, StreamClass::Foreground);
+                delivery.set_unit(now, stream, unit_bytes);
+            }
             Self::Asked { stream, bytes } => delivery.asked(now, stream, bytes),
             Self::Answered { stream, bytes } => delivery.answered(now, stream, bytes),
             Self::Sample { stream, sample } => delivery.sample(now, stream, sample),

@@ -61,6 +61,8 @@ pub struct Look {
     pub ready_bytes: u64,
     /// D3: requested, not yet read.
     pub requested_bytes: u64,
+    /// At a door of requests, how much the client asks for at a time; else 0.
+    pub unit_bytes: u64,
     /// The part of D3 that is postponed.
     pub postponed_bytes: u64,
     /// B_n, in bytes per second, if anything is known.

@@ -22,6 +22,8 @@ pub(crate) struct Stream {
     unsent_bytes: u64,
     /// What the client has asked for by itself, and has not been answered.
     asked_bytes: u64,
+    /// How much it asks for at a time, if it does.
+    pub(crate) unit_bytes: u64,
     pub(crate) estimator: RateEstimator,
 
     // Trouble.
@@ -52,6 +54,7 @@ impl Stream {
             ready_bytes: 0,
             unsent_bytes: 0,
             asked_bytes: 0,
+            unit_bytes: 0,
             estimator: RateEstimator::default(),
             postponed_bytes: 0,
             postponed_until: None,
@@ -92,6 +95,7 @@ impl Stream {
             unsent_bytes: self.unsent_bytes.saturating_add(self.asked_bytes),
             ready_bytes: self.ready_bytes,
             requested_bytes: self.requested_bytes,
+            unit_bytes: self.unit_bytes,
             postponed_bytes: self.postponed_bytes,
             rate: self.estimator.rate(),
             is_measured: self.estimator.is_proven(),

@@ -79,6 +79,8 @@ struct Reading {
     /// Up to here nodes were told.
     told: u64,
     size: Option<u64>,
+    /// Length of the last READ.
+    unit_bytes: u64,
     /// Whether the last READ has gone on with one before.
     goes_on: bool,
     /// Of READs without an answer.
@@ -183,6 +185,7 @@ impl Readers {
         let fresh = read.to.saturating_sub(reading.next);
         reading.next = reading.next.max(read.to);
         reading.goes_on = !pulls;
+        reading.unit_bytes = bytes;
         if reading.caller != *read.caller {
             reading.caller = read.caller.clone();
         }
@@ -355,6 +358,7 @@ impl Readers {
             next: read.to,
             told: read.to,
             size: None,
+            unit_bytes: 0,
             goes_on: false,
             outstanding_bytes: read.to.saturating_sub(read.from),
             stream: None,
@@ -401,6 +405,7 @@ impl Readers {
         let open = Guest::Open {
             stream,
             total_bytes,
+            unit_bytes: reading.unit_bytes,
         };
         self.streams.insert(stream, id);
         self.effects.push_back(NfsEffect::Deliver(open));

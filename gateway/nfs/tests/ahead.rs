@@ -86,6 +86,7 @@ fn who_reads_on_is_a_stream_of_the_engine() {
         NfsEffect::Deliver(Guest::Open {
             stream,
             total_bytes,
+            unit_bytes: 65_536,
         }),
         NfsEffect::Sample(CONN),
         NfsEffect::Sample(CONN),

@@ -488,6 +488,7 @@ fn another_door_has_the_engine_as_well() {
     let open = Guest::Open {
         stream,
         total_bytes,
+        unit_bytes: 4096,
     };
     rig.input(HttpInput::Guest(open));
     let first = match rig.advice[..] {

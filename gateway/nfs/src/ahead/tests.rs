@@ -163,7 +163,9 @@ fn the_faster_a_client_the_more_is_ahead_of_it() {
         assert!(near, "{rate}: {}", figures.rate_net);
         let bytes = world.end_of(file(1)) - at;
         let target = figures.buffering_time.as_secs_f64() * figures.rate_net as f64;
-        // One request is H_min at least, and a READ's length may be missing.
+        // Whole READs, and one at least.
+        assert_eq!(bytes % READ, 0);
+        assert!(bytes >= READ);
         assert!(
             bytes as f64 <= target + READ as f64,
             "{rate}: {bytes} of {target}"

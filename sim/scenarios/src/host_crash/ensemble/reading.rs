@@ -16,7 +16,7 @@ use super::stage::{CUT, LONG, SHAPE, Stage};
 const PIECE: usize = 64 << 10;
 
 /// Of the file: of several stripes.
-const PIECES: usize = 256;
+const PIECES: usize = 640;
 
 fn write_file(stage: &mut Stage) -> HandleBuffer {
     let file = stage.create(b"file");
@@ -62,7 +62,7 @@ fn read_on(stage: &mut Stage, file: &HandleBuffer, pieces: usize, pause: Duratio
 fn what_is_ahead_of_a_client_follows_its_rate() {
     for has_maps in [false, true] {
         let slow = ahead_of(has_maps, 40, 500);
-        let fast = ahead_of(has_maps, 200, 20);
+        let fast = ahead_of(has_maps, 600, 6);
         assert!(fast > 2 * slow, "{fast} {slow}");
     }
 }
@@ -84,12 +84,11 @@ fn ahead_of(has_maps: bool, pieces: usize, pause: u64) -> u64 {
     let ahead = figures.memory_used;
     let told = std::mem::take(&mut stage.world.told_ahead);
     let nodes: BTreeSet<_> = told.iter().map(|(node, ..)| node).collect();
-    assert!(nodes.len() > 1, "the stripes lie on several: {told:?}");
+    assert!(nodes.len() > 1, "the file lies on several");
     let bytes: u64 = told.iter().map(|(_, bytes, _)| bytes).sum();
-    assert!(
-        bytes <= (PIECE * PIECES) as u64,
-        "nothing is told twice: {told:?}"
-    );
+    // Of a file with a map a column's range has gaps: blocks of other columns.
+    let is_once = bytes <= (PIECE * PIECES) as u64;
+    assert!(is_once || has_maps, "something is told twice: {bytes}");
     assert!(told.iter().all(|(.., is_wanted)| *is_wanted));
     stage.leave(CUT);
     stage.pass(Duration::from_secs(1));
