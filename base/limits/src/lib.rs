@@ -120,6 +120,16 @@ pub const DISK_QUEUE_REQUESTS_MAX: usize = 1024;
 /// Bytes that a node fetches for one sequential reader before he asks.
 pub const READ_AHEAD_BYTES_MAX: u64 = 1 << 20;
 
+/// What a node has fetched ahead for one reader at most, if a gateway says how far: what a
+/// connection takes in the seconds of the delivery engine's term, on one disk.
+pub const READ_AHEAD_TOLD_BYTES_MAX: u64 = 16 << 20;
+
+/// Files that an NFS door sees read on, of all connections and of one: beyond, nodes read
+/// ahead as they think right.
+pub const NFS_READERS_MAX: usize = 4096;
+/// See [`NFS_READERS_MAX`].
+pub const NFS_READERS_PER_CONNECTION_MAX: usize = 64;
+
 /// Readers whose places a node remembers, to know which of them read on.
 pub const READ_STREAMS_MAX: usize = 4096;
 

@@ -19,7 +19,7 @@ use crossdock_peer::{
 use crossdock_types::{Payload, Time};
 
 /// CRC32C over all samples as this version of the protocol encodes them.
-const GOLDEN: (u16, u32) = (6, 858_926_727);
+const GOLDEN: (u16, u32) = (7, 2_853_642_105);
 
 fn append(offset_bytes: u64, payload: Payload) -> Message {
     let request = NodeRequest::Append {
@@ -89,8 +89,8 @@ fn samples_are_of_every_kind() {
         assert_eq!(seen, (0..count).collect());
     }
     let dice = &mut Dice::new(3);
-    all_of(&samples::node_requests(dice), number_of_request, 15);
-    all_of(&samples::node_answers(dice), number_of_answer, 10);
+    all_of(&samples::node_requests(dice), number_of_request, 16);
+    all_of(&samples::node_answers(dice), number_of_answer, 11);
     all_of(&samples::node_errors(dice), number_of_error, 14);
     all_of(&samples::access_errors(dice), number_of_access_error, 11);
     all_of(&samples::site_operations(dice), number_of_operation, 30);
@@ -116,6 +116,7 @@ fn number_of_request(of: &NodeRequest) -> usize {
         NodeRequest::Changes { .. } => 12,
         NodeRequest::Pin { .. } => 13,
         NodeRequest::Unpin { .. } => 14,
+        NodeRequest::Ahead { .. } => 15,
     }
 }
 
@@ -131,6 +132,7 @@ fn number_of_answer(of: &NodeAnswer) -> usize {
         NodeAnswer::Changes(..) => 7,
         NodeAnswer::Pinned { .. } => 8,
         NodeAnswer::Unpinned => 9,
+        NodeAnswer::Ahead => 10,
     }
 }
 

@@ -86,6 +86,7 @@ impl NodeRequest {
                 ..
             }
             | Self::Stat { object }
+            | Self::Ahead { object, .. }
                 if is_column(object.class) =>
             {
                 Some(Rights::READ)

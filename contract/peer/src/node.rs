@@ -208,6 +208,21 @@ pub enum NodeRequest {
         /// The pin.
         pin: PinId,
     },
+    /// Who reads on towards this range will want it: it is fetched into the node's cache,
+    /// as far as there is room and it lies within the object. From now on the gateway says
+    /// how far is read ahead of that reader, and not the node. Answered before anything
+    /// was read; any length.
+    Ahead {
+        /// The object.
+        object: ObjectId,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+        /// If not, the reader is gone: what is fetched for it in the range, and not at the
+        /// disk yet, is withdrawn, unless somebody else reads there.
+        is_wanted: bool,
+    },
 }
 
 impl NodeRequest {
@@ -227,7 +242,8 @@ impl NodeRequest {
             | Self::Remove { object, .. }
             | Self::Repair { object, .. }
             | Self::Stat { object }
-            | Self::Pin { object, .. } => Some(object),
+            | Self::Pin { object, .. }
+            | Self::Ahead { object, .. } => Some(object),
             Self::List { .. } | Self::Changes { .. } | Self::Unpin { .. } => None,
         }
     }
@@ -325,6 +341,8 @@ pub enum NodeAnswer {
     },
     /// To unpin.
     Unpinned,
+    /// To ahead: it is known.
+    Ahead,
 }
 
 /// Why a node did not do it. Nothing was changed, unless stated otherwise.

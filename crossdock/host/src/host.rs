@@ -404,7 +404,11 @@ impl Host {
             .map(|record| (NodeId(record.id), NodeSlot::down(record)))
             .collect();
         let router = Router::new(RouterConfig::new(WriterId(instance)), Arc::clone(&table));
-        let door = NfsDoor::new(crate::sites::door_config(state, request_bytes));
+        let door = NfsDoor::new(crate::sites::door_config(
+            state,
+            request_bytes,
+            http.delivery.switches,
+        ));
         let mut host = Self {
             registry,
             role,
@@ -792,6 +796,14 @@ impl Host {
                 NfsEffect::Withdraw(id) => {
                     self.queue
                         .push_back(Message::Router(RouterInput::Withdraw(id)));
+                }
+                NfsEffect::Ahead(ahead) => {
+                    self.queue
+                        .push_back(Message::Router(RouterInput::Ahead(ahead)));
+                }
+                // One engine serves both doors: they read from the same disks.
+                NfsEffect::Deliver(guest) => {
+                    self.queue.push_back(Message::Http(HttpInput::Guest(guest)));
                 }
                 effect => self.effects.push_back(HostEffect::Door(effect)),
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crossdock_http::{HttpEffect, HttpFigures, HttpInput};
+use crossdock_nfs::NfsInput;
 use crossdock_router::RouterInput;
 use crossdock_types::{Time, WallTime};
 use crossdock_web::Gate;
@@ -32,6 +33,10 @@ impl Host {
                 HttpEffect::Hurry(id) => {
                     self.queue
                         .push_back(Message::Router(RouterInput::Resume(id)));
+                }
+                HttpEffect::Advise(advice) => {
+                    let input = NfsInput::Advice(advice);
+                    self.queue.push_back(Message::Door(input));
                 }
                 effect => self.effects.push_back(HostEffect::Http(effect)),
             }

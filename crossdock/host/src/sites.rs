@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossdock_delivery::Switches;
 use crossdock_members::{Change, State};
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId};
 use crossdock_nfs::{DoorConfig, DoorLimits};
@@ -225,7 +226,7 @@ const fn is_taken_while_closing(input: &SiteInput) -> bool {
 }
 
 /// What the door is told when the host starts.
-pub(crate) fn door_config(state: &State, request_bytes: usize) -> DoorConfig {
+pub(crate) fn door_config(state: &State, request_bytes: usize, delivery: Switches) -> DoorConfig {
     DoorConfig {
         volume: state.volume_id(),
         exports: crate::exports::exports(state),
@@ -235,5 +236,6 @@ pub(crate) fn door_config(state: &State, request_bytes: usize) -> DoorConfig {
             bytes_max: request_bytes,
             ..DoorLimits::default()
         },
+        delivery,
     }
 }

@@ -162,7 +162,8 @@ fn decide_read(Snapshot { pool, look }: &Snapshot) -> Verdict {
     Verdict::Request { bytes }
 }
 
-/// (T_D − T_n)·B_n, at most H_max; nothing before it is time.
+/// (T_D − T_n)·B_n, at most H_max; nothing before it is time. Of a client that asks for
+/// pieces at least one, and whole ones.
 fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
     let policy = &pool.policy;
     let ahead = look.ahead_bytes();
@@ -171,10 +172,11 @@ fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
     };
     let Horizon { buffering, refill } = horizon(pool);
     let margin = ahead as f64 / rate.max(1) as f64;
-    if margin > refill.as_secs_f64() {
+    // A piece that is there in part would cost the disks two visits instead of one.
+    if margin > refill.as_secs_f64() && look.requested_bytes >= look.unit_bytes {
         return None;
     }
-    let mut wanted = whole((buffering.as_secs_f64() - margin) * rate as f64);
+    let mut wanted = whole((buffering.as_secs_f64() - margin).max(0.0) * rate as f64);
     if !look.is_measured {
         // A burst into the peer's buffer says little of its rate: as TCP itself, begin
         // slowly, with as much again as has arrived.
@@ -185,7 +187,16 @@ fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
         wanted = wanted.min(proven);
     }
     let blocks = wanted.min(policy.request_bytes_max) / BLOCK_BYTES;
-    Some(blocks.max(1) * BLOCK_BYTES)
+    Some(in_units(look, blocks.max(1) * BLOCK_BYTES))
+}
+
+/// So much more that what is requested is whole pieces.
+fn in_units(look: &Look, bytes: u64) -> u64 {
+    let all = look.requested_bytes.saturating_add(bytes);
+    match look.unit_bytes {
+        0 => bytes,
+        unit => all.div_ceil(unit).saturating_mul(unit) - look.requested_bytes,
+    }
 }
 
 /// Linux asks for the next group when the first byte of the last one is used.

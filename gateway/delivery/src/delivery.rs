@@ -25,7 +25,9 @@ use crate::stream::Stream;
 /// each completed send, [`sample`](Self::sample); in the end [`close`](Self::close).
 /// After each input, and after [`timeout`](Self::timeout), which is due at
 /// [`poll_timeout`](Self::poll_timeout), it carries out all decisions of
-/// [`poll_decision`](Self::poll_decision) in order. A request counts as D3 from the
+/// [`poll_decision`](Self::poll_decision) in order. A door whose clients ask for each piece
+/// calls [`asked`](Self::asked) and [`answered`](Self::answered) instead of `delivered` and
+/// `handed`: what it requests waits elsewhere until then. A request counts as D3 from the
 /// moment it is polled. Calls about streams that are closed change nothing but figures.
 ///
 /// Always: D2 + D3 of all streams ≤ the memory. What was read ahead is never given up
@@ -136,6 +138,14 @@ impl Delivery {
         known.is_some_and(|known| known.estimator.is_measured())
     }
 
+    /// The client of a stream asks for so many bytes at a time: what is requested is whole
+    /// pieces, and at least one.
+    pub fn set_unit(&mut self, now: Time, stream: StreamId, unit_bytes: u64) {
+        self.wake(now);
+        self.change(stream, |known| known.unit_bytes = unit_bytes);
+        self.touch(stream);
+    }
+
     /// A block has come from the disks: D3 → D2.
     ///
     /// # Panics
@@ -181,6 +191,39 @@ impl Delivery {
             self.figures.handed_bytes += bytes;
             self.touch(stream);
         }
+    }
+
+    /// At a door of requests (NFS) the client asks for the next `bytes` of the stream: they
+    /// leave D3, where what was read ahead lies until then, and what of them was not
+    /// requested will not be. Until [`answered`](Self::answered) they are ahead of the
+    /// client, and in nobody's budget but the door's own.
+    pub fn asked(&mut self, now: Time, stream: StreamId, bytes: u64) {
+        self.wake(now);
+        if self.change(stream, |known| known.ask(bytes)).is_some() {
+            self.touch(stream);
+        }
+    }
+
+    /// The client has got its answer: D1, until the next sample.
+    pub fn answered(&mut self, now: Time, stream: StreamId, bytes: u64) {
+        self.wake(now);
+        if self.change(stream, |known| known.answer(bytes)).is_some() {
+            self.touch(stream);
+        }
+    }
+
+    /// Ends a stream whose client asks no more. What was read ahead of it lies with the
+    /// nodes, and counts no longer.
+    pub fn leave(&mut self, now: Time, stream: StreamId) {
+        let left = self.change(stream, |known| {
+            let left = known.requested_bytes;
+            known.leave_requested(left);
+            left
+        });
+        if let Some(left) = left {
+            self.figures.unclaimed_bytes += left - self.forget_decisions(stream);
+        }
+        self.close(now, stream, End::Done);
     }
 
     /// How the connection is, after a completed send.
@@ -247,6 +290,12 @@ impl Delivery {
             self.timers.pop_first();
             self.expire(stream);
         }
+    }
+
+    /// What of a stream is neither requested nor asked for.
+    #[must_use]
+    pub fn remaining_bytes(&self, stream: StreamId) -> Option<u64> {
+        self.streams.get(&stream).map(|known| known.remaining_bytes)
     }
 
     /// T_n = (D1 + D2 + D3) / B_n: in this time the stream would run dry if nothing more

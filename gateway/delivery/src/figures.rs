@@ -43,6 +43,8 @@ pub struct DeliveryFigures {
     pub withdrawn_bytes: u64,
     /// Bytes that were read and not sent although their connection lived: to be 0.
     pub thrown_away_bytes: u64,
+    /// Bytes that nodes were told to read ahead, and no client has asked for.
+    pub unclaimed_bytes: u64,
     /// Bytes that were read, or were still being read, for connections that died.
     pub dead_bytes: u64,
     /// From a block's arrival from the disk until it left the socket's queue, in

@@ -6,6 +6,10 @@
 //! ([`TcpSample`]) at each completed send; it gets [`Decision`]s: what to request, what
 //! to withdraw, what to move behind.
 //!
+//! Doors whose clients ask for each piece (NFS) are guests of the door that has the engine:
+//! they tell it by messages ([`Guest`]) what their clients ask for, get [`Advice`], and what
+//! is read ahead waits at the nodes.
+//!
 //! Decisions themselves are pure functions over a [`Snapshot`] ([`decide`],
 //! [`horizon`]); snapshots can be kept ([`Delivery::record`]) and decided again
 //! ([`replay`]).
@@ -15,6 +19,7 @@ mod connection;
 mod decide;
 mod delivery;
 mod figures;
+mod guest;
 mod line;
 mod number;
 mod rate;
@@ -27,6 +32,7 @@ pub use connection::{Congestion, Decision, End, StreamClass, StreamId, TcpSample
 pub use decide::{Horizon, decide, horizon};
 pub use delivery::Delivery;
 pub use figures::DeliveryFigures;
+pub use guest::{Advice, Guest};
 pub use rate::Pace;
 pub use record::{Differs, Record, Unreadable, decode, encode, replay};
 pub use snapshot::{Disks, Look, Pool, Snapshot, Verdict};

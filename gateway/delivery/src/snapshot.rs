@@ -55,12 +55,14 @@ pub struct Look {
     pub class: StreamClass,
     /// Not yet requested.
     pub remaining_bytes: u64,
-    /// D1: in the socket, unsent.
+    /// D1: in the socket, unsent; and what the client has asked for by itself.
     pub unsent_bytes: u64,
     /// D2: read, not yet in the socket.
     pub ready_bytes: u64,
     /// D3: requested, not yet read.
     pub requested_bytes: u64,
+    /// At a door of requests, how much the client asks for at a time; else 0.
+    pub unit_bytes: u64,
     /// The part of D3 that is postponed.
     pub postponed_bytes: u64,
     /// B_n, in bytes per second, if anything is known.

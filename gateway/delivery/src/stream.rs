@@ -23,6 +23,10 @@ pub(crate) struct Stream {
     /// As of when.
     unsent_bytes: u64,
     unsent_at: Time,
+    /// What the client has asked for by itself, and has not been answered.
+    asked_bytes: u64,
+    /// How much it asks for at a time, if it does.
+    pub(crate) unit_bytes: u64,
     pub(crate) estimator: RateEstimator,
 
     // Trouble.
@@ -53,6 +57,8 @@ impl Stream {
             ready_bytes: 0,
             unsent_bytes: 0,
             unsent_at: Time::default(),
+            asked_bytes: 0,
+            unit_bytes: 0,
             estimator: RateEstimator::default(),
             postponed_bytes: 0,
             postponed_until: None,
@@ -103,9 +109,10 @@ impl Stream {
         Look {
             class: self.class,
             remaining_bytes: self.remaining_bytes,
-            unsent_bytes: self.unsent_bytes(now),
+            unsent_bytes: self.unsent_bytes(now).saturating_add(self.asked_bytes),
             ready_bytes: self.ready_bytes,
             requested_bytes: self.requested_bytes,
+            unit_bytes: self.unit_bytes,
             postponed_bytes: self.postponed_bytes,
             rate: self.estimator.rate(),
             is_measured: self.estimator.is_proven(),
@@ -132,6 +139,21 @@ impl Stream {
         let left = self.requested_bytes.checked_sub(bytes);
         self.requested_bytes = left.expect("more came than was requested");
         self.postponed_bytes = self.postponed_bytes.min(self.requested_bytes);
+    }
+
+    /// The client asks for the next bytes: what was requested of them first.
+    pub(crate) fn ask(&mut self, bytes: u64) {
+        let of_requested = bytes.min(self.requested_bytes);
+        self.leave_requested(of_requested);
+        let others = (bytes - of_requested).min(self.remaining_bytes);
+        self.remaining_bytes -= others;
+        self.asked_bytes = self.asked_bytes.saturating_add(bytes);
+    }
+
+    /// ... and is answered.
+    pub(crate) fn answer(&mut self, bytes: u64) {
+        self.asked_bytes = self.asked_bytes.saturating_sub(bytes);
+        self.unsent_bytes = self.unsent_bytes.saturating_add(bytes);
     }
 
     /// D2 → D1.

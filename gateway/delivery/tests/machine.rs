@@ -352,3 +352,44 @@ fn residence_ends_when_the_socket_has_sent() {
     let residence = delivery.figures().residence;
     assert_eq!((residence.count(), residence.sum()), (1, 100_000));
 }
+
+/// Goal: at a door of requests what the client asks for leaves the budget, what it has asked
+/// for by itself is ahead of it all the same, and in the end nothing of it is left.
+#[test]
+fn what_a_client_asks_for_itself_is_no_request() {
+    let mut delivery = Delivery::new(DeliveryConfig::default());
+    delivery.open(at(0), A, 10 << 20, StreamClass::Foreground);
+    let first = requested(&all(&mut delivery), A);
+    assert_eq!(first, 64 * KIB);
+    assert_eq!(delivery.figures().memory_used, first);
+    delivery.asked(at(1), A, first + 32 * KIB);
+    assert_eq!(delivery.figures().memory_used, 0);
+    assert_eq!(all(&mut delivery), [], "an answer is under way");
+    delivery.answered(at(2), A, first + 32 * KIB);
+    assert_eq!(all(&mut delivery), [], "and now it is at the socket");
+    delivery.sample(at(3), A, TcpSample::default());
+    let next = requested(&all(&mut delivery), A);
+    assert_eq!(next, 64 * KIB);
+    delivery.leave(at(4), A);
+    let figures = delivery.figures();
+    assert_eq!((figures.memory_used, figures.streams), (0, 0));
+    assert_eq!(
+        (figures.unclaimed_bytes, figures.withdrawn_total),
+        (next, 0)
+    );
+    assert_eq!(all(&mut delivery), []);
+}
+
+/// Goal: whatever is asked for beyond what there is, no sum goes below nothing.
+#[test]
+fn a_client_may_ask_for_more_than_there_is() {
+    let mut delivery = Delivery::new(DeliveryConfig::default());
+    delivery.open(at(0), A, 100 * KIB, StreamClass::Foreground);
+    assert_eq!(requested(&all(&mut delivery), A), 100 * KIB);
+    delivery.asked(at(1), A, u64::MAX);
+    delivery.asked(at(1), A, u64::MAX);
+    delivery.answered(at(1), A, u64::MAX);
+    delivery.answered(at(1), A, u64::MAX);
+    assert_eq!(all(&mut delivery), []);
+    assert_eq!(delivery.figures().memory_used, 0);
+}

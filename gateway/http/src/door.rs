@@ -161,6 +161,10 @@ impl HttpDoor {
                 let policy = self.config.policy;
                 self.gate = Gate { policy, ..gate };
             }
+            HttpInput::Guest(guest) => {
+                guest.tell(now, &mut self.delivery);
+                self.carry_decisions(now);
+            }
             HttpInput::Disk(disk, profile) => {
                 self.delivery.set_disk(disk, profile);
                 self.carry_decisions(now);

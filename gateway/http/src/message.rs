@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_delivery::{DeliveryConfig, DiskProfile, TcpSample};
+use crossdock_delivery::{Advice, DeliveryConfig, DiskProfile, Guest, TcpSample};
 use crossdock_http1::HeadLimits;
 use crossdock_limits::{
     HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_INBOX_BYTES_MAX, HTTP_UPLOAD_BYTES_MAX,
@@ -111,6 +111,8 @@ pub enum HttpInput {
     Closed(ConnId),
     /// From now on requests are judged by these tokens and keys.
     Gate(Gate),
+    /// Another door, which uses this one's engine, tells it something.
+    Guest(Guest),
     /// From now on the disks of this node are like this.
     Disk(u64, DiskProfile),
     /// From now on the gateway is scoped to exports, or is not: under a scope it cannot
@@ -143,6 +145,8 @@ pub enum HttpEffect {
     Resume(ConnId),
     /// Tell how the connection is doing.
     Sample(ConnId),
+    /// Tell the other door what the engine has decided.
+    Advise(Advice),
     /// Ask the router.
     Router(Box<Call<SiteRequest>>),
     /// Tell the router that nobody waits for this read any more.

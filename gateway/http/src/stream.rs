@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_delivery::{Decision, End, StreamClass, StreamId};
+use crossdock_delivery::{Decision, End, Guest, StreamClass, StreamId};
 use crossdock_http1::{
     Condition, ETag, Multipart, Ranges, ResponseHead, Status, Validators, content_range,
     content_range_unsatisfied, evaluate, media_type, ranges,
@@ -210,6 +210,11 @@ impl HttpDoor {
     pub(crate) fn carry_decisions(&mut self, now: Time) {
         while let Some(decision) = self.delivery.poll_decision() {
             let number = decision.stream();
+            if Guest::owns(number) {
+                let advice = Guest::advice(decision, &self.delivery);
+                self.effects.extend(advice.map(HttpEffect::Advise));
+                continue;
+            }
             if let Decision::Withdraw { .. } = decision {
                 self.withdraw_dead(number);
                 continue;

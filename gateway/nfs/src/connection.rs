@@ -40,6 +40,8 @@ pub(crate) struct Connection {
     pub(crate) outbox: Vec<Bytes>,
     /// Bytes of replies that are not gone yet.
     pub(crate) unsent_bytes: usize,
+    /// Bytes of all replies that there were.
+    pub(crate) replied_bytes: u64,
     /// Calls in progress, and the bytes that they stand for.
     pub(crate) calls: usize,
     pub(crate) calls_bytes: usize,
@@ -81,6 +83,7 @@ impl Connection {
             is_peer_done: false,
             outbox: Vec::new(),
             unsent_bytes: 0,
+            replied_bytes: 0,
             calls: 0,
             calls_bytes: 0,
             turn_calls: 0,

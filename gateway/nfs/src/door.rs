@@ -15,6 +15,7 @@ use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::Time;
 use crossdock_xdr::{Decoder, Encode};
 
+use crate::ahead::{Mark, Readers};
 use crate::connection::Connection;
 use crate::convert::View;
 use crate::dispatch::Served;
@@ -61,6 +62,7 @@ pub struct NfsDoor {
     /// Whether the gateway is scoped to exports.
     pub(crate) is_scoped: bool,
     pub(crate) proofs: Proofs,
+    pub(crate) readers: Readers,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
@@ -114,6 +116,8 @@ pub(crate) struct Pending {
     bytes: usize, // Counted until the reply is there.
     export: ExportId,
     pub(crate) then: Then,
+    /// Of a READ over a connection.
+    read: Option<Mark>,
     /// Of a WRITE: to recognise its retransmission.
     record: Option<Bytes>,
     /// Whether handles in the reply are of format 2: those in the call were, or the
@@ -154,6 +158,7 @@ impl NfsDoor {
             locking: Locking::default(),
             is_scoped: false,
             proofs: Proofs::default(),
+            readers: Readers::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             arrived_bytes: 0,
@@ -192,6 +197,7 @@ impl NfsDoor {
                     let bytes = bytes.min(connection.unsent_bytes);
                     connection.sent(bytes);
                     self.bytes -= bytes;
+                    self.readers.sent(now, id);
                     self.after_room(now, id);
                     self.watch(now, id);
                 }
@@ -232,12 +238,15 @@ impl NfsDoor {
                 self.is_scoped = is_scoped;
                 self.wake_waiting(now);
             }
+            NfsInput::Sampled(id, sample) => self.note_sample(id, sample),
+            NfsInput::Advice(advice) => self.readers.advised(advice),
             NfsInput::Reply(routed) => self.answered(now, *routed),
             NfsInput::Timeout => {
                 if self.next_turn.is_some() {
                     self.take_turns(now);
                 }
                 self.end_stalled(now);
+                self.readers.timeout(now);
                 self.locking.calls.timeout(now);
                 self.run_calls(now);
             }
@@ -248,6 +257,9 @@ impl NfsDoor {
     /// send per connection, after everything else.
     pub fn poll_effect(&mut self) -> Option<NfsEffect> {
         if let Some(effect) = self.effects.pop_front() {
+            return Some(effect);
+        }
+        if let Some(effect) = self.readers.poll_effect() {
             return Some(effect);
         }
         while let Some(id) = self.with_replies.pop_front() {
@@ -264,7 +276,8 @@ impl NfsDoor {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let calls = self.locking.calls.poll_timeout();
-        self.next_turn.or(self.wake).into_iter().chain(calls).min()
+        let first = self.next_turn.or(self.wake).into_iter();
+        first.chain(calls).chain(self.readers.poll_timeout()).min()
     }
 
     /// Calls in progress.
@@ -375,6 +388,7 @@ impl NfsDoor {
                     bytes,
                     export,
                     then,
+                    read: None,
                     record: is_write.then_some(record),
                     is_proven,
                     unproven: None,
@@ -421,8 +435,9 @@ impl NfsDoor {
     }
 
     /// Hands a request to the router.
-    pub(crate) fn ask(&mut self, now: Time, pending: Pending, request: SiteRequest) {
+    pub(crate) fn ask(&mut self, now: Time, mut pending: Pending, request: SiteRequest) {
         self.calls_total += 1;
+        pending.read = self.note_read(now, &pending.origin, &request);
         let id = CallId(self.calls_total);
         if pending.record.is_some() {
             self.writes.entry(pending.write_key()).or_insert(id);
@@ -492,8 +507,13 @@ impl NfsDoor {
         let metered = (pending.meter, Some(pending.export));
         match &mut pending.then {
             Then::Nfs(expected) => {
+                let after = routed.reply.subject.after.as_ref();
+                let size = after.map(|after| after.size_bytes);
                 let reply = crate::reply::reply(&view, expected, routed);
                 let out_bytes = self.send(&origin, &success, &reply);
+                if let Some(mark) = pending.read {
+                    self.note_answer(&origin, mark, out_bytes, size);
+                }
                 self.note(now, &origin, metered, Answered::nfs(&reply), out_bytes);
             }
             Then::Mount(walk) => match walk.next(&view, &routed.reply) {
@@ -558,6 +578,7 @@ impl NfsDoor {
                 let pieces = record(RecordWriter::stream(HEAD_BYTES), header, results);
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
                 connection.unsent_bytes += bytes;
+                connection.replied_bytes += bytes as u64;
                 self.bytes += bytes;
                 if connection.outbox.is_empty() {
                     self.with_replies.push_back(*id);

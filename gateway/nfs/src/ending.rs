@@ -139,6 +139,7 @@ impl NfsDoor {
                 self.effects.push_back(NfsEffect::Withdraw(*call));
             }
         }
+        self.readers.lost(id, self.config.delivery);
         self.wake_waiting(now);
     }
 }

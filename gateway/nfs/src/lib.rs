@@ -6,11 +6,15 @@
 //! order the answers come. It checks exports, clients, credentials and handles
 //! with every request; permissions are the sites' business.
 //!
+//! Files that are read on over a connection are streams of the delivery engine, which
+//! another door has ([`crossdock_delivery::Guest`]): it says how far nodes read ahead.
+//!
 //! It keeps nothing that a client could miss: calls in progress, connections,
 //! and a list of mounts to look at.
 //! No I/O and no clock here: the shell feeds [`NfsInput`]s and carries out
 //! [`NfsEffect`]s in order.
 
+mod ahead;
 mod arrival;
 mod connection;
 mod convert;
@@ -28,6 +32,7 @@ mod mount;
 mod mounts;
 mod proofs;
 mod proving;
+mod reading;
 mod reply;
 mod request;
 mod room;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossdock_delivery::{Advice, Guest, Switches, TcpSample};
 use crossdock_limits::{
     NFS_CONNECTION_BYTES_MAX, NFS_CONNECTION_IDLE_SECONDS_MAX, NFS_CONNECTION_PRESSED_SECONDS_MAX,
     NFS_CONNECTION_STALLED_SECONDS_MAX, NFS_REQUEST_BYTES_MAX,
@@ -11,7 +12,7 @@ use crossdock_limits::{
 use crossdock_locking::Services;
 use crossdock_names::{HandleKey, HandleKeys, VolumeId};
 use crossdock_peer::{Call, CallId, LockNotice, SiteRequest};
-use crossdock_router::RoutedReply;
+use crossdock_router::{ReadAhead, RoutedReply};
 
 use crate::export::Export;
 use crate::fill::Fill;
@@ -34,6 +35,9 @@ pub struct DoorConfig {
     pub patience: Duration,
     /// Bounds of queues.
     pub limits: DoorLimits,
+    /// Which mechanisms of the delivery engine READs go through: TDAP, and the withdrawals
+    /// of EDRC.
+    pub delivery: Switches,
 }
 
 /// Bounds of what is kept for clients (DESIGN invariant 9). A connection that
@@ -119,6 +123,10 @@ pub enum NfsInput {
     /// From now on the gateway is scoped to exports, or is not: under a scope handles are
     /// made of proofs of managers, and no others are taken.
     Scoped(bool),
+    /// What [`NfsEffect::Sample`] asked for.
+    Sampled(ConnId, TcpSample),
+    /// The delivery engine has decided something about a stream of the door.
+    Advice(Advice),
     /// The router answers.
     Reply(Box<RoutedReply>),
     /// The time of [`NfsDoor::poll_timeout`](crate::NfsDoor::poll_timeout) has
@@ -151,4 +159,10 @@ pub enum NfsEffect {
     Router(Box<Call<SiteRequest>>),
     /// Tell the router that nobody waits for this read any more.
     Withdraw(CallId),
+    /// Tell the router what a client will read next, or that it will not.
+    Ahead(Box<ReadAhead>),
+    /// Tell the delivery engine something of a stream.
+    Deliver(Guest),
+    /// Tell how the connection is doing.
+    Sample(ConnId),
 }

@@ -91,7 +91,10 @@ impl Crowd {
                 self.input(NfsInput::Closed(id));
             }
             NfsEffect::Router(call) => self.asked.push(*call),
-            NfsEffect::Withdraw(_) => {}
+            NfsEffect::Withdraw(_)
+            | NfsEffect::Ahead(_)
+            | NfsEffect::Deliver(_)
+            | NfsEffect::Sample(_) => {}
             NfsEffect::Fill(..)
             | NfsEffect::SendDatagram(..)
             | NfsEffect::SendPortmapDatagram(..) => panic!("not asked for"),

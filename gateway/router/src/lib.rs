@@ -16,6 +16,7 @@
 //! carries out [`RouterEffect`]s in order, and calls back at
 //! [`Router::poll_timeout`].
 
+mod ahead;
 mod commit;
 mod find;
 mod leases;
@@ -34,4 +35,6 @@ mod work;
 mod write;
 
 pub use machine::Router;
-pub use message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier};
+pub use message::{
+    ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier,
+};

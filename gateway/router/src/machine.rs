@@ -8,9 +8,12 @@ use crossdock_names::{Epoch, HostId, NodeId, RoutingTable};
 use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
 use crossdock_types::Time;
 
+use crate::ahead;
 use crate::leases::Leases;
 use crate::maps::Maps;
-use crate::message::{RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier};
+use crate::message::{
+    ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier,
+};
 use crate::part::{Outcome, Part, PartRequest, PartState, Verdict};
 use crate::return_lease::ReturnWork;
 use crate::soft::Soft;
@@ -55,6 +58,9 @@ struct Request {
 /// it: an answer finds its request without a map of calls.
 const CALL_BITS: u32 = 20;
 
+/// What is to be read ahead is of no use later than this.
+const AHEAD_PATIENCE: Duration = Duration::from_secs(5);
+
 impl Router {
     /// A router without any state; `table` is the newest that is known.
     #[must_use]
@@ -88,6 +94,7 @@ impl Router {
             RouterInput::Withdraw(door_id) => self.withdraw(door_id),
             RouterInput::Postpone(door_id, by) => self.postpone(door_id, Some((now + by, by))),
             RouterInput::Resume(door_id) => self.postpone(door_id, None),
+            RouterInput::Ahead(ahead) => self.tell_ahead(now, &ahead),
             RouterInput::Site(reply) => {
                 self.answered(now, reply.id, |part| part.judge_site(reply));
             }
@@ -374,6 +381,30 @@ impl Router {
         };
         let (&number, request) = self.requests.iter().find(is_it)?;
         Some((number, request.asked().collect()))
+    }
+
+    /// Tells nodes what is read ahead. Their answers are to calls that nobody knows.
+    fn tell_ahead(&mut self, now: Time, ahead: &ReadAhead) {
+        let Some((layout, told)) = ahead::cut(ahead, &mut self.soft) else {
+            return;
+        };
+        self.requests_total += 1;
+        let number = self.requests_total << CALL_BITS;
+        for (request, sub) in told.into_iter().zip(0..1 << CALL_BITS) {
+            let set = request
+                .object()
+                .and_then(|object| self.table.members_of(object));
+            let Some(&node) = set.and_then(|set| set.members.first()) else {
+                continue;
+            };
+            let call = Call {
+                id: CallId(number | sub),
+                deadline: now + AHEAD_PATIENCE,
+                request,
+            };
+            self.effects
+                .push_back(RouterEffect::Node(node, call, layout.capability));
+        }
     }
 
     /// Ends a read before its time.

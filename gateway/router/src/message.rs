@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_names::{FileCapability, NodeId, RoutingTable, SiteId};
+use crossdock_names::{FileCapability, FileRef, NodeId, RoutingTable, SiteId};
 use crossdock_peer::{
-    Call, CallId, NodeReply, NodeRequest, Recall, SiteReply, SiteRequest, WriterId,
+    Call, CallId, Caller, NodeReply, NodeRequest, Recall, SiteReply, SiteRequest, WriterId,
 };
 
 /// Tells a client whether its unstable writes may have been lost: it resends
@@ -43,6 +43,22 @@ impl RouterConfig {
     }
 }
 
+/// What a client that reads on will want of a file, or no longer wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadAhead {
+    /// Who reads.
+    pub caller: Caller,
+    /// What.
+    pub file: FileRef,
+    /// First byte of the range.
+    pub offset_bytes: u64,
+    /// Its end.
+    pub end_bytes: u64,
+    /// If so, nodes fetch the range; if not, the client is gone, and they withdraw what
+    /// they are about to fetch of it.
+    pub is_wanted: bool,
+}
+
 /// What happens to a router.
 #[derive(Clone, Debug)]
 pub enum RouterInput {
@@ -58,6 +74,8 @@ pub enum RouterInput {
     Postpone(CallId, Duration),
     /// It is needed as it was at first.
     Resume(CallId),
+    /// A door says what of a file a client will read next. Nobody is answered.
+    Ahead(Box<ReadAhead>),
     /// A site answers.
     Site(Box<SiteReply>),
     /// A node answers.

@@ -270,6 +270,7 @@ fn stamp_table_epoch(request: &mut NodeRequest, table: &RoutingTable) {
         | NodeRequest::List { .. }
         | NodeRequest::Changes { .. }
         | NodeRequest::Pin { .. }
-        | NodeRequest::Unpin { .. } => {}
+        | NodeRequest::Unpin { .. }
+        | NodeRequest::Ahead { .. } => {}
     }
 }

@@ -17,9 +17,9 @@ pub struct NodeCounts {
 }
 
 /// What a node can be asked for, in the order of [`NodeCounts::requests`].
-pub const REQUESTS: [&str; 15] = [
+pub const REQUESTS: [&str; 16] = [
     "create", "read", "write", "commit", "append", "seal", "truncate", "zero", "remove", "stat",
-    "list", "pin", "unpin", "repair", "changes",
+    "list", "pin", "unpin", "repair", "changes", "ahead",
 ];
 
 /// Place of a request in [`REQUESTS`].
@@ -40,5 +40,6 @@ pub(crate) const fn index(request: &NodeRequest) -> usize {
         NodeRequest::Unpin { .. } => 12,
         NodeRequest::Repair { .. } => 13,
         NodeRequest::Changes { .. } => 14,
+        NodeRequest::Ahead { .. } => 15,
     }
 }

@@ -84,6 +84,19 @@ fn what_a_site_has_allowed_is_done() {
     assert_eq!(check(&write(column()), Some(made(Rights::WRITE))), Ok(()));
     assert_eq!(check(&commit, Some(made(Rights::WRITE))), Ok(()));
     assert_eq!(check(&read(column()), Some(made(both))), Ok(()));
+    // Who may read may have read ahead.
+    for is_wanted in [true, false] {
+        let ahead = NodeRequest::Ahead {
+            object: column(),
+            offset_bytes: 0,
+            length_bytes: 4096,
+            is_wanted,
+        };
+        assert_eq!(check(&ahead, Some(made(Rights::READ))), Ok(()));
+        let wrong = check(&ahead, Some(made(Rights::WRITE)));
+        assert_eq!(wrong, Err(AccessError::Rights));
+        assert_eq!(check(&ahead, None), Err(AccessError::Missing));
+    }
 }
 
 /// Goal: each thing that is wrong with a capability is refused, by its own name.

@@ -11,14 +11,18 @@
 //! clients have several outstanding, and bytes that are sent as they come from
 //! the disk are still in the processor's caches (docs/performance.md).
 //!
+//! A gateway may say how far is read ahead of a reader, by what his connection takes
+//! (docs/decisions/0030-delivery-engine.md): then the node does as it is told, and gives
+//! that stream no windows of its own until it has not been told anything for a while.
+//!
 //! What is fetched ahead must still be there when it is asked for, but new
 //! blocks have a tenth of the cache ([`crate::cache`]): the windows of all
-//! streams together take half of that.
+//! streams together take half of that, and what gateways want the other half.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crossdock_limits::{READ_AHEAD_BYTES_MAX, READ_STREAMS_MAX};
+use crossdock_limits::{READ_AHEAD_BYTES_MAX, READ_AHEAD_TOLD_BYTES_MAX, READ_STREAMS_MAX};
 use crossdock_names::ObjectId;
 use crossdock_types::Time;
 
@@ -34,7 +38,11 @@ const STREAMS_PER_OBJECT: usize = 4;
 /// A stream that was not continued for so long has ended.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// One part in this many of the cache is for all windows together.
+/// For so long a gateway's word on a stream counts: longer than the engine's longest term.
+const TOLD: Duration = Duration::from_secs(30);
+
+/// One part in this many of the cache is for all windows together, and another one for
+/// what gateways want.
 const CACHE_SHARE: u64 = 20;
 
 /// The sequential readers of a store.
@@ -47,6 +55,8 @@ pub(crate) struct Ahead {
     streams_total: u64,
     /// Those that have a window.
     sequential: u64,
+    /// What is ahead of the readers that gateways speak for, in bytes.
+    told_bytes: u64,
     swept: Time,
     /// What is being fetched, in bytes.
     pub(crate) in_flight_bytes: u64,
@@ -62,6 +72,23 @@ struct Stream {
     /// 0 until the stream has been continued once.
     window: u64,
     used: Time,
+    /// When a gateway has said last how far is read ahead, and up to where.
+    told: Option<(Time, u64)>,
+}
+
+impl Stream {
+    /// Whether a gateway says how far is read ahead.
+    fn is_told(&self, now: Time) -> bool {
+        self.told.is_some_and(|(told, _)| now < told + TOLD)
+    }
+
+    /// What is ahead of the reader for a gateway's word.
+    const fn told_bytes(&self) -> u64 {
+        match self.told {
+            Some(_) => self.fetched.saturating_sub(self.next),
+            None => 0,
+        }
+    }
 }
 
 /// What is known of a read.
@@ -111,8 +138,15 @@ impl Ahead {
             let (stream, window) = (number, None);
             return Noted { stream, window }; // One that was overtaken, or a second reader behind.
         }
+        self.told_bytes -= stream.told_bytes();
         stream.next = to;
         stream.fetched = stream.fetched.max(to);
+        if stream.is_told(now) {
+            self.told_bytes += stream.told_bytes();
+            let (stream, window) = (number, None);
+            return Noted { stream, window };
+        }
+        stream.told = None;
         if stream.window == 0 {
             stream.window = FIRST_WINDOW_BYTES;
             self.sequential += 1;
@@ -129,26 +163,83 @@ impl Ahead {
         }
     }
 
+    /// A gateway wants bytes `from..to` of an object of `size` bytes for who reads on
+    /// towards them. Returns whose read that is, and which bytes should be fetched now:
+    /// those from where the last ones ended, if there is room for them.
+    pub(crate) fn towards(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        (from, to): (u64, u64),
+        size: u64,
+    ) -> Noted {
+        self.forget_idle(now);
+        let is_his = |stream: &&mut Stream| {
+            let end = stream.told.map_or(0, |(_, end)| end).max(stream.fetched);
+            let near = stream.next.saturating_sub(NEAR_BYTES)..=end.saturating_add(NEAR_BYTES);
+            near.contains(&from)
+        };
+        let known = self.streams.get_mut(&object).into_iter().flatten();
+        let known = known.filter(is_his).map(|stream| stream.number).next();
+        let Some(number) = known.or_else(|| self.begin(now, object, from)) else {
+            return Noted::default();
+        };
+        let streams = self.streams.get_mut(&object).into_iter().flatten();
+        let mut streams = streams.filter(|stream| stream.number == number);
+        let Some(stream) = streams.next() else {
+            return Noted::default();
+        };
+        if stream.told.is_none() {
+            self.sequential -= u64::from(stream.window > 0);
+            stream.window = 0;
+            self.told_bytes += stream.fetched - stream.next;
+        }
+        let farthest = stream.told.map_or(to, |(_, end)| end.max(to));
+        (stream.used, stream.told) = (now, Some((now, farthest)));
+        let room = (self.cache_bytes / CACHE_SHARE).saturating_sub(self.told_bytes);
+        let most = (stream.fetched + room.min(READ_AHEAD_BYTES_MAX))
+            .min(stream.next + READ_AHEAD_TOLD_BYTES_MAX);
+        let end = size.min(to).min(most);
+        Noted {
+            stream: Some(number),
+            window: (stream.fetched < end).then_some((stream.fetched, end)),
+        }
+    }
+
+    /// The readers of an object for whom a gateway has wanted some of bytes `from..to`.
+    pub(crate) fn told_at(&self, object: &ObjectId, (from, to): (u64, u64)) -> Vec<u64> {
+        let streams = self.streams.get(object).into_iter().flatten();
+        let is_there =
+            |stream: &&Stream| stream.told.is_some() && stream.next < to && from < stream.fetched;
+        let there = streams.filter(is_there);
+        there.map(|stream| stream.number).collect()
+    }
+
     /// The stream has ended: nobody reads on there.
     pub(crate) fn end(&mut self, number: u64) {
         let (count, sequential) = (&mut self.count, &mut self.sequential);
+        let told_bytes = &mut self.told_bytes;
         self.streams.retain(|_, streams| {
             streams.retain(|stream| {
                 let is_it = stream.number == number;
                 *count -= usize::from(is_it);
                 *sequential -= u64::from(is_it && stream.window > 0);
+                *told_bytes -= if is_it { stream.told_bytes() } else { 0 };
                 !is_it
             });
             !streams.is_empty()
         });
     }
 
-    /// The bytes up to `end` that [`note`](Self::note) proposed are being fetched.
+    /// The bytes up to `end` that [`note`](Self::note) or [`towards`](Self::towards)
+    /// proposed are being fetched.
     pub(crate) fn begun(&mut self, object: &ObjectId, from: u64, end: u64) {
         let streams = self.streams.get_mut(object);
         let stream = streams.and_then(|all| all.iter_mut().find(|one| one.fetched == from));
         if let Some(stream) = stream {
+            self.told_bytes -= stream.told_bytes();
             stream.fetched = end;
+            self.told_bytes += stream.told_bytes();
             stream.window = (stream.window * 2).min(READ_AHEAD_BYTES_MAX);
         }
     }
@@ -168,6 +259,7 @@ impl Ahead {
             fetched: next,
             window: 0,
             used: now,
+            told: None,
         };
         let streams = self.streams.entry(object).or_default();
         if streams.len() < STREAMS_PER_OBJECT && self.count < READ_STREAMS_MAX {
@@ -175,6 +267,7 @@ impl Ahead {
             self.count += 1;
         } else if let Some(oldest) = streams.iter_mut().min_by_key(|stream| stream.used) {
             self.sequential -= u64::from(oldest.window > 0);
+            self.told_bytes -= oldest.told_bytes();
             *oldest = stream;
         } else {
             self.streams.remove(&object); // No room: read as it comes.
@@ -195,6 +288,7 @@ impl Ahead {
         let all = || self.streams.values().flatten();
         self.count = all().count();
         self.sequential = all().filter(|stream| stream.window > 0).count() as u64;
+        self.told_bytes = all().map(Stream::told_bytes).sum();
     }
 }
 
@@ -305,5 +399,74 @@ mod tests {
         }
         assert!(ahead.count <= READ_STREAMS_MAX);
         assert!(ahead.streams.len() <= READ_STREAMS_MAX);
+    }
+
+    /// What a gateway wants, which is taken up.
+    fn towards(ahead: &mut Ahead, now: Time, number: u64, range: (u64, u64)) -> Option<(u64, u64)> {
+        let noted = ahead.towards(now, object(number), range, SIZE);
+        let proposed = noted.window?;
+        ahead.begun(&object(number), proposed.0, proposed.1);
+        Some(proposed)
+    }
+
+    /// Goal: for who a gateway speaks for as much is fetched as it says, no more and nothing
+    /// twice; when it has said nothing for long, the node has its own windows again.
+    #[test]
+    fn a_gateways_word_takes_the_place_of_windows() {
+        let mut ahead = Ahead::new(256 << 20);
+        let now = Time::from_secs(1);
+        assert_eq!(read(&mut ahead, now, 1, 0), None);
+        let wanted = (READ, 5 * READ);
+        assert_eq!(towards(&mut ahead, now, 1, wanted), Some(wanted));
+        assert_eq!(towards(&mut ahead, now, 1, wanted), None);
+        assert_eq!(ahead.told_bytes, 4 * READ);
+        for at in 1..7 {
+            assert_eq!(read(&mut ahead, now, 1, at * READ), None, "{at}");
+        }
+        assert_eq!((ahead.told_bytes, ahead.sequential), (0, 0));
+        // What lay between was read by the client himself.
+        let more = (6 * READ, 9 * READ);
+        assert_eq!(
+            towards(&mut ahead, now, 1, more),
+            Some((7 * READ, 9 * READ))
+        );
+        // Beyond the end there is nothing.
+        let last = (SIZE - READ, SIZE + READ);
+        assert_eq!(towards(&mut ahead, now, 2, last), Some((SIZE - READ, SIZE)));
+        let mut later = now;
+        let is_own = (7..20).any(|at| {
+            later = later + Duration::from_secs(5);
+            read(&mut ahead, later, 1, at * READ).is_some()
+        });
+        assert!(is_own && later >= now + TOLD);
+        assert_eq!((ahead.told_bytes, ahead.sequential), (0, 1));
+    }
+
+    /// Goal: what gateways want has a bound for each reader and one for all, and an end
+    /// gives all of it back.
+    #[test]
+    fn what_gateways_want_is_bounded() {
+        let mut ahead = Ahead::new(1 << 30);
+        let now = Time::from_secs(1);
+        for from in (0..SIZE).step_by(1 << 20) {
+            towards(&mut ahead, now, 1, (from, from + (1 << 20)));
+        }
+        assert_eq!(ahead.told_bytes, READ_AHEAD_TOLD_BYTES_MAX);
+        for number in 2..10 {
+            for from in (0..SIZE).step_by(1 << 20) {
+                towards(&mut ahead, now, number, (from, from + (1 << 20)));
+            }
+        }
+        assert_eq!(ahead.told_bytes, (1 << 30) / CACHE_SHARE);
+        for number in 1..10 {
+            assert_eq!(
+                ahead.told_at(&object(number), (SIZE, SIZE + 1)),
+                Vec::<u64>::new()
+            );
+            for stream in ahead.told_at(&object(number), (0, SIZE)) {
+                ahead.end(stream);
+            }
+        }
+        assert_eq!((ahead.told_bytes, ahead.sequential), (0, 0));
     }
 }

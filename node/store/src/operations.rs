@@ -150,6 +150,20 @@ impl Store {
                 self.reply(id, NodeAnswer::Unpinned);
                 Ok(())
             }
+            NodeRequest::Ahead {
+                object,
+                offset_bytes,
+                length_bytes,
+                is_wanted,
+            } => {
+                let range = (*offset_bytes, offset_bytes.saturating_add(*length_bytes));
+                match is_wanted {
+                    true => self.read_towards(object, range)?,
+                    false => self.end_readers(object, range),
+                }
+                self.reply(id, NodeAnswer::Ahead);
+                Ok(())
+            }
         }
     }
 

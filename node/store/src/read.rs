@@ -414,6 +414,19 @@ impl Store {
         }
     }
 
+    /// A gateway wants bytes of an object for who reads on towards them.
+    pub(crate) fn read_towards(&mut self, id: &ObjectId, range: (u64, u64)) -> Result<(), Hold> {
+        self.need_existing(id)?;
+        let size = self.object(id).map_or(0, |object| object.visible_size);
+        let noted = self.ahead.towards(self.now, *id, range, size);
+        if let (Some(stream), Some((start, end))) = (noted.stream, noted.window) {
+            let plan = self.plan_range(id, start, end - start)?;
+            self.ahead.begun(id, start, end);
+            self.start_read(Reader::Ahead, Some(stream), plan);
+        }
+        Ok(())
+    }
+
     /// Fetches bytes of an object for the next reads of a stream.
     fn read_ahead(&mut self, id: &ObjectId, stream: u64, (start, end): (u64, u64)) {
         match self.plan_range(id, start, end - start) {

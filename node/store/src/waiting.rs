@@ -386,5 +386,6 @@ const fn is_change(request: &NodeRequest) -> bool {
             | NodeRequest::Changes { .. }
             | NodeRequest::Pin { .. }
             | NodeRequest::Unpin { .. }
+            | NodeRequest::Ahead { .. }
     )
 }

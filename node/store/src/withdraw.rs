@@ -5,9 +5,11 @@
 //! found it on its way ([`crate::under_way`]). It is withdrawn when the last of
 //! them is gone, and moved behind only while all of them can wait. What was
 //! fetched ahead for a stream is wanted as long as the stream goes on: it ends
-//! with the last of its reads under way, if that is withdrawn.
+//! with the last of its reads under way, if that is withdrawn, or when the gateway
+//! that had it fetched says so.
 
 use crossdock_disk::DiskToken;
+use crossdock_names::ObjectId;
 use crossdock_peer::CallId;
 use crossdock_types::Time;
 
@@ -31,6 +33,13 @@ impl Store {
             self.end_stream(stream);
         }
         self.refuse(call, busy());
+    }
+
+    /// Those are gone for whom a gateway has wanted some of these bytes.
+    pub(crate) fn end_readers(&mut self, object: &ObjectId, range: (u64, u64)) {
+        for stream in self.ahead.told_at(object, range) {
+            self.end_stream(stream);
+        }
     }
 
     /// Nobody wants the call's answer before `until`, or somebody does again.

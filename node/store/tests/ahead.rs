@@ -3,8 +3,9 @@
 
 mod rig;
 
-use crossdock_peer::{CallId, NodeAnswer, NodeRequest, ReadVersion};
+use crossdock_peer::{CallId, NodeAnswer, NodeError, NodeRequest, ReadVersion};
 use crossdock_sim::random::Random;
+use crossdock_store::StoreEffect;
 use rig::*;
 
 const READ: usize = 16 * BLOCK;
@@ -120,4 +121,72 @@ fn a_reader_never_shares_what_is_older_than_his_question() {
     let got = bytes_of(&mut rig, late);
     assert_eq!(got[2 * BLOCK..6 * BLOCK], new);
     assert_eq!(got[..2 * BLOCK], content(0)[42 * BLOCK..44 * BLOCK]);
+}
+
+fn towards(offset: usize, length: usize, is_wanted: bool) -> NodeRequest {
+    NodeRequest::Ahead {
+        object: object(1),
+        offset_bytes: offset as u64,
+        length_bytes: length as u64,
+        is_wanted,
+    }
+}
+
+/// Goal: a gateway's word fetches what it says, once, before it is read; windows of the
+/// node's own come on top no more; and nothing of an object that is not there.
+#[test]
+fn a_gateway_says_how_far_is_fetched() {
+    let mut rig = cold(64 << 20);
+    let expected = content(0);
+    rig.read(object(1), 0, READ as u64).expect("readable");
+    assert_eq!(
+        rig.call(towards(READ, 5 * READ, true)),
+        Ok(NodeAnswer::Ahead)
+    );
+    rig.settle();
+    let fetched = |rig: &Rig| rig.store.status().read_ahead_blocks * BLOCK as u64;
+    assert_eq!(fetched(&rig), 5 * READ as u64);
+    let missed = rig.store.status().cache_miss_blocks;
+    for at in (READ..6 * READ).step_by(READ) {
+        let got = rig.read(object(1), at as u64, READ as u64);
+        assert_eq!(got.as_deref(), Ok(&expected[at..at + READ]), "{at}");
+    }
+    rig.settle();
+    assert_eq!(
+        rig.store.status().cache_miss_blocks,
+        missed,
+        "all was there"
+    );
+    assert_eq!(fetched(&rig), 5 * READ as u64, "and nothing came on top");
+    let nowhere = NodeRequest::Ahead {
+        object: object(7),
+        offset_bytes: 0,
+        length_bytes: READ as u64,
+        is_wanted: true,
+    };
+    assert_eq!(rig.call(nowhere), Err(NodeError::NoObject));
+}
+
+/// Goal: what is fetched for a reader who is gone is taken back from before the disk,
+/// unless a read of somebody there waits for an answer.
+#[test]
+fn what_a_dead_reader_would_have_read_is_withdrawn() {
+    for somebody_reads in [false, true] {
+        let mut rig = cold(64 << 20);
+        rig.read(object(1), 0, READ as u64).expect("readable");
+        let wanted = rig.send(towards(READ, 8 * READ, true));
+        let other = somebody_reads.then(|| begin_read(&mut rig, READ, READ));
+        let gone = rig.send(towards(2 * READ, READ, false));
+        assert_eq!(rig.take_reply(wanted), Some(Ok(NodeAnswer::Ahead)));
+        assert_eq!(rig.take_reply(gone), Some(Ok(NodeAnswer::Ahead)));
+        let is_withdrawal = |event: &StoreEffect| matches!(event, StoreEffect::Withdraw(_));
+        assert_eq!(rig.events.iter().any(is_withdrawal), !somebody_reads);
+        rig.settle();
+        if let Some(other) = other {
+            assert_eq!(bytes_of(&mut rig, other), content(0)[READ..2 * READ]);
+        }
+        // Nothing counts for him any more: his place is anybody's.
+        let again = rig.read(object(1), READ as u64, READ as u64);
+        assert_eq!(again.as_deref(), Ok(&content(0)[READ..2 * READ]));
+    }
 }

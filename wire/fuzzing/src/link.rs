@@ -348,6 +348,12 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
         NodeRequest::Unpin {
             pin: PinId(dice.u64()),
         },
+        NodeRequest::Ahead {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            is_wanted: dice.flag(),
+        },
     ]);
     all
 }
@@ -393,6 +399,7 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
             version,
         },
         NodeAnswer::Unpinned,
+        NodeAnswer::Ahead,
     ]
 }
 

@@ -52,7 +52,8 @@ pub(crate) struct HttpFlags {
     /// HTTPS: file with the key of the certificate, as PEM.
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_HTTP_KEY")]
     pub(crate) http_key: Option<PathBuf>,
-    /// Memory for what is read ahead of connections and not sent yet, like 64M
+    /// For what is read ahead of connections and not sent yet, like 64M: of HTTP in memory
+    /// here, of NFS in the caches of nodes
     /// [default: 256M, or an eighth of memory if that is less].
     #[arg(long, value_name = "BYTES", env = "CROSSDOCK_DELIVERY_MEMORY")]
     pub(crate) delivery_memory: Option<Size>,
@@ -63,7 +64,8 @@ pub(crate) struct HttpFlags {
         env = "CROSSDOCK_DELIVERY_IDSR"
     )]
     pub(crate) delivery_idsr: Option<Switch>,
-    /// Delivery: bytes are read ahead by the rates of network and disks [default: on].
+    /// Delivery: bytes are read ahead by the rates of network and disks; off: for HTTP 128 KiB
+    /// at a time, for NFS as nodes think right [default: on].
     #[arg(
         long = "delivery.tdap",
         value_name = "HOW",

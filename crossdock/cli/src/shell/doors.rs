@@ -292,8 +292,19 @@ impl Shell {
             }
             NfsEffect::Pause(name) => self.on_connection(&name, Driver::pause_receive),
             NfsEffect::Resume(name) => self.on_connection(&name, Driver::resume_receive),
-            // The host has passed them to the router.
-            NfsEffect::Router(_) | NfsEffect::Withdraw(_) => {}
+            NfsEffect::Sample(name) => {
+                let connection = self.doors.connections.get(&name);
+                let info = connection.and_then(|&id| self.driver.tcp_info(id));
+                if let Some(info) = info {
+                    let sample = super::http::sample(&info);
+                    self.give(HostInput::Door(NfsInput::Sampled(name, sample)));
+                }
+            }
+            // The host has passed them to the router, or to the delivery engine.
+            NfsEffect::Router(_)
+            | NfsEffect::Withdraw(_)
+            | NfsEffect::Ahead(_)
+            | NfsEffect::Deliver(_) => {}
         }
     }
 

@@ -202,8 +202,9 @@ impl Shell {
                     self.give(HostInput::Http(HttpInput::Sampled(name, sample(&info))));
                 }
             }
-            // The host has passed them to the router.
+            // The host has passed them to the router, or to the NFS door.
             HttpEffect::Router(_)
+            | HttpEffect::Advise(_)
             | HttpEffect::Withdraw(_)
             | HttpEffect::Postpone(..)
             | HttpEffect::Hurry(_) => {}
@@ -230,7 +231,7 @@ impl Shell {
 
 /// What the delivery engine wants to know. Bytes in the loop's own queue are not handed to the
 /// socket yet, as it counts.
-fn sample(info: &TcpInfo) -> TcpSample {
+pub(super) fn sample(info: &TcpInfo) -> TcpSample {
     TcpSample {
         unsent_bytes: u64::from(info.unsent_bytes),
         delivery_rate: info.delivery_rate,

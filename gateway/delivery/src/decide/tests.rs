@@ -30,6 +30,7 @@ fn look(rate: u64) -> Look {
         unsent_bytes: 0,
         ready_bytes: 0,
         requested_bytes: 0,
+        unit_bytes: 0,
         postponed_bytes: 0,
         rate: Some(rate),
         is_measured: true,
@@ -389,4 +390,39 @@ fn without_tdap_the_window_is_fixed() {
         };
         assert_eq!(verdict(fixed, two), Verdict::Enough);
     }
+}
+
+/// Goal: of a client that asks for pieces at least one is requested, and whole ones; for
+/// others nothing changes.
+#[test]
+fn pieces_are_requested_whole() {
+    let rate = 100_000;
+    let unit_bytes = 64 << 10;
+    let pool = Pool {
+        streams: 1,
+        rate_net: rate,
+        ..pool()
+    };
+    let least = |unit_bytes, requested_bytes, unsent_bytes| {
+        let look = Look {
+            unit_bytes,
+            requested_bytes,
+            unsent_bytes,
+            ..look(rate)
+        };
+        match decide(&Snapshot { pool, look }) {
+            Verdict::Request { bytes } => bytes,
+            Verdict::Enough => 0,
+            other => panic!("{other:?}"),
+        }
+    };
+    let term = horizon(&pool).buffering.as_secs_f64() * rate as f64;
+    assert!(term < unit_bytes as f64, "{term}");
+    let plain = least(0, 0, 0);
+    assert!(plain > 0 && plain < unit_bytes);
+    assert_eq!(least(unit_bytes, 0, 0), unit_bytes);
+    assert_eq!(least(unit_bytes, 4096, 0), unit_bytes - 4096);
+    assert_eq!(least(0, 0, unit_bytes), 0);
+    assert_eq!(least(unit_bytes, 0, unit_bytes), unit_bytes);
+    assert_eq!(least(unit_bytes, unit_bytes, 0), 0);
 }

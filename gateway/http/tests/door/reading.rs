@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossdock_delivery::{Advice, Guest};
 
 use crate::rig::{Ended, Rig};
 use crossdock_http::{HttpConfig, HttpInput, HttpLimits};
@@ -475,4 +476,38 @@ fn smuggling_is_refused() {
         assert_eq!(rig.response(id).status, status, "{request}");
         assert_eq!(rig.ended[&id], Ended::Closed, "{request}");
     }
+}
+
+/// Goal: another door's streams are decided about by the same engine, within the same
+/// memory, and the door is told what is decided.
+#[test]
+fn another_door_has_the_engine_as_well() {
+    let mut rig = Rig::new();
+    let stream = Guest::stream(7);
+    let total_bytes = 10 << 20;
+    let open = Guest::Open {
+        stream,
+        total_bytes,
+        unit_bytes: 4096,
+    };
+    rig.input(HttpInput::Guest(open));
+    let first = match rig.advice[..] {
+        [
+            Advice::Request {
+                stream: of,
+                remaining_bytes,
+            },
+        ] => {
+            assert_eq!(of, stream);
+            total_bytes - remaining_bytes
+        }
+        ref other => panic!("{other:?}"),
+    };
+    let figures = rig.door.figures().delivery;
+    assert_eq!((figures.streams, figures.memory_used), (1, first));
+    let lost = Guest::Lost { stream };
+    rig.input(HttpInput::Guest(lost));
+    let figures = rig.door.figures().delivery;
+    assert_eq!((figures.streams, figures.memory_used), (0, 0));
+    assert_eq!((rig.advice.len(), rig.withdrawn.len()), (1, 0));
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_delivery::TcpSample;
+use crossdock_delivery::{Advice, TcpSample};
 use crossdock_http::{ConnId, HttpConfig, HttpDoor, HttpEffect, HttpInput};
 use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
 use crossdock_peer::{
@@ -39,6 +39,7 @@ pub(crate) struct Rig {
     pub(crate) ended: BTreeMap<ConnId, Ended>,
     pub(crate) paused: BTreeMap<ConnId, bool>,
     pub(crate) withdrawn: Vec<CallId>,
+    pub(crate) advice: Vec<Advice>,
     /// Bytes that the client takes of each send before it is told; all by default.
     pub is_reading: bool,
     /// What the next calls that match fail with.
@@ -71,6 +72,7 @@ impl Rig {
             ended: BTreeMap::new(),
             paused: BTreeMap::new(),
             withdrawn: Vec::new(),
+            advice: Vec::new(),
             is_reading: true,
             failing: None,
             connections: 0,
@@ -238,6 +240,7 @@ impl Rig {
                         .handle(self.now, WALL, HttpInput::Sampled(id, sample));
                 }
                 HttpEffect::Postpone(..) | HttpEffect::Hurry(_) => {}
+                HttpEffect::Advise(advice) => self.advice.push(advice),
                 HttpEffect::Router(call) => self.asked.push_back(*call),
                 HttpEffect::Withdraw(id) => {
                     self.asked.retain(|call| call.id != id);

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use crossdock_delivery::Switches;
 use crossdock_names::{
     ExportId, FileHandle, FileId, FileRef, HandleKey, HandleKeys, LayoutClass, VolumeId,
 };
@@ -59,6 +60,7 @@ pub(crate) fn config() -> DoorConfig {
         keys: Some(keys()),
         patience: PATIENCE,
         limits: DoorLimits::default(),
+        delivery: Switches::default(),
     }
 }
 

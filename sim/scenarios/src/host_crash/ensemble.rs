@@ -248,6 +248,8 @@ mod listing;
 #[cfg(test)]
 mod pauses;
 #[cfg(test)]
+mod reading;
+#[cfg(test)]
 mod scoped;
 #[cfg(test)]
 mod shares;

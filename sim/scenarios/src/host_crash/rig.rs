@@ -9,7 +9,7 @@ use crossdock_disk::{Disk, DiskRequest};
 use crossdock_host::{Boot, Host, HostConfig, HostEffect, HostInput};
 use crossdock_members::{Embedded, HostRecord, Registry, State};
 use crossdock_names::MintingKey;
-use crossdock_nfs::{ConnId, NfsInput};
+use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
 use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeRequest};
 use crossdock_sim::disk::{SimBlockingDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
@@ -395,6 +395,13 @@ impl Rig {
         }
         while let Some(effect) = self.host.poll_effect() {
             match effect {
+                HostEffect::Door(NfsEffect::Sample(name)) => {
+                    if let Some(wire) = self.wires.get(&name) {
+                        let input = NfsInput::Sampled(name, wire.sample());
+                        let wall = self.wall();
+                        self.host.handle(self.now, wall, HostInput::Door(input));
+                    }
+                }
                 HostEffect::Door(effect) => {
                     let (now, wires, random) = (self.now, &mut self.wires, &mut self.random);
                     let arrival = || now + shell::delay(random, WIRE_DELAY_MAX);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossdock_delivery::TcpSample;
 use crossdock_disk::{Disk, DiskRequest};
 use crossdock_host::NodeSettings;
 use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
@@ -89,6 +90,8 @@ pub(super) struct Wire {
     pub(super) to_client: VecDeque<(Time, Bytes)>,
     reader: RecordReader,
     filling: Option<Filler>,
+    /// Bytes of replies that the client has.
+    arrived_bytes: u64,
 }
 
 impl Wire {
@@ -112,9 +115,20 @@ impl Wire {
         inputs
     }
 
+    /// What the kernel would tell of the connection.
+    pub(super) fn sample(&self) -> TcpSample {
+        TcpSample {
+            acked_bytes: self.arrived_bytes,
+            is_app_limited: self.to_client.is_empty(),
+            rtt: WIRE_DELAY_MAX,
+            ..TcpSample::default()
+        }
+    }
+
     /// The records that are whole once `bytes` have arrived at the client.
     pub(super) fn records(&mut self, mut bytes: Bytes) -> Result<Vec<Bytes>, String> {
         let mut records = Vec::new();
+        self.arrived_bytes += bytes.len() as u64;
         while let Some(record) = self
             .reader
             .next_record(&mut bytes)
@@ -159,7 +173,10 @@ pub(super) fn carry_out<'a>(
         | NfsEffect::Pause(_)
         | NfsEffect::Resume(_)
         | NfsEffect::Router(_)
-        | NfsEffect::Withdraw(_) => {}
+        | NfsEffect::Withdraw(_)
+        | NfsEffect::Ahead(_)
+        | NfsEffect::Deliver(_)
+        | NfsEffect::Sample(_) => {}
     }
     Ok(())
 }

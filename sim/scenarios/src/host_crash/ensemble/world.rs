@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 #[cfg(test)]
+use crossdock_delivery::DeliveryFigures;
+#[cfg(test)]
 use crossdock_directory::{Directory, Mutation as DirectoryMutation};
 use crossdock_disk::Disk;
 #[cfg(test)]
@@ -148,6 +150,9 @@ pub(super) struct World {
     /// Bytes that each host has copied to nodes of others, by write.
     #[cfg(test)]
     pub(super) copied_bytes: BTreeMap<Place, Vec<u64>>,
+    /// What gateways have told nodes of other processes to read ahead (or not any more).
+    #[cfg(test)]
+    pub(super) told_ahead: Vec<(NodeId, u64, bool)>,
     /// Whether a test has damaged something: sites that cannot be opened are no finding.
     #[cfg(test)]
     pub(super) has_damage: bool,
@@ -209,6 +214,8 @@ impl World {
             reads_issued: Vec::new(),
             #[cfg(test)]
             copied_bytes: BTreeMap::new(),
+            #[cfg(test)]
+            told_ahead: Vec::new(),
             #[cfg(test)]
             has_damage: false,
         }
@@ -883,6 +890,13 @@ impl World {
         process.map_or_else(Vec::new, |process| process.host.disk_profiles().collect())
     }
 
+    /// What the delivery engine of a gateway has counted.
+    #[cfg(test)]
+    pub(super) fn delivery(&self, place: Place) -> DeliveryFigures {
+        let process = self.machines[place].process.as_ref();
+        process.expect("it runs").host.http_figures().delivery
+    }
+
     #[cfg(test)]
     fn note_told(&mut self, place: Place, effect: &HostEffect) {
         if let HostEffect::Send { to, sent } = effect
@@ -890,6 +904,16 @@ impl World {
             && let Some(to) = self.place_of(*to)
         {
             self.told.push((place, to, key.clone()));
+        }
+        if let HostEffect::Send { sent, .. } = effect
+            && let Frame::NodeCall { to, call, .. } = &sent.frame
+            && let NodeRequest::Ahead {
+                length_bytes,
+                is_wanted,
+                ..
+            } = call.request
+        {
+            self.told_ahead.push((*to, length_bytes, is_wanted));
         }
         // What a host itself writes to another one's node are copies.
         if let HostEffect::Send { sent, .. } = effect
@@ -927,6 +951,12 @@ impl World {
                 HostEffect::Door(NfsEffect::SendDatagram(_, pieces)) => {
                     let reply = Datagram::Reply(pieces.concat().into());
                     self.datagrams.send(self.now, reply, &mut self.random);
+                }
+                HostEffect::Door(NfsEffect::Sample(name)) => {
+                    if let Some(link) = self.links.get(&name) {
+                        let input = NfsInput::Sampled(name, link.wire.sample());
+                        self.give(place, HostInput::Door(input));
+                    }
                 }
                 HostEffect::Door(effect) => {
                     let (now, links, random) = (self.now, &mut self.links, &mut self.random);
