@@ -30,6 +30,10 @@ impl Host {
                     self.queue
                         .push_back(Message::Router(RouterInput::Postpone(id, by)));
                 }
+                HttpEffect::Ahead(ahead) => {
+                    self.queue
+                        .push_back(Message::Router(RouterInput::Ahead(ahead)));
+                }
                 HttpEffect::Hurry(id) => {
                     self.queue
                         .push_back(Message::Router(RouterInput::Resume(id)));

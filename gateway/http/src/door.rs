@@ -601,7 +601,7 @@ impl HttpDoor {
     }
 
     /// The stream whose bytes are read for a connection now.
-    fn stream_of(&self, id: ConnId) -> Option<StreamId> {
+    pub(crate) fn stream_of(&self, id: ConnId) -> Option<StreamId> {
         let stage = &self.connections.get(&id)?.exchange.as_deref()?.stage;
         match stage {
             Stage::Stream(stream) => stream.number(),

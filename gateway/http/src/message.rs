@@ -10,7 +10,7 @@ use crossdock_limits::{
     HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_INBOX_BYTES_MAX, HTTP_UPLOAD_BYTES_MAX,
 };
 use crossdock_peer::{Call, CallId, SiteRequest};
-use crossdock_router::RoutedReply;
+use crossdock_router::{ReadAhead, RoutedReply};
 use crossdock_web::{Gate, ReadPolicy};
 
 /// A TCP connection, by a number that the shell never uses twice.
@@ -145,6 +145,8 @@ pub enum HttpEffect {
     Resume(ConnId),
     /// Tell how the connection is doing.
     Sample(ConnId),
+    /// Tell the router that so far is read on for a client, and no farther.
+    Ahead(Box<ReadAhead>),
     /// Tell the other door what the engine has decided.
     Advise(Advice),
     /// Ask the router.

@@ -1,6 +1,7 @@
 //! Sending a file: what the response is, and the bytes of the file as the delivery
 //! engine has them read.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use crossdock_http1::{
 };
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{Attributes, CallId, SiteAnswer, SiteError, SiteOperation, SiteReply};
+use crossdock_router::ReadAhead;
 use crossdock_types::{Time, WallTime};
 
 use crate::content::{Content, Segment};
@@ -194,6 +196,7 @@ impl HttpDoor {
             let Some(call) = self.ask(now, id, What::Piece, read) else {
                 return;
             };
+            self.tell_nodes(id, file, range.clone());
             if let Some(stream) = self.stream(id) {
                 stream.content.asked(call, range);
             }
@@ -204,6 +207,24 @@ impl HttpDoor {
             stream.content.settle_literals();
         }
         self.send_ready(now, id);
+    }
+
+    /// The engine has decided how far a file is read: nodes are not to read on by themselves.
+    fn tell_nodes(&mut self, id: ConnId, file: FileRef, range: Range<u64>) {
+        let Some(exchange) = self.exchange(id) else {
+            return;
+        };
+        let caller = exchange.caller.clone();
+        if self.stream_of(id).is_some() && self.delivery.config().switches.tdap {
+            self.effects
+                .push_back(HttpEffect::Ahead(Box::new(ReadAhead {
+                    caller,
+                    file,
+                    offset_bytes: range.start,
+                    end_bytes: range.end,
+                    is_wanted: true,
+                })));
+        }
     }
 
     /// Does what the delivery engine has decided.
@@ -592,7 +613,7 @@ fn plan(
 
 /// Several ranges, each with a head of its own (RFC 9110 section 14.6).
 fn many(
-    ranges: &[std::ops::Range<u64>],
+    ranges: &[Range<u64>],
     size: u64,
     media: &'static str,
     boundary: &str,

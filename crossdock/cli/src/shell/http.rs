@@ -207,7 +207,8 @@ impl Shell {
             | HttpEffect::Advise(_)
             | HttpEffect::Withdraw(_)
             | HttpEffect::Postpone(..)
-            | HttpEffect::Hurry(_) => {}
+            | HttpEffect::Hurry(_)
+            | HttpEffect::Ahead(_) => {}
         }
     }
 

@@ -239,7 +239,7 @@ impl Rig {
                     self.door
                         .handle(self.now, WALL, HttpInput::Sampled(id, sample));
                 }
-                HttpEffect::Postpone(..) | HttpEffect::Hurry(_) => {}
+                HttpEffect::Postpone(..) | HttpEffect::Hurry(_) | HttpEffect::Ahead(_) => {}
                 HttpEffect::Advise(advice) => self.advice.push(advice),
                 HttpEffect::Router(call) => self.asked.push_back(*call),
                 HttpEffect::Withdraw(id) => {
