@@ -105,7 +105,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family(
         "crossdock_delivery_streams",
         Gauge,
-        "Responses whose bytes are read as their connections take them.",
+        "Responses whose bytes are read as their connections take them, and files that NFS clients read on.",
         |all, out| out.count(&[], all.http.streams),
     ),
     family(
@@ -117,7 +117,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family(
         "crossdock_delivery_memory_bytes",
         Gauge,
-        "Bytes that are requested or read, and not yet handed to sockets.",
+        "Bytes that are requested or read, and not yet handed to sockets (of NFS: read ahead at nodes, and not yet asked for).",
         |all, out| out.count(&[], all.http.memory_used),
     ),
     family(
