@@ -217,7 +217,7 @@ pub enum NodeRequest {
         object: ObjectId,
         /// First byte.
         offset_bytes: u64,
-        /// How many.
+        /// How many; with 0 nothing is fetched but what is asked for.
         length_bytes: u64,
         /// If not, the reader is gone: what is fetched for it in the range, and not at the
         /// disk yet, is withdrawn, unless somebody else reads there.

@@ -223,6 +223,7 @@ impl HttpDoor {
                     offset_bytes: range.start,
                     end_bytes: range.end,
                     is_wanted: true,
+                    is_read: true,
                 })));
         }
     }

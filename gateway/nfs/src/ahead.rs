@@ -458,6 +458,7 @@ impl Reading {
             offset_bytes,
             end_bytes: self.told,
             is_wanted,
+            is_read: false,
         }))
     }
 }

@@ -47,7 +47,11 @@ pub(crate) fn cut(ahead: &ReadAhead, soft: &mut Soft) -> Option<(FileLayout, Vec
         NodeRequest::Ahead {
             object,
             offset_bytes,
-            length_bytes: end_bytes - offset_bytes,
+            length_bytes: if ahead.is_read {
+                0
+            } else {
+                end_bytes - offset_bytes
+            },
             is_wanted: ahead.is_wanted,
         }
     });

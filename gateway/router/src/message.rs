@@ -54,9 +54,12 @@ pub struct ReadAhead {
     pub offset_bytes: u64,
     /// Its end.
     pub end_bytes: u64,
-    /// If so, nodes fetch the range; if not, the client is gone, and they withdraw what
-    /// they are about to fetch of it.
+    /// If so, nodes fetch the range, or leave it to the door; if not, the client is gone,
+    /// and they withdraw what they are about to fetch of it.
     pub is_wanted: bool,
+    /// Whether the door asks for the range itself: nodes then fetch nothing beyond what it
+    /// asks for.
+    pub is_read: bool,
 }
 
 /// What happens to a router.

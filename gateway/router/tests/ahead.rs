@@ -45,6 +45,7 @@ fn tell(router: &mut Router, offset_bytes: u64, end_bytes: u64, is_wanted: bool)
         offset_bytes,
         end_bytes,
         is_wanted,
+        is_read: false,
     };
     router.handle(secs(2), RouterInput::Ahead(Box::new(ahead)));
 }

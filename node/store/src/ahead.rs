@@ -164,8 +164,9 @@ impl Ahead {
     }
 
     /// A gateway wants bytes `from..to` of an object of `size` bytes for who reads on
-    /// towards them. Returns whose read that is, and which bytes should be fetched now:
-    /// those from where the last ones ended, if there is room for them.
+    /// towards them; none of them, if it asks for all that it wants by itself. Returns whose
+    /// read that is, and which bytes should be fetched now: those from where the last ones
+    /// ended, if there is room for them.
     pub(crate) fn towards(
         &mut self,
         now: Time,
@@ -202,7 +203,7 @@ impl Ahead {
         let end = size.min(to).min(most);
         Noted {
             stream: Some(number),
-            window: (stream.fetched < end).then_some((stream.fetched, end)),
+            window: (from < to && stream.fetched < end).then_some((stream.fetched, end)),
         }
     }
 

@@ -167,6 +167,25 @@ fn a_gateway_says_how_far_is_fetched() {
     assert_eq!(rig.call(nowhere), Err(NodeError::NoObject));
 }
 
+/// Goal: a gateway that asks for all it wants by itself gets that, and nothing is fetched on
+/// top of it, whether its word comes before its reads or with them.
+#[test]
+fn nothing_is_fetched_for_who_reads_ahead_by_himself() {
+    for is_before in [true, false] {
+        let mut rig = cold(64 << 20);
+        let expected = content(0);
+        for at in (0..8 * READ).step_by(READ) {
+            if is_before || at > 0 {
+                assert_eq!(rig.call(towards(at, 0, true)), Ok(NodeAnswer::Ahead));
+            }
+            let got = rig.read(object(1), at as u64, READ as u64);
+            assert_eq!(got.as_deref(), Ok(&expected[at..at + READ]), "{at}");
+            rig.settle();
+        }
+        assert_eq!(rig.store.status().read_ahead_blocks, 0);
+    }
+}
+
 /// Goal: what is fetched for a reader who is gone is taken back from before the disk,
 /// unless a read of somebody there waits for an answer.
 #[test]
