@@ -115,6 +115,14 @@ impl Content {
         })
     }
 
+    /// What a call that is not answered asks for.
+    pub(crate) fn range_of(&self, asked: CallId) -> Option<Range<u64>> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Asked { call, range } if *call == asked => Some(range.clone()),
+            _ => None,
+        })
+    }
+
     /// An answer has come. Fewer bytes than were asked for leave a rest that is asked
     /// for again; more than none have come. Returns how many.
     pub(crate) fn arrived(&mut self, call: CallId, mut payload: Payload) -> Option<u64> {

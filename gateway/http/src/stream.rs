@@ -196,7 +196,6 @@ impl HttpDoor {
             let Some(call) = self.ask(now, id, What::Piece, read) else {
                 return;
             };
-            self.tell_nodes(id, file, range.clone());
             if let Some(stream) = self.stream(id) {
                 stream.content.asked(call, range);
             }
@@ -209,7 +208,8 @@ impl HttpDoor {
         self.send_ready(now, id);
     }
 
-    /// The engine has decided how far a file is read: nodes are not to read on by themselves.
+    /// The engine decides how far a file is read on from here: nodes are not to do so by
+    /// themselves. (The answer has brought what tells which nodes.)
     fn tell_nodes(&mut self, id: ConnId, file: FileRef, range: Range<u64>) {
         let Some(exchange) = self.exchange(id) else {
             return;
@@ -221,7 +221,7 @@ impl HttpDoor {
                     caller,
                     file,
                     offset_bytes: range.start,
-                    end_bytes: range.end,
+                    end_bytes: range.end + 1, // Where the next read begins counts, too.
                     is_wanted: true,
                     is_read: true,
                 })));
@@ -307,11 +307,13 @@ impl HttpDoor {
                         Check::Open
                     };
                 }
+                let (file, range) = (stream.file, stream.content.range_of(call));
                 let Some(bytes) = stream.content.arrived(call, payload) else {
                     return;
                 };
-                if let Some(number) = number {
+                if let (Some(number), Some(range)) = (number, range) {
                     self.delivery.delivered(now, number, bytes);
+                    self.tell_nodes(id, file, range);
                 }
             }
             Err(error) if is_passing(error) => {
