@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use crossdock_delivery::Switches;
 use crossdock_etcd::Notice;
 use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
 use crossdock_http::HttpConfig;
@@ -146,7 +147,10 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         nfs: doors.nfs,
         http: doors.http,
         node_http: doors.node_http,
-        is_idsr: matches!(&settings.part, Part::Gateway { http, .. } if http.is_idsr()),
+        delivery: match &settings.part {
+            Part::Gateway { http, .. } => http.switches(),
+            _ => Switches::default(), // Nobody is served over HTTP.
+        },
         https,
         ensemble: Some(ensemble),
         orders: received,

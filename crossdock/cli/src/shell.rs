@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use crossdock_delivery::Switches;
 use crossdock_host::{
     AddressTicket, Boot, ColumnsTicket, ExportTicket, GatewayTicket, Host, HostEffect, HostInput,
     QuotaTicket, ReleaseTicket, TokenTicket,
@@ -73,8 +74,8 @@ pub(crate) struct Parts {
     pub(crate) http: Vec<ListenerId>,
     /// Where clients of nodes connect.
     pub(crate) node_http: Vec<ListenerId>,
-    /// Whether the kernel goes on with sends to HTTP clients by itself.
-    pub(crate) is_idsr: bool,
+    /// Which mechanisms of delivery are on.
+    pub(crate) delivery: Switches,
     /// If HTTP clients are to talk over TLS.
     pub(crate) https: Option<Https>,
     /// The others, unless this process is everything.
@@ -136,7 +137,7 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
-            web: Web::new(parts.http, parts.https, parts.is_idsr),
+            web: Web::new(parts.http, parts.https, parts.delivery),
             objects: ObjectClients::new(parts.node_http),
             ensemble: parts.ensemble,
             turns_total: 0,
@@ -277,6 +278,7 @@ impl Shell {
         self.tell_sent();
         self.tell_http_sent();
         self.tell_objects_sent();
+        self.mind_others();
         let time = now();
         self.settle_figures(time);
         // What events have made due since then is so in the next turn.

@@ -66,7 +66,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         nfs: doors.nfs,
         http: doors.http,
         node_http: doors.node_http,
-        is_idsr: settings.http.is_idsr(),
+        delivery: settings.http.switches(),
         https,
         ensemble: None,
         orders: received,

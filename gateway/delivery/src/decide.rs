@@ -17,6 +17,14 @@ use crate::snapshot::{Look, Pool, Snapshot, Verdict};
 /// another one's.
 const LOADED_PERCENT: u32 = 60;
 
+/// One part in so many of the memory is for first requests, none of which is larger than
+/// this.
+const FIRST_SHARE: u64 = 3;
+const FIRST_BYTES_MAX: u64 = 128 << 10;
+
+/// From this load on, that many requests all the time, a disk is as busy as it can be.
+const FULL_PERCENT: u32 = 400;
+
 /// Without TDAP: the read-ahead group of Linux 2.4, of which two are under way.
 const FIXED_BYTES: u64 = 128 << 10;
 
@@ -63,6 +71,8 @@ pub fn horizon(pool: &Pool) -> Horizon {
     let rate_net = pool.rate_net.max(1) as f64;
     let wanted = match pool.policy.literal_td {
         true => 2.0 * random_rate(pool) / rate_net,
+        // Rates are what starving streams get: sums of them say that the disk is fast enough.
+        false if pool.disks.load_percent >= FULL_PERCENT => f64::INFINITY,
         false => two_rounds(pool, rate_net),
     };
     let affordable = pool.policy.memory_bytes as f64 * MEMORY_PART / rate_net;
@@ -168,7 +178,7 @@ fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
     let policy = &pool.policy;
     let ahead = look.ahead_bytes();
     let Some(rate) = look.rate else {
-        return (ahead == 0).then_some(policy.request_bytes_min);
+        return (ahead == 0).then(|| first_bytes(pool));
     };
     let Horizon { buffering, refill } = horizon(pool);
     let margin = ahead as f64 / rate.max(1) as f64;
@@ -180,7 +190,7 @@ fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
     if !look.is_measured {
         // A burst into the peer's buffer says little of its rate: as TCP itself, begin
         // slowly, with as much again as has arrived.
-        let proven = look.acked_bytes.max(policy.request_bytes_min);
+        let proven = look.acked_bytes.max(first_bytes(pool));
         if ahead > proven / 2 {
             return None;
         }
@@ -188,6 +198,16 @@ fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
     }
     let blocks = wanted.min(policy.request_bytes_max) / BLOCK_BYTES;
     Some(in_units(look, blocks.max(1) * BLOCK_BYTES))
+}
+
+/// What a stream gets whose rate is unknown: H_min, or more while there is memory for as
+/// much for as many as there are. A disk that is visited once more for each newcomer is
+/// busy with little else while many come.
+fn first_bytes(pool: &Pool) -> u64 {
+    let part = pool.policy.memory_bytes / FIRST_SHARE / pool.streams.saturating_add(1);
+    let most = FIRST_BYTES_MAX.min(pool.policy.request_bytes_max);
+    let bytes = part.min(most).max(pool.policy.request_bytes_min);
+    bytes / BLOCK_BYTES * BLOCK_BYTES
 }
 
 /// So much more that what is requested is whole pieces.

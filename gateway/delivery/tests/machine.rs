@@ -9,6 +9,8 @@ use crossdock_delivery::{
 use crossdock_types::Time;
 
 const KIB: u64 = 1 << 10;
+/// What a stream gets first, with as much memory as usual.
+const FIRST: u64 = 128 * KIB;
 const A: StreamId = StreamId(1);
 const B: StreamId = StreamId(2);
 const C: StreamId = StreamId(3);
@@ -73,20 +75,20 @@ fn a_stream_gets_its_first_bytes_and_then_more() {
     delivery.open(at(0), A, 1 << 20, StreamClass::Foreground);
     let first = [Decision::Request {
         stream: A,
-        bytes: 64 * KIB,
+        bytes: FIRST,
     }];
     assert_eq!(all(&mut delivery), first);
-    assert_eq!(delivery.figures().memory_used, 64 * KIB);
-    delivery.delivered(at(5), A, 64 * KIB);
+    assert_eq!(delivery.figures().memory_used, FIRST);
+    delivery.delivered(at(5), A, FIRST);
     assert_eq!(all(&mut delivery), []);
-    delivery.handed(at(5), A, 64 * KIB);
+    delivery.handed(at(5), A, FIRST);
     assert_eq!(delivery.figures().memory_used, 0);
     let sample = TcpSample {
         delivery_rate: 10_000_000,
         ..TcpSample::default()
     };
     delivery.sample(at(6), A, sample);
-    assert!(requested(&all(&mut delivery), A) >= 64 * KIB);
+    assert!(requested(&all(&mut delivery), A) >= FIRST);
 }
 
 /// Goal: a socket that takes everything at once does not stop its stream: the engine asks
@@ -121,14 +123,11 @@ fn a_reset_withdraws_and_frees_at_once() {
     assert_eq!(all(&mut delivery), [Decision::Withdraw { stream: A }]);
     let figures = delivery.figures();
     assert_eq!((figures.memory_used, figures.streams), (0, 0));
-    assert_eq!(figures.withdrawn_bytes, 64 * KIB);
+    assert_eq!(figures.withdrawn_bytes, FIRST);
     // The read that could not be stopped.
-    delivery.delivered(at(2), A, 64 * KIB);
+    delivery.delivered(at(2), A, FIRST);
     let figures = delivery.figures();
-    assert_eq!(
-        (figures.dead_bytes, figures.thrown_away_bytes),
-        (64 * KIB, 0)
-    );
+    assert_eq!((figures.dead_bytes, figures.thrown_away_bytes), (FIRST, 0));
     assert_eq!(delivery.poll_timeout(), None);
     // One that was decided and never polled was never asked for.
     delivery.open(at(3), B, 1 << 20, StreamClass::Foreground);
@@ -151,10 +150,10 @@ fn without_edrc_the_dead_are_read_for() {
     all(&mut delivery);
     delivery.close(at(1), A, End::Reset);
     assert_eq!(all(&mut delivery), []);
-    assert_eq!(delivery.figures().memory_used, 64 * KIB);
-    delivery.delivered(at(2), A, 64 * KIB);
+    assert_eq!(delivery.figures().memory_used, FIRST);
+    delivery.delivered(at(2), A, FIRST);
     let figures = delivery.figures();
-    assert_eq!((figures.memory_used, figures.dead_bytes), (0, 64 * KIB));
+    assert_eq!((figures.memory_used, figures.dead_bytes), (0, FIRST));
 }
 
 /// Goal: on a loaded disk loss postpones what is too much; recovery brings it back, and so
@@ -232,10 +231,10 @@ fn a_half_closed_stream_goes_on() {
     else {
         panic!("{decisions:?}");
     };
-    assert_eq!(bytes, 64 * KIB);
+    assert_eq!(bytes, FIRST);
     delivery.timeout(at(1) + by);
-    delivery.delivered(at(2) + by, A, 64 * KIB);
-    delivery.handed(at(2) + by, A, 64 * KIB);
+    delivery.delivered(at(2) + by, A, FIRST);
+    delivery.handed(at(2) + by, A, FIRST);
     delivery.sample(at(3) + by, A, TcpSample::default());
     assert!(requested(&all(&mut delivery), A) > 0);
     assert_eq!(delivery.figures().thrown_away_bytes, 0);
@@ -360,7 +359,7 @@ fn what_a_client_asks_for_itself_is_no_request() {
     let mut delivery = Delivery::new(DeliveryConfig::default());
     delivery.open(at(0), A, 10 << 20, StreamClass::Foreground);
     let first = requested(&all(&mut delivery), A);
-    assert_eq!(first, 64 * KIB);
+    assert_eq!(first, FIRST);
     assert_eq!(delivery.figures().memory_used, first);
     delivery.asked(at(1), A, first + 32 * KIB);
     assert_eq!(delivery.figures().memory_used, 0);
@@ -369,7 +368,7 @@ fn what_a_client_asks_for_itself_is_no_request() {
     assert_eq!(all(&mut delivery), [], "and now it is at the socket");
     delivery.sample(at(3), A, TcpSample::default());
     let next = requested(&all(&mut delivery), A);
-    assert_eq!(next, 64 * KIB);
+    assert_eq!(next, FIRST);
     delivery.leave(at(4), A);
     let figures = delivery.figures();
     assert_eq!((figures.memory_used, figures.streams), (0, 0));

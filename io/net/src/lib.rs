@@ -36,6 +36,6 @@ pub use event::{
     SendError, SocketId, Unsent,
 };
 pub use interface::Interface;
-pub use system::{allow_cpus, allowed_cpus, listener, now, pin_thread};
+pub use system::{allow_cpus, allowed_cpus, give_way, listener, now, pin_thread};
 pub use tcp_info::TcpInfo;
 pub use wake::{Receiver, Refused, Sender, Waker, channel};

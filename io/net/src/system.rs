@@ -43,6 +43,28 @@ pub fn allowed_cpus() -> Result<Vec<usize>, NetError> {
         .collect())
 }
 
+/// Whether the calling thread lets others finish their turns at the processor when it has
+/// something to do (SCHED_BATCH, sched(7)), or takes it from them as usual.
+///
+/// # Errors
+/// [`NetError::System`].
+#[expect(unsafe_code, reason = "no library of ours has this call")]
+pub fn give_way(is_batch: bool) -> Result<(), NetError> {
+    let policy = match is_batch {
+        true => libc::SCHED_BATCH,
+        false => libc::SCHED_OTHER,
+    };
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads the parameters, which live until it has; 0 is this thread.
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    match result {
+        0 => Ok(()),
+        _ => Err(NetError::system("change how a thread is scheduled")(
+            io::Error::last_os_error(),
+        )),
+    }
+}
+
 /// Keeps the calling thread, and the threads that it will start, on one CPU.
 ///
 /// # Errors

@@ -28,6 +28,18 @@ pub(crate) enum Switch {
     Off,
 }
 
+/// How far ahead is read.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Tdap {
+    /// By the rates of network and disks.
+    On,
+    /// Not by them, to see what that is worth.
+    Off,
+    /// By them, for as long as the paper's formula says as it is printed, to compare.
+    Literal,
+}
+
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct HttpFlags {
@@ -71,7 +83,7 @@ pub(crate) struct HttpFlags {
         value_name = "HOW",
         env = "CROSSDOCK_DELIVERY_TDAP"
     )]
-    pub(crate) delivery_tdap: Option<Switch>,
+    pub(crate) delivery_tdap: Option<Tdap>,
     /// Delivery: what dead and stalled connections have asked of disks is withdrawn or put off
     /// [default: on].
     #[arg(
@@ -80,7 +92,8 @@ pub(crate) struct HttpFlags {
         env = "CROSSDOCK_DELIVERY_EDRC"
     )]
     pub(crate) delivery_edrc: Option<Switch>,
-    /// Delivery: other processes get the processor when they want it [default: on].
+    /// Delivery: while only HTTP clients are there, other processes finish their turns at the
+    /// processor before the next bytes are seen to [default: on].
     #[arg(
         long = "delivery.daemon",
         value_name = "HOW",
@@ -118,7 +131,7 @@ pub(crate) struct HttpSettings {
     pub(crate) http_tls: Option<(PathBuf, PathBuf)>,
     pub(crate) delivery_memory: Option<u64>,
     pub(crate) delivery_idsr: Switch,
-    pub(crate) delivery_tdap: Switch,
+    pub(crate) delivery_tdap: Tdap,
     pub(crate) delivery_edrc: Switch,
     pub(crate) delivery_daemon: Switch,
 }
@@ -159,7 +172,7 @@ impl HttpFlags {
             http_tls,
             delivery_memory,
             delivery_idsr: on(self.delivery_idsr),
-            delivery_tdap: on(self.delivery_tdap),
+            delivery_tdap: self.delivery_tdap.unwrap_or(Tdap::On),
             delivery_edrc: on(self.delivery_edrc),
             delivery_daemon: on(self.delivery_daemon),
         })
@@ -167,9 +180,14 @@ impl HttpFlags {
 }
 
 impl HttpSettings {
-    /// Whether the kernel goes on with sends by itself.
-    pub(crate) const fn is_idsr(&self) -> bool {
-        matches!(self.delivery_idsr, Switch::On)
+    /// Which mechanisms of delivery are on.
+    pub(crate) const fn switches(&self) -> Switches {
+        Switches {
+            tdap: !matches!(self.delivery_tdap, Tdap::Off),
+            edrc: matches!(self.delivery_edrc, Switch::On),
+            idsr: matches!(self.delivery_idsr, Switch::On),
+            daemon: matches!(self.delivery_daemon, Switch::On),
+        }
     }
 
     /// Certificate and key, if clients are to talk over TLS.
@@ -193,12 +211,8 @@ impl HttpSettings {
             limits,
             delivery: DeliveryConfig {
                 memory_bytes: self.delivery_memory.unwrap_or(memory_bytes),
-                switches: Switches {
-                    tdap: self.delivery_tdap == Switch::On,
-                    edrc: self.delivery_edrc == Switch::On,
-                    idsr: self.delivery_idsr == Switch::On,
-                    daemon: self.delivery_daemon == Switch::On,
-                },
+                switches: self.switches(),
+                literal_td: self.delivery_tdap == Tdap::Literal,
                 ..DeliveryConfig::default()
             },
             seed,

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use crossdock_delivery::{Congestion, TcpSample};
+use crossdock_delivery::{Congestion, Switches, TcpSample};
 use crossdock_host::HostInput;
 use crossdock_http::{ConnId, HttpEffect, HttpInput};
 use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo};
 use crossdock_secure::WebStream;
+use tracing::warn;
 
 use super::Shell;
 use super::https::Https;
@@ -20,8 +21,11 @@ pub(super) struct Web {
     connections: BTreeMap<ConnId, Connection>,
     names: BTreeMap<ConnectionId, ConnId>,
     connections_total: u64,
-    /// Whether the kernel goes on with sends by itself (IDSR of the TPF paper).
-    is_idsr: bool,
+    /// Mechanisms of the TPF paper: with IDSR the kernel goes on with sends by itself, with
+    /// the daemon others come first.
+    delivery: Switches,
+    /// Whether they do at present.
+    gives_way: bool,
     /// Those with bytes that the kernel has not taken yet.
     unsent: BTreeMap<ConnId, usize>,
 }
@@ -36,12 +40,13 @@ impl Web {
     pub(super) const fn new(
         listeners: Vec<ListenerId>,
         https: Option<Https>,
-        is_idsr: bool,
+        delivery: Switches,
     ) -> Self {
         Self {
             listeners,
             https,
-            is_idsr,
+            delivery,
+            gives_way: false,
             connections: BTreeMap::new(),
             names: BTreeMap::new(),
             connections_total: 0,
@@ -145,7 +150,7 @@ impl Shell {
             connection,
             ..
         } = event
-            && self.web.is_idsr
+            && self.web.delivery.idsr
             && self.web.listeners.contains(&listener)
         {
             self.driver.send_whole(connection);
@@ -162,6 +167,20 @@ impl Shell {
             Err(event) => return Some(event),
         }
         None
+    }
+
+    /// While all clients are those of HTTP, whose sockets have something to send for a
+    /// while, the data thread interrupts nobody else's work (TPF section 3.1.2, the
+    /// daemon). Others wait for each of their requests.
+    pub(super) fn mind_others(&mut self) {
+        let gives_way =
+            self.web.delivery.daemon && !self.web.names.is_empty() && self.doors.count() == 0;
+        if gives_way != self.web.gives_way {
+            self.web.gives_way = gives_way;
+            if let Err(error) = crossdock_net::give_way(gives_way) {
+                warn!(%error, "the data thread is scheduled as before");
+            }
+        }
     }
 
     /// Tells the HTTP door what the kernel has taken.

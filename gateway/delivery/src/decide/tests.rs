@@ -161,6 +161,20 @@ fn little_memory_first_shortens_what_is_left_and_then_the_round() {
     assert!(round < Duration::from_secs(1) && refill < round / 6);
 }
 
+/// Goal: a disk that is never idle gets requests as long as the memory allows, though by the
+/// rates of streams that starve it could do with shorter ones.
+#[test]
+fn a_disk_that_is_behind_gets_the_longest_requests() {
+    let mut starving = Pool {
+        rate_net: 10_000_000,
+        ..pool()
+    };
+    let enough = horizon(&starving).buffering;
+    starving.disks.load_percent = FULL_PERCENT;
+    let all = horizon(&starving).buffering;
+    assert!(all > 3 * enough, "{enough:?} {all:?}");
+}
+
 /// Goal: the ablation has the paper's own form.
 #[test]
 fn the_literal_term_is_twice_the_random_rate_over_the_net_rate() {
@@ -224,16 +238,28 @@ fn the_smallest_of_rate_memory_and_device_decides() {
     assert_eq!(verdict(full, look(MBIT)), Verdict::Wait);
 }
 
-/// Goal: without a sample there is one request of H_min, and no second one.
+/// Goal: without a sample there is one request, and no second one: of H_min, or more while
+/// there is memory for all.
 #[test]
-fn a_stream_of_unknown_rate_gets_one_small_request() {
+fn a_stream_of_unknown_rate_gets_one_request() {
     let unknown = Look {
         rate: None,
         is_measured: false,
         acked_bytes: 0,
         ..look(0)
     };
-    assert_eq!(bytes(pool(), unknown), 64 * KIB);
+    let with = |megabytes: u64, streams| {
+        let mut pool = pool();
+        pool.policy.memory_bytes = megabytes << 20;
+        pool.streams = streams;
+        pool
+    };
+    assert_eq!(bytes(with(60, 500), unknown), 64 * KIB);
+    assert_eq!(
+        bytes(with(60, 199), unknown),
+        60 * 1024 / 3 / 200 * KIB / 4096 * 4096
+    );
+    assert_eq!(bytes(with(60, 1), unknown), 128 * KIB);
     let asked = Look {
         requested_bytes: 1,
         ..unknown
@@ -246,12 +272,12 @@ fn a_stream_of_unknown_rate_gets_one_small_request() {
 fn a_new_stream_begins_slowly() {
     let new = Look {
         is_measured: false,
-        acked_bytes: 200 * KIB,
+        acked_bytes: 400 * KIB,
         ..look(1000 * MBIT)
     };
-    assert_eq!(bytes(pool(), new), 200 * KIB);
+    assert_eq!(bytes(pool(), new), 400 * KIB);
     let busy = Look {
-        unsent_bytes: 101 * KIB,
+        unsent_bytes: 201 * KIB,
         ..new
     };
     assert_eq!(verdict(pool(), busy), Verdict::Enough);

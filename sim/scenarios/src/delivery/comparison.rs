@@ -91,7 +91,7 @@ fn reading_ahead_by_rates_carries_more_than_a_fixed_window() {
     );
     assert!(tdap > fixed * 1.25, "{tdap} against {fixed}");
     let seconds = term.as_secs_f64();
-    assert!((1.0..10.0).contains(&seconds), "{term:?}");
+    assert!((1.0..15.0).contains(&seconds), "{term:?}");
     assert_eq!(figures.thrown_away_bytes, 0);
     assert!(figures.memory_used_max <= MEMORY);
     assert!(residence <= seconds * 1.5, "{residence} s, T_D {term:?}");

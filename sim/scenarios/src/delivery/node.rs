@@ -227,13 +227,15 @@ impl Node {
 
     /// What the node tells of its disk after `elapsed`.
     pub(super) fn report(&mut self, elapsed: Duration) -> DiskProfile {
-        let load = self.busy_time.as_micros() * 100 / elapsed.as_micros();
+        let busy = self.busy_time.as_micros() * 100 / elapsed.as_micros();
+        // Those that wait count, too: how many do now stands for how many did.
+        let load = busy.min(100) + 100 * self.waiting.len() as u128;
         self.busy_time = Duration::ZERO;
         let (count, time) = std::mem::take(&mut self.positionings);
         DiskProfile {
             positioning: time.checked_div(count).unwrap_or(self.arm.positioning),
             sequential_bytes_per_second: self.arm.bytes_per_second,
-            load_percent: u32::try_from(load.min(100)).unwrap_or(100),
+            load_percent: u32::try_from(load).unwrap_or(u32::MAX),
         }
     }
 }

@@ -4,6 +4,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
+use super::ablation::IDSR;
 use super::field::{Field, Standing, Who};
 use crate::bench::Keep;
 use crate::bench::figures::{Figure, Sample, row};
@@ -71,6 +72,47 @@ pub(super) fn bulk(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
         };
         measure(field, &mut all, &work, keep)?;
     }
+    Ok(())
+}
+
+/// IDSR: large files on some connections, with and without it.
+pub(super) fn without_idsr(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    let class = format!("count={LARGE_FILES},size={LARGE_BYTES}");
+    let put = field.stand_cached(&[format!("prefix=l,{class}")])?;
+    drop(put);
+    let seconds = seconds(field);
+    let words = [
+        "streams".to_owned(),
+        format!("--group=name=all,prefix=l,{class}"),
+        format!("--seconds={}", seconds + 0.3),
+        "--from=0.3".to_owned(),
+    ];
+    let work = Work {
+        name: "ablation-idsr",
+        variant: format!("files of 8 MiB from memory, {LARGE_FILES} connections"),
+        words: words.into(),
+        is_bulk: true,
+        goal: |_, _| None,
+    };
+    let mut all = Vec::new();
+    for who in [Who::Ours, Who::Without(IDSR)] {
+        let standing = field.stand_again(who)?;
+        field.load(&standing, &work.words, false)?;
+        let mut samples = Vec::new();
+        for _ in 0..rounds(field) {
+            samples.push(sample(&field.load(&standing, &work.words, true)?, &work)?);
+        }
+        count_calls(field, &standing, &work, &mut samples)?;
+        all.push((who, samples));
+    }
+    let [(_, ours), (who, theirs)] = all.as_slice() else {
+        return Ok(());
+    };
+    let name = field.name_of(*who);
+    let label = || (work.name.to_owned(), work.variant.clone());
+    let rows = Figure::ALL.into_iter();
+    let rows = rows.flat_map(|it| row(label(), it, true, ours, (&name, theirs), None));
+    keep(rows.collect());
     Ok(())
 }
 
@@ -153,7 +195,6 @@ fn seconds(field: &Field<'_>) -> f64 {
 
 /// All rounds of one load; a result for each variant of nginx and figure.
 fn measure(field: &Field<'_>, all: &mut [Standing], work: &Work<'_>, keep: Keep<'_>) -> Result<()> {
-    let rounds = if field.full { 9 } else { 5 };
     // The files come into memory, and are right.
     for standing in &*all {
         let mut words = work.words.clone();
@@ -161,22 +202,13 @@ fn measure(field: &Field<'_>, all: &mut [Standing], work: &Work<'_>, keep: Keep<
         field.load(standing, &words, false)?;
     }
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); all.len()];
-    for _ in 0..rounds {
+    for _ in 0..rounds(field) {
         for (standing, samples) in all.iter().zip(&mut samples) {
             samples.push(sample(&field.load(standing, &work.words, true)?, work)?);
         }
     }
     for (standing, samples) in all.iter().zip(&mut samples) {
-        let (figures, calls) = field.load_counted(standing, &work.words)?;
-        // Calls are counted from the first connection on.
-        let calls = calls
-            / match work.is_bulk {
-                true => number(&figures, "bytes_in_all")? / 1e6,
-                false => amount(&figures, work)?,
-            };
-        for sample in samples {
-            sample.calls = Some(calls);
-        }
+        count_calls(field, standing, work, samples)?;
     }
     let (ours, peers) = samples.split_at(1);
     let mut results = Vec::new();
@@ -193,6 +225,29 @@ fn measure(field: &Field<'_>, all: &mut [Standing], work: &Work<'_>, keep: Keep<
         }
     }
     keep(results);
+    Ok(())
+}
+
+const fn rounds(field: &Field<'_>) -> usize {
+    if field.full { 9 } else { 5 }
+}
+
+/// One more run, with system calls counted, from the first connection on.
+fn count_calls(
+    field: &Field<'_>,
+    standing: &Standing,
+    work: &Work<'_>,
+    samples: &mut [Sample],
+) -> Result<()> {
+    let (figures, calls) = field.load_counted(standing, &work.words)?;
+    let calls = calls
+        / match work.is_bulk {
+            true => number(&figures, "bytes_in_all")? / 1e6,
+            false => amount(&figures, work)?,
+        };
+    for sample in samples {
+        sample.calls = Some(calls);
+    }
     Ok(())
 }
 

@@ -36,6 +36,8 @@ const SEND_BUFFER: &str = "4096 65536 131072";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     Ours,
+    /// Crossdock with one mechanism switched off by this flag, to see what it is worth.
+    Without(&'static str),
     Nginx(Variant),
 }
 
@@ -49,7 +51,7 @@ impl Who {
 
     const fn port(self) -> u16 {
         PORT + match self {
-            Self::Ours => 0,
+            Self::Ours | Self::Without(_) => 0,
             Self::Nginx(Variant::Sendfile) => 1,
             Self::Nginx(Variant::Threads) => 2,
             Self::Nginx(Variant::Direct) => 3,
@@ -58,7 +60,7 @@ impl Who {
 
     /// Which of the two slow disks is its own.
     fn disk(self) -> usize {
-        usize::from(self != Self::Ours)
+        usize::from(matches!(self, Self::Nginx(_)))
     }
 }
 
@@ -107,6 +109,7 @@ impl<'run> Field<'run> {
     pub(super) fn name_of(&self, who: Who) -> String {
         match who {
             Who::Ours => self.subject.word().to_owned(),
+            Who::Without(flag) => format!("crossdock {flag}"),
             Who::Nginx(variant) => format!("nginx {} {}", self.nginx_version, variant.name()),
         }
     }
@@ -127,6 +130,12 @@ impl<'run> Field<'run> {
             all.push(standing);
         }
         Ok(all)
+    }
+
+    /// One of them alone on files in memory that were put there by
+    /// [`stand_cached`](Self::stand_cached), whose servers have ended.
+    pub(super) fn stand_again(&self, who: Who) -> Result<Standing> {
+        self.start(who, &self.folder.join("cached"), None)
     }
 
     /// Makes both slow disks, with these files, unless they are there. All rows on
@@ -277,7 +286,7 @@ impl<'run> Field<'run> {
                 None => Variant::Sendfile,
                 Some(_) => Variant::Direct,
             }),
-            (Who::Ours, _) => None,
+            (Who::Ours | Who::Without(_), _) => None,
         };
         let server = on_cpu(SERVER_CPU, || match variant {
             Some(variant) => {
@@ -288,9 +297,11 @@ impl<'run> Field<'run> {
             }
             None => {
                 let memory_bytes = group.as_ref().map_or(CACHED_BYTES, |(_, bytes)| *bytes);
-                Ok(Server::Crossdock(
-                    self.start_crossdock(place, memory_bytes)?,
-                ))
+                Ok(Server::Crossdock(self.start_crossdock(
+                    who,
+                    place,
+                    memory_bytes,
+                )?))
             }
         })?;
         let group = group.map(|(group, _)| group);
@@ -305,7 +316,7 @@ impl<'run> Field<'run> {
 
     /// It gets told what it may use: an eighth for blocks that clients share, and most of
     /// it for what is read ahead; the rest is for the process.
-    fn start_crossdock(&self, place: &Path, memory_bytes: u64) -> Result<Running> {
+    fn start_crossdock(&self, who: Who, place: &Path, memory_bytes: u64) -> Result<Running> {
         let (cache, ahead) = (memory_bytes / 8, memory_bytes / 8 * 5);
         let door = format!("127.0.0.1:{}", Who::Ours.port());
         let mut command = self.network.program(self.paths.release_binary());
@@ -314,6 +325,9 @@ impl<'run> Field<'run> {
         command.args(["--request-memory", "16M"]);
         command.arg("--cache").arg(cache.to_string());
         command.arg("--delivery-memory").arg(ahead.to_string());
+        if let Who::Without(flag) = who {
+            command.arg(flag);
+        }
         command.stdin(Stdio::null());
         let (running, lines) = Running::start_with_lines(command, &self.folder.join("ours.log"))?;
         let deadline = Instant::now() + READY_PATIENCE;

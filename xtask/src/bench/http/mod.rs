@@ -7,6 +7,7 @@
 //! the slow disk each server is alone, in a memory cgroup, with a disk for ours and one
 //! for nginx.
 
+mod ablation;
 mod beside;
 mod cached;
 mod field;
@@ -24,9 +25,9 @@ use crate::paths::Paths;
 use field::Field;
 
 /// The rows that can be asked for.
-pub(super) const ROWS: [&str; 10] = [
+pub(super) const ROWS: [&str; 11] = [
     "cached", "small", "mix", "streams", "capacity", "crowd", "resets", "stalls", "shared",
-    "beside",
+    "beside", "ablation",
 ];
 
 /// Measures, and prints the results of each row as one line; what people want to see
@@ -55,6 +56,7 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             "resets" => slow::gone(&mut field, slow::Gone::Reset, &keep),
             "stalls" => slow::gone(&mut field, slow::Gone::Stalled, &keep),
             "shared" => slow::shared(&mut field, &keep),
+            "ablation" => ablation::measure(&mut field, &keep),
             _ => beside::measure(&mut field, &keep),
         };
         if let Err(error) = measured {

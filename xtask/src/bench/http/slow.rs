@@ -35,15 +35,14 @@ const NEAR: f64 = 1.4;
 const PATIENCE_NS: u64 = 10_000_000;
 /// Streams have recovered when together they have so much of their rates.
 const RECOVERED: f64 = 0.95;
-/// Streams without a rate in `shared`.
-const SHARED: usize = 30;
+/// Streams without a rate in `shared`: their files are twice as much as the memory.
+const SHARED: usize = 120;
 
 /// 15 % of the streams go away near the disk's capacity.
-pub(super) fn gone(field: &mut Field<'_>, how: Gone, keep: Keep<'_>) -> Result<()> {
-    prepare(field)?;
-    let (name, word, title) = match how {
-        Gone::Reset => ("resets", "reset", "reset their connections"),
-        Gone::Stalled => ("stalls", "stall", "stop reading"),
+pub(super) fn near_capacity(field: &Field<'_>, how: Gone) -> ([Group; 2], Times) {
+    let word = match how {
+        Gone::Reset => "reset",
+        Gone::Stalled => "stall",
     };
     let near = |group: Group, gone: usize, rate: f64| {
         Group {
@@ -63,6 +62,17 @@ pub(super) fn gone(field: &mut Field<'_>, how: Gone, keep: Keep<'_>) -> Result<(
         moment: Some(12.0 * scale),
         end: 20.0 * scale,
     };
+    (groups, times)
+}
+
+/// What comes of it.
+pub(super) fn gone(field: &mut Field<'_>, how: Gone, keep: Keep<'_>) -> Result<()> {
+    prepare(field)?;
+    let (name, title) = match how {
+        Gone::Reset => ("resets", "reset their connections"),
+        Gone::Stalled => ("stalls", "stop reading"),
+    };
+    let (groups, times) = near_capacity(field, how);
     let all = in_turn(field, rounds(field.full), |field, who| {
         run(field, who, MEMORY, &groups, times)
     })?;
@@ -78,7 +88,7 @@ pub(super) fn gone(field: &mut Field<'_>, how: Gone, keep: Keep<'_>) -> Result<(
             "bytes",
             "MB read for them behind the moment",
             Some(10.0),
-            |seen| Ok(bytes(&for_the_gone(seen, 0)?) / 1e6),
+            read_for_the_gone,
         ),
         (
             "late",
@@ -118,6 +128,11 @@ pub(super) fn gone(field: &mut Field<'_>, how: Gone, keep: Keep<'_>) -> Result<(
     }
     keep(costs(field, name, &variant, &all)?);
     Ok(())
+}
+
+/// Megabytes that were read for them behind the moment.
+pub(super) fn read_for_the_gone(seen: &Seen) -> Result<f64> {
+    Ok(bytes(&for_the_gone(seen, 0)?) / 1e6)
 }
 
 /// What the disk read of files whose readers had gone: what was done behind the moment,

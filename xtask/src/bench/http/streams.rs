@@ -26,7 +26,7 @@ pub(super) const SLOW: usize = 120;
 /// A stream has its rate if it reaches so much of it.
 const ENOUGH: f64 = 0.95;
 
-const LITTLE_MEMORY: u64 = 96 << 20;
+pub(super) const LITTLE_MEMORY: u64 = 96 << 20;
 pub(super) const MEMORY: u64 = 256 << 20;
 
 /// Streams of one class.
@@ -236,13 +236,23 @@ impl Beside<'_> {
     }
 }
 
-/// Runs all servers in turn.
+/// Runs ours and all of nginx in turn.
 pub(super) fn in_turn<T>(
     field: &mut Field<'_>,
     rounds: usize,
+    one: impl FnMut(&mut Field<'_>, Who) -> Result<T>,
+) -> Result<Vec<(Who, Vec<T>)>> {
+    each_in_turn(field, &Who::ALL, rounds, one)
+}
+
+/// Runs these in turn.
+pub(super) fn each_in_turn<T>(
+    field: &mut Field<'_>,
+    who: &[Who],
+    rounds: usize,
     mut one: impl FnMut(&mut Field<'_>, Who) -> Result<T>,
 ) -> Result<Vec<(Who, Vec<T>)>> {
-    let mut all: Vec<(Who, Vec<T>)> = Who::ALL.map(|who| (who, Vec::new())).into();
+    let mut all: Vec<(Who, Vec<T>)> = who.iter().map(|who| (*who, Vec::new())).collect();
     for _ in 0..rounds {
         for (who, seen) in &mut all {
             let name = field.name_of(*who);
