@@ -100,7 +100,10 @@ fn refuse(stage: &Stage<'_>, node: &Member<'_>, gateway: HostId) -> Result<()> {
         said == refused(AccessError::OtherHolder { holder }),
         "{said:?}"
     );
-    for request in [read(log), write(log), NodeRequest::Stat { object: column }] {
+    let stat = |object| NodeRequest::Stat { object };
+    let said = impostor.ask(router, stat(column), Some(forged))?;
+    ensure!(said == refused(AccessError::Forged), "{said:?}");
+    for request in [read(log), write(log), stat(log)] {
         let said = impostor.ask(router, request, Some(forged))?;
         ensure!(said == refused(AccessError::NotForGateways), "{said:?}");
     }
