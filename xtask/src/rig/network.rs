@@ -51,6 +51,12 @@ pub(crate) const READY: &str = "ready";
 /// How long they may take.
 const HELPER_PATIENCE: Duration = Duration::from_secs(10);
 
+/// When a connection that was refused is tried again: Linux's NFS client waits for 3 s.
+const CONNECT_AGAIN: Duration = Duration::from_secs(3);
+
+/// For how long it is tried.
+const FORWARD_PATIENCE: Duration = Duration::from_secs(60);
+
 /// A network namespace. Dropping it ends the process that holds it open.
 pub(crate) struct Network {
     /// What it is entered by.
@@ -138,23 +144,35 @@ pub(crate) fn start_helper(mut command: Command, log: &Path) -> Result<Running> 
 
 /// Forwards connections until killed (`xtask forward FROM TO`, inside a namespace).
 ///
-/// While nobody listens at `to`, or once either side has closed, the other is
-/// closed too: that is how a client learns that the server was killed.
+/// Once either side has closed, the other is closed too: that is how a client learns that
+/// the server was killed. While nobody listens at `to` a new connection waits, and it is
+/// tried again as a kernel's NFS client would: one whose connections are taken and closed
+/// at once waits longer each time, which no server has told it to.
 pub(crate) fn serve_forward(from: &str, to: &str) -> Result<()> {
     let listener = TcpListener::bind(from)?;
     let to: SocketAddr = to.parse()?;
     println!("{READY}");
     for client in listener.incoming() {
         let client = client?;
-        let Ok(server) = TcpStream::connect(to) else {
-            continue;
-        };
-        client.set_nodelay(true)?;
-        server.set_nodelay(true)?;
-        let (client_too, server_too) = (client.try_clone()?, server.try_clone()?);
-        thread::spawn(move || copy(client, server));
-        thread::spawn(move || copy(server_too, client_too));
+        thread::spawn(move || forward(client, to));
     }
+    Ok(())
+}
+
+fn forward(client: TcpStream, to: SocketAddr) -> std::io::Result<()> {
+    let deadline = Instant::now() + FORWARD_PATIENCE;
+    let server = loop {
+        match TcpStream::connect(to) {
+            Ok(server) => break server,
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            Err(_) => thread::sleep(CONNECT_AGAIN),
+        }
+    };
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (client_too, server_too) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || copy(server_too, client_too));
+    copy(client, server);
     Ok(())
 }
 
