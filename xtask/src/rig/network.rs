@@ -159,6 +159,10 @@ pub(crate) fn serve_forward(from: &str, to: &str) -> Result<()> {
     Ok(())
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "as long as the client that it stands for"
+)]
 fn forward(client: TcpStream, to: SocketAddr) -> std::io::Result<()> {
     let deadline = Instant::now() + FORWARD_PATIENCE;
     let server = loop {
