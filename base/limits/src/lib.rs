@@ -232,7 +232,7 @@ pub const VIRTUAL_CLIENTS_MAX: usize = 4096;
 /// unless configured, in bytes.
 pub const DELIVERY_MEMORY_BYTES: u64 = 256 << 20;
 
-/// A delivery request of a stream whose rate nobody knows yet, in bytes; none of a known
+/// The least delivery request of a stream whose rate nobody knows yet, in bytes; none of a known
 /// one is cut smaller for want of memory.
 pub const DELIVERY_REQUEST_BYTES_MIN: u64 = 64 << 10;
 

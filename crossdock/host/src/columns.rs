@@ -242,7 +242,7 @@ impl Host {
                 file: signing.file,
                 purpose: OpenFor::Read {
                     offset_bytes: signing.order.offset_bytes,
-                    end_bytes: signing.end_bytes(),
+                    end_bytes: signing.order.end_bytes(),
                 },
                 holder: None,
             },
@@ -454,14 +454,8 @@ impl Host {
     }
 }
 
-impl Signing {
-    /// The end of what is wanted, in bytes.
-    fn end_bytes(&self) -> u64 {
-        self.order.end_bytes()
-    }
-}
-
 impl ColumnsOrder {
+    /// The end of what is wanted, in bytes.
     fn end_bytes(&self) -> u64 {
         let length = self.length_bytes.unwrap_or(SIGNED_PIECES_BYTES_MAX);
         self.offset_bytes.saturating_add(length)

@@ -42,7 +42,7 @@ pub struct DeliveryConfig {
     /// Most bytes that are requested or read and not yet handed to a socket, of all streams
     /// together.
     pub memory_bytes: u64,
-    /// H_min: what a stream of unknown rate gets, in bytes.
+    /// H_min: what a stream of unknown rate gets at least, in bytes.
     pub request_bytes_min: u64,
     /// H_max: the largest request, in bytes; from what the disks take at once.
     pub request_bytes_max: u64,

@@ -20,8 +20,8 @@ pub(crate) struct Stream {
     pub(crate) remaining_bytes: u64,
     pub(crate) requested_bytes: u64,
     pub(crate) ready_bytes: u64,
-    /// As of when.
     unsent_bytes: u64,
+    /// As of when that is.
     unsent_at: Time,
     /// What the client has asked for by itself, and has not been answered.
     asked_bytes: u64,

@@ -18,12 +18,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use crossdock_types::Scatter;
 use io_uring::opcode;
 use io_uring::squeue::Entry;
 use io_uring::types::{Fd, FsyncFlags};
 use socket2::{SockAddr, SockAddrStorage};
-
-use crossdock_types::Scatter;
 
 use crate::{Completion, Done, Errno, GATHER_PIECES_MAX, Gather, Operation};
 

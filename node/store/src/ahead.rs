@@ -309,6 +309,10 @@ mod tests {
     /// A read of 64 KiB, whose proposal is taken up. Returns what is fetched.
     fn read(ahead: &mut Ahead, now: Time, number: u64, from: u64) -> Option<(u64, u64)> {
         let noted = ahead.note(now, object(number), (from, from + READ), SIZE);
+        take_up(ahead, number, noted)
+    }
+
+    fn take_up(ahead: &mut Ahead, number: u64, noted: Noted) -> Option<(u64, u64)> {
         let proposed = noted.window?;
         ahead.begun(&object(number), proposed.0, proposed.1);
         Some(proposed)
@@ -405,9 +409,7 @@ mod tests {
     /// What a gateway wants, which is taken up.
     fn towards(ahead: &mut Ahead, now: Time, number: u64, range: (u64, u64)) -> Option<(u64, u64)> {
         let noted = ahead.towards(now, object(number), range, SIZE);
-        let proposed = noted.window?;
-        ahead.begun(&object(number), proposed.0, proposed.1);
-        Some(proposed)
+        take_up(ahead, number, noted)
     }
 
     /// Goal: for who a gateway speaks for as much is fetched as it says, no more and nothing

@@ -419,27 +419,33 @@ impl Store {
         self.need_existing(id)?;
         let size = self.object(id).map_or(0, |object| object.visible_size);
         let noted = self.ahead.towards(self.now, *id, range, size);
-        if let (Some(stream), Some((start, end))) = (noted.stream, noted.window) {
-            let plan = self.plan_range(id, start, end - start)?;
-            self.ahead.begun(id, start, end);
-            self.start_read(Reader::Ahead, Some(stream), plan);
+        if let (Some(stream), Some(window)) = (noted.stream, noted.window) {
+            self.fetch_ahead(id, stream, window)?;
         }
         Ok(())
     }
 
     /// Fetches bytes of an object for the next reads of a stream.
-    fn read_ahead(&mut self, id: &ObjectId, stream: u64, (start, end): (u64, u64)) {
-        match self.plan_range(id, start, end - start) {
-            Ok(plan) => {
-                self.ahead.begun(id, start, end);
-                self.start_read(Reader::Ahead, Some(stream), plan);
-            }
+    fn read_ahead(&mut self, id: &ObjectId, stream: u64, window: (u64, u64)) {
+        match self.fetch_ahead(id, stream, window) {
             // The next read finds the map there, and proposes the same.
             Err(Hold::Load(wanted)) => {
                 self.load(*wanted);
             }
-            Err(Hold::Room | Hold::Refuse(_)) => {}
+            Ok(()) | Err(Hold::Room | Hold::Refuse(_)) => {}
         }
+    }
+
+    fn fetch_ahead(
+        &mut self,
+        id: &ObjectId,
+        stream: u64,
+        (start, end): (u64, u64),
+    ) -> Result<(), Hold> {
+        let plan = self.plan_range(id, start, end - start)?;
+        self.ahead.begun(id, start, end);
+        self.start_read(Reader::Ahead, Some(stream), plan);
+        Ok(())
     }
 
     pub(crate) fn read_ended(

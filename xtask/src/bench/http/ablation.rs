@@ -5,8 +5,8 @@ use anyhow::{Result, ensure};
 use super::field::{Field, Who};
 use super::slow::{self, Gone};
 use super::streams::{
-    Beside, FAST, FAST_RATE, Group, LITTLE_MEMORY, MEMORY, SLOW, Seen, Times, of_group, prepare,
-    rounds, run,
+    Beside, FAST, FAST_RATE, Group, LITTLE_MEMORY, MEMORY, SLOW, Seen, Times, each_in_turn,
+    of_group, prepare, rounds, run,
 };
 use super::{beside, cached};
 use crate::bench::Keep;
@@ -36,7 +36,7 @@ fn read_ahead(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
     let groups = [Group::fast(FAST), Group::slow(SLOW)];
     let times = Times::steady(field.full);
     let all = [Who::Ours, Who::Without(TDAP[0]), Who::Without(TDAP[1])];
-    let all = super::streams::each_in_turn(field, &all, rounds(field.full), |field, who| {
+    let all = each_in_turn(field, &all, rounds(field.full), |field, who| {
         run(field, who, LITTLE_MEMORY, &groups, times)
     })?;
     for (class, group) in groups.iter().enumerate() {
@@ -58,7 +58,7 @@ fn read_ahead(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
 fn withdrawal(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
     let (groups, times) = slow::near_capacity(field, Gone::Reset);
     let all = [Who::Ours, Who::Without(EDRC)];
-    let all = super::streams::each_in_turn(field, &all, rounds(field.full), |field, who| {
+    let all = each_in_turn(field, &all, rounds(field.full), |field, who| {
         run(field, who, MEMORY, &groups, times)
     })?;
     let variant = format!(
