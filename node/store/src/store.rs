@@ -262,8 +262,9 @@ impl Store {
         let pins = self.pins.values().map(|pin| pin.expires).min();
         let writeback = (self.totals.volatile_bytes > 0 || !self.flights.is_empty())
             .then(|| self.checkpoint.last_writeback + self.config.writeback_delay);
-        let checkpoint = self
-            .has_unsaved_changes()
+        // One that is under way goes on by itself, however late it is.
+        let is_resting = !self.checkpoint.is_busy() && !self.is_settling();
+        let checkpoint = (is_resting && self.has_unsaved_changes())
             .then(|| self.checkpoint.last_durable + self.config.checkpoint_interval);
         let waiting = self.waiting.next_deadline();
         let is_starved = self.settling.is_starved && self.space.is_stuck();

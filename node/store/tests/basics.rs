@@ -5,7 +5,7 @@ mod rig;
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SiteId, Version};
 use crossdock_peer::{Call, CallId, ChangedRange, NodeAnswer, NodeError, NodeRequest, ReadVersion};
 use crossdock_sim::random::Random;
-use crossdock_store::{OpenError, StoreInput};
+use crossdock_store::{OpenError, StoreEffect, StoreInput};
 use crossdock_types::Time;
 use rig::*;
 
@@ -612,4 +612,29 @@ fn a_list_of_changes_has_holes_up_to_unstable_bytes() {
     let holes = holes.filter(|range| range.version == Version(3));
     let end = holes.map(|range| range.offset_bytes + range.length_bytes);
     assert_eq!(end.max(), Some(200_100));
+}
+
+/// Goal: a checkpoint that is late and under way, as on a slow disk, wants no timer: with
+/// one that stays due the node would turn without an end until the disk answers.
+#[test]
+fn a_checkpoint_under_way_asks_for_no_time() {
+    let mut rig = Rig::new();
+    assert!(rig.call(create(object(1), 1)).is_ok());
+    rig.settle();
+    let due = rig.store.poll_timeout().expect("a checkpoint");
+    rig.now = rig.now.max(due);
+    rig.store.handle(rig.now, StoreInput::Timeout);
+    let effects: Vec<StoreEffect> = std::iter::from_fn(|| rig.store.poll_effect()).collect();
+    let is_asked = effects
+        .iter()
+        .any(|effect| matches!(effect, StoreEffect::Index(_)));
+    assert!(is_asked, "{effects:?}");
+    let next = rig.store.poll_timeout();
+    assert!(next.is_none_or(|at| at > rig.now), "{next:?}");
+    let checkpoints = rig.store.status().checkpoints;
+    for effect in effects {
+        rig.carry_out(effect);
+    }
+    rig.settle();
+    assert_eq!(rig.store.status().checkpoints, checkpoints + 1);
 }

@@ -163,19 +163,23 @@ impl Rig {
 
     pub fn run_effects(&mut self) {
         while let Some(effect) = self.store.poll_effect() {
-            match effect {
-                StoreEffect::Disk(StoreDisk::Journal, _, request) => {
-                    self.disks.journal.submit(request);
-                }
-                StoreEffect::Disk(StoreDisk::Data, _, request) => self.disks.data.submit(request),
-                StoreEffect::Index(request) => {
-                    let reply = self.index.handle(request);
-                    self.store.handle(self.now, StoreInput::Index(reply));
-                }
-                StoreEffect::Reply(reply) => self.replies.push(reply),
-                StoreEffect::Opened(outcome) => self.opened = Some(outcome),
-                event => self.events.push(event),
+            self.carry_out(effect);
+        }
+    }
+
+    pub fn carry_out(&mut self, effect: StoreEffect) {
+        match effect {
+            StoreEffect::Disk(StoreDisk::Journal, _, request) => {
+                self.disks.journal.submit(request);
             }
+            StoreEffect::Disk(StoreDisk::Data, _, request) => self.disks.data.submit(request),
+            StoreEffect::Index(request) => {
+                let reply = self.index.handle(request);
+                self.store.handle(self.now, StoreInput::Index(reply));
+            }
+            StoreEffect::Reply(reply) => self.replies.push(reply),
+            StoreEffect::Opened(outcome) => self.opened = Some(outcome),
+            event => self.events.push(event),
         }
     }
 
