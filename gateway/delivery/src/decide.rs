@@ -31,6 +31,9 @@ const FIXED_BYTES: u64 = 128 << 10;
 /// The background gets at most one part in so many of the memory.
 const BACKGROUND_SHARE: u64 = 4;
 
+/// Beyond its share a stream gets at most one part in so many of what is free.
+const SPARE_SHARE: u64 = 16;
+
 /// The part of the memory that streams may fill on average: the rest is for what disks
 /// have not read yet, and for streams that are out of step.
 const MEMORY_PART: f64 = 0.8;
@@ -63,7 +66,7 @@ pub struct Horizon {
 /// factor 2 of (6)).
 ///
 /// A stream that is filled for a round `r` when `m` is left has m + r/2 on average, and
-/// that of all has to fit into the memory. Where it does not, `m` shrinks first: disks are
+/// that of all has to fit into the memory and what sockets hold. Where it does not, `m` shrinks first: disks are
 /// seldom a whole round behind, but requests that are too short keep them from being in
 /// time at all. Then the round shrinks, too.
 #[must_use]
@@ -75,7 +78,9 @@ pub fn horizon(pool: &Pool) -> Horizon {
         false if pool.disks.load_percent >= FULL_PERCENT => f64::INFINITY,
         false => two_rounds(pool, rate_net),
     };
-    let affordable = pool.policy.memory_bytes as f64 * MEMORY_PART / rate_net;
+    let memory = pool.policy.memory_bytes as f64 * MEMORY_PART;
+    // About half of what was in sockets has left them since they were looked at.
+    let affordable = (memory + pool.unsent_bytes as f64 / 2.0) / rate_net;
     let round = (wanted / 2.0).min(affordable / (REFILL_PART + 0.5));
     let refill = (affordable - round / 2.0).clamp(round * REFILL_PART, round);
     let least = Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MIN);
@@ -246,15 +251,17 @@ fn free_memory(pool: &Pool, class: StreamClass) -> u64 {
     }
 }
 
-/// M_a·B_n/B_net, less what the stream has of it; all that is free while nothing is known
-/// of the rate, or without TDAP.
+/// M_a·B_n/B_net, with what sockets hold as part of M_a, less what the stream has of it. As
+/// streams are not all filled at the same moment, one may have more while memory is free;
+/// and all of that while nothing is known of the rate, or without TDAP.
 fn memory_share(pool: &Pool, look: &Look, free: u64) -> u64 {
     match look.rate {
         Some(rate) if pool.policy.switches.tdap => {
             let part = rate as f64 / pool.rate_net.max(rate).max(1) as f64;
-            let share = whole(memory_of(pool, look.class) as f64 * part);
-            let own = look.ready_bytes.saturating_add(look.requested_bytes);
-            share.saturating_sub(own) / BLOCK_BYTES * BLOCK_BYTES
+            let all = memory_of(pool, look.class).saturating_add(pool.unsent_bytes);
+            let share = whole(all as f64 * part);
+            let share = share.saturating_sub(look.ahead_bytes());
+            share.max(free / SPARE_SHARE) / BLOCK_BYTES * BLOCK_BYTES
         }
         _ => free,
     }

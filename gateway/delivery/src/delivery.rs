@@ -65,6 +65,7 @@ struct Totals {
     active: u64,
     rate: u64,
     memory_bytes: u64,
+    unsent_bytes: u64,
 }
 
 impl Delivery {
@@ -358,6 +359,7 @@ impl Delivery {
             rate_net: foreground.rate.saturating_add(behind.rate),
             memory_used,
             background_used: background.memory_bytes,
+            unsent_bytes: foreground.unsent_bytes.saturating_add(behind.unsent_bytes),
         }
     }
 
@@ -439,11 +441,13 @@ impl Totals {
         self.active += u64::from(stream.is_active());
         self.rate = self.rate.saturating_add(stream.rate_bytes());
         self.memory_bytes += stream.memory_bytes();
+        self.unsent_bytes = self.unsent_bytes.saturating_add(stream.counted_unsent_bytes());
     }
 
     fn subtract(&mut self, stream: &Stream) {
         self.active -= u64::from(stream.is_active());
         self.rate = self.rate.saturating_sub(stream.rate_bytes());
         self.memory_bytes -= stream.memory_bytes();
+        self.unsent_bytes = self.unsent_bytes.saturating_sub(stream.counted_unsent_bytes());
     }
 }

@@ -33,6 +33,8 @@ pub struct Pool {
     pub memory_used: u64,
     /// That of background streams.
     pub background_used: u64,
+    /// D1 of those whose rates are in B_net, in bytes: it is in the sockets' memory.
+    pub unsent_bytes: u64,
 }
 
 /// All disks as one decision sees them: as many as there are, each like the worst.

@@ -87,10 +87,22 @@ impl Stream {
     /// B_n as it counts to B_net: the burst of a new stream into its peer's buffer would
     /// count as hundreds of others.
     pub(crate) fn rate_bytes(&self) -> u64 {
-        match self.is_active() && self.estimator.is_measured() {
+        match self.counts() {
             true => self.estimator.rate().unwrap_or(0),
             false => 0,
         }
+    }
+
+    /// D1 as of the last sample, of a stream whose rate counts to B_net.
+    pub(crate) const fn counted_unsent_bytes(&self) -> u64 {
+        match self.counts() {
+            true => self.unsent_bytes,
+            false => 0,
+        }
+    }
+
+    const fn counts(&self) -> bool {
+        self.is_active() && self.estimator.is_measured()
     }
 
     /// D1: what was in the socket, less what has left it since at B_n.

@@ -20,6 +20,7 @@ fn pool() -> Pool {
         rate_net: 180 * MBIT + 120 * MBIT / 5,
         memory_used: 0,
         background_used: 0,
+        unsent_bytes: 0,
     }
 }
 
@@ -159,6 +160,20 @@ fn little_memory_first_shortens_what_is_left_and_then_the_round() {
     }
     let (round, refill) = before.unwrap();
     assert!(round < Duration::from_secs(1) && refill < round / 6);
+}
+
+/// Goal: what sockets hold is not in the memory of what is read ahead: where that is short,
+/// streams are read further ahead by it.
+#[test]
+fn what_sockets_hold_leaves_memory_to_others() {
+    let mut pool = pool();
+    pool.policy.memory_bytes = 40 << 20;
+    let short = horizon(&pool);
+    pool.unsent_bytes = 8 << 20;
+    let longer = horizon(&pool);
+    // On average 32 MiB of 40 were to be had, and 8 more now.
+    let ratio = longer.buffering.as_secs_f64() / short.buffering.as_secs_f64();
+    assert!((ratio - 1.25).abs() < 1e-3, "{short:?} {longer:?}");
 }
 
 /// Goal: a disk that is never idle gets requests as long as the memory allows, though by the
