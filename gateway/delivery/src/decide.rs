@@ -36,7 +36,7 @@ const SPARE_SHARE: u64 = 16;
 
 /// The part of the memory that streams may fill on average: the rest is for what disks
 /// have not read yet, and for streams that are out of step.
-const MEMORY_PART: f64 = 0.8;
+const MEMORY_PART: f64 = 0.9;
 
 /// Where memory is little, streams may run down to one part in so many of what a round
 /// takes before they are filled again.

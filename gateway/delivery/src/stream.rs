@@ -79,9 +79,10 @@ impl Stream {
         self.requested_bytes + self.ready_bytes
     }
 
-    /// Whether it takes part in the rounds of the disks.
+    /// Whether it takes part in the rounds of the disks: it wants more, or has what it got
+    /// last, after which the connection mostly wants something else.
     pub(crate) const fn is_active(&self) -> bool {
-        self.remaining_bytes > 0
+        self.remaining_bytes > 0 || self.memory_bytes() > 0
     }
 
     /// B_n as it counts to B_net: the burst of a new stream into its peer's buffer would
