@@ -48,16 +48,18 @@ pub fn decide(snapshot: &Snapshot) -> Verdict {
     decide_requested(snapshot).unwrap_or_else(|| decide_read(snapshot))
 }
 
-/// How far ahead streams are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far ahead a stream is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Horizon {
     /// T_D: for how long a stream has bytes when it was just filled.
     pub buffering: Duration,
     /// For how long it still has some when it is filled again.
     pub refill: Duration,
+    /// How much longer than that of all its round is, because memory is short.
+    pub stretch: f64,
 }
 
-/// T_D, and when to read on.
+/// T_D of a stream of this rate, in bytes per second if it is known, and when to read on.
 ///
 /// In a round each of N streams is served once. A disk then spends N·t_pos on positioning
 /// and B_net/B_seq of the time on transfers, and may be busy for a part u of it, so the
@@ -70,7 +72,7 @@ pub struct Horizon {
 /// seldom a whole round behind, but requests that are too short keep them from being in
 /// time at all. Then the round shrinks, too.
 #[must_use]
-pub fn horizon(pool: &Pool) -> Horizon {
+pub fn horizon(pool: &Pool, rate: Option<u64>) -> Horizon {
     let rate_net = pool.rate_net.max(1) as f64;
     let wanted = match pool.policy.literal_td {
         true => 2.0 * random_rate(pool) / rate_net,
@@ -81,14 +83,34 @@ pub fn horizon(pool: &Pool) -> Horizon {
     let memory = pool.policy.memory_bytes as f64 * MEMORY_PART;
     // About half of what was in sockets has left them since they were looked at.
     let affordable = (memory + pool.unsent_bytes as f64 / 2.0) / rate_net;
-    let round = (wanted / 2.0).min(affordable / (REFILL_PART + 0.5));
+    let longest = affordable / (REFILL_PART + 0.5);
+    let round = (wanted / 2.0).min(longest);
     let refill = (affordable - round / 2.0).clamp(round * REFILL_PART, round);
+    let stretch = match wanted / 2.0 > longest {
+        true => stretch(pool, rate),
+        false => 1.0,
+    };
     let least = Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MIN);
     let most = Duration::from_millis(DELIVERY_BUFFERING_MILLIS_MAX);
     Horizon {
-        buffering: seconds(round + refill).clamp(least, most),
+        buffering: seconds(round * stretch + refill).clamp(least, most),
         refill: seconds(refill).clamp(least / 2, most / 2),
+        stretch,
     }
+}
+
+/// By how much the round of a stream of this rate is longer than that of all.
+///
+/// Streams of R_n bytes a request ask the disks ΣB_n/R_n times a second, and take ΣR_n/2
+/// of the memory. Where that is short the requests are fewest if R_n is as √B_n: slow
+/// streams are filled for longer than fast ones. The bounds keep fast ones from running
+/// dry before a disk comes to them.
+fn stretch(pool: &Pool, rate: Option<u64>) -> f64 {
+    let Some(rate) = rate.filter(|_| pool.rate_roots > 0) else {
+        return 1.0;
+    };
+    let even = pool.rate_net as f64 / pool.rate_roots as f64;
+    (even / (rate.max(1) as f64).sqrt()).clamp(0.5, 4.0)
 }
 
 /// In seconds; endless if the disks cannot give B_net at all.
@@ -128,7 +150,7 @@ fn decide_requested(Snapshot { pool, look }: &Snapshot) -> Option<Verdict> {
     if !is_loaded || !is_disturbed {
         return None;
     }
-    let term = horizon(pool).buffering;
+    let term = horizon(pool, look.rate).buffering;
     let needed = match look.is_held {
         true => 0,
         // Nothing is known of a rate that could have shrunk.
@@ -185,7 +207,9 @@ fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
     let Some(rate) = look.rate else {
         return (ahead == 0).then(|| first_bytes(pool));
     };
-    let Horizon { buffering, refill } = horizon(pool);
+    let Horizon {
+        buffering, refill, ..
+    } = horizon(pool, look.rate);
     let margin = ahead as f64 / rate.max(1) as f64;
     // A piece that is there in part would cost the disks two visits instead of one.
     if margin > refill.as_secs_f64() && look.requested_bytes >= look.unit_bytes {
@@ -258,6 +282,7 @@ fn memory_share(pool: &Pool, look: &Look, free: u64) -> u64 {
     match look.rate {
         Some(rate) if pool.policy.switches.tdap => {
             let part = rate as f64 / pool.rate_net.max(rate).max(1) as f64;
+            let part = part * horizon(pool, look.rate).stretch;
             let all = memory_of(pool, look.class).saturating_add(pool.unsent_bytes);
             let share = whole(all as f64 * part);
             let share = share.saturating_sub(look.ahead_bytes());

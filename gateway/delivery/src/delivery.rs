@@ -64,6 +64,7 @@ pub struct Delivery {
 struct Totals {
     active: u64,
     rate: u64,
+    rate_roots: u64,
     memory_bytes: u64,
     unsent_bytes: u64,
 }
@@ -325,7 +326,7 @@ impl Delivery {
     #[must_use]
     pub fn figures(&self) -> DeliveryFigures {
         DeliveryFigures {
-            buffering_time: horizon(&self.pool(StreamClass::Foreground)).buffering,
+            buffering_time: horizon(&self.pool(StreamClass::Foreground), None).buffering,
             memory_bytes: self.policy.memory_bytes,
             memory_used: self.memory_used(),
             rate_net: self.totals.iter().map(|totals| totals.rate).sum(),
@@ -357,6 +358,7 @@ impl Delivery {
             disks: self.worst_disks(),
             streams: foreground.active + behind.active,
             rate_net: foreground.rate.saturating_add(behind.rate),
+            rate_roots: foreground.rate_roots + behind.rate_roots,
             memory_used,
             background_used: background.memory_bytes,
             unsent_bytes: foreground.unsent_bytes.saturating_add(behind.unsent_bytes),
@@ -440,14 +442,20 @@ impl Totals {
     fn add(&mut self, stream: &Stream) {
         self.active += u64::from(stream.is_active());
         self.rate = self.rate.saturating_add(stream.rate_bytes());
+        self.rate_roots += stream.rate_bytes().isqrt();
         self.memory_bytes += stream.memory_bytes();
-        self.unsent_bytes = self.unsent_bytes.saturating_add(stream.counted_unsent_bytes());
+        self.unsent_bytes = self
+            .unsent_bytes
+            .saturating_add(stream.counted_unsent_bytes());
     }
 
     fn subtract(&mut self, stream: &Stream) {
         self.active -= u64::from(stream.is_active());
         self.rate = self.rate.saturating_sub(stream.rate_bytes());
+        self.rate_roots -= stream.rate_bytes().isqrt();
         self.memory_bytes -= stream.memory_bytes();
-        self.unsent_bytes = self.unsent_bytes.saturating_sub(stream.counted_unsent_bytes());
+        self.unsent_bytes = self
+            .unsent_bytes
+            .saturating_sub(stream.counted_unsent_bytes());
     }
 }

@@ -29,6 +29,8 @@ pub struct Pool {
     pub streams: u64,
     /// B_net: the sum of their rates, in bytes per second.
     pub rate_net: u64,
+    /// The sum of the square roots of their rates.
+    pub rate_roots: u64,
     /// D2 + D3 of all streams, in bytes.
     pub memory_used: u64,
     /// That of background streams.

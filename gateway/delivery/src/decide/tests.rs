@@ -5,6 +5,7 @@ use crate::config::DeliveryConfig;
 use crate::snapshot::Disks;
 
 const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 const MBIT: u64 = 125_000;
 
 fn pool() -> Pool {
@@ -21,6 +22,7 @@ fn pool() -> Pool {
         memory_used: 0,
         background_used: 0,
         unsent_bytes: 0,
+        rate_roots: 180 * MBIT.isqrt() + 120 * (MBIT / 5).isqrt(),
     }
 }
 
@@ -60,7 +62,7 @@ fn a_stream_of_the_paper_asks_for_what_the_paper_says() {
     let mut pool = pool();
     // The disk with which T_D is 2.94 s.
     pool.disks.positioning = Duration::from_nanos(2_327_500);
-    let term = horizon(&pool).buffering;
+    let term = horizon(&pool, None).buffering;
     assert!(term.abs_diff(Duration::from_millis(2940)) < Duration::from_millis(10));
     let look = Look {
         ready_bytes: 183_700,
@@ -80,7 +82,7 @@ fn the_round_fits_into_the_disk() {
         streams: 100,
         ..pool()
     };
-    let term = horizon(&pool).buffering.as_secs_f64();
+    let term = horizon(&pool, None).buffering.as_secs_f64();
     let busy = 2.0 * 100.0 * 0.008 + term * 12.0 / 60.0;
     assert!((busy / term - 0.9).abs() < 1e-6, "{term}");
     let mut two = Pool {
@@ -92,7 +94,7 @@ fn the_round_fits_into_the_disk() {
     };
     two.policy.request_bytes_max = 2 * two.policy.stripe_bytes;
     // Each request lies on two of four disks: half of the visits, a quarter of the bytes.
-    let term = horizon(&two).buffering.as_secs_f64();
+    let term = horizon(&two, None).buffering.as_secs_f64();
     assert!(
         (term - 2.0 * 50.0 * 0.008 / (0.9 - 0.05)).abs() < 1e-6,
         "{term}"
@@ -111,8 +113,8 @@ fn the_term_is_always_within_its_bounds() {
     };
     // All of it is filled for a round and a seventh, and half of that round is left on
     // average.
-    let expected = 0.8 * (256 << 20) as f64 / 80e6 * (8.0 / 7.0) / (9.0 / 14.0);
-    let term = horizon(&overloaded).buffering.as_secs_f64();
+    let expected = 0.9 * (256 << 20) as f64 / 80e6 * (8.0 / 7.0) / (9.0 / 14.0);
+    let term = horizon(&overloaded, None).buffering.as_secs_f64();
     assert!((term - expected).abs() < 1e-3, "{term}");
     for (streams, rate_net, sequential) in [
         (0, 0, 0),
@@ -128,7 +130,7 @@ fn the_term_is_always_within_its_bounds() {
         pool.disks.sequential_bytes_per_second = sequential;
         for literal_td in [false, true] {
             pool.policy.literal_td = literal_td;
-            let term = horizon(&pool).buffering;
+            let term = horizon(&pool, None).buffering;
             assert!((least..=most).contains(&term), "{term:?}");
         }
     }
@@ -143,11 +145,13 @@ fn little_memory_first_shortens_what_is_left_and_then_the_round() {
     for megabytes in (16..400).rev() {
         let mut pool = pool();
         pool.policy.memory_bytes = megabytes << 20;
-        let Horizon { buffering, refill } = horizon(&pool);
+        let Horizon {
+            buffering, refill, ..
+        } = horizon(&pool, None);
         let round = buffering - refill;
         let mean = (refill + round / 2).as_secs_f64() * pool.rate_net as f64;
         assert!(
-            mean <= 0.8001 * pool.policy.memory_bytes as f64,
+            mean <= 0.9001 * pool.policy.memory_bytes as f64,
             "{megabytes}"
         );
         assert!(refill <= round + Duration::from_nanos(10), "{megabytes}");
@@ -168,12 +172,49 @@ fn little_memory_first_shortens_what_is_left_and_then_the_round() {
 fn what_sockets_hold_leaves_memory_to_others() {
     let mut pool = pool();
     pool.policy.memory_bytes = 40 << 20;
-    let short = horizon(&pool);
+    let short = horizon(&pool, None);
     pool.unsent_bytes = 8 << 20;
-    let longer = horizon(&pool);
-    // On average 32 MiB of 40 were to be had, and 8 more now.
+    let longer = horizon(&pool, None);
+    // On average 36 MiB of 40 were to be had, and half of 8 more now.
     let ratio = longer.buffering.as_secs_f64() / short.buffering.as_secs_f64();
-    assert!((ratio - 1.25).abs() < 1e-3, "{short:?} {longer:?}");
+    assert!((ratio - 40.0 / 36.0).abs() < 1e-3, "{short:?} {longer:?}");
+}
+
+/// Goal: where memory is short, slow streams get longer rounds and fast ones shorter ones, by
+/// which the disks have fewer requests for the same memory; where it is not, all get the same.
+#[test]
+fn little_memory_is_divided_so_that_requests_are_fewest() {
+    let plenty = pool();
+    assert_eq!(
+        horizon(&plenty, Some(MBIT)),
+        horizon(&plenty, Some(MBIT / 5))
+    );
+    let mut short = pool();
+    short.policy.memory_bytes = 40 << 20;
+    let even = horizon(&short, None);
+    let all = [(180.0, MBIT), (120.0, MBIT / 5)];
+    let sums = |horizon_of: &dyn Fn(u64) -> Horizon| {
+        let mut sums = (0.0, 0.0);
+        for (count, rate) in all {
+            let Horizon {
+                buffering, refill, ..
+            } = horizon_of(rate);
+            let round = (buffering - refill).as_secs_f64();
+            sums.0 += count * rate as f64 * round;
+            sums.1 += count / round;
+        }
+        sums
+    };
+    let (memory, requests) = sums(&|_| even);
+    let (memory_divided, requests_divided) = sums(&|rate| horizon(&short, Some(rate)));
+    assert!((memory_divided / memory - 1.0).abs() < 0.01);
+    assert!(
+        requests_divided < 0.92 * requests,
+        "{requests_divided} {requests}"
+    );
+    // Neither is stretched without an end.
+    assert!(horizon(&short, Some(1)).stretch <= 4.0);
+    assert!(horizon(&short, Some(u64::MAX)).stretch >= 0.5);
 }
 
 /// Goal: a disk that is never idle gets requests as long as the memory allows, though by the
@@ -184,9 +225,9 @@ fn a_disk_that_is_behind_gets_the_longest_requests() {
         rate_net: 10_000_000,
         ..pool()
     };
-    let enough = horizon(&starving).buffering;
+    let enough = horizon(&starving, None).buffering;
     starving.disks.load_percent = FULL_PERCENT;
-    let all = horizon(&starving).buffering;
+    let all = horizon(&starving, None).buffering;
     assert!(all > 3 * enough, "{enough:?} {all:?}");
 }
 
@@ -198,14 +239,14 @@ fn the_literal_term_is_twice_the_random_rate_over_the_net_rate() {
     let bytes = pool.policy.request_bytes_max as f64;
     let disk = bytes / (0.008 + bytes / 60e6);
     let expected = 2.0 * disk / pool.rate_net as f64;
-    assert!((horizon(&pool).buffering.as_secs_f64() - expected).abs() < 1e-6);
+    assert!((horizon(&pool, None).buffering.as_secs_f64() - expected).abs() < 1e-6);
 }
 
 /// Goal: the threshold of (7): half of T_D, counting all of D1, D2 and D3.
 #[test]
 fn nothing_is_requested_above_half_of_the_term() {
     let pool = pool();
-    let half = whole(horizon(&pool).buffering.as_secs_f64() / 2.0 * MBIT as f64);
+    let half = whole(horizon(&pool, None).buffering.as_secs_f64() / 2.0 * MBIT as f64);
     for part in 0..3 {
         let mut full = look(MBIT);
         let field = match part {
@@ -232,7 +273,10 @@ fn the_smallest_of_rate_memory_and_device_decides() {
     assert_eq!(bytes(pool, look(100 * MBIT)), policy.request_bytes_max);
     let mut small = pool;
     small.policy.memory_bytes = 8 << 20;
-    let share = (8 << 20) * 10 * MBIT / pool.rate_net;
+    // Nothing is free beyond the shares of others.
+    small.memory_used = (8 << 20) - MIB;
+    let stretch = horizon(&small, Some(10 * MBIT)).stretch;
+    let share = whole((8 << 20) as f64 * (10 * MBIT) as f64 / pool.rate_net as f64 * stretch);
     assert_eq!(bytes(small, look(10 * MBIT)), share / 4096 * 4096);
     // What it has of its share already counts.
     let has = Look {
@@ -360,7 +404,7 @@ fn the_background_takes_what_is_left() {
 #[test]
 fn what_exceeds_the_new_rate_is_postponed() {
     let pool = pool();
-    let term = horizon(&pool).buffering;
+    let term = horizon(&pool, None).buffering;
     let needed = whole(term.as_secs_f64() * MBIT as f64);
     let troubled = Look {
         is_troubled: true,
@@ -400,7 +444,7 @@ fn a_half_closed_stream_waits_for_a_sign() {
         requested_bytes: 10_000,
         ..look(MBIT)
     };
-    let by = horizon(&pool()).buffering / 2;
+    let by = horizon(&pool(), None).buffering / 2;
     let bytes = 10_000;
     assert_eq!(verdict(pool(), held), Verdict::Postpone { bytes, by });
     let nothing = Look {
@@ -457,7 +501,7 @@ fn pieces_are_requested_whole() {
             other => panic!("{other:?}"),
         }
     };
-    let term = horizon(&pool).buffering.as_secs_f64() * rate as f64;
+    let term = horizon(&pool, None).buffering.as_secs_f64() * rate as f64;
     assert!(term < unit_bytes as f64, "{term}");
     let plain = least(0, 0, 0);
     assert!(plain > 0 && plain < unit_bytes);

@@ -105,7 +105,7 @@ impl Delivery {
             snapshot,
             verdict,
         });
-        self.carry_out(stream, verdict, horizon(&snapshot.pool));
+        self.carry_out(stream, verdict, horizon(&snapshot.pool, snapshot.look.rate));
     }
 
     fn carry_out(&mut self, stream: StreamId, verdict: Verdict, horizon: Horizon) {
@@ -178,7 +178,9 @@ impl Delivery {
             return;
         };
         let look = known.look(now, false);
-        let Horizon { buffering, refill } = horizon;
+        let Horizon {
+            buffering, refill, ..
+        } = horizon;
         let is_moving = look.remaining_bytes > 0 || look.requested_bytes > 0;
         let longest = match look.is_measured {
             true => refill.max(LOOK_MIN),
