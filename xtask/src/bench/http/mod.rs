@@ -10,9 +10,12 @@
 mod ablation;
 mod beside;
 mod cached;
+mod congested;
+mod far;
 mod field;
 mod slow;
 mod streams;
+mod watch;
 
 use std::fs;
 
@@ -25,9 +28,20 @@ use crate::paths::Paths;
 use field::Field;
 
 /// The rows that can be asked for.
-pub(super) const ROWS: [&str; 11] = [
-    "cached", "small", "mix", "streams", "capacity", "crowd", "resets", "stalls", "shared",
-    "beside", "ablation",
+pub(super) const ROWS: [&str; 13] = [
+    "cached",
+    "small",
+    "mix",
+    "streams",
+    "capacity",
+    "crowd",
+    "resets",
+    "stalls",
+    "congested",
+    "shared",
+    "far",
+    "beside",
+    "ablation",
 ];
 
 /// Measures, and prints the results of each row as one line; what people want to see
@@ -55,6 +69,8 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             "crowd" => streams::crowd(&mut field, &keep),
             "resets" => slow::gone(&mut field, slow::Gone::Reset, &keep),
             "stalls" => slow::gone(&mut field, slow::Gone::Stalled, &keep),
+            "congested" => congested::congested(&mut field, &keep),
+            "far" => far::far(&mut field, &keep),
             "shared" => slow::shared(&mut field, &keep),
             "ablation" => ablation::measure(&mut field, &keep),
             _ => beside::measure(&mut field, &keep),
