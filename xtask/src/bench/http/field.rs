@@ -187,7 +187,7 @@ impl<'run> Field<'run> {
     }
 
     /// Lays a line with paths of these round-trip times, for one measurement; all
-    /// connections are then as those of far hosts mostly are: CUBIC, with ECN.
+    /// connections then have Reno, which heeds congestion (BBR hides it), and ECN.
     pub(super) fn with_line<T>(
         &mut self,
         round_trips: &[Duration],
@@ -195,7 +195,7 @@ impl<'run> Field<'run> {
     ) -> Result<T> {
         let log = self.folder.join("line.log");
         let before = [CONGESTION_CONTROL, ECN].map(|key| self.sysctl_value(key));
-        self.sysctl(CONGESTION_CONTROL, "cubic")?;
+        self.sysctl(CONGESTION_CONTROL, "reno")?;
         self.sysctl(ECN, "1")?;
         let line = Line::up(self.paths, &self.network, round_trips, LOAD_CPU, &log)?;
         self.line = Some(line);
