@@ -89,8 +89,8 @@ impl Line {
         };
         let (from, to) = (address(path, SERVER_SEEN), address(path, CLIENT));
         let rules = format!(
-            "table ip {TABLE} {{ chain arriving {{ type filter hook prerouting priority 0; \
-             ip saddr {from} ip daddr {to} {which} numgen random mod 1000 < {permille} {what}; }} }}"
+            "table ip {TABLE} {{\n chain arriving {{\n type filter hook prerouting priority 0\n \
+             ip saddr {from} ip daddr {to} {which} numgen random mod 1000 < {permille} {what}\n}}\n}}\n"
         );
         run(network.program("nft").arg(rules))
     }

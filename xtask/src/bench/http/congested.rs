@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::ablation::EDRC;
+use super::course;
 use super::field::{Field, Who};
 use super::slow::{Gone, NEAR, bytes, near_capacity, reads_of, recovery};
 use super::streams::{
@@ -139,9 +140,14 @@ fn one(field: &mut Field<'_>, disturbance: Disturbance, keep: Keep<'_>) -> Resul
                 is_less_better: false,
                 goal: None,
             };
-            keep(beside.rows(field, &all, |seen| {
+            let mut rows = beside.rows(field, &all, |seen| {
                 Ok(8e-3 * of_group(&seen.figures, class, part, "mean")?)
-            })?);
+            })?;
+            if part == "behind" {
+                let span = (times.from, times.end);
+                course::add(&mut rows[0], group.name, &all, class, span)?;
+            }
+            keep(rows);
         }
     }
     keep(costs(field, row, &variant, &all)?);

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
+use super::course;
 use super::field::{Field, Who};
 use super::streams::{
     Beside, Group, MEMORY, Seen, Times, costs, each_in_turn, limit, prepare, rounds, run_words,
@@ -123,7 +124,13 @@ fn one(field: &mut Field<'_>, burst: f64, keep: Keep<'_>) -> Result<()> {
                 is_less_better: false,
                 goal: None,
             };
-            keep(beside.rows(field, &all, |seen| Ok(8e-3 * rate(seen, place, from, to)?))?);
+            let mut rows =
+                beside.rows(field, &all, |seen| Ok(8e-3 * rate(seen, place, from, to)?))?;
+            if part == "burst" {
+                let span = (times.from, times.end);
+                course::add(&mut rows[0], group.name, &all, place, span)?;
+            }
+            keep(rows);
         }
     }
     let beside = Beside {
@@ -144,9 +151,7 @@ fn one(field: &mut Field<'_>, burst: f64, keep: Keep<'_>) -> Result<()> {
 /// Mean rate of a stream of a group in these seconds of the run, which are whole ones, in
 /// bytes per second.
 fn rate(seen: &Seen, group: usize, from: f64, to: f64) -> Result<f64> {
-    let per_second = seen.figures["groups"][group]["per_second"].as_array();
-    let per_second = per_second.context("no rates")?;
-    let seconds = per_second.iter().enumerate();
+    let seconds = course::per_second(seen, group)?.iter().enumerate();
     let within = seconds.filter(|(second, _)| (from..to).contains(&(*second as f64)));
     let bytes: f64 = within.filter_map(|(_, bytes)| bytes.as_f64()).sum();
     Ok(bytes / (to - from) / COUNT as f64)

@@ -10,7 +10,9 @@
 mod ablation;
 mod beside;
 mod cached;
+mod capacity;
 mod congested;
+mod course;
 mod far;
 mod field;
 mod slow;
@@ -65,7 +67,7 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             "small" => cached::small(&mut field, &keep),
             "mix" => cached::mix(&mut field, &keep),
             "streams" => streams::streams(&mut field, &keep),
-            "capacity" => streams::capacity(&mut field, &keep),
+            "capacity" => capacity::capacity(&mut field, &keep),
             "crowd" => streams::crowd(&mut field, &keep),
             "resets" => slow::gone(&mut field, slow::Gone::Reset, &keep),
             "stalls" => slow::gone(&mut field, slow::Gone::Stalled, &keep),

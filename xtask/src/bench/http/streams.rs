@@ -14,7 +14,6 @@ use crate::bench::Keep;
 use crate::bench::figures::Comparison;
 use crate::bench::nfs::number;
 use crate::rig::line::Line;
-use crate::rig::nginx::Variant;
 
 /// Files of fast streams: as many as any row has.
 const FAST_FILES: usize = 270;
@@ -29,7 +28,7 @@ pub(super) const SLOW_RATE: f64 = 25e3;
 pub(super) const FAST: usize = 180;
 pub(super) const SLOW: usize = 120;
 /// A stream has its rate if it reaches so much of it.
-const ENOUGH: f64 = 0.95;
+pub(super) const ENOUGH: f64 = 0.95;
 
 /// Metrics of delivery.
 const BUFFERING: &str = "crossdock_delivery_buffering_seconds";
@@ -513,53 +512,6 @@ pub(super) fn costs(
         rows.extend(beside.rows(field, all, figure)?);
     }
     Ok(rows)
-}
-
-/// How many streams, in the same shares, reach their rates in 256 MB.
-pub(super) fn capacity(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
-    prepare(field)?;
-    let times = Times::steady(field.full);
-    // 255 streams, then 9 % more each time: the last is 1.4 times the first.
-    let steps: &[usize] = match field.full {
-        true => &[
-            70, 80, 90, 100, 105, 110, 115, 120, 125, 130, 135, 140, 145, 150,
-        ],
-        false => &[85, 100, 115, 130, 145],
-    };
-    let mut all = Vec::new();
-    for who in [Who::Ours, Who::Nginx(Variant::Direct)] {
-        eprintln!("  {}", field.name_of(who));
-        let mut most = 0.0;
-        for &percent in steps {
-            let (fast, slow) = (FAST * percent / 100, SLOW * percent / 100);
-            let groups = [Group::fast(fast), Group::slow(slow)];
-            let seen = run(field, who, MEMORY, &groups, times)?;
-            let reached = of_group(&seen.figures, 0, "before", "reached")?.min(of_group(
-                &seen.figures,
-                1,
-                "before",
-                "reached",
-            )?);
-            eprintln!(
-                "    {fast} + {slow} streams: {:.0} % reach their rates",
-                100.0 * reached
-            );
-            if reached < ENOUGH || seen.was_killed {
-                break;
-            }
-            most = (fast + slow) as f64;
-        }
-        all.push((who, vec![most]));
-    }
-    let beside = Beside {
-        row: "capacity",
-        variant: "3 of 5 at 1 Mb/s, the others at 200 kb/s, in 256 MB".to_owned(),
-        unit: "streams, of which 95 % reach 95 %",
-        is_less_better: false,
-        goal: Some(1.15),
-    };
-    keep(beside.rows(field, &all, |&most| Ok(most))?);
-    Ok(())
 }
 
 /// 200 more slow streams come.
