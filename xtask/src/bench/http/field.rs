@@ -194,6 +194,9 @@ impl<'run> Field<'run> {
         measure: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
         let log = self.folder.join("line.log");
+        if log.exists() {
+            fs::remove_file(&log)?;
+        }
         let before = [CONGESTION_CONTROL, ECN].map(|key| self.sysctl_value(key));
         self.sysctl(CONGESTION_CONTROL, "reno")?;
         self.sysctl(ECN, "1")?;
@@ -204,7 +207,10 @@ impl<'run> Field<'run> {
         for (key, value) in [CONGESTION_CONTROL, ECN].into_iter().zip(before) {
             self.sysctl(key, &value?)?;
         }
-        measured
+        let measured = measured?;
+        let log = fs::read_to_string(&log)?;
+        ensure!(!log.contains("lost"), "the line was too slow: {log}");
+        Ok(measured)
     }
 
     pub(super) const fn network(&self) -> &Network {

@@ -395,14 +395,6 @@ pub(super) fn streams(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
         keep(rate.rows(field, &all, |seen| {
             Ok(8e-3 * of_group(&seen.figures, class, "before", "mean")?)
         })?);
-        let fairness = Beside {
-            row: &format!("streams-{name}-fairness"),
-            unit: "Jain's index",
-            ..rate
-        };
-        keep(fairness.rows(field, &all, |seen| {
-            of_group(&seen.figures, class, "before", "fairness")
-        })?);
     }
     if field.name_of(Who::Ours) == "crossdock" {
         keep(residence(&variant, &all[0].1)?);
@@ -511,6 +503,28 @@ pub(super) fn costs(
         };
         rows.extend(beside.rows(field, all, figure)?);
     }
+    let groups = all.first().and_then(|(_, seen)| seen.first());
+    let groups = groups.and_then(|seen| seen.figures["groups"].as_array());
+    for (class, group) in groups.context("no groups")?.iter().enumerate() {
+        let beside = Beside {
+            row: &format!(
+                "{row}-{}-fairness",
+                group["name"].as_str().context("no name")?
+            ),
+            variant: variant.to_owned(),
+            unit: "Jain's index",
+            is_less_better: false,
+            goal: None,
+        };
+        rows.extend(beside.rows(field, all, |seen| {
+            // Behind the moment, where there is one.
+            let part = match seen.figures["groups"][class]["behind"] {
+                Value::Null => "before",
+                _ => "behind",
+            };
+            of_group(&seen.figures, class, part, "fairness")
+        })?);
+    }
     Ok(rows)
 }
 
@@ -528,7 +542,11 @@ pub(super) fn crowd(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
     let groups = [
         Group::fast(FAST),
         Group::slow(100),
-        Group::slow(200).with(&later),
+        Group {
+            name: "late",
+            ..Group::slow(200)
+        }
+        .with(&later),
     ];
     let all = in_turn(field, rounds(field.full), |field, who| {
         run(field, who, MEMORY, &groups, times)
