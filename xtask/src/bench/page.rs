@@ -82,8 +82,8 @@ begin one after the other over some seconds. Goals of these rows are beside that
 at the figure. What is read *for those who are gone* is known by content: every 16 bytes of a file
 name it, and the log keeps the first 16 of each request. *Read again* is what the disk read for each
 byte that was sent. Nothing spent at all has no ratio, and meets any goal. *Residence* is told by
-Crossdock's metrics, in buckets of powers of two, values in one taken to lie evenly; T_D is the median of
-the run. *Far* and *marks*, *drops*: some clients are at the end of a line, a TUN device whose process
+Crossdock's own figures, from the arrival of what one request read until its last byte has left the
+socket's queue; T_D is the median of the run. *Far* and *marks*, *drops*: some clients are at the end of a line, a TUN device whose process
 gives packets back later, from where marks and losses are made by nftables, on the way to clients; all
 connections have Reno and ECN; marks and losses go on from their moment to the end. *Postponed* are Crossdock's
 own figures of that time; the text had another disk and other streams, so there is no goal. Pictures:

@@ -165,14 +165,9 @@ fn postponed(row: &str, variant: &str, ours: &[Seen]) -> Result<Vec<serde_json::
             "postponed",
             "disk requests postponed",
             1.0,
-            "crossdock_delivery_postponed_total",
+            "postponed_total",
         ),
-        (
-            "postponed-bytes",
-            "MB of them",
-            1e6,
-            "crossdock_delivery_postponed_bytes_total",
-        ),
+        ("postponed-bytes", "MB of them", 1e6, "postponed_bytes"),
     ];
     let mut rows = Vec::new();
     for ((name, unit, of, metric), text) in kinds.into_iter().zip(TEXT) {

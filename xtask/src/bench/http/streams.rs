@@ -30,10 +30,10 @@ pub(super) const SLOW: usize = 120;
 /// A stream has its rate if it reaches so much of it.
 pub(super) const ENOUGH: f64 = 0.95;
 
-/// Metrics of delivery.
-const BUFFERING: &str = "crossdock_delivery_buffering_seconds";
-const RESIDENCE: &str = "crossdock_delivery_residence_seconds";
-const THROWN_AWAY: &str = "crossdock_delivery_thrown_away_bytes_total";
+/// Figures of delivery.
+const BUFFERING: &str = "buffering_seconds";
+const RESIDENCE: &str = "residence";
+const THROWN_AWAY: &str = "thrown_away_bytes";
 
 /// Of a client's buffer, as players do: with a larger one the kernel would hide the disk.
 pub(super) const RECEIVE_BYTES: u32 = 16 << 10;
@@ -415,7 +415,7 @@ fn residence(variant: &str, ours: &[Seen]) -> Result<Vec<Value>> {
     let buffering = each(&|it, from, to| it.median(BUFFERING, from, to))?;
     let mut rows = Vec::new();
     for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
-        let found = each(&|it, from, to| it.quantile(RESIDENCE, part, from, to))?;
+        let found = each(&|it, from, to| Ok(it.quantile(RESIDENCE, part, from, to)? / 1e6))?;
         rows.push(limit(
             &format!("streams-residence-{name}"),
             variant,

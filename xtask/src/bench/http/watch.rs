@@ -1,15 +1,16 @@
-//! What delivery of ours tells while it is measured: its metrics, looked at from time to
+//! What delivery of ours tells while it is measured: its figures, looked at from time to
 //! time.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use crossdock_metrics::Histogram;
 use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
 
 use crate::rig::network::Network;
 
@@ -30,7 +31,7 @@ pub(super) struct Watched {
 struct Look {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     at_ns: u64,
-    samples: BTreeMap<String, f64>,
+    delivery: Value,
 }
 
 /// Does `work` while the server in `network` is looked at.
@@ -55,7 +56,7 @@ fn watch(ended: &Receiver<()>) -> Watched {
     while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         match Look::now() {
             Ok(look) => watched.looks.push(look),
-            Err(error) => eprintln!("    no metrics: {error:#}"),
+            Err(error) => eprintln!("    it tells nothing: {error:#}"),
         }
     }
     watched
@@ -67,28 +68,34 @@ impl Look {
         let at = Duration::try_from(at).unwrap_or_default();
         let mut stream = TcpStream::connect(ADMIN)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let request = "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+        let request = "GET /v1/figures HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        Self::of(u64::try_from(at.as_nanos())?, &answer)
-    }
-
-    fn of(at_ns: u64, answer: &str) -> Result<Self> {
         let (_, text) = answer.split_once("\r\n\r\n").context("no HTTP")?;
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let samples = lines.filter_map(|line| {
-            let (name, value) = line.rsplit_once(' ')?;
-            Some((name.to_owned(), value.parse().ok()?))
-        });
-        let samples: BTreeMap<String, f64> = samples.collect();
-        ensure!(!samples.is_empty(), "no metrics");
-        Ok(Self { at_ns, samples })
+        let figures: Value = serde_json::from_str(text)?;
+        Ok(Self {
+            at_ns: u64::try_from(at.as_nanos())?,
+            delivery: figures["http"].clone(),
+        })
     }
 
-    fn value(&self, name: &str) -> Result<f64> {
-        let value = self.samples.get(name).copied();
-        value.with_context(|| format!("no metric {name}"))
+    fn number(&self, name: &str) -> Result<f64> {
+        let number = self.delivery[name].as_f64();
+        number.with_context(|| format!("it tells no {name}"))
+    }
+
+    /// One that is told by the buckets that are not empty.
+    fn histogram(&self, name: &str) -> Result<Histogram> {
+        let buckets = self.delivery[name]["buckets"].as_array();
+        let buckets = buckets.with_context(|| format!("it tells no {name}"))?;
+        let buckets = buckets.iter().map(|bucket| {
+            let part = |place: usize| bucket[place].as_u64().context("no bucket");
+            Ok((usize::try_from(part(0)?)?, part(1)?))
+        });
+        let sum = self.delivery[name]["sum"].as_u64().context("no sum")?;
+        let buckets = buckets.collect::<Result<Vec<_>>>()?;
+        Ok(Histogram::from_buckets(buckets, sum))
     }
 }
 
@@ -96,61 +103,26 @@ impl Watched {
     /// What a counter has grown between two times, as far as it was looked at.
     pub(super) fn grown(&self, name: &str, from_ns: u64, to_ns: u64) -> Result<f64> {
         let (first, last) = self.ends(from_ns, to_ns)?;
-        Ok(last.value(name)? - first.value(name)?)
+        Ok(last.number(name)? - first.number(name)?)
     }
 
     /// The middle one of what a gauge has been between two times.
     pub(super) fn median(&self, name: &str, from_ns: u64, to_ns: u64) -> Result<f64> {
         let looks = self.looks.iter();
         let looks = looks.filter(|it| (from_ns..=to_ns).contains(&it.at_ns));
-        let mut values = looks
-            .map(|it| it.value(name))
-            .collect::<Result<Vec<f64>>>()?;
+        let values = looks.map(|it| it.number(name));
+        let mut values = values.collect::<Result<Vec<f64>>>()?;
         values.sort_by(f64::total_cmp);
-        values
-            .get(values.len() / 2)
-            .copied()
-            .context("not looked at")
+        let middle = values.get(values.len() / 2);
+        middle.copied().context("it was not looked at")
     }
 
-    /// At most so great were a `part` of what a histogram has counted between two times:
-    /// its buckets are powers of two, and values are taken to lie evenly in one.
+    /// At most so great were a `part` of what a histogram has counted between two times.
     pub(super) fn quantile(&self, name: &str, part: f64, from_ns: u64, to_ns: u64) -> Result<f64> {
         let (first, last) = self.ends(from_ns, to_ns)?;
-        let prefix = format!("{name}_bucket{{le=\"");
-        let mut buckets = Vec::new();
-        for (key, count) in last.samples.range(prefix.clone()..) {
-            let Some(rest) = key.strip_prefix(&prefix) else {
-                break;
-            };
-            let bound: f64 = match rest.trim_end_matches("\"}") {
-                "+Inf" => f64::INFINITY,
-                bound => bound.parse().with_context(|| key.clone())?,
-            };
-            buckets.push((bound, count - first.samples.get(key).unwrap_or(&0.0)));
-        }
-        buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let all = buckets
-            .last()
-            .with_context(|| format!("no metric {name}"))?
-            .1;
-        ensure!(all > 0.0, "{name} has counted nothing");
-        let wanted = part * all;
-        let (mut below_bound, mut below) = (0.0, 0.0);
-        for (bound, count) in buckets {
-            if count >= wanted && count > below {
-                let inside = (wanted - below) / (count - below);
-                // What lies beyond the last bound is at least that.
-                let width = if bound.is_finite() {
-                    bound - below_bound
-                } else {
-                    0.0
-                };
-                return Ok(below_bound + inside * width);
-            }
-            (below_bound, below) = (bound, count);
-        }
-        Ok(below_bound)
+        let counted = last.histogram(name)?.since(&first.histogram(name)?);
+        let quantile = counted.quantile(part);
+        quantile.with_context(|| format!("{name} has counted nothing"))
     }
 
     /// The last look before the one time, and the last before the other.
@@ -163,49 +135,51 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn look(at_ns: u64, count: u64, buckets: [u64; 3], now: f64) -> Look {
-        let [one, two, all] = buckets;
-        let text = format!(
-            "HTTP/1.1 200 OK\r\n\r\n# HELP x\nx_total {count}\nnow {now}\n\
-             t_bucket{{le=\"2\"}} {one}\nt_bucket{{le=\"16\"}} {two}\n\
-             t_bucket{{le=\"+Inf\"}} {all}\nt_sum 5\n"
-        );
-        Look::of(at_ns, &text).unwrap()
+    fn look(at_ns: u64, count: u64, now: f64, values: &[u64]) -> Look {
+        let mut histogram = Histogram::default();
+        for &value in values {
+            histogram.record(value);
+        }
+        let buckets: Vec<_> = histogram.buckets().collect();
+        let times = json!({"buckets": buckets, "sum": histogram.sum()});
+        Look {
+            at_ns,
+            delivery: json!({"count": count, "now": now, "times": times}),
+        }
     }
 
     fn watched() -> Watched {
         Watched {
             looks: vec![
-                look(10, 3, [1, 1, 1], 1.0),
-                look(20, 5, [1, 1, 1], 7.0),
-                look(30, 9, [51, 101, 101], 2.0),
-                look(40, 9, [51, 101, 201], 3.0),
+                look(10, 3, 1.0, &[1000]),
+                look(20, 5, 7.0, &[1000]),
+                look(30, 9, 2.0, &[1000, 3, 3, 3]),
+                look(40, 9, 3.0, &[1000, 3, 3, 3]),
             ],
         }
     }
 
     /// Goal: a counter is what it has grown in the time that is asked for, not since the
-    /// server began.
+    /// server began; what nobody has looked at is not taken for nothing.
     #[test]
     fn counters_are_of_their_time() {
         let watched = watched();
-        assert_eq!(watched.grown("x_total", 15, 35).unwrap(), 6.0);
-        assert!(watched.grown("x_total", 5, 35).is_err());
-        assert!(watched.grown("y_total", 15, 35).is_err());
+        assert_eq!(watched.grown("count", 15, 35).unwrap(), 6.0);
+        assert!(watched.grown("count", 5, 35).is_err());
+        assert!(watched.grown("other", 15, 35).is_err());
         assert_eq!(watched.median("now", 15, 40).unwrap(), 3.0);
     }
 
-    /// Goal: quantiles are those of what was counted in that time; what lies beyond all
-    /// bounds is not taken for little.
+    /// Goal: quantiles are those of what was counted in that time.
     #[test]
     fn quantiles_are_of_their_time() {
         let watched = watched();
-        let at = |part, to| watched.quantile("t", part, 20, to).unwrap();
-        assert_eq!(at(0.5, 30), 2.0);
-        assert_eq!(at(0.75, 30), 9.0);
-        assert_eq!(at(0.99, 40), 16.0);
-        assert!(watched.quantile("t", 0.5, 30, 30).is_err());
+        let found = watched.quantile("times", 0.99, 20, 40).unwrap();
+        assert!((3.0..=4.0).contains(&found), "{found}");
+        assert!(watched.quantile("times", 0.5, 30, 40).is_err());
     }
 }
