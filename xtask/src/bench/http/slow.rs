@@ -30,7 +30,7 @@ pub(super) enum Gone {
 const FAST_GONE: usize = FAST * 15 / 100;
 const SLOW_GONE: usize = SLOW * 15 / 100;
 /// The rates of `streams` by so much: a little more than the disk has, until some go.
-pub(super) const NEAR: f64 = 1.4;
+const NEAR: f64 = 1.4;
 /// Nothing is read for the dead that was issued later than this after the reset.
 const PATIENCE_NS: u64 = 10_000_000;
 /// Streams have recovered when together they have so much of their rates.
