@@ -123,6 +123,7 @@ pub(crate) fn http_peer() -> Result<()> {
         "e2fsprogs",
         "iproute2",
         "mount",
+        "nftables",
         "util-linux",
     ])?;
     // Where there is a service manager, the package has started one that serves all.

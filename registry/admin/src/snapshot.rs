@@ -161,6 +161,8 @@ pub struct HttpFigures {
     pub withdrawn_total: u64,
     /// Reads that were moved behind others.
     pub postponed_total: u64,
+    /// Bytes that were found to be asked for too early, of which those are.
+    pub postponed_bytes: u64,
     /// Bytes read and not sent to a connection that lived.
     pub thrown_away_bytes: u64,
     /// Bytes read for connections that died.

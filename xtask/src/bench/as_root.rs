@@ -26,7 +26,7 @@ pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool>
     let mut build = crate::process::cargo();
     build.args(["build", "--release", "--bin", "crossdock-load"]);
     if bench == "http" {
-        build.args(["--bin", "crossdock-slowdisk"]);
+        build.args(["--bin", "crossdock-slowdisk", "--bin", "crossdock-line"]);
     }
     if options.server == Subject::Crossdock {
         build.args(["--bin", "crossdock"]);

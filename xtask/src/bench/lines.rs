@@ -8,12 +8,48 @@ use serde_json::Value;
 
 /// One picture of a result.
 pub(super) struct Chart {
-    /// Which rows, and the end of the picture's name.
+    /// Which rows, and the end of the picture's name: those that are called so, each a
+    /// point; and those whose names have more behind it and that have a whole line,
+    /// `points` of three numbers.
     pub(super) row: &'static str,
     pub(super) title: &'static str,
     /// What is varied.
     pub(super) across: &'static str,
 }
+
+/// The pictures of `bench http`.
+pub(super) const HTTP_CHARTS: [Chart; 6] = [
+    chart(
+        "capacity-rate",
+        "From the slow disk: % of their rates that streams have, by all there are",
+        "streams",
+    ),
+    chart(
+        "cached-cpu",
+        "Large files from memory beside sendfile: CPU s/GB",
+        "connections",
+    ),
+    chart(
+        "far-1s",
+        "Streams near and far, new ones for 1 s: kb/s of each",
+        "seconds",
+    ),
+    chart(
+        "far-3s",
+        "Streams near and far, new ones for 3 s: kb/s of each",
+        "seconds",
+    ),
+    chart(
+        "marks",
+        "CE marks for a fifth of the streams: kb/s of each",
+        "seconds",
+    ),
+    chart(
+        "drops",
+        "Losses of a fifth of the streams: kb/s of each",
+        "seconds",
+    ),
+];
 
 /// The pictures of `bench ensemble`.
 pub(super) const CHARTS: [Chart; 13] = [
@@ -147,6 +183,9 @@ pub(super) fn svg(result: &Value, chart: &Chart) -> Option<String> {
 fn series(result: &Value, chart: &Chart) -> BTreeMap<String, Series> {
     let mut all: BTreeMap<String, Series> = BTreeMap::new();
     for row in result["rows"].as_array().into_iter().flatten() {
+        if let Some((name, points)) = line(row, chart) {
+            all.insert(name.to_owned(), points);
+        }
         if row["row"] != chart.row {
             continue;
         }
@@ -163,6 +202,17 @@ fn series(result: &Value, chart: &Chart) -> BTreeMap<String, Series> {
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
     }
     all
+}
+
+/// A row's own line, if it has one and belongs to the picture.
+fn line<'row>(row: &'row Value, chart: &Chart) -> Option<(&'row str, Series)> {
+    let more = row["row"].as_str()?.strip_prefix(chart.row)?;
+    let points = row["points"].as_array().filter(|_| more.starts_with('-'))?;
+    let points = points.iter().filter_map(|point| {
+        let at = |place: usize| point[place].as_f64();
+        Some((at(0)?, at(1)?, at(2)?))
+    });
+    Some((row["series"].as_str()?, points.collect()))
 }
 
 fn number(value: f64) -> String {
@@ -199,5 +249,16 @@ mod tests {
         let picture = svg(&result, &CHARTS[0]).expect("a picture");
         assert!(picture.contains("280.0,160.0 490.0,40.0"), "{picture}");
         assert!(svg(&json!({"rows": []}), &CHARTS[0]).is_none());
+    }
+
+    /// Goal: a row with a line of its own is in the picture whose name its own begins
+    /// with, and in no other.
+    #[test]
+    fn rows_have_lines() {
+        let row = |name: &str| json!({"row": name, "series": name, "points": [[0.0, 1.0, 2.0], [1.0, 3.0, 4.0]]});
+        let result = json!({"rows": [row("far-near"), row("farther-near"), row("far")]});
+        let all = series(&result, &chart("far", "", ""));
+        assert_eq!(all.len(), 1);
+        assert_eq!(all["far-near"], [(0.0, 1.0, 2.0), (1.0, 3.0, 4.0)]);
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::document;
-use super::lines::{self, CHARTS};
+use super::lines::{self, CHARTS, HTTP_CHARTS};
 use super::plot::{self, PLOTS};
 use crate::paths::Paths;
 
@@ -81,7 +81,14 @@ catches up by at most a quarter of a second, so that what comes late is lost as 
 begin one after the other over some seconds. Goals of these rows are beside that nginx which is best
 at the figure. What is read *for those who are gone* is known by content: every 16 bytes of a file
 name it, and the log keeps the first 16 of each request. *Read again* is what the disk read for each
-byte that was sent. Nothing spent at all has no ratio, and meets any goal.
+byte that was sent. Nothing spent at all has no ratio, and meets any goal. *Residence* is told by
+Crossdock's own figures, from the arrival of what one request read until its last byte has left the
+socket's queue; T_D is the median of the run. *Far* and *marks*, *drops*: some clients are at the end of a line, a TUN device whose process
+gives packets back later, from where marks and losses are made by nftables, on the way to clients; all
+connections have Reno and ECN; marks and losses go on from their moment to the end. *Postponed* are Crossdock's
+own figures of that time; the text had another disk and other streams, so there is no goal. Pictures:
+Crossdock's figures as lines, those of nginx (`sendfile` from memory, at its best on the slow disk) dashed;
+seconds are counted from when all streams run.
 ";
 
 /// Writes the page.
@@ -114,10 +121,13 @@ fn pictures(paths: &Paths, result: &Value) -> Result<Vec<String>> {
             keep(plot.name, plot.title, plot::svg(result, plot))?;
         }
     }
-    if bench == "ensemble" {
-        for chart in &CHARTS {
-            keep(chart.row, chart.title, lines::svg(result, chart))?;
-        }
+    let charts = match bench {
+        "ensemble" => &CHARTS[..],
+        "http" => &HTTP_CHARTS[..],
+        _ => &[],
+    };
+    for chart in charts {
+        keep(chart.row, chart.title, lines::svg(result, chart))?;
     }
     Ok(names)
 }

@@ -6,6 +6,7 @@ pub(crate) mod etcd;
 mod etcd_tls;
 pub(crate) mod ganesha;
 pub(crate) mod guest;
+pub(crate) mod line;
 pub(crate) mod memory;
 pub(crate) mod network;
 pub(crate) mod nginx;

@@ -4,14 +4,17 @@
 //! behind even if xtask itself is killed. Or it is that of a rig's host.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{Running, program, run};
 
@@ -115,6 +118,19 @@ impl Network {
             .arg("--")
             .arg(name);
         command
+    }
+
+    /// Does `work` on a thread that is inside, as are those that it starts.
+    pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let namespace = File::open(&self.path)?;
+        let enter = || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            work()
+        };
+        thread::scope(|scope| {
+            let done = scope.spawn(enter).join();
+            done.unwrap_or_else(|_| bail!("it has panicked"))
+        })
     }
 
     /// Forwards the port of `server` at the tap's host address to `server`, which a

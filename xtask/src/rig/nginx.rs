@@ -52,7 +52,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Serves `root` at `port` of loopback inside `network`; `folder` is its own.
+    /// Serves `root` at `port` of all addresses inside `network`; `folder` is its own.
     pub(crate) fn start(
         variant: Variant,
         network: &Network,
@@ -124,7 +124,7 @@ fn configuration(variant: Variant, root: &Path, folder: &Path, port: u16) -> Res
              fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
              scgi_temp_path {folder}/scgi;
              {}
-             server {{ listen 127.0.0.1:{port} backlog=4096; root {root}; }}
+             server {{ listen {port} backlog=4096; root {root}; }}
          }}
 ",
         variant.words()

@@ -71,17 +71,39 @@ impl Connection {
         receive_bytes: Option<usize>,
         segment_bytes: Option<u32>,
     ) -> anyhow::Result<Self> {
-        let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
-        if let Some(bytes) = receive_bytes {
-            socket.set_recv_buffer_size(bytes)?;
-        }
-        if let Some(bytes) = segment_bytes {
-            socket.set_tcp_mss(bytes)?;
-        }
-        socket.set_tcp_nodelay(true)?;
+        let socket = socket_for(server, receive_bytes, segment_bytes)?;
         socket.connect(&server.into()).context("cannot connect")?;
         socket.set_nonblocking(true)?;
-        Ok(Self {
+        Ok(Self::of(socket))
+    }
+
+    /// Begins to connect, and waits for nobody: it is connected, or has failed, once it
+    /// can be written to, which [`connected`](Self::connected) tells.
+    pub(super) fn begin(
+        server: SocketAddr,
+        receive_bytes: Option<usize>,
+        segment_bytes: Option<u32>,
+    ) -> anyhow::Result<Self> {
+        let socket = socket_for(server, receive_bytes, segment_bytes)?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&server.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+            Err(error) => return Err(error).context("cannot connect"),
+        }
+        Ok(Self::of(socket))
+    }
+
+    /// Whether what was begun has worked.
+    pub(super) fn connected(&self) -> anyhow::Result<()> {
+        match self.stream.take_error()? {
+            None => Ok(()),
+            Some(error) => Err(error).context("cannot connect"),
+        }
+    }
+
+    fn of(socket: Socket) -> Self {
+        Self {
             stream: socket.into(),
             early: Vec::new(),
             early_from: 0,
@@ -89,7 +111,7 @@ impl Connection {
             expected: 0,
             ends: false,
             is_checked: false,
-        })
+        }
     }
 
     pub(super) fn check(&mut self) {
@@ -236,6 +258,22 @@ impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
+}
+
+fn socket_for(
+    server: SocketAddr,
+    receive_bytes: Option<usize>,
+    segment_bytes: Option<u32>,
+) -> anyhow::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
+    if let Some(bytes) = receive_bytes {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    if let Some(bytes) = segment_bytes {
+        socket.set_tcp_mss(bytes)?;
+    }
+    socket.set_tcp_nodelay(true)?;
+    Ok(socket)
 }
 
 /// Has the kernel throw bytes away, which costs no copy.

@@ -3,6 +3,7 @@
 
 mod compute;
 mod connection;
+mod group;
 mod make;
 mod requests;
 mod streams;

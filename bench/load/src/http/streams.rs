@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::str::FromStr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -18,7 +18,8 @@ use rustix::event::{Timespec, epoll};
 use serde_json::{Value, json};
 
 use super::connection::{Connection, Step};
-use super::{Place, Version, file_number, monotonic, percentiles, words};
+use super::group::Group;
+use super::{Place, Version, file_number, monotonic, percentiles};
 use crate::usage::Usage;
 
 /// How often a stream reads.
@@ -38,8 +39,10 @@ pub(crate) struct Flags {
     place: Place,
     /// Streams of one kind: `name=`, `prefix=`, `count=`, `size=` (bytes of each file),
     /// `rate=` (bytes per second; 0: as fast as it comes), `shared=` (so many read the
-    /// first file), `start=` and `ramp=` (seconds until the first and from it to the
-    /// last), `reset=` and `stall=` (so many do at the moment).
+    /// first file), `first=` (number of the first file), `server=` (where it is, if it is
+    /// elsewhere for them), `start=` and `ramp=` (seconds until the first and from it to
+    /// the last), `until=` (seconds until all of them go away), `reset=` and `stall=` (so
+    /// many do at the moment).
     #[arg(long = "group", required = true)]
     groups: Vec<Group>,
     /// Seconds from the beginning to the end.
@@ -59,62 +62,6 @@ pub(crate) struct Flags {
     segment: Option<u32>,
 }
 
-#[derive(Clone, Debug)]
-struct Group {
-    name: String,
-    prefix: String,
-    count: usize,
-    size: u64,
-    rate: f64,
-    shared: usize,
-    start: Duration,
-    ramp: Duration,
-    reset: usize,
-    stall: usize,
-}
-
-impl FromStr for Group {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let mut group = Self {
-            name: String::new(),
-            prefix: "f".to_owned(),
-            count: 1,
-            size: 0,
-            rate: 0.0,
-            shared: 0,
-            start: Duration::ZERO,
-            ramp: Duration::ZERO,
-            reset: 0,
-            stall: 0,
-        };
-        let seconds = |value: &str| -> anyhow::Result<Duration> {
-            Ok(Duration::try_from_secs_f64(value.parse()?)?)
-        };
-        for (key, value) in words(text)? {
-            match key {
-                "name" => group.name = value.to_owned(),
-                "prefix" => group.prefix = value.to_owned(),
-                "count" => group.count = value.parse()?,
-                "size" => group.size = value.parse()?,
-                "rate" => group.rate = value.parse()?,
-                "shared" => group.shared = value.parse()?,
-                "start" => group.start = seconds(value)?,
-                "ramp" => group.ramp = seconds(value)?,
-                "reset" => group.reset = value.parse()?,
-                "stall" => group.stall = value.parse()?,
-                other => bail!("no such key: {other}"),
-            }
-        }
-        ensure!(
-            group.reset + group.stall <= group.count,
-            "more streams stop than there are"
-        );
-        Ok(group)
-    }
-}
-
 /// One stream.
 struct Stream {
     group: usize,
@@ -122,9 +69,14 @@ struct Stream {
     number: u32,
     rate: f64,
     size: u64,
+    server: Option<SocketAddr>,
     start: Duration,
+    until: Option<Duration>,
     at_moment: Fate,
     connection: Option<Connection>,
+    /// Whether that is on its way: nothing was asked yet.
+    is_connecting: bool,
+    connected: Option<Duration>,
     /// Bytes that it may read, as of `reckoned`.
     credit: f64,
     reckoned: Duration,
@@ -181,7 +133,7 @@ impl<'flags> Crowd<'flags> {
         for (place, group) in flags.groups.iter().enumerate() {
             for number in 0..group.count {
                 let file = if number < group.shared { 0 } else { number };
-                let name = format!("{}{file:05}", group.prefix);
+                let name = format!("{}{:05}", group.prefix, group.first + file);
                 let at_moment = match evenly(number, group.count, group.reset + group.stall) {
                     Some(nth) if nth < group.reset => Fate::Resets,
                     Some(_) => Fate::Stalls,
@@ -194,7 +146,10 @@ impl<'flags> Crowd<'flags> {
         let seconds = Duration::try_from_secs_f64;
         let end = seconds(flags.seconds)?;
         let turns = streams.iter().enumerate();
-        let turns = turns.map(|(number, stream)| Reverse((stream.start, number)));
+        let turns = turns.flat_map(|(number, stream)| {
+            let times = std::iter::once(stream.start).chain(stream.until);
+            times.map(move |time| Reverse((time, number)))
+        });
         Ok(Self {
             flags,
             turns: turns.collect(),
@@ -286,18 +241,13 @@ impl<'flags> Crowd<'flags> {
         if stream.is_ended {
             return Ok(());
         }
-        if stream.connection.is_none() {
-            match stream.open(self.flags, now) {
-                Ok(connection) => {
-                    let data = epoll::EventData::new_u64(number as u64);
-                    epoll::add(&self.epoll, connection, data, wanted())?;
-                }
-                Err(_) => {
-                    stream.failures += 1;
-                    self.turns.push(Reverse((now + RETRY, number)));
-                }
-            }
+        if stream.until.is_some_and(|until| until <= now) {
+            stream.connection = None;
+            stream.is_ended = true;
             return Ok(());
+        }
+        if stream.connection.is_none() || stream.is_connecting {
+            return self.connect(number, now);
         }
         let is_counted = now >= self.from;
         let is_behind = now >= self.moment;
@@ -324,6 +274,33 @@ impl<'flags> Crowd<'flags> {
         Ok(())
     }
 
+    /// Begins to connect, or asks if that has worked; later once more if it has not.
+    fn connect(&mut self, number: usize, now: Duration) -> anyhow::Result<()> {
+        let stream = &mut self.streams[number];
+        let is_new = !stream.is_connecting;
+        let step = match is_new {
+            true => stream.open(self.flags, now),
+            false => stream.ask_first(self.flags, now),
+        };
+        let data = epoll::EventData::new_u64(number as u64);
+        let writable = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
+        match (step, &stream.connection) {
+            (Ok(()), Some(connection)) if is_new => {
+                epoll::add(&self.epoll, connection, data, writable)?;
+            }
+            (Ok(()), Some(connection)) => {
+                epoll::modify(&self.epoll, connection, data, wanted())?;
+            }
+            _ => {
+                stream.connection = None;
+                stream.is_connecting = false;
+                stream.failures += 1;
+                self.turns.push(Reverse((now + RETRY, number)));
+            }
+        }
+        Ok(())
+    }
+
     fn figures(&self) -> anyhow::Result<Value> {
         let [(server_from, own_from), (server_to, own_to)] = &self.usage[..] else {
             bail!("nothing was measured");
@@ -345,7 +322,8 @@ impl<'flags> Crowd<'flags> {
         let firsts = self.streams.iter().filter_map(|stream| stream.first_byte);
         let mut figures = percentiles(firsts.collect());
         let nanoseconds = |time: Duration| u64::try_from((self.begun + time).as_nanos()).ok();
-        let gone = self.streams.iter().filter(|it| it.is_ended);
+        let gone = self.streams.iter();
+        let gone = gone.filter(|it| it.is_ended && it.at_moment != Fate::GoesOn);
         for (key, value) in [
             ("groups", json!(groups)),
             ("bytes", json!(bytes)),
@@ -391,9 +369,13 @@ impl Stream {
             name,
             rate: group.rate,
             size: group.size,
+            server: group.server,
             start: group.start + group.ramp.mul_f64(part),
+            until: group.until,
             at_moment,
             connection: None,
+            is_connecting: false,
+            connected: None,
             credit: 0.0,
             reckoned: Duration::ZERO,
             at: 0,
@@ -407,17 +389,31 @@ impl Stream {
         }
     }
 
-    /// Opens the connection, and asks for the file.
-    fn open(&mut self, flags: &Flags, now: Duration) -> anyhow::Result<&Connection> {
-        let mut connection =
-            Connection::open(flags.place.server, flags.receive_buffer, flags.segment)?;
+    /// Begins to open the connection.
+    fn open(&mut self, flags: &Flags, now: Duration) -> anyhow::Result<()> {
+        let server = self.server.unwrap_or(flags.place.server);
+        let mut connection = Connection::begin(server, flags.receive_buffer, flags.segment)?;
         if flags.place.check {
             connection.check();
         }
-        connection.ask(&self.request(flags), 1)?;
+        self.connection = Some(connection);
+        self.is_connecting = true;
         self.asked = now;
+        Ok(())
+    }
+
+    /// Asks for the file, as it is connected.
+    fn ask_first(&mut self, flags: &Flags, now: Duration) -> anyhow::Result<()> {
+        let request = self.request(flags);
+        let connection = self.connection.as_mut().context("no connection")?;
+        connection.connected()?;
+        connection.ask(&request, 1)?;
+        self.is_connecting = false;
+        if self.connected.is_none() {
+            self.connected = Some(now.saturating_sub(self.asked));
+        }
         self.reckoned = now;
-        Ok(self.connection.insert(connection))
+        Ok(())
     }
 
     fn request(&self, flags: &Flags) -> Vec<u8> {
@@ -513,6 +509,7 @@ fn group_figures(group: &Group, members: &[&Stream], before: f64, behind: f64) -
         parts.sum::<u64>()
     });
     let firsts = members.iter().filter_map(|it| it.first_byte);
+    let connects = members.iter().filter_map(|it| it.connected);
     let failures: u32 = members.iter().map(|it| it.failures).sum();
     json!({
         "name": group.name,
@@ -522,6 +519,8 @@ fn group_figures(group: &Group, members: &[&Stream], before: f64, behind: f64) -
         "before": spread(rates(|it| it.before, before), group.rate),
         "behind": spread(rates(|it| it.behind, behind), group.rate),
         "first_byte": percentiles(firsts.collect()),
+        // Where that was new, it is a round trip.
+        "connect": percentiles(connects.collect()),
         "failures": failures,
         "per_second": per_second.collect::<Vec<u64>>(),
     })

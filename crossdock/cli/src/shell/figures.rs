@@ -260,6 +260,7 @@ fn http_figures(http: &crossdock_http::HttpFigures) -> HttpFigures {
         memory_bytes: delivery.memory_bytes,
         withdrawn_total: http.withdrawn_total,
         postponed_total: http.postponed_total,
+        postponed_bytes: delivery.postponed_bytes,
         thrown_away_bytes: delivery.thrown_away_bytes,
         dead_bytes: delivery.dead_bytes,
         delivery_requests: delivery.requests.count(),

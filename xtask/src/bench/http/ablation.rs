@@ -13,7 +13,7 @@ use crate::bench::Keep;
 use crate::bench::nfs::number;
 
 const TDAP: [&str; 2] = ["--delivery.tdap=off", "--delivery.tdap=literal"];
-const EDRC: &str = "--delivery.edrc=off";
+pub(super) const EDRC: &str = "--delivery.edrc=off";
 pub(super) const IDSR: &str = "--delivery.idsr=off";
 pub(super) const DAEMON: &str = "--delivery.daemon=off";
 

@@ -2,7 +2,7 @@
 //! mix of sizes as web servers once had it.
 
 use anyhow::Result;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ablation::IDSR;
 use super::field::{Field, Standing, Who};
@@ -41,6 +41,8 @@ struct Work<'text> {
     variant: String,
     words: Vec<String>,
     is_bulk: bool,
+    /// Connections, where a picture shows what they change.
+    across: Option<usize>,
     goal: fn(Variant, Figure) -> Option<f64>,
 }
 
@@ -64,6 +66,7 @@ pub(super) fn bulk(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
             variant: format!("files of 8 MiB from memory, {connections} connection{plural}"),
             words,
             is_bulk: true,
+            across: Some(connections),
             goal: |variant, figure| match (variant, figure) {
                 (Variant::Sendfile, Figure::Cpu) => Some(1.0 / 1.1),
                 (Variant::Sendfile, Figure::Switches | Figure::Calls) => Some(1.0),
@@ -92,6 +95,7 @@ pub(super) fn without_idsr(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> 
         variant: format!("files of 8 MiB from memory, {LARGE_FILES} connections"),
         words: words.into(),
         is_bulk: true,
+        across: None,
         goal: |_, _| None,
     };
     let mut all = Vec::new();
@@ -132,6 +136,7 @@ pub(super) fn small(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
                 ),
                 words: requests(field, &[class(bytes)], connections, pipeline, &[]),
                 is_bulk: false,
+                across: None,
                 goal: requests_goal,
             };
             measure(field, &mut all, &work, keep)?;
@@ -162,6 +167,7 @@ pub(super) fn mix(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
             variant: format!("sizes as of WebBench, {title}"),
             words: requests(field, &classes, 30, pipeline, more),
             is_bulk: false,
+            across: None,
             goal: requests_goal,
         };
         measure(field, &mut all, &work, keep)?;
@@ -221,7 +227,14 @@ fn measure(field: &Field<'_>, all: &mut [Standing], work: &Work<'_>, keep: Keep<
             let name = field.name_of(standing.who);
             let goal = (work.goal)(variant, figure);
             let peer = (name.as_str(), theirs.as_slice());
-            results.extend(row(label, figure, work.is_bulk, &ours[0], peer, goal));
+            let mut result = row(label, figure, work.is_bulk, &ours[0], peer, goal);
+            if let (Some(result), Some(connections)) = (&mut result, work.across)
+                && variant == Variant::Sendfile
+            {
+                result["series"] = json!("files of 8 MiB");
+                result["x"] = json!(connections);
+            }
+            results.extend(result);
         }
     }
     keep(results);

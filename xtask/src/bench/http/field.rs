@@ -12,6 +12,7 @@ use crate::bench::nfs::{LOAD_CPU, SERVER_CPU, counted_calls, counting_calls, on_
 use crate::bench::{Options, Subject};
 use crate::paths::Paths;
 use crate::process::{Running, output, run};
+use crate::rig::line::Line;
 use crate::rig::memory::MemoryGroup;
 use crate::rig::network::Network;
 use crate::rig::nginx::{self, Nginx, Variant};
@@ -32,6 +33,10 @@ const DISK_BYTES: u64 = 3 << 30;
 /// ahead in place of the server.
 const SEND_BUFFER: &str = "4096 65536 131072";
 
+/// Settings of the network.
+const CONGESTION_CONTROL: &str = "net/ipv4/tcp_congestion_control";
+const ECN: &str = "net/ipv4/tcp_ecn";
+
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
@@ -49,7 +54,7 @@ impl Who {
         Self::Nginx(Variant::Direct),
     ];
 
-    const fn port(self) -> u16 {
+    pub(super) const fn port(self) -> u16 {
         PORT + match self {
             Self::Ours | Self::Without(_) => 0,
             Self::Nginx(Variant::Sendfile) => 1,
@@ -74,6 +79,8 @@ pub(super) struct Field<'run> {
     nginx_version: String,
     /// Of ours and of nginx, once a row needs them.
     disks: Vec<Slowdisk>,
+    /// Where a row has laid one.
+    line: Option<Line>,
 }
 
 /// A server that stands. It ends when it is dropped.
@@ -103,6 +110,7 @@ impl<'run> Field<'run> {
             folder: folder.to_owned(),
             nginx_version: nginx::version()?,
             disks: Vec::new(),
+            line: None,
         })
     }
 
@@ -168,11 +176,45 @@ impl<'run> Field<'run> {
         disk.pace(false)?;
         disk.remount()?;
         let place = disk.mount_point();
-        let group = MemoryGroup::new("bench-http", memory_bytes)?;
+        // Another checkout may measure at the same time.
+        let checkout = self.paths.root.file_name().unwrap_or_default();
+        let name = format!("bench-http-{}", checkout.display());
+        let group = MemoryGroup::new(&name, memory_bytes)?;
         let group = group.context("no memory cgroup of version 1 here")?;
         let standing = self.start(who, &place, Some((group, memory_bytes)))?;
         self.disk(who)?.pace(true)?;
         Ok(standing)
+    }
+
+    /// Lays a line with paths of these round-trip times, for one measurement; all
+    /// connections then have Reno, which heeds congestion (BBR hides it), and ECN.
+    pub(super) fn with_line<T>(
+        &mut self,
+        round_trips: &[Duration],
+        measure: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let log = self.folder.join("line.log");
+        if log.exists() {
+            fs::remove_file(&log)?;
+        }
+        let before = [CONGESTION_CONTROL, ECN].map(|key| self.sysctl_value(key));
+        self.sysctl(CONGESTION_CONTROL, "reno")?;
+        self.sysctl(ECN, "1")?;
+        let line = Line::up(self.paths, &self.network, round_trips, LOAD_CPU, &log)?;
+        self.line = Some(line);
+        let measured = measure(self);
+        self.line = None;
+        for (key, value) in [CONGESTION_CONTROL, ECN].into_iter().zip(before) {
+            self.sysctl(key, &value?)?;
+        }
+        let measured = measured?;
+        let log = fs::read_to_string(&log)?;
+        ensure!(!log.contains("lost"), "the line was too slow: {log}");
+        Ok(measured)
+    }
+
+    pub(super) const fn network(&self) -> &Network {
+        &self.network
     }
 
     pub(super) fn disk(&self, who: Who) -> Result<&Slowdisk> {
@@ -318,7 +360,8 @@ impl<'run> Field<'run> {
     /// it for what is read ahead; the rest is for the process.
     fn start_crossdock(&self, who: Who, place: &Path, memory_bytes: u64) -> Result<Running> {
         let (cache, ahead) = (memory_bytes / 8, memory_bytes / 8 * 5);
-        let door = format!("127.0.0.1:{}", Who::Ours.port());
+        // At all addresses: some clients are at the end of a line.
+        let door = format!("0.0.0.0:{}", Who::Ours.port());
         let mut command = self.network.program(self.paths.release_binary());
         command.arg("up").arg("--data").arg(place.join("data"));
         command.args(["--nodes", "1", "--nfs", "off", "--http", &door]);
@@ -349,6 +392,11 @@ impl<'run> Field<'run> {
         run(set.args(["-c", r#"echo "$1" > "/proc/sys/$0""#, key, value]))
     }
 
+    fn sysctl_value(&self, key: &str) -> Result<String> {
+        let mut get = self.network.program("cat");
+        output(get.arg(format!("/proc/sys/{key}")))
+    }
+
     fn generator(&self) -> PathBuf {
         self.paths.target.join("release/crossdock-load")
     }
@@ -359,6 +407,11 @@ impl<'run> Field<'run> {
 }
 
 impl Standing {
+    /// Whether it is Crossdock.
+    pub(super) const fn is_ours(&self) -> bool {
+        matches!(self.server, Server::Crossdock(_))
+    }
+
     /// Its processes.
     pub(super) fn pids(&self) -> Result<Vec<u32>> {
         match &self.server {

@@ -10,9 +10,14 @@
 mod ablation;
 mod beside;
 mod cached;
+mod capacity;
+mod congested;
+mod course;
+mod far;
 mod field;
 mod slow;
 mod streams;
+mod watch;
 
 use std::fs;
 
@@ -25,9 +30,20 @@ use crate::paths::Paths;
 use field::Field;
 
 /// The rows that can be asked for.
-pub(super) const ROWS: [&str; 11] = [
-    "cached", "small", "mix", "streams", "capacity", "crowd", "resets", "stalls", "shared",
-    "beside", "ablation",
+pub(super) const ROWS: [&str; 13] = [
+    "cached",
+    "small",
+    "mix",
+    "streams",
+    "capacity",
+    "crowd",
+    "resets",
+    "stalls",
+    "congested",
+    "shared",
+    "far",
+    "beside",
+    "ablation",
 ];
 
 /// Measures, and prints the results of each row as one line; what people want to see
@@ -51,10 +67,12 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             "small" => cached::small(&mut field, &keep),
             "mix" => cached::mix(&mut field, &keep),
             "streams" => streams::streams(&mut field, &keep),
-            "capacity" => streams::capacity(&mut field, &keep),
+            "capacity" => capacity::capacity(&mut field, &keep),
             "crowd" => streams::crowd(&mut field, &keep),
             "resets" => slow::gone(&mut field, slow::Gone::Reset, &keep),
             "stalls" => slow::gone(&mut field, slow::Gone::Stalled, &keep),
+            "congested" => congested::congested(&mut field, &keep),
+            "far" => far::far(&mut field, &keep),
             "shared" => slow::shared(&mut field, &keep),
             "ablation" => ablation::measure(&mut field, &keep),
             _ => beside::measure(&mut field, &keep),

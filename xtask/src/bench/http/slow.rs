@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::field::{Field, Who};
 use super::streams::{
-    Beside, FAST, FAST_RATE, Group, MEMORY, SLOW, SLOW_RATE, Seen, Times, costs, in_turn, of_group,
-    prepare, rounds, run, words,
+    Beside, FAST, FAST_RATE, Group, MEMORY, RECEIVE_BYTES, SLOW, SLOW_RATE, Seen, Times, costs,
+    in_turn, of_group, prepare, rounds, run, words,
 };
 use crate::bench::Keep;
 use crate::bench::figures::{Figure, Sample, row};
@@ -99,7 +99,9 @@ pub(super) fn gone(field: &mut Field<'_>, how: Gone, keep: Keep<'_>) -> Result<(
         ("late-bytes", "MB of these", None, |seen| {
             Ok(bytes(&for_the_gone(seen, PATIENCE_NS)?) / 1e6)
         }),
-        ("recovery", "s until the others have 95 %", None, recovery),
+        ("recovery", "s until the others have 95 %", None, |seen| {
+            recovery(seen, |_| true)
+        }),
     ];
     for (part, unit, goal, figure) in figures {
         let beside = Beside {
@@ -138,10 +140,20 @@ pub(super) fn read_for_the_gone(seen: &Seen) -> Result<f64> {
 /// What the disk read of files whose readers had gone: what was done behind the moment,
 /// or with `after_ns` what was issued so much later.
 fn for_the_gone(seen: &Seen, after_ns: u64) -> Result<Vec<Record>> {
-    let moment = seen.figures["moment_ns"].as_u64().context("no moment")?;
+    let moment = seen.ns("moment_ns")?;
     let gone = seen.figures["gone"].as_array().context("nobody is gone")?;
     let gone = gone.iter().filter_map(Value::as_str).map(content::file);
-    let gone: BTreeSet<u32> = gone.collect();
+    let is_behind = |record: &Record| match after_ns {
+        0 => record.done_ns > moment,
+        after => record.queued_ns > moment + after,
+    };
+    let mut reads = reads_of(seen, &gone.collect())?;
+    reads.retain(is_behind);
+    Ok(reads)
+}
+
+/// What the disk read of these files.
+pub(super) fn reads_of(seen: &Seen, files: &BTreeSet<u32>) -> Result<Vec<Record>> {
     // Where most of what was read is not known by content, nothing could be said.
     let is_known = |record: &&Record| content::recognise(&record.head).is_some();
     let known = seen.reads.iter().filter(is_known).count();
@@ -150,36 +162,34 @@ fn for_the_gone(seen: &Seen, after_ns: u64) -> Result<Vec<Record>> {
         "of {} reads only {known} are of known files",
         seen.reads.len()
     );
-    let is_for_them = |record: &&Record| {
+    let is_of_them = |record: &&Record| {
         let file = content::recognise(&record.head);
-        file.is_some_and(|file| gone.contains(&file))
+        file.is_some_and(|file| files.contains(&file))
     };
-    let is_behind = |record: &&Record| match after_ns {
-        0 => record.done_ns > moment,
-        after => record.queued_ns > moment + after,
-    };
-    let reads = seen.reads.iter().filter(is_for_them).filter(is_behind);
-    Ok(reads.copied().collect())
+    Ok(seen.reads.iter().filter(is_of_them).copied().collect())
 }
 
-fn bytes(records: &[Record]) -> f64 {
+pub(super) fn bytes(records: &[Record]) -> f64 {
     // The sum of nothing is -0.
     let sum: f64 = records.iter().map(|record| f64::from(record.length)).sum();
     sum + 0.0
 }
 
-/// Seconds from the moment until those that stay have their rates; to the end if they
-/// do not.
-fn recovery(seen: &Seen) -> Result<f64> {
+/// Seconds from the moment until those that stay have their rates, in the groups at these
+/// places; to the end if they do not.
+pub(super) fn recovery(seen: &Seen, is_theirs: impl Fn(usize) -> bool) -> Result<f64> {
     let figures = &seen.figures;
-    let ns = |name: &str| figures[name].as_u64().context("no time");
+    let ns = |name: &str| seen.ns(name);
     let begun = ns("from_ns")?;
     let from = number(&figures["groups"][0], "from_second")?;
     let moment = from + (ns("moment_ns")? - begun) as f64 / 1e9;
     let end = from + (ns("end_ns")? - begun) as f64 / 1e9;
     let groups = figures["groups"].as_array().context("no groups")?;
+    let groups = groups.iter().enumerate();
+    let groups = groups.filter(|(place, _)| is_theirs(*place));
+    let groups: Vec<&Value> = groups.map(|(_, group)| group).collect();
     let mut wanted = 0.0;
-    for group in groups {
+    for group in &groups {
         wanted += number(group, "rate")? * number(group, "staying")?;
     }
     let mut second = moment.ceil();
@@ -219,7 +229,7 @@ pub(super) fn shared(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
         };
         let all = in_turn(field, rounds(field.full), |field, who| {
             let standing = field.stand_slow(who, MEMORY)?;
-            let words = words(std::slice::from_ref(&group), times);
+            let words = words(who, std::slice::from_ref(&group), times, RECEIVE_BYTES);
             let (figures, calls) = field.load_counted(&standing, &words)?;
             let amount = number(&figures, "bytes")? / 1e6;
             let seconds = number(&figures, "seconds")?;
@@ -259,6 +269,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::bench::http::watch::Watched;
 
     fn read(file: &str, queued_ns: u64, done_ns: u64) -> Record {
         let mut head = [0; CELL_BYTES];
@@ -288,6 +299,7 @@ mod tests {
             peak_bytes: 0,
             socket_bytes: 0,
             reads,
+            watched: Watched::default(),
         }
     }
 
@@ -310,6 +322,6 @@ mod tests {
     #[test]
     fn recovery_is_counted_from_the_moment() {
         // The moment is at 3.5 s; second 4 has 85 of 100, second 5 has 105.
-        assert_eq!(recovery(&seen(Vec::new())).unwrap(), 1.5);
+        assert_eq!(recovery(&seen(Vec::new()), |_| true).unwrap(), 1.5);
     }
 }

@@ -1,15 +1,19 @@
 //! Streams from a slow disk in little memory: how many reach their rates, and what comes
 //! of the others when more arrive.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result};
+use crossdock_slowdisk::content;
 use crossdock_slowdisk::record::{Kind, Record};
 use serde_json::Value;
 
 use super::field::{Field, Who};
+use super::watch::{self, Watched};
 use crate::bench::Keep;
 use crate::bench::figures::Comparison;
 use crate::bench::nfs::number;
-use crate::rig::nginx::Variant;
+use crate::rig::line::Line;
 
 /// Files of fast streams: as many as any row has.
 const FAST_FILES: usize = 270;
@@ -24,7 +28,15 @@ pub(super) const SLOW_RATE: f64 = 25e3;
 pub(super) const FAST: usize = 180;
 pub(super) const SLOW: usize = 120;
 /// A stream has its rate if it reaches so much of it.
-const ENOUGH: f64 = 0.95;
+pub(super) const ENOUGH: f64 = 0.95;
+
+/// Figures of delivery.
+const BUFFERING: &str = "buffering_seconds";
+const RESIDENCE: &str = "residence";
+const THROWN_AWAY: &str = "thrown_away_bytes";
+
+/// Of a client's buffer, as players do: with a larger one the kernel would hide the disk.
+pub(super) const RECEIVE_BYTES: u32 = 16 << 10;
 
 pub(super) const LITTLE_MEMORY: u64 = 96 << 20;
 pub(super) const MEMORY: u64 = 256 << 20;
@@ -33,18 +45,34 @@ pub(super) const MEMORY: u64 = 256 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) name: &'static str,
+    /// Which files are theirs.
+    pub(super) files: Files,
+    /// The number of the first of them.
+    pub(super) first: usize,
     pub(super) count: usize,
     pub(super) rate: f64,
+    /// The path of the line that they are at the end of, instead of near.
+    pub(super) path: Option<u8>,
     /// More words of the load generator.
     pub(super) more: String,
+}
+
+/// Files that [`prepare`] makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Files {
+    Fast,
+    Slow,
 }
 
 impl Group {
     pub(super) fn fast(count: usize) -> Self {
         Self {
             name: "fast",
+            files: Files::Fast,
+            first: 0,
             count,
             rate: FAST_RATE,
+            path: None,
             more: String::new(),
         }
     }
@@ -52,9 +80,9 @@ impl Group {
     pub(super) fn slow(count: usize) -> Self {
         Self {
             name: "slow",
-            count,
+            files: Files::Slow,
             rate: SLOW_RATE,
-            more: String::new(),
+            ..Self::fast(count)
         }
     }
 
@@ -65,18 +93,39 @@ impl Group {
         self
     }
 
-    fn word(&self) -> String {
-        let (prefix, size) = match self.name {
-            "fast" => ("f", FAST_BYTES),
-            _ => ("s", SLOW_BYTES),
+    fn word(&self, who: Who, ramp: f64) -> String {
+        let (prefix, size) = match self.files {
+            Files::Fast => ("f", FAST_BYTES),
+            Files::Slow => ("s", SLOW_BYTES),
         };
         let Self {
             name,
+            first,
             count,
             rate,
+            path,
             more,
+            ..
         } = self;
-        format!("--group=name={name},prefix={prefix},size={size},count={count},rate={rate}{more}")
+        let server = path.map_or_else(String::new, |path| {
+            format!(",server={}", Line::server(path, who.port()))
+        });
+        format!(
+            "--group=name={name},prefix={prefix},size={size},first={first},count={count},\
+             rate={rate},ramp={ramp}{server}{more}"
+        )
+    }
+
+    /// The files that its streams read, by what is known of their content.
+    pub(super) fn contents(&self) -> BTreeSet<u32> {
+        let prefix = match self.files {
+            Files::Fast => "f",
+            Files::Slow => "s",
+        };
+        let numbers = self.first..self.first + self.count;
+        numbers
+            .map(|number| content::file(&format!("{prefix}{number:05}")))
+            .collect()
     }
 }
 
@@ -119,6 +168,15 @@ pub(super) struct Seen {
     pub(super) socket_bytes: u64,
     /// What was read from the disk from the first measured moment to the end.
     pub(super) reads: Vec<Record>,
+    /// What delivery of ours told meanwhile.
+    pub(super) watched: Watched,
+}
+
+impl Seen {
+    /// A time of the run, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(super) fn ns(&self, name: &str) -> Result<u64> {
+        self.figures[name].as_u64().context("no time")
+    }
 }
 
 /// The files of all rows on the slow disk.
@@ -137,39 +195,55 @@ pub(super) fn run(
     groups: &[Group],
     times: Times,
 ) -> Result<Seen> {
+    let words = words(who, groups, times, RECEIVE_BYTES);
+    run_words(field, who, memory_bytes, &words, |_| Ok(()))
+}
+
+/// The same with these words; `meanwhile` is done beside it, from its beginning on.
+pub(super) fn run_words(
+    field: &mut Field<'_>,
+    who: Who,
+    memory_bytes: u64,
+    words: &[String],
+    meanwhile: impl FnOnce(&Field<'_>) -> Result<()>,
+) -> Result<Seen> {
     let standing = field.stand_slow(who, memory_bytes)?;
-    let words = words(groups, times);
-    // What was killed in between has no figures of its process: they are asked for only
-    // where memory is plenty.
-    let figures = field.load(&standing, &words, memory_bytes > MEMORY)?;
-    let ns = |name: &str| figures[name].as_u64().context("no time");
-    let reads = field.disk(who)?.asked(ns("from_ns")?, ns("end_ns")?)?;
-    Ok(Seen {
+    let field = &*field;
+    let load = || {
+        let load = field.load_beside(&standing, words)?;
+        meanwhile(field)?;
+        load.figures()
+    };
+    let (figures, watched) = match standing.is_ours() {
+        true => watch::beside(field.network(), load)?,
+        false => (load()?, Watched::default()),
+    };
+    let mut seen = Seen {
         was_killed: standing.was_killed()?,
         peak_bytes: standing.peak_bytes()?,
         socket_bytes: standing.socket_bytes(),
-        reads: reads
-            .into_iter()
-            .filter(|it| it.kind == Kind::Read)
-            .collect(),
+        reads: Vec::new(),
+        watched,
         figures,
-    })
+    };
+    let asked = field.disk(who)?;
+    let asked = asked.asked(seen.ns("from_ns")?, seen.ns("end_ns")?)?;
+    seen.reads
+        .extend(asked.iter().filter(|it| it.kind == Kind::Read));
+    Ok(seen)
 }
 
 /// Words of the load generator.
-pub(super) fn words(groups: &[Group], times: Times) -> Vec<String> {
+pub(super) fn words(who: Who, groups: &[Group], times: Times, receive_bytes: u32) -> Vec<String> {
     let mut words = vec!["streams".to_owned()];
-    for group in groups {
-        let group = group.clone().with(&format!("ramp={}", times.ramp));
-        words.push(group.word());
-    }
+    words.extend(groups.iter().map(|group| group.word(who, times.ramp)));
     words.push(format!("--from={}", times.from));
     words.push(format!("--seconds={}", times.end));
     if let Some(moment) = times.moment {
         words.push(format!("--moment={moment}"));
     }
-    // As players do: with larger buffers the kernel would hide the disk.
-    words.extend(["--receive-buffer=16384", "--segment=1448"].map(str::to_owned));
+    words.push(format!("--receive-buffer={receive_bytes}"));
+    words.push("--segment=1448".to_owned());
     words
 }
 
@@ -236,6 +310,28 @@ impl Beside<'_> {
     }
 }
 
+/// A figure of ours beside what it is to reach, or not to exceed.
+pub(super) fn limit(
+    row: &str,
+    variant: &str,
+    unit: &str,
+    ours: &[f64],
+    limit: (&str, &[f64]),
+    is_less_better: bool,
+) -> Value {
+    let comparison = Comparison {
+        row,
+        variant: variant.to_owned(),
+        place: None,
+        unit,
+        ours,
+        peer: limit,
+        is_less_better,
+        goal: Some(1.0),
+    };
+    comparison.json()
+}
+
 /// Runs ours and all of nginx in turn.
 pub(super) fn in_turn<T>(
     field: &mut Field<'_>,
@@ -299,17 +395,46 @@ pub(super) fn streams(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
         keep(rate.rows(field, &all, |seen| {
             Ok(8e-3 * of_group(&seen.figures, class, "before", "mean")?)
         })?);
-        let fairness = Beside {
-            row: &format!("streams-{name}-fairness"),
-            unit: "Jain's index",
-            ..rate
-        };
-        keep(fairness.rows(field, &all, |seen| {
-            of_group(&seen.figures, class, "before", "fairness")
-        })?);
+    }
+    if field.name_of(Who::Ours) == "crossdock" {
+        keep(residence(&variant, &all[0].1)?);
     }
     keep(costs(field, "streams", &variant, &all)?);
     Ok(())
+}
+
+/// How long what was read waits in memory, which is not to be longer than T_D, for which it
+/// was read; and what was read for nothing.
+fn residence(variant: &str, ours: &[Seen]) -> Result<Vec<Value>> {
+    let each = |figure: &dyn Fn(&Watched, u64, u64) -> Result<f64>| {
+        let figures = ours.iter();
+        let figures =
+            figures.map(|seen| figure(&seen.watched, seen.ns("from_ns")?, seen.ns("end_ns")?));
+        figures.collect::<Result<Vec<f64>>>()
+    };
+    let buffering = each(&|it, from, to| it.median(BUFFERING, from, to))?;
+    let mut rows = Vec::new();
+    for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
+        let found = each(&|it, from, to| Ok(it.quantile(RESIDENCE, part, from, to)? / 1e6))?;
+        rows.push(limit(
+            &format!("streams-residence-{name}"),
+            variant,
+            "s from the disk to the network",
+            &found,
+            ("T_D", &buffering),
+            true,
+        ));
+    }
+    let thrown_away = each(&|it, from, to| it.grown(THROWN_AWAY, from, to))?;
+    rows.push(limit(
+        "streams-thrown-away",
+        variant,
+        "bytes read and not sent",
+        &thrown_away,
+        ("none", &[0.0]),
+        true,
+    ));
+    Ok(rows)
 }
 
 /// What all runs on the disk are asked besides.
@@ -378,54 +503,29 @@ pub(super) fn costs(
         };
         rows.extend(beside.rows(field, all, figure)?);
     }
-    Ok(rows)
-}
-
-/// How many streams, in the same shares, reach their rates in 256 MB.
-pub(super) fn capacity(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
-    prepare(field)?;
-    let times = Times::steady(field.full);
-    // 255 streams, then 9 % more each time: the last is 1.4 times the first.
-    let steps: &[usize] = match field.full {
-        true => &[
-            70, 80, 90, 100, 105, 110, 115, 120, 125, 130, 135, 140, 145, 150,
-        ],
-        false => &[85, 100, 115, 130, 145],
-    };
-    let mut all = Vec::new();
-    for who in [Who::Ours, Who::Nginx(Variant::Direct)] {
-        eprintln!("  {}", field.name_of(who));
-        let mut most = 0.0;
-        for &percent in steps {
-            let (fast, slow) = (FAST * percent / 100, SLOW * percent / 100);
-            let groups = [Group::fast(fast), Group::slow(slow)];
-            let seen = run(field, who, MEMORY, &groups, times)?;
-            let reached = of_group(&seen.figures, 0, "before", "reached")?.min(of_group(
-                &seen.figures,
-                1,
-                "before",
-                "reached",
-            )?);
-            eprintln!(
-                "    {fast} + {slow} streams: {:.0} % reach their rates",
-                100.0 * reached
-            );
-            if reached < ENOUGH || seen.was_killed {
-                break;
-            }
-            most = (fast + slow) as f64;
-        }
-        all.push((who, vec![most]));
+    let groups = all.first().and_then(|(_, seen)| seen.first());
+    let groups = groups.and_then(|seen| seen.figures["groups"].as_array());
+    for (class, group) in groups.context("no groups")?.iter().enumerate() {
+        let beside = Beside {
+            row: &format!(
+                "{row}-{}-fairness",
+                group["name"].as_str().context("no name")?
+            ),
+            variant: variant.to_owned(),
+            unit: "Jain's index",
+            is_less_better: false,
+            goal: None,
+        };
+        rows.extend(beside.rows(field, all, |seen| {
+            // Behind the moment, where there is one.
+            let part = match seen.figures["groups"][class]["behind"] {
+                Value::Null => "before",
+                _ => "behind",
+            };
+            of_group(&seen.figures, class, part, "fairness")
+        })?);
     }
-    let beside = Beside {
-        row: "capacity",
-        variant: "3 of 5 at 1 Mb/s, the others at 200 kb/s, in 256 MB".to_owned(),
-        unit: "streams, of which 95 % reach 95 %",
-        is_less_better: false,
-        goal: Some(1.15),
-    };
-    keep(beside.rows(field, &all, |&most| Ok(most))?);
-    Ok(())
+    Ok(rows)
 }
 
 /// 200 more slow streams come.
@@ -442,7 +542,11 @@ pub(super) fn crowd(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
     let groups = [
         Group::fast(FAST),
         Group::slow(100),
-        Group::slow(200).with(&later),
+        Group {
+            name: "late",
+            ..Group::slow(200)
+        }
+        .with(&later),
     ];
     let all = in_turn(field, rounds(field.full), |field, who| {
         run(field, who, MEMORY, &groups, times)

@@ -1,8 +1,7 @@
 //! A process of a rig: it sees its host's network, programs that it cannot change,
 //! and its own directory if it has one; no other file and no other process.
 
-use std::fs::{self, File};
-use std::os::fd::AsFd;
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -11,10 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use crate::process::open_log;
+use crate::rig::network::Network;
 
 /// A process's own directory, as it sees it.
 pub(super) const DATA: &str = "/data";
@@ -86,15 +85,7 @@ pub(crate) fn in_network<T: Send>(
     netns: &str,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
-    let namespace = File::open(format!("/run/netns/{netns}"))?;
-    let enter = || {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-        work()
-    };
-    thread::scope(|scope| {
-        let done = scope.spawn(enter).join();
-        done.unwrap_or_else(|_| bail!("it has panicked"))
-    })
+    Network::of_host(netns).within(work)
 }
 
 /// Starts a process that outlives this one; its output goes to `log`.

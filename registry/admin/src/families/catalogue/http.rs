@@ -139,6 +139,12 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| out.count(&[], all.http.postponed_total),
     ),
     family(
+        "crossdock_delivery_postponed_bytes_total",
+        Counter,
+        "Bytes that connections in trouble were found to have asked for too early, which is why reads were moved behind others.",
+        |all, out| out.count(&[], all.http.postponed_bytes),
+    ),
+    family(
         "crossdock_delivery_thrown_away_bytes_total",
         Counter,
         "Bytes that were read and not sent, although their connections live.",
