@@ -228,6 +228,8 @@ fn secret_of(instance: u64, purpose: u8) -> [u8; 32] {
 }
 
 #[cfg(test)]
+mod ahead;
+#[cfg(test)]
 mod clocks;
 #[cfg(test)]
 mod columns;
