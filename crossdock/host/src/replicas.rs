@@ -25,7 +25,8 @@ const COLUMNS: &[ObjectClass] = &[ObjectClass::Column];
 const SITE_OBJECTS: &[ObjectClass] = &[ObjectClass::SmallFiles];
 
 /// What a member that comes back into a site's set needs: while the site serves, and
-/// once more of what has changed since when it is opened anew.
+/// once more of what has changed since when it is opened anew. (Members of a set that
+/// nobody has used yet may have beginnings of different logs.)
 const ALL_SITE_OBJECTS: &[ObjectClass] = &[
     ObjectClass::SiteLog,
     ObjectClass::Checkpoint,
@@ -143,7 +144,7 @@ impl Host {
         let is_member = record.members.contains(&target.0);
         let classes = match (set.0 < SITE_SETS, is_member, goal) {
             (true, ..) => COLUMNS,
-            (false, true, Goal::Equal | Goal::Join) => SITE_OBJECTS,
+            (false, true, _) if self.registry.state().is_set_used(set.0) => SITE_OBJECTS,
             (false, ..) => ALL_SITE_OBJECTS,
         };
         // Versions of columns begin with the set's epoch. Those of a site's objects
@@ -183,12 +184,6 @@ impl Host {
             self.drop_current();
             self.following.fail();
         }
-    }
-
-    /// What was planned while a site was not used is planned anew when it is.
-    pub(crate) fn forget_joins(&mut self, set: SetId) {
-        let is_join = |pair: &Pair| pair.set == set && pair.goal == Goal::Join;
-        self.replicas.planned.retain(|pair| !is_join(pair));
     }
 
     /// Gives up all pairs of a set; whether nothing of them is on its way any more.
@@ -405,9 +400,6 @@ impl Host {
             let source = self.nodes.get(&pair.source);
             let source = source.and_then(|slot| slot.node.as_ref());
             return done(source.map_or(Version::NONE, |node| node.first_to_come(pair.set)));
-        }
-        if pair.goal == Goal::Join {
-            return done(Version::NONE); // Nobody uses the site: nothing changes.
         }
         let serving = self.sites.iter().filter(|(_, site)| site.is_serving());
         let sites = &self.registry.state().sites;

@@ -262,6 +262,8 @@ mod take_overs;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod unused;
+#[cfg(test)]
 mod web;
 #[cfg(test)]
 mod withdrawals;

@@ -119,15 +119,13 @@ impl Driver {
         Err(self.missing().unwrap_or_default())
     }
 
-    /// Of a site that nobody has used, only who is to leave its set is asked for. (Which
-    /// of a set's homes is its primary is not: it may have stayed the one that it was.)
+    /// Which of a set's homes is its primary is not asked: it may have stayed the one that
+    /// it was.
     fn missing(&self) -> Option<String> {
         let state = &self.world.service.state;
-        let used = self.used_sites();
-        let short = state.sets.iter().find(|(id, set)| {
-            let is_used = **id < SITE_SETS || used.contains(id);
+        let short = state.sets.iter().find(|(_, set)| {
             let is_there = |home: &u64| set.members.contains(home);
-            set.leaving().next().is_some() || is_used && !set.home.iter().all(is_there)
+            set.leaving().next().is_some() || !set.home.iter().all(is_there)
         });
         short.map(|(id, set)| format!("set {id} is not made whole: {set:?}"))
     }
