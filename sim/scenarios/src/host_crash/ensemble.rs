@@ -240,6 +240,8 @@ mod damage;
 #[cfg(test)]
 mod damaged_directories;
 #[cfg(test)]
+mod full;
+#[cfg(test)]
 mod histories;
 #[cfg(test)]
 mod keys;
