@@ -27,7 +27,7 @@ use std::task::{Context, Poll, Waker};
 use crossdock_names::{Incarnation, NodeId, ObjectClass, ObjectId, SetId, Version};
 use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, ObjectStat, WriteContext};
 
-use crate::ranges::{Ranges, recut};
+use crate::ranges::{Ranges, in_blocks, is_small, is_told, recut};
 
 /// A version that none is newer than.
 const NOW: Version = Version(u64::MAX);
@@ -37,6 +37,9 @@ pub(crate) const LIST_LIMIT: usize = 1024;
 
 /// A round that had no more than this to copy is the last one before changes wait …
 const LAST_ROUND_BYTES: u64 = 4 << 20;
+
+/// … and no more ranges, each of which is a question and an answer of two nodes …
+const LAST_ROUND_RANGES: usize = 64;
 
 /// … and so is this one, however fast clients write.
 const ROUNDS_MAX: u32 = 6;
@@ -73,7 +76,8 @@ pub(crate) enum Goal {
     Equal,
     /// The set takes changes until little is left.
     Join,
-    /// There is less to do when somebody makes it equal later.
+    /// There is less to do when somebody makes it equal later: the same without the end,
+    /// for which changes would have to wait.
     Copy,
 }
 
@@ -135,6 +139,26 @@ impl Equalize {
     }
 }
 
+/// What a round had to copy.
+#[derive(Clone, Copy, Default)]
+struct Copied {
+    bytes: u64,
+    ranges: usize,
+}
+
+impl Copied {
+    const fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.ranges += 1;
+    }
+
+    /// Whether the next round is the last one.
+    fn is_little(self, goal: Goal) -> bool {
+        let is_short = goal != Goal::Copy || self.ranges <= LAST_ROUND_RANGES;
+        self.bytes <= LAST_ROUND_BYTES && is_short
+    }
+}
+
 /// The steps' end of the exchange.
 struct Asker {
     exchange: Rc<RefCell<Exchange>>,
@@ -175,20 +199,22 @@ impl Asker {
         }
         let mut since = pair.since;
         let mut doubtful = BTreeSet::new();
-        if pair.goal == Goal::Copy {
-            // Once: what has changed meanwhile is copied when nothing changes.
-            return self.round(since, Some(&mut doubtful)).await.map(|_| ());
-        }
         for _ in 0..ROUNDS_MAX {
             let next = self.mark().await?;
             if next > Version::NONE {
                 self.newest.set(Version(next.0 - 1));
             }
             let copied = self.round(since, Some(&mut doubtful)).await?;
-            since = next;
-            if copied <= LAST_ROUND_BYTES {
+            // What a site has is compared from the very beginning.
+            if pair.goal == Goal::Join {
+                since = next;
+            }
+            if copied.is_little(pair.goal) {
                 break;
             }
+        }
+        if pair.goal == Goal::Copy {
+            return Ok(()); // What is left is copied when nothing changes.
         }
         let held = self.ask(Question::Hold).await;
         held.map_err(|error| format!("the set's changes do not wait: {error}"))?;
@@ -204,14 +230,14 @@ impl Asker {
         }
     }
 
-    /// Copies what differs and was changed since then; how many bytes. With a list of
+    /// Copies what differs and was changed since then; how much. With a list of
     /// doubtful objects, the source takes changes meanwhile: what cannot be made equal
     /// without changing it is left for the last round.
     async fn round(
         &self,
         since: Version,
         mut doubtful: Option<&mut BTreeSet<ObjectId>>,
-    ) -> Result<u64, String> {
+    ) -> Result<Copied, String> {
         let (_, copied) = self.copy_changed(since, &mut doubtful).await?;
         for node in [self.pair.target, self.pair.source] {
             for object in self.objects(node).await? {
@@ -250,18 +276,18 @@ impl Asker {
     }
 
     /// Copies what differs of what was changed since then, and what was too new in the
-    /// round before; the changed objects, and how many bytes were copied.
+    /// round before; the changed objects, and how much was copied.
     async fn copy_changed(
         &self,
         since: Version,
         doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
-    ) -> Result<(BTreeSet<ObjectId>, u64), String> {
+    ) -> Result<(BTreeSet<ObjectId>, Copied), String> {
         let left = self.left.take();
         let (on_source, on_target) = self.differing(since).await?;
-        let differing = self
+        let mut copied = self
             .copy_differing(&on_source, &on_target, doubtful)
             .await?;
-        let copied = differing + self.copy_left(left, doubtful).await?;
+        self.copy_left(left, doubtful, &mut copied).await?;
         let changed = on_source.union(&on_target).map(|range| range.0);
         Ok((changed.collect(), copied))
     }
@@ -277,14 +303,14 @@ impl Asker {
         Ok((on_source, on_target))
     }
 
-    /// Copies what is not the same on both, each byte once; how many bytes.
+    /// Copies what is not the same on both, each byte once; how much.
     async fn copy_differing(
         &self,
         on_source: &Ranges,
         on_target: &Ranges,
         doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
-    ) -> Result<u64, String> {
-        let mut copied = 0;
+    ) -> Result<Copied, String> {
+        let mut copied = Copied::default();
         let mut begun: Option<(ObjectId, Option<ObjectStat>)> = None;
         let mut done = 0; // Where the object's ranges so far end.
         for &(object, offset, length, _) in on_source.symmetric_difference(on_target) {
@@ -292,30 +318,36 @@ impl Asker {
                 begun = Some((object, self.begin_object(object, doubtful).await?));
                 done = 0;
             }
-            let (from, end) = (offset.max(done), offset + length);
+            let (from, end) = in_blocks(&object, offset, offset + length);
+            let from = from.max(done);
             if let Some((_, Some(stat))) = &begun
                 && from < end
             {
-                copied += self.copy_range(object, stat, from, end).await?;
+                let is_hole = is_small(&object) && !is_told(on_source, &object, from, end);
+                let bytes = match is_hole {
+                    true => self.make_hole(object, stat, from, end).await?,
+                    false => self.copy_range(object, stat, from, end).await?,
+                };
+                copied.add(bytes);
                 done = end;
             }
         }
         Ok(copied)
     }
 
-    /// Copies what was too new in the round before; how many bytes.
+    /// Copies what was too new in the round before.
     async fn copy_left(
         &self,
         left: Vec<(ObjectId, u64, u64)>,
         doubtful: &mut Option<&mut BTreeSet<ObjectId>>,
-    ) -> Result<u64, String> {
-        let mut copied = 0;
+        copied: &mut Copied,
+    ) -> Result<(), String> {
         for (object, offset, length) in left {
             if self.is_to_be_mended(object, doubtful).await? {
-                copied += self.copy(object, offset, length).await?;
+                copied.add(self.copy(object, offset, length).await?);
             }
         }
-        Ok(copied)
+        Ok(())
     }
 
     /// What the source knows of an object that is there on the target now, too; nothing
@@ -498,6 +530,15 @@ impl Asker {
         WriteContext {
             site_epoch: site_epoch.unwrap_or_default(),
             ..WriteContext::default()
+        }
+    }
+
+    /// The newest version of an object that may be copied now. Logs and checkpoints are
+    /// written once, from their beginning to their end: whatever is there stays.
+    const fn newest_of(&self, object: &ObjectId) -> Version {
+        match object.class {
+            ObjectClass::SiteLog | ObjectClass::Checkpoint => NOW,
+            ObjectClass::Column | ObjectClass::SmallFiles => self.newest.get(),
         }
     }
 

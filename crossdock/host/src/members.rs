@@ -238,7 +238,7 @@ impl Host {
         for site in self.sites_to_open() {
             self.prepare_site(now, site);
         }
-        self.settle_unused_sites();
+        self.tell_used_sites(now);
         self.reopen_for_returned(now);
         self.hand_over(now, wall);
     }
@@ -332,7 +332,6 @@ impl Host {
             return self.following.later(now);
         }
         if self.following.prepared.insert(site, epoch) != Some(epoch) {
-            self.forget_joins(SetId(set));
             let others = record.members.iter().skip(1).copied();
             let all: BTreeSet<NodeId> = others.map(NodeId).chain(absent(&record)).collect();
             for node in all {
@@ -341,30 +340,6 @@ impl Host {
         }
         if !self.replicas.is_busy_with(SetId(set)) {
             self.open_site(now, site);
-        }
-    }
-
-    /// Sets of sites that nobody has used are left by who is to leave them: the site's
-    /// manager sees to that, too. (Who comes back has to wait until such a site is used.)
-    fn settle_unused_sites(&mut self) {
-        let state = self.registry.state();
-        let owned = state.owners.iter();
-        let used = self.sites_to_open();
-        let owned = owned.filter(|(site, owner)| {
-            let site = SiteId(**site);
-            let is_given_up = self.following.is_given_up(site);
-            let is_used = is_given_up || self.sites.contains_key(&site) || used.contains(&site);
-            **owner == self.instance() && !is_used
-        });
-        let sets = owned.filter_map(|(&site, _)| {
-            let set = state.sites.get(usize::from(site))?.1;
-            let record = state.sets.get(&set)?;
-            record.leaving().next().map(|_| (set, record.clone()))
-        });
-        for (set, record) in sets.collect::<Vec<_>>() {
-            for node in to_join(&record) {
-                self.plan_once(SetId(set), &record, node, Goal::Join);
-            }
         }
     }
 

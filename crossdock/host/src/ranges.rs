@@ -1,8 +1,10 @@
 //! What a node has changed, range by range, as it is compared with another node's list.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crossdock_limits::OBJECT_IO_BYTES_MAX;
 use crossdock_names::{ObjectClass, ObjectId, Version};
+use crossdock_types::BLOCK_BYTES;
 
 /// In pieces of how many bytes logs are compared and copied, where nothing else is said.
 pub const LOG_PIECE_BYTES: u64 = 256 << 10;
@@ -11,11 +13,84 @@ pub const LOG_PIECE_BYTES: u64 = 256 << 10;
 /// and what is told of the disk need not be cut alike.
 pub(crate) type Ranges = BTreeSet<(ObjectId, u64, u64, Version)>;
 
+/// Ranges cut so that what two nodes have in common cancels out, however it was written
+/// and wherever it lies in the nodes.
+pub(crate) fn recut(ranges: Ranges, piece_bytes: u64) -> Ranges {
+    let (small, others): (Ranges, Ranges) =
+        ranges.into_iter().partition(|range| is_small(&range.0));
+    let mut ranges = recut_logs(others, piece_bytes);
+    ranges.extend(visible(&small));
+    ranges
+}
+
+/// Whether an object has the bytes of small files.
+pub(crate) const fn is_small(object: &ObjectId) -> bool {
+    matches!(object.class, ObjectClass::SmallFiles)
+}
+
+/// Whether anything of bytes `from..to` of a small files' object is in these ranges.
+pub(crate) fn is_told(ranges: &Ranges, object: &ObjectId, from: u64, to: u64) -> bool {
+    let before = ranges.range(..(*object, to, 0, Version::NONE));
+    let last = before.into_iter().next_back();
+    last.is_some_and(|last| last.0 == *object && last.1 + last.2 > from)
+}
+
+/// Bytes `from..to` of an object as they are copied. Small files share blocks, and a node
+/// tells of a block that it has put together from several writes only the newest one: with
+/// a part of it the target would tell the same, and have something else.
+pub(crate) const fn in_blocks(object: &ObjectId, from: u64, to: u64) -> (u64, u64) {
+    let block = BLOCK_BYTES as u64;
+    match is_small(object) {
+        true => (from - from % block, to.next_multiple_of(block)),
+        false => (from, to),
+    }
+}
+
+/// Of small files' objects, which are written over all the time, how new each byte is:
+/// what has been written over, and is still somewhere, does not count, nor does in how many
+/// parts something lies on the disk. The ranges do not overlap.
+///
+/// Space that went back to the node counts for the whole object there; nothing is in it,
+/// so it is left out. Nothing else begins at 0 and is longer than a write.
+fn visible(small: &Ranges) -> Ranges {
+    let is_hole = |range: &&(ObjectId, u64, u64, Version)| {
+        range.1 == 0 && range.2 > OBJECT_IO_BYTES_MAX as u64
+    };
+    let mut ends: Vec<(ObjectId, u64, bool, Version)> = Vec::with_capacity(2 * small.len());
+    for &(object, offset, length, version) in small.iter().filter(|range| !is_hole(range)) {
+        ends.push((object, offset, true, version));
+        ends.push((object, offset + length, false, version));
+    }
+    ends.sort_unstable();
+    let mut found = Ranges::new();
+    let mut open: BTreeMap<Version, usize> = BTreeMap::new();
+    let mut begun: Option<(u64, Version)> = None;
+    for here in ends.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+        let (object, at, ..) = here[0];
+        for &(.., version) in here.iter().filter(|end| end.2) {
+            *open.entry(version).or_default() += 1;
+        }
+        for (.., version) in here.iter().filter(|end| !end.2) {
+            let left = open.remove(version).unwrap_or_default().saturating_sub(1);
+            if left > 0 {
+                open.insert(*version, left);
+            }
+        }
+        let newest = open.last_key_value().map(|(&newest, _)| newest);
+        if begun.map(|(_, version)| version) != newest {
+            let ended = begun.map(|(from, version)| (object, from, at - from, version));
+            found.extend(ended);
+            begun = newest.map(|newest| (at, newest));
+        }
+    }
+    found
+}
+
 /// Logs and checkpoints are written once, from beginning to end: what a site wrote
 /// under one epoch at one place is the same everywhere. So their many small ranges are
 /// cut anew, by epochs and at multiples of `piece_bytes`: what both have cancels
 /// out however it was written, and the rest is copied in few calls.
-pub(crate) fn recut(ranges: Ranges, piece_bytes: u64) -> Ranges {
+fn recut_logs(ranges: Ranges, piece_bytes: u64) -> Ranges {
     let is_log = |range: &(ObjectId, u64, u64, Version)| {
         matches!(
             range.0.class,
@@ -98,5 +173,41 @@ mod tests {
         let bytes = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 1);
         let ranges = Ranges::from([(bytes, 0, 10, version(7, 1)), (bytes, 10, 5, version(7, 2))]);
         assert_eq!(recut(ranges.clone()), ranges);
+    }
+
+    /// Goal: of small files the newest version of each byte counts, whatever else a node
+    /// still has at the place, and however it has cut it; space that went back to the
+    /// node does not count.
+    #[test]
+    fn of_what_is_written_over_the_newest_counts() {
+        let bytes = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 1);
+        let hole = (bytes, 0, 2 * OBJECT_IO_BYTES_MAX as u64, version(7, 99));
+        let run = (bytes, 0, 100, version(7, 1));
+        let over = [
+            (bytes, 20, 10, version(7, 5)),
+            (bytes, 30, 30, version(7, 5)),
+        ];
+        let written = recut(Ranges::from([hole, run, over[0], over[1]]));
+        let pieces = Ranges::from([
+            (bytes, 0, 20, version(7, 1)),
+            (bytes, 20, 40, version(7, 5)),
+            (bytes, 60, 40, version(7, 1)),
+        ]);
+        assert_eq!(written, pieces);
+        assert_eq!(recut(pieces.clone()), pieces, "cut otherwise, and the same");
+        assert!(is_told(&pieces, &bytes, 99, 200));
+        assert!(!is_told(&pieces, &bytes, 100, 200));
+        let other = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 2);
+        assert!(!is_told(&pieces, &other, 0, 200));
+    }
+
+    /// Goal: of small files whole blocks are copied, of everything else what differs.
+    #[test]
+    fn small_files_are_copied_in_whole_blocks() {
+        let small = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 1);
+        let log = ObjectId::of_site(ObjectClass::SiteLog, SiteId(3), 1);
+        assert_eq!(in_blocks(&small, 4100, 8193), (4096, 12288));
+        assert_eq!(in_blocks(&small, 4096, 8192), (4096, 8192));
+        assert_eq!(in_blocks(&log, 4100, 8193), (4100, 8193));
     }
 }

@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossdock_members::{Change, SITE_SETS, SetRecord};
-use crossdock_names::{Epoch, NodeId, ObjectClass, SetId, Version};
-use crossdock_peer::{Call, NodeAnswer, NodeRequest, Port};
+use crossdock_names::{Epoch, NodeId, ObjectClass, SetId, SiteId, Version};
+use crossdock_peer::{Call, NodeAnswer, NodeError, NodeRequest, Port};
 use crossdock_server::NodeInput;
 use crossdock_types::Time;
 
@@ -24,10 +24,9 @@ const COLUMNS: &[ObjectClass] = &[ObjectClass::Column];
 /// What a site keeps on its set besides its log, which it makes equal itself.
 const SITE_OBJECTS: &[ObjectClass] = &[ObjectClass::SmallFiles];
 
-/// What of that can be copied while the site serves: it is written once.
-const LOGS: &[ObjectClass] = &[ObjectClass::SiteLog, ObjectClass::Checkpoint];
-
-/// What a member that comes back into a site's set needs.
+/// What a member that comes back into a site's set needs: while the site serves, and
+/// once more of what has changed since when it is opened anew. (Members of a set that
+/// nobody has used yet may have beginnings of different logs.)
 const ALL_SITE_OBJECTS: &[ObjectClass] = &[
     ObjectClass::SiteLog,
     ObjectClass::Checkpoint,
@@ -145,9 +144,8 @@ impl Host {
         let is_member = record.members.contains(&target.0);
         let classes = match (set.0 < SITE_SETS, is_member, goal) {
             (true, ..) => COLUMNS,
-            (false, _, Goal::Copy) => LOGS,
-            (false, true, _) => SITE_OBJECTS,
-            (false, false, _) => ALL_SITE_OBJECTS,
+            (false, true, _) if self.registry.state().is_set_used(set.0) => SITE_OBJECTS,
+            (false, ..) => ALL_SITE_OBJECTS,
         };
         // Versions of columns begin with the set's epoch. Those of a site's objects
         // begin with the site's, of which the set's record says nothing.
@@ -186,12 +184,6 @@ impl Host {
             self.drop_current();
             self.following.fail();
         }
-    }
-
-    /// What was planned while a site was not used is planned anew when it is.
-    pub(crate) fn forget_joins(&mut self, set: SetId) {
-        let is_join = |pair: &Pair| pair.set == set && pair.goal == Goal::Join;
-        self.replicas.planned.retain(|pair| !is_join(pair));
     }
 
     /// Gives up all pairs of a set; whether nothing of them is on its way any more.
@@ -374,12 +366,11 @@ impl Host {
             };
             match current.question() {
                 Some(Question::Mark) => {
-                    let (source, set) = (current.pair.source, current.pair.set);
-                    let source = self.nodes.get(&source);
-                    let source = source.and_then(|slot| slot.node.as_ref());
-                    let version = source.filter(|_| set.0 < SITE_SETS);
-                    let version = version.map_or(Version::NONE, |node| node.first_to_come(set));
-                    step = current.step(Some(done(version)));
+                    let pair = current.pair.clone();
+                    let marked = self.first_to_come(&pair);
+                    if let Some(current) = &mut self.replicas.current {
+                        step = current.step(Some(marked));
+                    }
                 }
                 Some(Question::Hold) => {
                     self.replicas.is_holding = true;
@@ -400,6 +391,26 @@ impl Host {
         if let Poll::Ready(result) = step {
             self.end_current(result);
         }
+    }
+
+    /// The version from which on changes of a pair's set are under way, or to come: its
+    /// primary knows, or the site that gives them, while it serves.
+    fn first_to_come(&self, pair: &Pair) -> Answer {
+        if pair.set.0 < SITE_SETS {
+            let source = self.nodes.get(&pair.source);
+            let source = source.and_then(|slot| slot.node.as_ref());
+            return done(source.map_or(Version::NONE, |node| node.first_to_come(pair.set)));
+        }
+        let serving = self.sites.iter().filter(|(_, site)| site.is_serving());
+        let sites = &self.registry.state().sites;
+        let is_of = |id: &SiteId| {
+            let record = sites.get(usize::from(id.0));
+            record.is_some_and(|(_, set)| *set == pair.set.0)
+        };
+        let mut serving = serving.filter(|(id, _)| is_of(id));
+        let site = serving.next().map(|(_, site)| site);
+        let busy = NodeError::Busy { retry_after_ms: 0 };
+        done(site.ok_or(busy)?.first_to_come())
     }
 
     fn end_current(&mut self, result: Result<(), String>) {

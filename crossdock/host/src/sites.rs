@@ -7,7 +7,7 @@ use crossdock_delivery::Switches;
 use crossdock_members::{Change, State};
 use crossdock_names::{Epoch, NodeId, ObjectClass, ObjectId, SetId, SiteId};
 use crossdock_nfs::{DoorConfig, DoorLimits};
-use crossdock_peer::{Port, SiteOperation, TransactionStep, WriterId};
+use crossdock_peer::{Port, SiteError, SiteOperation, TransactionStep, WriterId};
 use crossdock_site::{OpenError, Site, SiteConfig, SiteEffect, SiteInput};
 use crossdock_types::{Time, WallTime};
 
@@ -15,6 +15,7 @@ use crate::host::{Host, HostEffect};
 use crate::members::OPENED_AGAIN_AFTER;
 use crate::message::Message;
 use crate::nodes::NodeState;
+use crate::peers::refusal;
 
 /// The site that holds the root directory.
 pub(crate) const ROOT_SITE: SiteId = SiteId(0);
@@ -65,6 +66,9 @@ impl Host {
         if is_away && self.registry.is_shared() && matches!(input, SiteInput::Request(_)) {
             return self.send_to_site(id, input);
         }
+        if matches!(input, SiteInput::Request(_)) && self.is_unknown(id) {
+            return self.refuse_busy(&input);
+        }
         if !self.sites.contains_key(&id) {
             if !matches!(input, SiteInput::Request(_))
                 || usize::from(id.0) >= crossdock_names::SITES
@@ -80,6 +84,36 @@ impl Host {
             self.sites_at_work.push(id);
         }
         self.drain_site(id);
+    }
+
+    /// Whether others do not know yet that a site which is open here is used: what it
+    /// acknowledged would be lost with its nodes, whose places others take without asking
+    /// what they have. (Nobody takes those of the root's.)
+    fn is_unknown(&self, id: SiteId) -> bool {
+        let is_known = self.registry.state().opened_sites.contains(&id.0);
+        self.registry.is_shared() && id != ROOT_SITE && !is_known
+    }
+
+    /// Has it asked again for later.
+    fn refuse_busy(&mut self, input: &SiteInput) {
+        if let SiteInput::Request(call) = input {
+            self.answer_site(refusal(call.id, SiteError::Busy));
+        }
+    }
+
+    /// Says once more which sites are used, if others do not know yet.
+    pub(crate) fn tell_used_sites(&mut self, now: Time) {
+        let serving = self.sites.iter().filter(|(_, site)| site.is_serving());
+        let serving: Vec<(SiteId, Epoch)> = serving.map(|(&id, site)| (id, site.epoch())).collect();
+        for (id, epoch) in serving {
+            if self.is_unknown(id) {
+                self.propose(Change::SiteOpened {
+                    site: id.0,
+                    expected: Some(epoch.0),
+                });
+                self.following.later(now);
+            }
+        }
     }
 
     /// Does what a site wants done; whoever has given it something calls this.
@@ -139,7 +173,11 @@ impl Host {
         }
         let known = self.registry.state().opened_sites.contains(&id.0);
         if !known {
-            if !self.propose(Change::SiteOpened { site: id.0 }) {
+            let expected = self.sites.get(&id).map(|site| site.epoch().0);
+            if !self.propose(Change::SiteOpened {
+                site: id.0,
+                expected,
+            }) {
                 return;
             }
             // What concerns all sites concerns this one. (A shared registry tells it.)

@@ -18,6 +18,8 @@ use crate::read::refused;
 use crate::soft::Soft;
 use crate::work::{Answer, Step, boundary, site_replies};
 
+mod elsewhere;
+
 /// How often a write begins again because the file was truncated under it, or the
 /// nodes wanted to see another capability.
 const RESTARTS_MAX: u32 = 16;
@@ -35,6 +37,7 @@ pub(crate) struct WriteWork {
     lease: Option<LeaseId>, // Under which the columns are written.
     head: WeakCache,        // What the site said to its part.
     restarts: u32,
+    placings: u32, // How often blocks were to get another place: theirs was full.
     phase: Phase,
 }
 
@@ -46,6 +49,11 @@ enum Phase {
     Writing,
     /// The site learns the size.
     Pushing,
+    /// Blocks from there on are to get other places (see `elsewhere`): the site tells
+    /// where the file ends …
+    Measuring { full_from: u64 },
+    /// … and has the blocks behind that lie nowhere.
+    Cutting { full_from: u64 },
     /// Too much is unstable: the oldest file is committed; then this answer.
     Evicting(CommitSet, Box<Answer>),
 }
@@ -75,6 +83,7 @@ impl WriteWork {
             lease: None,
             head: WeakCache::default(),
             restarts: 0,
+            placings: 0,
             phase: Phase::Writing,
         };
         let step = if work.has_tail() {
@@ -96,6 +105,8 @@ impl WriteWork {
                 Some(reply) => self.after_push(reply, soft),
                 None => Step::Reply(Answer::failure(SiteError::Io)),
             },
+            Phase::Measuring { full_from } => self.after_measure(full_from, outcomes),
+            Phase::Cutting { full_from } => self.after_cut(full_from, outcomes, soft),
             Phase::Evicting(set, answer) => {
                 if set.settle(&outcomes, &mut soft.unstable).is_err() {
                     // Not durable and yet to be forgotten: the client must resend.
@@ -244,6 +255,9 @@ impl WriteWork {
     }
 
     fn after_write(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
+        if let Some(full_from) = self.first_full(&outcomes) {
+            return self.measure(full_from);
+        }
         let mut again = None;
         for outcome in outcomes {
             match outcome {

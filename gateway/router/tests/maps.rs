@@ -6,7 +6,8 @@ mod script;
 use bytes::Bytes;
 use crossdock_names::{Incarnation, LayoutClass, MapFragment, UNMAPPED};
 use crossdock_peer::{
-    CallId, FileLayout, FileLease, LeaseId, NodeError, SiteAnswer, SiteReply, Stability, WeakCache,
+    CallId, FileLayout, FileLease, LeaseId, NodeError, SiteAnswer, SiteError, SiteReply, Stability,
+    WeakCache,
 };
 use crossdock_router::{Router, RouterInput};
 use crossdock_types::{Time, WallTime};
@@ -160,4 +161,75 @@ fn an_outdated_map_is_refused_and_asked_for_again() {
     let [again] = expect(&mut router, vec![Seen::Read(20, column(1), BLOCK, 8)]);
     node(&mut router, again, bytes_read(vec![4; 8]));
     assert_eq!(answered(&mut router), [4; 8]);
+}
+
+/// Begins to write 8 bytes to a block at column 1, whose node has no room; the router's
+/// question where the file ends.
+fn write_to_full(router: &mut Router, block: usize) -> CallId {
+    let at = block as u64 * BLOCK;
+    let bytes = vec![9; 8];
+    ask(router, secs(1), 1, write(at, bytes, Stability::Stable));
+    let [open] = expect(router, vec![Seen::OpenWrite(at, at + 8)]);
+    told(router, secs(1), open, &[1; 9], None);
+    let [sent] = expect(router, vec![Seen::Write(20, column(1), at, 8, 1, 3)]);
+    node(router, sent, Err(NodeError::NoSpace));
+    let [measured] = expect(router, vec![Seen::Getattr]);
+    measured
+}
+
+/// Goal: a block that was placed behind the end of a file, at a node that has become full
+/// meanwhile, gets another place: the file is cut where it ends, if nobody has written
+/// since, and the site is asked again.
+#[test]
+fn a_write_behind_the_end_finds_another_place() {
+    let mut router = router();
+    let (end, at) = (8 * BLOCK - 100, 8 * BLOCK);
+    let measured = write_to_full(&mut router, 8);
+    script::site(&mut router, measured, Ok(SiteAnswer::Done), end);
+    let cut = || Seen::Truncate(end, Some(attributes(end).changed));
+    let [first] = expect(&mut router, vec![cut()]);
+    // Somebody has written since.
+    script::site(&mut router, first, Err(SiteError::NotSync), end);
+    let [measured] = expect(&mut router, vec![Seen::Getattr]);
+    script::site(&mut router, measured, Ok(SiteAnswer::Done), end);
+    let [second] = expect(&mut router, vec![cut()]);
+    script::site(&mut router, second, Ok(SiteAnswer::Done), end);
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(at, at + 8)]);
+    let columns = &[1, 1, 1, 1, 1, 1, 1, 1, 0];
+    told(&mut router, secs(1), open, columns, None);
+    let [sent] = expect(&mut router, vec![Seen::Write(10, column(0), at, 8, 1, 3)]);
+    node(&mut router, sent, written(1));
+    let stable = Stability::Stable;
+    let [pushed] = expect(&mut router, vec![Seen::Push(at + 8, true, stable)]);
+    script::site(&mut router, pushed, Ok(SiteAnswer::Done), at + 8);
+    let seen = script::effects(&mut router);
+    assert!(
+        matches!(&seen[..], [Seen::Reply(1, Ok(SiteAnswer::Written { .. }))]),
+        "{seen:?}"
+    );
+}
+
+/// Goal: a block before the end may have bytes: it stays where it is, and the client is
+/// told that there is no room; so it is when all nodes are full.
+#[test]
+fn a_block_that_may_have_bytes_stays_where_it_is() {
+    let refused = vec![Seen::Reply(1, Err(SiteError::NoSpace))];
+    let mut router = router();
+    let measured = write_to_full(&mut router, 8);
+    script::site(&mut router, measured, Ok(SiteAnswer::Done), 8 * BLOCK + 1);
+    assert_eq!(script::effects(&mut router), refused);
+
+    let mut router = script::router();
+    let mut measured = write_to_full(&mut router, 8);
+    for _ in 0..3 {
+        script::site(&mut router, measured, Ok(SiteAnswer::Done), 8 * BLOCK);
+        let (seen, ids) = script::drain(&mut router);
+        assert!(matches!(seen[..], [Seen::Truncate(..)]), "{seen:?}");
+        script::site(&mut router, ids[0], Err(SiteError::NotSync), 8 * BLOCK);
+        measured = expect::<1>(&mut router, vec![Seen::Getattr])[0];
+    }
+    script::site(&mut router, measured, Ok(SiteAnswer::Done), 8 * BLOCK);
+    let (_, ids) = script::drain(&mut router);
+    script::site(&mut router, ids[0], Err(SiteError::NotSync), 8 * BLOCK);
+    assert_eq!(script::effects(&mut router), refused);
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crossdock_names::{Epoch, NodeId, RoutingTable, Version};
-use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest};
+use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order};
 use crossdock_types::Time;
 
 /// Where a request goes.
@@ -208,6 +208,12 @@ impl<P> Calls<P> {
         }
     }
 
+    /// The first of the versions that were given to changes which have not been answered.
+    pub(crate) fn first_given(&self) -> Option<Version> {
+        let requests = self.pending.values().map(|pending| &pending.request);
+        requests.filter_map(given_version).min()
+    }
+
     pub(crate) fn next_wake(&self) -> Option<Time> {
         self.wakes.first().map(|&(wake, _)| wake)
     }
@@ -250,6 +256,21 @@ impl<P> Calls<P> {
             pending.wake = now + pause;
             self.wakes.insert((pending.wake, id));
         }
+    }
+}
+
+/// The version that the site has given to bytes.
+const fn given_version(request: &NodeRequest) -> Option<Version> {
+    match request {
+        NodeRequest::Write {
+            order: Order::Given(version),
+            ..
+        }
+        | NodeRequest::Zero {
+            order: Order::Given(version),
+            ..
+        } => Some(*version),
+        _ => None,
     }
 }
 

@@ -428,6 +428,16 @@ impl Site {
             && self.state.small.unstable_files().next().is_none()
     }
 
+    /// Changes of small files that have not been made everywhere yet, or are to come, have
+    /// this version or a later one. What is older stays as it is, also after a crash.
+    #[must_use]
+    pub fn first_to_come(&self) -> Version {
+        let under_way = self.calls.first_given();
+        let waiting = self.small.first_waiting();
+        let first = [Some(self.version.next()), under_way, waiting];
+        first.into_iter().flatten().min().unwrap_or_default()
+    }
+
     /// When all leases that routers have of this opening have ended, on this machine's
     /// clock: [`SiteConfig::serves_from`] of one that is opened here instead.
     #[must_use]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use crossdock_directory::{Mutation, Wanted};
-use crossdock_names::{ObjectId, SMALL_FILE_THRESHOLD_BYTES};
+use crossdock_names::{ObjectId, SMALL_FILE_THRESHOLD_BYTES, Version};
 use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteAnswer, SiteError,
     SiteOperation, SiteRequest, Stability,
@@ -79,6 +79,12 @@ impl SmallWork {
     /// Whether bytes are on their way to backing objects.
     pub(crate) fn is_writing(&self) -> bool {
         !self.writes.is_empty()
+    }
+
+    /// The first of the versions of what waits until its object is made.
+    pub(crate) fn first_waiting(&self) -> Option<Version> {
+        let queued = self.making.values().flat_map(|making| &making.queued);
+        queued.map(|(_, write)| write.version).min()
     }
 
     /// Forgets all reads of backing objects; the calls that waited for them.

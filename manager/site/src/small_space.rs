@@ -80,13 +80,14 @@ impl Site {
     }
 
     fn send_hole(&mut self, now: Time, hole: &BackingHole) {
+        let order = Order::Given(self.next_version());
         for member in self.members.clone() {
             let request = NodeRequest::Zero {
                 object: hole.object,
                 offset_bytes: hole.offset_bytes,
                 length_bytes: hole.length_bytes,
                 context: self.context(),
-                order: Order::Given(self.next_version()),
+                order,
             };
             self.send(now, Target::Node(member), request, Purpose::HoleMade);
         }

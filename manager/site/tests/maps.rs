@@ -158,3 +158,30 @@ fn columns_are_cut_at_the_file_s_end() {
     }
     assert_eq!(seen, 3);
 }
+
+/// Goal: blocks behind the end that were placed at a node which has become full get other
+/// places after a truncate to where the file ends; those before the end keep theirs.
+#[test]
+fn a_truncate_to_the_end_places_blocks_anew() {
+    let mut rig = rig();
+    let file = rig.create("large");
+    let tell = |rig: &mut Rig, free: [u64; 3]| {
+        let rooms = free.map(|free| NodeRoom {
+            free_bytes: free * MIB,
+            load_percent: 0,
+        });
+        let rooms = Arc::new((1..).map(NodeId).zip(rooms).collect());
+        rig.site.handle(rig.now, rig.wall, SiteInput::Rooms(rooms));
+    };
+    tell(&mut rig, [1000, 1000, 1000]);
+    let old = write_at(&mut rig, file, 5).truncate_generation;
+    write_at(&mut rig, file, 0);
+    let before = columns(&map(&mut rig, file, (0, 60)), (0, 60));
+    assert!(before[6..].contains(&2), "{before:?}");
+    tell(&mut rig, [1000, 1000, 0]);
+    truncate(&mut rig, file, 6 * MIB);
+    assert!(write_at(&mut rig, file, 6).truncate_generation > old);
+    let after = columns(&map(&mut rig, file, (0, 60)), (0, 60));
+    assert_eq!(after[..6], before[..6]);
+    assert!(after[6..].iter().all(|&column| column < 2), "{after:?}");
+}

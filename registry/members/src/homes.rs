@@ -18,6 +18,9 @@ use crate::state::{Conflict, NodeRecord, SITE_SETS, SetRecord, State};
 /// Data sets of an ensemble at most; the ids of sites' sets begin behind them.
 const DATA_SETS_MAX: u32 = 512;
 
+/// The site of the root directory.
+const ROOT: u16 = 0;
+
 /// Most places for nodes: more than anybody has, and a bound for numbers.
 const NODES_MAX: usize = 1024;
 
@@ -139,11 +142,46 @@ impl State {
     /// Makes the change, or leaves everything as it is.
     pub(crate) fn place(&mut self, placement: Placement) -> Result<(), Conflict> {
         match placement {
-            Placement::Drain { number, drains } => self.drain(number, drains),
-            Placement::Add { number, id } => self.add_node(number, id),
-            Placement::Remove { number } => self.remove_node(number),
-            Placement::Replace { number, id } => self.replace_node(number, id),
+            Placement::Drain { number, drains } => self.drain(number, drains)?,
+            Placement::Add { number, id } => self.add_node(number, id)?,
+            Placement::Remove { number } => self.remove_node(number)?,
+            Placement::Replace { number, id } => self.replace_node(number, id)?,
         }
+        self.settle_unused();
+        Ok(())
+    }
+
+    /// Sets of sites that nobody has used hold nothing: those of their homes that run are
+    /// their members at once, and whoever had them before is not waited for. Such a site
+    /// may be about to make its log with the members from before, and is told by its epoch
+    /// that it has to do so anew.
+    pub(crate) fn settle_unused(&mut self) {
+        for site in 0..self.sites.len() {
+            let set = self.sites[site].1;
+            let Some(record) = self.sets.get(&set).filter(|_| !self.is_set_used(set)) else {
+                continue;
+            };
+            let is_member = |home: &u64| {
+                let may_come = record.members.contains(home) && !self.has_run(*home);
+                self.is_hosted(*home) || may_come
+            };
+            let members: Vec<u64> = record.home.iter().copied().filter(is_member).collect();
+            let runs = members.iter().any(|&member| self.is_hosted(member));
+            if let Some(record) = self.sets.get_mut(&set)
+                && runs
+                && record.members != members
+            {
+                record.members = members;
+                record.epoch += 1;
+                self.sites[site].0 += 1;
+            }
+        }
+    }
+
+    /// Whether a process has ever joined with the node.
+    fn has_run(&self, id: u64) -> bool {
+        let mut nodes = self.nodes.iter();
+        nodes.any(|node| node.id == id && node.is_used)
     }
 
     /// In how many sets a node is at home, and of how many it is a member.
@@ -163,9 +201,11 @@ impl State {
             .count()
     }
 
-    /// Whether anything can be in a set: in those of sites only once they were opened.
-    fn is_set_used(&self, set: u32) -> bool {
-        let mut sites = self.opened_sites.iter();
+    /// Whether anything can be in a set: in those of sites only once they were opened. (The
+    /// root's site is opened before anybody asks.)
+    #[must_use]
+    pub fn is_set_used(&self, set: u32) -> bool {
+        let mut sites = self.opened_sites.iter().chain(&[ROOT]);
         set < SITE_SETS
             || sites.any(|&site| self.sites.get(usize::from(site)).map(|site| site.1) == Some(set))
     }

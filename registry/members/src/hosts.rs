@@ -108,6 +108,7 @@ impl State {
         let nodes = record.nodes.clone();
         self.hosts.insert(host, record);
         self.fill_empty(&nodes);
+        self.settle_unused();
         if is_manager {
             self.assign_sites();
         }
@@ -125,6 +126,7 @@ impl State {
         for node in record.nodes {
             self.remove_member(node);
         }
+        self.settle_unused();
         self.owners.retain(|_, owner| *owner != host);
         self.assign_sites();
         self.assign_addresses();

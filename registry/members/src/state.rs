@@ -290,10 +290,13 @@ pub enum Change {
         /// Its number.
         host: u64,
     },
-    /// A site has made its log.
+    /// A site has made its log. Before that it answers nobody.
     SiteOpened {
         /// The site.
         site: u16,
+        /// Under which epoch: under another one it may have been made elsewhere.
+        #[serde(default)]
+        expected: Option<u64>,
     },
     /// All parts of the process restarted: epoch + 1 for every set and site.
     RaiseAll,
@@ -513,7 +516,10 @@ impl State {
             }
             Change::MoveSites { sites, to } => self.move_sites(&sites, to)?,
             Change::Retire { host } => self.retire(host)?,
-            Change::SiteOpened { site } => {
+            Change::SiteOpened { site, expected } => {
+                let record = self.sites.get(usize::from(site));
+                let (epoch, _) = *record.ok_or_else(|| unknown("site", u32::from(site)))?;
+                check_epoch("site", u32::from(site), expected.unwrap_or(epoch), epoch)?;
                 self.opened_sites.insert(site);
             }
             Change::RaiseAll => {

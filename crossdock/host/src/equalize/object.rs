@@ -81,7 +81,7 @@ impl Asker {
                 break; // Beyond the source's end: the target is cut there.
             }
             let length_read = payload.len() as u64;
-            if version > self.newest.get() {
+            if version > self.newest_of(&object) {
                 self.left.borrow_mut().push((object, at, length_read));
                 at += length_read;
                 continue;
@@ -98,6 +98,25 @@ impl Asker {
             at += length_read;
         }
         Ok(at - from)
+    }
+
+    /// Frees bytes `from..to` of the target that the source does not have; none are
+    /// copied.
+    pub(super) async fn make_hole(
+        &self,
+        object: ObjectId,
+        stat: &ObjectStat,
+        from: u64,
+        to: u64,
+    ) -> Result<u64, String> {
+        let zero = NodeRequest::Zero {
+            object,
+            offset_bytes: from,
+            length_bytes: to - from,
+            context: self.context(&object, stat),
+            order: Order::Given(Version::NONE),
+        };
+        self.call(self.pair.target, zero).await.map(|_| 0)
     }
 
     /// Makes an object's existence and end on the target those on the source.
@@ -209,7 +228,7 @@ impl Asker {
             reservation_bytes: 0,
             attributes: stat.attributes.clone(),
             context: self.context(&object, stat),
-            order: Order::Given(stat.version.min(self.newest.get())),
+            order: Order::Given(stat.version.min(self.newest_of(&object))),
         };
         self.call(self.pair.target, create).await.map(|_| ())
     }

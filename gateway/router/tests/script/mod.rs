@@ -141,6 +141,8 @@ pub(crate) enum Seen {
     OpenWrite(u64, u64),
     Push(u64, bool, Stability),
     Getattr,
+    /// To how many bytes, if the file's ctime is that.
+    Truncate(u64, Option<WallTime>),
     Read(u64, ObjectId, u64, u64),
     Write(u64, ObjectId, u64, usize, u64, u64),
     Commit(u64, ObjectId, u64),
@@ -206,6 +208,9 @@ pub(crate) fn see_site(operation: SiteOperation) -> Seen {
             Seen::Push(size_at_least_bytes, wrote, stability)
         }
         SiteOperation::GetAttributes { .. } => Seen::Getattr,
+        SiteOperation::SetAttributes { changes, guard, .. } => {
+            Seen::Truncate(changes.size_bytes.expect("a size"), guard)
+        }
         other => panic!("unexpected {other:?}"),
     }
 }

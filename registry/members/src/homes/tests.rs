@@ -3,8 +3,16 @@
 use super::*;
 use crate::{Change, HostRecord};
 
-/// An ensemble of nodes 10, 11 …, each of which runs as host 100, 101 …
+/// An ensemble of nodes 10, 11 …, each of which runs as host 100, 101 …, with all sites
+/// in use.
 fn ensemble(nodes: u64, copies: u32) -> State {
+    let mut state = fresh(nodes, copies);
+    state.opened_sites = (0..).take(state.sites.len()).collect();
+    state
+}
+
+/// The same with no site in use.
+fn fresh(nodes: u64, copies: u32) -> State {
     let ids: Vec<u64> = (10..10 + nodes).collect();
     let mut state = State::fresh(1, 2, &ids, copies, copies).with_many_sets(16);
     for id in ids {
@@ -209,5 +217,88 @@ fn what_a_lost_node_had_is_rebuilt_elsewhere() {
     assert!(!state.nodes[2].is_used);
     for set in state.sets.values() {
         assert!(!set.home.contains(&12) && !set.members.contains(&12));
+    }
+}
+
+/// The set of a site that nobody has used, and the site.
+fn unused(state: &State, site: u16) -> (&SetRecord, u64) {
+    let (epoch, set) = state.sites[usize::from(site)];
+    (&state.sets[&set], epoch)
+}
+
+fn leave(state: &mut State, node: u64) {
+    let left = state.apply(Change::Leave { host: node + 90 });
+    left.expect("leaves");
+}
+
+/// Goal: the set of a site that nobody has used, which holds nothing, has the homes that
+/// run as its members, whoever had it before and stays away: also if that was the only
+/// one, and if all homes have become others. The site's epoch tells who is about to use it.
+#[test]
+fn sets_of_unused_sites_wait_for_nobody() {
+    let mut state = fresh(4, 2);
+    let home = unused(&state, 5).0.home.clone();
+    let (first, second) = (home[0], home[1]);
+    leave(&mut state, second);
+    assert_eq!(unused(&state, 5).0.members, [first]);
+    join(&mut state, second);
+    assert_eq!(unused(&state, 5).0.members, home, "nothing is to be copied");
+    leave(&mut state, second);
+    let epoch = unused(&state, 5).1;
+    leave(&mut state, first);
+    assert_eq!(unused(&state, 5).0.members, [first], "nobody else is there");
+    join(&mut state, second);
+    assert_eq!(
+        unused(&state, 5),
+        (&state.sets[&state.sites[5].1], epoch + 1)
+    );
+    assert_eq!(unused(&state, 5).0.members, [second]);
+    leave(&mut state, second);
+    for id in [first, second] {
+        let number = u32::try_from(id - 10).expect("few");
+        let replaced = place(&mut state, Placement::Replace { number, id: None });
+        assert_eq!(replaced, Ok(()));
+    }
+    let record = unused(&state, 5).0;
+    assert_eq!(record.members, record.home);
+    assert!(!record.members.contains(&first) && !record.members.contains(&second));
+}
+
+/// Goal: what a site that was used has is given up for nobody, and a site counts as used
+/// only where it was opened: not by who opened it with the members from before.
+#[test]
+fn sets_of_used_sites_keep_their_only_copy() {
+    let mut state = fresh(4, 2);
+    let opened = |state: &State, site: u16| Change::SiteOpened {
+        site,
+        expected: Some(unused(state, site).1),
+    };
+    let early = opened(&state, 5);
+    let home = unused(&state, 5).0.home.clone();
+    let mut others = 6..;
+    let other = others.find(|&other| unused(&state, other).0.home == home);
+    let other = other.expect("there are many");
+    assert_eq!(state.apply(opened(&state, other)), Ok(()));
+    leave(&mut state, home[0]);
+    leave(&mut state, home[1]);
+    join(&mut state, home[0]);
+    assert_eq!(unused(&state, 5).0.members, [home[0]]);
+    assert_eq!(unused(&state, other).0.members, [home[1]]);
+    let late = state.apply(early);
+    assert!(matches!(late, Err(Conflict::Epoch { .. })), "{late:?}");
+    assert_eq!(state.apply(opened(&state, 5)), Ok(()));
+    assert!(state.is_set_used(state.sites[5].1));
+}
+
+/// Goal: a member that has never run is waited for: a fresh ensemble's nodes come one
+/// after the other.
+#[test]
+fn nodes_that_have_never_run_are_waited_for() {
+    let ids = [10, 11, 12];
+    let mut state = State::fresh(1, 2, &ids, 2, 2).with_many_sets(16);
+    join(&mut state, 10);
+    for site in 1..state.sites.len() {
+        let record = &state.sets[&state.sites[site].1];
+        assert_eq!(record.members, record.home);
     }
 }

@@ -228,6 +228,8 @@ fn secret_of(instance: u64, purpose: u8) -> [u8; 32] {
 }
 
 #[cfg(test)]
+mod ahead;
+#[cfg(test)]
 mod clocks;
 #[cfg(test)]
 mod columns;
@@ -237,6 +239,8 @@ mod costs;
 mod damage;
 #[cfg(test)]
 mod damaged_directories;
+#[cfg(test)]
+mod full;
 #[cfg(test)]
 mod histories;
 #[cfg(test)]
@@ -259,6 +263,8 @@ mod stage;
 mod take_overs;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unused;
 #[cfg(test)]
 mod web;
 #[cfg(test)]

@@ -242,7 +242,13 @@ fn proposals_that_wait_are_bounded() {
         .session;
     for round in 0..10_000_u64 {
         let site = u16::try_from(round % 256).expect("small");
-        session.handle(world.now, Input::Propose(Change::SiteOpened { site }));
+        session.handle(
+            world.now,
+            Input::Propose(Change::SiteOpened {
+                site,
+                expected: None,
+            }),
+        );
     }
     assert_eq!(session.proposals.len(), 256);
     for _ in 0..10_000 {

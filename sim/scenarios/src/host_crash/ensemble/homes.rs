@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crossdock_members::{Change, HostRecord, Placement, SITE_SETS};
+use crossdock_members::{Change, HostRecord, Placement};
 use crossdock_names::{HostId, NodeId, ObjectClass, ObjectId, RoutingTable};
 use crossdock_peer::{NodeAnswer, NodeError, NodeRequest, ReadVersion};
 
@@ -119,39 +119,15 @@ impl Driver {
         Err(self.missing().unwrap_or_default())
     }
 
-    /// Of a site that nobody has used, only who is to leave its set is asked for. (Which
-    /// of a set's homes is its primary is not: it may have stayed the one that it was.)
-    fn missing(&self) -> Option<String> {
+    /// Which of a set's homes is its primary is not asked: it may have stayed the one that
+    /// it was.
+    pub(super) fn missing(&self) -> Option<String> {
         let state = &self.world.service.state;
-        let used = self.used_sites();
-        let short = state.sets.iter().find(|(id, set)| {
-            let is_used = **id < SITE_SETS || used.contains(id);
+        let short = state.sets.iter().find(|(_, set)| {
             let is_there = |home: &u64| set.members.contains(home);
-            set.leaving().next().is_some() || is_used && !set.home.iter().all(is_there)
+            set.leaving().next().is_some() || !set.home.iter().all(is_there)
         });
         short.map(|(id, set)| format!("set {id} is not made whole: {set:?}"))
-    }
-
-    /// The same of sets that hold something.
-    #[cfg(test)]
-    pub(super) fn missing_in_use(&self) -> Option<String> {
-        let used = self.used_sites();
-        let mut sets = self.world.service.state.sets.iter();
-        let short = sets.find(|(id, set)| {
-            let is_used = **id < SITE_SETS || used.contains(id);
-            let is_there = |home: &u64| set.members.contains(home);
-            is_used && (set.leaving().next().is_some() || !set.home.iter().all(is_there))
-        });
-        short.map(|(id, set)| format!("set {id} is not made whole: {set:?}"))
-    }
-
-    /// The sets of sites that somebody has used.
-    fn used_sites(&self) -> BTreeSet<u32> {
-        let state = &self.world.service.state;
-        let opened = state.opened_sites.iter();
-        opened
-            .map(|&site| state.sites[usize::from(site)].1)
-            .collect()
     }
 
     /// Compares what the members of every set hold. Nodes are read one after the other

@@ -230,11 +230,11 @@ fn rebuild(rate: u64) -> (Duration, Duration) {
 
     driver.world.copied_bytes.clear();
     let began = driver.world.now;
-    while driver.missing_in_use().is_some() {
+    while driver.missing().is_some() {
         driver.settle(step).expect("nothing fails");
         let seconds = driver.world.now.since(began).as_secs() + 1;
-        assert!(seconds < 900, "{:?}", driver.missing_in_use());
-        // Managers copy small files when a site is opened anew, which clients wait for.
+        assert!(seconds < 900, "{:?}", driver.missing());
+        // What is left when a site is opened anew is copied by managers, and clients wait.
         let nodes = SHAPE.nodes as usize;
         for (place, copied) in driver.world.copied_bytes.range(..nodes) {
             // Each write is followed by the time that it may take.
