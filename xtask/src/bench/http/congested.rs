@@ -24,7 +24,7 @@ use crate::rig::nginx::Variant;
 const PART: usize = 5;
 /// The rates of `streams` by so much: what the disk has not quite, until the congested ask
 /// for less.
-const NEAR: f64 = 1.5;
+const NEAR: f64 = 1.65;
 /// Of that path: without a round trip that takes its time a small window is no small rate.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 /// Of a client's buffer: more than one has on its way there.
