@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+mod admin;
 mod bench;
 mod console;
 mod fresh;

@@ -66,8 +66,10 @@ impl Host {
         if is_away && self.registry.is_shared() && matches!(input, SiteInput::Request(_)) {
             return self.send_to_site(id, input);
         }
-        if matches!(input, SiteInput::Request(_)) && self.is_unknown(id) {
-            return self.refuse_busy(&input);
+        if let SiteInput::Request(call) = &input
+            && self.is_unknown(id)
+        {
+            return self.answer_site(refusal(call.id, SiteError::Busy));
         }
         if !self.sites.contains_key(&id) {
             if !matches!(input, SiteInput::Request(_))
@@ -94,26 +96,25 @@ impl Host {
         self.registry.is_shared() && id != ROOT_SITE && !is_known
     }
 
-    /// Has it asked again for later.
-    fn refuse_busy(&mut self, input: &SiteInput) {
-        if let SiteInput::Request(call) = input {
-            self.answer_site(refusal(call.id, SiteError::Busy));
-        }
-    }
-
     /// Says once more which sites are used, if others do not know yet.
     pub(crate) fn tell_used_sites(&mut self, now: Time) {
         let serving = self.sites.iter().filter(|(_, site)| site.is_serving());
-        let serving: Vec<(SiteId, Epoch)> = serving.map(|(&id, site)| (id, site.epoch())).collect();
-        for (id, epoch) in serving {
+        let serving: Vec<SiteId> = serving.map(|(&id, _)| id).collect();
+        for id in serving {
             if self.is_unknown(id) {
-                self.propose(Change::SiteOpened {
-                    site: id.0,
-                    expected: Some(epoch.0),
-                });
+                self.tell_used(id);
                 self.following.later(now);
             }
         }
+    }
+
+    /// Says that a site which is open here is used; false if it cannot be said.
+    fn tell_used(&mut self, id: SiteId) -> bool {
+        let expected = self.sites.get(&id).map(|site| site.epoch().0);
+        self.propose(Change::SiteOpened {
+            site: id.0,
+            expected,
+        })
     }
 
     /// Does what a site wants done; whoever has given it something calls this.
@@ -173,11 +174,7 @@ impl Host {
         }
         let known = self.registry.state().opened_sites.contains(&id.0);
         if !known {
-            let expected = self.sites.get(&id).map(|site| site.epoch().0);
-            if !self.propose(Change::SiteOpened {
-                site: id.0,
-                expected,
-            }) {
+            if !self.tell_used(id) {
                 return;
             }
             // What concerns all sites concerns this one. (A shared registry tells it.)

@@ -45,7 +45,12 @@ const REFILL_PART: f64 = 1.0 / 7.0;
 /// What to do about a stream. At most one thing: decide again when it is done.
 #[must_use]
 pub fn decide(snapshot: &Snapshot) -> Verdict {
-    decide_requested(snapshot).unwrap_or_else(|| decide_read(snapshot))
+    decide_within(snapshot, &horizon(&snapshot.pool, snapshot.look.rate))
+}
+
+/// The same where the stream's [`horizon`] is known.
+pub(crate) fn decide_within(snapshot: &Snapshot, horizon: &Horizon) -> Verdict {
+    decide_requested(snapshot, horizon).unwrap_or_else(|| decide_read(snapshot, horizon))
 }
 
 /// How far ahead a stream is read.
@@ -68,9 +73,9 @@ pub struct Horizon {
 /// factor 2 of (6)).
 ///
 /// A stream that is filled for a round `r` when `m` is left has m + r/2 on average, and
-/// that of all has to fit into the memory and what sockets hold. Where it does not, `m` shrinks first: disks are
-/// seldom a whole round behind, but requests that are too short keep them from being in
-/// time at all. Then the round shrinks, too.
+/// that of all has to fit into the memory and what sockets hold. Where it does not, `m`
+/// shrinks first: disks are seldom a whole round behind, but requests that are too short
+/// keep them from being in time at all. Then the round shrinks, too.
 #[must_use]
 pub fn horizon(pool: &Pool, rate: Option<u64>) -> Horizon {
     let rate_net = pool.rate_net.max(1) as f64;
@@ -138,7 +143,7 @@ fn random_rate(pool: &Pool) -> f64 {
 
 /// EDRC for what lives on (TPF 3.3): while disks are loaded, what a connection in trouble
 /// cannot send within T_D goes behind.
-fn decide_requested(Snapshot { pool, look }: &Snapshot) -> Option<Verdict> {
+fn decide_requested(Snapshot { pool, look }: &Snapshot, horizon: &Horizon) -> Option<Verdict> {
     if !pool.policy.switches.edrc {
         return None;
     }
@@ -150,7 +155,7 @@ fn decide_requested(Snapshot { pool, look }: &Snapshot) -> Option<Verdict> {
     if !is_loaded || !is_disturbed {
         return None;
     }
-    let term = horizon(pool, look.rate).buffering;
+    let term = horizon.buffering;
     let needed = match look.is_held {
         true => 0,
         // Nothing is known of a rate that could have shrunk.
@@ -167,14 +172,14 @@ fn decide_requested(Snapshot { pool, look }: &Snapshot) -> Option<Verdict> {
 }
 
 /// TDAP (TPF 3.2, (5) and (7)), within the memory that there is.
-fn decide_read(Snapshot { pool, look }: &Snapshot) -> Verdict {
+fn decide_read(Snapshot { pool, look }: &Snapshot, horizon: &Horizon) -> Verdict {
     let policy = &pool.policy;
     let is_held = look.is_held && policy.switches.edrc;
     if look.remaining_bytes == 0 || is_held && pool.disks.load_percent >= LOADED_PERCENT {
         return Verdict::Enough;
     }
     let wanted = match policy.switches.tdap {
-        true => wanted(pool, look),
+        true => wanted(pool, look, horizon),
         false => fixed(look),
     };
     let Some(wanted) = wanted else {
@@ -188,7 +193,7 @@ fn decide_read(Snapshot { pool, look }: &Snapshot) -> Verdict {
     if look.is_behind_others || free < least {
         return Verdict::Wait;
     }
-    let bytes = wanted.min(memory_share(pool, look, free).max(least));
+    let bytes = wanted.min(memory_share(pool, look, horizon, free).max(least));
     let allowed = free.min(policy.request_bytes_max);
     let bytes = cut(
         look.remaining_bytes,
@@ -201,21 +206,18 @@ fn decide_read(Snapshot { pool, look }: &Snapshot) -> Verdict {
 
 /// (T_D − T_n)·B_n, at most H_max; nothing before it is time. Of a client that asks for
 /// pieces at least one, and whole ones.
-fn wanted(pool: &Pool, look: &Look) -> Option<u64> {
+fn wanted(pool: &Pool, look: &Look, horizon: &Horizon) -> Option<u64> {
     let policy = &pool.policy;
     let ahead = look.ahead_bytes();
     let Some(rate) = look.rate else {
         return (ahead == 0).then(|| first_bytes(pool));
     };
-    let Horizon {
-        buffering, refill, ..
-    } = horizon(pool, look.rate);
     let margin = ahead as f64 / rate.max(1) as f64;
     // A piece that is there in part would cost the disks two visits instead of one.
-    if margin > refill.as_secs_f64() && look.requested_bytes >= look.unit_bytes {
+    if margin > horizon.refill.as_secs_f64() && look.requested_bytes >= look.unit_bytes {
         return None;
     }
-    let mut wanted = whole((buffering.as_secs_f64() - margin).max(0.0) * rate as f64);
+    let mut wanted = whole((horizon.buffering.as_secs_f64() - margin).max(0.0) * rate as f64);
     if !look.is_measured {
         // A burst into the peer's buffer says little of its rate: as TCP itself, begin
         // slowly, with as much again as has arrived.
@@ -278,13 +280,12 @@ fn free_memory(pool: &Pool, class: StreamClass) -> u64 {
 /// M_a·B_n/B_net, with what sockets hold as part of M_a, less what the stream has of it. As
 /// streams are not all filled at the same moment, one may have more while memory is free;
 /// and all of that while nothing is known of the rate, or without TDAP.
-fn memory_share(pool: &Pool, look: &Look, free: u64) -> u64 {
+fn memory_share(pool: &Pool, look: &Look, horizon: &Horizon, free: u64) -> u64 {
     match look.rate {
         Some(rate) if pool.policy.switches.tdap => {
             let part = rate as f64 / pool.rate_net.max(rate).max(1) as f64;
-            let part = part * horizon(pool, look.rate).stretch;
             let all = memory_of(pool, look.class).saturating_add(pool.unsent_bytes);
-            let share = whole(all as f64 * part);
+            let share = whole(all as f64 * part * horizon.stretch);
             let share = share.saturating_sub(look.ahead_bytes());
             share.max(free / SPARE_SHARE) / BLOCK_BYTES * BLOCK_BYTES
         }

@@ -119,8 +119,7 @@ impl Delivery {
         let is_new = !self.streams.contains_key(&stream) && !self.dying.contains_key(&stream);
         assert!(is_new, "{stream:?} is open");
         let new = Stream::new(class, total_bytes);
-        let totals = &mut self.totals[class as usize];
-        totals.active += u64::from(new.is_active());
+        self.totals[class as usize].add(&new);
         self.streams.insert(stream, new);
         self.touch(stream);
     }

@@ -12,7 +12,7 @@ use crossdock_types::Time;
 use super::Delivery;
 use crate::config::Mutation;
 use crate::connection::{Decision, StreamClass, StreamId};
-use crate::decide::{Horizon, decide, horizon};
+use crate::decide::{Horizon, decide_within, horizon};
 use crate::number::seconds;
 use crate::record::Record;
 use crate::snapshot::{Snapshot, Verdict};
@@ -99,13 +99,14 @@ impl Delivery {
             pool: self.pool(known.class),
             look: known.look(self.now, is_behind_others),
         };
-        let verdict = decide(&snapshot);
+        let horizon = horizon(&snapshot.pool, snapshot.look.rate);
+        let verdict = decide_within(&snapshot, &horizon);
         self.recorder.push(Record {
             stream,
             snapshot,
             verdict,
         });
-        self.carry_out(stream, verdict, horizon(&snapshot.pool, snapshot.look.rate));
+        self.carry_out(stream, verdict, horizon);
     }
 
     fn carry_out(&mut self, stream: StreamId, verdict: Verdict, horizon: Horizon) {

@@ -1,8 +1,7 @@
 //! The ensemble that is measured, the load on it, and what its processes spend.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
@@ -11,11 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::admin::{self, ADMIN};
 use crate::bench::Options;
 use crate::bench::restart::cpu_seconds;
 use crate::paths::Paths;
 use crate::process::program;
-use crate::rig::cluster::{ADMIN, Cluster, Options as RigOptions, Role, in_network, words_of};
+use crate::rig::cluster::{Cluster, Options as RigOptions, Role, in_network, words_of};
 
 /// How long an administrator's port may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -126,7 +126,7 @@ impl<'paths> Field<'paths> {
     pub(super) fn managers_metric(&self, metric: &str) -> Result<Vec<f64>> {
         let managers = self.cluster.of(Role::Manager);
         let values = managers.map(|manager| {
-            let text = in_network(&manager.netns, metrics)?;
+            let text = in_network(&manager.netns, || admin::get(ADMIN, "/metrics", PATIENCE))?;
             let lines = text.lines().filter(|line| line.starts_with(metric));
             let value = |line: &str| line.rsplit_once(' ')?.1.parse::<f64>().ok();
             Ok(lines.filter_map(value).sum::<f64>())
@@ -199,17 +199,6 @@ impl Sample {
         let weighted = samples.iter().map(|one| one.mean_us * one.operations);
         weighted.sum::<f64>() / Self::sum(samples, |one| one.operations)
     }
-}
-
-/// What the process of this network says to /metrics.
-fn metrics() -> Result<String> {
-    let mut stream = TcpStream::connect(ADMIN)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {ADMIN}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 /// Of this process: another one may measure at the same time.

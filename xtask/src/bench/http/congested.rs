@@ -13,9 +13,10 @@ use super::field::{Field, Who};
 use super::slow::{bytes, reads_of, recovery};
 use super::streams::{
     Beside, FAST, FAST_RATE, Group, MEMORY, SLOW, SLOW_RATE, Seen, Times, costs, each_in_turn,
-    limit, of_group, prepare, rounds, run_words, words,
+    of_group, prepare, rounds, run_words, words,
 };
 use crate::bench::Keep;
+use crate::bench::figures::Comparison;
 use crate::bench::nfs::number;
 use crate::rig::line::{Disturbance, Line};
 use crate::rig::nginx::Variant;
@@ -188,18 +189,17 @@ fn postponed(row: &str, variant: &str, ours: &[Seen]) -> Result<Vec<serde_json::
     for ((name, unit, of, metric), text) in kinds.into_iter().zip(TEXT) {
         let found = ours.iter().map(|seen| Ok(since(seen, metric)? / of));
         let found = found.collect::<Result<Vec<f64>>>()?;
-        let mut one = limit(
-            &format!("{row}-{name}"),
-            variant,
+        let comparison = Comparison {
+            row: &format!("{row}-{name}"),
+            variant: variant.to_owned(),
+            place: None,
             unit,
-            &found,
-            ("the text (TPF 4.6)", &[text]),
-            false,
-        );
-        // Other disks, other streams: it is told, and no goal.
-        one["goal"] = serde_json::Value::Null;
-        one["met"] = serde_json::Value::Null;
-        rows.push(one);
+            ours: &found,
+            peer: ("the text (TPF 4.6)", &[text]),
+            is_less_better: false,
+            goal: None, // Other disks, other streams.
+        };
+        rows.push(comparison.json());
     }
     Ok(rows)
 }

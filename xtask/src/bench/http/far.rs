@@ -55,13 +55,14 @@ pub(super) fn far(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
 /// A burst of one length.
 fn one(field: &mut Field<'_>, burst: f64, keep: Keep<'_>) -> Result<()> {
     let scale = if field.full { 2.0 } else { 1.0 };
+    let moment = 12.0 * scale;
+    let until = moment + burst;
     let times = Times {
         ramp: 5.0 * scale,
         from: 8.0 * scale,
-        moment: Some(12.0 * scale),
-        end: 12.0 * scale + burst + 4.0,
+        moment: Some(moment),
+        end: until + 4.0,
     };
-    let moment = 12.0 * scale;
     let group = |name, number: usize, path| Group {
         name,
         first: number * COUNT,
@@ -69,7 +70,6 @@ fn one(field: &mut Field<'_>, burst: f64, keep: Keep<'_>) -> Result<()> {
         path: Some(path),
         ..Group::fast(COUNT)
     };
-    let until = moment + burst;
     let groups = [
         group("near", NEAR_ONES, NEAR),
         group("far", FAR_ONES, FAR),

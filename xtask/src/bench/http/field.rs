@@ -122,6 +122,11 @@ impl<'run> Field<'run> {
         }
     }
 
+    /// Whether ours is Crossdock: something else may be measured in its place.
+    pub(super) fn is_of_crossdock(&self) -> bool {
+        self.subject == Subject::Crossdock
+    }
+
     /// All of them on files in memory, with these classes of files made; without a limit.
     pub(super) fn stand_cached(&self, classes: &[String]) -> Result<Vec<Standing>> {
         let place = self.folder.join("cached");
@@ -132,7 +137,7 @@ impl<'run> Field<'run> {
         let mut all = Vec::new();
         for who in Who::ALL {
             let standing = self.start(who, &place, None)?;
-            if who == Who::Ours && self.subject == Subject::Crossdock {
+            if who == Who::Ours && self.is_of_crossdock() {
                 self.put(&standing, classes)?;
             }
             all.push(standing);
@@ -159,7 +164,7 @@ impl<'run> Field<'run> {
             disk.format()?;
             let place = disk.mount_point();
             self.disks.push(disk);
-            if name == "ours" && self.subject == Subject::Crossdock {
+            if name == "ours" && self.is_of_crossdock() {
                 let standing = self.start(Who::Ours, &place, None)?;
                 self.put(&standing, classes)?;
             } else {

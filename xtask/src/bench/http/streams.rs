@@ -396,7 +396,7 @@ pub(super) fn streams(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
             Ok(8e-3 * of_group(&seen.figures, class, "before", "mean")?)
         })?);
     }
-    if field.name_of(Who::Ours) == "crossdock" {
+    if field.is_of_crossdock() {
         keep(residence(&variant, &all[0].1)?);
     }
     keep(costs(field, "streams", &variant, &all)?);

@@ -1,8 +1,6 @@
 //! What delivery of ours tells while it is measured: its figures, looked at from time to
 //! time.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -12,10 +10,9 @@ use crossdock_metrics::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
+use crate::admin::{self, ADMIN};
 use crate::rig::network::Network;
 
-/// Where a server answers that was told nothing else.
-const ADMIN: &str = "127.0.0.1:7070";
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is asked.
@@ -66,12 +63,7 @@ impl Look {
     fn now() -> Result<Self> {
         let at = clock_gettime(ClockId::Monotonic);
         let at = Duration::try_from(at).unwrap_or_default();
-        let mut stream = TcpStream::connect(ADMIN)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let request = "GET /v1/figures HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
-        stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        let answer = admin::get(ADMIN, "/v1/figures", PATIENCE)?;
         let (_, text) = answer.split_once("\r\n\r\n").context("no HTTP")?;
         let figures: Value = serde_json::from_str(text)?;
         Ok(Self {

@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::etcd;
+use crate::admin::ADMIN;
 use crate::paths::Paths;
 use crate::process::run;
 use crate::{Usage, install};
@@ -34,8 +35,6 @@ pub(crate) use whole::missing_in;
 const LINK_PORT: u16 = 7071;
 /// Port of NFS at a gateway.
 const NFS_PORT: u16 = 2049;
-/// Where every process answers its administrator: in its own namespace.
-pub(crate) const ADMIN: &str = "127.0.0.1:7070";
 /// What the ensemble is called.
 const POOL: &str = "pool";
 /// What is put before a program to have it see another wall clock: only that one, as

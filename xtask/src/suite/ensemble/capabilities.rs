@@ -25,6 +25,7 @@ use serde_json::Value;
 use super::load::{Files, Load};
 use super::members::Member;
 use super::{ANSWERS, Processes};
+use crate::admin;
 use crate::suite::Stage;
 use crate::suite::cli::program::{Finished, finish};
 
@@ -279,7 +280,7 @@ pub(super) fn revoke(stage: &Stage<'_>, processes: &mut Processes<'_>) -> Result
     let status = gateway.status(stage)?;
     ensure!(status["revoked"] == name, "{status}");
     ensure!(
-        health(gateway.door("admin")?)?.contains("has been revoked"),
+        admin::get(gateway.door("admin")?, "/health", PATIENCE)?.contains("has been revoked"),
         "/health does not say that it is revoked"
     );
     gateway.kill();
@@ -307,16 +308,6 @@ fn is_refused(client: &mut Client) -> Result<bool> {
         object: root.as_handle(),
     }))?;
     Ok(reply.status() == Some(Status::Jukebox))
-}
-
-fn health(admin: SocketAddr) -> Result<String> {
-    let mut stream = TcpStream::connect(admin)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let request = format!("GET /health HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
