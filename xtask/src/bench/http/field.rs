@@ -27,6 +27,8 @@ const LOAD_PATIENCE: Duration = Duration::from_secs(120);
 const MAKE_PATIENCE: Duration = Duration::from_secs(600);
 /// What Crossdock may use where there is no limit.
 const CACHED_BYTES: u64 = 2 << 30;
+/// What it needs beside blocks and what is read ahead.
+const PROCESS_BYTES: u64 = 32 << 20;
 /// Size of each slow disk.
 const DISK_BYTES: u64 = 3 << 30;
 /// What buffers of a socket may hold on the slow disk: with more, the kernel would read
@@ -361,10 +363,11 @@ impl<'run> Field<'run> {
         Ok(standing)
     }
 
-    /// It gets told what it may use: an eighth for blocks that clients share, and most of
-    /// it for what is read ahead; the rest is for the process.
+    /// It gets told what it may use: what the process itself takes is left out, and a
+    /// sixteenth is for blocks that clients share.
     fn start_crossdock(&self, who: Who, place: &Path, memory_bytes: u64) -> Result<Running> {
-        let (cache, ahead) = (memory_bytes / 8, memory_bytes / 8 * 5);
+        let cache = memory_bytes / 16;
+        let ahead = memory_bytes - cache - PROCESS_BYTES;
         // At all addresses: some clients are at the end of a line.
         let door = format!("0.0.0.0:{}", Who::Ours.port());
         let mut command = self.network.program(self.paths.release_binary());
