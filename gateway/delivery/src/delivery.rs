@@ -131,12 +131,12 @@ impl Delivery {
         self.touch(stream);
     }
 
-    /// Whether B_n of the stream is measured: then it need not be looked at after each
-    /// send, for what its socket empties is known well enough.
+    /// B_n of the stream in bytes per second, if it is measured: then it need not be looked
+    /// at after each send, for what its socket empties is known well enough.
     #[must_use]
-    pub fn is_measured(&self, stream: StreamId) -> bool {
-        let known = self.streams.get(&stream);
-        known.is_some_and(|known| known.estimator.is_measured())
+    pub fn measured_rate(&self, stream: StreamId) -> Option<u64> {
+        let estimator = &self.streams.get(&stream)?.estimator;
+        estimator.rate().filter(|_| estimator.is_measured())
     }
 
     /// The client of a stream asks for so many bytes at a time: what is requested is whole

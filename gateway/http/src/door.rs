@@ -416,7 +416,7 @@ impl HttpDoor {
     /// Looks at the connection of a stream of which something was sent, unless it is known
     /// well enough.
     fn sample(&mut self, now: Time, id: ConnId, number: StreamId) {
-        let is_measured = self.delivery.is_measured(number);
+        let is_measured = self.delivery.measured_rate(number).is_some();
         if let Some(connection) = self.connections.get_mut(&id) {
             let sampled = connection.sampled.filter(|_| is_measured);
             if sampled.is_none_or(|sampled| now.since(sampled) >= SAMPLE_PAUSE) {

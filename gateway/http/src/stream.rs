@@ -30,6 +30,11 @@ const RESTARTS_MAX: u32 = 8;
 /// Bytes of a stream that lie at its socket, and not yet in it: what one send takes, and the
 /// next one.
 const SENDING_BYTES_MAX: usize = 2 << 20;
+const SENDING_BYTES_MIN: usize = 64 << 10;
+
+/// What the kernel goes on with by itself stays in memory until all of it is sent: no more
+/// than a connection takes in this part of a second.
+const SENDING_PART: u64 = 2;
 
 /// What is asked for at once where the engine has no say.
 const SMALL_BYTES: u64 = SMALL_FILE_THRESHOLD_BYTES;
@@ -393,14 +398,12 @@ impl HttpDoor {
                 stream.check = Check::Asked(call);
             }
         }
-        let unsent_bytes = self.unsent_bytes(id);
-        let Some(stream) = self.stream(id) else {
-            return;
-        };
-        if unsent_bytes >= SENDING_BYTES_MAX {
+        let room = self
+            .sending_bytes_max(id)
+            .saturating_sub(self.unsent_bytes(id));
+        let Some(stream) = self.stream(id).filter(|_| room > 0) else {
             return; // The rest when some of it has gone.
-        }
-        let room = SENDING_BYTES_MAX - unsent_bytes;
+        };
         let (mut pieces, read_bytes) = stream.content.sendable(stream.check == Check::Done, room);
         if pieces.is_empty() {
             return;
@@ -417,6 +420,15 @@ impl HttpDoor {
         if is_sent {
             self.finish(now, id);
         }
+    }
+
+    fn sending_bytes_max(&self, id: ConnId) -> usize {
+        let number = self.stream_of(id);
+        let rate = number.and_then(|number| self.delivery.measured_rate(number));
+        rate.map_or(SENDING_BYTES_MAX, |rate| {
+            let bytes = usize::try_from(rate / SENDING_PART).unwrap_or(usize::MAX);
+            bytes.clamp(SENDING_BYTES_MIN, SENDING_BYTES_MAX)
+        })
     }
 
     /// All has been read: is the file still the same?
