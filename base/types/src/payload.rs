@@ -70,6 +70,22 @@ impl Payload {
         self.pieces
     }
 
+    /// Takes the first pieces off: as many as have `bytes_min` bytes together, all if they
+    /// have not.
+    #[must_use]
+    pub fn take_pieces(&mut self, bytes_min: usize) -> Self {
+        let mut taken = Self::new();
+        let mut pieces = std::mem::take(&mut self.pieces).into_iter();
+        while taken.length_bytes < bytes_min
+            && let Some(piece) = pieces.next()
+        {
+            taken.push(piece);
+        }
+        self.pieces = pieces.collect(); // In place.
+        self.length_bytes -= taken.length_bytes;
+        taken
+    }
+
     /// The bytes of `start..end` (offsets in this payload) as a payload that
     /// shares the same memory.
     ///
@@ -196,5 +212,15 @@ mod tests {
         let mut shorter = whole;
         shorter.truncate(4);
         assert_eq!(shorter, payload(&[b"abcd"]));
+    }
+
+    /// Goal: pieces go whole, and what stays is the rest.
+    #[test]
+    fn pieces_are_taken_off_whole() {
+        let mut rest = payload(&[b"abc", b"defg", b"h"]);
+        assert_eq!(rest.take_pieces(4).pieces().len(), 2);
+        assert_eq!((rest.len(), rest.pieces().len()), (1, 1));
+        assert_eq!(rest.take_pieces(9), payload(&[b"h"]));
+        assert!(rest.is_empty());
     }
 }

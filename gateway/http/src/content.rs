@@ -180,9 +180,14 @@ impl Content {
             }
             match self.pieces.pop_front() {
                 Some(Piece::Literal(bytes)) => out.push(bytes),
-                Some(Piece::Ready(payload)) => {
-                    read_bytes += payload.len() as u64;
-                    out.extend(payload.into_pieces());
+                Some(Piece::Ready(mut payload)) => {
+                    let room = bytes_max - read_bytes;
+                    let next = payload.take_pieces(usize::try_from(room).unwrap_or(usize::MAX));
+                    read_bytes += next.len() as u64;
+                    out.extend(next.into_pieces());
+                    if !payload.is_empty() {
+                        self.pieces.push_front(Piece::Ready(payload));
+                    }
                 }
                 _ => break, // Not reached: looked at above.
             }
@@ -252,6 +257,23 @@ mod tests {
         assert_eq!(content.sendable(true, 3).1, 4);
         assert_eq!(content.sendable(true, 3).1, 2);
         assert!(content.is_sent());
+    }
+
+    /// Goal: also of one long answer, so that what has gone is freed before all has.
+    #[test]
+    fn a_long_answer_is_sent_in_parts() {
+        let mut content = Content::new([Segment::Range(0..6), Segment::Range(8..9)]);
+        let range = content.next_range(6).expect("a range");
+        content.asked(CallId(1), range);
+        let mut long = payload("ab");
+        long.append(payload("cd"));
+        long.append(payload("ef"));
+        content.arrived(CallId(1), long);
+        let (parts, sent_bytes) = content.sendable(false, 3);
+        assert_eq!((&bytes(&parts)[..], sent_bytes), (&b"abcd"[..], 4));
+        let (parts, sent_bytes) = content.sendable(false, 3);
+        assert_eq!((&bytes(&parts)[..], sent_bytes), (&b"ef"[..], 2));
+        assert!(!content.is_sent());
     }
 
     /// Goal: what an answer lacks is asked for again, in its place.
