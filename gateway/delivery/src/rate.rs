@@ -50,6 +50,9 @@ pub(crate) struct RateEstimator {
     is_measured: bool,
     /// One in which the socket was never dry, or so many that a burst counts little.
     is_proven: bool,
+    /// Congestion has lowered the estimate in this window: the sender, too, slows down once
+    /// for all that is lost or marked in a round trip.
+    is_lowered: bool,
     began_acked: u64,
     last: Option<TcpSample>,
 }
@@ -145,7 +148,8 @@ impl RateEstimator {
         let begins = sample.congestion > Congestion::Disorder
             && before.congestion <= Congestion::Disorder
             || sample.delivered_ce > before.delivered_ce;
-        if heeds_trouble && begins {
+        if heeds_trouble && begins && !self.is_lowered {
+            self.is_lowered = true;
             self.congested(&sample);
         }
         signs
@@ -191,6 +195,7 @@ impl RateEstimator {
         self.is_proven |= self.is_full || self.marks.len() >= WINDOWS_OF_BOUND;
         self.rate = Some(rate.clamp(RATE_MIN, RATE_MAX));
         self.is_measured = true;
+        self.is_lowered = false;
         self.is_full = sample.unsent_bytes > 0;
         self.marks.push_back(Mark::new(now, sample));
         if self.marks.len() > WINDOWS_OF_BOUND {
@@ -382,6 +387,28 @@ mod tests {
             let expected = if heeds { 50_000 } else { 100_000 };
             assert!(near(&estimator, expected), "{:?}", estimator.rate());
         }
+    }
+
+    /// Goal: marks that come with one sample after the other are one congestion; those of
+    /// later windows count again.
+    #[test]
+    fn marks_halve_the_rate_once_a_window() {
+        let mut estimator = RateEstimator::default();
+        run(&mut estimator, 0, 3000, 100_000, FULL);
+        let marked = |millis: u64| TcpSample {
+            acked_bytes: 300_000 + (millis - 3000) * 50,
+            delivered_ce: millis - 3000,
+            ..FULL
+        };
+        for millis in 3001..3050 {
+            estimator.sample(at(millis), marked(millis), true);
+        }
+        assert!(near(&estimator, 50_000), "{:?}", estimator.rate());
+        // The window from 2.3 s on ends: half of what it was, and of 85 kB/s, is halved.
+        for millis in 3050..4000 {
+            estimator.sample(at(millis), marked(millis), true);
+        }
+        assert!(near(&estimator, 33_750), "{:?}", estimator.rate());
     }
 
     /// Goal: a client that has stopped is found out, and never divides by zero.

@@ -25,12 +25,10 @@ struct Reached {
 pub(super) fn capacity(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
     prepare(field)?;
     let times = Times::steady(field.full);
-    // 255 streams, then 9 % more each time: the last is 1.4 times the first.
+    // In hundredths of 300 streams.
     let steps: &[usize] = match field.full {
-        true => &[
-            70, 80, 90, 100, 105, 110, 115, 120, 125, 130, 135, 140, 145, 150,
-        ],
-        false => &[85, 100, 115, 130, 145],
+        true => &[100, 120, 130, 140, 150, 160, 170, 180],
+        false => &[85, 100, 115, 130, 145, 160, 175],
     };
     let mut all = [Who::Ours, Who::Nginx(Variant::Direct)].map(|who| Reached {
         who,

@@ -16,7 +16,7 @@ use crate::bench::nfs::number;
 use crate::rig::line::Line;
 
 /// Files of fast streams: as many as any row has.
-const FAST_FILES: usize = 270;
+const FAST_FILES: usize = 330;
 const FAST_BYTES: u64 = 4 << 20;
 /// The same of slow ones.
 const SLOW_FILES: usize = 300;
