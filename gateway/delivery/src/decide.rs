@@ -293,13 +293,13 @@ fn memory_share(pool: &Pool, look: &Look, horizon: &Horizon, free: u64) -> u64 {
     }
 }
 
-/// No tail requests: what would leave less than H_min (or than a request like this one,
-/// if that is less) takes the rest along, or halves what is left where the rest does not
-/// fit into `allowed` bytes.
+/// No tail requests: what would leave less than H_min or half of itself takes the rest
+/// along, or halves what is left where the rest does not fit into `allowed` bytes. Of
+/// requests below H_min the rest is to be another one like them.
 fn cut(remaining: u64, bytes: u64, allowed: u64, request_bytes_min: u64) -> u64 {
     let bytes = bytes.min(allowed);
     let behind = remaining.saturating_sub(bytes);
-    if behind >= request_bytes_min.min(bytes) {
+    if behind >= request_bytes_min.min(bytes).max(bytes / 2) {
         return bytes;
     }
     if remaining <= allowed {

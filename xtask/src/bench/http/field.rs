@@ -364,9 +364,9 @@ impl<'run> Field<'run> {
     }
 
     /// It gets told what it may use: what the process itself takes is left out, and a
-    /// sixteenth is for blocks that clients share.
+    /// small part is for blocks that clients share.
     fn start_crossdock(&self, who: Who, place: &Path, memory_bytes: u64) -> Result<Running> {
-        let cache = memory_bytes / 16;
+        let cache = memory_bytes / 32;
         let ahead = memory_bytes - cache - PROCESS_BYTES;
         // At all addresses: some clients are at the end of a line.
         let door = format!("0.0.0.0:{}", Who::Ours.port());
