@@ -85,6 +85,11 @@ fn run(web: &Web<'_>, expected: &[u16], end: End, request: &[u8]) -> Result<()> 
             answer.status < 200 || answer.field("date").is_some(),
             "9110 6.6.1: no Date: {answer:?}"
         );
+        ensure!(
+            (answer.status == 405) == answer.field("allow").is_some()
+                || request.starts_with(b"OPTIONS "),
+            "9110 15.5.6: Allow: {answer:?}"
+        );
     }
     if end == End::Kept {
         wire.get("/case/file", true)?;
