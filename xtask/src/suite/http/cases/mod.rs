@@ -11,7 +11,6 @@ mod smuggling;
 use anyhow::{Context, Result, ensure};
 
 use super::web::Web;
-use super::wire::Wire;
 
 /// What becomes of the connection behind the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +67,7 @@ pub(super) fn check(web: &Web<'_>) -> Result<()> {
 }
 
 fn run(web: &Web<'_>, expected: &[u16], end: End, request: &[u8]) -> Result<()> {
-    let mut wire = Wire::connect(web.address)?;
+    let mut wire = web.connect()?;
     wire.send_what_is_taken(request)?;
     for (number, &status) in expected.iter().enumerate() {
         if number == 0 && request.starts_with(b"HEAD ") {
