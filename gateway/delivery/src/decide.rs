@@ -201,7 +201,9 @@ fn decide_read(Snapshot { pool, look }: &Snapshot, horizon: &Horizon) -> Verdict
         allowed,
         policy.request_bytes_min,
     );
-    Verdict::Request { bytes }
+    Verdict::Request {
+        bytes: along_stripes(pool, look, bytes, allowed),
+    }
 }
 
 /// (T_D − T_n)·B_n, at most H_max; nothing before it is time. Of a client that asks for
@@ -307,6 +309,41 @@ fn cut(remaining: u64, bytes: u64, allowed: u64, request_bytes_min: u64) -> u64 
     }
     let half = (remaining / 2).next_multiple_of(BLOCK_BYTES);
     half.min(allowed)
+}
+
+/// Where there are several disks a request ends where a stripe does, so that the next one
+/// visits no disk for the rest of it: less of it if H_min is left, more if less than that is
+/// missing and allowed. Neither makes a tail.
+fn along_stripes(pool: &Pool, look: &Look, bytes: u64, allowed: u64) -> u64 {
+    let policy = &pool.policy;
+    let (min, stripe) = (policy.request_bytes_min, policy.stripe_bytes);
+    let Some(place) = look.place_bytes else {
+        return bytes;
+    };
+    let over = place.saturating_add(bytes) % stripe;
+    let missing = stripe - over;
+    // A client's own pieces stay whole.
+    let is_whole = |part: u64| look.unit_bytes == 0 || part.is_multiple_of(look.unit_bytes);
+    if pool.disks.count < 2
+        || !policy.switches.tdap
+        || over == 0
+        || !is_whole(over)
+        || !is_whole(missing)
+    {
+        return bytes;
+    }
+    let has_no_tail = |bytes: u64| match look.remaining_bytes.checked_sub(bytes) {
+        Some(behind) => behind == 0 || behind >= min,
+        None => false,
+    };
+    let (shorter, longer) = (bytes.saturating_sub(over), bytes.saturating_add(missing));
+    if missing < min && longer <= allowed && has_no_tail(longer) {
+        longer
+    } else if shorter >= min && has_no_tail(shorter) {
+        shorter
+    } else {
+        bytes
+    }
 }
 
 #[cfg(test)]

@@ -147,6 +147,18 @@ impl Delivery {
         self.touch(stream);
     }
 
+    /// What of the stream is not requested begins there in its file, and has no gaps: its
+    /// requests end where a stripe does. To be told again where a gap has been passed;
+    /// without it stripes do not count.
+    pub fn set_place(&mut self, now: Time, stream: StreamId, place_bytes: u64) {
+        let known = self.streams.get(&stream);
+        if known.is_some_and(|known| known.place_bytes() != Some(place_bytes)) {
+            self.wake(now);
+            self.change(stream, |known| known.set_place(place_bytes));
+            self.touch(stream);
+        }
+    }
+
     /// A block has come from the disks: D3 → D2.
     ///
     /// # Panics

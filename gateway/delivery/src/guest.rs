@@ -18,6 +18,8 @@ pub enum Guest {
         total_bytes: u64,
         /// How much it asks for at a time, in bytes: [`Delivery::set_unit`].
         unit_bytes: u64,
+        /// Where in the file that begins, in bytes: [`Delivery::set_place`].
+        place_bytes: u64,
     },
     /// [`Delivery::asked`].
     Asked {
@@ -108,9 +110,11 @@ impl Guest {
                 stream,
                 total_bytes,
                 unit_bytes,
+                place_bytes,
             } => {
                 delivery.open(now, stream, total_bytes, StreamClass::Foreground);
                 delivery.set_unit(now, stream, unit_bytes);
+                delivery.set_place(now, stream, place_bytes);
             }
             Self::Asked { stream, bytes } => delivery.asked(now, stream, bytes),
             Self::Answered { stream, bytes } => delivery.answered(now, stream, bytes),

@@ -67,6 +67,8 @@ pub struct Look {
     pub requested_bytes: u64,
     /// At a door of requests, how much the client asks for at a time; else 0.
     pub unit_bytes: u64,
+    /// Where the next byte that is not requested lies in its file, if it is known.
+    pub place_bytes: Option<u64>,
     /// The part of D3 that is postponed.
     pub postponed_bytes: u64,
     /// B_n, in bytes per second, if anything is known.

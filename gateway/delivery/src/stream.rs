@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     asked_bytes: u64,
     /// How much it asks for at a time, if it does.
     pub(crate) unit_bytes: u64,
+    /// Where in the file the stream ends, if it is known and has no gaps until there.
+    end_place_bytes: Option<u64>,
     pub(crate) estimator: RateEstimator,
 
     // Trouble.
@@ -59,6 +61,7 @@ impl Stream {
             unsent_at: Time::default(),
             asked_bytes: 0,
             unit_bytes: 0,
+            end_place_bytes: None,
             estimator: RateEstimator::default(),
             postponed_bytes: 0,
             postponed_until: None,
@@ -126,6 +129,7 @@ impl Stream {
             ready_bytes: self.ready_bytes,
             requested_bytes: self.requested_bytes,
             unit_bytes: self.unit_bytes,
+            place_bytes: self.place_bytes(),
             postponed_bytes: self.postponed_bytes,
             rate: self.estimator.rate(),
             is_measured: self.estimator.is_proven(),
@@ -134,6 +138,16 @@ impl Stream {
             is_held: self.is_held,
             is_behind_others,
         }
+    }
+
+    /// Where the next byte that is not requested lies in its file.
+    pub(crate) fn place_bytes(&self) -> Option<u64> {
+        Some(self.end_place_bytes?.saturating_sub(self.remaining_bytes))
+    }
+
+    /// It lies there.
+    pub(crate) const fn set_place(&mut self, place_bytes: u64) {
+        self.end_place_bytes = Some(place_bytes.saturating_add(self.remaining_bytes));
     }
 
     /// D3 → D2.

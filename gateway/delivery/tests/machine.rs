@@ -392,3 +392,56 @@ fn a_client_may_ask_for_more_than_there_is() {
     assert_eq!(all(&mut delivery), []);
     assert_eq!(delivery.figures().memory_used, 0);
 }
+
+/// Where requests of a stream of 1 MB/s end in the last stripe that they touch, over two
+/// busy disks, when it is told of these places in its file at those times.
+fn ends_in_stripes(told: &[(u64, u64)]) -> Vec<u64> {
+    let mut delivery = Delivery::new(DeliveryConfig::default());
+    let profile = DiskProfile {
+        load_percent: 400,
+        ..DiskProfile::default()
+    };
+    (0..2).for_each(|disk| delivery.set_disk(disk, profile));
+    delivery.open(at(0), A, 1 << 30, StreamClass::Foreground);
+    let (mut end, mut ready, mut ends) = (100_000, 0, Vec::new());
+    for millis in (0..20_000).step_by(100) {
+        let now = at(millis);
+        if let Some((_, place)) = told.iter().find(|(when, _)| *when == millis) {
+            delivery.set_place(now, A, *place);
+            end = *place;
+        }
+        let sample = TcpSample {
+            acked_bytes: millis * 1000,
+            unsent_bytes: 100 * KIB,
+            delivery_rate: 1_000_000,
+            ..TcpSample::default()
+        };
+        delivery.sample(now, A, sample);
+        while let Some(decision) = delivery.poll_decision() {
+            if let Decision::Request { bytes, .. } = decision {
+                end += bytes;
+                ready += bytes;
+                ends.push(end % (256 * KIB));
+                delivery.delivered(now, A, bytes);
+            }
+        }
+        let handed = ready.min(100_000);
+        delivery.handed(now, A, handed);
+        ready -= handed;
+    }
+    ends
+}
+
+/// Goal: with several disks and a place in the file requests end with stripes, also behind a
+/// gap that the door tells of; without a place they do not.
+#[test]
+fn requests_go_along_the_stripes() {
+    let off = |ends: &[u64]| ends.iter().filter(|&&end| end != 0).count();
+    let ends = ends_in_stripes(&[(0, 100_000)]);
+    // The first ones are short, as the rate is not known.
+    assert!(ends.len() > 10 && off(&ends[4..]) == 0, "{ends:?}");
+    let gap = ends_in_stripes(&[(0, 100_000), (10_000, 77_777_777)]);
+    assert!(off(&gap[4..]) <= 1, "{gap:?}");
+    let plain = ends_in_stripes(&[]);
+    assert!(off(&plain) > plain.len() / 2, "{plain:?}");
+}

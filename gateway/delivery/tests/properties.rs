@@ -133,6 +133,9 @@ impl Door {
                     },
                 );
                 self.delivery.open(self.now, stream, total, class);
+                if total % 3 > 0 {
+                    self.delivery.set_place(self.now, stream, total / 7);
+                }
             }
             Step::Deliver(who, bytes) => {
                 let stream = self.pick(who)?;

@@ -77,6 +77,14 @@ impl Content {
         }
     }
 
+    /// Where in the file the next of them lie.
+    pub(crate) fn next_place(&self) -> Option<u64> {
+        self.plan.iter().find_map(|segment| match segment {
+            Segment::Range(range) if !range.is_empty() => Some(range.start),
+            _ => None,
+        })
+    }
+
     /// What follows the last range needs nobody to be asked.
     pub(crate) fn settle_literals(&mut self) {
         while let Some(Segment::Literal(_)) = self.plan.front() {

@@ -41,7 +41,7 @@ impl HttpFigures {
             Method::Put => 2,
             Method::Delete => 3,
             Method::Options => 4,
-            Method::Other => 5,
+            Method::Post | Method::Patch | Method::Trace | Method::Unknown => 5,
         };
         self.requests_total[at] += 1;
     }

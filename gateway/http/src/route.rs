@@ -73,7 +73,12 @@ impl HttpDoor {
                 let head = ResponseHead::new(version, Status::NoContent).header("Allow", ALLOW);
                 self.answer(now, wall, id, head, Bytes::new());
             }
-            Method::Other => {
+            // RFC 9110 section 9.1: what is not known is not the same as what may not be.
+            Method::Unknown => {
+                let hint = "the method is not known here";
+                self.answer_error(now, wall, id, Status::NotImplemented, hint);
+            }
+            Method::Post | Method::Patch | Method::Trace => {
                 let head = ResponseHead::new(version, Status::MethodNotAllowed)
                     .header("Allow", ALLOW)
                     .content_length(0);

@@ -152,6 +152,7 @@ impl HttpDoor {
         self.streams.insert(number, id);
         self.delivery
             .open(now, number, bytes, StreamClass::Foreground);
+        self.tell_place(now, id);
         let connection = self.connections.get_mut(&id);
         if let Some(pace) = connection.and_then(|connection| connection.pace.take()) {
             self.delivery.resume(now, number, *pace);
@@ -213,6 +214,15 @@ impl HttpDoor {
         self.send_ready(now, id);
     }
 
+    /// Where in the file the engine goes on: behind a range the next one's beginning.
+    fn tell_place(&mut self, now: Time, id: ConnId) {
+        if let Some(stream) = self.stream(id)
+            && let (Some(number), Some(place)) = (stream.number, stream.content.next_place())
+        {
+            self.delivery.set_place(now, number, place);
+        }
+    }
+
     /// The engine decides how far a file is read on from here: nodes are not to do so by
     /// themselves. (The answer has brought what tells which nodes.)
     fn tell_nodes(&mut self, id: ConnId, file: FileRef, range: Range<u64>) {
@@ -250,7 +260,10 @@ impl HttpDoor {
                 continue;
             };
             match decision {
-                Decision::Request { bytes, .. } => self.ask_pieces(now, id, bytes, bytes),
+                Decision::Request { bytes, .. } => {
+                    self.ask_pieces(now, id, bytes, bytes);
+                    self.tell_place(now, id);
+                }
                 Decision::Postpone { bytes, by, .. } => self.postpone(id, bytes, by),
                 Decision::Resume { .. } => {
                     for (call, _) in self.calls_of(id) {

@@ -406,6 +406,7 @@ impl Readers {
             stream,
             total_bytes,
             unit_bytes: reading.unit_bytes,
+            place_bytes: reading.next,
         };
         self.streams.insert(stream, id);
         self.effects.push_back(NfsEffect::Deliver(open));

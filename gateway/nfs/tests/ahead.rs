@@ -87,6 +87,7 @@ fn who_reads_on_is_a_stream_of_the_engine() {
             stream,
             total_bytes,
             unit_bytes: 65_536,
+            place_bytes: 131_072,
         }),
         NfsEffect::Sample(CONN),
         NfsEffect::Sample(CONN),

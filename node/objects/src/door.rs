@@ -160,12 +160,19 @@ impl ObjectDoor {
     }
 
     fn begin(&mut self, now: Time, wall: WallTime, id: ConnId, head: RequestHead) {
-        if !matches!(head.method, Method::Get | Method::Head) {
-            let answer = ResponseHead::new(head.version, Status::MethodNotAllowed)
-                .header("Allow", "GET, HEAD")
-                .content_length(0);
-            self.answer(wall, id, &answer.keep_alive(false));
-            return self.shut(id);
+        match head.method {
+            Method::Get | Method::Head => {}
+            Method::Unknown => {
+                let hint = "the method is not known here";
+                return self.refuse_unread(wall, id, Status::NotImplemented, hint);
+            }
+            _ => {
+                let answer = ResponseHead::new(head.version, Status::MethodNotAllowed)
+                    .header("Allow", "GET, HEAD")
+                    .content_length(0);
+                self.answer(wall, id, &answer.keep_alive(false));
+                return self.shut(id);
+            }
         }
         // Where content ends is nothing that this door cares for.
         if head.framing != Framing::None {

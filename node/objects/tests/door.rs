@@ -321,6 +321,11 @@ fn what_was_not_signed_is_refused() {
     let (head, _) = world.ask("DELETE", &good, "");
     assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: GET, HEAD\r\n"));
     assert_eq!(world.closed, [CLIENT]);
+    // RFC 9110 section 9.1: a method that nobody knows is told apart from one that may not be.
+    let mut world = World::usual();
+    let (head, content) = world.ask("PROPFIND", &good, "");
+    assert!(head.starts_with("HTTP/1.1 501 ") && !head.contains("Allow"));
+    assert!(!content.is_empty(), "no hint");
     let mut world = World::usual();
     world.say("GET /o/ HTTP/1.0\r\n\r\n");
     assert_eq!(world.closed, [CLIENT], "its client waits for the end");

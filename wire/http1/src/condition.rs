@@ -38,9 +38,8 @@ pub fn evaluate(head: &RequestHead, current: Option<&Validators>) -> Condition {
     // representation, and about what would otherwise succeed: what is not there
     // gives a 404, whatever the conditions.
     match (head.method, current) {
-        (Method::Options | Method::Other, _) => return Condition::Proceed,
-        (Method::Get | Method::Head | Method::Delete, None) => return Condition::Proceed,
-        _ => {}
+        (Method::Put, _) | (Method::Get | Method::Head | Method::Delete, Some(_)) => {}
+        _ => return Condition::Proceed,
     }
     if !may_begin(head, current) {
         return Condition::Failed; // Steps 1 and 2.

@@ -43,8 +43,14 @@ pub enum Method {
     Delete,
     /// What may be asked.
     Options,
-    /// Anything else but CONNECT.
-    Other,
+    /// Do with the content what the resource does (not done by any door).
+    Post,
+    /// Change the representation (RFC 5789; not done by any door).
+    Patch,
+    /// Send the request back (not done by any door).
+    Trace,
+    /// One that nobody here knows (RFC 9110 section 9.1: 501). CONNECT is refused before.
+    Unknown,
 }
 
 /// The version that a client speaks (RFC 9110 section 2.5).
@@ -259,8 +265,11 @@ impl Lines {
             b"PUT" => Method::Put,
             b"DELETE" => Method::Delete,
             b"OPTIONS" => Method::Options,
+            b"POST" => Method::Post,
+            b"PATCH" => Method::Patch,
+            b"TRACE" => Method::Trace,
             b"CONNECT" => return Err(HeadError::Connect),
-            _ => Method::Other,
+            _ => Method::Unknown,
         };
         let framing = framing::of(version, &fields)?;
         let host = target::host_field(version, &fields)?;

@@ -1,6 +1,7 @@
 //! The suites that need the running program: one table, run one by one, each with a time limit,
 //! a log of its own and a PASS or FAIL line.
 
+mod certificate;
 mod cli;
 mod cluster;
 mod conformance;

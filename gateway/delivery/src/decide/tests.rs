@@ -34,6 +34,7 @@ fn look(rate: u64) -> Look {
         ready_bytes: 0,
         requested_bytes: 0,
         unit_bytes: 0,
+        place_bytes: None,
         postponed_bytes: 0,
         rate: Some(rate),
         is_measured: true,
@@ -513,4 +514,112 @@ fn pieces_are_requested_whole() {
     assert_eq!(least(0, 0, unit_bytes), 0);
     assert_eq!(least(unit_bytes, 0, unit_bytes), unit_bytes);
     assert_eq!(least(unit_bytes, unit_bytes, 0), 0);
+}
+
+fn two_disks() -> Pool {
+    let mut pool = pool();
+    pool.disks.count = 2;
+    pool
+}
+
+/// What becomes of a request of so many KiB from that KiB of the file on.
+fn striped(pool: &Pool, place: u64, remaining: u64, bytes: u64) -> u64 {
+    let look = Look {
+        place_bytes: Some(place * KIB),
+        remaining_bytes: remaining * KIB,
+        ..look(MBIT)
+    };
+    along_stripes(pool, &look, bytes * KIB, 512 * KIB) / KIB
+}
+
+/// Goal: over several disks requests end where a stripe of 256 KiB does, unless that makes
+/// one shorter than H_min (64 KiB), longer than is allowed, or leaves a tail.
+#[test]
+fn requests_end_with_stripes() {
+    let pool = two_disks();
+    for (place, remaining, bytes, expected) in [
+        (0, 4096, 256, 256),
+        (0, 4096, 400, 256),
+        (0, 4096, 200, 256), // 56 KiB are missing: the next would visit for them.
+        (0, 4096, 192, 192), // 64 are not too few.
+        (100, 4096, 160, 156),
+        (200, 4096, 100, 100), // 56 would be too few, and 212 are missing.
+        (200, 4096, 500, 312), // The last stripe of several.
+        (0, 4096, 500, 512),
+        (200, 4096, 300, 312),
+        (0, 300, 300, 300), // 44 would be a tail.
+        (0, 400, 400, 256),
+        (0, 280, 200, 200), // 24 behind the end of the stripe would be one, too.
+        (0, 256, 200, 256),
+        (0, 4096, 24, 24), // A slow stream's own.
+        (240, 4096, 8, 16),
+        (20, 4096, 512, 492), // 20 more were too many.
+    ] {
+        let bytes = striped(&pool, place, remaining, bytes);
+        assert_eq!(bytes, expected, "{place} {remaining}");
+    }
+    assert_eq!(
+        striped(&super::tests::pool(), 0, 4096, 400),
+        400,
+        "one disk"
+    );
+    let mut fixed = pool;
+    fixed.policy.switches.tdap = false;
+    assert_eq!(striped(&fixed, 0, 4096, 400), 400, "no TDAP");
+}
+
+/// Goal: a client's own pieces stay whole: they are cut at stripes only where both agree.
+#[test]
+fn stripes_cut_no_piece() {
+    let pool = two_disks();
+    for (unit, place, bytes, expected) in [
+        (64, 0, 384, 256),
+        (100, 0, 400, 400),
+        (64, 32, 384, 384),
+        (512, 0, 512, 512),
+        (512, 256, 512, 512),
+    ] {
+        let look = Look {
+            place_bytes: Some(place * KIB),
+            unit_bytes: unit * KIB,
+            ..look(MBIT)
+        };
+        let bytes = along_stripes(&pool, &look, bytes * KIB, MIB);
+        assert_eq!(bytes, expected * KIB, "{unit} {place}");
+    }
+}
+
+/// Goal: read to its end, a file is cut into requests that visit its disks less often than
+/// without stripes, and none but a last one is shorter than H_min.
+#[test]
+fn along_stripes_disks_are_visited_less() {
+    let visits = |pool: &Pool, begin: u64, wanted: u64| {
+        let (mut at, end, mut visits) = (begin, begin + 16 * MIB, 0);
+        while at < end {
+            let look = Look {
+                place_bytes: Some(at),
+                remaining_bytes: end - at,
+                ..look(MBIT)
+            };
+            let bytes = cut(end - at, wanted, MIB, 64 * KIB);
+            let bytes = along_stripes(pool, &look, bytes, MIB);
+            assert!(bytes >= wanted.min(64 * KIB) || at + bytes == end);
+            assert!(bytes <= end - at && bytes <= MIB);
+            let stripe = pool.policy.stripe_bytes;
+            visits += (at + bytes).div_ceil(stripe) - at / stripe;
+            at += bytes;
+        }
+        visits
+    };
+    for begin in [0, 4 * KIB, 100 * KIB, 255 * KIB, 12_345] {
+        for wanted in [100 * KIB, 184 * KIB, 300 * KIB, 400 * KIB, 700 * KIB] {
+            let (striped, plain) = (
+                visits(&two_disks(), begin, wanted),
+                visits(&pool(), begin, wanted),
+            );
+            assert!(striped <= plain, "{begin} {wanted}: {striped}, {plain}");
+            let is_long = wanted >= 256 * KIB;
+            assert!(!is_long || striped <= 66, "{begin} {wanted}: {striped}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_delivery::{Advice, Guest};
+use crossdock_delivery::{Advice, DiskProfile, Guest};
 
 use crate::rig::{Ended, Rig};
 use crossdock_http::{HttpConfig, HttpInput, HttpLimits};
@@ -75,6 +75,44 @@ fn a_large_file_is_streamed() {
     assert!(response.body == content);
     assert_eq!(rig.door.calls(), 0);
     assert_eq!(rig.door.figures().delivery.thrown_away_bytes, 0);
+}
+
+/// Goal: with several disks reads end where stripes of 256 KiB do, wherever a range begins,
+/// also behind the gap between two of them.
+#[test]
+fn reads_go_along_the_stripes() {
+    let mut rig = Rig::new();
+    let content = pattern(3_000_000);
+    rig.put("/big.bin", FileKind::Regular, content.clone());
+    for disk in 0..2 {
+        rig.input(HttpInput::Disk(disk, DiskProfile::default()));
+    }
+    let id = rig.connect();
+    let ranges = "Range: bytes=50000-999999,2000000-2999999";
+    rig.send(id, with("/big.bin", ranges));
+    let mut ends = Vec::new();
+    while let Some(call) = rig.asked.front() {
+        if let SiteOperation::Read {
+            offset_bytes,
+            length_bytes,
+            ..
+        } = call.request.operation
+        {
+            ends.push(offset_bytes + length_bytes);
+        }
+        rig.answer_one();
+    }
+    let response = rig.response(id);
+    assert_eq!(response.status, 206);
+    let (first, second) = (&content[50_000..1_000_000], &content[2_000_000..3_000_000]);
+    let holds = |part: &[u8]| {
+        let mut all = response.body.windows(part.len());
+        all.any(|window| window == part)
+    };
+    assert!(holds(first) && holds(second));
+    // Others end with a range, or go beyond the first one; the first knows no rate yet.
+    ends.retain(|end| end % (256 << 10) == 0);
+    assert_eq!(ends, [1 << 18, 2 << 18, 11 << 18]);
 }
 
 /// Goal: ranges of all kinds (RFC 9110 section 14): one, several, the last bytes, none that
@@ -489,6 +527,7 @@ fn another_door_has_the_engine_as_well() {
         stream,
         total_bytes,
         unit_bytes: 4096,
+        place_bytes: 0,
     };
     rig.input(HttpInput::Guest(open));
     let first = match rig.advice[..] {

@@ -6,14 +6,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
-};
 use serde_json::Value;
 
 use super::program::{Finished, Up, crossdock, finish, finish_command, text};
 use crate::process::program;
 use crate::suite::Stage;
+use crate::suite::certificate::Site;
 
 /// What curl says of a certificate that it does not believe.
 const CURL_UNTRUSTED: i32 = 60;
@@ -27,26 +25,22 @@ struct Case<'a> {
     folder: PathBuf,
 }
 
-/// Certificate and key of a server, and the authority that its clients know.
-struct Site {
-    authority: PathBuf,
-    certificate: PathBuf,
-    key: PathBuf,
-}
-
 /// HTTPS carries requests of TLS 1.2 and 1.3; a new certificate is taken without a restart,
 /// a bad one is not; what makes no server is refused at the start.
 pub(super) fn serve(stage: &Stage<'_>) -> Result<()> {
     let folder = stage.folder.join("https");
     fs::create_dir_all(&folder)?;
     let case = Case { stage, folder };
-    let (first, second) = (case.site("first")?, case.site("second")?);
+    let (first, second) = (
+        Site::make(&case.folder, "first")?,
+        Site::make(&case.folder, "second")?,
+    );
     case.refusals(&first, &second)?;
     let live = [
         case.folder.join("live.pem"),
         case.folder.join("live-key.pem"),
     ];
-    case.install(&first, &live)?;
+    first.install(&live)?;
     let up = case.start(&live)?;
     case.transfers(&up, &first)?;
     case.certificates(&up, &live, &first, &second)?;
@@ -61,36 +55,6 @@ pub(super) fn serve(stage: &Stage<'_>) -> Result<()> {
 }
 
 impl Case<'_> {
-    /// A certificate for 127.0.0.1 of an authority of its own.
-    fn site(&self, name: &str) -> Result<Site> {
-        let mut params = params_of(&format!("{name} authority"), Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let key = KeyPair::generate()?;
-        let params = params_of(name, vec!["127.0.0.1".to_owned()])?;
-        let certificate = params.signed_by(&key, &issuer)?;
-        let write = |part: &str, pem: &str| {
-            let path = self.folder.join(format!("{name}-{part}.pem"));
-            fs::write(&path, pem)?;
-            Ok::<_, anyhow::Error>(path)
-        };
-        Ok(Site {
-            authority: write("ca", &issuer.pem())?,
-            certificate: write("certificate", &certificate.pem())?,
-            key: write("key", &key.serialize_pem())?,
-        })
-    }
-
-    /// Puts the files of a site where the server reads them, each at once.
-    fn install(&self, site: &Site, live: &[PathBuf; 2]) -> Result<()> {
-        for (from, to) in [&site.certificate, &site.key].into_iter().zip(live) {
-            let fresh = self.folder.join("fresh");
-            fs::copy(from, &fresh)?;
-            fs::rename(&fresh, to)?;
-        }
-        Ok(())
-    }
-
     fn start(&self, [certificate, key]: &[PathBuf; 2]) -> Result<Up> {
         let data = self.folder.join("data");
         let arguments = ["up", "--nodes", "2", "--data", text(&data)?];
@@ -196,7 +160,7 @@ impl Case<'_> {
         let read = |site: &Site| self.curl(up, site, "new", &["-I", "-o", "/dev/null"]);
         read(second)?.expect(CURL_UNTRUSTED, &[])?;
         // The server looks once a second.
-        self.install(second, live)?;
+        second.install(live)?;
         self.wait("the new certificate", || Ok(read(second)?.code == 0))?;
         read(second)?.says(&["200"])?;
         read(first)?.expect(CURL_UNTRUSTED, &[])?;
@@ -205,7 +169,7 @@ impl Case<'_> {
             read(second)?.says(&["200"])?;
             Ok(fs::read_to_string(up.log())?.contains("HTTPS goes on"))
         })?;
-        self.install(first, live)?;
+        first.install(live)?;
         self.wait("the first certificate", || Ok(read(first)?.code == 0))
     }
 
@@ -225,14 +189,6 @@ impl Case<'_> {
         command.arg(url(up, name));
         finish_command(self.stage, command)
     }
-}
-
-/// Whoever has the name of its issuer would pass for one that has signed itself.
-fn params_of(name: &str, addresses: Vec<String>) -> Result<CertificateParams> {
-    let mut params = CertificateParams::new(addresses)?;
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    Ok(params)
 }
 
 fn url(up: &Up, name: &str) -> String {

@@ -42,25 +42,30 @@ const AHEAD: &str = "32M";
 /// and 16 MiB for all else.
 const GROWTH_KIB_MAX: u64 = (32 + 32 + DOWNLOADERS as u64 + 16) << 10;
 
-/// Connections that do nothing, and what all of them may cost the process: 10 KiB each.
+/// Connections that do nothing, and what all of them may cost the process: 10 KiB each, or 20
+/// with TLS.
 const IDLE: usize = 10_000;
 const IDLE_KIB_MAX: u64 = 100 << 10;
+const IDLE_TLS_KIB_MAX: u64 = 200 << 10;
 
 /// In how much time a request beside them is answered.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-fn start<'stage>(stage: &'stage Stage<'stage>, name: &str) -> Result<Web<'stage>> {
-    let words = ["--nodes", "2", "--size", "400M", "--cache", "32M"];
-    Web::start(
-        stage,
-        name,
-        &[&words[..], &["--delivery-memory", AHEAD]].concat(),
-    )
-}
+/// What the server is told.
+const WORDS: [&str; 8] = [
+    "--nodes",
+    "2",
+    "--size",
+    "400M",
+    "--cache",
+    "32M",
+    "--delivery-memory",
+    AHEAD,
+];
 
 /// Fifty connections that ask for a large file and read a byte per second.
 pub(super) fn slow_readers(stage: &Stage<'_>) -> Result<()> {
-    let web = start(stage, "slow")?;
+    let web = Web::start(stage, "slow", &WORDS)?;
     let contents: Vec<Vec<u8>> = (0..FILES)
         .map(|number| job::content(&format!("big-{number}"), BIG_BYTES))
         .collect();
@@ -147,8 +152,19 @@ fn download(address: SocketAddr, contents: &[Vec<u8>]) -> Result<()> {
 /// Ten thousand connections that do nothing: one half after a request, the other half
 /// from the beginning.
 pub(super) fn idle(stage: &Stage<'_>) -> Result<()> {
+    idle_at(Web::start(stage, "idle", &WORDS)?, IDLE_KIB_MAX)
+}
+
+/// The same over TLS, with all handshakes done.
+pub(super) fn idle_over_tls(stage: &Stage<'_>) -> Result<()> {
+    idle_at(
+        Web::start_https(stage, "idle-tls", &WORDS)?,
+        IDLE_TLS_KIB_MAX,
+    )
+}
+
+fn idle_at(web: Web<'_>, kib_max: u64) -> Result<()> {
     raise_open_files()?;
-    let web = start(stage, "idle")?;
     web.put("/small", b"small")?;
     for _ in 0..200 {
         ensure!(web.get("/small")?.status == 200, "a request");
@@ -157,13 +173,13 @@ pub(super) fn idle(stage: &Stage<'_>) -> Result<()> {
     let began = Instant::now();
     let mut wires = Vec::with_capacity(IDLE);
     for _ in 0..IDLE / 2 {
-        wires.push(Wire::connect(web.address)?);
+        wires.push(web.connect()?);
     }
     // It has seen the last one when it has answered a later one.
     ensure!(web.get("/small")?.status == 200, "a request");
     let silent = web.resident_kib()?.saturating_sub(before);
     for _ in 0..IDLE / 2 {
-        let mut wire = Wire::connect(web.address)?;
+        let mut wire = web.connect()?;
         wire.get("/small", false)?;
         let answer = wire.answer()?.context("the connection ended")?;
         ensure!(answer.content == b"small", "{}", answer.text());
@@ -186,7 +202,7 @@ pub(super) fn idle(stage: &Stage<'_>) -> Result<()> {
         grown * 1024 / IDLE as u64,
         slowest.as_millis()
     );
-    ensure!(grown <= IDLE_KIB_MAX, "{grown} KiB for idle connections");
+    ensure!(grown <= kib_max, "{grown} KiB for idle connections");
     ensure!(slowest <= ANSWER_MAX, "a request took {slowest:?}");
     // All are there still: they are served.
     for wire in wires.iter_mut().step_by(199) {

@@ -9,7 +9,6 @@ use crossdock_tests_crash::client::Client;
 use serde_json::Value;
 
 use super::web::{Web, expect_same};
-use crate::process::program;
 use crate::suite::cli::job::{self, BIG_BYTES, LENGTHS_BYTES};
 use crate::suite::cli::program::text;
 
@@ -185,9 +184,8 @@ pub(super) fn writes(web: &Web<'_>) -> Result<()> {
         let name = format!("chunked-{length}");
         let local = web.local("sent");
         fs::write(&local, job::content(&name, length))?;
-        let mut curl = program("curl");
-        curl.args(["--silent", "--show-error", "--fail", "--max-time", "60"]);
-        curl.args(["-H", &shown, "-T", "-"])
+        let mut curl = web.curl_command();
+        curl.args(["--fail", "-H", &shown, "-T", "-"])
             .arg(web.url(&format!("/{name}")));
         curl.stdin(fs::File::open(&local)?);
         web.run(curl)?;

@@ -1,5 +1,5 @@
 //! Real HTTP clients at the door of the released program: curl, wrk, aria2, a
-//! browser, raw bytes, and clients that are slow, idle or many.
+//! browser, raw bytes, and clients that are slow, idle or many; with and without TLS.
 
 mod browser;
 mod cases;
@@ -9,6 +9,7 @@ mod limits;
 pub(super) mod nodes;
 mod overwrite;
 mod pipeline;
+mod renewal;
 mod rights;
 mod tools;
 pub(super) mod web;
@@ -27,7 +28,7 @@ use web::Web;
 type Check = (&'static str, fn(&Web<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     ("curl reads", curl::reads),
     ("curl writes", curl::writes),
     ("conditions and lists", curl::conditions_and_lists),
@@ -35,6 +36,7 @@ const CHECKS: [Check; 12] = [
     ("rights", rights::check),
     ("cases of RFC 9110 and 9112", cases::check),
     ("pipelining", pipeline::check),
+    ("pipelining without reading", pipeline::flood),
     ("wrk and aria2", tools::check),
     ("browser", browser::check),
     ("overwritten by PUT", overwrite::by_put),
@@ -42,13 +44,26 @@ const CHECKS: [Check; 12] = [
     ("pieces from nodes", nodes::check),
 ];
 
+/// Those that are made over HTTPS, too: what differs is who carries the bytes.
+const SECURE_CHECKS: [Check; 8] = [
+    ("curl reads", curl::reads),
+    ("curl writes", curl::writes),
+    ("cases of RFC 9110 and 9112", cases::check),
+    ("pipelining", pipeline::check),
+    ("wrk and aria2", tools::check),
+    ("browser", browser::check),
+    ("overwritten by PUT", overwrite::by_put),
+    ("a new certificate", renewal::check),
+];
+
 /// One that starts a server of its own, whose memory or limits it knows.
 type AloneCheck = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
-const ALONE: [AloneCheck; 3] = [
+const ALONE: [AloneCheck; 4] = [
     ("limits and time-outs", limits::check),
     ("slow readers", crowd::slow_readers),
     ("idle connections", crowd::idle),
+    ("idle connections over TLS", crowd::idle_over_tls),
 ];
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
@@ -58,11 +73,17 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     );
     install::http_clients()?;
     let mut failures = Vec::new();
-    let web = Web::start(stage, "shared", &["--nodes", "2", "--size", "800M"])?;
+    let words = ["--nodes", "2", "--size", "800M"];
+    let web = Web::start(stage, "shared", &words)?;
     for (name, check) in CHECKS {
         failures.extend(judge(name, || check(&web)));
     }
     failures.extend(judge("stop", || web.stop()));
+    let web = Web::start_https(stage, "secure", &words)?;
+    for (name, check) in SECURE_CHECKS {
+        failures.extend(judge(&format!("HTTPS: {name}"), || check(&web)));
+    }
+    failures.extend(judge("HTTPS: stop", || web.stop()));
     for (name, check) in ALONE {
         failures.extend(judge(name, || check(stage)));
     }

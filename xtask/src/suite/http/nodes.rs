@@ -184,6 +184,9 @@ fn refused(web: &Web<'_>, pieces: &[Piece]) -> Result<()> {
     }
     let answer = ask("PUT", url, "Content-Length: 0\r\n")?;
     ensure!(answer.status == 405, "{}", answer.text());
+    ensure!(answer.field("allow") == Some("GET, HEAD"), "{answer:?}");
+    let answer = ask("PROPFIND", url, "")?;
+    ensure!(answer.status == 501, "{}", answer.text());
     let filler = "x".repeat(20_000);
     let answer = ask("GET", url, &format!("Filler: {filler}\r\n"))?;
     ensure!(answer.status == 431, "{}", answer.text());

@@ -12,7 +12,7 @@ use crossdock_tests_crash::client::Client;
 use crossdock_types::Payload;
 
 use super::web::Web;
-use super::wire::{Answer, Wire};
+use super::wire::Answer;
 use crate::suite::cli::job;
 
 /// Of the file.
@@ -158,7 +158,7 @@ fn read(
     let mut last = 0;
     while !is_over.load(Ordering::Relaxed) {
         let known = newest.load(Ordering::Relaxed);
-        let mut wire = Wire::connect(web.address)?;
+        let mut wire = web.connect()?;
         wire.get(path, true)?;
         let count = match wire.answer()? {
             None => &outcomes.broken,

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::web::Web;
-use super::wire::Wire;
 
 /// For how long the URL holds that is to have ended.
 const SHORT: Duration = Duration::from_secs(1);
@@ -132,7 +131,7 @@ fn signatures(web: &Web<'_>) -> Result<()> {
 }
 
 fn signed(web: &Web<'_>, method: &str, target: &str, expected: u16) -> Result<()> {
-    let mut wire = Wire::connect(web.address)?;
+    let mut wire = web.connect()?;
     if method == "HEAD" {
         wire.expect_head();
     }

@@ -61,6 +61,9 @@ fn aria2(web: &Web<'_>) -> Result<()> {
         format!("--max-connection-per-server={PARTS}"),
     ]);
     aria2.args(["--log", text(&log)?, "--dir", text(&web.stage.folder)?]);
+    if let Some(tls) = &web.tls {
+        aria2.arg(format!("--ca-certificate={}", text(&tls.site.authority)?));
+    }
     aria2.args(["--out", "loaded", &web.url("/parts")]);
     web.run(aria2)?;
     expect_same(&web.local("loaded"), &content)?;

@@ -6,13 +6,16 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use rustls::ClientConfig;
 use serde_json::Value;
 
 use super::wire::{Answer, Wire};
 use crate::process::{describe, open_log, program};
 use crate::suite::Stage;
+use crate::suite::certificate::Site;
 use crate::suite::cli::program::{Up, crossdock, text};
 
 /// How long a program may take for all that it is told, in seconds.
@@ -26,13 +29,56 @@ pub(super) struct Web<'stage> {
     pub(super) address: SocketAddr,
     /// Of user 0:0, for reading and writing everywhere.
     pub(super) token: String,
+    /// If it serves HTTPS.
+    pub(super) tls: Option<Tls>,
+}
+
+/// What is to know of a server that serves HTTPS.
+pub(super) struct Tls {
+    /// Of the certificate that it was started with.
+    pub(super) site: Site,
+    /// Where it reads certificate and key.
+    pub(super) live: [PathBuf; 2],
+    client: Arc<ClientConfig>,
 }
 
 impl<'stage> Web<'stage> {
     /// Starts it with data in a folder of that name, which begins empty.
     pub(super) fn start(stage: &'stage Stage<'stage>, name: &str, more: &[&str]) -> Result<Self> {
+        Self::start_at(stage, name, more, None)
+    }
+
+    /// The same with HTTPS, under a certificate of its own.
+    pub(super) fn start_https(
+        stage: &'stage Stage<'stage>,
+        name: &str,
+        more: &[&str],
+    ) -> Result<Self> {
+        let folder = stage.folder.join(format!("{name}-certificates"));
+        fs::create_dir_all(&folder)?;
+        let site = Site::make(&folder, "first")?;
+        let live = [folder.join("live.pem"), folder.join("live-key.pem")];
+        site.install(&live)?;
+        let client = site.client()?;
+        Self::start_at(stage, name, more, Some(Tls { site, live, client }))
+    }
+
+    fn start_at(
+        stage: &'stage Stage<'stage>,
+        name: &str,
+        more: &[&str],
+        tls: Option<Tls>,
+    ) -> Result<Self> {
         let data = stage.folder.join(name);
-        let words = [&["up", "--data", text(&data)?], more].concat();
+        let mut words = [&["up", "--data", text(&data)?], more].concat();
+        if let Some(Tls { live, .. }) = &tls {
+            words.extend([
+                "--http-cert",
+                text(&live[0])?,
+                "--http-key",
+                text(&live[1])?,
+            ]);
+        }
         let free = "127.0.0.1:0";
         let up = Up::start_telling(stage, crossdock(stage, &words), free, free, "info")?;
         let made = up.ask(stage, &["token", "create", "--read", "--write"])?;
@@ -40,17 +86,23 @@ impl<'stage> Web<'stage> {
             .as_str()
             .context("no token")?
             .to_owned();
+        let address = match (&tls, &up.https) {
+            (Some(_), Some(address)) => address.parse()?,
+            _ => up.http.context("no HTTP door")?,
+        };
         Ok(Self {
             stage,
-            address: up.http.context("no HTTP door")?,
+            address,
             up,
             token,
+            tls,
         })
     }
 
     /// The URL of a path that is written as URLs write it.
     pub(super) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.address)
     }
 
     /// A field that shows the token.
@@ -63,6 +115,19 @@ impl<'stage> Web<'stage> {
         self.stage.folder.join(name)
     }
 
+    /// A connection of its own.
+    pub(super) fn connect(&self) -> Result<Wire> {
+        self.secured(Wire::connect(self.address)?)
+    }
+
+    /// With TLS over it, if that is what it serves.
+    pub(super) fn secured(&self, wire: Wire) -> Result<Wire> {
+        match &self.tls {
+            Some(tls) => wire.secure(&tls.client),
+            None => Ok(wire),
+        }
+    }
+
     /// Asks for a path over a connection of its own.
     pub(super) fn get(&self, path: &str) -> Result<Answer> {
         self.ask(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
@@ -70,14 +135,14 @@ impl<'stage> Web<'stage> {
 
     /// Sends a request over a connection of its own and returns the answer.
     pub(super) fn ask(&self, request: impl AsRef<[u8]>) -> Result<Answer> {
-        let mut wire = Wire::connect(self.address)?;
+        let mut wire = self.connect()?;
         wire.send(request.as_ref())?;
         wire.answer()?.context("the connection ended")
     }
 
     /// Puts a file; returns its entity tag.
     pub(super) fn put(&self, path: &str, content: &[u8]) -> Result<String> {
-        let mut wire = Wire::connect(self.address)?;
+        let mut wire = self.connect()?;
         wire.send(self.put_head(path, content.len()).as_bytes())?;
         wire.send(content)?;
         let answer = wire.answer()?.context("the connection ended")?;
@@ -106,10 +171,19 @@ impl<'stage> Web<'stage> {
     /// # Errors
     /// It ends with another code than 0.
     pub(super) fn curl<Word: AsRef<OsStr>>(&self, words: &[Word]) -> Result<Vec<u8>> {
-        let mut curl = program("curl");
-        curl.args(["--silent", "--show-error", "--max-time", CURL_SECONDS]);
+        let mut curl = self.curl_command();
         curl.args(words);
         self.run(curl)
+    }
+
+    /// curl, which believes the server's certificate.
+    pub(super) fn curl_command(&self) -> Command {
+        let mut curl = program("curl");
+        curl.args(["--silent", "--show-error", "--max-time", CURL_SECONDS]);
+        if let Some(tls) = &self.tls {
+            curl.arg("--cacert").arg(&tls.site.authority);
+        }
+        curl
     }
 
     /// Runs a program to its end; returns what it printed.

@@ -2,11 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::net::{AddressFamily, SocketType, connect, socket};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// Who says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -16,11 +19,53 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection.
 pub(in crate::suite) struct Wire {
-    stream: TcpStream,
+    channel: Channel,
     /// What has arrived and was not looked at.
     buffer: Vec<u8>,
     /// Whether the next response has no content, as it is to HEAD.
     is_to_head: bool,
+    /// TLS was broken off: whoever ends it properly says so (RFC 8446 section 6.1).
+    is_cut: bool,
+}
+
+/// What its bytes go through.
+enum Channel {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Channel {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref(),
+        }
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Channel {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 /// A response, whole.
@@ -48,33 +93,56 @@ impl Wire {
         Self::over(TcpStream::from(socket))
     }
 
+    /// The same connection with TLS over it; the handshake is done.
+    ///
+    /// # Errors
+    /// The client does not believe the server's certificate.
+    pub(in crate::suite) fn secure(self, config: &Arc<ClientConfig>) -> Result<Self> {
+        let Channel::Plain(mut socket) = self.channel else {
+            bail!("there is TLS already");
+        };
+        let name = ServerName::from(socket.peer_addr()?.ip());
+        let mut client = ClientConnection::new(Arc::clone(config), name)?;
+        while client.is_handshaking() {
+            client.complete_io(&mut socket)?;
+        }
+        Ok(Self {
+            channel: Channel::Tls(Box::new(StreamOwned::new(client, socket))),
+            ..self
+        })
+    }
+
     fn over(stream: TcpStream) -> Result<Self> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
         Ok(Self {
-            stream,
+            channel: Channel::Plain(stream),
             buffer: Vec::new(),
             is_to_head: false,
+            is_cut: false,
         })
     }
 
     pub(in crate::suite) fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes)?;
+        self.channel.write_all(bytes)?;
         Ok(())
     }
 
     /// Sends as much as the server takes before it ends the connection.
     pub(in crate::suite) fn send_what_is_taken(&mut self, bytes: &[u8]) -> Result<()> {
-        match self.stream.write_all(bytes) {
+        match self.channel.write_all(bytes) {
             Err(error) if is_end(&error) => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// The same connection for another thread.
+    /// The same connection, without TLS, for another thread.
     pub(in crate::suite) fn second(&self) -> Result<Self> {
-        Self::over(self.stream.try_clone()?)
+        match &self.channel {
+            Channel::Plain(stream) => Self::over(stream.try_clone()?),
+            Channel::Tls(_) => bail!("two threads cannot share TLS"),
+        }
     }
 
     /// The next response is to HEAD.
@@ -83,8 +151,12 @@ impl Wire {
     }
 
     /// Nothing more will be sent.
-    pub(in crate::suite) fn finish_sending(&self) -> Result<()> {
-        Ok(self.stream.shutdown(Shutdown::Write)?)
+    pub(in crate::suite) fn finish_sending(&mut self) -> Result<()> {
+        if let Channel::Tls(stream) = &mut self.channel {
+            stream.conn.send_close_notify();
+            stream.flush()?;
+        }
+        Ok(self.channel.socket().shutdown(Shutdown::Write)?)
     }
 
     /// Asks for a path, and for the end of the connection if `is_last`.
@@ -125,13 +197,13 @@ impl Wire {
         Ok(Some(answer))
     }
 
-    /// Whether the connection has ended, or does soon, without another byte.
+    /// Whether the connection has ended, or does soon, without another byte. TLS has to say so.
     pub(in crate::suite) fn is_over(&mut self) -> Result<bool> {
-        self.stream.set_read_timeout(Some(END_PATIENCE))?;
+        self.channel.socket().set_read_timeout(Some(END_PATIENCE))?;
         let more = self.read_more();
-        self.stream.set_read_timeout(Some(PATIENCE))?;
+        self.channel.socket().set_read_timeout(Some(PATIENCE))?;
         match more {
-            Ok(is_more) => Ok(!is_more && self.buffer.is_empty()),
+            Ok(is_more) => Ok(!is_more && !self.is_cut && self.buffer.is_empty()),
             Err(_) => Ok(false), // It is silent.
         }
     }
@@ -139,20 +211,24 @@ impl Wire {
     /// Reads at most so many bytes and forgets them; how many.
     pub(in crate::suite) fn sip(&mut self, bytes: usize) -> Result<usize> {
         let mut sip = vec![0; bytes];
-        Ok(self.stream.read(&mut sip)?)
+        Ok(self.channel.read(&mut sip)?)
     }
 
     /// `false` at the end of the connection, whoever ended it and how.
     fn read_more(&mut self) -> Result<bool> {
         let mut chunk = [0; 64 << 10];
         loop {
-            match self.stream.read(&mut chunk) {
+            match self.channel.read(&mut chunk) {
                 Ok(0) => return Ok(false),
                 Ok(bytes) => {
                     self.buffer.extend_from_slice(&chunk[..bytes]);
                     return Ok(true);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    self.is_cut = true;
+                    return Ok(false);
+                }
                 Err(error) if is_end(&error) => return Ok(false),
                 Err(error) => return Err(error).context("the server says nothing"),
             }

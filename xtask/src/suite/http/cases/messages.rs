@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Case] = &[
     ("9112 3", "GET /case/a file HTTP/1.1\r\nHost: x\r\n\r\n", &[400], Closed),
     ("9112 3.1", "G@T /case/file HTTP/1.1\r\nHost: x\r\n\r\n", &[400], Closed),
     ("9112 3.1", "G\u{e4}T /case/file HTTP/1.1\r\nHost: x\r\n\r\n", &[400], Closed),
-    ("9112 3.1", "get /case/file HTTP/1.1\r\nHost: x\r\n\r\n", &[405], Kept),
+    ("9112 3.1", "get /case/file HTTP/1.1\r\nHost: x\r\n\r\n", &[501], Kept),
     // Host and targets.
     ("9112 3.2", "GET /case/file HTTP/1.1\r\n\r\n", &[400], Closed),
     ("9112 3.2", "GET /case/file HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", &[400], Closed),

@@ -11,7 +11,6 @@ mod smuggling;
 use anyhow::{Context, Result, ensure};
 
 use super::web::Web;
-use super::wire::Wire;
 
 /// What becomes of the connection behind the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +67,7 @@ pub(super) fn check(web: &Web<'_>) -> Result<()> {
 }
 
 fn run(web: &Web<'_>, expected: &[u16], end: End, request: &[u8]) -> Result<()> {
-    let mut wire = Wire::connect(web.address)?;
+    let mut wire = web.connect()?;
     wire.send_what_is_taken(request)?;
     for (number, &status) in expected.iter().enumerate() {
         if number == 0 && request.starts_with(b"HEAD ") {
@@ -84,6 +83,11 @@ fn run(web: &Web<'_>, expected: &[u16], end: End, request: &[u8]) -> Result<()> 
         ensure!(
             answer.status < 200 || answer.field("date").is_some(),
             "9110 6.6.1: no Date: {answer:?}"
+        );
+        ensure!(
+            (answer.status == 405) == answer.field("allow").is_some()
+                || request.starts_with(b"OPTIONS "),
+            "9110 15.5.6: Allow: {answer:?}"
         );
     }
     if end == End::Kept {

@@ -6,12 +6,18 @@ use super::End::{Closed, Kept};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Case] = &[
     // Methods.
+    ("9110 9.1", "PROPFIND /case/ HTTP/1.1\r\nHost: x\r\nDepth: 1\r\n\r\n", &[501], Kept),
+    ("9110 9.1", "BREW /case/file HTTP/1.1\r\nHost: x\r\n{AUTH}Content-Length: 3\r\n\r\nabc", &[501], Kept),
+    ("9110 9.1", "GETS /case/none HTTP/1.1\r\nHost: x\r\n\r\n", &[501], Kept),
+    ("9110 9.1", "delete /case/file HTTP/1.1\r\nHost: x\r\n{AUTH}\r\n", &[501], Kept),
+    ("9110 9.1", "BREW /case/file HTTP/1.0\r\n\r\n", &[501], Closed),
     ("9110 9.3.1", "GET /case/file HTTP/1.1\r\nHost: x\r\n\r\n", &[200], Kept),
     ("9110 9.3.1", "GET /case/none HTTP/1.1\r\nHost: x\r\n\r\n", &[404], Kept),
     ("9110 9.3.2", "HEAD /case/file HTTP/1.1\r\nHost: x\r\n\r\n", &[200], Kept),
     ("9110 9.3.2", "HEAD /case/none HTTP/1.1\r\nHost: x\r\n\r\n", &[404], Kept),
     ("9110 9.3.2", "HEAD /case/ HTTP/1.1\r\nHost: x\r\n\r\n", &[200], Kept),
     ("9110 9.3.3", "POST /case/file HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", &[405], Kept),
+    ("9110 9.3.3", "POST /case/none HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", &[405], Kept),
     ("9110 9.3.4", "PUT /case/s HTTP/1.1\r\nHost: x\r\n{AUTH}Content-Length: 3\r\n\r\nabc", &[201], Kept),
     ("9110 9.3.4", "PUT /case/s HTTP/1.1\r\nHost: x\r\n{AUTH}Content-Length: 3\r\n\r\nabd", &[204], Kept),
     ("9110 9.3.4", "PUT /case/none/s HTTP/1.1\r\nHost: x\r\n{AUTH}Content-Length: 3\r\n\r\nabc", &[409], Kept),
