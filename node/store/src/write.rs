@@ -419,7 +419,14 @@ mod tests {
         let content: Vec<u8> = (0..7 * BLOCK_BYTES + 100).map(|at| at as u8).collect();
         // Pieces of whole blocks, two that are whole blocks together only, and an end.
         let cuts = [0, 2, 3, 5, 7].map(|blocks| blocks * BLOCK_BYTES);
-        let cuts = [cuts[0], cuts[1], cuts[2] - 8, cuts[3], cuts[4], content.len()];
+        let cuts = [
+            cuts[0],
+            cuts[1],
+            cuts[2] - 8,
+            cuts[3],
+            cuts[4],
+            content.len(),
+        ];
         let lying = |behind: usize| {
             let mut payload = Payload::new();
             for cut in cuts.windows(2) {
