@@ -58,6 +58,11 @@ const REGRESSIONS: &[Regression] = &[
         "a set kept its primary at its second home after nodes came and went (known gaps)",
     ),
     of(
+        "ensemble",
+        50389,
+        "two replaced a node at once: its machine was to be the one that the registry had given up, and never came (the model)",
+    ),
+    of(
         "races",
         12,
         "a rename between two names of one file was not remembered: sent late, it was done when they were of two",

@@ -60,8 +60,9 @@ pub(super) const FORGED: CallId = CallId(u64::MAX >> 4);
 struct Machine {
     record: HostRecord,
     disks: Option<NodeDisks>,
-    /// Its node's files are lost, and it is to be this one if the registry says so.
-    fresh: Option<u64>,
+    /// Its node's files are lost, and it is to be whichever of these the registry has: of two
+    /// that were proposed, the one that came first is given up for the other.
+    fresh: Vec<u64>,
     process: Option<Process>,
     starts_at: Option<Time>,
 }
@@ -169,7 +170,7 @@ impl World {
         let machines = records.into_iter().map(|record| Machine {
             disks: record.nodes.first().map(&mut disks),
             record,
-            fresh: None,
+            fresh: Vec::new(),
             process: None,
             starts_at: Some(Time(0)),
         });
@@ -313,7 +314,7 @@ impl World {
         self.machines.push(Machine {
             record,
             disks: has_node.then(|| NodeDisks::fresh(&mut self.random)),
-            fresh: None,
+            fresh: Vec::new(),
             process: None,
             starts_at: Some(self.now),
         });
@@ -365,7 +366,7 @@ impl World {
 
     /// The files of a node are gone, if the registry lets another one take its place.
     pub(super) fn loses_files(&mut self, place: Place, id: u64) {
-        self.machines[place].fresh = Some(id);
+        self.machines[place].fresh.push(id);
     }
 
     /// The process at `place`.
@@ -440,7 +441,7 @@ impl World {
     pub(super) fn place_of_node(&self, node: u64) -> Option<Place> {
         let mut machines = self.machines.iter();
         machines.position(|machine| {
-            machine.record.nodes.first() == Some(&node) || machine.fresh == Some(node)
+            machine.record.nodes.first() == Some(&node) || machine.fresh.contains(&node)
         })
     }
 
@@ -675,8 +676,8 @@ impl World {
         }
         if let Some(&node) = machine.record.nodes.first() {
             let is_known = |id: u64| self.service.state.has_node(id);
-            if let Some(fresh) = machine.fresh.take_if(|fresh| is_known(*fresh)) {
-                machine.record.nodes = vec![fresh];
+            if let Some(at) = machine.fresh.iter().position(|&fresh| is_known(fresh)) {
+                machine.record.nodes = vec![machine.fresh.remove(at)];
                 machine.disks = Some(NodeDisks::fresh(&mut self.random));
             } else if !is_known(node) {
                 machine.starts_at = Some(self.now + Duration::from_secs(1));
