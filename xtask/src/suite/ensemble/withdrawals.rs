@@ -26,6 +26,9 @@ use crate::suite::metrics::scrape;
 const FILES: usize = 64;
 const FILE_BYTES: usize = 4 << 20;
 
+/// Of so many of them pieces are asked of the nodes that have them.
+const FILES_AT_NODES: usize = 16;
+
 /// One request at a time at each disk: what else is asked for waits in the node's queue.
 const NODE: [&str; 6] = [
     "--cache",
@@ -94,6 +97,12 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let (requests, bytes) =
         until_withdrawn(&processes.nodes, |round| kill_nfs(nfs, round)).context("over NFS")?;
     println!("NFS client killed: nodes withdrew {requests} requests, {bytes} bytes");
+
+    let urls = urls_at_nodes(&ensemble, &admin)?;
+    let (requests, bytes) =
+        until_withdrawn(&processes.nodes, |round| kill_curl_at(stage, &urls, round))
+            .context("at the nodes' own door")?;
+    println!("client of nodes killed: they withdrew {requests} requests, {bytes} bytes");
 
     // Nobody else is the worse for it: all bytes are read, over both doors.
     verify(http, nfs)?;
@@ -167,14 +176,34 @@ fn field(line: &str, name: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// A curl with a download of each file is killed: its kernel resets the connections.
+/// A curl with a download of each file is killed.
 fn kill_curl(stage: &Stage<'_>, http: SocketAddr, round: u32) -> Result<()> {
+    let urls = (0..FILES).map(|number| format!("http://{http}/{}", name(number)));
+    kill_curl_at(stage, &urls.collect::<Vec<_>>(), round)
+}
+
+/// Where nodes send pieces of some of the files.
+fn urls_at_nodes(ensemble: &Ensemble<'_>, admin: &str) -> Result<Vec<String>> {
+    let mut urls = Vec::new();
+    for number in 0..FILES_AT_NODES {
+        let path = format!("/{}", name(number));
+        let signed = ensemble.finish(&["sign", &path, "--nodes", "--json", "--admin", admin])?;
+        let signed = signed.json(0)?;
+        let pieces = signed["pieces"].as_array().context("no pieces")?.iter();
+        let at_nodes = pieces.filter(|piece| !piece["node"].is_null());
+        urls.extend(at_nodes.filter_map(|piece| piece["url"].as_str().map(str::to_owned)));
+    }
+    ensure!(urls.len() >= FILES_AT_NODES, "only {urls:?} are at nodes");
+    Ok(urls)
+}
+
+/// A curl with a download of each URL is killed: its kernel resets the connections.
+fn kill_curl_at(stage: &Stage<'_>, urls: &[String], round: u32) -> Result<()> {
     let mut curl = program("curl");
     curl.args(["--silent", "--parallel", "--parallel-immediate"]);
-    curl.args(["--parallel-max", &FILES.to_string()]);
-    for number in 0..FILES {
-        let url = format!("http://{http}/{}", name(number));
-        curl.args(["--output", "/dev/null", &url]);
+    curl.args(["--parallel-max", &urls.len().to_string()]);
+    for url in urls {
+        curl.args(["--output", "/dev/null", url]);
     }
     let log = open_log(&stage.log)?;
     curl.stdout(log.try_clone()?).stderr(log);
