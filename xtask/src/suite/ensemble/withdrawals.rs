@@ -19,6 +19,7 @@ use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
 use crate::suite::Stage;
 use crate::suite::cli::job;
+use crate::suite::http::nodes;
 use crate::suite::http::wire::Wire;
 use crate::suite::metrics::scrape;
 
@@ -26,8 +27,8 @@ use crate::suite::metrics::scrape;
 const FILES: usize = 64;
 const FILE_BYTES: usize = 4 << 20;
 
-/// Of so many of them pieces are asked of the nodes that have them.
-const FILES_AT_NODES: usize = 16;
+/// Of so many of them pieces are asked of the nodes that have them: more than they keep, too.
+const FILES_AT_NODES: usize = 24;
 
 /// One request at a time at each disk: what else is asked for waits in the node's queue.
 const NODE: [&str; 6] = [
@@ -99,10 +100,9 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     println!("NFS client killed: nodes withdrew {requests} requests, {bytes} bytes");
 
     let urls = urls_at_nodes(&ensemble, &admin)?;
-    let (requests, bytes) =
-        until_withdrawn(&processes.nodes, |round| kill_curl_at(stage, &urls, round))
-            .context("at the nodes' own door")?;
-    println!("client of nodes killed: they withdrew {requests} requests, {bytes} bytes");
+    let (requests, bytes) = until_withdrawn(&processes.nodes, |round| reset_at_nodes(&urls, round))
+        .context("at the nodes' own door")?;
+    println!("clients of nodes reset: they withdrew {requests} requests, {bytes} bytes");
 
     // Nobody else is the worse for it: all bytes are read, over both doors.
     verify(http, nfs)?;
@@ -176,10 +176,21 @@ fn field(line: &str, name: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// A curl with a download of each file is killed.
+/// A curl with a download of each file is killed: its kernel resets the connections.
 fn kill_curl(stage: &Stage<'_>, http: SocketAddr, round: u32) -> Result<()> {
-    let urls = (0..FILES).map(|number| format!("http://{http}/{}", name(number)));
-    kill_curl_at(stage, &urls.collect::<Vec<_>>(), round)
+    let mut curl = program("curl");
+    curl.args(["--silent", "--parallel", "--parallel-immediate"]);
+    curl.args(["--parallel-max", &FILES.to_string()]);
+    for number in 0..FILES {
+        let url = format!("http://{http}/{}", name(number));
+        curl.args(["--output", "/dev/null", &url]);
+    }
+    let log = open_log(&stage.log)?;
+    curl.stdout(log.try_clone()?).stderr(log);
+    let mut running = Running::start(curl)?;
+    thread::park_timeout(LIFE * (round + 1));
+    running.kill();
+    Ok(())
 }
 
 /// Where nodes send pieces of some of the files.
@@ -197,20 +208,16 @@ fn urls_at_nodes(ensemble: &Ensemble<'_>, admin: &str) -> Result<Vec<String>> {
     Ok(urls)
 }
 
-/// A curl with a download of each URL is killed: its kernel resets the connections.
-fn kill_curl_at(stage: &Stage<'_>, urls: &[String], round: u32) -> Result<()> {
-    let mut curl = program("curl");
-    curl.args(["--silent", "--parallel", "--parallel-immediate"]);
-    curl.args(["--parallel-max", &urls.len().to_string()]);
-    for url in urls {
-        curl.args(["--output", "/dev/null", url]);
+/// Clients that each have asked for one of the URLs, all at once, are gone by resets. (Of one
+/// that is killed before a byte has come nodes hear FIN alone, which says little.)
+fn reset_at_nodes(urls: &[String], round: u32) -> Result<()> {
+    let connect = |url: &String| Wire::connect(nodes::parts(url)?.0);
+    let mut wires: Vec<Wire> = urls.iter().map(connect).collect::<Result<_>>()?;
+    for (wire, url) in wires.iter_mut().zip(urls) {
+        wire.get(&format!("/{}", nodes::parts(url)?.1), false)?;
     }
-    let log = open_log(&stage.log)?;
-    curl.stdout(log.try_clone()?).stderr(log);
-    let mut running = Running::start(curl)?;
-    thread::park_timeout(LIFE * (round + 1));
-    running.kill();
-    Ok(())
+    thread::park_timeout(LIFE / 20 * round);
+    wires.into_iter().try_for_each(Wire::reset)
 }
 
 /// A client that has asked for much, and reads nothing of it, is gone.

@@ -282,7 +282,7 @@ pub(super) fn ask_over(mut wire: Wire, method: &str, url: &str, fields: &str) ->
 }
 
 /// Where a URL leads, and to what.
-pub(super) fn parts(url: &str) -> Result<(SocketAddr, &str)> {
+pub(in crate::suite) fn parts(url: &str) -> Result<(SocketAddr, &str)> {
     let (_, rest) = url.split_once("://").context("no URL")?;
     let (address, target) = rest.split_once('/').context("no path")?;
     Ok((address.parse()?, target))
