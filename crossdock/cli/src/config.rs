@@ -20,8 +20,8 @@ use toml::Spanned;
 use crate::format;
 
 pub(crate) use groups::{
-    DoorSettings, EnsembleFlags, ProcessSettings, REBUILD_RATE_DEFAULT, StoreSettings,
-    TransportSettings,
+    DoorSettings, EnsembleFlags, NodeDoorSettings, ProcessSettings, REBUILD_RATE_DEFAULT,
+    StoreSettings, TransportSettings,
 };
 pub(crate) use http::HttpSettings;
 pub(crate) use member::{
@@ -29,7 +29,7 @@ pub(crate) use member::{
     check_gateway_name,
 };
 pub(crate) use up::{NODES_DEFAULT, UpFlags, UpSettings, check_pool, check_spread};
-pub(crate) use values::{Door, Io, LogFormat, Names, Placement, Secret, Size, Span, Transport};
+pub(crate) use values::{Io, LogFormat, Names, Placement, Secret, Size, Span, Transport};
 
 /// The command line or the file asks for something that cannot be: exit code 2.
 #[derive(Debug)]

@@ -97,16 +97,17 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         }
     }
     let admin = doors.bind_admin(process)?;
-    let node_http = match &settings.part {
-        Part::Node { node_http, .. } => doors.bind_node_http(node_http)?,
+    let node_door = match &settings.part {
+        Part::Node { door, .. } => doors.bind_node_http(door)?,
         _ => None,
     };
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(kept, account)?;
     // As the account that reads them again when they change.
-    let https = match &settings.part {
-        Part::Gateway { http, .. } => http.https()?,
-        _ => None,
+    let (https, node_https) = match &settings.part {
+        Part::Gateway { http, .. } => (http.https()?, None),
+        Part::Node { door, .. } => (None, door.https()?),
+        Part::Manager { .. } => (None, None),
     };
     let (orders, received) = doors.orders();
     let reloader = Reloader::new(origin, settings, filter, 1)?;
@@ -127,7 +128,8 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     check_name(&settings.part, certified.as_deref())?;
     let place = Place::find(settings, &state)?;
     let mut record = record(&settings.part, &place, link, admin);
-    record.node_http = node_http;
+    record.node_http = node_door.map(|door| door.address);
+    record.is_node_http_secure = node_door.is_some_and(|door| door.is_secure);
     record.name = certified.or(holder.gateway).unwrap_or_default();
     let background = doors.take_background();
     let (registry, notices) = follow(config, revision, &state, &doors)?;
@@ -152,6 +154,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
             _ => Switches::default(), // Nobody is served over HTTP.
         },
         https,
+        node_https,
         ensemble: Some(ensemble),
         orders: received,
         surroundings: Surroundings {
@@ -245,6 +248,7 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         link: Some(link),
         admin,
         node_http: None,
+        is_node_http_secure: false,
         machine,
         name: String::new(),
     }

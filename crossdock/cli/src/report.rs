@@ -8,7 +8,7 @@ use crossdock_admin::{
     SiteStatus, Status,
 };
 use crossdock_host::{Host, NamedFinding, NodeFigures, NodeState, PlacedSite};
-use crossdock_members::{ExportRecord, HostRecord};
+use crossdock_members::{ExportRecord, HostRecord, NodeDoor};
 use crossdock_names::NodeId;
 use crossdock_peer::Network;
 
@@ -44,7 +44,7 @@ fn hosts(host: &Host) -> Vec<HostStatus> {
         machine: record.machine.clone(),
         link: text(record.link),
         admin: text(record.admin),
-        node_http: text(record.node_http),
+        node_http: door_text(record.node_door()),
         is_connected,
         clock_ahead_ms: host.clock_ahead(id).map(|ahead| ahead / 1_000_000),
     });
@@ -245,13 +245,21 @@ fn site(placed: &PlacedSite) -> SiteStatus {
     }
 }
 
+/// An address, or a URL where clients have to talk over TLS.
+fn door_text(door: Option<NodeDoor>) -> String {
+    match door {
+        Some(door) if door.is_secure => door.to_string(),
+        Some(door) => door.address.to_string(),
+        None => String::new(),
+    }
+}
+
 fn node(host: &Host, figures: &NodeFigures) -> NodeStatus {
-    let http = host.node_door(NodeId(figures.id));
     NodeStatus {
         number: figures.number,
         id: format!("{:016x}", figures.id),
         state: figures.state.word().to_owned(),
-        http: http.map(|it| it.to_string()).unwrap_or_default(),
+        http: door_text(host.node_door(NodeId(figures.id))),
         capacity_bytes: figures.store.capacity_bytes,
         used_bytes: figures.store.allocated_bytes,
         free_bytes: figures.store.free_bytes,

@@ -3,6 +3,7 @@
 
 mod address_orders;
 mod addresses;
+mod clients;
 mod doors;
 mod ensemble;
 mod exports;
@@ -43,14 +44,14 @@ use crate::notify;
 use crate::report::Surroundings;
 
 pub(crate) use addresses::Addresses;
+use clients::Clients;
 use doors::Doors;
 pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
 use http::Web;
-pub(crate) use https::Https;
+pub(crate) use https::{Https, TlsFiles};
 pub(crate) use links::Links;
 use nodes::NodeShell;
-use objects::ObjectClients;
 pub(crate) use orders::{Order, RemoteControl};
 pub(crate) use secure::Security;
 use waiting::Waiting;
@@ -78,6 +79,8 @@ pub(crate) struct Parts {
     pub(crate) delivery: Switches,
     /// If HTTP clients are to talk over TLS.
     pub(crate) https: Option<Https>,
+    /// If clients of nodes are.
+    pub(crate) node_https: Option<Https>,
     /// The others, unless this process is everything.
     pub(crate) ensemble: Option<Ensemble>,
     pub(crate) orders: Receiver<Order>,
@@ -92,7 +95,7 @@ pub(crate) struct Shell {
     disks: BTreeMap<DiskId, (u32, StoreDisk)>,
     doors: Doors,
     web: Web,
-    objects: ObjectClients,
+    objects: Clients,
     ensemble: Option<Ensemble>,
     turns_total: u64,
     told: figures::Told,
@@ -138,7 +141,7 @@ impl Shell {
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
             web: Web::new(parts.http, parts.https, parts.delivery),
-            objects: ObjectClients::new(parts.node_http),
+            objects: Clients::new(parts.node_http, parts.node_https, false),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),

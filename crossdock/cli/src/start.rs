@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use crossdock_admin::{DoorStatus, Events, Watch};
 use crossdock_limits::{HTTP_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX, NODE_HTTP_CONNECTIONS_MAX};
+use crossdock_members::NodeDoor;
 use crossdock_net::{Driver, KernelChoice, ListenerId, Options, Receiver, Started};
 use crossdock_nfs::{DoorLimits, Services};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
-use crate::config::{Door, DoorSettings, HttpSettings, Io, ProcessSettings};
+use crate::config::{DoorSettings, HttpSettings, Io, NodeDoorSettings, ProcessSettings};
 use crate::format;
 use crate::leftover::when_free;
 use crate::notify;
@@ -126,14 +127,18 @@ impl Doors {
 
     /// Where HTTP clients connect that have a signed URL of a node; the first address, which
     /// others are told, if there is one.
-    pub(crate) fn bind_node_http(&mut self, at: &Door) -> anyhow::Result<Option<SocketAddr>> {
+    pub(crate) fn bind_node_http(
+        &mut self,
+        settings: &NodeDoorSettings,
+    ) -> anyhow::Result<Option<NodeDoor>> {
+        let is_secure = settings.node_http_tls.is_some();
+        let name = if is_secure { "node-https" } else { "node-http" };
         let mut first = None;
-        for &address in at.addresses() {
-            let name = "node-http";
-            let (listener, address) = listen(&mut self.driver, name, name, address)?;
+        for &address in settings.node_http.addresses() {
+            let (listener, address) = listen(&mut self.driver, name, "node-http", address)?;
             self.node_http.push(listener);
             self.bound.push(door(name, address));
-            first = first.or(Some(address));
+            first = first.or(Some(NodeDoor { address, is_secure }));
         }
         Ok(first)
     }

@@ -1,11 +1,10 @@
 //! `crossdock up`: everything in one process.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
-use crossdock_members::{HostRecord, Registry};
+use crossdock_members::{HostRecord, NodeDoor, Registry};
 use crossdock_names::MintingKey;
 use rustix::thread::CapabilitySet;
 use tracing::info;
@@ -37,7 +36,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     doors.bind_nfs(&settings.door)?;
     doors.bind_http(&settings.http)?;
     doors.bind_admin(process)?;
-    let node_http = doors.bind_node_http(&settings.node_http)?;
+    let node_door = doors.bind_node_http(&settings.node_door)?;
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(CapabilitySet::empty(), account)?;
     let directory = match directory {
@@ -47,6 +46,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     };
     // As the account that reads them again when they change.
     let https = settings.http.https()?;
+    let node_https = settings.node_door.https()?;
     let (orders, received) = doors.orders();
     let nodes = directory.node_directories.len();
     let reloader = Reloader::new(origin, &settings, filter, nodes)?;
@@ -60,7 +60,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     };
     let node_directories = (0..).zip(directory.node_directories.clone()).collect();
     let mut shell = Shell::start(Parts {
-        host: host(&settings, directory, node_http)?,
+        host: host(&settings, directory, node_door)?,
         driver: doors.driver,
         node_directories,
         nfs: doors.nfs,
@@ -68,6 +68,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         node_http: doors.node_http,
         delivery: settings.http.switches(),
         https,
+        node_https,
         ensemble: None,
         orders: received,
         surroundings,
@@ -80,13 +81,14 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
 fn host(
     settings: &UpSettings,
     directory: DataDirectory,
-    node_http: Option<SocketAddr>,
+    node_door: Option<NodeDoor>,
 ) -> anyhow::Result<Host> {
     let count = directory.node_directories.len();
     let mut host = Host::new(HostConfig {
         registry: Registry::Own(directory.registry),
         role: HostRecord {
-            node_http,
+            node_http: node_door.map(|door| door.address),
+            is_node_http_secure: node_door.is_some_and(|door| door.is_secure),
             ..HostRecord::default()
         },
         nodes: NodeSettings {

@@ -8,10 +8,10 @@
 mod cut;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use crossdock_members::NodeDoor;
 use crossdock_names::{FileCapability, FileRef, NodeId, ObjectId, Rights, Version};
 use crossdock_peer::{
     Call, CallId, Caller, FileKind, FileLayout, NodeAnswer, NodeReply, NodeRequest, ObjectStat,
@@ -94,7 +94,7 @@ pub struct NodePiece {
     /// The node's number.
     pub number: u32,
     /// Its HTTP door.
-    pub address: SocketAddr,
+    pub door: NodeDoor,
     /// Path and query, signed.
     pub target: String,
 }
@@ -426,7 +426,7 @@ impl Host {
         };
         Some(NodePiece {
             number: self.node_number(node.0)?,
-            address: self.node_door(node)?,
+            door: self.node_door(node)?,
             target: url.sign(right)?,
         })
     }

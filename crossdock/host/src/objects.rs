@@ -1,8 +1,7 @@
 //! The nodes' HTTP door within the host: its messages, and whose URLs count
 //! (docs/decisions/0032).
 
-use std::net::SocketAddr;
-
+use crossdock_members::NodeDoor;
 use crossdock_names::{HostId, NodeId};
 use crossdock_objects::{ObjectDoorEffect, ObjectDoorFigures, ObjectDoorInput};
 use crossdock_peer::Port;
@@ -66,12 +65,12 @@ impl Host {
 
     /// Where HTTP clients reach a node, if it has a door.
     #[must_use]
-    pub fn node_door(&self, node: NodeId) -> Option<SocketAddr> {
+    pub fn node_door(&self, node: NodeId) -> Option<NodeDoor> {
         if !self.registry.is_shared() {
-            return self.role.node_http;
+            return self.role.node_door();
         }
         let host = self.table.hosts.nodes.get(&node)?;
-        self.registry.state().hosts.get(&host.0)?.node_http
+        self.registry.state().hosts.get(&host.0)?.node_door()
     }
 
     /// What the nodes' HTTP door has counted.

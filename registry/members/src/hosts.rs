@@ -34,12 +34,42 @@ pub struct HostRecord {
     /// Where HTTP clients reach its nodes with signed URLs, if they do.
     #[serde(default)]
     pub node_http: Option<SocketAddr>,
+    /// Whether they do over TLS.
+    #[serde(default)]
+    pub is_node_http_secure: bool,
     /// What the machine that it runs on is called, for people.
     #[serde(default)]
     pub machine: String,
     /// What a gateway is called, each time that it starts.
     #[serde(default)]
     pub name: String,
+}
+
+/// A door of nodes for HTTP clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeDoor {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Whether over TLS.
+    pub is_secure: bool,
+}
+
+impl HostRecord {
+    /// Where HTTP clients reach its nodes, if they do.
+    #[must_use]
+    pub fn node_door(&self) -> Option<NodeDoor> {
+        let is_secure = self.is_node_http_secure;
+        let door = |address| NodeDoor { address, is_secure };
+        self.node_http.map(door)
+    }
+}
+
+/// Where URLs of objects begin.
+impl std::fmt::Display for NodeDoor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(formatter, "{scheme}://{}", self.address)
+    }
 }
 
 impl State {
@@ -423,6 +453,14 @@ mod tests {
         let old = r#"{"nodes":[11],"is_manager":false,"is_gateway":false}"#;
         let record: HostRecord = serde_json::from_str(old).expect("a record");
         assert_eq!(record, node(11));
+        // Doors of nodes had no TLS.
+        let old = r#"{"nodes":[11],"is_manager":false,"is_gateway":false,"node_http":"[::1]:80"}"#;
+        let mut record: HostRecord = serde_json::from_str(old).expect("a record");
+        let url = |record: &HostRecord| record.node_door().map(|door| door.to_string());
+        assert_eq!(url(&record).as_deref(), Some("http://[::1]:80"));
+        record.is_node_http_secure = true;
+        assert_eq!(url(&record).as_deref(), Some("https://[::1]:80"));
+        let record = node(11);
         let old = r#"{"id":11,"number":0,"stopped":false}"#;
         let place: crate::NodeRecord = serde_json::from_str(old).expect("a record");
         let mut state = State::fresh(1, 2, &[11, 12], 1, 1);

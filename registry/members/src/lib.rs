@@ -21,7 +21,7 @@ pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use gateways::{GatewayRecord, NO_SCOPES};
 pub use homes::Placement;
-pub use hosts::{HostRecord, SiteLoad};
+pub use hosts::{HostRecord, NodeDoor, SiteLoad};
 pub use shared::{Registry, Shared};
 pub use state::{
     Change, Conflict, DirectoryRecord, ExportRecord, NodeRecord, SITE_SETS, SetRecord, State,

@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::values::{Door, Io, LogFormat, Secret, Size, Transport, loopback};
 use super::{Group, usage};
+use crate::shell::{Https, TlsFiles};
 
 /// Clients begin to notice.
 const SLOW_MS_DEFAULT: u64 = 1000;
@@ -137,6 +138,22 @@ pub(crate) struct NodeDoorFlags {
     /// 0.0.0.0; port 0 picks a free one [default: 127.0.0.1:0 of up, else off].
     #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_NODE_HTTP")]
     pub(crate) node_http: Option<Door>,
+    /// HTTPS of that door: file with its certificates, its own first, as PEM, for the address
+    /// that clients are told. It is read anew when it changes. With it the door takes HTTPS
+    /// only [default: HTTP].
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_NODE_HTTP_CERT")]
+    pub(crate) node_http_cert: Option<PathBuf>,
+    /// HTTPS of that door: file with the key of the certificate, as PEM.
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_NODE_HTTP_KEY")]
+    pub(crate) node_http_key: Option<PathBuf>,
+}
+
+/// Where and how clients of nodes are served.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NodeDoorSettings {
+    pub(crate) node_http: Door,
+    /// Certificates and key.
+    pub(crate) node_http_tls: Option<TlsFiles>,
 }
 
 /// Which ensemble it is, and where it is kept.
@@ -275,7 +292,7 @@ group!(DoorFlags: nfs, portmap, request_memory);
 group!(VirtualFlags: virtual_interface);
 group!(GatewayNameFlags: gateway_name);
 group!(LockFlags: grace);
-group!(NodeDoorFlags: node_http);
+group!(NodeDoorFlags: node_http, node_http_cert, node_http_key);
 group!(ProcessFlags: admin, admin_name, slow_ms, user, io, log_format, log);
 group!(EnsembleFlags: etcd, name, etcd_ca, etcd_cert, etcd_key);
 group!(TransportFlags: transport, identity, token);
@@ -361,7 +378,9 @@ impl TransportFlags {
 }
 
 impl NodeDoorFlags {
-    pub(super) fn settle(self, default: Door) -> anyhow::Result<Door> {
+    pub(super) fn settle(self, default: Door) -> anyhow::Result<NodeDoorSettings> {
+        let (certificate, key) = (self.node_http_cert, self.node_http_key);
+        let node_http_tls = TlsFiles::of("--node-http", certificate, key).map_err(usage)?;
         let door = self.node_http.unwrap_or(default);
         let mut addresses = door.addresses().iter();
         if let Some(all) = addresses.find(|address| address.ip().is_unspecified()) {
@@ -369,7 +388,17 @@ impl NodeDoorFlags {
                 "--node-http {all} is no address that clients can be sent to: name one of this machine's, like 10.0.0.5:8081"
             )));
         }
-        Ok(door)
+        Ok(NodeDoorSettings {
+            node_http: door,
+            node_http_tls,
+        })
+    }
+}
+
+impl NodeDoorSettings {
+    /// Certificate and key, if clients are to talk over TLS.
+    pub(crate) fn https(&self) -> anyhow::Result<Option<Https>> {
+        self.node_http_tls.as_ref().map(Https::read).transpose()
     }
 }
 

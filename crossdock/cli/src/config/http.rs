@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::values::{Door, HttpRead, Size};
 use super::{Group, usage};
-use crate::shell::Https;
+use crate::shell::{Https, TlsFiles};
 
 /// How long the rest of the system may take for a request over HTTP.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -128,7 +128,7 @@ pub(crate) struct HttpSettings {
     pub(crate) http_rate: Option<u32>,
     pub(crate) http_body: Option<u64>,
     /// Certificates and key.
-    pub(crate) http_tls: Option<(PathBuf, PathBuf)>,
+    pub(crate) http_tls: Option<TlsFiles>,
     pub(crate) delivery_memory: Option<u64>,
     pub(crate) delivery_idsr: Switch,
     pub(crate) delivery_tdap: Tdap,
@@ -153,16 +153,7 @@ impl HttpFlags {
                 MEMORY_MIN >> 20
             )));
         }
-        let http_tls = match (self.http_cert, self.http_key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            _ => {
-                return Err(usage(
-                    "HTTPS needs both --http-cert and --http-key; leave both away for HTTP"
-                        .to_owned(),
-                ));
-            }
-        };
+        let http_tls = TlsFiles::of("--http", self.http_cert, self.http_key).map_err(usage)?;
         let on = |switch: Option<Switch>| switch.unwrap_or(Switch::On);
         Ok(HttpSettings {
             http: self.http.unwrap_or(door_default),

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::groups::{
     AuthorityFlags, DoorFlags, DoorSettings, EnsembleFlags, GatewayNameFlags, LinkFlags, LockFlags,
-    NodeDoorFlags, NumberFlags, ProcessFlags, ProcessSettings, StoreFlags, StoreSettings,
-    TransportFlags, TransportSettings, VirtualFlags, missing,
+    NodeDoorFlags, NodeDoorSettings, NumberFlags, ProcessFlags, ProcessSettings, StoreFlags,
+    StoreSettings, TransportFlags, TransportSettings, VirtualFlags, missing,
 };
 use super::http::{HttpFlags, HttpSettings};
 use super::values::Door;
@@ -115,7 +115,8 @@ pub(crate) enum Part {
         number: u32,
         #[serde(flatten)]
         store: StoreSettings,
-        node_http: Door,
+        #[serde(flatten)]
+        door: NodeDoorSettings,
     },
     Manager {
         /// In seconds.
@@ -156,7 +157,7 @@ impl NodeFlags {
         let number = number.number;
         let number = number.ok_or_else(|| missing("number", "which of the nodes this is"))?;
         let store = store.settle(None)?;
-        let node_http = door.settle(Door::Off)?;
+        let door = door.settle(Door::Off)?;
         Ok(MemberSettings {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
@@ -164,7 +165,7 @@ impl NodeFlags {
             part: Part::Node {
                 number,
                 store,
-                node_http,
+                door,
             },
             process: process.settle()?,
         })

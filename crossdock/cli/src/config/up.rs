@@ -6,8 +6,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::groups::{
-    DoorFlags, DoorSettings, LockFlags, NodeDoorFlags, ProcessFlags, ProcessSettings, StoreFlags,
-    StoreSettings,
+    DoorFlags, DoorSettings, LockFlags, NodeDoorFlags, NodeDoorSettings, ProcessFlags,
+    ProcessSettings, StoreFlags, StoreSettings,
 };
 use super::http::{HttpFlags, HttpSettings};
 use super::values::{Door, Names, Placement, loopback};
@@ -123,7 +123,8 @@ pub(crate) struct UpSettings {
     pub(crate) door: DoorSettings,
     #[serde(flatten)]
     pub(crate) http: HttpSettings,
-    pub(crate) node_http: Door,
+    #[serde(flatten)]
+    pub(crate) node_door: NodeDoorSettings,
     #[serde(flatten)]
     pub(crate) process: ProcessSettings,
     /// In seconds.
@@ -163,7 +164,7 @@ impl UpFlags {
             placement: pool.placement,
             door: door.settle()?,
             http: http.settle(loopback(8080))?,
-            node_http: node_door.settle(loopback(0))?,
+            node_door: node_door.settle(loopback(0))?,
             process: process.settle()?,
             grace: locks.settle()?,
         })

@@ -1,4 +1,4 @@
-//! HTTPS: the certificate of the HTTP door, and TLS between its machine and the sockets.
+//! HTTPS: the certificate of a door, and how far ahead of the kernel it encrypts.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,15 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
-use crossdock_host::HostInput;
-use crossdock_http::{ConnId, HttpInput};
-use crossdock_net::{Driver, now};
-use crossdock_secure::{WebCredentials, WebEffect, WebFailure, WebStream};
+use crossdock_net::now;
+use crossdock_secure::{WebCredentials, WebFailure, WebStream};
 use crossdock_types::Time;
-use tracing::{debug, error, info, warn};
-
-use super::Shell;
+use serde::Serialize;
+use tracing::{error, info, warn};
 
 /// How often the files are looked at, at most.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
@@ -27,10 +23,43 @@ const WINDOW_BYTES: usize = 256 << 10;
 /// and no more is encrypted ahead.
 const WINDOWS_BYTES: usize = 64 << 20;
 
-/// Certificate and key of the HTTP door.
+/// Certificate and key of a door, and where they are named.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    /// The option of the door itself: those of the files begin with it.
+    #[serde(skip)]
+    pub(crate) door: &'static str,
+}
+
+impl TlsFiles {
+    /// Both or none of them.
+    ///
+    /// # Errors
+    /// Only one was named.
+    pub(crate) fn of(
+        door: &'static str,
+        certificate: Option<PathBuf>,
+        key: Option<PathBuf>,
+    ) -> Result<Option<Self>, String> {
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => Ok(Some(Self {
+                certificate,
+                key,
+                door,
+            })),
+            (None, None) => Ok(None),
+            _ => Err(format!(
+                "HTTPS needs both {door}-cert and {door}-key; leave both away for HTTP"
+            )),
+        }
+    }
+}
+
+/// HTTPS of a door.
 pub(crate) struct Https {
-    certificate: PathBuf,
-    key: PathBuf,
+    files: TlsFiles,
     credentials: WebCredentials,
     /// The files as they were read last; `None`: they could not be looked at.
     stamp: Option<[Stamp; 2]>,
@@ -47,12 +76,11 @@ impl Https {
     ///
     /// # Errors
     /// Which file is wrong, and what to do.
-    pub(crate) fn read((certificate, key): &(PathBuf, PathBuf)) -> anyhow::Result<Self> {
-        let stamp = stamp(certificate, key).ok();
+    pub(crate) fn read(files: &TlsFiles) -> anyhow::Result<Self> {
+        let stamp = stamp(files).ok();
         Ok(Self {
-            credentials: read(certificate, key)?,
-            certificate: certificate.clone(),
-            key: key.clone(),
+            credentials: read(files)?,
+            files: files.clone(),
             stamp,
             looked: now(),
             sealed_bytes: 0,
@@ -76,14 +104,14 @@ impl Https {
             return;
         }
         self.looked = time;
-        let stamp = stamp(&self.certificate, &self.key).ok();
+        let stamp = stamp(&self.files).ok();
         if stamp == self.stamp {
             return;
         }
         self.stamp = stamp;
-        match read(&self.certificate, &self.key) {
+        match read(&self.files) {
             Ok(credentials) => {
-                info!(certificate = %self.certificate.display(), "took a new certificate for HTTPS");
+                info!(certificate = %self.files.certificate.display(), "took a new certificate for HTTPS");
                 self.credentials = credentials;
             }
             Err(reason) => {
@@ -101,7 +129,7 @@ impl Https {
     }
 
     /// Does something to a session, and encrypts what it has to say.
-    fn with(
+    pub(super) fn with(
         &mut self,
         session: &mut WebStream,
         act: impl FnOnce(&mut WebStream) -> Result<(), WebFailure>,
@@ -120,99 +148,28 @@ impl Https {
     }
 }
 
-impl Shell {
-    /// Bytes of an HTTPS client, or their end.
-    pub(super) fn receive_https(&mut self, name: ConnId, bytes: Option<&[u8]>) {
-        self.act_https(name, |session| match bytes {
-            Some(bytes) => session.receive(bytes),
-            None => {
-                session.peer_done();
-                Ok(())
-            }
-        });
-    }
-
-    /// What the door says to an HTTPS client.
-    pub(super) fn send_https(&mut self, name: ConnId, pieces: Vec<Bytes>) {
-        self.act_https(name, |session| {
-            session.send(pieces);
-            Ok(())
-        });
-    }
-
-    /// The door ends a connection behind what it has said. What its client still says is
-    /// not read.
-    pub(super) fn close_https(&mut self, name: ConnId) {
-        self.on_http(name, Driver::pause_receive);
-        self.act_https(name, |session| {
-            session.end();
-            Ok(())
-        });
-    }
-
-    /// The kernel has taken so many encrypted bytes.
-    pub(super) fn tell_https_sent(&mut self, name: ConnId, bytes: usize) {
-        let mut plain_bytes = 0;
-        self.act_https(name, |session| {
-            plain_bytes = session.gone(bytes);
-            Ok(())
-        });
-        if plain_bytes > 0 {
-            self.give(HostInput::Http(HttpInput::Sent(name, plain_bytes)));
-        }
-    }
-
-    /// Does something to a session and carries out what follows from it.
-    fn act_https(
-        &mut self,
-        name: ConnId,
-        act: impl FnOnce(&mut WebStream) -> Result<(), WebFailure>,
-    ) {
-        let Some((https, session)) = self.web.session(name) else {
-            return;
-        };
-        let outcome = https.with(session, act);
-        let (mut sealed, mut heard, mut has_ended) = (Vec::new(), Vec::new(), outcome.is_err());
-        while let Some(effect) = session.poll_effect() {
-            match effect {
-                WebEffect::Transmit(bytes) => sealed.push(bytes),
-                WebEffect::Received(bytes) => heard.push(HttpInput::Received(name, bytes)),
-                WebEffect::PeerDone => heard.push(HttpInput::PeerDone(name)),
-                WebEffect::Ended => has_ended = true,
-            }
-        }
-        if let Err(failure) = outcome {
-            debug!(connection = name.0, "no HTTPS: {failure}");
-        }
-        if !sealed.is_empty() {
-            self.send_http(name, sealed);
-        }
-        for input in heard {
-            self.give(HostInput::Http(input));
-        }
-        if has_ended {
-            self.on_http(name, Driver::close);
-        }
-    }
-}
-
-fn stamp(certificate: &Path, key: &Path) -> std::io::Result<[Stamp; 2]> {
+fn stamp(files: &TlsFiles) -> std::io::Result<[Stamp; 2]> {
     let look = |path: &Path| {
         let it = fs::metadata(path)?;
         let changed = (it.ctime(), it.ctime_nsec());
         Ok::<_, std::io::Error>((it.dev(), it.ino(), changed.0, changed.1, it.len()))
     };
-    Ok([look(certificate)?, look(key)?])
+    Ok([look(&files.certificate)?, look(&files.key)?])
 }
 
-fn read(certificate: &Path, key: &Path) -> anyhow::Result<WebCredentials> {
+fn read(files: &TlsFiles) -> anyhow::Result<WebCredentials> {
+    let TlsFiles {
+        certificate,
+        key,
+        door,
+    } = files;
     let texts = [
-        text(certificate, "certificate", "--http-cert")?,
-        text(key, "key", "--http-key")?,
+        text(certificate, "certificate", &format!("{door}-cert"))?,
+        text(key, "key", &format!("{door}-key"))?,
     ];
     WebCredentials::new(&texts[0], &texts[1]).with_context(|| {
         format!(
-            "the certificate {} and the key {} make no HTTPS server; name with --http-cert a PEM file with the server's own certificate first, and with --http-key one with its key",
+            "the certificate {} and the key {} make no HTTPS server; name with {door}-cert a PEM file with the server's own certificate first, and with {door}-key one with its key",
             certificate.display(),
             key.display()
         )
@@ -222,14 +179,14 @@ fn read(certificate: &Path, key: &Path) -> anyhow::Result<WebCredentials> {
 fn text(path: &Path, what: &str, flag: &str) -> anyhow::Result<String> {
     let text = fs::read(path).with_context(|| {
         format!(
-            "cannot read the {what} of the HTTP door, {}; name it with {flag}, and let the account that this process runs as read it",
+            "cannot read the {what} of an HTTP door, {}; name it with {flag}, and let the account that this process runs as read it",
             path.display()
         )
     })?;
     let text = String::from_utf8(text).map_err(|_| std::io::Error::from(ErrorKind::InvalidData));
     text.with_context(|| {
         format!(
-            "the {what} of the HTTP door, {}, is no PEM file; convert it with openssl, or name another one with {flag}",
+            "the {what} of an HTTP door, {}, is no PEM file; convert it with openssl, or name another one with {flag}",
             path.display()
         )
     })
@@ -240,6 +197,23 @@ mod tests {
     use crossdock_secure::CredentialsError;
 
     use super::*;
+
+    /// Goal: a certificate without its key is refused, with the options of the door that lacks
+    /// it.
+    #[test]
+    fn a_certificate_takes_a_key() {
+        let file = || Some(PathBuf::from("c.pem"));
+        let files = |certificate, key| TlsFiles::of("--node-http", certificate, key);
+        assert!(files(None, None).is_ok_and(|files| files.is_none()));
+        assert!(files(file(), file()).is_ok_and(|files| files.is_some()));
+        for said in [files(file(), None), files(None, file())] {
+            let said = said.expect_err("one of two");
+            assert!(
+                said.contains("--node-http-cert and --node-http-key"),
+                "{said}"
+            );
+        }
+    }
 
     /// Goal: files that changed are read, once, and those that are of no use leave what
     /// was there.
@@ -263,7 +237,11 @@ mod tests {
         };
         let (one, other) = (pair()?, pair()?);
         fs::write(&certificate, &one.0)?;
-        let files = (certificate.clone(), key.clone());
+        let files = TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            door: "--http",
+        };
         let said = Https::read(&files)
             .map(|_| ())
             .map_err(|it| format!("{it:#}"));
@@ -296,7 +274,7 @@ mod tests {
         fs::write(&certificate, &other.0)?;
         fs::write(&key, &other.1)?;
         look(&mut https);
-        assert_eq!(https.stamp, Some(stamp(&certificate, &key)?));
+        assert_eq!(https.stamp, Some(stamp(&files)?));
         Ok(())
     }
 }

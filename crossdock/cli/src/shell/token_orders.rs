@@ -148,7 +148,7 @@ fn piece(signed: crossdock_host::SignedPiece) -> SignedPiece {
         offset_bytes: signed.offset_bytes,
         length_bytes: signed.length_bytes,
         node: at_node.map(|at| at.number),
-        url: at_node.map(|at| format!("http://{}{}", at.address, at.target)),
+        url: at_node.map(|at| format!("{}{}", at.door, at.target)),
     }
 }
 

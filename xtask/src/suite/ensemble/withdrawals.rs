@@ -19,12 +19,16 @@ use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
 use crate::suite::Stage;
 use crate::suite::cli::job;
+use crate::suite::http::nodes;
 use crate::suite::http::wire::Wire;
 use crate::suite::metrics::scrape;
 
 /// Files, together many times what the nodes keep in memory.
 const FILES: usize = 64;
 const FILE_BYTES: usize = 4 << 20;
+
+/// Of so many of them pieces are asked of the nodes that have them: more than they keep, too.
+const FILES_AT_NODES: usize = 24;
 
 /// One request at a time at each disk: what else is asked for waits in the node's queue.
 const NODE: [&str; 6] = [
@@ -94,6 +98,11 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let (requests, bytes) =
         until_withdrawn(&processes.nodes, |round| kill_nfs(nfs, round)).context("over NFS")?;
     println!("NFS client killed: nodes withdrew {requests} requests, {bytes} bytes");
+
+    let urls = urls_at_nodes(&ensemble, &admin)?;
+    let (requests, bytes) = until_withdrawn(&processes.nodes, |round| reset_at_nodes(&urls, round))
+        .context("at the nodes' own door")?;
+    println!("clients of nodes reset: they withdrew {requests} requests, {bytes} bytes");
 
     // Nobody else is the worse for it: all bytes are read, over both doors.
     verify(http, nfs)?;
@@ -182,6 +191,33 @@ fn kill_curl(stage: &Stage<'_>, http: SocketAddr, round: u32) -> Result<()> {
     thread::park_timeout(LIFE * (round + 1));
     running.kill();
     Ok(())
+}
+
+/// Where nodes send pieces of some of the files.
+fn urls_at_nodes(ensemble: &Ensemble<'_>, admin: &str) -> Result<Vec<String>> {
+    let mut urls = Vec::new();
+    for number in 0..FILES_AT_NODES {
+        let path = format!("/{}", name(number));
+        let signed = ensemble.finish(&["sign", &path, "--nodes", "--json", "--admin", admin])?;
+        let signed = signed.json(0)?;
+        let pieces = signed["pieces"].as_array().context("no pieces")?.iter();
+        let at_nodes = pieces.filter(|piece| !piece["node"].is_null());
+        urls.extend(at_nodes.filter_map(|piece| piece["url"].as_str().map(str::to_owned)));
+    }
+    ensure!(urls.len() >= FILES_AT_NODES, "only {urls:?} are at nodes");
+    Ok(urls)
+}
+
+/// Clients that each have asked for one of the URLs, all at once, are gone by resets. (Of one
+/// that is killed before a byte has come nodes hear FIN alone, which says little.)
+fn reset_at_nodes(urls: &[String], round: u32) -> Result<()> {
+    let connect = |url: &String| Wire::connect(nodes::parts(url)?.0);
+    let mut wires: Vec<Wire> = urls.iter().map(connect).collect::<Result<_>>()?;
+    for (wire, url) in wires.iter_mut().zip(urls) {
+        wire.get(&format!("/{}", nodes::parts(url)?.1), false)?;
+    }
+    thread::park_timeout(LIFE / 20 * round);
+    wires.into_iter().try_for_each(Wire::reset)
 }
 
 /// A client that has asked for much, and reads nothing of it, is gone.

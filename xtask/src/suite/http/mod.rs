@@ -45,7 +45,7 @@ const CHECKS: [Check; 13] = [
 ];
 
 /// Those that are made over HTTPS, too: what differs is who carries the bytes.
-const SECURE_CHECKS: [Check; 8] = [
+const SECURE_CHECKS: [Check; 9] = [
     ("curl reads", curl::reads),
     ("curl writes", curl::writes),
     ("cases of RFC 9110 and 9112", cases::check),
@@ -53,6 +53,7 @@ const SECURE_CHECKS: [Check; 8] = [
     ("wrk and aria2", tools::check),
     ("browser", browser::check),
     ("overwritten by PUT", overwrite::by_put),
+    ("pieces from nodes", nodes::check),
     ("a new certificate", renewal::check),
 ];
 

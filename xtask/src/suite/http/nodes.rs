@@ -46,10 +46,10 @@ pub(super) fn check(web: &Web<'_>) -> Result<()> {
     let pieces = sign(web, &[])?;
     doors(web, &pieces).context("doors")?;
     all(web, &pieces, &content).context("all pieces")?;
-    part(&pieces, &content).context("a part")?;
+    part(web, &pieces, &content).context("a part")?;
     refused(web, &pieces).context("refused")?;
     stopped(web, &pieces).context("a node that is stopped")?;
-    overwritten(&mut client, &file, &pieces).context("overwritten")?;
+    overwritten(web, &mut client, &file, &pieces).context("overwritten")?;
     removed(web, &pieces).context("removed")?;
     small(web).context("a small file")
 }
@@ -87,13 +87,22 @@ fn at_nodes(pieces: &[Piece]) -> Result<(&Piece, &Piece)> {
 fn doors(web: &Web<'_>, pieces: &[Piece]) -> Result<()> {
     let status = web.up.ask(web.stage, &["status"])?.json(0)?;
     let doors = status["doors"].as_array().context("doors")?;
-    let door = doors.iter().find(|door| door["name"] == "node-http");
+    let (name, scheme) = match web.tls {
+        Some(_) => ("node-https", "https"),
+        None => ("node-http", "http"),
+    };
+    let door = doors.iter().find(|door| door["name"] == name);
     let address = door.context("no door of nodes")?["address"].as_str();
     let address = address.context("no address")?;
     for node in status["nodes"].as_array().context("nodes")? {
-        ensure!(node["http"] == address, "{node}");
+        let told = node["http"].as_str().context("no door")?;
+        let is_secure = told.starts_with("https://");
+        ensure!(
+            told.trim_start_matches("https://") == address && is_secure == web.tls.is_some(),
+            "{node}"
+        );
     }
-    let start = format!("http://{address}/o/");
+    let start = format!("{scheme}://{address}/o/");
     let mut of_nodes = pieces.iter().filter(|piece| piece.node.is_some());
     ensure!(of_nodes.all(|piece| piece.url.starts_with(&start)));
     Ok(())
@@ -142,17 +151,17 @@ fn sent_bytes(web: &Web<'_>) -> Result<u64> {
 }
 
 /// A range within a piece, resumed as one version; and HEAD.
-fn part(pieces: &[Piece], content: &[u8]) -> Result<()> {
+fn part(web: &Web<'_>, pieces: &[Piece], content: &[u8]) -> Result<()> {
     let (piece, _) = at_nodes(pieces)?;
-    let whole = ask("HEAD", &piece.url, "")?;
+    let whole = web.ask_url("HEAD", &piece.url, "")?;
     let tag = whole.field("etag").context("no tag")?.to_owned();
     ensure!(whole.status == 200 && whole.field("content-length") == Some(&piece.bytes.to_string()));
     let fields = format!("Range: bytes=1000-1999\r\nIf-Range: {tag}\r\n");
-    let answer = ask("GET", &piece.url, &fields)?;
+    let answer = web.ask_url("GET", &piece.url, &fields)?;
     ensure!(answer.status == 206, "{}", answer.text());
     ensure!(answer.content == content[piece.offset + 1000..][..1000]);
     let known = format!("If-None-Match: {tag}\r\n");
-    let answer = ask("GET", &piece.url, &known)?;
+    let answer = web.ask_url("GET", &piece.url, &known)?;
     ensure!(answer.status == 304, "{}", answer.text());
     Ok(())
 }
@@ -179,20 +188,20 @@ fn refused(web: &Web<'_>, pieces: &[Piece]) -> Result<()> {
         (&mixed, 403),
         (&format!("{url}&x=1"), 400),
     ] {
-        let answer = ask("GET", url, "")?;
+        let answer = web.ask_url("GET", url, "")?;
         ensure!(answer.status == status, "{url}: {}", answer.text());
     }
-    let answer = ask("PUT", url, "Content-Length: 0\r\n")?;
+    let answer = web.ask_url("PUT", url, "Content-Length: 0\r\n")?;
     ensure!(answer.status == 405, "{}", answer.text());
     ensure!(answer.field("allow") == Some("GET, HEAD"), "{answer:?}");
-    let answer = ask("PROPFIND", url, "")?;
+    let answer = web.ask_url("PROPFIND", url, "")?;
     ensure!(answer.status == 501, "{}", answer.text());
     let filler = "x".repeat(20_000);
-    let answer = ask("GET", url, &format!("Filler: {filler}\r\n"))?;
+    let answer = web.ask_url("GET", url, &format!("Filler: {filler}\r\n"))?;
     ensure!(answer.status == 431, "{}", answer.text());
     let short = sign(web, &["--for", "1s"])?;
     let url = &at_nodes(&short)?.0.url;
-    let mut ended = || Ok(ask("GET", url, "")?.status == 403);
+    let mut ended = || Ok(web.ask_url("GET", url, "")?.status == 403);
     until(&mut ended).context("a URL that has ended")?;
     let words = ["sign", &format!("/{NAME}"), "--nodes", "--for", "1h"];
     let refused = web.up.ask(web.stage, &words)?;
@@ -204,14 +213,19 @@ fn stopped(web: &Web<'_>, pieces: &[Piece]) -> Result<()> {
     let of_1 = pieces.iter().find(|piece| piece.node == Some(1));
     let url = &of_1.context("nothing at node 1")?.url;
     web.up.ask(web.stage, &["node", "stop", "1"])?.json(0)?;
-    let answer = ask("GET", url, "")?;
+    let answer = web.ask_url("GET", url, "")?;
     ensure!(answer.status == 503, "{}", answer.text());
     web.up.ask(web.stage, &["node", "start", "1"])?.json(0)?;
-    until(&mut || Ok(ask("GET", url, "")?.status == 200))
+    until(&mut || Ok(web.ask_url("GET", url, "")?.status == 200))
 }
 
 /// What was written over is gone from under its URL; a piece beside it stays.
-fn overwritten(client: &mut Client, file: &HandleBuffer, pieces: &[Piece]) -> Result<()> {
+fn overwritten(
+    web: &Web<'_>,
+    client: &mut Client,
+    file: &HandleBuffer,
+    pieces: &[Piece],
+) -> Result<()> {
     let (first, last) = at_nodes(pieces)?;
     let reply = client.call(&Call::Write(Write {
         file: file.as_handle(),
@@ -221,9 +235,9 @@ fn overwritten(client: &mut Client, file: &HandleBuffer, pieces: &[Piece]) -> Re
         data: Payload::from(Bytes::from_static(b"other")),
     }))?;
     ensure!(matches!(reply, Reply::Write(Ok(_))), "{reply:?}");
-    let answer = ask("GET", &first.url, "")?;
+    let answer = web.ask_url("GET", &first.url, "")?;
     ensure!(answer.status == 410, "{}", answer.text());
-    let answer = ask("GET", &last.url, "")?;
+    let answer = web.ask_url("GET", &last.url, "")?;
     ensure!(answer.status == 200, "{}", answer.text());
     Ok(())
 }
@@ -232,7 +246,7 @@ fn overwritten(client: &mut Client, file: &HandleBuffer, pieces: &[Piece]) -> Re
 fn removed(web: &Web<'_>, pieces: &[Piece]) -> Result<()> {
     web.put(&format!("/{NAME}"), b"another file")?;
     let (_, last) = at_nodes(pieces)?;
-    until(&mut || match ask("GET", &last.url, "")?.status {
+    until(&mut || match web.ask_url("GET", &last.url, "")?.status {
         200 => Ok(false),
         404 => Ok(true),
         other => bail!("{other}"),
@@ -250,17 +264,28 @@ fn small(web: &Web<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a URL over a connection of its own.
+/// Asks for a URL over a connection of its own, without TLS.
 pub(in crate::suite) fn ask(method: &str, url: &str, fields: &str) -> Result<Answer> {
-    let rest = url.strip_prefix("http://").context("no HTTP")?;
-    let (address, target) = rest.split_once('/').context("no path")?;
-    let mut wire = Wire::connect(address.parse::<SocketAddr>()?)?;
+    let (address, _) = parts(url)?;
+    ask_over(Wire::connect(address)?, method, url, fields)
+}
+
+/// Asks for a URL over this connection.
+pub(super) fn ask_over(mut wire: Wire, method: &str, url: &str, fields: &str) -> Result<Answer> {
+    let (address, target) = parts(url)?;
     if method == "HEAD" {
         wire.expect_head();
     }
     let request = format!("{method} /{target} HTTP/1.1\r\nHost: {address}\r\n{fields}\r\n");
     wire.send(request.as_bytes())?;
     wire.answer()?.context("the connection ended")
+}
+
+/// Where a URL leads, and to what.
+pub(in crate::suite) fn parts(url: &str) -> Result<(SocketAddr, &str)> {
+    let (_, rest) = url.split_once("://").context("no URL")?;
+    let (address, target) = rest.split_once('/').context("no path")?;
+    Ok((address.parse()?, target))
 }
 
 /// Waits until it is so.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use rustls::ClientConfig;
 use serde_json::Value;
 
+use super::nodes;
 use super::wire::{Answer, Wire};
 use crate::process::{describe, open_log, program};
 use crate::suite::Stage;
@@ -72,12 +73,9 @@ impl<'stage> Web<'stage> {
         let data = stage.folder.join(name);
         let mut words = [&["up", "--data", text(&data)?], more].concat();
         if let Some(Tls { live, .. }) = &tls {
-            words.extend([
-                "--http-cert",
-                text(&live[0])?,
-                "--http-key",
-                text(&live[1])?,
-            ]);
+            let [certificate, key] = [text(&live[0])?, text(&live[1])?];
+            words.extend(["--http-cert", certificate, "--http-key", key]);
+            words.extend(["--node-http-cert", certificate, "--node-http-key", key]);
         }
         let free = "127.0.0.1:0";
         let up = Up::start_telling(stage, crossdock(stage, &words), free, free, "info")?;
@@ -138,6 +136,12 @@ impl<'stage> Web<'stage> {
         let mut wire = self.connect()?;
         wire.send(request.as_ref())?;
         wire.answer()?.context("the connection ended")
+    }
+
+    /// Asks for a URL of a door of this server over a connection of its own.
+    pub(super) fn ask_url(&self, method: &str, url: &str, fields: &str) -> Result<Answer> {
+        let wire = self.secured(Wire::connect(nodes::parts(url)?.0)?)?;
+        nodes::ask_over(wire, method, url, fields)
     }
 
     /// Puts a file; returns its entity tag.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
 use rustix::net::{AddressFamily, SocketType, connect, socket};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -148,6 +148,14 @@ impl Wire {
     /// The next response is to HEAD.
     pub(in crate::suite) const fn expect_head(&mut self) {
         self.is_to_head = true;
+    }
+
+    /// Ends the connection as a client's kernel does that has unread bytes of it: by a reset.
+    pub(in crate::suite) fn reset(self) -> Result<()> {
+        Ok(set_socket_linger(
+            self.channel.socket(),
+            Some(Duration::ZERO),
+        )?)
     }
 
     /// Nothing more will be sent.
