@@ -128,8 +128,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     check_name(&settings.part, certified.as_deref())?;
     let place = Place::find(settings, &state)?;
     let mut record = record(&settings.part, &place, link, admin);
-    record.node_http = node_door.map(|door| door.address);
-    record.is_node_http_secure = node_door.is_some_and(|door| door.is_secure);
+    record.set_node_door(node_door);
     record.name = certified.or(holder.gateway).unwrap_or_default();
     let background = doors.take_background();
     let (registry, notices) = follow(config, revision, &state, &doors)?;

@@ -84,13 +84,11 @@ fn host(
     node_door: Option<NodeDoor>,
 ) -> anyhow::Result<Host> {
     let count = directory.node_directories.len();
+    let mut role = HostRecord::default();
+    role.set_node_door(node_door);
     let mut host = Host::new(HostConfig {
         registry: Registry::Own(directory.registry),
-        role: HostRecord {
-            node_http: node_door.map(|door| door.address),
-            is_node_http_secure: node_door.is_some_and(|door| door.is_secure),
-            ..HostRecord::default()
-        },
+        role,
         nodes: NodeSettings {
             capacity_bytes: directory.node_capacity_bytes,
             journal_bytes: data::JOURNAL_BYTES,

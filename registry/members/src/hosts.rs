@@ -62,6 +62,12 @@ impl HostRecord {
         let door = |address| NodeDoor { address, is_secure };
         self.node_http.map(door)
     }
+
+    /// HTTP clients reach its nodes there, or not at all.
+    pub fn set_node_door(&mut self, door: Option<NodeDoor>) {
+        self.node_http = door.map(|door| door.address);
+        self.is_node_http_secure = door.is_some_and(|door| door.is_secure);
+    }
 }
 
 /// Where URLs of objects begin.
