@@ -522,12 +522,19 @@ fn two_disks() -> Pool {
     pool
 }
 
+/// A stream that goes on at that byte of its file.
+fn look_from(place_bytes: u64) -> Look {
+    Look {
+        place_bytes: Some(place_bytes),
+        ..look(MBIT)
+    }
+}
+
 /// What becomes of a request of so many KiB from that KiB of the file on.
 fn striped(pool: &Pool, place: u64, remaining: u64, bytes: u64) -> u64 {
     let look = Look {
-        place_bytes: Some(place * KIB),
         remaining_bytes: remaining * KIB,
-        ..look(MBIT)
+        ..look_from(place * KIB)
     };
     along_stripes(pool, &look, bytes * KIB, 512 * KIB) / KIB
 }
@@ -536,7 +543,7 @@ fn striped(pool: &Pool, place: u64, remaining: u64, bytes: u64) -> u64 {
 /// one shorter than H_min (64 KiB), longer than is allowed, or leaves a tail.
 #[test]
 fn requests_end_with_stripes() {
-    let pool = two_disks();
+    let striping = two_disks();
     for (place, remaining, bytes, expected) in [
         (0, 4096, 256, 256),
         (0, 4096, 400, 256),
@@ -555,15 +562,11 @@ fn requests_end_with_stripes() {
         (240, 4096, 8, 16),
         (20, 4096, 512, 492), // 20 more were too many.
     ] {
-        let bytes = striped(&pool, place, remaining, bytes);
+        let bytes = striped(&striping, place, remaining, bytes);
         assert_eq!(bytes, expected, "{place} {remaining}");
     }
-    assert_eq!(
-        striped(&super::tests::pool(), 0, 4096, 400),
-        400,
-        "one disk"
-    );
-    let mut fixed = pool;
+    assert_eq!(striped(&pool(), 0, 4096, 400), 400, "one disk");
+    let mut fixed = striping;
     fixed.policy.switches.tdap = false;
     assert_eq!(striped(&fixed, 0, 4096, 400), 400, "no TDAP");
 }
@@ -580,9 +583,8 @@ fn stripes_cut_no_piece() {
         (512, 256, 512, 512),
     ] {
         let look = Look {
-            place_bytes: Some(place * KIB),
             unit_bytes: unit * KIB,
-            ..look(MBIT)
+            ..look_from(place * KIB)
         };
         let bytes = along_stripes(&pool, &look, bytes * KIB, MIB);
         assert_eq!(bytes, expected * KIB, "{unit} {place}");
@@ -597,9 +599,8 @@ fn along_stripes_disks_are_visited_less() {
         let (mut at, end, mut visits) = (begin, begin + 16 * MIB, 0);
         while at < end {
             let look = Look {
-                place_bytes: Some(at),
                 remaining_bytes: end - at,
-                ..look(MBIT)
+                ..look_from(at)
             };
             let bytes = cut(end - at, wanted, MIB, 64 * KIB);
             let bytes = along_stripes(pool, &look, bytes, MIB);
