@@ -275,6 +275,9 @@ impl Site {
                 None => Some(SiteError::Io),
             },
             Ok(_) => Some(SiteError::Io), // No answer to that question.
+            Err(SiteError::Stale) if !self.still_names(&crossing, answered.site, &parts) => {
+                Some(SiteError::Busy)
+            }
             Err(error) => Some(error),
         };
         crossing.failed = crossing.failed.or(failed);
@@ -287,6 +290,17 @@ impl Site {
             Some(SiteError::Busy) => self.postpone(now, crossing),
             Some(error) => self.give_up(now, wall, &crossing, error),
         }
+    }
+
+    /// Whether an operation still needs these parts of a site. If not, its name was taken
+    /// away or names another file by now; or another operation has decided that, and the
+    /// name, which is kept for it, is about to change.
+    fn still_names(&self, crossing: &Crossing, site: SiteId, parts: &[Part]) -> bool {
+        let operation = &crossing.call.request.operation;
+        let missing = self.state.directory.missing(operation, &crossing.abroad);
+        let missing = missing.ok().and_then(|mut missing| missing.remove(&site));
+        let is_needed = missing.is_some_and(|it| parts.iter().all(|part| it.contains(part)));
+        is_needed && self.keeper_of(operation, Some(crossing.id)).is_none()
     }
 
     /// Lets go of everything, and tries again later.

@@ -459,3 +459,51 @@ fn times_of_hashed_directories_are_set() {
     assert!(reply.outcome.is_ok());
     assert!(sites.attributes(ROOT).modified > time);
 }
+
+/// Goal: who renames or removes a name of a file of another site while somebody else takes
+/// the name away is told that there is none, or does it to what has the name then. A client
+/// was told that a handle was stale, though all that it had named was there: the other site
+/// had been asked for a file that was gone when it answered (simulated ensemble, seed 50550).
+#[test]
+fn a_name_that_is_taken_away_meanwhile_is_not_found() {
+    let mut taken = 0;
+    for seed in 0..200 {
+        let mut sites = Sites::new(seed, switched());
+        let directories: Vec<FileRef> = (0..6)
+            .filter_map(|number| made(&sites.ask(mkdir(ROOT, name(number))).outcome))
+            .collect();
+        let elsewhere = directories.iter().find(|it| it.id.site() != ROOT.id.site());
+        let elsewhere = *elsewhere.expect("some lie at other sites");
+        let [from, to, next] = [name(10), name(11), name(12)];
+        let rename = |from_directory, from_name: &Bytes, to_name: &Bytes| SiteOperation::Rename {
+            from_directory,
+            from_name: from_name.clone(),
+            to_directory: ROOT,
+            to_name: to_name.clone(),
+        };
+        for file in [&from, &next] {
+            made(&sites.ask(create(elsewhere, file.clone())).outcome).expect("a file");
+        }
+        let moved = sites.ask(rename(elsewhere, &from, &from)).outcome;
+        assert!(moved.is_ok(), "{moved:?}");
+        let remove = SiteOperation::Remove {
+            directory: ROOT,
+            name: from.clone(),
+        };
+        let rivals = [
+            sites.send(rename(elsewhere, &next, &from)),
+            sites.send(rename(ROOT, &from, &to)),
+            sites.send(remove.clone()),
+            sites.send(remove),
+        ];
+        sites.settle();
+        for number in rivals {
+            let outcome = sites.replies.remove(&number).expect("an answer").outcome;
+            let is_told = matches!(outcome, Ok(_) | Err(SiteError::NotFound));
+            assert!(is_told, "seed {seed}, request {number}: {outcome:?}");
+            taken += u32::from(outcome.is_err());
+        }
+        sites.check();
+    }
+    assert!(taken > 100, "only {taken} found no name");
+}

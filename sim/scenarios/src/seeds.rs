@@ -255,10 +255,11 @@ impl Report {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // First, for a history is long, and who keeps a part of the output keeps its beginning.
+        writeln!(formatter, "seed {}: {}", self.seed, self.what)?;
         for line in &self.history {
             writeln!(formatter, "{line}")?;
         }
-        writeln!(formatter, "seed {}: {}", self.seed, self.what)?;
         let (scenario, seed) = (self.scenario, self.seed);
         write!(
             formatter,
