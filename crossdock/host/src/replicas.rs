@@ -79,6 +79,12 @@ impl Replicas {
             || self.settling.is_some_and(|(settling, _)| settling == set)
     }
 
+    /// Whether others of a set that clients wait for are still to be made equal.
+    fn has_more(&self, set: SetId) -> bool {
+        let mut planned = self.planned.iter();
+        planned.any(|pair| pair.set == set && pair.goal == Goal::Equal)
+    }
+
     /// The set whose changes wait.
     fn held_set(&self) -> Option<SetId> {
         let current = self.current.as_ref().map(|current| &current.pair);
@@ -434,23 +440,10 @@ impl Host {
                 None
             }
             Ok(()) => self.membership_of_equal(&pair, &record),
-            // It is not in the set, and will be tried again.
-            Err(_) if self.registry.is_shared() && is_out => {
-                is_tried_again = true;
-                None
-            }
             Err(reason) => {
-                self.effects.push_back(HostEffect::Warning(format!(
-                    "node {} stays out of replica set {}: {reason}",
-                    pair.target, pair.set
-                )));
-                let left = |&&member: &&u64| member != pair.target.0;
-                let members = record.members.iter().filter(left).copied().collect();
-                Some(Change::SetMembers {
-                    set: pair.set.0,
-                    expected: record.epoch,
-                    members,
-                })
+                // It is not in the set, and will be tried again.
+                is_tried_again = self.registry.is_shared() && is_out;
+                self.membership_without(&pair, &record, is_tried_again, reason)
             }
         };
         if let Some(change) = change {
@@ -474,14 +467,12 @@ impl Host {
     /// What becomes of a set of which one more home is equal.
     fn membership_of_equal(&mut self, pair: &Pair, record: &SetRecord) -> Option<Change> {
         let (set, expected, moves) = (pair.set.0, record.epoch, record.moves);
-        let made = &mut self.replicas.made;
         if pair.goal == Goal::Equal {
-            made.insert((pair.set, (expected, moves), pair.target));
-        }
-        let mut planned = self.replicas.planned.iter();
-        let has_more = planned.any(|other| other.set == pair.set && other.goal == Goal::Equal);
-        if has_more && pair.goal == Goal::Equal {
-            return None; // Nothing changes until they are equal, too.
+            let seen = (expected, moves);
+            self.replicas.made.insert((pair.set, seen, pair.target));
+            if self.replicas.has_more(pair.set) {
+                return None; // Nothing changes until they are equal, too.
+            }
         }
         // Who has connected since it was planned was not compared, member or not.
         let made = &self.replicas.made;
@@ -511,6 +502,39 @@ impl Host {
             set,
             expected,
             members,
+        })
+    }
+
+    /// What becomes of a set of which a home could not be made equal: it leaves, and those
+    /// come that were made equal before it. (Nobody would make them equal again: the site
+    /// is opened anew once for each.)
+    fn membership_without(
+        &mut self,
+        pair: &Pair,
+        record: &SetRecord,
+        is_tried_again: bool,
+        reason: &str,
+    ) -> Option<Change> {
+        let (set, expected, moves) = (pair.set.0, record.epoch, record.moves);
+        let made = &self.replicas.made;
+        let is_made = |node: &u64| made.contains(&(pair.set, (expected, moves), NodeId(*node)));
+        let is_new = |node: &&u64| is_made(node) && !record.members.contains(node);
+        let come: Vec<u64> = record.home.iter().filter(is_new).copied().collect();
+        if is_tried_again && (come.is_empty() || self.replicas.has_more(pair.set)) {
+            return None;
+        }
+        if !is_tried_again {
+            self.effects.push_back(HostEffect::Warning(format!(
+                "node {} stays out of replica set {}: {reason}",
+                pair.target, pair.set
+            )));
+        }
+        let left = |&member: &u64| member != pair.target.0;
+        let stay = record.members.iter().copied().filter(left);
+        Some(Change::SetMembers {
+            set,
+            expected,
+            members: stay.chain(come).collect(),
         })
     }
 

@@ -72,6 +72,16 @@ const REGRESSIONS: &[Regression] = &[
         12,
         "a rename between two names of one file was not remembered: sent late, it was done when they were of two",
     ),
+    of(
+        "races",
+        60051,
+        "a new home that was made equal was left out of its set, as another one could not be: nobody made it equal again",
+    ),
+    of(
+        "races",
+        927529275327,
+        "the same of a member that could not be compared",
+    ),
 ];
 
 /// Runs those of a scenario; panics at the first that fails again, with its story.

@@ -86,6 +86,8 @@ pub(super) struct Driver {
     pub(super) races: Races,
     /// Whether clients send requests again that are under way, over any gateway.
     retransmits: bool,
+    /// Nothing goes wrong any more: who finds out only now that it was replaced starts at once.
+    pub(super) is_mended: bool,
     /// Requests of which only datagrams were sent, by xid, and until when these are waited for.
     posted: Vec<(Time, u32)>,
     /// For [`exchange`](Self::exchange): the reply to a request outside the work.
@@ -126,6 +128,7 @@ impl Driver {
             answered: VecDeque::new(),
             races: Races::default(),
             retransmits: false,
+            is_mended: false,
             posted: Vec::new(),
             awaited: None,
             replaced_total: 0,
@@ -194,6 +197,7 @@ impl Driver {
     pub(super) fn finish(&mut self) -> Result<(), String> {
         self.note(|| "all is mended".to_owned());
         self.world.heal();
+        self.is_mended = true;
         self.apart = None;
         self.work(0, Faults::None)?;
         self.settle(Duration::from_secs(8))?;

@@ -91,7 +91,10 @@ impl Driver {
             true => OUTAGE_MAX_MILLIS,
             false => RESTART_MAX_MILLIS,
         };
-        let pause = Duration::from_millis(self.random.below(longest));
+        let mut pause = Duration::from_millis(self.random.below(longest));
+        if self.is_mended {
+            pause = Duration::ZERO; // Drawn all the same: what follows stays what it was.
+        }
         self.note(|| format!("process {place} is killed for {pause:?}"));
         self.world.kill(place, pause);
         self.disturb();
