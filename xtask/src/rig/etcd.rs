@@ -36,18 +36,20 @@ impl Place {
         }
     }
 
-    /// On the machine's own loopback, at free ports.
-    fn free() -> Result<Self> {
-        let listeners = [
-            TcpListener::bind("127.0.0.1:0")?,
-            TcpListener::bind("127.0.0.1:0")?,
-        ];
-        Ok(Self {
-            address: "127.0.0.1".to_owned(),
-            client_port: listeners[0].local_addr()?.port(),
-            peer_port: listeners[1].local_addr()?.port(),
-            is_tls: false,
-        })
+    /// A place for each member on the machine's own loopback, at ports that are free and
+    /// that no two of them share: all are held until all are found.
+    fn free() -> Result<Vec<Self>> {
+        let listeners = (0..2 * MEMBERS).map(|_| TcpListener::bind("127.0.0.1:0"));
+        let listeners: Vec<TcpListener> = listeners.collect::<std::io::Result<_>>()?;
+        let pairs = listeners.chunks_exact(2).map(|pair| {
+            Ok(Self {
+                address: "127.0.0.1".to_owned(),
+                client_port: pair[0].local_addr()?.port(),
+                peer_port: pair[1].local_addr()?.port(),
+                is_tls: false,
+            })
+        });
+        pairs.collect()
     }
 
     /// Where it answers.
@@ -112,15 +114,17 @@ impl<'network> Etcd<'network> {
         network: Option<&'network Network>,
         folder: &Path,
     ) -> Result<Self> {
-        let places = (1..=MEMBERS).map(|number| match network {
-            Some(_) => Ok(Place::new(format!("127.0.0.{number}"))),
-            None => Place::free(),
-        });
+        let places = match network {
+            Some(_) => (1..=MEMBERS)
+                .map(|number| Place::new(format!("127.0.0.{number}")))
+                .collect(),
+            None => Place::free()?,
+        };
         let mut etcd = Self {
             paths,
             network,
             folder: folder.to_owned(),
-            places: places.collect::<Result<_>>()?,
+            places,
             members: (0..MEMBERS).map(|_| None).collect(),
             tls: None,
         };
@@ -130,16 +134,13 @@ impl<'network> Etcd<'network> {
 
     /// The same on the machine's own loopback, for clients with a certificate only.
     pub(crate) fn start_secure(paths: &'network Paths, folder: &Path) -> Result<Self> {
-        let places = (1..=MEMBERS).map(|_| {
-            let mut place = Place::free()?;
-            place.is_tls = true;
-            Ok(place)
-        });
+        let mut places = Place::free()?;
+        places.iter_mut().for_each(|place| place.is_tls = true);
         let mut etcd = Self {
             paths,
             network: None,
             folder: folder.to_owned(),
-            places: places.collect::<Result<_>>()?,
+            places,
             members: (0..MEMBERS).map(|_| None).collect(),
             tls: Some(EtcdTls::make(folder)?),
         };
