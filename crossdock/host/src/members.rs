@@ -332,6 +332,7 @@ impl Host {
             return self.following.later(now);
         }
         if self.following.prepared.insert(site, epoch) != Some(epoch) {
+            self.replicas.forget_made(SetId(set));
             let others = record.members.iter().skip(1).copied();
             let all: BTreeSet<NodeId> = others.map(NodeId).chain(absent(&record)).collect();
             for node in all {

@@ -79,6 +79,12 @@ impl Replicas {
             || self.settling.is_some_and(|(settling, _)| settling == set)
     }
 
+    /// All of a set are to be made equal anew: who was before may differ by now, as the set
+    /// serves under the same epoch until somebody joins or leaves.
+    pub(crate) fn forget_made(&mut self, set: SetId) {
+        self.made.retain(|made| made.0 != set);
+    }
+
     /// Whether others of a set that clients wait for are still to be made equal.
     fn has_more(&self, set: SetId) -> bool {
         let mut planned = self.planned.iter();
