@@ -311,14 +311,15 @@ impl Delivery {
         self.streams.get(&stream).map(|known| known.remaining_bytes)
     }
 
-    /// T_n = (D1 + D2 + D3) / B_n: in this time the stream would run dry if nothing more
-    /// were requested. By then its next block should be there: the deadline for a disk.
-    /// None while its rate is unknown.
+    /// T_n = (D1 + D2 + D3) / B_n: in this time the stream would run dry if the last
+    /// `bytes` of what is requested had not been. By then these should be there: the
+    /// deadline for a disk. None while its rate is unknown.
     #[must_use]
-    pub fn margin(&self, stream: StreamId) -> Option<Duration> {
+    pub fn margin(&self, stream: StreamId, bytes: u64) -> Option<Duration> {
         let known = self.streams.get(&stream)?;
         let rate = known.estimator.rate()?;
         let ahead = known.look(self.now, false).ahead_bytes();
+        let ahead = ahead.saturating_sub(bytes);
         Some(crate::number::seconds(ahead as f64 / rate.max(1) as f64))
     }
 
