@@ -372,8 +372,8 @@ impl World {
         if let Some((other, _)) = overtaken {
             return Err(format!("{other:?} waits, and {stream:?} begins"));
         }
-        let margin = self.delivery.margin(stream, bytes).unwrap_or_default();
-        let deadline = self.now + margin;
+        let margin = self.delivery.margin(stream, 0).unwrap_or_default();
+        let deadline = self.now + (margin / 2).max(Duration::from_millis(20));
         let decision = Decision::Request { stream, bytes };
         self.send(Event::AtNode(decision, offset, deadline));
         Ok(())
