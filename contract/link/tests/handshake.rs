@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_link::{
-    CloseReason, FrameError, Identity, Link, LinkConfig, LinkEffect, LinkInput, Message, Refusal,
-    RefusalKind, Role,
+    CloseReason, FrameError, Identity, Link, LinkConfig, LinkEffect, LinkInput, Message,
+    PROTOCOL_VERSION, Refusal, RefusalKind, Role,
 };
 use crossdock_names::{Epoch, HostId};
 use crossdock_types::Time;
@@ -64,13 +64,18 @@ fn strangers_are_refused_with_a_clear_message() {
     let mut old = config(1);
     old.versions = (0, 0);
     let mut new = config(1);
-    new.versions = (8, 9);
+    new.versions = (PROTOCOL_VERSION + 1, PROTOCOL_VERSION + 2);
+    let newer = format!(
+        "versions {} to {}",
+        PROTOCOL_VERSION + 1,
+        PROTOCOL_VERSION + 2
+    );
     let mut mistaken = config(1);
     mistaken.expected = Some(HostId(77));
     let cases = [
         (other_ensemble, RefusalKind::Ensemble, "0000000000000abc"),
         (old, RefusalKind::Version, "versions 0 to 0"),
-        (new, RefusalKind::Version, "versions 8 to 9"),
+        (new, RefusalKind::Version, &newer),
         (mistaken, RefusalKind::Host, "000000000000004d was expected"),
         (config(2), RefusalKind::Host, "itself"),
     ];

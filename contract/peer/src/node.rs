@@ -73,6 +73,9 @@ pub enum NodeRequest {
         length_bytes: u64,
         /// Which version.
         version: ReadVersion,
+        /// By when the bytes are wanted, from when it is asked on, in milliseconds: what is
+        /// wanted first goes to the disk first. 0: as soon as may be.
+        patience_ms: u32,
     },
     /// Writes, growing the object as needed.
     Write {

@@ -514,6 +514,9 @@ pub enum SiteOperation {
         offset_bytes: u64,
         /// How many.
         length_bytes: u64,
+        /// By when nodes are to have read them, from when it is asked on, in milliseconds
+        /// (T_n of TPF section 3.2, for who reads ahead). 0: as soon as may be.
+        patience_ms: u32,
     },
     /// Writes below the threshold; `offset + length` ≤ threshold.
     Write {

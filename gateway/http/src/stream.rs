@@ -142,7 +142,7 @@ impl HttpDoor {
         exchange.stage = Stage::Stream(stream);
         self.figures.response(status);
         if is_small {
-            return self.ask_pieces(now, id, bytes, SMALL_BYTES);
+            return self.ask_pieces(now, id, bytes, SMALL_BYTES, 0);
         }
         self.streams_total += 1;
         let number = StreamId(self.streams_total);
@@ -181,8 +181,15 @@ impl HttpDoor {
     }
 
     /// Asks for the next `bytes` of the file, in pieces of at most so many bytes: each range
-    /// ends one.
-    fn ask_pieces(&mut self, now: Time, id: ConnId, bytes: u64, piece_bytes_max: u64) {
+    /// ends one. They are wanted within `patience_ms`.
+    fn ask_pieces(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        bytes: u64,
+        piece_bytes_max: u64,
+        patience_ms: u32,
+    ) {
         let mut left = bytes;
         while left > 0 {
             let Some(stream) = self.stream(id) else {
@@ -198,6 +205,7 @@ impl HttpDoor {
                 file,
                 offset_bytes: range.start,
                 length_bytes,
+                patience_ms,
             };
             let Some(call) = self.ask(now, id, What::Piece, read) else {
                 return;
@@ -261,7 +269,8 @@ impl HttpDoor {
             };
             match decision {
                 Decision::Request { bytes, .. } => {
-                    self.ask_pieces(now, id, bytes, bytes);
+                    let patience_ms = self.patience_ms(number);
+                    self.ask_pieces(now, id, bytes, bytes, patience_ms);
                     self.tell_place(now, id);
                 }
                 Decision::Postpone { bytes, by, .. } => self.postpone(id, bytes, by),
@@ -274,6 +283,14 @@ impl HttpDoor {
                 Decision::Withdraw { .. } => {} // See above.
             }
         }
+    }
+
+    /// By when the bytes that a stream has just asked for are to come from the disk: in the
+    /// time in which all that is ahead of it is sent, with them (T_n of TPF section 3.2). At
+    /// once if its rate is unknown.
+    fn patience_ms(&self, stream: StreamId) -> u32 {
+        let margin = self.delivery.margin(stream).unwrap_or_default();
+        u32::try_from(margin.as_millis()).unwrap_or(u32::MAX)
     }
 
     /// Its last reads can wait, so many bytes of them.
@@ -372,6 +389,7 @@ impl HttpDoor {
                 file: stream.file,
                 offset_bytes: range.start,
                 length_bytes: range.end - range.start,
+                patience_ms: 0,
             };
             let Some(call) = self.ask(now, id, What::Piece, read) else {
                 return;

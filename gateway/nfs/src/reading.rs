@@ -22,6 +22,7 @@ impl NfsDoor {
                 file,
                 offset_bytes,
                 length_bytes,
+                ..
             },
         ) = (origin, &request.operation)
         else {

@@ -290,6 +290,7 @@ impl<'a> Reader<'a> {
             file: handle.0.file,
             offset_bytes: arguments.offset,
             length_bytes: u64::from(arguments.count_bytes.min(self.io_bytes_max)),
+            patience_ms: 0,
         };
         Ok((handle, operation, expected))
     }

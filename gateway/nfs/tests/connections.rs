@@ -504,7 +504,8 @@ fn datagrams_are_answered_with_datagrams() {
         SiteOperation::Read {
             file: FILE,
             offset_bytes: 7,
-            length_bytes: 32_768
+            length_bytes: 32_768,
+            patience_ms: 0,
         }
     ));
     let payload = Payload::from(Bytes::from_static(b"abc"));

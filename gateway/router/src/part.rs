@@ -22,6 +22,7 @@ pub(crate) enum PartRequest {
         offset_bytes: u64,
         length_bytes: u64,
         version: ReadVersion,
+        patience_ms: u32,
         capability: Option<FileCapability>,
     },
     /// Writes to a column.
@@ -72,12 +73,14 @@ impl PartRequest {
                 offset_bytes,
                 length_bytes,
                 version,
+                patience_ms,
                 ..
             } => NodeRequest::Read {
                 object: *object,
                 offset_bytes: *offset_bytes,
                 length_bytes: *length_bytes,
                 version: *version,
+                patience_ms: *patience_ms,
             },
             Self::Write {
                 object,

@@ -1,6 +1,8 @@
 //! READ of any range (Slice 3.1): the site's part first, because most files end
 //! there; then permission, layout and size from the site, and the columns.
 
+use std::ops::Range;
+
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
     Attributes, Caller, FileLayout, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
@@ -23,7 +25,8 @@ pub(crate) struct ReadWork {
     caller: Caller,
     pub(crate) file: FileRef,
     start: u64,
-    end: u64,         // As asked; in the columns at most the file's end.
+    end: u64, // As asked; in the columns at most the file's end.
+    patience_ms: u32,
     payload: Payload, // What has been read, from `start` on.
     reopened: u32,    // How often what is known of the file was outdated.
     phase: Phase,
@@ -59,17 +62,18 @@ impl ReadWork {
     pub(crate) fn begin(
         caller: Caller,
         file: FileRef,
-        offset: u64,
-        length: u64,
+        range: Range<u64>,
+        patience_ms: u32,
         soft: &mut Soft,
     ) -> (Self, Step) {
-        let end = offset.saturating_add(length);
+        let (offset, end) = (range.start, range.end);
         let boundary = boundary(offset, end);
         let mut work = Self {
             caller,
             file,
             start: offset,
             end,
+            patience_ms,
             payload: Payload::new(),
             reopened: 0,
             phase: Phase::Head,
@@ -80,6 +84,7 @@ impl ReadWork {
                 file,
                 offset_bytes: offset,
                 length_bytes: boundary - offset,
+                patience_ms,
             })
         } else {
             work.open(soft)
@@ -237,6 +242,7 @@ impl ReadWork {
             offset_bytes: piece.object_offset,
             length_bytes: piece.length_bytes,
             version,
+            patience_ms: self.patience_ms,
             capability: layout.capability,
         });
         let parts = parts.collect();

@@ -101,8 +101,10 @@ impl Work {
                 file,
                 offset_bytes,
                 length_bytes,
+                patience_ms,
             } => {
-                let (work, step) = ReadWork::begin(caller, file, offset_bytes, length_bytes, soft);
+                let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
+                let (work, step) = ReadWork::begin(caller, file, range, patience_ms, soft);
                 (Self::Read(Box::new(work)), step)
             }
             SiteOperation::Write {

@@ -359,6 +359,7 @@ fn a_lease_that_makes_room_tells_what_was_written_under_it() {
         file: other,
         offset_bytes: T,
         length_bytes: 10,
+        patience_ms: 0,
     };
     ask(&mut router, secs(1), 2, read);
     let [open] = expect(&mut router, vec![Seen::OpenRead]);
@@ -411,6 +412,7 @@ fn noted(accessed: WallTime, lease: Option<FileLease>) -> (WallTime, usize) {
         file,
         offset_bytes: T,
         length_bytes: 10,
+        patience_ms: 0,
     };
     ask(&mut router, secs(1), 2, read);
     let [open] = expect(&mut router, vec![Seen::OpenRead]);

@@ -268,6 +268,7 @@ impl World {
             file: FILE,
             offset_bytes: offset,
             length_bytes: length,
+            patience_ms: 0,
         };
         let routed = self.run(&[read]).remove(0);
         if self.has_crashed {

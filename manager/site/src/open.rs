@@ -335,6 +335,7 @@ impl Site {
             offset_bytes: at,
             length_bytes,
             version: ReadVersion::Current,
+            patience_ms: 0,
         };
         self.ask(now, Target::Node(from), request, OpenStep::CopyRead);
     }
@@ -498,6 +499,7 @@ impl Site {
             offset_bytes,
             length_bytes: OBJECT_IO_BYTES_MAX as u64,
             version: ReadVersion::Current,
+            patience_ms: 0,
         };
         let count = self.members.len().max(1);
         let node = self

@@ -371,6 +371,7 @@ impl Site {
                     offset_bytes: read.offset_bytes,
                     length_bytes: read.length_bytes.into(),
                     version: ReadVersion::Current,
+                    patience_ms: 0,
                 };
                 requests.push_back((OpenStep::Verify(*sequence, index), request));
             }

@@ -268,6 +268,7 @@ impl Site {
             file,
             offset_bytes,
             length_bytes,
+            ..
         } = call.request.operation
         else {
             return Err(SiteError::Invalid);
@@ -422,6 +423,7 @@ impl Site {
                 offset_bytes: read.offset_bytes,
                 length_bytes: read.length_bytes.into(),
                 version: ReadVersion::Current,
+                patience_ms: 0,
             })
             .collect();
         for (index, request) in requests.into_iter().enumerate() {

@@ -204,6 +204,7 @@ impl Client {
                 file,
                 offset_bytes: 0,
                 length_bytes: 65536,
+                patience_ms: 0,
             });
             let Ok(SiteAnswer::Read { payload, .. }) = reply.outcome else {
                 panic!("{reply:?}");

@@ -512,6 +512,7 @@ fn a_replaced_manager_answers_who_waits_for_a_node() {
         file,
         offset_bytes: 0,
         length_bytes: 9000,
+        patience_ms: 0,
     }));
     assert!(!rig.replies.contains_key(&asked), "it has to ask a node");
     let mut table = rig.table.clone();

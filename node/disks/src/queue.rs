@@ -336,7 +336,7 @@ impl DiskQueue {
     /// any more, or is as urgent already, stays as it is.
     pub fn promote(&mut self, token: DiskToken, class: DiskClass, deadline: Time) {
         self.change(token, |waiting| {
-            if waiting.class > class {
+            if waiting.class >= class {
                 waiting.class = class;
                 waiting.deadline = waiting.deadline.min(deadline);
             }

@@ -122,6 +122,7 @@ impl Transfer {
             offset_bytes: self.url.offset_bytes + self.asked.start,
             length_bytes: self.asked_bytes(),
             version: ReadVersion::NotAfter(self.version.unwrap_or(Version::NONE)),
+            patience_ms: 0,
         }
     }
 

@@ -177,6 +177,7 @@ impl World {
                 offset_bytes,
                 length_bytes,
                 version,
+                patience_ms: 0,
             } => {
                 assert_eq!(*object, url().object);
                 assert!(matches!(version, ReadVersion::NotAfter(_)), "{version:?}");

@@ -18,8 +18,8 @@ use crossdock_peer::CallId;
 use crossdock_store::{DiskPurpose, StoreDisk};
 use crossdock_types::Time;
 
-/// From then on a read for a client goes before all that is younger. Clients
-/// notice.
+/// From then on a read for a client goes before all that is younger, unless it is wanted
+/// later (T_n of TPF section 3.2). Clients notice.
 const READ_PATIENCE: Duration = Duration::from_millis(20);
 
 /// The same for data writes, which mostly nobody waits for yet.
@@ -64,23 +64,24 @@ impl NodeDisks {
         self.data.set_depth(depth);
     }
 
-    /// Takes a request of the store. `is_background` tells of a call whether
-    /// nobody waits for it.
+    /// Takes a request of the store. `patience` tells of a call by when it wants the
+    /// bytes, or `None` if nobody waits for them.
     ///
     /// Returns how it ended if there is no room for it.
     pub(crate) fn push(
         &mut self,
         now: Time,
         (disk, purpose, request): (StoreDisk, DiskPurpose, DiskRequest),
-        is_background: impl Fn(CallId) -> bool,
+        patience: impl Fn(CallId) -> Option<Duration>,
     ) -> Option<DiskCompletion> {
+        let upkeep = (DiskClass::Background, UPKEEP_PATIENCE);
         let (class, patience) = match purpose {
             DiskPurpose::Journal => (DiskClass::Journal, Duration::ZERO),
-            DiskPurpose::Read(call) if !is_background(call) => {
-                (DiskClass::Foreground, READ_PATIENCE)
-            }
+            DiskPurpose::Read(call) => patience(call).map_or(upkeep, |patience| {
+                (DiskClass::Foreground, patience.max(READ_PATIENCE))
+            }),
             DiskPurpose::Write => (DiskClass::Write, WRITE_PATIENCE),
-            DiskPurpose::Read(_) | DiskPurpose::Upkeep => (DiskClass::Background, UPKEEP_PATIENCE),
+            DiskPurpose::Upkeep => upkeep,
         };
         let token = request.token;
         let queued = QueuedRequest {
@@ -96,7 +97,7 @@ impl NodeDisks {
     }
 
     /// A client waits for a read of the data disk that was asked for as upkeep, or
-    /// postponed.
+    /// postponed, or by somebody who wants it later.
     pub(crate) fn hurry(&mut self, now: Time, token: DiskToken) {
         let deadline = now + READ_PATIENCE;
         self.data.resume(token);
@@ -198,13 +199,54 @@ mod tests {
             .collect()
     }
 
+    /// A call that wants its bytes as soon as may be.
+    const fn at_once(_: CallId) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+
+    /// Goal: what a stream wants in a while (T_n) lets those go first who have nothing yet,
+    /// for no longer than that; who comes for the same and has nothing does not wait for it.
+    #[test]
+    fn what_is_wanted_later_goes_later() {
+        let begun = Time::default();
+        let seconds = |call: CallId| Some(Duration::from_secs(call.0));
+        let refills = || {
+            let mut disks = NodeDisks::new(1);
+            disks.push(begun, read(9, DiskPurpose::Write), at_once);
+            assert_eq!(issued(&mut disks, begun), [9], "the disk was idle");
+            for token in [3, 2] {
+                let read = read(token, DiskPurpose::Read(CallId(token)));
+                disks.push(begun, read, seconds);
+            }
+            disks
+        };
+        let newcomer = || read(7, DiskPurpose::Read(CallId(7)));
+        let soon = begun + Duration::from_millis(1500);
+
+        let mut disks = refills();
+        disks.push(soon, newcomer(), at_once);
+        completed(&mut disks, 9);
+        assert_eq!(issued(&mut disks, soon), [7]);
+
+        let mut disks = refills();
+        let late = begun + Duration::from_secs(2);
+        disks.push(late, newcomer(), at_once);
+        completed(&mut disks, 9);
+        assert_eq!(issued(&mut disks, late), [2], "its time has come");
+
+        let mut disks = refills();
+        disks.hurry(begun, DiskToken(3));
+        completed(&mut disks, 9);
+        assert_eq!(issued(&mut disks, begun), [3]);
+    }
+
     /// Goal: while the disk is busy clients go before data, data before upkeep
     /// and before reads that only the host wants; nobody waits for ever.
     #[test]
     fn clients_go_first_and_upkeep_goes_on() {
         let mut disks = NodeDisks::new(1);
         let start = Time::default();
-        let of_host = |call| call == CallId(7);
+        let of_host = |call| (call != CallId(7)).then_some(Duration::ZERO);
         let purposes = [
             DiskPurpose::Write,
             DiskPurpose::Upkeep,
@@ -239,14 +281,14 @@ mod tests {
         let mut disks = NodeDisks::new(1);
         let now = Time::default();
         for token in 1..5 {
-            disks.push(now, read(token, DiskPurpose::Write), |_| false);
+            disks.push(now, read(token, DiskPurpose::Write), at_once);
         }
         assert_eq!(issued(&mut disks, now), [1]);
         let operation = DiskOperation::Flush;
         let token = DiskToken(9);
         let request = DiskRequest { token, operation };
         let pushed = (StoreDisk::Journal, DiskPurpose::Journal, request);
-        disks.push(now, pushed, |_| false);
+        disks.push(now, pushed, at_once);
         assert!(matches!(disks.next(now), Some((StoreDisk::Journal, _))));
     }
 
@@ -258,7 +300,7 @@ mod tests {
         let now = Time::default();
         for token in 1..=4 {
             let read = read(token, DiskPurpose::Read(CallId(token)));
-            disks.push(now, read, |_| false);
+            disks.push(now, read, at_once);
         }
         assert_eq!(issued(&mut disks, now), [1]);
         assert!(disks.withdraw(DiskToken(1)).is_none(), "at the disk");
@@ -289,7 +331,7 @@ mod tests {
         let now = Time::default();
         for token in 1..=3 {
             let read = read(token, DiskPurpose::Read(CallId(token)));
-            disks.push(now, read, |_| false);
+            disks.push(now, read, at_once);
         }
         assert_eq!(issued(&mut disks, now), [1]);
         disks.postpone(DiskToken(2), now + UPKEEP_PATIENCE);
@@ -305,13 +347,13 @@ mod tests {
         let now = Time::default();
         let refused = (0..).find(|&token| {
             let request = read(token, DiskPurpose::Read(CallId(token)));
-            disks.push(now, request, |_| false).is_some()
+            disks.push(now, request, at_once).is_some()
         });
         let max = crossdock_limits::DISK_QUEUE_REQUESTS_MAX as u64;
         assert_eq!(refused, Some(max));
         assert!(
             disks
-                .push(now, read(max, DiskPurpose::Write), |_| false)
+                .push(now, read(max, DiskPurpose::Write), at_once)
                 .is_none()
         );
     }

@@ -27,6 +27,7 @@ pub(crate) struct ReadOfPending {
     offset_bytes: u64,
     length_bytes: u64,
     version: ReadVersion,
+    patience: Duration,
     /// Whether other members are asked here. (Sites do it themselves.)
     falls_back: bool,
     /// Members that have been asked.
@@ -36,12 +37,18 @@ pub(crate) struct ReadOfPending {
 }
 
 impl ReadOfPending {
+    /// By when the bytes are wanted, from when they were asked for on.
+    pub(crate) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
     pub(crate) fn of(from: Port, request: &NodeRequest) -> Option<Self> {
         let NodeRequest::Read {
             object,
             offset_bytes,
             length_bytes,
             version,
+            patience_ms,
         } = *request
         else {
             return None;
@@ -52,6 +59,7 @@ impl ReadOfPending {
             offset_bytes,
             length_bytes,
             version,
+            patience: Duration::from_millis(patience_ms.into()),
             falls_back: match from {
                 Port::Router => object.class == ObjectClass::Column,
                 // What is made equal must not stay unequal for one bad block.
@@ -125,6 +133,7 @@ impl Node {
             offset_bytes: read.offset_bytes,
             length_bytes: read.length_bytes,
             version: read.version,
+            patience_ms: 0,
         };
         self.ask_member(to, id, request);
         true

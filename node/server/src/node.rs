@@ -529,11 +529,16 @@ impl Node {
                 StoreEffect::Disk(disk, purpose, request) => {
                     let request = (disk, purpose, request);
                     let (pending, repairs) = (&self.pending, &self.repairs);
-                    let is_background = |id| {
+                    let patience = |id| {
                         let call: Option<&Pending> = pending.get(&id);
-                        repairs.awaits(id) || call.is_some_and(|call| call.from == Port::Host)
+                        let is_upkeep = |call: &Pending| call.from == Port::Host;
+                        if repairs.awaits(id) || call.is_some_and(is_upkeep) {
+                            return None;
+                        }
+                        let read = call.and_then(|call| call.read.as_ref());
+                        Some(read.map_or(Duration::ZERO, ReadOfPending::patience))
                     };
-                    if let Some(refused) = self.disks.push(now, request, is_background) {
+                    if let Some(refused) = self.disks.push(now, request, patience) {
                         self.store.gather(now, StoreInput::Disk(disk, refused));
                     }
                 }

@@ -141,6 +141,7 @@ impl Repairs {
             offset_bytes: work.offset_bytes,
             length_bytes: BLOCK,
             version: ReadVersion::Current,
+            patience_ms: 0,
         };
         match work.stage {
             Stage::Own => Some(Ask::Own(request)),

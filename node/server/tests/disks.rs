@@ -149,6 +149,7 @@ impl Rig {
             offset_bytes: (block * BLOCK_BYTES) as u64,
             length_bytes: BLOCK_BYTES as u64,
             version: ReadVersion::Current,
+            patience_ms: 0,
         })
     }
 
@@ -351,6 +352,7 @@ fn what_was_fetched_ahead_goes_with_its_reader() {
                 offset_bytes: (block * BLOCK_BYTES) as u64,
                 length_bytes: (blocks * BLOCK_BYTES) as u64,
                 version: ReadVersion::Current,
+                patience_ms: 0,
             })
         };
         blocks(&mut rig, 0, STEP);

@@ -126,6 +126,7 @@ impl Rig {
             offset_bytes: 0,
             length_bytes: (BLOCKS * BLOCK_BYTES) as u64,
             version: ReadVersion::Current,
+            patience_ms: 0,
         };
         self.call(primary, request).map(|answer| match answer {
             NodeAnswer::Read { payload, .. } => {

@@ -39,6 +39,7 @@ impl Store {
                 offset_bytes,
                 length_bytes,
                 version,
+                ..
             } => self.read(id, object, (*offset_bytes, *length_bytes), *version),
             NodeRequest::Write {
                 object,

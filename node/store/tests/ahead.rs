@@ -36,6 +36,7 @@ fn begin_read(rig: &mut Rig, offset: usize, length: usize) -> CallId {
         offset_bytes: offset as u64,
         length_bytes: length as u64,
         version: ReadVersion::Current,
+        patience_ms: 0,
     })
 }
 

@@ -135,6 +135,7 @@ fn reads_by_an_outdated_map_are_refused() {
             offset_bytes: 0,
             length_bytes: 10,
             version,
+            patience_ms: 0,
         })
     };
     let outdated = read(ReadVersion::MappedUnder(4));
@@ -392,6 +393,7 @@ fn a_pin_holds_what_was_there() {
         offset_bytes: 1000,
         length_bytes: 150_000,
         version: ReadVersion::Pinned(pin),
+        patience_ms: 0,
     };
     match rig.call(read.clone()) {
         Ok(NodeAnswer::Read { payload: bytes, .. }) => assert_eq!(bytes, payload(vec![1; 150_000])),

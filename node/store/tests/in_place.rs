@@ -98,6 +98,7 @@ fn a_pinned_block_is_not_written_over() {
         offset_bytes: 5 * BLOCK as u64,
         length_bytes: BLOCK as u64,
         version: ReadVersion::Pinned(pin),
+        patience_ms: 0,
     };
     match rig.call(read) {
         Ok(NodeAnswer::Read { payload, .. }) => assert_eq!(payload.to_bytes(), pattern(5)),

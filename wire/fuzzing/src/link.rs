@@ -269,6 +269,7 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             offset_bytes: dice.u64(),
             length_bytes: dice.u64(),
             version,
+            patience_ms: 1500,
         })
         .into();
     all.extend([

@@ -65,6 +65,7 @@ pub(crate) fn read(id: u64, deadline: Time, offset_bytes: u64) -> Frame {
         offset_bytes,
         length_bytes: 1 << 20,
         version: ReadVersion::Current,
+        patience_ms: 0,
     };
     node_call(id, deadline, request)
 }

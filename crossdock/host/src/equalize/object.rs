@@ -71,6 +71,7 @@ impl Asker {
                 offset_bytes: at,
                 length_bytes: (to - at).min(COPY_BYTES),
                 version: ReadVersion::Current,
+                patience_ms: 0,
             };
             let (payload, version) = match self.ask(Question::Node(self.pair.source, read)).await {
                 Ok(NodeAnswer::Read { payload, version }) => (payload, version),

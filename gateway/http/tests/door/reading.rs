@@ -115,6 +115,40 @@ fn reads_go_along_the_stripes() {
     assert_eq!(ends, [1 << 18, 2 << 18, 11 << 18]);
 }
 
+/// Goal: what a stream asks for beyond what it has asked for before is wanted later, by the
+/// time in which that is sent (T_n of TPF section 3.2): who has nothing yet is read for first.
+#[test]
+fn what_is_read_ahead_is_wanted_later() {
+    let mut rig = Rig::new();
+    rig.rate = 200_000;
+    rig.unsent_bytes = 20_000;
+    rig.put("/big", FileKind::Regular, vec![0; 2_000_000]);
+    rig.input(HttpInput::Disk(0, DiskProfile::default()));
+    for _ in 0..100 {
+        let id = rig.connect();
+        rig.send(id, get("/big"));
+    }
+    let mut later = 0;
+    while let Some(call) = rig.asked.front() {
+        if let SiteOperation::Read {
+            offset_bytes,
+            length_bytes,
+            patience_ms,
+            ..
+        } = call.request.operation
+        {
+            // The socket's bytes and its own, at 200 bytes a millisecond.
+            let ahead = (20_000 + length_bytes) / 200;
+            let expected = if offset_bytes == 0 { 0 } else { ahead };
+            assert_eq!(u64::from(patience_ms), expected, "at {offset_bytes}");
+            later += u32::from(offset_bytes > 0);
+        }
+        rig.answer_one();
+        rig.pass(Duration::from_millis(5));
+    }
+    assert!(later >= 100, "{later}");
+}
+
 /// Goal: ranges of all kinds (RFC 9110 section 14): one, several, the last bytes, none that
 /// is there; If-Range.
 #[test]

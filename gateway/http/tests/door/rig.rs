@@ -42,6 +42,10 @@ pub(crate) struct Rig {
     pub(crate) advice: Vec<Advice>,
     /// Bytes that the client takes of each send before it is told; all by default.
     pub is_reading: bool,
+    /// What connections carry, in bytes a second.
+    pub rate: u64,
+    /// What lies in their sockets whenever somebody looks.
+    pub unsent_bytes: u64,
     /// What the next calls that match fail with.
     pub(crate) failing: Option<(Matches, SiteError)>,
     connections: u64,
@@ -74,6 +78,8 @@ impl Rig {
             withdrawn: Vec::new(),
             advice: Vec::new(),
             is_reading: true,
+            rate: 100_000_000,
+            unsent_bytes: 0,
             failing: None,
             connections: 0,
         };
@@ -231,7 +237,8 @@ impl Rig {
                 HttpEffect::Sample(id) => {
                     let sent = self.out.get(&id).map_or(0, Vec::len) as u64;
                     let sample = TcpSample {
-                        delivery_rate: 100_000_000,
+                        delivery_rate: self.rate,
+                        unsent_bytes: self.unsent_bytes,
                         acked_bytes: sent,
                         rtt: Duration::from_millis(1),
                         ..TcpSample::default()

@@ -112,6 +112,7 @@ pub(crate) fn read(offset_bytes: u64, length_bytes: u64) -> SiteOperation {
         file: FILE,
         offset_bytes,
         length_bytes,
+        patience_ms: 0,
     }
 }
 

@@ -516,6 +516,7 @@ impl Rig {
             file,
             offset_bytes: 0,
             length_bytes: 65536,
+            patience_ms: 0,
         });
         match reply.outcome {
             Ok(SiteAnswer::Read {

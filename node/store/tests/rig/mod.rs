@@ -248,6 +248,7 @@ impl Rig {
             offset_bytes: offset,
             length_bytes: length,
             version: ReadVersion::Current,
+            patience_ms: 0,
         };
         match self.call(request)? {
             NodeAnswer::Read { payload, .. } => Ok(payload.to_bytes().to_vec()),

@@ -24,6 +24,9 @@ const REPORT: Duration = Duration::from_millis(250);
 /// A stream without anything asks within T_D and this, while there is memory.
 const SLACK: Duration = Duration::from_millis(200);
 
+/// A node's disk takes no read for more urgent than this.
+const NODE_PATIENCE: Duration = Duration::from_millis(20);
+
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Open(usize),
@@ -373,7 +376,7 @@ impl World {
             return Err(format!("{other:?} waits, and {stream:?} begins"));
         }
         let margin = self.delivery.margin(stream).unwrap_or_default();
-        let deadline = self.now + margin;
+        let deadline = self.now + margin.max(NODE_PATIENCE);
         let decision = Decision::Request { stream, bytes };
         self.send(Event::AtNode(decision, offset, deadline));
         Ok(())

@@ -315,6 +315,7 @@ impl Driver<'_> {
                 offset_bytes: at,
                 length_bytes: (size_bytes - at).min(OBJECT_READ_BYTES),
                 version: ReadVersion::Current,
+                patience_ms: 0,
             };
             match self.ask(number, request)? {
                 Ok(NodeAnswer::Read { payload, .. }) if !payload.is_empty() => {

@@ -217,6 +217,7 @@ fn version_reuse() {
                 offset_bytes: CELLS.start as u64 * CELL_BYTES,
                 length_bytes: CELL_BYTES,
                 version: ReadVersion::NotAfter(before.1),
+                patience_ms: 0,
             };
             assert_eq!(driver.ask(0, read)?, Err(NodeError::VersionGone));
             assert_eq!(driver.read_cells(file, &CELLS)?, content(&CELLS, 3));
@@ -319,6 +320,7 @@ fn a_mirrored_write_is_on_all_members() {
                 offset_bytes: CELLS.start as u64 * CELL_BYTES,
                 length_bytes: CELLS.len() as u64 * CELL_BYTES,
                 version: ReadVersion::Current,
+                patience_ms: 0,
             };
             match driver.ask(number, read)? {
                 Ok(NodeAnswer::Read { payload, .. }) => {

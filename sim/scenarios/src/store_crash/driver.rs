@@ -446,6 +446,7 @@ impl<'a> Driver<'a> {
             offset_bytes,
             length_bytes,
             version: ReadVersion::Current,
+            patience_ms: 0,
         };
         match self.call(object, request)? {
             Ok(NodeAnswer::Read { payload, .. }) => Ok(Ok(payload.to_bytes().to_vec())),
@@ -479,6 +480,7 @@ impl<'a> Driver<'a> {
             offset_bytes: 0,
             length_bytes: 1,
             version: ReadVersion::Pinned(pin),
+            patience_ms: 0,
         };
         match self.call(object, read)? {
             Err(NodeError::UnknownPin) => Ok(()),

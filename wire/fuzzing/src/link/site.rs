@@ -350,6 +350,7 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
             file,
             offset_bytes: dice.u64(),
             length_bytes: dice.u64(),
+            patience_ms: 1500,
         },
         SiteOperation::Write {
             file,

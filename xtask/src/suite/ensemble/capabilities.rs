@@ -213,6 +213,7 @@ fn read(object: ObjectId) -> NodeRequest {
         offset_bytes: 0,
         length_bytes: 4096,
         version: ReadVersion::Current,
+        patience_ms: 0,
     }
 }
 

@@ -198,6 +198,7 @@ impl Driver {
                 offset_bytes,
                 length_bytes: (stat.size_bytes - offset_bytes).min(1 << 20),
                 version: ReadVersion::Current,
+                patience_ms: 0,
             };
             match self.ask(place, number, read)? {
                 Ok(NodeAnswer::Read { payload, .. }) if !payload.is_empty() => {

@@ -236,6 +236,7 @@ impl Driver<'_> {
             offset_bytes: offset,
             length_bytes: length,
             version: not_after.map_or(ReadVersion::Current, ReadVersion::NotAfter),
+            patience_ms: 0,
         };
         let call = self.send(id, kind, request);
         if is_cancelled {
@@ -374,6 +375,7 @@ impl Driver<'_> {
                 offset_bytes,
                 length_bytes,
                 version: ReadVersion::Pinned(id),
+                patience_ms: 0,
             };
             self.send(object, PendingKind::PinnedRead(id), request);
         }
