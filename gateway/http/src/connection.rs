@@ -27,8 +27,6 @@ pub(crate) struct Connection {
     pub(crate) unsent_bytes: usize,
     /// What is known of how fast it takes bytes, between its streams.
     pub(crate) pace: Option<Box<Pace>>,
-    /// When it was looked at last.
-    pub(crate) sampled: Option<Time>,
     /// Whose they are, in order.
     runs: VecDeque<Run>,
     /// Its client sends no more.
@@ -50,7 +48,6 @@ impl Connection {
             outbox: Vec::new(),
             unsent_bytes: 0,
             pace: None,
-            sampled: None,
             runs: VecDeque::new(),
             is_peer_done: false,
             is_closing: false,

@@ -31,10 +31,6 @@ const DROPPED_BYTES_MAX: u64 = 16 << 20;
 /// After which somebody who was busy is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection whose rate is measured is looked at no more often than this: each look is a
-/// system call.
-const SAMPLE_PAUSE: Duration = Duration::from_millis(50);
-
 /// Serves files and directories of the volume over HTTP/1.1.
 ///
 /// [`handle`](Self::handle) takes what happened; then
@@ -416,13 +412,8 @@ impl HttpDoor {
     /// Looks at the connection of a stream of which something was sent, unless it is known
     /// well enough.
     fn sample(&mut self, now: Time, id: ConnId, number: StreamId) {
-        let is_measured = self.delivery.measured_rate(number).is_some();
-        if let Some(connection) = self.connections.get_mut(&id) {
-            let sampled = connection.sampled.filter(|_| is_measured);
-            if sampled.is_none_or(|sampled| now.since(sampled) >= SAMPLE_PAUSE) {
-                connection.sampled = Some(now);
-                self.effects.push_back(HttpEffect::Sample(id));
-            }
+        if self.delivery.wants_sample(now, number) {
+            self.effects.push_back(HttpEffect::Sample(id));
         }
     }
 

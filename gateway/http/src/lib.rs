@@ -16,7 +16,6 @@
 mod access;
 mod body;
 mod connection;
-mod content;
 mod directory;
 mod door;
 mod exchange;

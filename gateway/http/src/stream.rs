@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_delivery::{Decision, End, Guest, StreamClass, StreamId};
+use crossdock_delivery::{Decision, End, Guest, SENDING_BYTES_MAX, StreamClass, StreamId};
 use crossdock_http1::{
-    Condition, ETag, Multipart, Ranges, ResponseHead, Status, Validators, content_range,
+    Condition, Content, ETag, Multipart, Ranges, ResponseHead, Segment, Status, Validators, content_range,
     content_range_unsatisfied, evaluate, media_type, ranges,
 };
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
@@ -15,7 +15,6 @@ use crossdock_peer::{Attributes, CallId, SiteAnswer, SiteError, SiteOperation, S
 use crossdock_router::ReadAhead;
 use crossdock_types::{Time, WallTime};
 
-use crate::content::{Content, Segment};
 use crate::door::{HttpDoor, Pending, What};
 use crate::exchange::{Exchange, Stage};
 use crate::message::{ConnId, HttpEffect};
@@ -26,15 +25,6 @@ pub(crate) const ACCESS_READ: u32 = 1;
 
 /// How often a response that has not begun is begun anew because the file has changed.
 const RESTARTS_MAX: u32 = 8;
-
-/// Bytes of a stream that lie at its socket, and not yet in it: what one send takes, and the
-/// next one.
-const SENDING_BYTES_MAX: usize = 2 << 20;
-const SENDING_BYTES_MIN: usize = 64 << 10;
-
-/// What the kernel goes on with by itself stays in memory until all of it is sent: no more
-/// than a connection takes in this part of a second.
-const SENDING_PART: u64 = 2;
 
 /// What is asked for at once where the engine has no say.
 const SMALL_BYTES: u64 = SMALL_FILE_THRESHOLD_BYTES;
@@ -47,7 +37,7 @@ pub(crate) struct Stream {
     version: WallTime,
     /// The response's head, until its first bytes are there.
     head: Option<Bytes>,
-    content: Content,
+    content: Content<CallId>,
     /// Under which the delivery engine says when to read, if it does.
     number: Option<StreamId>,
     check: Check,
@@ -83,7 +73,7 @@ pub(crate) fn validators(attributes: &Attributes) -> Validators {
 enum Planned {
     /// A response without content.
     Answer(ResponseHead),
-    Content(ResponseHead, Content, u64),
+    Content(ResponseHead, Content<CallId>, u64),
 }
 
 impl HttpDoor {
@@ -429,9 +419,11 @@ impl HttpDoor {
                 stream.check = Check::Asked(call);
             }
         }
-        let room = self
-            .sending_bytes_max(id)
-            .saturating_sub(self.unsent_bytes(id));
+        let number = self.stream_of(id);
+        let at_socket = number.map_or(SENDING_BYTES_MAX, |number| {
+            self.delivery.sending_bytes_max(number)
+        });
+        let room = at_socket.saturating_sub(self.unsent_bytes(id));
         let Some(stream) = self.stream(id).filter(|_| room > 0) else {
             return; // The rest when some of it has gone.
         };
@@ -451,15 +443,6 @@ impl HttpDoor {
         if is_sent {
             self.finish(now, id);
         }
-    }
-
-    fn sending_bytes_max(&self, id: ConnId) -> usize {
-        let number = self.stream_of(id);
-        let rate = number.and_then(|number| self.delivery.measured_rate(number));
-        rate.map_or(SENDING_BYTES_MAX, |rate| {
-            let bytes = usize::try_from(rate / SENDING_PART).unwrap_or(usize::MAX);
-            bytes.clamp(SENDING_BYTES_MIN, SENDING_BYTES_MAX)
-        })
     }
 
     /// All has been read: is the file still the same?
@@ -600,7 +583,7 @@ impl Stream {
     }
 }
 
-fn is_multipart(content: &Content) -> bool {
+fn is_multipart(content: &Content<CallId>) -> bool {
     content.segments() > 1
 }
 

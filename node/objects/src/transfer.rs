@@ -3,10 +3,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use bytes::Bytes;
+use crossdock_delivery::StreamId;
 use crossdock_http1::{
-    Condition, ETag, HttpVersion, Method, Ranges, RequestHead, ResponseHead, Status, Validators,
-    content_range, content_range_unsatisfied, evaluate, ranges,
+    Condition, Content, ETag, HttpVersion, Method, Ranges, RequestHead, ResponseHead, Segment,
+    Status, Validators, content_range, content_range_unsatisfied, evaluate, ranges,
 };
+use crossdock_limits::OBJECT_IO_BYTES_MAX;
 use crossdock_names::{NodeId, Version};
 use crossdock_peer::{CallId, NodeError, NodeRequest, ReadVersion};
 use crossdock_types::{Payload, Time};
@@ -17,16 +20,16 @@ use crossdock_web::ObjectUrl;
 pub(crate) struct Transfer {
     pub(crate) head: RequestHead,
     url: ObjectUrl,
-    /// What is not asked for yet, counted from the beginning of the URL's range.
-    rest: Range<u64>,
     /// Nothing in what is sent is newer; none yet before the object was looked at.
     version: Option<Version>,
     /// The head of the response, which goes with the first bytes.
     pub(crate) response: Option<ResponseHead>,
-    /// The call that is not answered: one at a time, so what comes is in order.
-    pub(crate) call: Option<CallId>,
-    /// What it asks for, or has to be asked for again.
-    asked: Range<u64>,
+    /// The call that looks at the object, until it is answered.
+    stat: Option<CallId>,
+    /// What is read, counted from the beginning of the URL's range.
+    content: Content<CallId>,
+    /// Under which the delivery engine says when.
+    pub(crate) stream: Option<StreamId>,
     /// When the node, which was busy, is to be asked again.
     pub(crate) retry: Option<Time>,
     /// How often the node has been busy, one time after the other.
@@ -41,10 +44,10 @@ pub(crate) struct Transfer {
 pub(crate) enum Next {
     /// A response that is complete.
     Answer(ResponseHead),
-    /// Ask for what is next.
-    Ask,
-    /// Send these; the head comes with the first.
-    Send(Option<ResponseHead>, Payload),
+    /// So many bytes are to be read and sent behind the head.
+    Open(u64),
+    /// So many bytes have come.
+    Arrived(u64),
     /// Wait before it is asked again.
     Wait(Duration),
     /// Begin anew: the object has changed since it was looked at.
@@ -62,16 +65,16 @@ const RESTARTS_MAX: u32 = 8;
 const BUSY_MAX: u32 = 64;
 
 impl Transfer {
-    pub(crate) const fn new(head: RequestHead, url: ObjectUrl) -> Self {
+    pub(crate) fn new(head: RequestHead, url: ObjectUrl) -> Self {
         let keep_alive = head.keep_alive;
         Self {
             head,
             url,
-            rest: 0..0,
             version: None,
             response: None,
-            call: None,
-            asked: 0..0,
+            stat: None,
+            content: Content::new([]),
+            stream: None,
             retry: None,
             busy: 0,
             restarts: 0,
@@ -88,18 +91,15 @@ impl Transfer {
         self.head.version
     }
 
-    /// Bytes that are asked for.
-    pub(crate) const fn asked_bytes(&self) -> u64 {
-        self.asked.end - self.asked.start
+    /// Whether all bytes were asked for, have come and went to the connection.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.is_reading() && self.content.is_sent()
     }
 
-    /// Whether all bytes were asked for and have come.
-    pub(crate) fn is_read(&self) -> bool {
-        self.rest.is_empty() && self.asked.is_empty()
-    }
-
-    /// What the node is asked first: whether the object is there, and its version.
-    pub(crate) const fn stat(&self) -> NodeRequest {
+    /// What the node is asked first, with this call: whether the object is there, and its
+    /// version.
+    pub(crate) const fn stat(&mut self, call: CallId) -> NodeRequest {
+        self.stat = Some(call);
         let object = self.url.object;
         NodeRequest::Stat { object }
     }
@@ -109,20 +109,46 @@ impl Transfer {
         self.version.is_some()
     }
 
-    /// What is read next, at most so many bytes.
-    pub(crate) fn read(&mut self, bytes_max: u64) -> NodeRequest {
-        if self.asked.is_empty() {
-            let end = self.rest.end.min(self.rest.start.saturating_add(bytes_max));
-            self.asked = self.rest.start..end;
-            self.rest.start = end;
-        }
+    /// Calls that are not answered, and how many bytes they ask for.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (CallId, u64)> {
+        self.stat.map(|call| (call, 0)).into_iter().chain(self.content.calls())
+    }
+
+    /// What is to be read next, of `bytes` that may be.
+    pub(crate) fn next_range(&mut self, bytes: u64) -> Option<Range<u64>> {
+        self.content.next_range(bytes.min(OBJECT_IO_BYTES_MAX as u64))
+    }
+
+    /// What has to be asked for again.
+    pub(crate) fn lacking(&self) -> Option<Range<u64>> {
+        self.content.lacking()
+    }
+
+    /// The node is asked for that range, which is wanted within `patience_ms`.
+    pub(crate) fn read(
+        &mut self,
+        call: CallId,
+        range: Range<u64>,
+        patience_ms: u32,
+    ) -> NodeRequest {
+        self.content.asked(call, range.clone());
         NodeRequest::Read {
             object: self.url.object,
             // The URL was checked for overflow when it was verified.
-            offset_bytes: self.url.offset_bytes + self.asked.start,
-            length_bytes: self.asked_bytes(),
+            offset_bytes: self.url.offset_bytes + range.start,
+            length_bytes: range.end - range.start,
             version: ReadVersion::NotAfter(self.version.unwrap_or(Version::NONE)),
-            patience_ms: 0,
+            patience_ms,
+        }
+    }
+
+    /// From here on the engine says how far is read ahead, and the node does not by itself.
+    pub(crate) const fn ahead(&self) -> NodeRequest {
+        NodeRequest::Ahead {
+            object: self.url.object,
+            offset_bytes: self.url.offset_bytes,
+            length_bytes: 0,
+            is_wanted: true,
         }
     }
 
@@ -131,6 +157,7 @@ impl Transfer {
         let wanted = self.url.version;
         let is_any = wanted == Version::NONE;
         let version = if is_any { newest } else { wanted };
+        (self.stat, self.busy) = (None, 0);
         self.version = Some(version);
         let validators = Validators {
             etag: self.etag(version),
@@ -160,37 +187,46 @@ impl Transfer {
             // More than one were not parsed: all of it is sent.
             Ranges::Whole | Ranges::Many(_) => (answer(Status::Ok), 0..size),
         };
+        let bytes = range.end - range.start;
         let head = head
             .header("Accept-Ranges", "bytes")
             .header("Content-Type", "application/octet-stream")
-            .content_length(range.end - range.start);
-        if self.head.method == Method::Head {
+            .content_length(bytes);
+        if self.head.method == Method::Head || bytes == 0 {
             return Next::Answer(head);
         }
-        self.rest = range;
+        self.content = Content::new([Segment::Range(range)]);
         self.response = Some(head);
-        Next::Ask
+        Next::Open(bytes)
     }
 
     /// Bytes have come; fewer only at the object's end, behind which there are zeros.
-    pub(crate) fn arrived(&mut self, mut payload: Payload) -> Next {
-        let wanted = usize::try_from(self.asked_bytes()).unwrap_or(usize::MAX);
+    pub(crate) fn arrived(&mut self, call: CallId, mut payload: Payload) -> Next {
+        self.busy = 0;
+        let range = self.content.range_of(call).unwrap_or_default();
+        let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         payload.truncate(wanted);
         payload.push_zeros(wanted - payload.len());
-        self.asked = 0..0;
-        self.busy = 0;
-        Next::Send(self.response.take(), payload)
+        Next::Arrived(self.content.arrived(call, payload).unwrap_or(0))
     }
 
-    /// The node has none.
-    pub(crate) fn failed(&mut self, error: &NodeError) -> Next {
+    /// What has come and is to be sent next, at most about so many bytes.
+    pub(crate) fn sendable(&mut self, bytes_max: usize) -> (Vec<Bytes>, u64) {
+        self.content.sendable(true, bytes_max)
+    }
+
+    /// The node has not done what this call asked for.
+    pub(crate) fn failed(&mut self, call: CallId, error: &NodeError) -> Next {
+        if self.stat == Some(call) {
+            self.stat = None;
+        }
+        self.content.failed(call);
         if let NodeError::Busy { retry_after_ms } = error
             && self.busy < BUSY_MAX
         {
             self.busy += 1;
             return Next::Wait(Duration::from_millis(u64::from(*retry_after_ms).max(1)));
         }
-        self.asked = 0..0;
         if self.is_reading() && self.response.is_none() {
             return Next::Abort;
         }
@@ -206,7 +242,6 @@ impl Transfer {
             NodeError::VersionGone if self.restarts < RESTARTS_MAX => {
                 self.restarts += 1;
                 self.version = None;
-                (self.rest, self.response) = (0..0, None);
                 Next::Restart
             }
             NodeError::Media { .. } => {
@@ -215,6 +250,11 @@ impl Transfer {
             }
             error => Next::Refuse(Status::ServiceUnavailable, error.to_string()),
         }
+    }
+
+    /// What was asked for, or has come, is of no use.
+    pub(crate) fn forget_content(&mut self) {
+        (self.content, self.response, self.stat) = (Content::new([]), None, None);
     }
 
     /// Strong: no two states of an object have one version.

@@ -3,7 +3,7 @@
 //! A door looks for a [`RequestHead`] with [`parse_head`], takes the content by
 //! its [`Framing`] (chunks through a [`ChunkedDecoder`]), asks [`evaluate`] and
 //! [`ranges`] what to send of a representation with these [`Validators`], and
-//! answers with a [`ResponseHead`] and perhaps a [`Multipart`].
+//! answers with a [`ResponseHead`] and a [`Content`], perhaps as a [`Multipart`].
 //!
 //! Where the specification leaves a server the choice between guessing and
 //! refusing, this one refuses: a message that two readers could cut at different
@@ -14,6 +14,7 @@
 mod accept;
 mod chunked;
 mod condition;
+mod content;
 mod date;
 mod error;
 mod etag;
@@ -30,6 +31,7 @@ mod target;
 pub use accept::preferred;
 pub use chunked::{ChunkError, ChunkStep, ChunkedDecoder};
 pub use condition::{Condition, Validators, evaluate};
+pub use content::{Content, Segment};
 pub use date::{http_date, parse_http_date};
 pub use error::HeadError;
 pub use etag::{ETag, ETagList};

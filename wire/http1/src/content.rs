@@ -1,35 +1,38 @@
-//! What a response is made of: bytes that are known, and ranges of a file that are
-//! asked for piece by piece and sent in order.
+//! What the content of a response is made of: bytes that are known, and ranges of a
+//! representation that are asked for piece by piece and sent in order.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::Bytes;
-use crossdock_peer::CallId;
 use crossdock_types::Payload;
 
-/// The content of a response, and how far it has come.
-#[derive(Debug, Default)]
-pub(crate) struct Content {
+/// The content of a response, and how far it has come. `Call` names who is asked for a
+/// piece, and is never used twice.
+#[derive(Debug)]
+pub struct Content<Call> {
     /// What has not been asked for.
     plan: VecDeque<Segment>,
     /// What has, in the order in which it is sent.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<Piece<Call>>,
     /// Bytes of ranges in the plan.
     unasked_bytes: u64,
 }
 
+/// A part of a content.
 #[derive(Debug)]
-pub(crate) enum Segment {
+pub enum Segment {
+    /// Bytes that are known.
     Literal(Bytes),
+    /// Bytes of the representation, from the first to before the last.
     Range(Range<u64>),
 }
 
 #[derive(Debug)]
-enum Piece {
+enum Piece<Call> {
     Literal(Bytes),
     Asked {
-        call: CallId,
+        call: Call,
         range: Range<u64>,
     },
     /// To be asked for again.
@@ -37,9 +40,15 @@ enum Piece {
     Ready(Payload),
 }
 
-impl Content {
-    pub(crate) fn new(segments: impl IntoIterator<Item = Segment>) -> Self {
-        let mut content = Self::default();
+impl<Call: Copy + PartialEq> Content<Call> {
+    /// Content of which nothing was asked for.
+    #[must_use]
+    pub fn new(segments: impl IntoIterator<Item = Segment>) -> Self {
+        let mut content = Self {
+            plan: VecDeque::new(),
+            pieces: VecDeque::new(),
+            unasked_bytes: 0,
+        };
         for segment in segments {
             if let Segment::Range(range) = &segment {
                 content.unasked_bytes += range.end - range.start;
@@ -50,17 +59,19 @@ impl Content {
     }
 
     /// Of how many parts it is made, before any was asked for.
-    pub(crate) fn segments(&self) -> usize {
+    #[must_use]
+    pub fn segments(&self) -> usize {
         self.plan.len()
     }
 
-    /// Bytes of the file that have not been asked for.
-    pub(crate) const fn unasked_bytes(&self) -> u64 {
+    /// Bytes of ranges that have not been asked for.
+    #[must_use]
+    pub const fn unasked_bytes(&self) -> u64 {
         self.unasked_bytes
     }
 
-    /// The next bytes of the file to ask for, at most so many.
-    pub(crate) fn next_range(&mut self, bytes_max: u64) -> Option<Range<u64>> {
+    /// The next bytes of ranges to ask for, at most so many.
+    pub fn next_range(&mut self, bytes_max: u64) -> Option<Range<u64>> {
         loop {
             match self.plan.pop_front()? {
                 Segment::Literal(bytes) => self.pieces.push_back(Piece::Literal(bytes)),
@@ -77,8 +88,9 @@ impl Content {
         }
     }
 
-    /// Where in the file the next of them lie.
-    pub(crate) fn next_place(&self) -> Option<u64> {
+    /// Where in the representation the next of them lie.
+    #[must_use]
+    pub fn next_place(&self) -> Option<u64> {
         self.plan.iter().find_map(|segment| match segment {
             Segment::Range(range) if !range.is_empty() => Some(range.start),
             _ => None,
@@ -86,7 +98,7 @@ impl Content {
     }
 
     /// What follows the last range needs nobody to be asked.
-    pub(crate) fn settle_literals(&mut self) {
+    pub fn settle_literals(&mut self) {
         while let Some(Segment::Literal(_)) = self.plan.front() {
             if let Some(Segment::Literal(bytes)) = self.plan.pop_front() {
                 self.pieces.push_back(Piece::Literal(bytes));
@@ -95,7 +107,7 @@ impl Content {
     }
 
     /// That range is asked for by this call.
-    pub(crate) fn asked(&mut self, call: CallId, range: Range<u64>) {
+    pub fn asked(&mut self, call: Call, range: Range<u64>) {
         let again = self
             .pieces
             .iter_mut()
@@ -108,7 +120,8 @@ impl Content {
     }
 
     /// The range that has to be asked for again.
-    pub(crate) fn lacking(&self) -> Option<Range<u64>> {
+    #[must_use]
+    pub fn lacking(&self) -> Option<Range<u64>> {
         self.pieces.iter().find_map(|piece| match piece {
             Piece::Lacking(range) => Some(range.clone()),
             _ => None,
@@ -116,7 +129,7 @@ impl Content {
     }
 
     /// The calls that are not answered.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = (CallId, u64)> {
+    pub fn calls(&self) -> impl Iterator<Item = (Call, u64)> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Asked { call, range } => Some((*call, range.end - range.start)),
             _ => None,
@@ -124,7 +137,8 @@ impl Content {
     }
 
     /// What a call that is not answered asks for.
-    pub(crate) fn range_of(&self, asked: CallId) -> Option<Range<u64>> {
+    #[must_use]
+    pub fn range_of(&self, asked: Call) -> Option<Range<u64>> {
         self.pieces.iter().find_map(|piece| match piece {
             Piece::Asked { call, range } if *call == asked => Some(range.clone()),
             _ => None,
@@ -133,7 +147,7 @@ impl Content {
 
     /// An answer has come. Fewer bytes than were asked for leave a rest that is asked
     /// for again; more than none have come. Returns how many.
-    pub(crate) fn arrived(&mut self, call: CallId, mut payload: Payload) -> Option<u64> {
+    pub fn arrived(&mut self, call: Call, mut payload: Payload) -> Option<u64> {
         let at = self.place(call)?;
         let Some(Piece::Asked { range, .. }) = self.pieces.get(at) else {
             return None;
@@ -150,7 +164,7 @@ impl Content {
     }
 
     /// No bytes have come: it is to be asked again.
-    pub(crate) fn failed(&mut self, call: CallId) -> Option<u64> {
+    pub fn failed(&mut self, call: Call) -> Option<u64> {
         let at = self.place(call)?;
         let piece = self.pieces.get_mut(at)?;
         let Piece::Asked { range, .. } = piece else {
@@ -163,19 +177,21 @@ impl Content {
     }
 
     /// Whether all answers are there.
-    pub(crate) fn is_complete(&self) -> bool {
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         let is_there = |piece: &Piece| matches!(piece, Piece::Ready(_) | Piece::Literal(_));
         self.plan.is_empty() && self.pieces.iter().all(is_there)
     }
 
     /// Whether nothing is left to send.
-    pub(crate) fn is_sent(&self) -> bool {
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
         self.plan.is_empty() && self.pieces.is_empty()
     }
 
-    /// The pieces that can be sent, and how many bytes of the file are in them: until they
+    /// The pieces that can be sent, and how many bytes of ranges are in them: until they
     /// are `bytes_max` or more. The last one of all is kept back until `with_last`.
-    pub(crate) fn sendable(&mut self, with_last: bool, bytes_max: usize) -> (Vec<Bytes>, u64) {
+    pub fn sendable(&mut self, with_last: bool, bytes_max: usize) -> (Vec<Bytes>, u64) {
         let mut out = Vec::new();
         let mut read_bytes = 0;
         let bytes_max = bytes_max as u64;
@@ -203,7 +219,7 @@ impl Content {
         (out, read_bytes)
     }
 
-    fn place(&self, wanted: CallId) -> Option<usize> {
+    fn place(&self, wanted: Call) -> Option<usize> {
         let is_it = |piece: &Piece| matches!(piece, Piece::Asked { call, .. } if *call == wanted);
         self.pieces.iter().position(is_it)
     }
@@ -212,6 +228,9 @@ impl Content {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct CallId(u64);
 
     fn bytes(pieces: &[Bytes]) -> Vec<u8> {
         pieces.concat()
@@ -225,7 +244,7 @@ mod tests {
     /// between them, and the last piece only when that is allowed.
     #[test]
     fn pieces_are_sent_in_order() {
-        let mut content = Content::new([
+        let mut content = Content::<CallId>::new([
             Segment::Literal(Bytes::from_static(b"<")),
             Segment::Range(0..4),
             Segment::Literal(Bytes::from_static(b"|")),
@@ -256,7 +275,7 @@ mod tests {
     /// Goal: of much that is ready as much is sent as is wanted, in whole pieces.
     #[test]
     fn no_more_is_sent_than_is_wanted() {
-        let mut content = Content::new([Segment::Range(0..6)]);
+        let mut content = Content::<CallId>::new([Segment::Range(0..6)]);
         for call in 1..=3 {
             let range = content.next_range(2).expect("a range");
             content.asked(CallId(call), range);
@@ -270,7 +289,7 @@ mod tests {
     /// Goal: also of one long answer, so that what has gone is freed before all has.
     #[test]
     fn a_long_answer_is_sent_in_parts() {
-        let mut content = Content::new([Segment::Range(0..6), Segment::Range(8..9)]);
+        let mut content = Content::<CallId>::new([Segment::Range(0..6), Segment::Range(8..9)]);
         let range = content.next_range(6).expect("a range");
         content.asked(CallId(1), range);
         let mut long = payload("ab");
@@ -287,7 +306,7 @@ mod tests {
     /// Goal: what an answer lacks is asked for again, in its place.
     #[test]
     fn short_answers_leave_a_rest() {
-        let mut content = Content::new([Segment::Range(0..6)]);
+        let mut content = Content::<CallId>::new([Segment::Range(0..6)]);
         let all = content.next_range(6).expect("a range");
         content.asked(CallId(1), all);
         assert_eq!(content.failed(CallId(1)), Some(6));

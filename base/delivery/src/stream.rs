@@ -23,6 +23,8 @@ pub(crate) struct Stream {
     unsent_bytes: u64,
     /// As of when that is.
     unsent_at: Time,
+    /// When it was looked at last.
+    pub(crate) sampled_at: Option<Time>,
     /// What the client has asked for by itself, and has not been answered.
     asked_bytes: u64,
     /// How much it asks for at a time, if it does.
@@ -59,6 +61,7 @@ impl Stream {
             ready_bytes: 0,
             unsent_bytes: 0,
             unsent_at: Time::default(),
+            sampled_at: None,
             asked_bytes: 0,
             unit_bytes: 0,
             end_place_bytes: None,
@@ -204,6 +207,7 @@ impl Stream {
         // Headers and the like may lie in the queue too.
         self.unsent_bytes = sample.unsent_bytes;
         self.unsent_at = now;
+        self.sampled_at = Some(now);
         self.look_at = None;
         self.is_troubled = signs.is_trouble;
         self.is_held &= !signs.is_progress;

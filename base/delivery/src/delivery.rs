@@ -12,10 +12,20 @@ use crate::connection::{Decision, End, StreamClass, StreamId, TcpSample};
 use crate::decide::horizon;
 use crate::figures::DeliveryFigures;
 use crate::line::Line;
-use crate::rate::Pace;
+use crate::rate::{Pace, RateEstimator};
 use crate::record::{Record, Recorder};
 use crate::snapshot::{Disks, Pool};
 use crate::stream::Stream;
+
+/// A connection whose rate is measured is looked at again after this.
+const SAMPLE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes that lie at a socket, and not yet in it.
+pub const SENDING_BYTES_MAX: usize = 2 << 20;
+const SENDING_BYTES_MIN: usize = 64 << 10;
+
+/// No more than a connection takes in this part of a second.
+const SENDING_PART: u64 = 2;
 
 /// Decides for all streams of a door what is read when.
 ///
@@ -131,12 +141,29 @@ impl Delivery {
         self.touch(stream);
     }
 
-    /// B_n of the stream in bytes per second, if it is measured: then it need not be looked
-    /// at after each send, for what its socket empties is known well enough.
+    /// Whether a sample is worth its cost after something of the stream was sent: once its
+    /// rate is measured, what its socket empties is known well enough for a while.
     #[must_use]
-    pub fn measured_rate(&self, stream: StreamId) -> Option<u64> {
-        let estimator = &self.streams.get(&stream)?.estimator;
-        estimator.rate().filter(|_| estimator.is_measured())
+    pub fn wants_sample(&self, now: Time, stream: StreamId) -> bool {
+        let Some(known) = self.streams.get(&stream) else {
+            return false;
+        };
+        let is_fresh = |at| now.since(at) < SAMPLE_PAUSE;
+        !known.estimator.is_measured() || !known.sampled_at.is_some_and(is_fresh)
+    }
+
+    /// How much of the stream may lie at its socket and not in it: the kernel goes on with a
+    /// send by itself (IDSR), and lets go of its bytes when the last one is in the socket. In
+    /// bytes, what the connection takes in half a second.
+    #[must_use]
+    pub fn sending_bytes_max(&self, stream: StreamId) -> usize {
+        let estimator = self.streams.get(&stream).map(|known| &known.estimator);
+        let measured = estimator.filter(|estimator| estimator.is_measured());
+        let rate = measured.and_then(RateEstimator::rate);
+        rate.map_or(SENDING_BYTES_MAX, |rate| {
+            let bytes = usize::try_from(rate / SENDING_PART).unwrap_or(usize::MAX);
+            bytes.clamp(SENDING_BYTES_MIN, SENDING_BYTES_MAX)
+        })
     }
 
     /// The client of a stream asks for so many bytes at a time: what is requested is whole
