@@ -349,6 +349,13 @@ impl Delivery {
         Some(crate::number::seconds(ahead as f64 / rate.max(1) as f64))
     }
 
+    /// The same in whole milliseconds, as a node is told it; 0 while the rate is unknown.
+    #[must_use]
+    pub fn patience_ms(&self, stream: StreamId) -> u32 {
+        let margin = self.margin(stream).unwrap_or_default();
+        u32::try_from(margin.as_millis()).unwrap_or(u32::MAX)
+    }
+
     /// Keeps the last `records_max` decisions from now on, at most
     /// [`DELIVERY_RECORDS_MAX`](crossdock_limits::DELIVERY_RECORDS_MAX); with 0 none.
     pub fn record(&mut self, records_max: usize) {

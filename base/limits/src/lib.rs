@@ -155,6 +155,9 @@ pub const WEB_TOKEN_PATH_BYTES_MAX: usize = 1024;
 /// Connections at the HTTP door of a process's nodes.
 pub const NODE_HTTP_CONNECTIONS_MAX: usize = 4096;
 
+/// What that door holds for all of them: asked for, or not taken by the kernel, in bytes.
+pub const NODE_HTTP_MEMORY_BYTES: u64 = 64 << 20;
+
 /// How long a signed URL may hold, in seconds: it cannot be taken back.
 pub const SIGNED_URL_SECONDS_MAX: u64 = 7 * 24 * 3600;
 

@@ -141,7 +141,7 @@ impl Shell {
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
             web: Web::new(parts.http, parts.https, parts.delivery),
-            objects: Clients::new(parts.node_http, parts.node_https, false),
+            objects: Clients::new(parts.node_http, parts.node_https, true),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossdock_http::{HttpEffect, HttpFigures, HttpInput};
 use crossdock_nfs::NfsInput;
+use crossdock_objects::ObjectDoorInput;
 use crossdock_router::RouterInput;
 use crossdock_types::{Time, WallTime};
 use crossdock_web::Gate;
@@ -57,7 +58,8 @@ impl Host {
         self.queue.push_back(Message::Http(HttpInput::Gate(gate)));
     }
 
-    /// Tells the HTTP door what the disks of all nodes are like.
+    /// Tells the HTTP door what the disks of all nodes are like, and that of the nodes what
+    /// theirs are.
     pub(crate) fn tell_disks(&mut self) {
         let profiles: Vec<_> = self.disk_profiles().collect();
         for (node, profile) in profiles {
@@ -68,6 +70,10 @@ impl Host {
             };
             let input = HttpInput::Disk(node.0, profile);
             self.queue.push_back(Message::Http(input));
+            if self.nodes.contains_key(&node) {
+                let input = ObjectDoorInput::Disk(node, profile);
+                self.queue.push_back(Message::Objects(input));
+            }
         }
     }
 

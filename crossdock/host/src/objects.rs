@@ -28,6 +28,16 @@ impl Host {
                     let cancel = NodeInput::Cancel { from, id };
                     self.queue.push_back(Message::Node(node, cancel));
                 }
+                ObjectDoorEffect::Postpone(node, id, by) => {
+                    let from = Port::Router;
+                    let postpone = NodeInput::Postpone { from, id, by };
+                    self.queue.push_back(Message::Node(node, postpone));
+                }
+                ObjectDoorEffect::Hurry(node, id) => {
+                    let from = Port::Router;
+                    let resume = NodeInput::Resume { from, id };
+                    self.queue.push_back(Message::Node(node, resume));
+                }
                 effect => self.effects.push_back(HostEffect::Objects(effect)),
             }
         }

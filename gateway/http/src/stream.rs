@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_delivery::{Decision, End, Guest, SENDING_BYTES_MAX, StreamClass, StreamId};
 use crossdock_http1::{
-    Condition, Content, ETag, Multipart, Ranges, ResponseHead, Segment, Status, Validators, content_range,
-    content_range_unsatisfied, evaluate, media_type, ranges,
+    Condition, Content, ETag, Multipart, Ranges, ResponseHead, Segment, Status, Validators,
+    content_range, content_range_unsatisfied, evaluate, media_type, ranges,
 };
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{Attributes, CallId, SiteAnswer, SiteError, SiteOperation, SiteReply};
@@ -259,7 +259,7 @@ impl HttpDoor {
             };
             match decision {
                 Decision::Request { bytes, .. } => {
-                    let patience_ms = self.patience_ms(number);
+                    let patience_ms = self.delivery.patience_ms(number);
                     self.ask_pieces(now, id, bytes, bytes, patience_ms);
                     self.tell_place(now, id);
                 }
@@ -273,14 +273,6 @@ impl HttpDoor {
                 Decision::Withdraw { .. } => {} // See above.
             }
         }
-    }
-
-    /// By when the bytes that a stream has just asked for are to come from the disk: in the
-    /// time in which all that is ahead of it is sent, with them (T_n of TPF section 3.2). At
-    /// once if its rate is unknown.
-    fn patience_ms(&self, stream: StreamId) -> u32 {
-        let margin = self.delivery.margin(stream).unwrap_or_default();
-        u32::try_from(margin.as_millis()).unwrap_or(u32::MAX)
     }
 
     /// Its last reads can wait, so many bytes of them.

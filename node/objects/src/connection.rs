@@ -1,5 +1,6 @@
 //! One TCP connection.
 
+use crossdock_delivery::Pace;
 use crossdock_http1::Inbox;
 use crossdock_types::Time;
 
@@ -13,14 +14,16 @@ pub(crate) struct Connection {
     pub(crate) inbox: Inbox,
     /// The request that is served; the next one waits in the inbox.
     pub(crate) transfer: Option<Box<Transfer>>,
-    /// Bytes of responses that the kernel has not taken yet.
+    /// Bytes of responses that the kernel has not taken yet …
     pub(crate) unsent_bytes: u64,
+    /// … and how many of the first of them are of no object.
+    plain_bytes: u64,
+    /// What is known of how fast it takes bytes, between its responses.
+    pub(crate) pace: Option<Box<Pace>>,
     /// Its client sends no more.
     pub(crate) is_peer_done: bool,
     /// Nothing more is served: it ends behind what is to be sent.
     pub(crate) is_closing: bool,
-    /// Waits for memory.
-    pub(crate) is_waiting: bool,
     /// When something last came, or went, or a request ended.
     pub(crate) active: Time,
 }
@@ -42,17 +45,28 @@ impl Connection {
             inbox: Inbox::new(),
             transfer: None,
             unsent_bytes: 0,
+            plain_bytes: 0,
+            pace: None,
             is_peer_done: false,
             is_closing: false,
-            is_waiting: false,
             active: now,
         }
     }
 
-    /// Bytes in memory for it: asked for, or not taken by the kernel.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        let asked = self.transfer.as_deref().map_or(0, Transfer::asked_bytes);
-        self.unsent_bytes + asked
+    /// So many bytes of no object are to be sent. (None are behind those of an object: the
+    /// next request begins when these are gone.)
+    pub(crate) const fn push_plain(&mut self, bytes: u64) {
+        self.unsent_bytes += bytes;
+        self.plain_bytes += bytes;
+    }
+
+    /// The kernel has taken bytes. Returns how many of them were of an object.
+    pub(crate) fn sent(&mut self, bytes: u64) -> u64 {
+        let bytes = bytes.min(self.unsent_bytes);
+        let plain = bytes.min(self.plain_bytes);
+        self.unsent_bytes -= bytes;
+        self.plain_bytes -= plain;
+        bytes - plain
     }
 
     /// When it has waited for its client for too long, and what for.

@@ -1,20 +1,25 @@
-//! The machine: connections, the requests that they make, and memory for what is read.
+//! The machine: connections, and the requests that they make.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
+use crossdock_delivery::{Delivery, End, StreamId};
 use crossdock_http1::{Framing, HttpVersion, Method, RequestHead, ResponseHead, Status};
-use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest};
-use crossdock_types::{Payload, Time, WallTime};
+use crossdock_names::NodeId;
+use crossdock_peer::CallId;
+use crossdock_types::{Time, WallTime};
 use crossdock_web::ObjectGate;
 
 use crate::connection::{Connection, Late};
 use crate::figures::ObjectDoorFigures;
 use crate::message::{ConnId, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};
-use crate::transfer::{Next, Transfer};
+use crate::transfer::Transfer;
 
 /// Calls of the door have this bit, those of others never.
-const CALL_BIT: u64 = 1 << 58;
+pub(crate) const CALL_BIT: u64 = 1 << 58;
+
+/// No more requests are served while so much of earlier responses waits for the kernel.
+const UNSENT_BYTES_MAX: u64 = 64 << 10;
 
 /// Serves signed URLs of objects of this process's nodes.
 ///
@@ -26,22 +31,22 @@ const CALL_BIT: u64 = 1 << 58;
 /// has asked of the node is cancelled.
 #[derive(Debug)]
 pub struct ObjectDoor {
-    config: ObjectDoorConfig,
+    pub(crate) config: ObjectDoorConfig,
     gate: ObjectGate,
     is_stopping: bool,
-    connections: BTreeMap<ConnId, Connection>,
-    calls: BTreeMap<CallId, ConnId>,
-    calls_total: u64,
-    /// Bytes that are asked for or not taken by the kernel, of all connections.
-    held_bytes: u64,
-    /// Those that read on when there is memory, in the order in which they came.
-    waiting: VecDeque<ConnId>,
+    pub(crate) connections: BTreeMap<ConnId, Connection>,
+    /// Says what is read when; it has the memory for that.
+    pub(crate) delivery: Delivery,
+    pub(crate) streams: BTreeMap<StreamId, ConnId>,
+    pub(crate) streams_total: u64,
+    pub(crate) calls: BTreeMap<CallId, ConnId>,
+    pub(crate) calls_total: u64,
     /// When the node is asked again for whom.
-    retries: BTreeSet<(Time, ConnId)>,
+    pub(crate) retries: BTreeSet<(Time, ConnId)>,
     /// No connection has waited too long before this time.
     wake: Option<Time>,
-    figures: ObjectDoorFigures,
-    effects: VecDeque<ObjectDoorEffect>,
+    pub(crate) figures: ObjectDoorFigures,
+    pub(crate) effects: VecDeque<ObjectDoorEffect>,
 }
 
 impl ObjectDoor {
@@ -49,14 +54,15 @@ impl ObjectDoor {
     #[must_use]
     pub fn new(config: ObjectDoorConfig) -> Self {
         Self {
+            delivery: Delivery::new(config.delivery),
             config,
             gate: ObjectGate::default(),
             is_stopping: false,
             connections: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            streams_total: 0,
             calls: BTreeMap::new(),
             calls_total: 0,
-            held_bytes: 0,
-            waiting: VecDeque::new(),
             retries: BTreeSet::new(),
             wake: None,
             figures: ObjectDoorFigures::default(),
@@ -82,19 +88,23 @@ impl ObjectDoor {
                 }
             }
             ObjectDoorInput::Sent(id, bytes) => self.take_sent(now, wall, id, bytes),
-            ObjectDoorInput::PeerDone(id) => {
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.is_peer_done = true;
-                    self.go_on(now, wall, id);
+            ObjectDoorInput::PeerDone(id) => self.take_peer_done(now, wall, id),
+            ObjectDoorInput::Sampled(id, sample) => {
+                let stream = self.transfer(id).and_then(|transfer| transfer.stream);
+                if let Some(stream) = stream {
+                    self.delivery.sample(now, stream, sample);
                 }
             }
-            ObjectDoorInput::Closed(id) => self.forget(id),
+            ObjectDoorInput::Disk(node, profile) => {
+                self.delivery.set_disk(node.0, profile);
+            }
+            ObjectDoorInput::Closed(id) => self.forget(now, id),
             ObjectDoorInput::Reply(reply) => self.take_reply(now, wall, reply),
             ObjectDoorInput::Gate(gate) => self.gate = gate,
             ObjectDoorInput::Stop => self.stop(),
             ObjectDoorInput::Timeout => self.take_timeout(now, wall),
         }
-        self.serve_waiting(now);
+        self.carry_decisions(now);
     }
 
     /// What is to be done next.
@@ -106,7 +116,8 @@ impl ObjectDoor {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let retry = self.retries.first().map(|&(when, _)| when);
-        self.wake.into_iter().chain(retry).min()
+        let delivery = self.delivery.poll_timeout();
+        self.wake.into_iter().chain(retry).chain(delivery).min()
     }
 
     /// What was counted.
@@ -114,7 +125,7 @@ impl ObjectDoor {
     pub fn figures(&self) -> ObjectDoorFigures {
         ObjectDoorFigures {
             connections: self.connections.len(),
-            held_bytes: self.held_bytes,
+            held_bytes: self.delivery.figures().memory_used,
             ..self.figures
         }
     }
@@ -131,14 +142,27 @@ impl ObjectDoor {
         self.watch(id);
     }
 
+    fn take_peer_done(&mut self, now: Time, wall: WallTime, id: ConnId) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        connection.is_peer_done = true;
+        let transfer = connection.transfer.as_deref();
+        if let Some(stream) = transfer.and_then(|transfer| transfer.stream) {
+            // It may well read on (RFC 9112 section 9.6), or be gone.
+            self.delivery.close(now, stream, End::PeerFinished);
+        }
+        self.go_on(now, wall, id);
+    }
+
     /// Serves what has arrived on a connection, as far as it is its turn.
-    fn go_on(&mut self, now: Time, wall: WallTime, id: ConnId) {
+    pub(crate) fn go_on(&mut self, now: Time, wall: WallTime, id: ConnId) {
         while let Some(connection) = self.connections.get_mut(&id) {
             if connection.is_closing {
                 connection.inbox.clear();
                 break;
             }
-            if connection.transfer.is_some() || connection.unsent_bytes > self.config.ahead_bytes {
+            if connection.transfer.is_some() || connection.unsent_bytes > UNSENT_BYTES_MAX {
                 break;
             }
             match connection.inbox.take_head(now, &self.config.head) {
@@ -182,11 +206,9 @@ impl ObjectDoor {
         let seconds = u64::try_from(wall.0 / 1_000_000_000).unwrap_or(0);
         match self.gate.check(path, query, seconds) {
             Ok(url) => {
-                let transfer = Transfer::new(head, url);
-                let request = transfer.stat();
                 if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.transfer = Some(Box::new(transfer));
-                    self.ask(now, id, request);
+                    connection.transfer = Some(Box::new(Transfer::new(head, url)));
+                    self.look(now, id);
                 }
             }
             Err(denial) => {
@@ -194,11 +216,7 @@ impl ObjectDoor {
                     400 => Status::BadRequest,
                     _ => Status::Forbidden,
                 };
-                let asked = Asked {
-                    version: head.version,
-                    keep_alive: head.keep_alive,
-                    is_head: head.method == Method::Head,
-                };
+                let asked = Asked::by(&head);
                 self.refuse(wall, id, asked, status, &denial.to_string());
                 if !asked.keep_alive {
                     self.shut(id);
@@ -207,149 +225,15 @@ impl ObjectDoor {
         }
     }
 
-    fn take_reply(&mut self, now: Time, wall: WallTime, reply: NodeReply) {
-        let Some(id) = self.calls.remove(&reply.id) else {
-            return; // Nobody waits any more.
-        };
-        let Some(transfer) = self.transfer(id) else {
-            return;
-        };
-        let node = transfer.node();
-        transfer.call = None;
-        let held = transfer.asked_bytes();
-        let next = match (reply.outcome, transfer.is_reading()) {
-            (Ok(NodeAnswer::Stat(stat)), false) => transfer.found(stat.version),
-            (Ok(NodeAnswer::Read { payload, .. }), true) => transfer.arrived(payload),
-            // No answer to what was asked is as good as none.
-            (Ok(_), _) => transfer.failed(&NodeError::Unavailable { node }),
-            (Err(error), _) => transfer.failed(&error),
-        };
-        let is_to_come = matches!(next, Next::Wait(_));
-        if !is_to_come {
-            self.held_bytes -= held;
-        }
-        self.follow(now, wall, id, next);
-        self.go_on(now, wall, id);
-    }
-
-    fn follow(&mut self, now: Time, wall: WallTime, id: ConnId, next: Next) {
-        let Some(transfer) = self.transfer(id) else {
-            return;
-        };
-        let asked = Asked {
-            version: transfer.client(),
-            keep_alive: transfer.keep_alive,
-            is_head: transfer.head.method == Method::Head,
-        };
-        match next {
-            Next::Ask => self.read_on(now, id),
-            Next::Answer(head) => {
-                let head = head.keep_alive(transfer.keep_alive);
-                self.answer(wall, id, &head);
-                self.finish(now, id);
-            }
-            Next::Send(head, payload) => {
-                if let Some(head) = head {
-                    self.answer(wall, id, &head.keep_alive(asked.keep_alive));
-                }
-                self.figures.sent_bytes += payload.len() as u64;
-                self.send(id, payload);
-                match self.transfer(id).is_some_and(|transfer| transfer.is_read()) {
-                    true => self.finish(now, id),
-                    false => self.read_on(now, id),
-                }
-            }
-            Next::Wait(pause) => {
-                let when = now + pause;
-                transfer.retry = Some(when);
-                self.retries.insert((when, id));
-            }
-            Next::Restart => {
-                let request = transfer.stat();
-                self.ask(now, id, request);
-            }
-            Next::Refuse(status, hint) => {
-                self.refuse(wall, id, asked, status, &hint);
-                self.finish(now, id);
-            }
-            Next::Abort => {
-                self.figures.broken_total += 1;
-                self.abort(id);
-            }
-        }
-    }
-
-    /// Asks for what comes next, if the client keeps up and there is memory; else it waits
-    /// for its turn.
-    fn read_on(&mut self, now: Time, id: ConnId) {
-        let (ahead_bytes, piece_bytes) = (self.config.ahead_bytes, self.config.piece_bytes);
-        let is_full = self.held_bytes >= self.config.memory_bytes;
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let is_idle = |transfer: &Transfer| transfer.call.is_none() && transfer.retry.is_none();
-        let wants = |transfer: &Transfer| transfer.is_reading() && !transfer.is_read();
-        let has_turn = connection.unsent_bytes < ahead_bytes;
-        let Some(transfer) = connection.transfer.as_deref_mut() else {
-            return;
-        };
-        if !has_turn || !is_idle(transfer) || !wants(transfer) {
-            return;
-        }
-        if is_full {
-            if !std::mem::replace(&mut connection.is_waiting, true) {
-                self.waiting.push_back(id);
-            }
-            return;
-        }
-        let request = transfer.read(piece_bytes);
-        self.held_bytes += transfer.asked_bytes();
-        self.ask(now, id, request);
-    }
-
-    /// Memory has become free, perhaps.
-    fn serve_waiting(&mut self, now: Time) {
-        while self.held_bytes < self.config.memory_bytes
-            && let Some(id) = self.waiting.pop_front()
-        {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.is_waiting = false;
-                self.read_on(now, id);
-            }
-        }
-    }
-
-    fn ask(&mut self, now: Time, id: ConnId, request: NodeRequest) {
-        self.calls_total += 1;
-        let call = CallId(CALL_BIT | self.calls_total);
-        let Some(transfer) = self.transfer(id) else {
-            return;
-        };
-        transfer.call = Some(call);
-        let node = transfer.node();
-        self.calls.insert(call, id);
-        let call = Call {
-            id: call,
-            deadline: now + self.config.patience,
-            request,
-        };
-        self.effects.push_back(ObjectDoorEffect::Node(node, call));
-    }
-
-    fn take_sent(&mut self, now: Time, wall: WallTime, id: ConnId, bytes: usize) {
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        connection.active = now;
-        let bytes = (bytes as u64).min(connection.unsent_bytes);
-        connection.unsent_bytes -= bytes;
-        self.held_bytes -= bytes;
-        self.read_on(now, id);
-        self.go_on(now, wall, id);
-    }
-
     /// A response that tells why there is none, and what can be done.
-    fn refuse(&mut self, wall: WallTime, id: ConnId, asked: Asked, status: Status, hint: &str) {
+    pub(crate) fn refuse(
+        &mut self,
+        wall: WallTime,
+        id: ConnId,
+        asked: Asked,
+        status: Status,
+        hint: &str,
+    ) {
         let text = Bytes::from(format!("{hint}; ask the gateway again for a URL\n"));
         let mut head = ResponseHead::new(asked.version, status)
             .keep_alive(asked.keep_alive)
@@ -361,7 +245,7 @@ impl ObjectDoor {
         self.answer(wall, id, &head);
         // Of HEAD the text would be taken for the next response.
         if !asked.is_head {
-            self.send(id, Payload::from(text));
+            self.send(id, text);
         }
     }
 
@@ -377,29 +261,20 @@ impl ObjectDoor {
     }
 
     /// Sends the head of a response.
-    fn answer(&mut self, wall: WallTime, id: ConnId, head: &ResponseHead) {
+    pub(crate) fn answer(&mut self, wall: WallTime, id: ConnId, head: &ResponseHead) {
         self.figures.response(head.status());
-        self.send(id, Payload::from(head.encode(wall)));
+        self.send(id, head.encode(wall));
     }
 
-    fn send(&mut self, id: ConnId, payload: Payload) {
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let bytes = payload.len() as u64;
-        connection.unsent_bytes += bytes;
-        self.held_bytes += bytes;
-        let pieces = payload.into_pieces();
-        match self.effects.back_mut() {
-            // Head and content leave in one send.
-            Some(ObjectDoorEffect::Send(to, before)) if *to == id => before.extend(pieces),
-            _ if pieces.is_empty() => {}
-            _ => self.effects.push_back(ObjectDoorEffect::Send(id, pieces)),
+    fn send(&mut self, id: ConnId, text: Bytes) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.push_plain(text.len() as u64);
+            self.push(id, vec![text]);
         }
     }
 
     /// The response is on its way, all of it.
-    fn finish(&mut self, now: Time, id: ConnId) {
+    pub(crate) fn finish(&mut self, now: Time, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
@@ -435,29 +310,15 @@ impl ObjectDoor {
         }
     }
 
-    fn abort(&mut self, id: ConnId) {
-        self.forget(id);
+    pub(crate) fn abort(&mut self, now: Time, id: ConnId) {
+        self.forget(now, id);
         self.effects.push_back(ObjectDoorEffect::Abort(id));
     }
 
     /// The connection is over.
-    fn forget(&mut self, id: ConnId) {
-        let Some(connection) = self.connections.remove(&id) else {
-            return;
-        };
-        self.held_bytes -= connection.held_bytes();
-        self.waiting.retain(|&waiting| waiting != id);
-        let Some(transfer) = connection.transfer else {
-            return;
-        };
-        if let Some(when) = transfer.retry {
-            self.retries.remove(&(when, id));
-        }
-        if let Some(call) = transfer.call {
-            self.calls.remove(&call);
-            let node = transfer.node();
-            self.effects.push_back(ObjectDoorEffect::Cancel(node, call));
-        }
+    fn forget(&mut self, now: Time, id: ConnId) {
+        self.drop_content(now, id, End::Reset);
+        self.connections.remove(&id);
     }
 
     /// Stops reading from who has sent more than can be served now, and reads on.
@@ -485,6 +346,9 @@ impl ObjectDoor {
             self.retries.pop_first();
             self.retry(now, id);
         }
+        if self.delivery.poll_timeout().is_some_and(|due| due <= now) {
+            self.delivery.timeout(now);
+        }
         if self.wake.is_none_or(|wake| wake > now) {
             return;
         }
@@ -499,19 +363,6 @@ impl ObjectDoor {
         self.wake = next;
         for (id, why) in late {
             self.end_late(now, wall, id, why);
-        }
-    }
-
-    /// The node was busy.
-    fn retry(&mut self, now: Time, id: ConnId) {
-        let piece_bytes = self.config.piece_bytes;
-        if let Some(transfer) = self.transfer(id) {
-            transfer.retry = None;
-            let request = match transfer.is_reading() {
-                true => transfer.read(piece_bytes),
-                false => transfer.stat(),
-            };
-            self.ask(now, id, request);
         }
     }
 
@@ -532,21 +383,36 @@ impl ObjectDoor {
                 self.shut(id);
                 self.watch(id);
             }
-            Late::Idle | Late::Reader => self.abort(id),
+            Late::Idle | Late::Reader => self.abort(now, id),
         }
     }
 
-    fn transfer(&mut self, id: ConnId) -> Option<&mut Transfer> {
+    pub(crate) fn transfer(&mut self, id: ConnId) -> Option<&mut Transfer> {
         self.connections.get_mut(&id)?.transfer.as_deref_mut()
+    }
+
+    pub(crate) fn node_of(&self, id: ConnId) -> Option<NodeId> {
+        let transfer = self.connections.get(&id)?.transfer.as_deref();
+        transfer.map(Transfer::node)
     }
 }
 
 /// What a response depends on that refuses a request.
 #[derive(Clone, Copy)]
-struct Asked {
-    version: HttpVersion,
-    keep_alive: bool,
-    is_head: bool,
+pub(crate) struct Asked {
+    pub(crate) version: HttpVersion,
+    pub(crate) keep_alive: bool,
+    pub(crate) is_head: bool,
+}
+
+impl Asked {
+    pub(crate) fn by(head: &RequestHead) -> Self {
+        Self {
+            version: head.version,
+            keep_alive: head.keep_alive,
+            is_head: head.method == Method::Head,
+        }
+    }
 }
 
 /// Path and query of a target as it was sent: a signed URL has nothing that is encoded.

@@ -18,8 +18,12 @@ pub struct ObjectDoorFigures {
     pub late_total: u64,
     /// Connections there are.
     pub connections: usize,
-    /// Bytes of responses in memory: asked for, or not taken by the kernel.
+    /// Bytes of objects in memory: asked for, or not taken by the kernel.
     pub held_bytes: u64,
+    /// Reads that were put off because their connections stand still.
+    pub postponed_total: u64,
+    /// Reads that were taken back because their connections are over.
+    pub withdrawn_total: u64,
 }
 
 impl ObjectDoorFigures {

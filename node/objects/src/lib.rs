@@ -7,12 +7,16 @@
 //! GET and HEAD, conditions, one range, If-Range, keep-alive and pipelining are those of
 //! RFC 9110 and 9112; there are no others.
 //!
+//! When a node is asked for which of a response's bytes the delivery engine says
+//! ([`crossdock_delivery`]), as it does at gateways.
+//!
 //! The machine is [`ObjectDoor`]; no I/O and no clock here.
 
 mod connection;
 mod door;
 mod figures;
 mod message;
+mod reading;
 mod transfer;
 
 pub use door::ObjectDoor;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossdock_delivery::{DeliveryConfig, DiskProfile, TcpSample};
 use crossdock_http1::HeadLimits;
-use crossdock_limits::NODE_HTTP_CONNECTIONS_MAX;
+use crossdock_limits::{NODE_HTTP_CONNECTIONS_MAX, NODE_HTTP_MEMORY_BYTES};
 use crossdock_names::NodeId;
 use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
 use crossdock_web::ObjectGate;
@@ -20,13 +21,9 @@ pub struct ObjectDoorConfig {
     pub connections_max: usize,
     /// Of a request's head.
     pub head: HeadLimits,
-    /// Bytes that are read and not taken by the kernel, of all connections. One that has
-    /// none waits for its turn.
-    pub memory_bytes: u64,
-    /// The same of one connection.
-    pub ahead_bytes: u64,
-    /// How much is read at a time, at most what one read of a node may ask for.
-    pub piece_bytes: u64,
+    /// How the delivery engine of the door is set up. Its memory is for what is read and not
+    /// taken by the kernel, of all connections.
+    pub delivery: DeliveryConfig,
     /// How long the node may take for a read.
     pub patience: Duration,
     /// A head has to be complete this long after its first byte.
@@ -43,9 +40,10 @@ impl Default for ObjectDoorConfig {
         Self {
             connections_max: NODE_HTTP_CONNECTIONS_MAX,
             head: HeadLimits::default(),
-            memory_bytes: 64 << 20,
-            ahead_bytes: 1 << 20,
-            piece_bytes: 512 << 10,
+            delivery: DeliveryConfig {
+                memory_bytes: NODE_HTTP_MEMORY_BYTES,
+                ..DeliveryConfig::default()
+            },
             patience: Duration::from_secs(30),
             head_patience: Duration::from_secs(15),
             send_patience: Duration::from_secs(120),
@@ -64,6 +62,10 @@ pub enum ObjectDoorInput {
     Received(ConnId, Bytes),
     /// The kernel has taken that many bytes of earlier [`ObjectDoorEffect::Send`]s.
     Sent(ConnId, usize),
+    /// What [`ObjectDoorEffect::Sample`] asked for.
+    Sampled(ConnId, TcpSample),
+    /// What the disk of a node of this process is like, and how busy.
+    Disk(NodeId, DiskProfile),
     /// The client sends no more, but can still read.
     PeerDone(ConnId),
     /// The connection is over, whoever ended it.
@@ -94,8 +96,14 @@ pub enum ObjectDoorEffect {
     Pause(ConnId),
     /// Read on.
     Resume(ConnId),
+    /// Tell how the connection is: [`ObjectDoorInput::Sampled`].
+    Sample(ConnId),
     /// Ask the node of this process.
     Node(NodeId, Call<NodeRequest>),
     /// Tell the node that nobody waits for this any more.
     Cancel(NodeId, CallId),
+    /// This call can wait so long, as its client does not take what it has.
+    Postpone(NodeId, CallId, Duration),
+    /// A call that was put off is wanted again.
+    Hurry(NodeId, CallId),
 }

@@ -111,12 +111,16 @@ impl Transfer {
 
     /// Calls that are not answered, and how many bytes they ask for.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (CallId, u64)> {
-        self.stat.map(|call| (call, 0)).into_iter().chain(self.content.calls())
+        self.stat
+            .map(|call| (call, 0))
+            .into_iter()
+            .chain(self.content.calls())
     }
 
     /// What is to be read next, of `bytes` that may be.
     pub(crate) fn next_range(&mut self, bytes: u64) -> Option<Range<u64>> {
-        self.content.next_range(bytes.min(OBJECT_IO_BYTES_MAX as u64))
+        self.content
+            .next_range(bytes.min(OBJECT_IO_BYTES_MAX as u64))
     }
 
     /// What has to be asked for again.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossdock_delivery::{DeliveryConfig, DiskProfile, TcpSample};
 use crossdock_names::{
     Epoch, FileCapability, FileId, HostId, MintingKey, NodeId, ObjectId, Rights, Version,
 };
@@ -78,6 +79,12 @@ struct World {
     is_silent: bool,
     calls: Vec<Call<NodeRequest>>,
     cancelled: Vec<CallId>,
+    postponed: Vec<CallId>,
+    /// How often the node was told that it is told how far is read ahead.
+    told: u64,
+    /// What connections carry, in bytes a second, and what lies in their sockets.
+    rate: u64,
+    unsent_bytes: u64,
     /// Whether the kernel takes nothing.
     is_stuck: bool,
     got: BTreeMap<ConnId, Vec<u8>>,
@@ -85,6 +92,19 @@ struct World {
     aborted: Vec<ConnId>,
     paused: Vec<ConnId>,
     held_max: u64,
+}
+
+/// A door with so much memory, that reads so much at a time of who is new.
+fn config(memory_bytes: u64, request_bytes: u64) -> ObjectDoorConfig {
+    ObjectDoorConfig {
+        delivery: DeliveryConfig {
+            memory_bytes,
+            request_bytes_min: request_bytes,
+            request_bytes_max: request_bytes,
+            ..DeliveryConfig::default()
+        },
+        ..ObjectDoorConfig::default()
+    }
 }
 
 impl World {
@@ -101,6 +121,10 @@ impl World {
             is_silent: false,
             calls: Vec::new(),
             cancelled: Vec::new(),
+            postponed: Vec::new(),
+            told: 0,
+            rate: 100_000_000,
+            unsent_bytes: 0,
             is_stuck: false,
             got: BTreeMap::new(),
             closed: Vec::new(),
@@ -111,10 +135,7 @@ impl World {
     }
 
     fn usual() -> Self {
-        let mut world = Self::new(ObjectDoorConfig {
-            piece_bytes: 4096,
-            ..ObjectDoorConfig::default()
-        });
+        let mut world = Self::new(config(1 << 20, 4096));
         world.give(ObjectDoorInput::Opened(CLIENT));
         world
     }
@@ -139,6 +160,27 @@ impl World {
                     ObjectDoorEffect::Pause(id) => self.paused.push(id),
                     ObjectDoorEffect::Resume(id) => self.paused.retain(|&it| it != id),
                     ObjectDoorEffect::Cancel(NODE, call) => self.cancelled.push(call),
+                    ObjectDoorEffect::Postpone(NODE, call, _) => self.postponed.push(call),
+                    ObjectDoorEffect::Hurry(NODE, call) => {
+                        self.postponed.retain(|&it| it != call);
+                    }
+                    ObjectDoorEffect::Sample(id) => {
+                        let sample = TcpSample {
+                            delivery_rate: self.rate,
+                            unsent_bytes: self.unsent_bytes,
+                            acked_bytes: self.got.get(&id).map_or(0, Vec::len) as u64,
+                            is_window_zero: self.is_stuck,
+                            rtt: Duration::from_millis(1),
+                            ..TcpSample::default()
+                        };
+                        inputs.push(ObjectDoorInput::Sampled(id, sample));
+                    }
+                    // Nobody waits for the answer.
+                    ObjectDoorEffect::Node(NODE, call)
+                        if matches!(call.request, NodeRequest::Ahead { .. }) =>
+                    {
+                        self.told += 1;
+                    }
                     ObjectDoorEffect::Node(NODE, call) if self.is_silent => self.calls.push(call),
                     ObjectDoorEffect::Node(NODE, call) => inputs.push(self.answer(&call)),
                     other => panic!("another node: {other:?}"),
@@ -177,7 +219,7 @@ impl World {
                 offset_bytes,
                 length_bytes,
                 version,
-                patience_ms: 0,
+                ..
             } => {
                 assert_eq!(*object, url().object);
                 assert!(matches!(version, ReadVersion::NotAfter(_)), "{version:?}");
@@ -453,12 +495,8 @@ fn errors_of_the_node_become_responses() {
 /// too, and those that wait for memory get their turn; a reader that is too late is gone.
 #[test]
 fn memory_is_bounded_and_shared() {
-    let config = ObjectDoorConfig {
-        piece_bytes: 1000,
-        ahead_bytes: 3000,
-        memory_bytes: 8000,
-        ..ObjectDoorConfig::default()
-    };
+    const MEMORY: u64 = 12 << 10;
+    let config = config(MEMORY, 4096);
     let patience = config.send_patience;
     let mut world = World::new(config);
     world.is_stuck = true;
@@ -470,8 +508,12 @@ fn memory_is_bounded_and_shared() {
         world.give(ObjectDoorInput::Received(id, bytes));
     }
     let first = world.got[&ConnId(1)].len();
-    assert!(first < 3000 + 1000 + 500, "{first}");
-    assert!(world.held_max < 8000 + 1000 + 500, "{}", world.held_max);
+    assert!(first < 8192 + 500, "{first}");
+    assert!(
+        (4096..=MEMORY).contains(&world.held_max),
+        "{}",
+        world.held_max
+    );
     assert!(!world.got.contains_key(&ConnId(20)), "it waits");
 
     // The first one is gone, and others take what has become free.
@@ -606,4 +648,118 @@ fn what_is_told_last_counts() {
     let figures = world.door.figures();
     assert_eq!(figures.responses_total, [0, 1, 0, 2, 0]);
     assert_eq!((figures.sent_bytes, figures.connections), (10_000, 1));
+}
+
+/// A URL for 64 MiB.
+fn long() -> ObjectUrl {
+    ObjectUrl {
+        length_bytes: 64 << 20,
+        ..url()
+    }
+}
+
+/// A read of the node, and by when it is wanted.
+fn read_of(call: &Call<NodeRequest>) -> Option<(u64, u32)> {
+    match call.request {
+        NodeRequest::Read {
+            length_bytes,
+            patience_ms,
+            ..
+        } => Some((length_bytes, patience_ms)),
+        _ => None,
+    }
+}
+
+/// Answers the oldest call.
+fn answer_one(world: &mut World) {
+    let call = world.calls.remove(0);
+    let input = world.answer(&call);
+    world.give(input);
+}
+
+/// Goal: the delivery engine plans what is read (TPF 3.2): a client whose rate is not known gets
+/// one short request, one that is known is read ahead of by its rate and not by more, what
+/// it is to have later is wanted later, and the node is told once that it has no say.
+#[test]
+fn what_is_read_ahead_follows_the_client() {
+    let mut world = World::new(ObjectDoorConfig::default());
+    world.give(ObjectDoorInput::Opened(CLIENT));
+    world.give(ObjectDoorInput::Disk(NODE, DiskProfile::default()));
+    (world.rate, world.unsent_bytes) = (1_000_000, 10_000);
+    world.is_silent = true;
+    world.get(&long(), "");
+    answer_one(&mut world); // What is there.
+    assert_eq!(world.told, 1);
+    let first = read_of(&world.calls[0]).expect("a read");
+    assert_eq!((world.calls.len(), first), (1, (128 << 10, 0)));
+
+    let mut later = Vec::new();
+    for _ in 0..500 {
+        world.now = world.now + Duration::from_millis(10);
+        if !world.calls.is_empty() {
+            answer_one(&mut world);
+        }
+        if world
+            .door
+            .poll_timeout()
+            .is_some_and(|due| due <= world.now)
+        {
+            world.give(ObjectDoorInput::Timeout);
+        }
+        later.extend(world.calls.iter().filter_map(read_of));
+    }
+    assert!(!later.is_empty());
+    assert!(
+        later.iter().all(|&(_, patience_ms)| patience_ms > 20),
+        "{later:?}"
+    );
+    let got = world.got[&CLIENT].len() as u64;
+    assert!(got > 1 << 20, "{got}");
+    let held = world.held_max;
+    assert!(held < 1 << 20, "{held} bytes for 1 MB/s");
+    assert_eq!(world.told, 1);
+}
+
+/// Goal: what the client of a stream that stands still has asked for is put off at the node's
+/// disk while that has others to serve (EDRC, TPF 3.3), as after FIN alone, and comes after all;
+/// what a lost one has asked for is taken back.
+#[test]
+fn who_stands_still_is_put_off() {
+    let busy = DiskProfile {
+        load_percent: 95,
+        ..DiskProfile::default()
+    };
+    for is_lost in [false, true] {
+        let mut world = World::new(ObjectDoorConfig::default());
+        world.give(ObjectDoorInput::Opened(CLIENT));
+        world.give(ObjectDoorInput::Disk(NODE, busy));
+        world.is_silent = true;
+        world.get(&long(), "");
+        answer_one(&mut world);
+        let reads: Vec<CallId> = world.calls.iter().map(|call| call.id).collect();
+        world.give(ObjectDoorInput::PeerDone(CLIENT));
+        assert_eq!(world.postponed, reads);
+        assert_eq!(world.door.figures().postponed_total, reads.len() as u64);
+        if is_lost {
+            world.give(ObjectDoorInput::Closed(CLIENT));
+            assert_eq!(world.cancelled, reads);
+            let figures = world.door.figures();
+            assert_eq!(
+                (figures.withdrawn_total, figures.held_bytes),
+                (reads.len() as u64, 0)
+            );
+            continue;
+        }
+        world.is_silent = false;
+        while !world.calls.is_empty() {
+            answer_one(&mut world);
+        }
+        while response(&world.got[&CLIENT]).1.len() < 64 << 20 {
+            let due = world.door.poll_timeout().expect("it goes on");
+            world.now = world.now.max(due);
+            world.give(ObjectDoorInput::Timeout);
+        }
+        assert!(world.cancelled.is_empty());
+        assert_eq!(world.closed, [CLIENT]);
+    }
 }

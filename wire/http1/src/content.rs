@@ -179,7 +179,7 @@ impl<Call: Copy + PartialEq> Content<Call> {
     /// Whether all answers are there.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let is_there = |piece: &Piece| matches!(piece, Piece::Ready(_) | Piece::Literal(_));
+        let is_there = |piece: &Piece<Call>| matches!(piece, Piece::Ready(_) | Piece::Literal(_));
         self.plan.is_empty() && self.pieces.iter().all(is_there)
     }
 
@@ -220,7 +220,8 @@ impl<Call: Copy + PartialEq> Content<Call> {
     }
 
     fn place(&self, wanted: Call) -> Option<usize> {
-        let is_it = |piece: &Piece| matches!(piece, Piece::Asked { call, .. } if *call == wanted);
+        let is_it =
+            |piece: &Piece<Call>| matches!(piece, Piece::Asked { call, .. } if *call == wanted);
         self.pieces.iter().position(is_it)
     }
 }

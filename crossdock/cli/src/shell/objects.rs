@@ -6,6 +6,7 @@ use crossdock_objects::{ConnId, ObjectDoorEffect, ObjectDoorInput};
 
 use super::Shell;
 use super::clients::Heard;
+use super::http::sample;
 
 impl Shell {
     /// Something has happened at a connection to a node; the event again if it is somebody
@@ -52,8 +53,17 @@ impl Shell {
             ObjectDoorEffect::Abort(name) => clients.on(driver, name.0, Driver::abort),
             ObjectDoorEffect::Pause(name) => clients.on(driver, name.0, Driver::pause_receive),
             ObjectDoorEffect::Resume(name) => clients.on(driver, name.0, Driver::resume_receive),
+            ObjectDoorEffect::Sample(name) => {
+                if let Some(info) = clients.tcp_info(driver, name.0) {
+                    let sampled = ObjectDoorInput::Sampled(name, sample(&info));
+                    self.give(HostInput::Objects(sampled));
+                }
+            }
             // The host has passed them to its nodes.
-            ObjectDoorEffect::Node(..) | ObjectDoorEffect::Cancel(..) => {}
+            ObjectDoorEffect::Node(..)
+            | ObjectDoorEffect::Cancel(..)
+            | ObjectDoorEffect::Postpone(..)
+            | ObjectDoorEffect::Hurry(..) => {}
         }
     }
 }

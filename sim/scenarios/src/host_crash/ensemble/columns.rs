@@ -2,6 +2,7 @@
 //! count no more.
 
 use bytes::Bytes;
+use crossdock_delivery::TcpSample;
 use crossdock_host::{
     ColumnsError, ColumnsOrder, Host, HostInput, OBJECT_URL_SECONDS_MAX, SignError, SignedColumns,
 };
@@ -73,25 +74,38 @@ impl Stage {
         results.remove(0)
     }
 
+    /// Something happens at the door of a node's process.
+    fn tell_door(&mut self, node: Place, input: ObjectDoorInput) {
+        let input = HostInput::Objects(input);
+        let give = |host: &mut Host, now, wall| host.handle(now, wall, input);
+        self.world.order(node, give);
+        self.pass(SOON);
+    }
+
     /// Status and content of the response to a GET at the process of a node.
     fn fetch(&mut self, node: Place, target: &str) -> (u16, Vec<u8>) {
         let id = ConnId(1 + self.world.objects.len() as u64);
         let request = format!("GET {target} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n");
-        for input in [
-            ObjectDoorInput::Opened(id),
-            ObjectDoorInput::Received(id, request.into()),
-        ] {
-            let input = HostInput::Objects(input);
-            let give = |host: &mut Host, now, wall| host.handle(now, wall, input);
-            self.world.order(node, give);
-        }
-        self.pass(SOON);
+        self.tell_door(node, ObjectDoorInput::Opened(id));
+        self.tell_door(node, ObjectDoorInput::Received(id, request.into()));
         let mut response = Vec::new();
         let mut has_ended = false;
-        for (place, effect) in &self.world.objects {
+        let mut seen = 0;
+        while let Some((place, effect)) = self.world.objects.get(seen) {
+            seen += 1;
             match effect {
                 ObjectDoorEffect::Send(to, pieces) if (*place, *to) == (node, id) => {
-                    response.extend(pieces.concat());
+                    let bytes = pieces.concat();
+                    response.extend_from_slice(&bytes);
+                    self.tell_door(node, ObjectDoorInput::Sent(id, bytes.len()));
+                }
+                ObjectDoorEffect::Sample(to) if (*place, *to) == (node, id) => {
+                    let sample = TcpSample {
+                        acked_bytes: response.len() as u64,
+                        delivery_rate: 100_000_000,
+                        ..TcpSample::default()
+                    };
+                    self.tell_door(node, ObjectDoorInput::Sampled(id, sample));
                 }
                 ObjectDoorEffect::Close(to) => has_ended |= (*place, *to) == (node, id),
                 _ => {}
