@@ -338,21 +338,22 @@ impl Delivery {
         self.streams.get(&stream).map(|known| known.remaining_bytes)
     }
 
-    /// T_n = (D1 + D2 + D3) / B_n: in this time the stream would run dry if nothing more
-    /// were requested. By then its next block should be there: the deadline for a disk.
-    /// None while its rate is unknown.
+    /// T_n = (D1 + D2 + D3) / B_n without the last `bytes` that were requested: in this time
+    /// the stream runs dry unless they come. Their deadline for a disk. None while its rate is
+    /// unknown.
     #[must_use]
-    pub fn margin(&self, stream: StreamId) -> Option<Duration> {
+    pub fn margin(&self, stream: StreamId, bytes: u64) -> Option<Duration> {
         let known = self.streams.get(&stream)?;
         let rate = known.estimator.rate()?;
         let ahead = known.look(self.now, false).ahead_bytes();
+        let ahead = ahead.saturating_sub(bytes);
         Some(crate::number::seconds(ahead as f64 / rate.max(1) as f64))
     }
 
     /// The same in whole milliseconds, as a node is told it; 0 while the rate is unknown.
     #[must_use]
-    pub fn patience_ms(&self, stream: StreamId) -> u32 {
-        let margin = self.margin(stream).unwrap_or_default();
+    pub fn patience_ms(&self, stream: StreamId, bytes: u64) -> u32 {
+        let margin = self.margin(stream, bytes).unwrap_or_default();
         u32::try_from(margin.as_millis()).unwrap_or(u32::MAX)
     }
 

@@ -34,5 +34,5 @@ pub use delivery::{Delivery, SENDING_BYTES_MAX};
 pub use figures::DeliveryFigures;
 pub use guest::{Advice, Guest};
 pub use rate::Pace;
-pub use record::{Differs, Record, Unreadable, decode, encode, replay};
+pub use record::{Differs, Record, replay};
 pub use snapshot::{Disks, Look, Pool, Snapshot, Verdict};

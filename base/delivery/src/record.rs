@@ -63,11 +63,6 @@ pub struct Differs {
     pub decided: Verdict,
 }
 
-/// The bytes are no records.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("no records of decisions: {0}")]
-pub struct Unreadable(#[from] postcard::Error);
-
 /// Decides every record's snapshot again; how many there were.
 ///
 /// # Errors
@@ -86,30 +81,4 @@ pub fn replay<'a>(records: impl IntoIterator<Item = &'a Record>) -> Result<usize
         count += 1;
     }
     Ok(count)
-}
-
-/// Records as bytes to keep (postcard, one after the other).
-///
-/// # Errors
-/// Never for records: they have no parts that postcard cannot say.
-pub fn encode<'a>(records: impl IntoIterator<Item = &'a Record>) -> Result<Vec<u8>, Unreadable> {
-    let mut bytes = Vec::new();
-    for record in records {
-        bytes.extend(postcard::to_allocvec(record)?);
-    }
-    Ok(bytes)
-}
-
-/// Records from their bytes, the first [`DELIVERY_RECORDS_MAX`] of them.
-///
-/// # Errors
-/// The bytes are something else, or end within a record.
-pub fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
-    let mut records = Vec::new();
-    while !bytes.is_empty() && records.len() < DELIVERY_RECORDS_MAX {
-        let (record, rest) = postcard::take_from_bytes(bytes)?;
-        records.push(record);
-        bytes = rest;
-    }
-    Ok(records)
 }

@@ -253,3 +253,6 @@ pub const DELIVERY_BUFFERING_MILLIS_MAX: u64 = 20_000;
 
 /// Decisions that are kept to be looked at, at most.
 pub const DELIVERY_RECORDS_MAX: usize = 65_536;
+
+/// As many are kept by a running gateway.
+pub const DELIVERY_RECORDS_KEPT: usize = 1024;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crossdock_delivery::Record;
 use crossdock_http::{HttpEffect, HttpFigures, HttpInput};
 use crossdock_nfs::NfsInput;
 use crossdock_objects::ObjectDoorInput;
@@ -75,6 +76,11 @@ impl Host {
                 self.queue.push_back(Message::Objects(input));
             }
         }
+    }
+
+    /// The last decisions of the delivery engine of this process, oldest first.
+    pub fn delivery_decisions(&self) -> impl Iterator<Item = &Record> {
+        self.http.decisions()
     }
 
     /// What the HTTP door has counted.

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_delivery::{Delivery, End, StreamId};
+use crossdock_delivery::{Delivery, End, Record, StreamId};
 use crossdock_http1::Status;
+use crossdock_limits::DELIVERY_RECORDS_KEPT;
 use crossdock_names::FileRef;
 use crossdock_peer::{Call, CallId, DuplicateKey, SiteOperation, SiteRequest};
 use crossdock_router::RoutedReply;
@@ -101,7 +102,8 @@ impl HttpDoor {
     /// A door without connections.
     #[must_use]
     pub fn new(config: HttpConfig) -> Self {
-        let delivery = Delivery::new(config.delivery);
+        let mut delivery = Delivery::new(config.delivery);
+        delivery.record(DELIVERY_RECORDS_KEPT);
         let gate = Gate {
             policy: config.policy,
             ..Gate::default()
@@ -205,6 +207,11 @@ impl HttpDoor {
         figures.upload_bytes = self.upload_bytes;
         figures.delivery = self.delivery.figures();
         figures
+    }
+
+    /// The last decisions of the delivery engine, and what each saw.
+    pub fn decisions(&self) -> impl Iterator<Item = &Record> {
+        self.delivery.records()
     }
 
     /// Requests in progress.

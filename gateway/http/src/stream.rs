@@ -259,7 +259,7 @@ impl HttpDoor {
             };
             match decision {
                 Decision::Request { bytes, .. } => {
-                    let patience_ms = self.delivery.patience_ms(number);
+                    let patience_ms = self.delivery.patience_ms(number, bytes);
                     self.ask_pieces(now, id, bytes, bytes, patience_ms);
                     self.tell_place(now, id);
                 }

@@ -74,7 +74,7 @@ impl ObjectDoor {
     /// Asks for the next `bytes` of a response, which are wanted within T_n.
     fn read_on(&mut self, now: Time, id: ConnId, bytes: u64) {
         let stream = self.transfer(id).and_then(|transfer| transfer.stream);
-        let patience_ms = stream.map_or(0, |stream| self.delivery.patience_ms(stream));
+        let patience_ms = stream.map_or(0, |stream| self.delivery.patience_ms(stream, bytes));
         let mut left = bytes;
         while left > 0 {
             let asked = self.ask(now, id, |transfer, call| {

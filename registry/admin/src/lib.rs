@@ -38,6 +38,7 @@
 //! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
 //! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
+//! | `GET /v1/delivery/decisions` | the last decisions of the delivery engine, each with what it saw; `cargo xtask sim replay` makes them again |
 //! | `GET /v1/locks` | [`LockList`] |
 //! | `POST /v1/locks/release` | gives up all locks of a client: [`LockRelease`] → [`LockReleased`] |
 //! | `GET /v1/tokens` | a list of [`TokenStatus`] |

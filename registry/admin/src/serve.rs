@@ -80,6 +80,8 @@ pub enum Command {
     LockList,
     /// Give up a client's locks; tell a [`crate::LockReleased`].
     LockRelease(LockRelease),
+    /// Tell the last decisions of the delivery engine, each with what it saw.
+    DeliveryDecisions,
     /// Tell all bearer tokens, as [`crate::TokenStatus`]es.
     TokenList,
     /// Make one; tell a [`crate::TokenCreated`].
@@ -260,6 +262,10 @@ fn router(watch: Arc<Watch>) -> Router {
             post(|control: Shared, body: Body<LockRelease>| {
                 ask_with(control, body, Command::LockRelease)
             }),
+        )
+        .route(
+            "/v1/delivery/decisions",
+            get(|control: Shared| ask(control, Command::DeliveryDecisions)),
         )
         .merge(tokens())
         .with_state(control)

@@ -151,6 +151,10 @@ pub struct HttpFigures {
     pub late_total: u64,
     /// Streams that are open.
     pub streams: u64,
+    /// Streams that wait for memory.
+    pub waiting: u64,
+    /// B_net, in bytes per second.
+    pub rate_net: u64,
     /// T_D, in seconds.
     pub buffering_seconds: f64,
     /// Bytes requested or read and not handed to sockets.
@@ -165,6 +169,8 @@ pub struct HttpFigures {
     pub postponed_bytes: u64,
     /// Bytes read and not sent to a connection that lived.
     pub thrown_away_bytes: u64,
+    /// Bytes that nodes were told to read ahead, and no client has asked for.
+    pub unclaimed_bytes: u64,
     /// Bytes read for connections that died.
     pub dead_bytes: u64,
     /// Reads that the engine has asked for.
@@ -187,6 +193,10 @@ pub struct NodeHttpFigures {
     pub sent_bytes: u64,
     /// Bytes of responses in memory.
     pub held_bytes: u64,
+    /// Reads that were withdrawn.
+    pub withdrawn_total: u64,
+    /// Reads that were moved behind others.
+    pub postponed_total: u64,
     /// Responses that were broken off.
     pub broken_total: u64,
     /// Connections that were ended because their clients took too long.

@@ -118,6 +118,7 @@ impl Shell {
                 | Command::ExportAdd(_)
                 | Command::ExportSet(..)
                 | Command::ExportRemove(_)
+                | Command::DeliveryDecisions
                 | Command::TokenList
                 | Command::TokenAdd(_)
                 | Command::TokenRemove(_)

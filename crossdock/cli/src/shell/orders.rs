@@ -98,6 +98,9 @@ impl Shell {
             Command::PlaceList => self.list_places(),
             Command::LockRelease(order) => return self.release_locks(order, reply),
             Command::LockList => self.list_locks(),
+            Command::DeliveryDecisions => {
+                report::json(&self.host.delivery_decisions().collect::<Vec<_>>())
+            }
             Command::QuotaList => self.list_quotas(),
             Command::AddressList => self.list_addresses(),
             Command::GatewayList => self.list_gateways(),

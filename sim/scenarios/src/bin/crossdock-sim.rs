@@ -1,5 +1,7 @@
 //! Runs scenarios on many seeds: `crossdock-sim [NAME] [--seeds N] [--seed S]`.
 //!
+//! `crossdock-sim replay FILE` makes decisions again that a running gateway has told.
+//!
 //! With `--seed` alone, that seed runs and its history is printed. Without a name all
 //! scenarios run, one after the other. Exit codes: 0 nothing found, 1 something found, 2
 //! wrong usage.
@@ -7,7 +9,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crossdock_delivery::Mutation as DeliveryMutation;
+use crossdock_delivery::{Mutation as DeliveryMutation, Record};
 use crossdock_host::Mutation as HostMutation;
 use crossdock_scenarios::delivery;
 use crossdock_scenarios::host_crash::{self, Shape, ensemble};
@@ -30,6 +32,9 @@ crossdock-sim delivery [--seeds N] [--seed S] [--mutation NAME]
     streams of many rates over one disk
 crossdock-sim races [--seeds N] [--seed S] [--mutation NAME]
     the same where all clients race for the same names
+crossdock-sim replay FILE
+    decisions of the delivery engine of a running gateway, from its admin port
+    (GET /v1/delivery/decisions), are made again, and have to be the same
 faults of the";
 
 /// A fault that can be built in.
@@ -192,6 +197,11 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, file] = &words[..]
+        && command == "replay"
+    {
+        return replay(file);
+    }
     let Some(arguments) = parse(&words) else {
         eprintln!("{}", usage());
         return ExitCode::from(2);
@@ -201,6 +211,36 @@ fn main() -> ExitCode {
         (Some(scenario), None, Some(seed)) => show(seed, &run_one(scenario, &arguments, seed)),
         (Some(scenario), ..) => run_many(scenario, &arguments, first, count),
         (None, count, seed) => run_all(&arguments, first, count.or_else(|| seed.map(|_| 1))),
+    }
+}
+
+/// Makes recorded decisions again.
+fn replay(file: &str) -> ExitCode {
+    let text = match std::fs::read(file) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("{file} cannot be read: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let records: Vec<Record> = match serde_json::from_slice(&text) {
+        Ok(records) => records,
+        Err(error) => {
+            eprintln!(
+                "{file} is not what GET /v1/delivery/decisions gives at an admin port: {error}"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    match crossdock_delivery::replay(&records) {
+        Ok(count) => {
+            println!("{count} decisions are the same");
+            ExitCode::SUCCESS
+        }
+        Err(differs) => {
+            eprintln!("{differs}");
+            ExitCode::FAILURE
+        }
     }
 }
 

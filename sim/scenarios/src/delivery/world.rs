@@ -375,7 +375,7 @@ impl World {
         if let Some((other, _)) = overtaken {
             return Err(format!("{other:?} waits, and {stream:?} begins"));
         }
-        let margin = self.delivery.margin(stream).unwrap_or_default();
+        let margin = self.delivery.margin(stream, bytes).unwrap_or_default();
         let deadline = self.now + margin.max(NODE_PATIENCE);
         let decision = Decision::Request { stream, bytes };
         self.send(Event::AtNode(decision, offset, deadline));

@@ -5,6 +5,7 @@ mod browser;
 mod cases;
 mod crowd;
 mod curl;
+mod decisions;
 mod limits;
 pub(super) mod nodes;
 mod overwrite;
@@ -28,7 +29,7 @@ use web::Web;
 type Check = (&'static str, fn(&Web<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     ("curl reads", curl::reads),
     ("curl writes", curl::writes),
     ("conditions and lists", curl::conditions_and_lists),
@@ -42,6 +43,7 @@ const CHECKS: [Check; 13] = [
     ("overwritten by PUT", overwrite::by_put),
     ("overwritten over NFS", overwrite::over_nfs),
     ("pieces from nodes", nodes::check),
+    ("decisions of delivery", decisions::check),
 ];
 
 /// Those that are made over HTTPS, too: what differs is who carries the bytes.

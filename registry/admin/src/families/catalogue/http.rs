@@ -103,10 +103,34 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| out.count(&[], all.node_http.late_total),
     ),
     family(
+        "crossdock_node_http_withdrawn_total",
+        Counter,
+        "Reads of that door that were withdrawn, as their connections are gone.",
+        |all, out| out.count(&[], all.node_http.withdrawn_total),
+    ),
+    family(
+        "crossdock_node_http_postponed_total",
+        Counter,
+        "Reads of that door that were moved behind others, as their connections are stalled.",
+        |all, out| out.count(&[], all.node_http.postponed_total),
+    ),
+    family(
         "crossdock_delivery_streams",
         Gauge,
         "Responses whose bytes are read as their connections take them, and files that NFS clients read on.",
         |all, out| out.count(&[], all.http.streams),
+    ),
+    family(
+        "crossdock_delivery_waiting",
+        Gauge,
+        "Streams that wait for memory.",
+        |all, out| out.count(&[], all.http.waiting),
+    ),
+    family(
+        "crossdock_delivery_rate_bytes",
+        Gauge,
+        "Bytes a second that the connections of all streams take (B_net of the TPF paper).",
+        |all, out| out.count(&[], all.http.rate_net),
     ),
     family(
         "crossdock_delivery_buffering_seconds",
@@ -149,6 +173,12 @@ pub(super) const FAMILIES: &[Family] = &[
         Counter,
         "Bytes that were read and not sent, although their connections live.",
         |all, out| out.count(&[], all.http.thrown_away_bytes),
+    ),
+    family(
+        "crossdock_delivery_unclaimed_bytes_total",
+        Counter,
+        "Bytes that nodes were told to read ahead for NFS clients, which have not asked for them.",
+        |all, out| out.count(&[], all.http.unclaimed_bytes),
     ),
     family(
         "crossdock_delivery_dead_bytes_total",
