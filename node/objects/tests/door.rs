@@ -709,10 +709,9 @@ fn what_is_read_ahead_follows_the_client() {
         later.extend(world.calls.iter().filter_map(read_of));
     }
     assert!(!later.is_empty());
-    assert!(
-        later.iter().all(|&(_, patience_ms)| patience_ms > 20),
-        "{later:?}"
-    );
+    // The socket's 10,000 bytes at 1 MB/s, or what the client was seen to take.
+    assert!(later.iter().all(|&(_, patience_ms)| patience_ms > 0));
+    assert!(later.iter().any(|&(_, patience_ms)| patience_ms >= 10));
     let got = world.got[&CLIENT].len() as u64;
     assert!(got > 1 << 20, "{got}");
     let held = world.held_max;
