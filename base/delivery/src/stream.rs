@@ -25,6 +25,8 @@ pub(crate) struct Stream {
     unsent_at: Time,
     /// When it was looked at last.
     pub(crate) sampled_at: Option<Time>,
+    /// A sample was asked for since.
+    pub(crate) is_look_asked: bool,
     /// What the client has asked for by itself, and has not been answered.
     asked_bytes: u64,
     /// How much it asks for at a time, if it does.
@@ -62,6 +64,7 @@ impl Stream {
             unsent_bytes: 0,
             unsent_at: Time::default(),
             sampled_at: None,
+            is_look_asked: false,
             asked_bytes: 0,
             unit_bytes: 0,
             end_place_bytes: None,
@@ -208,6 +211,7 @@ impl Stream {
         self.unsent_bytes = sample.unsent_bytes;
         self.unsent_at = now;
         self.sampled_at = Some(now);
+        self.is_look_asked = false;
         self.look_at = None;
         self.is_troubled = signs.is_trouble;
         self.is_held &= !signs.is_progress;

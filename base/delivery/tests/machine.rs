@@ -113,6 +113,32 @@ fn a_stream_whose_socket_took_everything_is_looked_at_in_time() {
     assert!(delivery.poll_timeout().is_some_and(|again| again > due));
 }
 
+/// Goal: that a socket has emptied since it was looked at is not taken for granted when more
+/// is read: a client that has stopped gets nothing on top, one that has not gets it at once.
+#[test]
+fn who_may_have_stopped_is_looked_at_first() {
+    for has_stopped in [true, false] {
+        let mut delivery = Delivery::new(DeliveryConfig::default());
+        let (sample, _) = steady(&mut delivery, A);
+        all(&mut delivery);
+        let full = TcpSample {
+            unsent_bytes: 40 << 20,
+            ..sample
+        };
+        delivery.sample(at(3001), A, full);
+        assert_eq!(requested(&all(&mut delivery), A), 0);
+        delivery.handed(at(45_000), A, 0);
+        assert_eq!(all(&mut delivery), [Decision::Look { stream: A }]);
+        let seen = TcpSample {
+            unsent_bytes: if has_stopped { 40 << 20 } else { 0 },
+            acked_bytes: full.acked_bytes + if has_stopped { 0 } else { 40 << 20 },
+            ..full
+        };
+        delivery.sample(at(45_001), A, seen);
+        assert_eq!(requested(&all(&mut delivery), A) == 0, has_stopped);
+    }
+}
+
 /// Goal: RST takes everything back at once: the request queue, the memory, the turn.
 #[test]
 fn a_reset_withdraws_and_frees_at_once() {

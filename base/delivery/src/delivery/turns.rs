@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossdock_types::Time;
 
-use super::Delivery;
+use super::{Delivery, SAMPLE_PAUSE};
 use crate::config::Mutation;
 use crate::connection::{Decision, StreamClass, StreamId};
 use crate::decide::{Horizon, decide_within, horizon};
@@ -101,12 +101,31 @@ impl Delivery {
         };
         let horizon = horizon(&snapshot.pool, snapshot.look.rate);
         let verdict = decide_within(&snapshot, &horizon);
+        if matches!(verdict, Verdict::Request { .. }) && self.looks_first(stream) {
+            self.decisions.push_back(Decision::Look { stream });
+            return self.schedule(stream, horizon);
+        }
         self.recorder.push(Record {
             stream,
             snapshot,
             verdict,
         });
         self.carry_out(stream, verdict, horizon);
+    }
+
+    /// Before more is requested than the socket had when it was looked at, it is looked at
+    /// again: a client that has stopped looks like one that takes its rate.
+    fn looks_first(&mut self, stream: StreamId) -> bool {
+        let now = self.now;
+        let is_blind = self.config.has(Mutation::NeverLook);
+        let known = self.streams.get_mut(&stream).filter(|_| !is_blind);
+        known.is_some_and(|known| {
+            let is_old = known
+                .sampled_at
+                .is_some_and(|at| now.since(at) >= SAMPLE_PAUSE);
+            // Once: a door may have nothing to tell.
+            is_old && !std::mem::replace(&mut known.is_look_asked, true)
+        })
     }
 
     fn carry_out(&mut self, stream: StreamId, verdict: Verdict, horizon: Horizon) {
