@@ -16,6 +16,8 @@ pub(super) struct Document {
     file: PathBuf,
     commit: String,
     machine: String,
+    /// Of this run.
+    length: &'static str,
     value: Value,
 }
 
@@ -31,13 +33,13 @@ impl Document {
         let (commit, machine) = (commit(paths)?, report::machine()?);
         let value = json!({
             "bench": bench,
-            "length": if full { "full" } else { "short" },
             "rows": earlier,
         });
         Ok(Self {
             file,
             commit,
             machine,
+            length: if full { "full" } else { "short" },
             value,
         })
     }
@@ -49,6 +51,7 @@ impl Document {
         for mut row in rows {
             row["commit"] = json!(self.commit);
             row["machine"] = json!(self.machine);
+            row["length"] = json!(self.length);
             match all.iter_mut().find(|old| key(old) == key(&row)) {
                 Some(old) => *old = row,
                 None => all.push(row),

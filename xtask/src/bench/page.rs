@@ -137,11 +137,7 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
     let bench = word("bench");
     writeln!(text, "\n## {bench}\n")?;
     let rows = result["rows"].as_array().context("a result without rows")?;
-    writeln!(
-        text,
-        "`cargo xtask bench {bench}`, {} runs.",
-        word("length")
-    )?;
+    writeln!(text, "`cargo xtask bench {bench}`.")?;
     runs(text, rows)?;
     if bench == "nfs" {
         text.push_str(NOTES_NFS);
@@ -173,9 +169,15 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
 
 /// What was measured when and where: not all rows are of one run.
 fn runs(text: &mut String, rows: &[Value]) -> Result<()> {
-    let mut runs: Vec<([&str; 2], Vec<&str>)> = Vec::new();
+    let mut runs: Vec<([&str; 3], Vec<&str>)> = Vec::new();
     for row in rows {
-        let run = ["commit", "machine"].map(|key| row[key].as_str().unwrap_or("unknown"));
+        let word = |key: &str| row[key].as_str();
+        let length = word("length").unwrap_or("full or short: not noted");
+        let run = [
+            word("commit").unwrap_or("unknown"),
+            word("machine").unwrap_or("unknown"),
+            length,
+        ];
         let name = row["row"].as_str().unwrap_or("");
         match runs.iter_mut().find(|(known, _)| *known == run) {
             Some((_, names)) if names.contains(&name) => {}
@@ -183,13 +185,20 @@ fn runs(text: &mut String, rows: &[Value]) -> Result<()> {
             None => runs.push((run, vec![name])),
         }
     }
-    if let [([commit, machine], _)] = runs[..] {
-        writeln!(text, "Commit {commit}. {machine}.")?;
+    if let [([commit, machine, length], _)] = runs[..] {
+        writeln!(
+            text,
+            "Commit {commit}. {machine}. Length of runs: {length}."
+        )?;
         return Ok(());
     }
     writeln!(text)?;
-    for ([commit, machine], names) in runs {
-        writeln!(text, "- Commit {commit}, {machine}: {}", names.join(", "))?;
+    for ([commit, machine, length], names) in runs {
+        let names = names.join(", ");
+        writeln!(
+            text,
+            "- Commit {commit}, {machine} (length of runs: {length}): {names}"
+        )?;
     }
     Ok(())
 }
