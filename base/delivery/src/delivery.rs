@@ -148,8 +148,8 @@ impl Delivery {
         let Some(known) = self.streams.get(&stream) else {
             return false;
         };
-        let is_fresh = |at| now.since(at) < SAMPLE_PAUSE;
-        !known.estimator.is_measured() || !known.sampled_at.is_some_and(is_fresh)
+        let is_fresh = |age| age < SAMPLE_PAUSE;
+        !known.estimator.is_measured() || !known.sample_age(now).is_some_and(is_fresh)
     }
 
     /// How much of the stream may lie at its socket and not in it: the kernel goes on with a

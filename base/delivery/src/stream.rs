@@ -1,6 +1,7 @@
 //! One stream: where its bytes are.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crossdock_metrics::Histogram;
 use crossdock_types::Time;
@@ -24,7 +25,7 @@ pub(crate) struct Stream {
     /// As of when that is.
     unsent_at: Time,
     /// When it was looked at last.
-    pub(crate) sampled_at: Option<Time>,
+    sampled_at: Option<Time>,
     /// A sample was asked for since.
     pub(crate) is_look_asked: bool,
     /// What the client has asked for by itself, and has not been answered.
@@ -125,6 +126,11 @@ impl Stream {
             }
             _ => self.unsent_bytes,
         }
+    }
+
+    /// How long ago it was looked at, if it was.
+    pub(crate) fn sample_age(&self, now: Time) -> Option<Duration> {
+        self.sampled_at.map(|at| now.since(at))
     }
 
     pub(crate) fn look(&self, now: Time, is_behind_others: bool) -> Look {

@@ -171,13 +171,8 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
 fn runs(text: &mut String, rows: &[Value]) -> Result<()> {
     let mut runs: Vec<([&str; 3], Vec<&str>)> = Vec::new();
     for row in rows {
-        let word = |key: &str| row[key].as_str();
-        let length = word("length").unwrap_or("full or short: not noted");
-        let run = [
-            word("commit").unwrap_or("unknown"),
-            word("machine").unwrap_or("unknown"),
-            length,
-        ];
+        let word = |key: &str| row[key].as_str().unwrap_or("unknown");
+        let run = ["commit", "machine", "length"].map(word);
         let name = row["row"].as_str().unwrap_or("");
         match runs.iter_mut().find(|(known, _)| *known == run) {
             Some((_, names)) if names.contains(&name) => {}

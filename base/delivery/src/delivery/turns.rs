@@ -113,16 +113,15 @@ impl Delivery {
         self.carry_out(stream, verdict, horizon);
     }
 
-    /// Before more is requested than the socket had when it was looked at, it is looked at
-    /// again: a client that has stopped looks like one that takes its rate.
+    /// Before more is requested on a D1 that is only reckoned, the socket is looked at: by
+    /// reckoning a client that has stopped takes its rate.
     fn looks_first(&mut self, stream: StreamId) -> bool {
         let now = self.now;
         let is_blind = self.config.has(Mutation::NeverLook);
         let known = self.streams.get_mut(&stream).filter(|_| !is_blind);
         known.is_some_and(|known| {
-            let is_old = known
-                .sampled_at
-                .is_some_and(|at| now.since(at) >= SAMPLE_PAUSE);
+            let age = known.sample_age(now);
+            let is_old = age.is_some_and(|age| age >= SAMPLE_PAUSE);
             // Once: a door may have nothing to tell.
             is_old && !std::mem::replace(&mut known.is_look_asked, true)
         })

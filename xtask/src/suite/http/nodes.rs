@@ -141,9 +141,7 @@ fn all(web: &Web<'_>, pieces: &[Piece], content: &[u8]) -> Result<()> {
 
 /// What the nodes' door has sent.
 fn sent_bytes(web: &Web<'_>) -> Result<u64> {
-    let mut wire = Wire::connect(web.up.admin.parse()?)?;
-    wire.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let answer = wire.answer()?.context("no metrics")?;
+    let answer = ask("GET", &format!("http://{}/metrics", web.up.admin), "")?;
     let text = String::from_utf8(answer.content)?;
     let mut lines = text.lines();
     let value = lines.find_map(|line| line.strip_prefix("crossdock_node_http_sent_bytes_total "));
