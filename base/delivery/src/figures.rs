@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crossdock_metrics::Histogram;
 
+use crate::number::whole;
+
 /// Everything that was counted, and how things are now.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFigures {
@@ -47,7 +49,25 @@ pub struct DeliveryFigures {
     pub unclaimed_bytes: u64,
     /// Bytes that were read, or were still being read, for connections that died.
     pub dead_bytes: u64,
-    /// From a block's arrival from the disk until it left the socket's queue, in
-    /// microseconds; as exact as samples are frequent.
-    pub residence: Histogram,
+    /// From the disk to the network.
+    pub residence: Residence,
+}
+
+/// From a block's arrival from the disk until it left the socket's queue; as exact as
+/// samples are frequent.
+#[derive(Clone, Debug, Default)]
+pub struct Residence {
+    /// In microseconds.
+    pub time: Histogram,
+    /// In percent of the stream's own T_D, when the block arrived: where memory is short a
+    /// slow stream is read ahead of for longer than a fast one.
+    pub percent: Histogram,
+}
+
+impl Residence {
+    pub(crate) fn record(&mut self, time: Duration, buffering: Duration) {
+        self.time.record_time(time);
+        let part = time.as_secs_f64() / buffering.as_secs_f64().max(f64::EPSILON);
+        self.percent.record(whole(100.0 * part));
+    }
 }

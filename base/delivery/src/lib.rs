@@ -31,7 +31,7 @@ pub use config::{DeliveryConfig, DiskProfile, Mutation, Policy, Switches};
 pub use connection::{Congestion, Decision, End, StreamClass, StreamId, TcpSample};
 pub use decide::{Horizon, decide, horizon};
 pub use delivery::{Delivery, SENDING_BYTES_MAX};
-pub use figures::DeliveryFigures;
+pub use figures::{DeliveryFigures, Residence};
 pub use guest::{Advice, Guest};
 pub use rate::Pace;
 pub use record::{Differs, Record, replay};

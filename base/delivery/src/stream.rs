@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crossdock_metrics::Histogram;
 use crossdock_types::Time;
 
 use crate::connection::{StreamClass, TcpSample};
+use crate::figures::Residence;
 use crate::number::whole;
 use crate::rate::RateEstimator;
 use crate::snapshot::Look;
@@ -26,8 +26,8 @@ pub(crate) struct Stream {
     unsent_at: Time,
     /// When it was looked at last.
     sampled_at: Option<Time>,
-    /// A sample was asked for since.
-    pub(crate) is_look_asked: bool,
+    /// What is under way to look at it again.
+    pub(crate) looking: Looking,
     /// What the client has asked for by itself, and has not been answered.
     asked_bytes: u64,
     /// How much it asks for at a time, if it does.
@@ -49,10 +49,32 @@ pub(crate) struct Stream {
     /// When it is in the timers.
     pub(crate) timer: Option<Time>,
 
-    /// When what arrived, by the number of bytes that had arrived then.
-    arrivals: VecDeque<(Time, u64)>,
+    /// Its T_D, when it was decided on last.
+    pub(crate) buffering: Duration,
+    arrivals: VecDeque<Arrival>,
     arrived_bytes: u64,
     handed_bytes: u64,
+}
+
+/// A stream that is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looking {
+    /// Nobody has asked for a sample since the last one.
+    No,
+    /// Its timer has.
+    Asked,
+    /// A request waits for it, or has been made without: a door may have nothing to tell.
+    Awaited,
+}
+
+/// A block that has not left the socket's queue.
+#[derive(Debug)]
+struct Arrival {
+    at: Time,
+    /// How many bytes had arrived with it.
+    end_bytes: u64,
+    /// T_D then.
+    buffering: Duration,
 }
 
 impl Stream {
@@ -65,7 +87,7 @@ impl Stream {
             unsent_bytes: 0,
             unsent_at: Time::default(),
             sampled_at: None,
-            is_look_asked: false,
+            looking: Looking::No,
             asked_bytes: 0,
             unit_bytes: 0,
             end_place_bytes: None,
@@ -78,6 +100,7 @@ impl Stream {
             is_ready: false,
             look_at: None,
             timer: None,
+            buffering: Duration::ZERO,
             arrivals: VecDeque::new(),
             arrived_bytes: 0,
             handed_bytes: 0,
@@ -170,7 +193,11 @@ impl Stream {
         if self.arrivals.len() >= ARRIVALS_MAX {
             self.arrivals.pop_back();
         }
-        self.arrivals.push_back((now, self.arrived_bytes));
+        self.arrivals.push_back(Arrival {
+            at: now,
+            end_bytes: self.arrived_bytes,
+            buffering: self.buffering,
+        });
     }
 
     /// D3 shrinks; what is postponed is part of it.
@@ -210,14 +237,14 @@ impl Stream {
         now: Time,
         sample: TcpSample,
         heeds_trouble: bool,
-        residence: &mut Histogram,
+        residence: &mut Residence,
     ) {
         let signs = self.estimator.sample(now, sample, heeds_trouble);
         // Headers and the like may lie in the queue too.
         self.unsent_bytes = sample.unsent_bytes;
         self.unsent_at = now;
         self.sampled_at = Some(now);
-        self.is_look_asked = false;
+        self.looking = Looking::No;
         self.look_at = None;
         self.is_troubled = signs.is_trouble;
         self.is_held &= !signs.is_progress;
@@ -226,16 +253,14 @@ impl Stream {
     }
 
     /// `sent_bytes` in all have left the socket's queue.
-    pub(crate) fn left(&mut self, now: Time, sent_bytes: u64, residence: &mut Histogram) {
-        while let Some(&(arrived, _)) = self.arrivals.front().filter(|(_, end)| *end <= sent_bytes)
-        {
-            residence.record_time(now.since(arrived));
-            self.arrivals.pop_front();
+    pub(crate) fn left(&mut self, now: Time, sent_bytes: u64, residence: &mut Residence) {
+        while let Some(left) = self.arrivals.pop_front_if(|it| it.end_bytes <= sent_bytes) {
+            residence.record(now.since(left.at), left.buffering);
         }
     }
 
     /// The whole stream has gone, as far as anybody will see.
-    pub(crate) fn left_all(&mut self, now: Time, residence: &mut Histogram) {
+    pub(crate) fn left_all(&mut self, now: Time, residence: &mut Residence) {
         self.left(now, self.handed_bytes, residence);
     }
 

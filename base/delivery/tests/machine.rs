@@ -139,6 +139,25 @@ fn who_may_have_stopped_is_looked_at_first() {
     }
 }
 
+/// Goal: one look is enough for the timer that wants it and for the request that waits for it.
+#[test]
+fn a_request_waits_for_the_look_of_the_timer() {
+    let mut delivery = Delivery::new(DeliveryConfig::default());
+    let (sample, _) = steady(&mut delivery, A);
+    all(&mut delivery);
+    let full = TcpSample {
+        unsent_bytes: 40 << 20,
+        ..sample
+    };
+    delivery.sample(at(3001), A, full);
+    assert_eq!(requested(&all(&mut delivery), A), 0);
+    delivery.timeout(at(45_000));
+    assert_eq!(all(&mut delivery), [Decision::Look { stream: A }]);
+    // A door that has nothing to tell holds nothing up.
+    delivery.handed(at(45_001), A, 0);
+    assert!(requested(&all(&mut delivery), A) > 0);
+}
+
 /// Goal: RST takes everything back at once: the request queue, the memory, the turn.
 #[test]
 fn a_reset_withdraws_and_frees_at_once() {

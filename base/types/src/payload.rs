@@ -32,6 +32,10 @@ impl Payload {
 
     /// Adds all pieces of `other` to the end.
     pub fn append(&mut self, other: Self) {
+        if self.pieces.is_empty() {
+            *self = other;
+            return;
+        }
         self.length_bytes += other.length_bytes;
         self.pieces.extend(other.pieces);
     }

@@ -131,6 +131,11 @@ impl Connection {
         })
     }
 
+    /// Whether a request waits, and none is served.
+    pub(crate) fn is_free(&self) -> bool {
+        self.exchange.is_none() && !self.inbox.is_empty()
+    }
+
     /// Whether it has neither a request nor anything to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.exchange.is_none() && self.unsent_bytes == 0 && self.inbox.is_empty()

@@ -439,7 +439,12 @@ impl HttpDoor {
 
     fn take_reply(&mut self, now: Time, wall: WallTime, routed: RoutedReply) {
         let call = routed.reply.id;
-        match self.calls.remove(&call) {
+        let pending = self.calls.remove(&call);
+        let of = match &pending {
+            Some(Pending::Of(id, _)) => Some(*id),
+            _ => None,
+        };
+        match pending {
             Some(Pending::Of(id, What::Piece)) => {
                 self.after_piece(now, wall, id, call, routed.reply);
             }
@@ -455,6 +460,11 @@ impl HttpDoor {
                 self.remove_upload(now, directory, name);
             }
             Some(Pending::Orphan(..) | Pending::Forgotten) | None => {}
+        }
+        // Small responses to pipelined requests go out together, not one by one.
+        let is_free = |id: &ConnId| self.connections.get(id).is_some_and(Connection::is_free);
+        if let Some(id) = of.filter(is_free) {
+            self.go_on(now, wall, id);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use crossdock_checksum::crc32c;
+use crossdock_checksum::crc32c_append;
 use crossdock_names::{FileId, ObjectId, Version};
 use crossdock_peer::Stability;
 use crossdock_types::Payload;
@@ -85,7 +85,7 @@ impl BackingRead {
         for check in &self.checks {
             let start = check.start_bytes as usize;
             let end = start + check.length_bytes as usize;
-            if crc32c(&payload.slice(start, end).to_bytes()) != check.crc {
+            if checksum(&payload.slice(start, end)) != check.crc {
                 return Err(self.corrupt(check.start_bytes));
             }
         }
@@ -98,6 +98,12 @@ impl BackingRead {
             offset_bytes: self.offset_bytes + u64::from(start_bytes),
         }
     }
+}
+
+/// CRC32C of all bytes of `payload`, which need not lie in one piece.
+fn checksum(payload: &Payload) -> u32 {
+    let pieces = payload.pieces().iter();
+    pieces.fold(0, |checksum, piece| crc32c_append(checksum, piece))
 }
 
 /// Bytes to write to a backing object, stable, on every member.
@@ -162,10 +168,11 @@ impl ReadPlan {
         })
     }
 
-    /// Puts the reply together from what the [`reads`](Self::reads) returned.
+    /// Puts the reply together from what the [`reads`](Self::reads) returned, each of which
+    /// has been [verified](BackingRead::verify).
     ///
     /// # Errors
-    /// [`Corrupt`] if a read is missing or does not match its checksum.
+    /// [`Corrupt`] if a read is missing or too short.
     pub fn assemble(&self, backing: Vec<Payload>) -> Result<Payload, Corrupt> {
         let mut whole = Payload::new();
         let mut backing = backing.into_iter();
@@ -175,7 +182,9 @@ impl ReadPlan {
                 ReadPiece::Zeros(length) => whole.push_zeros(*length as usize),
                 ReadPiece::Backing(read) => {
                     let payload = backing.next().unwrap_or_default();
-                    read.verify(&payload)?;
+                    if payload.len() != read.length_bytes as usize {
+                        return Err(read.corrupt(0));
+                    }
                     whole.append(payload);
                 }
             }

@@ -38,6 +38,7 @@ pub(crate) fn snapshot() -> Snapshot {
             responses: BTreeMap::from([("2xx".to_owned(), 5)]),
             buffering_seconds: 0.5,
             residence: values(),
+            residence_percent: values(),
             ..HttpFigures::default()
         },
         node_http: NodeHttpFigures {

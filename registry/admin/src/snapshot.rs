@@ -180,6 +180,9 @@ pub struct HttpFigures {
     /// From the disk to the network, in microseconds.
     #[serde(with = "sparse")]
     pub residence: Histogram,
+    /// The same, in percent of the connection's own T_D.
+    #[serde(with = "sparse")]
+    pub residence_percent: Histogram,
 }
 
 /// The HTTP door of the nodes of this process.

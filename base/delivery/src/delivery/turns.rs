@@ -16,7 +16,7 @@ use crate::decide::{Horizon, decide_within, horizon};
 use crate::number::seconds;
 use crate::record::Record;
 use crate::snapshot::{Snapshot, Verdict};
-use crate::stream::Stream;
+use crate::stream::{Looking, Stream};
 
 /// A connection is not looked at again sooner than this.
 const LOOK_MIN: Duration = Duration::from_millis(20);
@@ -101,8 +101,10 @@ impl Delivery {
         };
         let horizon = horizon(&snapshot.pool, snapshot.look.rate);
         let verdict = decide_within(&snapshot, &horizon);
+        if let Some(known) = self.streams.get_mut(&stream) {
+            known.buffering = horizon.buffering;
+        }
         if matches!(verdict, Verdict::Request { .. }) && self.looks_first(stream) {
-            self.decisions.push_back(Decision::Look { stream });
             return self.schedule(stream, horizon);
         }
         self.recorder.push(Record {
@@ -118,13 +120,17 @@ impl Delivery {
     fn looks_first(&mut self, stream: StreamId) -> bool {
         let now = self.now;
         let is_blind = self.config.has(Mutation::NeverLook);
-        let known = self.streams.get_mut(&stream).filter(|_| !is_blind);
-        known.is_some_and(|known| {
-            let age = known.sample_age(now);
-            let is_old = age.is_some_and(|age| age >= SAMPLE_PAUSE);
-            // Once: a door may have nothing to tell.
-            is_old && !std::mem::replace(&mut known.is_look_asked, true)
-        })
+        let Some(known) = self.streams.get_mut(&stream).filter(|_| !is_blind) else {
+            return false;
+        };
+        let is_old = known.sample_age(now).is_some_and(|age| age >= SAMPLE_PAUSE);
+        if !is_old || known.looking == Looking::Awaited {
+            return false;
+        }
+        if std::mem::replace(&mut known.looking, Looking::Awaited) == Looking::No {
+            self.decisions.push_back(Decision::Look { stream });
+        }
+        true
     }
 
     fn carry_out(&mut self, stream: StreamId, verdict: Verdict, horizon: Horizon) {
@@ -249,6 +255,9 @@ impl Delivery {
             known.is_troubled = false;
         }
         if known.look_at.is_some_and(|when| when <= now) {
+            if known.looking == Looking::No {
+                known.looking = Looking::Asked;
+            }
             self.decisions.push_back(Decision::Look { stream });
         }
         self.touch(stream);

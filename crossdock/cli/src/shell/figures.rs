@@ -268,7 +268,8 @@ fn http_figures(http: &crossdock_http::HttpFigures) -> HttpFigures {
         dead_bytes: delivery.dead_bytes,
         delivery_requests: delivery.requests.count(),
         delivery_requested_bytes: delivery.requests.sum(),
-        residence: delivery.residence.clone(),
+        residence: delivery.residence.time.clone(),
+        residence_percent: delivery.residence.percent.clone(),
     }
 }
 

@@ -284,6 +284,24 @@ fn pipelined_requests_are_answered_in_order() {
     assert_eq!(rig.ended[&id], Ended::Closed);
 }
 
+/// Goal: small responses to pipelined requests do not wait until those before them have
+/// gone, so that one send takes several; of what a client does not read no more is made.
+#[test]
+fn pipelined_responses_gather() {
+    let mut rig = Rig::new();
+    rig.put("/f", FileKind::Regular, vec![1; 60_000]);
+    let id = rig.connect();
+    rig.is_reading = false;
+    rig.send(id, get("/f").repeat(4));
+    rig.settle();
+    assert_eq!(rig.responses(id).len(), 4);
+    rig.send(id, get("/f").repeat(20));
+    rig.settle();
+    let unread_bytes = 4 * 60_000;
+    let more = rig.responses(id).len();
+    assert!((1..4).contains(&more), "{more} more behind {unread_bytes}");
+}
+
 /// Goal: a file that is overwritten while it is read is sent in one version, or the
 /// connection ends before the response is complete.
 #[test]

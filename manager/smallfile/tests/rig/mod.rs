@@ -338,15 +338,16 @@ impl Rig {
     }
 
     fn end_read(&mut self, read: &SlowRead) {
-        let payloads = read
-            .plan
-            .reads()
-            .map(|read| read_disk(&self.disk, read))
-            .collect();
+        let payloads = read.plan.reads().map(|read| {
+            let payload = read_disk(&self.disk, read);
+            read.verify(&payload).expect("bytes match their checksum");
+            payload
+        });
+        let payloads = payloads.collect();
         let got = read
             .plan
             .assemble(payloads)
-            .expect("bytes match their checksum")
+            .expect("all bytes are there")
             .to_bytes();
         assert_eq!(got.len(), read.expected.len());
         let differs = got

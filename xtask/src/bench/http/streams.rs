@@ -33,6 +33,7 @@ pub(super) const ENOUGH: f64 = 0.95;
 /// Figures of delivery.
 const BUFFERING: &str = "buffering_seconds";
 const RESIDENCE: &str = "residence";
+const RESIDENCE_PERCENT: &str = "residence_percent";
 const THROWN_AWAY: &str = "thrown_away_bytes";
 
 /// Of a client's buffer, as players do: with a larger one the kernel would hide the disk.
@@ -422,6 +423,16 @@ fn residence(variant: &str, ours: &[Seen]) -> Result<Vec<Value>> {
             "s from the disk to the network",
             &found,
             ("T_D", &buffering),
+            true,
+        ));
+        // Slow streams have a longer one of their own.
+        let found = each(&|it, from, to| it.quantile(RESIDENCE_PERCENT, part, from, to))?;
+        rows.push(limit(
+            &format!("streams-residence-own-{name}"),
+            variant,
+            "% of the stream's own T_D",
+            &found,
+            ("its own T_D", &[100.0]),
             true,
         ));
     }

@@ -204,4 +204,10 @@ pub(super) const FAMILIES: &[Family] = &[
         "Time from a block's arrival from the disk until its bytes left for the network.",
         |all, out| out.histogram(&[], &all.http.residence, Scale::Seconds),
     ),
+    family(
+        "crossdock_delivery_residence_percent",
+        Histogram,
+        "The same, in percent of what the connection was read ahead of for.",
+        |all, out| out.histogram(&[], &all.http.residence_percent, Scale::Count),
+    ),
 ];
