@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crossdock_delivery::{
-    Congestion, Decision, Delivery, DeliveryConfig, DiskProfile, End, Record, StreamClass,
-    StreamId, Switches, TcpSample, replay,
+    Congestion, Decision, Delivery, DeliveryConfig, DiskProfile, End, Record, Residence,
+    StreamClass, StreamId, Switches, TcpSample, replay,
 };
 use crossdock_types::Time;
 
@@ -383,6 +383,7 @@ fn residence_ends_when_the_socket_has_sent() {
     let mut delivery = Delivery::new(DeliveryConfig::default());
     delivery.open(at(0), A, 64 * KIB, StreamClass::Foreground);
     all(&mut delivery);
+    let buffering = delivery.figures().buffering_time;
     delivery.delivered(at(10), A, 64 * KIB);
     delivery.handed(at(11), A, 64 * KIB);
     let sample = |unsent_bytes| TcpSample {
@@ -390,10 +391,13 @@ fn residence_ends_when_the_socket_has_sent() {
         ..TcpSample::default()
     };
     delivery.sample(at(12), A, sample(1));
-    assert_eq!(delivery.figures().residence.count(), 0);
+    assert_eq!(delivery.figures().residence.time.count(), 0);
     delivery.sample(at(110), A, sample(0));
     let residence = delivery.figures().residence;
-    assert_eq!((residence.count(), residence.sum()), (1, 100_000));
+    let Residence { time, percent } = residence;
+    assert_eq!((time.count(), time.sum()), (1, 100_000));
+    let of_buffering = Duration::from_secs(10).div_duration_f64(buffering).floor();
+    assert_eq!((percent.count(), percent.sum() as f64), (1, of_buffering));
 }
 
 /// Goal: at a door of requests what the client asks for leaves the budget, what it has asked

@@ -599,9 +599,10 @@ impl HttpDoor {
         BUSY_PAUSE
     }
 
-    /// A line that does not occur in what is sent, between parts of a response.
-    pub(crate) fn boundary(&self) -> String {
-        format!("{:016x}{:016x}", self.config.seed, self.calls_total)
+    /// Makes a line that does not occur in what is sent, between parts of a response.
+    pub(crate) const fn boundary(&self) -> impl Fn() -> String + use<> {
+        let (seed, calls_total) = (self.config.seed, self.calls_total);
+        move || format!("{seed:016x}{calls_total:016x}")
     }
 
     pub(crate) const fn is_scoped(&self) -> bool {

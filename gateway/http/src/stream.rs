@@ -91,16 +91,11 @@ impl HttpDoor {
         let Some(exchange) = self.exchange(id) else {
             return;
         };
-        let (head, content, bytes) = match plan(
-            exchange,
-            attributes,
-            media_type(name),
-            ranges_max,
-            &boundary,
-        ) {
-            Planned::Answer(head) => return self.answer(now, wall, id, head, Bytes::new()),
-            Planned::Content(head, content, bytes) => (head, content, bytes),
-        };
+        let (head, content, bytes) =
+            match plan(exchange, attributes, media_type(name), ranges_max, boundary) {
+                Planned::Answer(head) => return self.answer(now, wall, id, head, Bytes::new()),
+                Planned::Content(head, content, bytes) => (head, content, bytes),
+            };
         let is_small = bytes <= SMALL_BYTES;
         let is_one_answer =
             is_small && attributes.size_bytes <= SMALL_BYTES && !is_multipart(&content);
@@ -585,7 +580,7 @@ fn plan(
     attributes: &Attributes,
     media: &'static str,
     ranges_max: usize,
-    boundary: &str,
+    boundary: impl Fn() -> String,
 ) -> Planned {
     let (head, version) = (&exchange.head, exchange.version());
     let validators = validators(attributes);
@@ -620,7 +615,7 @@ fn plan(
             &ranges,
             size,
             media,
-            boundary,
+            &boundary(),
             response(Status::PartialContent),
         ),
         Ranges::Unsatisfiable => {

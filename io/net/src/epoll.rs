@@ -186,7 +186,7 @@ impl EpollKernel {
                 return;
             }
             match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(accepted) => table.admit(id, accepted, true),
+                Ok(accepted) => table.admit(id, accepted),
                 Err(Errno::AGAIN) => return,
                 Err(errno) if is_exhausted(errno.raw_os_error()) => {
                     listener.rests_until = Some(now() + STALL);

@@ -242,7 +242,7 @@ impl RingKernel {
         match result {
             Ok(Done::Accepted(socket)) if listener.socket.is_some() => {
                 let id = ListenerId(u32::try_from(index).expect("few listeners"));
-                table.admit(id, socket, false);
+                table.admit(id, socket);
             }
             Err(errno) if is_exhausted(errno.0) => listener.rests_until = Some(now() + STALL),
             // Closed meanwhile, or the peer went before it was accepted.

@@ -100,6 +100,8 @@ pub(crate) fn listen(
         // A restart must not wait for connections of its predecessor.
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
+        // What is accepted inherits them.
+        set_options(&SockRef::from(&socket))?;
         socket.listen(LISTEN_BACKLOG)?;
         finish(socket, nonblocking)
     };
@@ -132,10 +134,22 @@ pub(crate) fn bind_datagram(
     bound().map_err(|source| NetError::Listen { address, source })
 }
 
-/// Readies a connected socket, and tells who is at the other end.
-pub(crate) fn ready_connection(socket: &OwnedFd, nonblocking: bool) -> io::Result<SocketAddr> {
+/// Readies a socket that was not accepted but connected elsewhere.
+pub(crate) fn ready_connection(socket: &OwnedFd, nonblocking: bool) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_nonblocking(nonblocking)?;
+    set_options(&socket)
+}
+
+/// Who is at the other end.
+pub(crate) fn peer_of(socket: &OwnedFd) -> io::Result<SocketAddr> {
+    let peer = SockRef::from(socket).peer_addr()?;
+    peer.as_socket()
+        .ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// What all connections have.
+fn set_options(socket: &SockRef<'_>) -> io::Result<()> {
     // Replies are gathered here; the kernel must not wait for more.
     socket.set_tcp_nodelay(true)?;
     // A host that vanished says nothing; its connection must not stay for ever.
@@ -145,10 +159,7 @@ pub(crate) fn ready_connection(socket: &OwnedFd, nonblocking: bool) -> io::Resul
         .with_retries(KEEPALIVE_RETRIES);
     socket.set_tcp_keepalive(&keepalive)?;
     // Replies wait here, where they are counted, not in the kernel.
-    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
-    let peer = socket.peer_addr()?;
-    peer.as_socket()
-        .ok_or_else(|| io::ErrorKind::Unsupported.into())
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
 }
 
 fn open(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket> {

@@ -8,7 +8,7 @@ use socket2::SockRef;
 
 use crate::buffers::BufferPool;
 use crate::connection::Connection;
-use crate::system::ready_connection;
+use crate::system::peer_of;
 use crate::{CloseReason, ConnectionId, Event, ListenerId, Options};
 
 /// More connections than this each get little memory for what they receive.
@@ -74,8 +74,8 @@ impl Table {
     }
 
     /// A connection was accepted. One that is broken already is not told of.
-    pub(crate) fn admit(&mut self, listener: ListenerId, socket: OwnedFd, nonblocking: bool) {
-        if let Ok(peer) = ready_connection(&socket, nonblocking) {
+    pub(crate) fn admit(&mut self, listener: ListenerId, socket: OwnedFd) {
+        if let Ok(peer) = peer_of(&socket) {
             if self.is_crowded() {
                 // What the kernel holds for a peer that we do not read from.
                 let share_bytes = CROWD_BYTES / self.count();

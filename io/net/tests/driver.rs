@@ -14,6 +14,7 @@ use crossdock_net::{
     now,
 };
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Scatter};
+use socket2::SockRef;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -118,6 +119,23 @@ fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes)
         .map(|index| (index.wrapping_mul(31) + seed + index / 251).to_le_bytes()[0])
         .collect()
+}
+
+/// Goal: what is accepted waits for no more bytes before it sends, notices a peer that has
+/// vanished, and leaves what is not sent with us: by its listener, without a call for each.
+#[test]
+fn what_is_accepted_has_the_options_of_its_listener() {
+    over_both(|mut rig| {
+        let (connection, _client) = rig.pair();
+        let socket = rig.driver.socket(connection).expect("it is there");
+        let socket = SockRef::from(&socket);
+        assert!(socket.tcp_nodelay().expect("an option"));
+        assert!(socket.keepalive().expect("an option"));
+        let after = socket.tcp_keepalive_time().expect("an option");
+        assert_eq!(after, Duration::from_secs(60));
+        let unsent_bytes = socket.tcp_notsent_lowat().expect("an option");
+        assert_eq!(unsent_bytes, 512 << 10);
+    });
 }
 
 /// Goal: many connections at once, each with more bytes than any buffer, get

@@ -1,9 +1,13 @@
 //! Dates (RFC 9110 section 5.6.7): whole seconds, GMT.
 
+use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crossdock_types::WallTime;
 use httpdate::HttpDate;
+
+/// Length of an IMF-fixdate.
+const DATE_BYTES: usize = 29;
 
 /// `at` as an IMF-fixdate, rounded down to the second; `None` before 1970, which
 /// no HTTP date is here.
@@ -11,7 +15,10 @@ use httpdate::HttpDate;
 pub fn http_date(at: WallTime) -> Option<String> {
     // The years of a WallTime end in 2262, those of an HttpDate in 9999.
     let seconds = u64::try_from(seconds(at)).ok()?;
-    Some(HttpDate::from(UNIX_EPOCH + Duration::from_secs(seconds)).to_string())
+    let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(seconds));
+    let mut text = String::with_capacity(DATE_BYTES);
+    write!(text, "{date}").ok()?;
+    Some(text)
 }
 
 /// Seconds since 1970 of a date in any of the three formats; `None` if it is none.

@@ -18,10 +18,13 @@ impl ETag {
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digits = |byte: &u8| [byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]);
+        let mut digits = Vec::with_capacity(2 * bytes.len());
+        for byte in bytes {
+            digits.extend([byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]));
+        }
         Self {
             is_weak: false,
-            opaque: bytes.iter().flat_map(digits).collect(),
+            opaque: digits.into(),
         }
     }
 

@@ -12,6 +12,11 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Most clients understand each other's dates only from 1970 on.
 const EPOCH: WallTime = WallTime(0);
 
+/// What most fields fit in.
+const FIELDS_BYTES: usize = 192;
+/// What most of the lines fit in that every head has.
+const LINES_BYTES: usize = 192;
+
 /// Builds the head of a response.
 ///
 /// It says 1.1 also to a client of 1.0 (RFC 9110 section 2.5), but takes into account
@@ -29,14 +34,14 @@ pub struct ResponseHead {
 impl ResponseHead {
     /// A response to a client of this version; the connection stays open after it.
     #[must_use]
-    pub const fn new(client: HttpVersion, status: Status) -> Self {
+    pub fn new(client: HttpVersion, status: Status) -> Self {
         Self {
             client,
             status,
             keep_alive: true,
             content_length: None,
             modified: None,
-            fields: Vec::new(),
+            fields: Vec::with_capacity(FIELDS_BYTES),
         }
     }
 
@@ -99,14 +104,15 @@ impl ResponseHead {
     /// The bytes of the head, up to where the content begins.
     #[must_use]
     pub fn encode(&self, now: WallTime) -> Bytes {
-        let mut head = Vec::with_capacity(192 + self.fields.len());
+        let mut head = Vec::with_capacity(LINES_BYTES + self.fields.len());
         let (number, reason) = (self.status.number(), self.status.reason());
-        head.extend_from_slice(format!("HTTP/1.1 {number} {reason}\r\n").as_bytes());
-        let mut line = |name: &str, value: &str| {
-            for part in [name, ": ", value, "\r\n"] {
+        let mut add = |parts: &[&str]| {
+            for part in parts {
                 head.extend_from_slice(part.as_bytes());
             }
         };
+        add(&["HTTP/1.1 ", &number.to_string(), " ", reason, "\r\n"]);
+        let mut line = |name, value: &str| add(&[name, ": ", value, "\r\n"]);
         // RFC 9110 section 6.6.1.
         if let Some(date) = http_date(now.max(EPOCH)) {
             line("Date", &date);

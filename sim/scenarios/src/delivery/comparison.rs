@@ -58,7 +58,7 @@ fn run(config: DeliveryConfig, positioning_millis: u64) -> (f64, DeliveryFigures
         world.received_bytes()
     };
     let warm = until(&mut world, WARM);
-    let before = world.delivery().figures().residence;
+    let before = world.delivery().figures().residence.time;
     let mut longest = Duration::ZERO;
     for second in WARM + 1..=END {
         until(&mut world, second);
@@ -66,7 +66,7 @@ fn run(config: DeliveryConfig, positioning_millis: u64) -> (f64, DeliveryFigures
     }
     let got = world.received_bytes() - warm;
     let mut figures = world.delivery().figures();
-    figures.residence = figures.residence.since(&before);
+    figures.residence.time = figures.residence.time.since(&before);
     (got as f64 / (END - WARM) as f64, figures, longest)
 }
 
@@ -90,7 +90,7 @@ fn reading_ahead_by_rates_carries_more_than_a_fixed_window() {
     let (fixed, ..) = run(config(MEMORY, false), 8);
     // T_D goes up and down with the disk's load: what was read is as old as it was then.
     let (tdap, figures, term) = run(config(MEMORY, true), 8);
-    let residence = figures.residence.quantile(0.99).expect("blocks") / 1e6;
+    let residence = figures.residence.time.quantile(0.99).expect("blocks") / 1e6;
     println!(
         "of {WANTED:.0} bytes/s: fixed {fixed:.0}, by rates {tdap:.0}, T_D {term:?}, \
          residence {residence:.2} s"
