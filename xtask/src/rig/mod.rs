@@ -1,6 +1,7 @@
 //! What real-client tests stand on: a private network, the server under test
 //! in it, and a guest with a real Linux kernel.
 
+mod cgroup;
 pub(crate) mod cluster;
 pub(crate) mod etcd;
 mod etcd_tls;
@@ -11,6 +12,7 @@ pub(crate) mod memory;
 pub(crate) mod network;
 pub(crate) mod nginx;
 pub(crate) mod portmap;
+pub(crate) mod reads;
 pub(crate) mod seccomp;
 pub(crate) mod server;
 pub(crate) mod slowdisk;

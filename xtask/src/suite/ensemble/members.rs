@@ -312,11 +312,15 @@ impl Member<'_> {
         self.running = None;
     }
 
-    /// Has it do nothing (SIGSTOP), or go on (SIGCONT).
-    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+    pub(super) fn pid(&self) -> Result<u32> {
         let running = self.running.as_ref();
         let running = running.with_context(|| format!("{} does not run", self.name))?;
-        let id = Pid::from_raw(i32::try_from(running.pid())?);
+        Ok(running.pid())
+    }
+
+    /// Has it do nothing (SIGSTOP), or go on (SIGCONT).
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        let id = Pid::from_raw(i32::try_from(self.pid()?)?);
         kill_process(id.context("process id 0")?, signal)?;
         Ok(())
     }

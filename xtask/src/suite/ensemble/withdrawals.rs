@@ -16,6 +16,7 @@ use super::pieces;
 use crate::install;
 use crate::process::{Running, open_log, program};
 use crate::rig::etcd::Etcd;
+use crate::rig::reads::ReadLimit;
 use crate::rig::server::Kind;
 use crate::suite::Stage;
 use crate::suite::cli::job;
@@ -55,6 +56,10 @@ const LIFE: Duration = Duration::from_millis(60);
 /// In how much time a node tells.
 const TELL_PATIENCE: Duration = Duration::from_secs(3);
 
+/// What the nodes may read in a second while clients are killed, together, where the system
+/// can bound it: a fast disk would have answered one request before the next one came.
+const READ_BYTES_PER_SECOND: u64 = 32 << 20;
+
 /// What nodes say.
 const SAID: &str = "reads that nobody waits for any more were withdrawn";
 
@@ -84,6 +89,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let (http, nfs) = (gateway.door("http")?, gateway.door("nfs")?);
     let admin = gateway.door("admin")?.to_string();
     fill(nfs)?;
+    let limit = slow_down(&ensemble, &processes.nodes)?;
 
     let before = scrape(&admin)?;
     let (requests, bytes) =
@@ -104,12 +110,24 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
         .context("at the nodes' own door")?;
     println!("clients of nodes reset: they withdrew {requests} requests, {bytes} bytes");
 
+    limit.as_ref().map_or(Ok(()), ReadLimit::lift)?;
     // Nobody else is the worse for it: all bytes are read, over both doors.
     verify(http, nfs)?;
     let file = (name(0), job::content(&name(0), FILE_BYTES));
     let manager = &processes.managers[0];
     pieces::check(&ensemble, gateway, manager, (&file.0, &file.1)).context("pieces from nodes")?;
     processes.stop()
+}
+
+/// The disks of the nodes are slow from now on, where that can be.
+fn slow_down(ensemble: &Ensemble<'_>, nodes: &[Member<'_>]) -> Result<Option<ReadLimit>> {
+    let folder = ensemble.node_directory(0);
+    let limit = ReadLimit::new("withdrawals", &folder, READ_BYTES_PER_SECOND)?;
+    match &limit {
+        Some(limit) => nodes.iter().try_for_each(|node| limit.add(node.pid()?))?,
+        None => println!("reads cannot be slowed down here: the disk is as fast as it is"),
+    }
+    Ok(limit)
 }
 
 fn name(number: usize) -> String {
