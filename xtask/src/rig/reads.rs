@@ -1,14 +1,13 @@
 //! How fast processes may read from the disk: a control group. With it, requests wait in
 //! queues on a machine whose disk would have answered them before others came.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
-use rustix::fs::{major, minor};
+use anyhow::Result;
 
 use super::cgroup::Group;
+use super::device::Device;
+use crate::install::is_root;
 
 const KEY: &str = "blkio.throttle.read_bps_device";
 
@@ -24,24 +23,13 @@ impl ReadLimit {
     /// `None` where the system cannot bound it: no such controller, no right to use it, or
     /// no disk of its own below the folder.
     pub(crate) fn new(name: &str, folder: &Path, bytes_per_second: u64) -> Result<Option<Self>> {
-        let device = fs::metadata(folder)?.dev();
-        let disk = PathBuf::from(format!(
-            "/sys/dev/block/{}:{}",
-            major(device),
-            minor(device)
-        ));
-        let is_possible = disk.exists() && rustix::process::geteuid().is_root();
-        if !is_possible {
+        let Some(device) = Device::of(folder)?.filter(|_| is_root()) else {
             return Ok(None);
-        }
+        };
         let Some(group) = Group::new("blkio", KEY, name)? else {
             return Ok(None);
         };
-        // Limits are those of whole disks.
-        let is_part = disk.join("partition").exists();
-        let whole = if is_part { disk.join("..") } else { disk };
-        let number = fs::read_to_string(whole.join("dev")).context("the number of the disk")?;
-        let disk = number.trim().to_owned();
+        let disk = device.number()?;
         let limit = Self { group, disk };
         limit.set(bytes_per_second)?;
         Ok(Some(limit))

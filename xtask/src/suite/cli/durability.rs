@@ -1,10 +1,6 @@
 //! What is acknowledged is on the disk: counted at the device.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use bytes::Bytes;
 use crossdock_nfs3::Reply;
 use crossdock_nfs3::call::{Call, Getattr, StableHow, Write};
@@ -14,6 +10,7 @@ use crossdock_types::Payload;
 use super::exports::create;
 use super::pool;
 use super::service;
+use crate::rig::device::Device;
 use crate::suite::Stage;
 
 /// Calls of each kind, one after another.
@@ -21,10 +18,6 @@ const CALLS: u64 = 200;
 
 /// Others may use the device too: how often it may be too busy to tell.
 const ATTEMPTS: u32 = 5;
-
-/// Place of completed flushes in a device's `stat` (Linux,
-/// Documentation/block/stat.rst), counted from 0.
-const FLUSHES_FIELD: usize = 15;
 
 /// Each of many stable changes, one after another, has a flush of the device to
 /// itself before its reply; calls that change nothing have none.
@@ -48,11 +41,11 @@ pub(super) fn flushes(stage: &Stage<'_>) -> Result<()> {
         create(&mut client, &root, "flushed").map_err(|status| anyhow::anyhow!("{status}"))?;
     let mut attempt = 0;
     loop {
-        let idle = device.flushes_during(|_| {
+        let idle = flushes_during(&device, |_| {
             let object = file.as_handle();
             client.call(&Call::Getattr(Getattr { object })).map(drop)
         })?;
-        let written = device.flushes_during(|number| {
+        let written = flushes_during(&device, |number| {
             let write = Call::Write(Write {
                 file: file.as_handle(),
                 offset: number * 100,
@@ -64,7 +57,7 @@ pub(super) fn flushes(stage: &Stage<'_>) -> Result<()> {
             ensure!(matches!(reply, Reply::Write(Ok(_))), "{reply:?}");
             Ok(())
         })?;
-        let created = device.flushes_during(|number| {
+        let created = flushes_during(&device, |number| {
             let name = format!("flushed-{attempt}-{number}");
             let made = create(&mut client, &root, &name);
             made.map(drop).map_err(|status| anyhow::anyhow!("{status}"))
@@ -87,41 +80,11 @@ pub(super) fn flushes(stage: &Stage<'_>) -> Result<()> {
     }
 }
 
-/// The disk beneath a folder.
-struct Device(PathBuf);
-
-impl Device {
-    fn of(folder: &Path) -> Result<Option<Self>> {
-        let number = fs::metadata(folder)?.dev();
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        let Ok(device) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
-            return Ok(None);
-        };
-        // A partition has neither a cache nor flushes of its own.
-        let disk = match device.join("partition").exists() {
-            true => device.parent().context("a partition of nothing")?,
-            false => &device,
-        };
-        Ok(Some(Self(disk.to_owned())))
+/// Flushes of the device while `call` is made [`CALLS`] times.
+fn flushes_during(device: &Device, mut call: impl FnMut(u64) -> Result<()>) -> Result<u64> {
+    let before = device.flushes()?;
+    for number in 0..CALLS {
+        call(number)?;
     }
-
-    fn has_volatile_cache(&self) -> Result<bool> {
-        let cache = fs::read_to_string(self.0.join("queue/write_cache"))?;
-        Ok(cache.trim() == "write back")
-    }
-
-    fn flushes(&self) -> Result<u64> {
-        let stat = fs::read_to_string(self.0.join("stat"))?;
-        let flushes = stat.split_whitespace().nth(FLUSHES_FIELD);
-        Ok(flushes.context("the kernel counts no flushes")?.parse()?)
-    }
-
-    /// Flushes of the device while `call` is made [`CALLS`] times.
-    fn flushes_during(&self, mut call: impl FnMut(u64) -> Result<()>) -> Result<u64> {
-        let before = self.flushes()?;
-        for number in 0..CALLS {
-            call(number)?;
-        }
-        Ok(self.flushes()? - before)
-    }
+    Ok(device.flushes()? - before)
 }

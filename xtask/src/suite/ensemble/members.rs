@@ -312,6 +312,7 @@ impl Member<'_> {
         self.running = None;
     }
 
+    /// Of the process, while it runs.
     pub(super) fn pid(&self) -> Result<u32> {
         let running = self.running.as_ref();
         let running = running.with_context(|| format!("{} does not run", self.name))?;
