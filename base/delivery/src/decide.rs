@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use crossdock_limits::{DELIVERY_BUFFERING_MILLIS_MAX, DELIVERY_BUFFERING_MILLIS_MIN};
+use crossdock_limits::{
+    DELIVERY_BUFFERING_MILLIS_MAX, DELIVERY_BUFFERING_MILLIS_MIN, DELIVERY_BUFFERING_MILLIS_WANTED,
+};
 
 use crate::config::BLOCK_BYTES;
 use crate::connection::StreamClass;
@@ -42,6 +44,8 @@ const MEMORY_PART: f64 = 0.9;
 /// takes before they are filled again.
 const REFILL_PART: f64 = 1.0 / 7.0;
 
+const WANTED: Duration = Duration::from_millis(DELIVERY_BUFFERING_MILLIS_WANTED);
+
 /// What to do about a stream. At most one thing: decide again when it is done.
 #[must_use]
 pub fn decide(snapshot: &Snapshot) -> Verdict {
@@ -76,6 +80,9 @@ pub struct Horizon {
 /// that of all has to fit into the memory and what sockets hold. Where it does not, `m`
 /// shrinks first: disks are seldom a whole round behind, but requests that are too short
 /// keep them from being in time at all. Then the round shrinks, too.
+///
+/// For fast disks a round would be some milliseconds, and the CPU busy with short requests:
+/// there T_D is [`DELIVERY_BUFFERING_MILLIS_WANTED`], within the same memory.
 #[must_use]
 pub fn horizon(pool: &Pool, rate: Option<u64>) -> Horizon {
     let rate_net = pool.rate_net.max(1) as f64;
@@ -83,7 +90,7 @@ pub fn horizon(pool: &Pool, rate: Option<u64>) -> Horizon {
         true => 2.0 * random_rate(pool) / rate_net,
         // Rates are what starving streams get: sums of them say that the disk is fast enough.
         false if pool.disks.load_percent >= FULL_PERCENT => f64::INFINITY,
-        false => two_rounds(pool, rate_net),
+        false => two_rounds(pool, rate_net).max(WANTED.as_secs_f64()),
     };
     let memory = pool.policy.memory_bytes as f64 * MEMORY_PART;
     // About half of what was in sockets has left them since they were looked at.

@@ -68,6 +68,21 @@ fn steady(delivery: &mut Delivery, stream: StreamId) -> (TcpSample, u64) {
     (sample, ready)
 }
 
+/// The same whose bytes are all in its socket, 40 MiB since the last sample, at 3001 ms.
+fn all_in_the_socket(delivery: &mut Delivery, stream: StreamId) -> TcpSample {
+    let (sample, ready) = steady(delivery, stream);
+    let bytes = requested(&all(delivery), stream);
+    delivery.delivered(at(3000), stream, bytes);
+    delivery.handed(at(3000), stream, ready + bytes);
+    let full = TcpSample {
+        unsent_bytes: 40 << 20,
+        ..sample
+    };
+    delivery.sample(at(3001), stream, full);
+    assert_eq!(requested(&all(delivery), stream), 0);
+    full
+}
+
 /// Goal: an unknown stream gets H_min, a known one what its rate wants; D3 counts when polled.
 #[test]
 fn a_stream_gets_its_first_bytes_and_then_more() {
@@ -119,14 +134,7 @@ fn a_stream_whose_socket_took_everything_is_looked_at_in_time() {
 fn who_may_have_stopped_is_looked_at_first() {
     for has_stopped in [true, false] {
         let mut delivery = Delivery::new(DeliveryConfig::default());
-        let (sample, _) = steady(&mut delivery, A);
-        all(&mut delivery);
-        let full = TcpSample {
-            unsent_bytes: 40 << 20,
-            ..sample
-        };
-        delivery.sample(at(3001), A, full);
-        assert_eq!(requested(&all(&mut delivery), A), 0);
+        let full = all_in_the_socket(&mut delivery, A);
         delivery.handed(at(45_000), A, 0);
         assert_eq!(all(&mut delivery), [Decision::Look { stream: A }]);
         let seen = TcpSample {
@@ -143,14 +151,7 @@ fn who_may_have_stopped_is_looked_at_first() {
 #[test]
 fn a_request_waits_for_the_look_of_the_timer() {
     let mut delivery = Delivery::new(DeliveryConfig::default());
-    let (sample, _) = steady(&mut delivery, A);
-    all(&mut delivery);
-    let full = TcpSample {
-        unsent_bytes: 40 << 20,
-        ..sample
-    };
-    delivery.sample(at(3001), A, full);
-    assert_eq!(requested(&all(&mut delivery), A), 0);
+    all_in_the_socket(&mut delivery, A);
     delivery.timeout(at(45_000));
     assert_eq!(all(&mut delivery), [Decision::Look { stream: A }]);
     // A door that has nothing to tell holds nothing up.

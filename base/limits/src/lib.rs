@@ -247,6 +247,10 @@ pub const DELIVERY_REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// The shortest time for which is read ahead, in milliseconds: some round trips to a disk.
 pub const DELIVERY_BUFFERING_MILLIS_MIN: u64 = 50;
 
+/// For how long is read ahead where disks could do with less, and memory affords it, in
+/// milliseconds: each request costs the CPU the same, however short it is.
+pub const DELIVERY_BUFFERING_MILLIS_WANTED: u64 = 1000;
+
 /// The longest time for which is read ahead, in milliseconds: beyond it clients go away
 /// more often than requests become cheaper.
 pub const DELIVERY_BUFFERING_MILLIS_MAX: u64 = 20_000;

@@ -91,13 +91,14 @@ fn the_round_fits_into_the_disk() {
             count: 4,
             ..pool.disks
         },
+        streams: 200,
         ..pool
     };
     two.policy.request_bytes_max = 2 * two.policy.stripe_bytes;
     // Each request lies on two of four disks: half of the visits, a quarter of the bytes.
     let term = horizon(&two, None).buffering.as_secs_f64();
     assert!(
-        (term - 2.0 * 50.0 * 0.008 / (0.9 - 0.05)).abs() < 1e-6,
+        (term - 2.0 * 100.0 * 0.008 / (0.9 - 0.05)).abs() < 1e-6,
         "{term}"
     );
 }
@@ -230,6 +231,37 @@ fn a_disk_that_is_behind_gets_the_longest_requests() {
     starving.disks.load_percent = FULL_PERCENT;
     let all = horizon(&starving, None).buffering;
     assert!(all > 3 * enough, "{enough:?} {all:?}");
+}
+
+/// Goal: where a disk needs next to no time for positioning, requests are as long as memory
+/// affords, up to half of a second's bytes; and what streams have on average fits into it.
+#[test]
+fn a_fast_disk_gets_no_shorter_requests_than_memory_affords() {
+    let mut fast = Pool {
+        rate_net: 50_000_000,
+        streams: 50,
+        ..pool()
+    };
+    fast.disks = Disks {
+        count: 1,
+        positioning: Duration::from_micros(50),
+        sequential_bytes_per_second: 2_000_000_000,
+        load_percent: 5,
+    };
+    let plenty = horizon(&fast, Some(1_000_000));
+    assert_eq!((plenty.buffering, plenty.refill), (WANTED, WANTED / 2));
+    for megabytes in [1, 2, 4, 8, 16, 32] {
+        fast.policy.memory_bytes = megabytes << 20;
+        let short = horizon(&fast, None);
+        let round = short.buffering - short.refill;
+        let mean = (short.refill + round / 2).as_secs_f64() * fast.rate_net as f64;
+        let memory = fast.policy.memory_bytes as f64;
+        // Below that T_D is as short as it may be at all.
+        if megabytes > 4 {
+            assert!(mean <= 0.901 * memory, "{megabytes}: {mean}");
+        }
+        assert!(short.buffering <= plenty.buffering);
+    }
 }
 
 /// Goal: the ablation has the paper's own form.
@@ -485,7 +517,7 @@ fn without_tdap_the_window_is_fixed() {
 /// others nothing changes.
 #[test]
 fn pieces_are_requested_whole() {
-    let rate = 100_000;
+    let rate = 40_000;
     let unit_bytes = 64 << 10;
     let pool = Pool {
         streams: 1,
