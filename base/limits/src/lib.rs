@@ -244,6 +244,10 @@ pub const DELIVERY_REQUEST_BYTES_MIN: u64 = 64 << 10;
 /// with requests of half the size.
 pub const DELIVERY_REQUEST_BYTES_MAX: u64 = 1 << 20;
 
+/// What need not be on time to the millisecond happens at multiples of this, in
+/// milliseconds: a thread that serves many slow connections wakes once for all that are due.
+pub const TIMER_TICK_MILLIS: u64 = 10;
+
 /// The shortest time for which is read ahead, in milliseconds: some round trips to a disk.
 pub const DELIVERY_BUFFERING_MILLIS_MIN: u64 = 50;
 

@@ -18,6 +18,13 @@ impl Time {
         Self(seconds * 1_000_000_000)
     }
 
+    /// The next multiple of `step` from the origin that is not before this.
+    #[must_use]
+    pub fn round_up(self, step: Duration) -> Self {
+        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self(self.0.checked_next_multiple_of(step).unwrap_or(u64::MAX))
+    }
+
     /// How long ago `earlier` was; zero if it lies in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

@@ -10,6 +10,7 @@ use crossdock_ring::Gather;
 use crossdock_types::AlignedBuffer;
 
 use crate::buffers::{BufferPool, BufferSize};
+use crate::pace::Pace;
 use crate::{CloseReason, ConnectionId, Event, SendError, Unsent};
 
 /// One connection.
@@ -40,7 +41,8 @@ pub(crate) struct Connection {
     low_water_bytes: usize,
     above_low_water: bool,
 
-    /// The kernel goes on with a send by itself until all of it is taken.
+    /// The kernel goes on with a send by itself until all of it is taken, or is tried
+    /// again in time.
     pub(crate) sends_whole: bool,
 
     /// What the kernel side keeps here.
@@ -56,6 +58,10 @@ pub(crate) struct KernelState {
     pub(crate) receiving: bool,
     /// A send is in flight (ring).
     pub(crate) sending: bool,
+    /// What is left of one that goes on later (ring).
+    pub(crate) unsent: Option<Gather>,
+    /// When that is (ring).
+    pub(crate) pace: Pace,
     /// Both directions were shut to end what is in flight (ring).
     pub(crate) shut: bool,
     /// What is watched for, readable and writable, once it is (epoll).

@@ -23,6 +23,7 @@ mod epoll;
 mod event;
 mod interface;
 mod kernel;
+mod pace;
 mod packets;
 mod ring;
 mod system;

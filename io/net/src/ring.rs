@@ -1,6 +1,7 @@
 //! The loop over io_uring: everything that is wanted is in flight, and one
 //! system call per turn hands over the new and takes the done.
 
+use std::collections::BTreeSet;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -10,12 +11,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_disk::uring::UringDisk;
 use crossdock_disk::{Disk, DiskFile};
-use crossdock_ring::{Completion, Done, Errno, Gather, Key, Mailbox, Operation, Ring};
+use crossdock_ring::{Completion, Done, Errno, Gather, Key, Mailbox, Operation, Ring, SendWait};
 use crossdock_types::Time;
 use socket2::SockRef;
 
 use crate::buffers::BufferSize;
-use crate::connection::Expected;
+use crate::connection::{Connection, Expected};
 use crate::kernel::{Kernel, STALL, is_exhausted, rest_left, shorter};
 use crate::system::now;
 use crate::table::Table;
@@ -36,6 +37,8 @@ pub(crate) struct RingKernel {
     listeners: Vec<Listener>,
     sockets: Vec<DatagramSocket>,
     disks: Vec<UringDisk>,
+    /// Connections that are sent to later, and when.
+    resting: BTreeSet<(Time, u32)>,
 }
 
 struct Listener {
@@ -75,6 +78,7 @@ impl RingKernel {
             listeners: Vec::new(),
             sockets: Vec::new(),
             disks: Vec::new(),
+            resting: BTreeSet::new(),
         }
     }
 
@@ -116,12 +120,24 @@ impl RingKernel {
     }
 
     fn rest(&self, now: Time) -> Option<Duration> {
-        let rests = self.listeners.iter().map(|listener| listener.rests_until);
+        let listeners = self.listeners.iter().map(|listener| listener.rests_until);
+        let connection = self.resting.first().map(|&(until, _)| until);
+        let rests = listeners.chain([connection]);
         rests.filter_map(|until| rest_left(until, now)).min()
     }
 
+    /// Has the connections looked at whose rest is over.
+    fn end_rests(&mut self, table: &mut Table, now: Time) {
+        while let Some(&(until, index)) = self.resting.first()
+            && until <= now
+        {
+            self.resting.pop_first();
+            table.mark(index);
+        }
+    }
+
     /// Starts what a connection wants, or ends it.
-    fn look_at(&self, table: &mut Table, index: u32) {
+    fn look_at(&mut self, table: &mut Table, index: u32, now: Time) {
         let (pool, is_crowded) = (table.pool.clone(), table.is_crowded());
         let Some((connection, _)) = table.at(index) else {
             return;
@@ -159,21 +175,16 @@ impl RingKernel {
             };
             self.mailbox.start(purpose.tag(index as usize), operation);
         }
-        if !connection.queue.is_empty() && !connection.kernel.sending {
-            let mut pieces = Gather::default();
-            pieces.refill(&mut connection.queue, SEND_BYTES_MAX);
-            connection.kernel.sending = true;
-            connection.sending_bytes = pieces.len();
-            let socket = Rc::clone(&connection.socket);
-            let tag = Purpose::Send.tag(index as usize);
-            let whole = connection.sends_whole;
-            let operation = Operation::Send {
-                socket,
-                pieces,
-                whole,
-            };
-            self.mailbox.start(tag, operation);
+        if connection.queued_bytes() == 0 || connection.kernel.sending {
+            return;
         }
+        if let Some(until) = connection.kernel.pace.rests_until(now) {
+            self.resting.insert((until, index));
+            return;
+        }
+        let operation = start_send(connection, now);
+        let tag = Purpose::Send.tag(index as usize);
+        self.mailbox.start(tag, operation);
     }
 
     fn complete(&mut self, table: &mut Table, completion: Completion) {
@@ -282,20 +293,56 @@ fn received(
     table.mark(index);
 }
 
+/// The next send of a connection that has something to send.
+fn start_send(connection: &mut Connection, now: Time) -> Operation {
+    let kernel = &mut connection.kernel;
+    kernel.sending = true;
+    let pieces = kernel.unsent.take().unwrap_or_else(|| {
+        let mut pieces = Gather::default();
+        pieces.refill(&mut connection.queue, SEND_BYTES_MAX);
+        connection.sending_bytes = pieces.len();
+        pieces
+    });
+    Operation::Send {
+        socket: Rc::clone(&connection.socket),
+        pieces,
+        wait: match connection.sends_whole {
+            true => kernel.pace.begin(now),
+            false => SendWait::Room,
+        },
+    }
+}
+
 fn sent(table: &mut Table, index: usize, mut pieces: Gather, result: Result<Done, Errno>) {
     let index = u32::try_from(index).expect("an index of a connection");
     let Some((connection, events)) = table.at(index) else {
         return;
     };
     connection.kernel.sending = false;
-    connection.sending_bytes = 0;
-    match result {
-        Ok(Done::Bytes(bytes)) => pieces.advance(bytes),
-        Ok(_) | Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
-        Err(errno) => connection.fail(errno.0),
+    let bytes = match result {
+        Ok(Done::Bytes(bytes)) => bytes,
+        Ok(_) | Err(Errno(libc::EINTR | libc::EAGAIN)) => 0,
+        Err(errno) => {
+            connection.fail(errno.0);
+            0
+        }
+    };
+    pieces.advance(bytes);
+    if connection.sends_whole {
+        let buffer_bytes = || SockRef::from(&*connection.socket).send_buffer_size();
+        let pace = &mut connection.kernel.pace;
+        pace.end(now(), bytes, pieces.is_empty(), || {
+            buffer_bytes().unwrap_or_default()
+        });
     }
-    connection.queue.put_back(pieces);
-    connection.sent(events);
+    if connection.sends_whole && !pieces.is_empty() {
+        // As if it were still in flight: the caller hears of it when all is taken.
+        connection.kernel.unsent = Some(pieces);
+    } else {
+        connection.sending_bytes = 0;
+        connection.queue.put_back(pieces);
+        connection.sent(events);
+    }
     table.mark(index);
 }
 
@@ -307,8 +354,9 @@ impl Kernel for RingKernel {
     fn wait(&mut self, table: &mut Table, patience: Option<Duration>) -> Result<(), NetError> {
         let now = now();
         self.arm(table, now);
+        self.end_rests(table, now);
         while let Some(index) = table.next_marked() {
-            self.look_at(table, index);
+            self.look_at(table, index, now);
         }
         let answered = self.disks.iter().any(UringDisk::has_answered);
         let patience = if answered || !table.events.is_empty() {

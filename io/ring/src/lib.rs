@@ -18,5 +18,5 @@ mod ring;
 mod slot;
 
 pub use gather::{GATHER_PIECES_MAX, Gather};
-pub use operation::{Completion, Done, Errno, Operation};
+pub use operation::{Completion, Done, Errno, Operation, SendWait};
 pub use ring::{Key, Mailbox, Ring, RingError};

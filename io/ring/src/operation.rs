@@ -77,9 +77,8 @@ pub enum Operation {
         socket: Rc<OwnedFd>,
         /// What to send.
         pieces: Gather,
-        /// Whether to complete only when all is sent (or the connection ends): the kernel
-        /// then goes on by itself each time that acknowledgements have made room.
-        whole: bool,
+        /// For what it waits.
+        wait: SendWait,
     },
     /// Receives one datagram.
     ReceiveFrom {
@@ -102,6 +101,18 @@ pub enum Operation {
         /// The counter.
         counter: Arc<OwnedFd>,
     },
+}
+
+/// For what a send waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendWait {
+    /// For nothing: it takes what there is room for, or is told to try again.
+    Nothing,
+    /// For some room.
+    Room,
+    /// Until all is sent, or the connection ends: the kernel goes on by itself each time
+    /// that acknowledgements have made room.
+    All,
 }
 
 /// The end of an operation.

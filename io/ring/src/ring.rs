@@ -383,7 +383,7 @@ mod tests {
     use crossdock_types::AlignedBuffer;
 
     use super::*;
-    use crate::{Done, Errno, Gather};
+    use crate::{Done, Errno, Gather, SendWait};
 
     const SECOND: Option<Duration> = Some(Duration::from_secs(1));
 
@@ -426,7 +426,7 @@ mod tests {
             Operation::Send {
                 socket,
                 pieces,
-                whole: false,
+                wait: SendWait::Room,
             },
         );
         let received = wait(&ring, &receiver);
@@ -477,7 +477,7 @@ mod tests {
                     Operation::Send {
                         socket,
                         pieces,
-                        whole: false,
+                        wait: SendWait::Room,
                     },
                 );
             }

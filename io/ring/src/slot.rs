@@ -24,7 +24,7 @@ use io_uring::squeue::Entry;
 use io_uring::types::{Fd, FsyncFlags};
 use socket2::{SockAddr, SockAddrStorage};
 
-use crate::{Completion, Done, Errno, GATHER_PIECES_MAX, Gather, Operation};
+use crate::{Completion, Done, Errno, GATHER_PIECES_MAX, Gather, Operation, SendWait};
 
 const COUNTER_BYTES: u32 = 8;
 
@@ -220,12 +220,16 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
         Operation::Send {
             socket,
             pieces,
-            whole,
+            wait,
         } => {
             scratch.set_slices(pieces);
-            let whole = if *whole { libc::MSG_WAITALL } else { 0 };
+            let wait = match wait {
+                SendWait::Nothing => libc::MSG_DONTWAIT,
+                SendWait::Room => 0,
+                SendWait::All => libc::MSG_WAITALL,
+            };
             opcode::SendMsg::new(fd(&**socket), scratch.header_of_slices())
-                .flags((libc::MSG_NOSIGNAL | whole) as u32)
+                .flags((libc::MSG_NOSIGNAL | wait) as u32)
                 .build()
         }
         Operation::ReceiveFrom { socket, buffer } => {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use crossdock_limits::TIMER_TICK_MILLIS;
 use crossdock_types::Time;
 
 use super::{Delivery, SAMPLE_PAUSE};
@@ -17,6 +18,9 @@ use crate::number::seconds;
 use crate::record::Record;
 use crate::snapshot::{Snapshot, Verdict};
 use crate::stream::{Looking, Stream};
+
+/// Timers expire at multiples of this, many together.
+const TICK: Duration = Duration::from_millis(TIMER_TICK_MILLIS);
 
 /// A connection is not looked at again sooner than this.
 const LOOK_MIN: Duration = Duration::from_millis(20);
@@ -235,8 +239,8 @@ impl Delivery {
         }
         let look_at = known.look_at.filter(|_| !is_blind);
         let first = [look_at, known.postponed_until].into_iter().flatten().min();
-        if let Some(timer) = first {
-            known.timer = first;
+        known.timer = first.map(|when| when.round_up(TICK));
+        if let Some(timer) = known.timer {
             self.timers.insert((timer, stream));
         }
     }
