@@ -37,8 +37,10 @@ struct Slow {
     /// When the socket was full last, and what it has taken since.
     full: Time,
     taken_bytes: u64,
-    /// The end of the rest since then, if there is one.
+    /// The end of the last rest, if there was one.
     until: Option<Time>,
+    /// ... in which it has taken nothing.
+    has_idled: bool,
 }
 
 impl Pace {
@@ -84,6 +86,7 @@ impl Pace {
                         full: now,
                         taken_bytes: 0,
                         until: None,
+                        has_idled: false,
                     };
                     self.slow = (slow.rest() >= REST_MIN).then_some(slow);
                 }
@@ -93,22 +96,32 @@ impl Pace {
 }
 
 impl Slow {
-    /// Plans the next rest; false if it is no good: the peer takes nothing any more, or so
-    /// much that the buffer may have run dry.
+    /// Plans the next rest; false if it is no good: the peer takes nothing any more, or as
+    /// much as it is better to wait for.
+    ///
+    /// A buffer that has run dry makes the rate too small, but still so large that the next
+    /// rest is at most a third of this one.
     fn found_full(&mut self, now: Time) -> bool {
-        let (elapsed, taken) = (now.since(self.full), self.taken_bytes);
-        let has_rested = self.until.is_some();
-        if has_rested && (taken == 0 || taken > 2 * self.third_bytes) {
-            return false;
+        match (self.until.is_some(), self.taken_bytes) {
+            (false, _) => self.be_full(now),
+            // It takes lumps, or nothing any more.
+            (true, 0) if self.has_idled => return false,
+            (true, 0) => self.has_idled = true,
+            (true, taken) => {
+                let seen = rate(taken, now.since(self.full));
+                self.rate = self.rate.midpoint(seen).max(seen);
+                self.be_full(now);
+            }
         }
-        if has_rested {
-            self.rate = self.rate.midpoint(rate(taken, elapsed));
-        }
-        self.full = now;
-        self.taken_bytes = 0;
         let rest = self.rest();
         self.until = Some((now + rest.min(REST_MAX)).round_up(TICK));
         rest >= REST_MIN
+    }
+
+    const fn be_full(&mut self, now: Time) {
+        self.full = now;
+        self.taken_bytes = 0;
+        self.has_idled = false;
     }
 
     /// For how long a third of the buffer lasts.
@@ -176,19 +189,41 @@ mod tests {
         );
     }
 
-    /// Goal: a peer that takes nothing any more is waited for, and so is one that takes so
-    /// much that it may have gone without.
+    /// Goal: a peer that takes lumps keeps its pace, one that takes nothing any more is
+    /// waited for.
     #[test]
-    fn who_has_changed_is_waited_for() {
-        for taken in [0, 90_000] {
-            let mut pace = slow();
-            pace.begin(at(1000));
-            pace.end(at(1000), 0, false, || BUFFER);
-            assert_eq!(pace.begin(at(1040)), SendWait::Nothing);
-            pace.end(at(1040), taken, false, || BUFFER);
-            assert_eq!(pace.begin(at(1040)), SendWait::All, "{taken}");
-            assert_eq!(pace.rests_until(at(1040)), None);
+    fn who_takes_nothing_is_waited_for() {
+        let mut pace = slow();
+        for (now, taken) in [(1000, 0), (1040, 0), (1080, 80_000), (1120, 0)] {
+            assert_eq!(pace.begin(at(now)), SendWait::Nothing);
+            pace.end(at(now), taken, false, || BUFFER);
+            assert_eq!(pace.rests_until(at(now)), Some(at(now + 40)));
         }
+        assert_eq!(pace.begin(at(1160)), SendWait::Nothing);
+        pace.end(at(1160), 0, false, || BUFFER);
+        assert_eq!(pace.begin(at(1160)), SendWait::All);
+        assert_eq!(pace.rests_until(at(1160)), None);
+    }
+
+    /// Goal: one that has become fast, so that all of its buffer has gone each time, is
+    /// waited for soon.
+    #[test]
+    fn who_becomes_fast_is_waited_for() {
+        let mut pace = Pace::default();
+        pace.begin(at(0));
+        pace.end(at(10_000), 10_000, true, || BUFFER);
+        pace.begin(at(10_000));
+        pace.end(at(10_000), 1, false, || BUFFER);
+        let mut now = at(10_000);
+        let mut rests = 0;
+        while let Some(until) = pace.rests_until(now) {
+            now = until;
+            pace.begin(now);
+            pace.end(now, BUFFER, false, || BUFFER);
+            rests += 1;
+        }
+        assert_eq!(pace.begin(now), SendWait::All);
+        assert!(rests <= 3 && now <= at(10_400), "{rests} until {now:?}");
     }
 
     /// Goal: no rest is longer than its bound, however slow the peer is.
