@@ -39,8 +39,6 @@ struct Slow {
     taken_bytes: u64,
     /// The end of the last rest, if there was one.
     until: Option<Time>,
-    /// ... in which it has taken nothing.
-    has_idled: bool,
 }
 
 impl Pace {
@@ -86,7 +84,6 @@ impl Pace {
                         full: now,
                         taken_bytes: 0,
                         until: None,
-                        has_idled: false,
                     };
                     self.slow = (slow.rest() >= REST_MIN).then_some(slow);
                 }
@@ -98,19 +95,18 @@ impl Pace {
 impl Slow {
     /// Plans the next rest; false if it is no good: the peer takes nothing any more, or as
     /// much as it is better to wait for.
-    ///
-    /// A buffer that has run dry makes the rate too small, but still so large that the next
-    /// rest is at most a third of this one.
     fn found_full(&mut self, now: Time) -> bool {
+        let elapsed = now.since(self.full);
         match (self.until.is_some(), self.taken_bytes) {
-            (false, _) => self.be_full(now),
-            // It takes lumps, or nothing any more.
-            (true, 0) if self.has_idled => return false,
-            (true, 0) => self.has_idled = true,
-            (true, taken) => {
-                let seen = rate(taken, now.since(self.full));
-                self.rate = self.rate.midpoint(seen).max(seen);
-                self.be_full(now);
+            (true, 0) if elapsed >= REST_MAX => return false,
+            // It takes lumps: the next one may be on its way.
+            (true, 0) => {}
+            (has_rested, taken) => {
+                if has_rested {
+                    self.learn(rate(taken, elapsed));
+                }
+                self.full = now;
+                self.taken_bytes = 0;
             }
         }
         let rest = self.rest();
@@ -118,10 +114,13 @@ impl Slow {
         rest >= REST_MIN
     }
 
-    const fn be_full(&mut self, now: Time) {
-        self.full = now;
-        self.taken_bytes = 0;
-        self.has_idled = false;
+    /// By a buffer that may have run dry the rate is too small, but still so large that the
+    /// next rest is at most half of this one.
+    fn learn(&mut self, seen: u64) {
+        self.rate = match self.taken_bytes > 2 * self.third_bytes {
+            true => seen.max(self.rate),
+            false => seen.midpoint(self.rate),
+        };
     }
 
     /// For how long a third of the buffer lasts.
@@ -194,15 +193,17 @@ mod tests {
     #[test]
     fn who_takes_nothing_is_waited_for() {
         let mut pace = slow();
-        for (now, taken) in [(1000, 0), (1040, 0), (1080, 80_000), (1120, 0)] {
+        let lumps = [0, 0, 80_000, 0, 0, 0, 0, 0, 0];
+        for (now, taken) in (1000..).step_by(40).zip(lumps) {
             assert_eq!(pace.begin(at(now)), SendWait::Nothing);
             pace.end(at(now), taken, false, || BUFFER);
             assert_eq!(pace.rests_until(at(now)), Some(at(now + 40)));
         }
-        assert_eq!(pace.begin(at(1160)), SendWait::Nothing);
-        pace.end(at(1160), 0, false, || BUFFER);
-        assert_eq!(pace.begin(at(1160)), SendWait::All);
-        assert_eq!(pace.rests_until(at(1160)), None);
+        let late = at(1000 + 9 * 40);
+        assert_eq!(pace.begin(late), SendWait::Nothing);
+        pace.end(late, 0, false, || BUFFER);
+        assert_eq!(pace.begin(late), SendWait::All);
+        assert_eq!(pace.rests_until(late), None);
     }
 
     /// Goal: one that has become fast, so that all of its buffer has gone each time, is
