@@ -3,7 +3,7 @@
 //! A send that waits for all to be taken wakes the thread each time that acknowledgements
 //! have made room: with hundreds of slow connections some thousand times a second, for a
 //! few KiB each. Their sends do not wait: when one has found the socket full the next one
-//! comes when a third of the socket's buffer should be free, as the kernel does it, but
+//! comes when a third of what it holds should have gone, about as the kernel does it, but
 //! by the rate seen so far, and at a tick, together with those of all others. So the
 //! thread sleeps in between however many there are.
 
@@ -32,10 +32,9 @@ pub(crate) struct Pace {
 struct Slow {
     /// What the peer takes, in bytes per second.
     rate: u64,
-    /// A third of the socket's buffer, in bytes.
-    third_bytes: u64,
-    /// When the socket was full last, and what it has taken since.
+    /// When the socket was full last, what it held then, and what it has taken since.
     full: Time,
+    held_bytes: u64,
     taken_bytes: u64,
     /// The end of the last rest, if there was one.
     until: Option<Time>,
@@ -58,30 +57,30 @@ impl Pace {
     }
 
     /// The send has ended: the socket has taken so many bytes, and has no room for more
-    /// unless that was all. `buffer_bytes` tells the size of its buffer.
+    /// unless that was all. `held_bytes` tells how many it holds, sent or not, that the
+    /// peer has not acknowledged.
     pub(crate) fn end(
         &mut self,
         now: Time,
         bytes: usize,
         is_all: bool,
-        buffer_bytes: impl FnOnce() -> usize,
+        held_bytes: impl FnOnce() -> u64,
     ) {
         let bytes = bytes as u64;
         match &mut self.slow {
             Some(slow) => {
                 slow.taken_bytes += bytes;
-                if !is_all && !slow.found_full(now) {
+                if !is_all && !slow.found_full(now, held_bytes) {
                     self.slow = None;
                 }
             }
             None => {
                 let elapsed = now.since(self.began);
                 if elapsed >= REST_MIN {
-                    let third_bytes = buffer_bytes() as u64 / 3;
                     let slow = Slow {
                         rate: rate(bytes, elapsed),
-                        third_bytes,
                         full: now,
+                        held_bytes: held_bytes(),
                         taken_bytes: 0,
                         until: None,
                     };
@@ -95,37 +94,35 @@ impl Pace {
 impl Slow {
     /// Plans the next rest; false if it is no good: the peer takes nothing any more, or as
     /// much as it is better to wait for.
-    fn found_full(&mut self, now: Time) -> bool {
+    fn found_full(&mut self, now: Time, held_bytes: impl FnOnce() -> u64) -> bool {
         let elapsed = now.since(self.full);
-        match (self.until.is_some(), self.taken_bytes) {
+        let longest = match (self.until.is_some(), self.taken_bytes) {
+            // That it is slow may have been our own doing: a busy thread hears late of a
+            // send. The first rest is short, and tells.
+            (false, _) => REST_MIN,
             (true, 0) if elapsed >= REST_MAX => return false,
             // It takes lumps: the next one may be on its way.
-            (true, 0) => {}
-            (has_rested, taken) => {
-                if has_rested {
-                    self.learn(rate(taken, elapsed));
-                }
-                self.full = now;
-                self.taken_bytes = 0;
+            (true, 0) => REST_MAX,
+            // All but a sixth has gone: it may have been without bytes.
+            (true, taken) if taken > self.held_bytes / 6 * 5 => return false,
+            (true, taken) => {
+                self.rate = self.rate.midpoint(rate(taken, elapsed));
+                REST_MAX
             }
+        };
+        if self.until.is_none() || self.taken_bytes > 0 {
+            self.full = now;
+            self.held_bytes = held_bytes();
+            self.taken_bytes = 0;
         }
         let rest = self.rest();
-        self.until = Some((now + rest.min(REST_MAX)).round_up(TICK));
+        self.until = Some((now + rest.min(longest)).round_up(TICK));
         rest >= REST_MIN
     }
 
-    /// By a buffer that may have run dry the rate is too small, but still so large that the
-    /// next rest is at most half of this one.
-    fn learn(&mut self, seen: u64) {
-        self.rate = match self.taken_bytes > 2 * self.third_bytes {
-            true => seen.max(self.rate),
-            false => seen.midpoint(self.rate),
-        };
-    }
-
-    /// For how long a third of the buffer lasts.
+    /// For how long a third of what the socket holds lasts.
     fn rest(&self) -> Duration {
-        Duration::from_millis(self.third_bytes.saturating_mul(1000) / self.rate.max(1))
+        Duration::from_millis((self.held_bytes / 3).saturating_mul(1000) / self.rate.max(1))
     }
 }
 
@@ -139,18 +136,31 @@ fn rate(bytes: u64, elapsed: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const BUFFER: usize = 120_000;
-    const MS: u64 = 1_000_000;
+    const HELD: u64 = 120_000;
 
     fn at(millis: u64) -> Time {
-        Time(millis * MS)
+        Time(millis * 1_000_000)
     }
 
-    /// A connection that has taken a megabyte in a second.
+    /// A try that ends at once.
+    fn attempt(pace: &mut Pace, now: Time, taken: usize, is_all: bool) {
+        assert_eq!(pace.begin(now), SendWait::Nothing);
+        pace.end(now, taken, is_all, || HELD);
+    }
+
+    /// A connection that has taken a megabyte in a second, up to 1000 ms, and was found
+    /// full at 1020.
     fn slow() -> Pace {
         let mut pace = Pace::default();
         assert_eq!(pace.begin(at(0)), SendWait::All);
-        pace.end(at(1000), 1_000_000, true, || BUFFER);
+        pace.end(at(1000), 1_000_000, true, || HELD);
+        attempt(&mut pace, at(1000), 5_000, false);
+        assert_eq!(
+            pace.rests_until(at(1000)),
+            Some(at(1020)),
+            "the first is short"
+        );
+        attempt(&mut pace, at(1020), 20_000, false);
         pace
     }
 
@@ -160,32 +170,27 @@ mod tests {
         let mut pace = Pace::default();
         for (begin, end, bytes) in [(0, 1, 1 << 20), (1, 101, 1 << 20)] {
             assert_eq!(pace.begin(at(begin)), SendWait::All);
-            pace.end(at(end), bytes, true, || BUFFER);
+            pace.end(at(end), bytes, true, || HELD);
         }
         assert_eq!(pace.begin(at(200)), SendWait::All);
         assert_eq!(pace.rests_until(at(200)), None);
     }
 
-    /// Goal: a slow one is tried, and after it was found full again when a third of the
-    /// buffer is free, at a tick.
+    /// Goal: a slow one is tried, and after it was found full again when a third of what
+    /// it holds has gone, at a tick.
     #[test]
     fn who_is_slow_is_tried_at_ticks() {
         let mut pace = slow();
-        assert_eq!(pace.begin(at(1003)), SendWait::Nothing);
-        pace.end(at(1003), 10_000, false, || BUFFER);
-        assert_eq!(pace.rests_until(at(1003)), Some(at(1050)));
-        assert_eq!(pace.rests_until(at(1050)), None);
-        assert_eq!(pace.begin(at(1050)), SendWait::Nothing);
+        assert_eq!(pace.rests_until(at(1020)), Some(at(1060)));
+        assert_eq!(pace.rests_until(at(1060)), None);
+        attempt(&mut pace, at(1063), 20_000, true);
         // It has taken all: there may be room for more, so there is no rest.
-        pace.end(at(1050), 20_000, true, || BUFFER);
-        assert_eq!(pace.rests_until(at(1050)), None);
-        pace.begin(at(1050));
-        pace.end(at(1050), 15_000, false, || BUFFER);
-        let seen = (1_000_000 + 35_000_000 / 47) / 2;
-        assert_eq!(
-            pace.rests_until(at(1050)),
-            Some((at(1050) + Duration::from_millis(40_000_000 / seen)).round_up(TICK))
-        );
+        assert_eq!(pace.rests_until(at(1063)), None);
+        attempt(&mut pace, at(1063), 15_000, false);
+        let seen = (1_000_000 + 35_000_000 / 43) / 2;
+        let rest = Duration::from_millis(40_000_000 / seen);
+        let until = (at(1063) + rest).round_up(TICK);
+        assert_eq!(pace.rests_until(at(1063)), Some(until));
     }
 
     /// Goal: a peer that takes lumps keeps its pace, one that takes nothing any more is
@@ -193,38 +198,34 @@ mod tests {
     #[test]
     fn who_takes_nothing_is_waited_for() {
         let mut pace = slow();
-        let lumps = [0, 0, 80_000, 0, 0, 0, 0, 0, 0];
-        for (now, taken) in (1000..).step_by(40).zip(lumps) {
-            assert_eq!(pace.begin(at(now)), SendWait::Nothing);
-            pace.end(at(now), taken, false, || BUFFER);
-            assert_eq!(pace.rests_until(at(now)), Some(at(now + 40)));
+        let lumps = [0, 80_000, 0, 0, 0, 0, 0, 0];
+        for (now, taken) in (1060..).step_by(40).zip(lumps) {
+            attempt(&mut pace, at(now), taken, false);
+            assert_eq!(pace.rests_until(at(now)), Some(at(now + 40)), "at {now}");
         }
-        let late = at(1000 + 9 * 40);
-        assert_eq!(pace.begin(late), SendWait::Nothing);
-        pace.end(late, 0, false, || BUFFER);
+        let late = at(1060 + 8 * 40);
+        attempt(&mut pace, late, 0, false);
         assert_eq!(pace.begin(late), SendWait::All);
         assert_eq!(pace.rests_until(late), None);
     }
 
-    /// Goal: one that has become fast, so that all of its buffer has gone each time, is
-    /// waited for soon.
+    /// Goal: one that has become fast, so that its bytes have run out, is waited for at
+    /// once; also where it was never slow, but the thread too busy to hear of a send.
     #[test]
     fn who_becomes_fast_is_waited_for() {
+        let mut pace = slow();
+        attempt(&mut pace, at(1060), 101_000, false);
+        assert_eq!(pace.begin(at(1060)), SendWait::All);
+
         let mut pace = Pace::default();
         pace.begin(at(0));
-        pace.end(at(10_000), 10_000, true, || BUFFER);
-        pace.begin(at(10_000));
-        pace.end(at(10_000), 1, false, || BUFFER);
-        let mut now = at(10_000);
-        let mut rests = 0;
-        while let Some(until) = pace.rests_until(now) {
-            now = until;
-            pace.begin(now);
-            pace.end(now, BUFFER, false, || BUFFER);
-            rests += 1;
-        }
-        assert_eq!(pace.begin(now), SendWait::All);
-        assert!(rests <= 3 && now <= at(10_400), "{rests} until {now:?}");
+        pace.end(at(100), 100_000, true, || 100_000);
+        attempt(&mut pace, at(100), 900_000, false);
+        assert_eq!(pace.rests_until(at(100)), Some(at(120)));
+        attempt(&mut pace, at(120), 1 << 20, true);
+        attempt(&mut pace, at(120), 500_000, false);
+        assert_eq!(pace.begin(at(120)), SendWait::All);
+        assert_eq!(pace.rests_until(at(120)), None);
     }
 
     /// Goal: no rest is longer than its bound, however slow the peer is.
@@ -232,9 +233,9 @@ mod tests {
     fn rests_are_bounded() {
         let mut pace = Pace::default();
         pace.begin(at(0));
-        pace.end(at(10_000), 10_000, true, || BUFFER);
-        pace.begin(at(10_000));
-        pace.end(at(10_000), 1, false, || BUFFER);
-        assert_eq!(pace.rests_until(at(10_000)), Some(at(10_250)));
+        pace.end(at(10_000), 10_000, true, || HELD);
+        attempt(&mut pace, at(10_000), 1, false);
+        attempt(&mut pace, at(10_020), 1, false);
+        assert_eq!(pace.rests_until(at(10_020)), Some(at(10_270)));
     }
 }

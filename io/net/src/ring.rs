@@ -18,7 +18,7 @@ use socket2::SockRef;
 use crate::buffers::BufferSize;
 use crate::connection::{Connection, Expected};
 use crate::kernel::{Kernel, STALL, is_exhausted, rest_left, shorter};
-use crate::system::now;
+use crate::system::{held_by, now};
 use crate::table::Table;
 use crate::wake::Waker;
 use crate::{DiskId, Event, ListenerId, NetError, SendError, SocketId};
@@ -329,11 +329,9 @@ fn sent(table: &mut Table, index: usize, mut pieces: Gather, result: Result<Done
     };
     pieces.advance(bytes);
     if connection.sends_whole {
-        let buffer_bytes = || SockRef::from(&*connection.socket).send_buffer_size();
+        let socket = &connection.socket;
         let pace = &mut connection.kernel.pace;
-        pace.end(now(), bytes, pieces.is_empty(), || {
-            buffer_bytes().unwrap_or_default()
-        });
+        pace.end(now(), bytes, pieces.is_empty(), || held_by(socket));
     }
     if connection.sends_whole && !pieces.is_empty() {
         // As if it were still in flight: the caller hears of it when all is taken.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use crossdock_types::Time;
@@ -139,6 +139,19 @@ pub(crate) fn ready_connection(socket: &OwnedFd, nonblocking: bool) -> io::Resul
     let socket = SockRef::from(socket);
     socket.set_nonblocking(nonblocking)?;
     set_options(&socket)
+}
+
+/// Bytes that a socket holds for its peer: those that it has not sent, and those that the
+/// peer has not acknowledged (SIOCOUTQ, tcp(7)); 0 if it does not tell.
+#[expect(unsafe_code, reason = "no library of ours has this request")]
+pub(crate) fn held_by(socket: &OwnedFd) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one integer there, and keeps no reference to it.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    match result {
+        0 => u64::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// Who is at the other end.
