@@ -16,6 +16,9 @@ use crossdock_types::Time;
 const TICK: Duration = Duration::from_millis(TIMER_TICK_MILLIS);
 /// What comes sooner is waited for.
 const REST_MIN: Duration = Duration::from_millis(2 * TIMER_TICK_MILLIS);
+/// Who takes more than this, in bytes per second, is not slow: it is served in large pieces,
+/// and there cannot be hundreds of them.
+const RATE_MAX: u64 = 8 << 20;
 /// For so long, at most, a client goes without bytes that has become faster.
 const REST_MAX: Duration = Duration::from_millis(250);
 
@@ -84,7 +87,7 @@ impl Pace {
                         taken_bytes: 0,
                         until: None,
                     };
-                    self.slow = (slow.rest() >= REST_MIN).then_some(slow);
+                    self.slow = slow.is_slow().then_some(slow);
                 }
             }
         }
@@ -115,9 +118,12 @@ impl Slow {
             self.held_bytes = held_bytes();
             self.taken_bytes = 0;
         }
-        let rest = self.rest();
-        self.until = Some((now + rest.min(longest)).round_up(TICK));
-        rest >= REST_MIN
+        self.until = Some((now + self.rest().min(longest)).round_up(TICK));
+        self.is_slow()
+    }
+
+    fn is_slow(&self) -> bool {
+        self.rate <= RATE_MAX && self.rest() >= REST_MIN
     }
 
     /// For how long a third of what the socket holds lasts.
@@ -168,9 +174,14 @@ mod tests {
     #[test]
     fn who_is_fast_is_waited_for() {
         let mut pace = Pace::default();
-        for (begin, end, bytes) in [(0, 1, 1 << 20), (1, 101, 1 << 20)] {
-            assert_eq!(pace.begin(at(begin)), SendWait::All);
-            pace.end(at(end), bytes, true, || HELD);
+        let sends = [
+            (1, 1 << 20, HELD),
+            (100, 1 << 20, HELD),
+            (50, 1 << 20, 8 << 20),
+        ];
+        for (millis, bytes, held) in sends {
+            assert_eq!(pace.begin(at(0)), SendWait::All);
+            pace.end(at(millis), bytes, true, || held);
         }
         assert_eq!(pace.begin(at(200)), SendWait::All);
         assert_eq!(pace.rests_until(at(200)), None);
