@@ -15,6 +15,7 @@ mod http;
 mod join;
 mod locking;
 mod targets;
+mod tunnel;
 
 pub use dice::Dice;
 pub use http::http_request;
@@ -25,3 +26,4 @@ pub use targets::{
     TARGETS, Target, mount_call, mount_reply, nfs3_call, nfs3_reply, record_reader, rpc_call,
     rpc_reply, xdr,
 };
+pub use tunnel::tunnel;

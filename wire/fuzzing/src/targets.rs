@@ -7,7 +7,7 @@ use crossdock_nfs3::{Call, Procedure, Reply, mount};
 use crossdock_rpc::{CallHeader, RecordError, RecordReader, RecordWriter, ReplyHeader};
 use crossdock_xdr::{Decode, Decoder, Encode, Encoder};
 
-use crate::{Dice, http, join, link, locking, samples};
+use crate::{Dice, http, join, link, locking, samples, tunnel};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +96,11 @@ pub const TARGETS: &[Target] = &[
         name: "http_request",
         run: http::http_request,
         seeds: http::http_request_seeds,
+    },
+    Target {
+        name: "tunnel",
+        run: tunnel::tunnel,
+        seeds: tunnel::tunnel_seeds,
     },
 ];
 

@@ -1,0 +1,115 @@
+//! A packet is finished: lengths, checksums as far as the kernel does not make them, and
+//! what the kernel has to do.
+
+use crate::flow::{Flow, HeaderError, IPV6_BYTES};
+
+/// Of what goes before a packet that is written to a packet socket or a TUN device
+/// (`virtio_net_hdr`, VIRTIO 1.2 section 5.1.6).
+pub const OFFLOAD_BYTES: usize = 10;
+
+/// The kernel is to complete the checksum.
+const NEEDS_CHECKSUM: u8 = 1;
+const NO_SEGMENTS: u8 = 0;
+const SEGMENTS_TCP4: u8 = 1;
+const SEGMENTS_TCP6: u8 = 4;
+/// The first segment alone tells that the window was reduced.
+const SEGMENTS_ECN: u8 = 0x80;
+
+const TCP: u32 = 6;
+const TCP_FLAGS_AT: usize = 13;
+const TCP_CHECKSUM_AT: u16 = 16;
+const TCP_CWR: u8 = 0x80;
+const IP_BYTES_MAX: usize = 65_535;
+
+/// What goes out before the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Of which connection it is.
+    pub flow: Flow,
+    /// What the kernel does: completes the checksum, cuts it into segments.
+    pub offload: [u8; OFFLOAD_BYTES],
+    /// IP and TCP; the checksum of TCP is that of the pseudo-header, which the kernel
+    /// completes by the payload.
+    pub headers: Vec<u8>,
+}
+
+/// Finishes the headers of a packet that has `payload_bytes` and goes out in segments of
+/// `segment_bytes`, or in one if that is 0 or more than there is. What checksums and lengths
+/// say in caught headers counts for nothing.
+///
+/// # Errors
+/// [`HeaderError`]: nothing may be sent.
+pub fn finish(
+    headers: &[u8],
+    segment_bytes: u16,
+    payload_bytes: usize,
+) -> Result<Frame, HeaderError> {
+    let flow = Flow::of(headers)?;
+    let is_cut = segment_bytes > 0 && payload_bytes > usize::from(segment_bytes);
+    let too_long = HeaderError::Payload {
+        payload_bytes,
+        segment_bytes,
+    };
+    let mut headers = headers.to_vec();
+    let header_bytes = u16::try_from(headers.len()).map_err(|_| too_long)?;
+    let whole = headers.len() + payload_bytes;
+    if payload_bytes == 0 || whole > IP_BYTES_MAX {
+        return Err(too_long);
+    }
+    let tcp_bytes = u16::try_from(whole - flow.ip_bytes).map_err(|_| too_long)?;
+    let whole = u16::try_from(whole).map_err(|_| too_long)?;
+    let (ip, tcp) = headers.split_at_mut(flow.ip_bytes);
+    let (addresses, segments) = match flow.source.is_ipv4() {
+        true => {
+            ip[2..4].copy_from_slice(&whole.to_be_bytes());
+            ip[10..12].fill(0);
+            let checksum = !fold(sum(ip));
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            (&ip[12..20], SEGMENTS_TCP4)
+        }
+        false => {
+            ip[4..6].copy_from_slice(&tcp_bytes.to_be_bytes());
+            (&ip[8..IPV6_BYTES], SEGMENTS_TCP6)
+        }
+    };
+    let pseudo = fold(sum(addresses) + TCP + u32::from(tcp_bytes));
+    let checksum_at = usize::from(TCP_CHECKSUM_AT);
+    tcp[checksum_at..checksum_at + 2].copy_from_slice(&pseudo.to_be_bytes());
+    let ecn = match tcp[TCP_FLAGS_AT] & TCP_CWR {
+        0 => 0,
+        _ => SEGMENTS_ECN,
+    };
+    let (kind, segment_bytes) = match is_cut {
+        true => (segments | ecn, segment_bytes),
+        false => (NO_SEGMENTS, 0),
+    };
+    let checksum_from = u16::try_from(flow.ip_bytes).map_err(|_| too_long)?;
+    let mut offload = [0; OFFLOAD_BYTES];
+    offload[..2].copy_from_slice(&[NEEDS_CHECKSUM, kind]);
+    let numbers = [header_bytes, segment_bytes, checksum_from, TCP_CHECKSUM_AT];
+    for (place, number) in offload[2..].chunks_exact_mut(2).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    Ok(Frame {
+        flow,
+        offload,
+        headers,
+    })
+}
+
+/// The sum of the 16-bit words (RFC 1071), not folded yet.
+fn sum(bytes: &[u8]) -> u32 {
+    let words = bytes.chunks(2).map(|word| match *word {
+        [high, low] => u16::from_be_bytes([high, low]),
+        [high] => u16::from_be_bytes([high, 0]),
+        _ => 0,
+    });
+    words.map(u32::from).sum()
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::try_from(sum).unwrap_or(u16::MAX)
+}

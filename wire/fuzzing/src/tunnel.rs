@@ -1,0 +1,83 @@
+//! Packets that a gateway has a node fill and send: target and seeds.
+
+use crossdock_inflator::{Flow, finish};
+use crossdock_tunnel::{DATAGRAM_BYTES_MAX, Envelope, Packet, Part, Parts, Seal, TunnelKey, open};
+
+const KEY: TunnelKey = TunnelKey {
+    id: 1,
+    key: [1; 32],
+};
+const ENVELOPE: Envelope = Envelope {
+    sender: 2,
+    sender_boot: 3,
+    receiver_boot: 4,
+    sequence: 5,
+};
+
+/// Opens any bytes, and the same as records that the key's owner has sealed; finishes the
+/// headers of each packet.
+///
+/// # Panics
+/// If a packet could not be sent again as it was read, or finished headers are of another
+/// connection.
+pub fn tunnel(input: &[u8]) {
+    if let Ok(opened) = open(input, |_, _| Some(&KEY)) {
+        assert!(opened.records().count() <= input.len());
+    }
+    let mut bytes = Seal::new(&ENVELOPE, &KEY).finish(&KEY);
+    bytes.truncate(bytes.len() - MAC_BYTES);
+    let room = DATAGRAM_BYTES_MAX - bytes.len() - MAC_BYTES;
+    bytes.extend(&input[..input.len().min(room)]);
+    let mac = blake3::keyed_hash(&KEY.key, &bytes);
+    bytes.extend(&mac.as_bytes()[..MAC_BYTES]);
+    let opened = open(&bytes, |_, _| Some(&KEY)).expect("it is sealed");
+    assert_eq!(opened.envelope, ENVELOPE);
+    let mut again = Seal::new(&ENVELOPE, &KEY);
+    for packet in opened.records().map_while(Result::ok) {
+        assert_eq!(again.push(&packet), Ok(true), "a packet changed");
+        let payload_bytes = packet.parts.payload_bytes();
+        if let Ok(frame) = finish(packet.headers, packet.segment_bytes, payload_bytes) {
+            assert_eq!(Flow::of(packet.headers), Ok(frame.flow));
+            assert_eq!(frame.headers.len(), packet.headers.len());
+        }
+    }
+    let again = again.finish(&KEY);
+    assert!(bytes.starts_with(&again[..again.len() - MAC_BYTES]));
+}
+
+const MAC_BYTES: usize = 16;
+
+/// Records as they lie in a datagram.
+pub(crate) fn tunnel_seeds() -> Vec<Vec<u8>> {
+    let ipv4 = {
+        let mut headers = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        headers.extend([198, 18, 0, 1, 198, 18, 0, 2]);
+        headers
+    };
+    let ipv6 = {
+        let mut headers = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
+        headers.extend([0xfd; 32]);
+        headers
+    };
+    let tcp = [0, 80, 4, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 1, 0, 0, 0, 0, 0];
+    let extent = Part::Extent {
+        pin: 7,
+        offset_bytes: 1 << 20,
+        length_bytes: 4000,
+    };
+    let parts = [Part::Literal(b"HTTP/1.1 200 OK\r\n\r\n"), extent];
+    let seeds = [ipv4, ipv6].map(|mut headers| {
+        headers.extend(tcp);
+        let packet = Packet {
+            headers: &headers,
+            segment_bytes: 1448,
+            parts: Parts::Given(&parts),
+        };
+        let mut seal = Seal::new(&ENVELOPE, &KEY);
+        let empty = Seal::new(&ENVELOPE, &KEY).finish(&KEY).len() - MAC_BYTES;
+        assert_eq!(seal.push(&packet), Ok(true));
+        let bytes = seal.finish(&KEY);
+        bytes[empty..bytes.len() - MAC_BYTES].to_vec()
+    });
+    seeds.to_vec()
+}

@@ -1,0 +1,17 @@
+//! The tunnel between a gateway's redirector and the nodes' inflators (SPIRAL 2).
+//!
+//! The redirector catches the packets of a client's connection, takes the dummy bytes out,
+//! and tells a node what belongs there: the packet's headers, literal bytes, and extents by
+//! their pins. Several such packets travel in one datagram, which is authentic or nothing:
+//! who could forge one could have a node say anything in the name of a gateway.
+
+mod datagram;
+mod packet;
+mod window;
+
+pub use datagram::{
+    DATAGRAM_BYTES_MAX, Envelope, Opened, PACKET_ROOM_BYTES, Records, Seal, TunnelError,
+    TunnelKey, open,
+};
+pub use packet::{HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts, RecordError};
+pub use window::ReplayWindow;

@@ -1,0 +1,240 @@
+//! A caught packet: its headers, and what its payload is made of.
+
+use thiserror::Error;
+
+/// IPv4 and TCP have up to 60 bytes each; IPv6 has 40.
+pub const HEADERS_BYTES_MAX: usize = 120;
+
+/// Of one packet: as much as the kernel's segmentation takes at once (GSO).
+pub const PAYLOAD_BYTES_MAX: usize = 65_535;
+
+const KIND_PACKET: u8 = 1;
+const PART_LITERAL: u8 = 1;
+const PART_EXTENT: u8 = 2;
+
+/// A packet as it would have left the gateway, with extents where dummy bytes were.
+///
+/// | bytes | name | meaning (big-endian) |
+/// |---|---|---|
+/// | 1 | kind | 1 |
+/// | 1 | headers' length | 1 to 120 |
+/// | 2 | segment | payload of each segment that it is cut into; 0 = it is one |
+/// | 1 | parts | how many, 1 to 255 |
+/// | | headers | IP and TCP as they were caught: their lengths and checksums are the node's |
+/// | | parts | see [`Part`] |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// IP and transport.
+    pub headers: &'a [u8],
+    /// In bytes of payload; 0 if it is not to be cut.
+    pub segment_bytes: u16,
+    /// In the order of the payload.
+    pub parts: Parts<'a>,
+}
+
+/// A piece of a payload.
+///
+/// | bytes | literal | extent |
+/// |---|---|---|
+/// | 1 | kind 1 | kind 2 |
+/// | 2 | length | length |
+/// | | the bytes | 8 pin, 8 offset in the pinned object |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// These bytes.
+    Literal(&'a [u8]),
+    /// Those that a pin of the node holds.
+    Extent {
+        /// The pin.
+        pin: u64,
+        /// Of the first byte, in the object.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u16,
+    },
+}
+
+impl Part<'_> {
+    /// How many bytes of the payload it is.
+    #[must_use]
+    pub const fn length_bytes(&self) -> usize {
+        match self {
+            Self::Literal(bytes) => bytes.len(),
+            Self::Extent { length_bytes, .. } => *length_bytes as usize,
+        }
+    }
+}
+
+/// The parts of a packet: given by who makes it, or still encoded, and known to be right.
+#[derive(Clone, Copy, Debug)]
+pub enum Parts<'a> {
+    /// To be sent.
+    Given(&'a [Part<'a>]),
+    /// As they came.
+    Encoded(EncodedParts<'a>),
+}
+
+/// Parts in a datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct EncodedParts<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = Part<'a>> + use<'a> {
+        let (given, mut encoded): (&'a [Part<'a>], &'a [u8]) = match *self {
+            Self::Given(parts) => (parts, &[]),
+            Self::Encoded(parts) => (&[], parts.bytes),
+        };
+        let decoded = std::iter::from_fn(move || match encoded.is_empty() {
+            true => None,
+            false => decode_part(&mut encoded).ok(),
+        });
+        given.iter().copied().chain(decoded)
+    }
+
+    /// Bytes of the payload.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        self.iter().map(|part| part.length_bytes()).sum()
+    }
+}
+
+impl PartialEq for Parts<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Parts<'_> {}
+
+/// Why bytes are no packet, or a packet none that can be sent.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum RecordError {
+    /// It ends before it should.
+    #[error("a packet's record ends early")]
+    Short,
+    /// A kind that this build does not have.
+    #[error("record kind {0} is unknown")]
+    Kind(u8),
+    /// No headers, or longer ones than there are.
+    #[error("headers of {0} bytes are none of a packet")]
+    Headers(usize),
+    /// No parts, an empty one, or too many.
+    #[error("a packet's payload has {0} parts, or an empty one")]
+    Parts(usize),
+    /// More than a packet can carry.
+    #[error("a payload of {0} bytes is longer than a packet's")]
+    Payload(usize),
+}
+
+impl<'a> Packet<'a> {
+    /// Appends the record.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        let headers = self.headers.len();
+        let (mut count, mut payload_bytes) = (0, 0);
+        for part in self.parts.iter() {
+            count += 1;
+            payload_bytes += part.length_bytes();
+            if part.length_bytes() == 0 {
+                return Err(RecordError::Parts(count));
+            }
+        }
+        let parts = u8::try_from(count).map_err(|_| RecordError::Parts(count))?;
+        check(headers, count, payload_bytes)?;
+        let headers_length = u8::try_from(headers).map_err(|_| RecordError::Headers(headers))?;
+        out.extend([KIND_PACKET, headers_length]);
+        out.extend(self.segment_bytes.to_be_bytes());
+        out.push(parts);
+        out.extend(self.headers);
+        for part in self.parts.iter() {
+            encode_part(&part, out);
+        }
+        Ok(())
+    }
+
+    /// Takes a record from the front of `bytes`.
+    pub(crate) fn decode(bytes: &mut &'a [u8]) -> Result<Self, RecordError> {
+        let [kind, headers, segment @ .., count] = take_array::<5>(bytes)?;
+        if kind != KIND_PACKET {
+            return Err(RecordError::Kind(kind));
+        }
+        let (headers, count) = (usize::from(headers), usize::from(count));
+        let headers = take(bytes, headers)?;
+        let before = *bytes;
+        let mut payload_bytes = 0;
+        for _ in 0..count {
+            payload_bytes += decode_part(bytes)?.length_bytes();
+        }
+        check(headers.len(), count, payload_bytes)?;
+        let encoded = &before[..before.len() - bytes.len()];
+        Ok(Self {
+            headers,
+            segment_bytes: u16::from_be_bytes(segment),
+            parts: Parts::Encoded(EncodedParts { bytes: encoded }),
+        })
+    }
+}
+
+const fn check(headers: usize, parts: usize, payload_bytes: usize) -> Result<(), RecordError> {
+    if headers == 0 || headers > HEADERS_BYTES_MAX {
+        return Err(RecordError::Headers(headers));
+    }
+    if parts == 0 {
+        return Err(RecordError::Parts(parts));
+    }
+    if payload_bytes > PAYLOAD_BYTES_MAX {
+        return Err(RecordError::Payload(payload_bytes));
+    }
+    Ok(())
+}
+
+/// Its length is 1 to 65535.
+fn encode_part(part: &Part<'_>, out: &mut Vec<u8>) {
+    let length = u16::try_from(part.length_bytes()).unwrap_or(u16::MAX);
+    match part {
+        Part::Literal(bytes) => {
+            out.push(PART_LITERAL);
+            out.extend(length.to_be_bytes());
+            out.extend(*bytes);
+        }
+        Part::Extent {
+            pin, offset_bytes, ..
+        } => {
+            out.push(PART_EXTENT);
+            out.extend(length.to_be_bytes());
+            out.extend(pin.to_be_bytes());
+            out.extend(offset_bytes.to_be_bytes());
+        }
+    }
+}
+
+fn decode_part<'a>(bytes: &mut &'a [u8]) -> Result<Part<'a>, RecordError> {
+    let [kind, length @ ..] = take_array::<3>(bytes)?;
+    let length_bytes = u16::from_be_bytes(length);
+    if length_bytes == 0 {
+        return Err(RecordError::Parts(0));
+    }
+    match kind {
+        PART_LITERAL => Ok(Part::Literal(take(bytes, usize::from(length_bytes))?)),
+        PART_EXTENT => Ok(Part::Extent {
+            pin: u64::from_be_bytes(take_array(bytes)?),
+            offset_bytes: u64::from_be_bytes(take_array(bytes)?),
+            length_bytes,
+        }),
+        kind => Err(RecordError::Kind(kind)),
+    }
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], RecordError> {
+    let (taken, rest) = bytes.split_at_checked(length).ok_or(RecordError::Short)?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+fn take_array<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], RecordError> {
+    let (taken, rest) = bytes.split_first_chunk().ok_or(RecordError::Short)?;
+    *bytes = rest;
+    Ok(*taken)
+}

@@ -1,0 +1,215 @@
+//! Datagrams of the tunnel: what is put in comes out, and nothing else is taken.
+
+use std::collections::BTreeSet;
+
+use crossdock_tunnel::{
+    DATAGRAM_BYTES_MAX, Envelope, HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
+    RecordError, ReplayWindow, Seal, TunnelError, TunnelKey, open,
+};
+use proptest::prelude::*;
+
+const KEY: TunnelKey = TunnelKey {
+    id: 3,
+    key: [7; 32],
+};
+const ENVELOPE: Envelope = Envelope {
+    sender: 11,
+    sender_boot: 12,
+    receiver_boot: 13,
+    sequence: 1,
+};
+const HEADERS: [u8; 40] = [0x45; 40];
+
+fn the_key(sender: u64, id: u8) -> Option<&'static TunnelKey> {
+    (sender == ENVELOPE.sender && id == KEY.id).then_some(&KEY)
+}
+
+fn packet<'a>(parts: &'a [Part<'a>]) -> Packet<'a> {
+    Packet {
+        headers: &HEADERS,
+        segment_bytes: 1448,
+        parts: Parts::Given(parts),
+    }
+}
+
+fn sealed(packets: &[Packet<'_>]) -> Vec<u8> {
+    let mut seal = Seal::new(&ENVELOPE, &KEY);
+    for packet in packets {
+        assert_eq!(seal.push(packet), Ok(true));
+    }
+    seal.finish(&KEY)
+}
+
+const EXTENT: Part<'_> = Part::Extent {
+    pin: 5,
+    offset_bytes: 1 << 40,
+    length_bytes: 50_000,
+};
+
+/// Goal: packets come out as they were put in, in order.
+#[test]
+fn packets_come_out_as_they_went_in() {
+    let parts = [
+        Part::Literal(b"HTTP/1.1 200 OK\r\n\r\n"),
+        EXTENT,
+        Part::Literal(b"x"),
+    ];
+    let packets = [packet(&parts), packet(&parts[1..2])];
+    let bytes = sealed(&packets);
+    let opened = open(&bytes, the_key).expect("authentic");
+    assert_eq!(opened.envelope, ENVELOPE);
+    let taken: Result<Vec<_>, _> = opened.records().collect();
+    assert_eq!(taken.as_deref(), Ok(&packets[..]));
+    assert_eq!(packets[0].parts.payload_bytes(), 19 + 50_000 + 1);
+}
+
+/// Goal: the layout is fixed: hosts of different builds understand each other.
+#[test]
+fn the_layout_is_fixed() {
+    let parts = [Part::Literal(b"ab"), EXTENT];
+    let bytes = sealed(&[packet(&parts)]);
+    let mut expected = b"XDTU\x01\x03\x00\x00".to_vec();
+    for number in [11u64, 12, 13, 1] {
+        expected.extend(number.to_be_bytes());
+    }
+    expected.extend([1, 40, 0x05, 0xa8, 2]);
+    expected.extend(HEADERS);
+    expected.extend([1, 0, 2, b'a', b'b', 2, 0xc3, 0x50]);
+    expected.extend(5u64.to_be_bytes());
+    expected.extend((1u64 << 40).to_be_bytes());
+    assert_eq!(bytes[..bytes.len() - 16], expected);
+}
+
+/// Goal: no bit can be changed, and no other key is as good (SPIRAL's tunnel would be an
+/// oracle for forged packets).
+#[test]
+fn every_bit_is_protected() {
+    let bytes = sealed(&[packet(&[EXTENT])]);
+    for bit in 0..bytes.len() * 8 {
+        let mut forged = bytes.clone();
+        forged[bit / 8] ^= 1 << (bit % 8);
+        assert!(open(&forged, the_key).is_err(), "bit {bit}");
+        // Also for one who has a key under every name.
+        let any = |_, id| (id == KEY.id).then_some(&KEY);
+        assert!(open(&forged, any).is_err(), "bit {bit}");
+    }
+    let other = TunnelKey {
+        id: 3,
+        key: [8; 32],
+    };
+    let sender = ENVELOPE.sender;
+    let refused = open(&bytes, |_, _| Some(&other)).map(|_| ());
+    assert_eq!(refused, Err(TunnelError::Forged { sender }));
+    let refused = open(&bytes, |_, _| None).map(|_| ());
+    assert_eq!(refused, Err(TunnelError::Key { sender, key_id: 3 }));
+    let refused = open(&bytes[..55], the_key).map(|_| ());
+    assert_eq!(refused, Err(TunnelError::Length(55)));
+}
+
+/// Goal: a datagram is never longer than its bound, and takes what fits to the byte.
+#[test]
+fn what_does_not_fit_is_for_the_next_one() {
+    let mut seal = Seal::new(&ENVELOPE, &KEY);
+    assert!(seal.is_empty());
+    let parts = [EXTENT];
+    let count = (1..).find(|_| seal.push(&packet(&parts)) == Ok(false));
+    assert_eq!(count, Some(22), "21 of 64 bytes in 1344");
+    assert!(!seal.is_empty());
+    assert_eq!(seal.finish(&KEY).len(), 40 + 21 * 64 + 16);
+
+    let literal = [0; DATAGRAM_BYTES_MAX];
+    for (length, fits) in [(1344 - 48, true), (1344 - 47, false)] {
+        let parts = [Part::Literal(&literal[..length])];
+        let mut seal = Seal::new(&ENVELOPE, &KEY);
+        assert_eq!(seal.push(&packet(&parts)), Ok(fits));
+        assert_eq!(seal.finish(&KEY).len() == DATAGRAM_BYTES_MAX, fits);
+    }
+}
+
+/// Goal: what could not be sent is not taken by either side.
+#[test]
+fn what_is_no_packet_is_refused() {
+    let long = [0; HEADERS_BYTES_MAX + 1];
+    let mut seal = Seal::new(&ENVELOPE, &KEY);
+    let parts = [EXTENT];
+    for headers in [&long[..], &[]] {
+        let packet = Packet {
+            headers,
+            ..packet(&parts)
+        };
+        let length = headers.len();
+        assert_eq!(seal.push(&packet), Err(RecordError::Headers(length)));
+    }
+    assert_eq!(seal.push(&packet(&[])), Err(RecordError::Parts(0)));
+    assert_eq!(
+        seal.push(&packet(&[EXTENT, Part::Literal(b"")])),
+        Err(RecordError::Parts(2))
+    );
+    assert_eq!(seal.push(&packet(&[EXTENT; 2])), {
+        assert!(100_000 > PAYLOAD_BYTES_MAX);
+        Err(RecordError::Payload(100_000))
+    });
+    let one = [Part::Literal(b"x"); 256];
+    assert_eq!(seal.push(&packet(&one)), Err(RecordError::Parts(256)));
+    assert!(seal.is_empty());
+}
+
+/// Goal: each number is taken once, in any order within the window.
+#[test]
+fn a_datagram_is_taken_once() {
+    let mut window = ReplayWindow::default();
+    assert!(!window.admit(0));
+    for number in [5, 3, 1024, 1028, 4] {
+        assert!(window.admit(number), "{number}");
+        assert!(!window.admit(number), "{number}");
+    }
+    // 4 is in the window of 1028's last 1024, 2 is not any more.
+    assert!(!window.admit(2));
+    assert!(window.admit(u64::MAX));
+    assert!(!window.admit(1029));
+    assert!(window.admit(u64::MAX - 1023));
+    assert!(!window.admit(u64::MAX - 1024));
+}
+
+proptest! {
+    /// Goal: against a plain set: no number twice, and every new one within the window.
+    #[test]
+    fn the_window_is_as_a_set(numbers in prop::collection::vec(0u64..5000, 0..400)) {
+        let mut window = ReplayWindow::default();
+        let mut seen = BTreeSet::new();
+        for number in numbers {
+            let newest = seen.last().copied().unwrap_or(0);
+            let expected = number > 0 && number + 1024 > newest && !seen.contains(&number);
+            prop_assert_eq!(window.admit(number), expected, "{}", number);
+            if expected {
+                seen.insert(number);
+            }
+        }
+    }
+
+    /// Goal: records of any bytes, well sealed, are survived; what is read of them can be
+    /// sent again as it is.
+    #[test]
+    fn any_records_are_survived(records in prop::collection::vec(any::<u8>(), 0..300)) {
+        let mut bytes = Seal::new(&ENVELOPE, &KEY).finish(&KEY);
+        bytes.truncate(40);
+        bytes.extend(records);
+        let mut again = Seal::new(&ENVELOPE, &KEY);
+        let hash = blake3::keyed_hash(&KEY.key, &bytes);
+        bytes.extend(&hash.as_bytes()[..16]);
+        let opened = open(&bytes, the_key).expect("authentic");
+        let mut length = 40;
+        for packet in opened.records().map_while(Result::ok) {
+            prop_assert_eq!(again.push(&packet), Ok(true));
+        }
+        let again = again.finish(&KEY);
+        length = length.max(again.len() - 16);
+        prop_assert_eq!(&again[40..length], &bytes[40..length]);
+    }
+
+    /// Goal: any bytes are survived.
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
+        prop_assert!(open(&bytes, |_, _| Some(&KEY)).is_err());
+    }
+}
