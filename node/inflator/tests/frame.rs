@@ -42,7 +42,10 @@ fn ones_sum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u16 {
 /// What VIRTIO 1.2 says that a device does with the packet: the segments that go out.
 fn cut(frame: &Frame, payload: &[u8]) -> Vec<Vec<u8>> {
     let number = |at: usize| {
-        usize::from(u16::from_le_bytes([frame.offload[at], frame.offload[at + 1]]))
+        usize::from(u16::from_le_bytes([
+            frame.offload[at],
+            frame.offload[at + 1],
+        ]))
     };
     let (header_bytes, segment, from, at) = (number(2), number(4), number(6), number(8));
     assert_eq!(frame.offload[0], 1);

@@ -59,7 +59,9 @@ pub(crate) fn tunnel_seeds() -> Vec<Vec<u8>> {
         headers.extend([0xfd; 32]);
         headers
     };
-    let tcp = [0, 80, 4, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 1, 0, 0, 0, 0, 0];
+    let tcp = [
+        0, 80, 4, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 1, 0, 0, 0, 0, 0,
+    ];
     let extent = Part::Extent {
         pin: 7,
         offset_bytes: 1 << 20,

@@ -10,8 +10,8 @@ mod packet;
 mod window;
 
 pub use datagram::{
-    DATAGRAM_BYTES_MAX, Envelope, Opened, PACKET_ROOM_BYTES, Records, Seal, TunnelError,
-    TunnelKey, open,
+    DATAGRAM_BYTES_MAX, Envelope, Opened, PACKET_ROOM_BYTES, Records, Seal, TunnelError, TunnelKey,
+    open,
 };
 pub use packet::{HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts, RecordError};
 pub use window::ReplayWindow;

@@ -17,7 +17,7 @@ impl ReplayWindow {
     /// Takes note of a number that has come with a good MAC; false if its datagram has come
     /// before, or may have.
     pub fn admit(&mut self, sequence: u64) -> bool {
-        if sequence == 0 || sequence.saturating_add(WINDOW) <= self.newest {
+        if sequence == 0 || self.newest.saturating_sub(sequence) >= WINDOW {
             return false;
         }
         if sequence > self.newest {
