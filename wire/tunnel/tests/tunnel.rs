@@ -145,10 +145,21 @@ fn what_is_no_packet_is_refused() {
         seal.push(&packet(&[EXTENT, Part::Literal(b"")])),
         Err(RecordError::Parts(2))
     );
-    assert_eq!(seal.push(&packet(&[EXTENT; 2])), {
-        assert!(100_000 > PAYLOAD_BYTES_MAX);
-        Err(RecordError::Payload(100_000))
-    });
+    let refused = seal.push(&packet(&[EXTENT; 2]));
+    assert_eq!(refused, Err(RecordError::Payload(100_000)));
+    let most = u16::try_from(PAYLOAD_BYTES_MAX).expect("a length");
+    let long = Part::Extent {
+        pin: 1,
+        offset_bytes: 0,
+        length_bytes: most,
+    };
+    let parts = [long, Part::Literal(b"x")];
+    assert_eq!(
+        Seal::new(&ENVELOPE, &KEY).push(&packet(&parts[..1])),
+        Ok(true)
+    );
+    let refused = seal.push(&packet(&parts));
+    assert_eq!(refused, Err(RecordError::Payload(PAYLOAD_BYTES_MAX + 1)));
     let one = [Part::Literal(b"x"); 256];
     assert_eq!(seal.push(&packet(&one)), Err(RecordError::Parts(256)));
     assert!(seal.is_empty());
