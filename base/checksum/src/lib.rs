@@ -1,6 +1,10 @@
-//! CRC32C (Castagnoli) of blocks, records and frames.
+//! CRC32C (Castagnoli) of blocks, records and frames, and MACs of what must not be forged.
 //!
-//! One door in front of the library, so that it can be exchanged by measurement.
+//! One door in front of the libraries, so that they can be exchanged by measurement.
+
+mod mac;
+
+pub use mac::{MAC_BYTES, equal_in_constant_time, first_half, mac};
 
 /// CRC32C of `bytes`.
 #[must_use]

@@ -1,5 +1,6 @@
 //! Capabilities: the right to an extent, with a MAC (CONSISTENCY 9).
 
+use crossdock_checksum::{equal_in_constant_time, first_half};
 use serde::{Deserialize, Serialize};
 
 use crate::{Incarnation, ObjectId, Version};
@@ -105,10 +106,7 @@ impl Capability {
     pub fn verify(&self, key: &CapabilityKey, incarnation: Incarnation) -> bool {
         self.minter == key.minter
             && self.key_epoch == key.key_epoch
-            && crate::handle::equal_in_constant_time(
-                &self.mac,
-                &self.expected_mac(key, incarnation),
-            )
+            && equal_in_constant_time(&self.mac, &self.expected_mac(key, incarnation))
     }
 
     fn expected_mac(&self, key: &CapabilityKey, incarnation: Incarnation) -> [u8; 16] {
@@ -126,7 +124,7 @@ impl Capability {
         ] {
             hasher.update(&number.to_be_bytes());
         }
-        crate::handle::first_half(hasher.finalize().as_bytes())
+        first_half(hasher.finalize().as_bytes())
     }
 }
 

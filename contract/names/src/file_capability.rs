@@ -3,9 +3,9 @@
 
 use std::fmt;
 
+use crossdock_checksum::{equal_in_constant_time, mac};
 use serde::{Deserialize, Serialize};
 
-use crate::handle::{equal_in_constant_time, first_half};
 use crate::{FileId, HostId, ObjectClass, ObjectId, Rights};
 
 /// What a process of a manager makes capabilities with: random, new for each start,
@@ -91,7 +91,7 @@ impl FileCapability {
         covered[20..28].copy_from_slice(&self.placement.0.to_be_bytes());
         covered[28..32].copy_from_slice(&self.generation.to_be_bytes());
         covered[32..40].copy_from_slice(&self.expiry_seconds.to_be_bytes());
-        first_half(blake3::keyed_hash(&key.0, &covered).as_bytes())
+        mac(&key.0, &covered)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
+use crossdock_checksum::{equal_in_constant_time, mac};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -161,26 +162,13 @@ impl KnownMacs {
         if known[..MAC_AT] == handle[..MAC_AT] {
             return known;
         }
-        let mac = first_half(blake3::keyed_hash(key, &handle[..MAC_AT]).as_bytes());
+        let mac = mac(key, &handle[..MAC_AT]);
         handle[MAC_AT..].copy_from_slice(&mac);
         if handle[0] == FORMAT {
             slot.set(handle);
         }
         handle
     }
-}
-
-/// Compares without telling by its duration where the first difference is.
-pub(crate) fn equal_in_constant_time(left: &[u8], right: &[u8]) -> bool {
-    let differences = left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b));
-    left.len() == right.len() && std::hint::black_box(differences) == 0
-}
-
-/// The first 128 of 256 bits.
-pub(crate) fn first_half(hash: &[u8; 32]) -> [u8; 16] {
-    let mut half = [0; 16];
-    half.copy_from_slice(&hash[..16]);
-    half
 }
 
 pub(crate) fn be32(bytes: &[u8; HANDLE_BYTES], at: usize) -> u32 {

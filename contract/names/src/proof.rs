@@ -3,10 +3,10 @@
 
 use std::fmt;
 
+use crossdock_checksum::{equal_in_constant_time, mac};
 use serde::{Deserialize, Serialize};
 
 use crate::handle::{HANDLE_BYTES, HandleError, MAC_AT, be32, be64};
-use crate::handle::{equal_in_constant_time, first_half};
 use crate::{ExportId, FileId, FileRef, LayoutClass, VolumeId};
 
 /// Format of handles whose MAC is a proof.
@@ -133,7 +133,7 @@ impl Proof {
 
     fn expected_mac(&self, key: &ProofKey, volume: VolumeId) -> [u8; 16] {
         let handle = self.to_handle(volume);
-        first_half(blake3::keyed_hash(&key.key, &handle[..MAC_AT]).as_bytes())
+        mac(&key.key, &handle[..MAC_AT])
     }
 }
 

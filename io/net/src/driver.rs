@@ -170,7 +170,8 @@ impl Driver {
 
     /// From now on the kernel goes on with each send by itself, as acknowledgements make
     /// room, and the loop hears of it when all is taken: one completion for up to 1 MiB,
-    /// however small the socket's buffer is. Until then nothing is seen of how far it has
+    /// however small the socket's buffer is. A peer that is slow is tried again at ticks
+    /// instead, together with others. Until then nothing is seen of how far it has
     /// come. Without a ring nothing changes.
     pub fn send_whole(&mut self, connection: ConnectionId) {
         self.table

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
 
-const TCP: u8 = 6;
+/// The protocol number of TCP.
+pub(crate) const TCP: u8 = 6;
 const TCP_BYTES_MIN: usize = 20;
 const IPV4_BYTES_MIN: usize = 20;
 pub(crate) const IPV6_BYTES: usize = 40;

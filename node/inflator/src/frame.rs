@@ -1,7 +1,7 @@
 //! A packet is finished: lengths, checksums as far as the kernel does not make them, and
 //! what the kernel has to do.
 
-use crate::flow::{Flow, HeaderError, IPV6_BYTES};
+use crate::flow::{Flow, HeaderError, IPV6_BYTES, TCP};
 
 /// Of what goes before a packet that is written to a packet socket or a TUN device
 /// (`virtio_net_hdr`, VIRTIO 1.2 section 5.1.6).
@@ -15,11 +15,9 @@ const SEGMENTS_TCP6: u8 = 4;
 /// The first segment alone tells that the window was reduced.
 const SEGMENTS_ECN: u8 = 0x80;
 
-const TCP: u32 = 6;
 const TCP_FLAGS_AT: usize = 13;
 const TCP_CHECKSUM_AT: u16 = 16;
 const TCP_CWR: u8 = 0x80;
-const IP_BYTES_MAX: usize = 65_535;
 
 /// What goes out before the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,14 +48,15 @@ pub fn finish(
         payload_bytes,
         segment_bytes,
     };
-    let mut headers = headers.to_vec();
-    let header_bytes = u16::try_from(headers.len()).map_err(|_| too_long)?;
-    let whole = headers.len() + payload_bytes;
-    if payload_bytes == 0 || whole > IP_BYTES_MAX {
+    // IP's lengths have 16 bits.
+    let short = |bytes: usize| u16::try_from(bytes).map_err(|_| too_long);
+    if payload_bytes == 0 {
         return Err(too_long);
     }
-    let tcp_bytes = u16::try_from(whole - flow.ip_bytes).map_err(|_| too_long)?;
-    let whole = u16::try_from(whole).map_err(|_| too_long)?;
+    let whole = short(headers.len() + payload_bytes)?;
+    let (header_bytes, ip_bytes) = (short(headers.len())?, short(flow.ip_bytes)?);
+    let tcp_bytes = whole - ip_bytes;
+    let mut headers = headers.to_vec();
     let (ip, tcp) = headers.split_at_mut(flow.ip_bytes);
     let (addresses, segments) = match flow.source.is_ipv4() {
         true => {
@@ -72,7 +71,7 @@ pub fn finish(
             (&ip[8..IPV6_BYTES], SEGMENTS_TCP6)
         }
     };
-    let pseudo = fold(sum(addresses) + TCP + u32::from(tcp_bytes));
+    let pseudo = fold(sum(addresses) + u32::from(TCP) + u32::from(tcp_bytes));
     let checksum_at = usize::from(TCP_CHECKSUM_AT);
     tcp[checksum_at..checksum_at + 2].copy_from_slice(&pseudo.to_be_bytes());
     let ecn = match tcp[TCP_FLAGS_AT] & TCP_CWR {
@@ -83,10 +82,9 @@ pub fn finish(
         true => (segments | ecn, segment_bytes),
         false => (NO_SEGMENTS, 0),
     };
-    let checksum_from = u16::try_from(flow.ip_bytes).map_err(|_| too_long)?;
     let mut offload = [0; OFFLOAD_BYTES];
     offload[..2].copy_from_slice(&[NEEDS_CHECKSUM, kind]);
-    let numbers = [header_bytes, segment_bytes, checksum_from, TCP_CHECKSUM_AT];
+    let numbers = [header_bytes, segment_bytes, ip_bytes, TCP_CHECKSUM_AT];
     for (place, number) in offload[2..].chunks_exact_mut(2).zip(numbers) {
         place.copy_from_slice(&number.to_le_bytes());
     }
@@ -97,14 +95,12 @@ pub fn finish(
     })
 }
 
-/// The sum of the 16-bit words (RFC 1071), not folded yet.
+/// The sum of the 16-bit words (RFC 1071) of an even number of bytes, not folded yet.
 fn sum(bytes: &[u8]) -> u32 {
-    let words = bytes.chunks(2).map(|word| match *word {
-        [high, low] => u16::from_be_bytes([high, low]),
-        [high] => u16::from_be_bytes([high, 0]),
-        _ => 0,
-    });
-    words.map(u32::from).sum()
+    let words = bytes.chunks_exact(2);
+    words
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum()
 }
 
 fn fold(mut sum: u32) -> u16 {

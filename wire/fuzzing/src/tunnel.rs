@@ -1,7 +1,8 @@
 //! Packets that a gateway has a node fill and send: target and seeds.
 
+use crossdock_checksum::{MAC_BYTES, mac};
 use crossdock_inflator::{Flow, finish};
-use crossdock_tunnel::{DATAGRAM_BYTES_MAX, Envelope, Packet, Part, Parts, Seal, TunnelKey, open};
+use crossdock_tunnel::{Envelope, PACKET_ROOM_BYTES, Packet, Part, Parts, Seal, TunnelKey, open};
 
 const KEY: TunnelKey = TunnelKey {
     id: 1,
@@ -24,12 +25,11 @@ pub fn tunnel(input: &[u8]) {
     if let Ok(opened) = open(input, |_, _| Some(&KEY)) {
         assert!(opened.records().count() <= input.len());
     }
-    let mut bytes = Seal::new(&ENVELOPE, &KEY).finish(&KEY);
+    let mut bytes = Seal::new(&ENVELOPE, &KEY).finish();
     bytes.truncate(bytes.len() - MAC_BYTES);
-    let room = DATAGRAM_BYTES_MAX - bytes.len() - MAC_BYTES;
-    bytes.extend(&input[..input.len().min(room)]);
-    let mac = blake3::keyed_hash(&KEY.key, &bytes);
-    bytes.extend(&mac.as_bytes()[..MAC_BYTES]);
+    bytes.extend(&input[..input.len().min(PACKET_ROOM_BYTES)]);
+    let made = mac(&KEY.key, &bytes);
+    bytes.extend(made);
     let opened = open(&bytes, |_, _| Some(&KEY)).expect("it is sealed");
     assert_eq!(opened.envelope, ENVELOPE);
     let mut again = Seal::new(&ENVELOPE, &KEY);
@@ -41,11 +41,9 @@ pub fn tunnel(input: &[u8]) {
             assert_eq!(frame.headers.len(), packet.headers.len());
         }
     }
-    let again = again.finish(&KEY);
+    let again = again.finish();
     assert!(bytes.starts_with(&again[..again.len() - MAC_BYTES]));
 }
-
-const MAC_BYTES: usize = 16;
 
 /// Records as they lie in a datagram.
 pub(crate) fn tunnel_seeds() -> Vec<Vec<u8>> {
@@ -75,10 +73,10 @@ pub(crate) fn tunnel_seeds() -> Vec<Vec<u8>> {
             segment_bytes: 1448,
             parts: Parts::Given(&parts),
         };
+        let empty = Seal::new(&ENVELOPE, &KEY).finish().len() - MAC_BYTES;
         let mut seal = Seal::new(&ENVELOPE, &KEY);
-        let empty = Seal::new(&ENVELOPE, &KEY).finish(&KEY).len() - MAC_BYTES;
         assert_eq!(seal.push(&packet), Ok(true));
-        let bytes = seal.finish(&KEY);
+        let bytes = seal.finish();
         bytes[empty..bytes.len() - MAC_BYTES].to_vec()
     });
     seeds.to_vec()

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crossdock_checksum::{MAC_BYTES, equal_in_constant_time, mac};
 use thiserror::Error;
 
 use crate::packet::{Packet, RecordError};
@@ -13,7 +14,6 @@ pub const DATAGRAM_BYTES_MAX: usize = 1400;
 const MAGIC: [u8; 4] = *b"XDTU";
 const FORMAT: u8 = 1;
 const ENVELOPE_BYTES: usize = 40;
-const MAC_BYTES: usize = 16;
 
 /// What is left for records.
 pub const PACKET_ROOM_BYTES: usize = DATAGRAM_BYTES_MAX - ENVELOPE_BYTES - MAC_BYTES;
@@ -87,14 +87,15 @@ pub enum TunnelError {
 
 /// A datagram that is being filled.
 #[derive(Debug)]
-pub struct Seal {
+pub struct Seal<'k> {
     bytes: Vec<u8>,
+    key: &'k TunnelKey,
 }
 
-impl Seal {
-    /// An empty one, to be sealed with the key of that number.
+impl<'k> Seal<'k> {
+    /// An empty one, to be sealed with `key`.
     #[must_use]
-    pub fn new(envelope: &Envelope, key: &TunnelKey) -> Self {
+    pub fn new(envelope: &Envelope, key: &'k TunnelKey) -> Self {
         let mut bytes = Vec::with_capacity(DATAGRAM_BYTES_MAX);
         bytes.extend(MAGIC);
         bytes.extend([FORMAT, key.id, 0, 0]);
@@ -105,7 +106,7 @@ impl Seal {
             envelope.sequence,
         ];
         bytes.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
-        Self { bytes }
+        Self { bytes, key }
     }
 
     /// Whether nothing was put in yet.
@@ -121,7 +122,7 @@ impl Seal {
     pub fn push(&mut self, packet: &Packet<'_>) -> Result<bool, RecordError> {
         let before = self.bytes.len();
         packet.encode(&mut self.bytes)?;
-        if self.bytes.len() > DATAGRAM_BYTES_MAX - MAC_BYTES {
+        if self.bytes.len() > ENVELOPE_BYTES + PACKET_ROOM_BYTES {
             self.bytes.truncate(before);
             return Ok(false);
         }
@@ -130,8 +131,8 @@ impl Seal {
 
     /// The datagram.
     #[must_use]
-    pub fn finish(mut self, key: &TunnelKey) -> Vec<u8> {
-        let mac = mac(key, &self.bytes);
+    pub fn finish(mut self) -> Vec<u8> {
+        let mac = mac(&self.key.key, &self.bytes);
         self.bytes.extend(mac);
         self.bytes
     }
@@ -211,21 +212,8 @@ pub fn open<'a, 'k>(
     let sender = envelope.sender;
     let key = key(sender, key_id).filter(|key| key.id == key_id);
     let key = key.ok_or(TunnelError::Key { sender, key_id })?;
-    match equal_in_constant_time(&mac(key, signed), made) {
+    match equal_in_constant_time(&mac(&key.key, signed), made) {
         true => Ok(Opened { envelope, records }),
         false => Err(TunnelError::Forged { sender }),
     }
-}
-
-fn mac(key: &TunnelKey, bytes: &[u8]) -> [u8; MAC_BYTES] {
-    let hash = blake3::keyed_hash(&key.key, bytes);
-    let mut mac = [0; MAC_BYTES];
-    mac.copy_from_slice(&hash.as_bytes()[..MAC_BYTES]);
-    mac
-}
-
-fn equal_in_constant_time(one: &[u8; MAC_BYTES], other: &[u8]) -> bool {
-    let pairs = one.iter().zip(other);
-    let difference = pairs.fold(0, |difference, (one, other)| difference | (one ^ other));
-    std::hint::black_box(difference) == 0 && other.len() == MAC_BYTES
 }
