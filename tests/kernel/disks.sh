@@ -85,7 +85,7 @@ start_server() {
     SERVER_PID=$!
     for _ in $(seq 300); do
         if grep -q "^admin " /tmp/ready; then return; fi
-        kill -0 "$SERVER_PID" || { cat /tmp/server.log >&2; fail "the server ended"; }
+        kill -0 "$SERVER_PID" || fail "the server ended"
         sleep 0.1
     done
     fail "the server is not ready"
@@ -96,7 +96,14 @@ stop_server() {
     wait "$SERVER_PID" || fail "the server stopped with $?"
 }
 
-alive() { kill -0 "$SERVER_PID" || { tail -20 /tmp/server.log >&2; fail "the server died"; }; }
+# Sourced after lib.sh: whoever fails shows what the server said.
+fail() {
+    echo "FAILED: $*" >&2
+    if [ -e /tmp/server.log ]; then tail -20 /tmp/server.log >&2; fi
+    exit 1
+}
+
+alive() { kill -0 "$SERVER_PID" || fail "the server died"; }
 
 # figure NODE NAME: of crossdock status.
 figure() {
@@ -108,7 +115,7 @@ figure() {
 warned() { "$PROGRAM" status | grep -q "warning: .*$1" || fail "no warning of: $1"; }
 
 # logged WORDS: the server's log has a line with them.
-logged() { grep -q "$1" /tmp/server.log || { tail -20 /tmp/server.log >&2; fail "not in the log: $1"; }; }
+logged() { grep -q "$1" /tmp/server.log || fail "not in the log: $1"; }
 
 # write_files FOLDER FROM TO: big and small files, with a copy to compare with.
 write_files() {

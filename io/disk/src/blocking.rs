@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -19,8 +18,6 @@ const OWNER_ONLY: u32 = 0o600;
 #[derive(Debug)]
 pub struct FileBlockingDisk {
     file: File,
-    /// Room that was set aside; a shorter length gives it back to the system.
-    reserved_bytes: AtomicU64,
 }
 
 impl FileBlockingDisk {
@@ -50,11 +47,7 @@ impl FileBlockingDisk {
             locked => locked.map_err(|errno| failed("lock")(errno.into()))?,
         }
         sync_directory_of(path).map_err(|errno| failed("sync the directory of")(errno.into()))?;
-        let reserved_bytes = AtomicU64::new(0);
-        Ok(Self {
-            file,
-            reserved_bytes,
-        })
+        Ok(Self { file })
     }
 
     fn check_range(&self, offset_bytes: u64, length: usize) -> Result<(), DiskError> {
@@ -97,21 +90,13 @@ impl BlockingDisk for FileBlockingDisk {
     fn set_length(&self, length_bytes: u64) -> Result<(), DiskError> {
         self.file
             .set_len(length_bytes)
-            .map_err(failed("set the length", length_bytes))?;
-        match self.reserved_bytes.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            reserved_bytes => self.reserve(reserved_bytes),
-        }
+            .map_err(failed("set the length", length_bytes))
     }
 
     fn reserve(&self, length_bytes: u64) -> Result<(), DiskError> {
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes) {
             Err(errno) if !lacks_fallocate(errno) => Err(disk_error("reserve", errno, 0)),
-            _ => {
-                self.reserved_bytes
-                    .fetch_max(length_bytes, Ordering::Relaxed);
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 }

@@ -178,7 +178,8 @@ pub trait BlockingDisk: Send + Sync {
     fn set_length(&self, length_bytes: u64) -> Result<(), DiskError>;
 
     /// Sets room aside, so that no write below `length_bytes` is refused for lack
-    /// of it. The length stays. A disk that has its room anyway does nothing.
+    /// of it. The length stays; cutting the disk gives the room back. A disk that has
+    /// its room anyway does nothing.
     ///
     /// # Errors
     /// [`DiskError::NoSpace`].

@@ -15,6 +15,7 @@
 //! | `dead` | serial (8 bytes) | nothing: the runs of this serial are to be freed |
 
 use std::collections::btree_map::Entry;
+use std::io;
 use std::sync::Arc;
 
 use crossdock_disk::{BlockingDisk, DiskError};
@@ -555,9 +556,10 @@ const fn room_for(blocks: u64) -> u64 {
 }
 
 pub(crate) fn open_database(disk: &Arc<dyn BlockingDisk>) -> Result<Database, DatabaseFailure> {
+    let backend = DiskBackend::open(Arc::clone(disk)).map_err(io::Error::other)?;
     Ok(Database::builder()
         .set_cache_size(DATABASE_CACHE_BYTES)
-        .create_with_backend(DiskBackend(Arc::clone(disk)))?)
+        .create_with_backend(backend)?)
 }
 
 /// First and last encoded id that a list can have.
