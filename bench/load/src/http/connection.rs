@@ -136,6 +136,11 @@ impl Connection {
         self.expected + usize::from(self.state != State::Head)
     }
 
+    /// Whether all of an answer has been read, and its end not told yet.
+    pub(super) fn is_whole(&self) -> bool {
+        self.state == State::Body(0)
+    }
+
     /// Sends requests, which are short enough for any buffer.
     pub(super) fn ask(&mut self, requests: &[u8], count: usize) -> anyhow::Result<()> {
         let mut stream = &self.stream;

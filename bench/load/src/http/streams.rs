@@ -430,7 +430,10 @@ impl Stream {
     ) -> anyhow::Result<Rest> {
         let mut allowed = self.allowed(now);
         loop {
-            if allowed == 0 {
+            // An answer that is whole is followed by the next request: nothing else comes
+            // that could be waited for.
+            let is_whole = self.connection.as_ref().is_some_and(Connection::is_whole);
+            if allowed == 0 && !is_whole {
                 return Ok(match self.rate > 0.0 {
                     true => Rest::Until(now + TURN),
                     false => Rest::UntilReadable,
