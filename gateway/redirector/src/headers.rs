@@ -1,0 +1,71 @@
+//! The headers of a piece of a caught packet.
+
+const IPV6_BYTES: usize = 40;
+/// Of the TCP header (RFC 9293 section 3.1).
+const SEQUENCE: usize = 4;
+const FLAGS: usize = 13;
+const FIN: u8 = 1;
+const PSH: u8 = 8;
+
+/// The headers, IP and TCP, of what begins `at_bytes` behind the beginning of the payload of
+/// a packet with these headers; what ends the packet (FIN, PSH) belongs to the last piece
+/// only. Lengths and checksums are set by who finishes it. None if they are no such headers.
+#[must_use]
+pub fn headers_at(caught: &[u8], at_bytes: u32, is_last: bool) -> Option<Vec<u8>> {
+    let tcp = match caught.first()? >> 4 {
+        4 => usize::from(caught[0] & 0xf) * 4,
+        6 => IPV6_BYTES,
+        _ => return None,
+    };
+    let mut headers = caught.to_vec();
+    let sequence = headers.get_mut(tcp + SEQUENCE..)?.first_chunk_mut::<4>()?;
+    *sequence = u32::from_be_bytes(*sequence)
+        .wrapping_add(at_bytes)
+        .to_be_bytes();
+    let flags = headers.get_mut(tcp + FLAGS)?;
+    if !is_last {
+        *flags &= !(FIN | PSH);
+    }
+    Some(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caught(ip: &[u8]) -> Vec<u8> {
+        let mut headers = ip.to_vec();
+        headers.extend([0; 20]);
+        headers[ip.len() + SEQUENCE..ip.len() + SEQUENCE + 4]
+            .copy_from_slice(&0xffff_fff0_u32.to_be_bytes());
+        headers[ip.len() + FLAGS] = 0x10 | FIN | PSH;
+        headers
+    }
+
+    /// Goal: sequence numbers go on, over their end as well, and only the last piece ends
+    /// the stream.
+    #[test]
+    fn pieces_follow_each_other() {
+        let mut ipv4 = [0; 24];
+        ipv4[0] = 0x46;
+        let mut ipv6 = [0; 40];
+        ipv6[0] = 0x60;
+        for ip in [&ipv4[..], &ipv6[..]] {
+            let caught = caught(ip);
+            let first = headers_at(&caught, 0, false).expect("headers");
+            let second = headers_at(&caught, 0x20, true).expect("headers");
+            assert_eq!(first[ip.len() + FLAGS], 0x10);
+            assert_eq!(second[ip.len() + FLAGS], 0x10 | FIN | PSH);
+            assert_eq!(first[ip.len() + 4..ip.len() + 8], [0xff, 0xff, 0xff, 0xf0]);
+            assert_eq!(second[ip.len() + 4..ip.len() + 8], [0, 0, 0, 0x10]);
+        }
+    }
+
+    /// Goal: what is too short, or no IP, has no pieces.
+    #[test]
+    fn other_bytes_are_refused() {
+        for bytes in [&[][..], &[0x45; 33], &[0x50; 60], &[0x60; 53]] {
+            assert_eq!(headers_at(bytes, 0, true), None);
+        }
+    }
+}
