@@ -305,7 +305,7 @@ mod tests {
 
     /// What node holds at a place under a pin.
     fn held(pin: u64, offset: u64) -> u8 {
-        (pin.wrapping_mul(0x9e37_79b9).wrapping_add(offset) >> 3) as u8
+        (pin.wrapping_mul(0x9e37_79b9).wrapping_add(offset) >> 3).to_le_bytes()[0]
     }
 
     fn extent(node: u64, pin: u64, offset_bytes: u64, length_bytes: u64) -> Pinned {
@@ -432,8 +432,10 @@ mod tests {
     enum Step {
         Literal(usize),
         Extent(u64, u64, u64),
-        Acknowledge(f64),
-        Cut(f64, usize),
+        /// Of what is on its way, in thousandths.
+        Acknowledge(u64),
+        /// Where, in thousandths of the stream, and how many bytes.
+        Cut(usize, usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -441,8 +443,9 @@ mod tests {
             (0_usize..400).prop_map(Step::Literal),
             (0_u64..3, 0_u64..1 << 40, 0_u64..40_000)
                 .prop_map(|(node, at, length)| Step::Extent(node, at, length)),
-            (0.0..1.0).prop_map(Step::Acknowledge),
-            (0.0..1.0, 1_usize..=PAYLOAD_BYTES_MAX).prop_map(|(at, length)| Step::Cut(at, length)),
+            (0_u64..=1000).prop_map(Step::Acknowledge),
+            (0_usize..1000, 1_usize..=PAYLOAD_BYTES_MAX)
+                .prop_map(|(at, length)| Step::Cut(at, length)),
         ];
         vec(step, 1..60)
     }
@@ -458,7 +461,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Literal(length) => {
-                        let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
+                        let bytes: Vec<u8> = (0..length).map(|at| at.to_le_bytes()[0]).collect();
                         if stream.push_literal(Bytes::from(bytes.clone())).is_ok() {
                             model.extend(bytes);
                         }
@@ -471,11 +474,11 @@ mod tests {
                     }
                     Step::Acknowledge(part) => {
                         let on_way = model.len() as u64 - acknowledged;
-                        acknowledged += (on_way as f64 * part) as u64;
+                        acknowledged += on_way * part / 1000;
                         released.extend(stream.acknowledged(acknowledged));
                     }
                     Step::Cut(at, length) => {
-                        let offset = (model.len() as f64 * at) as usize;
+                        let offset = model.len() * at / 1000;
                         let length = length.min(model.len() - offset);
                         let Ok(sections) = stream.cut(offset as u64, length) else {
                             prop_assert!((offset + length) as u64 <= acknowledged);
