@@ -96,13 +96,6 @@ stop_server() {
     wait "$SERVER_PID" || fail "the server stopped with $?"
 }
 
-# Sourced after lib.sh: whoever fails shows what the server said.
-fail() {
-    echo "FAILED: $*" >&2
-    if [ -e /tmp/server.log ]; then tail -20 /tmp/server.log >&2; fi
-    exit 1
-}
-
 alive() { kill -0 "$SERVER_PID" || fail "the server died"; }
 
 # figure NODE NAME: of crossdock status.

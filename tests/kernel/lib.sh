@@ -26,6 +26,8 @@ slice() {
 
 fail() {
     echo "FAILED: $*" >&2
+    # Of a server in the guest (disks.sh).
+    if [ -e /tmp/server.log ]; then tail -20 /tmp/server.log >&2; fi
     exit 1
 }
 

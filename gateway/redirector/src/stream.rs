@@ -10,7 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use crossdock_names::NodeId;
 use crossdock_peer::PinId;
-use crossdock_tunnel::{PAYLOAD_BYTES_MAX, Part};
+use crossdock_tunnel::{PARTS_MAX, PAYLOAD_BYTES_MAX, Part};
 use thiserror::Error;
 
 /// Pieces of one connection at a time.
@@ -18,8 +18,6 @@ const PIECES_MAX: usize = 256;
 /// Literal bytes of one connection at a time; replies whose bytes pass through are no
 /// longer than that where they follow an extent.
 const LITERAL_BYTES_MAX: usize = 256 << 10;
-/// Parts of one packet ([`crossdock_tunnel::Packet`]).
-const PARTS_MAX: usize = u8::MAX as usize;
 
 /// Bytes that a node holds for a connection. The pin comes from the node's own word that it
 /// has them: without it no dummy byte may stand for them.

@@ -33,12 +33,12 @@ use crate::index::IndexError;
 
 const MAGIC: [u8; 4] = *b"XDIX";
 const FORMAT: u32 = 1;
-const HEADER_BYTES: usize = 12;
 const DATABASE_OFFSET: u64 = BLOCK_BYTES as u64;
 
+/// Eight bytes and their checksum.
+const RECORD_BYTES: usize = 12;
 /// Where the disk tells how long the database is.
 const LENGTH_RECORD_OFFSET: u64 = 16;
-const LENGTH_RECORD_BYTES: usize = 12;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -47,15 +47,15 @@ pub(crate) fn is_made(disk: &dyn BlockingDisk) -> Result<bool, IndexError> {
     if disk.length_bytes()? < DATABASE_OFFSET {
         return Ok(false);
     }
-    let mut header = [0; HEADER_BYTES];
-    disk.read_at(&mut header, 0)?;
-    if header == [0; HEADER_BYTES] {
+    let mut record = [0; RECORD_BYTES];
+    disk.read_at(&mut record, 0)?;
+    if record == [0; RECORD_BYTES] {
         return Ok(false);
     }
-    let format = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
-    if header[..4] != MAGIC || header[8..] != crc32c(&header[..8]).to_le_bytes() {
-        return Err(IndexError::Database("no index of crossdock".to_owned()));
-    }
+    let format = match decode_record(&record) {
+        Some([m, a, g, i, format @ ..]) if [m, a, g, i] == MAGIC => u32::from_le_bytes(format),
+        _ => return Err(IndexError::Database("no index of crossdock".to_owned())),
+    };
     if format != FORMAT {
         return Err(IndexError::UnknownFormat {
             found: format,
@@ -74,12 +74,10 @@ pub(crate) fn clear(disk: &dyn BlockingDisk) -> Result<(), IndexError> {
 
 /// Says that the database is complete; the last step of its making.
 pub(crate) fn mark_made(disk: &dyn BlockingDisk) -> Result<(), IndexError> {
-    let mut header = [0; HEADER_BYTES];
-    header[..4].copy_from_slice(&MAGIC);
-    header[4..8].copy_from_slice(&FORMAT.to_le_bytes());
-    let checksum = crc32c(&header[..8]);
-    header[8..].copy_from_slice(&checksum.to_le_bytes());
-    disk.write_at(&header, 0)?;
+    let mut content = [0; 8];
+    content[..4].copy_from_slice(&MAGIC);
+    content[4..].copy_from_slice(&FORMAT.to_le_bytes());
+    disk.write_at(&encode_record(content), 0)?;
     Ok(disk.flush()?)
 }
 
@@ -93,13 +91,14 @@ pub(crate) struct DiskBackend {
 impl DiskBackend {
     pub(crate) fn open(disk: Arc<dyn BlockingDisk>) -> Result<Self, DiskError> {
         let room_bytes = disk.length_bytes()?.saturating_sub(DATABASE_OFFSET);
-        let mut record = [0; LENGTH_RECORD_BYTES];
+        let mut record = [0; RECORD_BYTES];
         if room_bytes > 0 {
             disk.read_at(&mut record, LENGTH_RECORD_OFFSET)?;
         }
         // A record that was torn is as good as none: redb looks after what is longer
         // than it left it.
-        let told = decode_length(&record).filter(|told| (1..room_bytes).contains(told));
+        let told = decode_record(&record).map(u64::from_le_bytes);
+        let told = told.filter(|told| (1..room_bytes).contains(told));
         Ok(Self {
             disk,
             length_bytes: AtomicU64::new(told.unwrap_or(room_bytes)),
@@ -107,9 +106,9 @@ impl DiskBackend {
     }
 
     /// Makes the database longer within the disk, with zeros, or shorter.
-    fn move_end(&self, from: u64, to: u64) -> Result<(), DiskError> {
+    fn move_end(&self, to: u64) -> Result<(), DiskError> {
+        let mut at = self.length_bytes.load(Ordering::Relaxed);
         let room_bytes = self.disk.length_bytes()?.saturating_sub(DATABASE_OFFSET);
-        let mut at = from;
         let end = to.min(room_bytes);
         while at < end {
             let step = ZEROS
@@ -121,7 +120,10 @@ impl DiskBackend {
         if to > room_bytes {
             self.disk.set_length(DATABASE_OFFSET + to)?;
         }
-        self.disk.write_at(&encode_length(to), LENGTH_RECORD_OFFSET)
+        let record = encode_record(to.to_le_bytes());
+        self.disk.write_at(&record, LENGTH_RECORD_OFFSET)?;
+        self.length_bytes.store(to, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -142,11 +144,8 @@ impl StorageBackend for DiskBackend {
     }
 
     fn set_len(&self, length: u64) -> Result<(), io::Error> {
-        let from = self.length_bytes.load(Ordering::Relaxed);
-        self.move_end(from, length)
-            .map_err(failed("set the length", length))?;
-        self.length_bytes.store(length, Ordering::Relaxed);
-        Ok(())
+        self.move_end(length)
+            .map_err(failed("set the length", length))
     }
 
     fn sync_data(&self) -> Result<(), io::Error> {
@@ -159,17 +158,16 @@ impl StorageBackend for DiskBackend {
     }
 }
 
-fn encode_length(length_bytes: u64) -> [u8; LENGTH_RECORD_BYTES] {
-    let mut record = [0; LENGTH_RECORD_BYTES];
-    record[..8].copy_from_slice(&length_bytes.to_le_bytes());
-    let checksum = crc32c(&record[..8]);
-    record[8..].copy_from_slice(&checksum.to_le_bytes());
+fn encode_record(content: [u8; 8]) -> [u8; RECORD_BYTES] {
+    let mut record = [0; RECORD_BYTES];
+    record[..8].copy_from_slice(&content);
+    record[8..].copy_from_slice(&crc32c(&content).to_le_bytes());
     record
 }
 
-fn decode_length(record: &[u8; LENGTH_RECORD_BYTES]) -> Option<u64> {
-    let (length, checksum) = record.split_first_chunk::<8>()?;
-    (checksum == crc32c(length).to_le_bytes()).then(|| u64::from_le_bytes(*length))
+fn decode_record(record: &[u8; RECORD_BYTES]) -> Option<[u8; 8]> {
+    let (content, checksum) = record.split_first_chunk::<8>()?;
+    (checksum == crc32c(content).to_le_bytes()).then_some(*content)
 }
 
 /// No other error says what was being done.
@@ -221,14 +219,17 @@ mod tests {
     fn without_a_length_the_disk_is_the_database() {
         let disk = SimBlockingDisk::new(1, DATABASE_OFFSET + MIB, SimDiskOptions::default());
         assert_eq!(opened(&disk).len().expect("a length"), MIB);
-        let mut torn = encode_length(MIB / 2);
+        let mut torn = encode_record((MIB / 2).to_le_bytes());
         torn[0] ^= 1;
         disk.write_at(&torn, LENGTH_RECORD_OFFSET)
             .expect("to write");
         assert_eq!(opened(&disk).len().expect("a length"), MIB);
         // More than there is.
-        disk.write_at(&encode_length(3 * MIB), LENGTH_RECORD_OFFSET)
-            .expect("to write");
+        disk.write_at(
+            &encode_record((3 * MIB).to_le_bytes()),
+            LENGTH_RECORD_OFFSET,
+        )
+        .expect("to write");
         assert_eq!(opened(&disk).len().expect("a length"), MIB);
     }
 }

@@ -13,5 +13,7 @@ pub use datagram::{
     DATAGRAM_BYTES_MAX, Envelope, Opened, PACKET_ROOM_BYTES, Records, Seal, TunnelError, TunnelKey,
     open,
 };
-pub use packet::{HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts, RecordError};
+pub use packet::{
+    HEADERS_BYTES_MAX, PARTS_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts, RecordError,
+};
 pub use window::ReplayWindow;

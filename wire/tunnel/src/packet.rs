@@ -8,6 +8,9 @@ pub const HEADERS_BYTES_MAX: usize = 120;
 /// Of one packet: as much as the kernel's segmentation takes at once (GSO).
 pub const PAYLOAD_BYTES_MAX: usize = 65_535;
 
+/// Of one packet.
+pub const PARTS_MAX: usize = u8::MAX as usize;
+
 const KIND_PACKET: u8 = 1;
 const PART_LITERAL: u8 = 1;
 const PART_EXTENT: u8 = 2;
