@@ -62,7 +62,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 40] = [
+pub(crate) const SUITES: [Suite; 41] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -88,7 +88,7 @@ pub(crate) const SUITES: [Suite; 40] = [
     suite("kernel-locks", When::Quick, 240, locks::run),
     suite("kernel-sqlite", When::Quick, 180, kernel::sqlite),
     suite("kernel-pjdfstest", When::Quick, 400, kernel::pjdfstest),
-    suite("kernel-restart", When::Quick, 300, kernel::restart),
+    suite("kernel-restart", When::Quick, 600, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
     suite("ensemble", When::Quick, 240, ensemble::run),
     suite("ensemble-tls", When::Quick, 240, ensemble::run_secure),
@@ -127,6 +127,7 @@ pub(crate) const SUITES: [Suite; 40] = [
     suite("disk-full", When::Quick, 240, disks::full),
     suite("log-writes", When::Quick, 300, disks::log_writes),
     suite("fuzz-sockets", When::Quick, 120, sockets::run),
+    suite("kernel-tree-long", When::Full, 1800, kernel::tree_long),
     suite("kernel-fsx-long", When::Full, 3600, kernel::fsx_long),
     suite(
         "kernel-restart-long",
