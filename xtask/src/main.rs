@@ -4,6 +4,7 @@
 
 mod admin;
 mod bench;
+mod bpf;
 mod console;
 mod fresh;
 mod fuzz;
@@ -43,8 +44,9 @@ cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: n
     --init WORDS                ensemble: further words of cluster init
     --server ganesha|nginx      nfs|http: a peer in our place, to see the noise; writes nothing
 cargo xtask gen [WHAT]          makes what is checked in: benchmarks (docs/benchmarks.md from bench/results),
-                                console (its bundle, by npm); console-picture: docs/console.png
-    --check                     proves that the console's bundle is fresh, and changes nothing
+                                console (its bundle, by npm), bpf (the kernel's program, by clang);
+                                console-picture: docs/console.png
+    --check                     proves that bundle and program are fresh, and changes nothing
 cargo xtask rig cluster up      builds an ensemble of many hosts (network namespaces) and prints it as JSON
     --nodes N --managers N --gateways N --clients N --replicas N --size BYTES (of each node)
     --client-gateways N         so many of the clients have a gateway of their own, on loopback
@@ -84,9 +86,13 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["gen", "benchmarks"] => bench::generate(&paths).map(|()| true),
         ["gen", "console"] => console::generate(&paths).map(|()| true),
         ["gen", "console-picture"] => suite::console::take_picture(&paths).map(|()| true),
-        ["gen", "--check"] => console::check(&paths).map(|()| true),
+        ["gen", "bpf"] => bpf::generate(&paths).map(|()| true),
+        ["gen", "--check"] => console::check(&paths)
+            .and_then(|()| bpf::check(&paths))
+            .map(|()| true),
         ["gen"] => bench::generate(&paths)
             .and_then(|()| console::generate(&paths))
+            .and_then(|()| bpf::generate(&paths))
             .map(|()| true),
         ["fuzz", targets @ ..] => fuzz::run(&paths, targets),
         // What test and bench call through sudo, and what rigs call inside a namespace.

@@ -52,6 +52,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
         build.args(["--bin", "crossdock-tests-crash"]);
         build.args(["--bin", "crossdock-tests-replay"]);
         build.args(["--bin", "crossdock-tests-etcd"]);
+        build.args(["--bin", "crossdock-tests-spiral"]);
         process::run(build.current_dir(&paths.root))?;
     }
     let chosen: Vec<&str> = if everything {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use crossdock_names::NodeId;
 use crossdock_peer::PinId;
-use crossdock_tunnel::{PARTS_MAX, PAYLOAD_BYTES_MAX, Part};
+use crossdock_tunnel::{PARTS_MAX, PARTS_ROOM_BYTES, PAYLOAD_BYTES_MAX, Part};
 use thiserror::Error;
 
 /// Pieces of one connection at a time.
@@ -40,6 +40,10 @@ pub struct Stream {
     pieces: VecDeque<Piece>,
     /// Where the next byte goes.
     end: u64,
+    /// Up to where the client has acknowledged.
+    acknowledged: u64,
+    /// Up to where bytes went by that nobody could repeat.
+    passed: u64,
     literal_bytes: usize,
 }
 
@@ -55,8 +59,8 @@ enum What {
     Extent(Pinned),
 }
 
-/// A connection has as much on its way as may be remembered: it goes on when the client
-/// acknowledges some, or the reply passes through when nothing is on its way.
+/// A connection has as much on its way as may be remembered, or bytes that are not: it goes
+/// on when the client acknowledges some, or the reply passes through.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("as much is on its way to this client as may be")]
 pub struct StreamFull;
@@ -143,6 +147,7 @@ impl Stream {
         self.pieces.clear();
         self.literal_bytes = 0;
         self.end += length_bytes;
+        self.passed = self.end;
         Ok(())
     }
 
@@ -174,8 +179,10 @@ impl Stream {
         }
     }
 
+    /// Not behind passed bytes that the client may still lack: a packet of both would be
+    /// caught, and nobody knows what the passed bytes were.
     fn push(&mut self, what: What) -> Result<(), StreamFull> {
-        if self.pieces.len() >= PIECES_MAX {
+        if self.pieces.len() >= PIECES_MAX || self.passed > self.acknowledged {
             return Err(StreamFull);
         }
         let piece = Piece {
@@ -205,6 +212,7 @@ impl Stream {
     /// The client has acknowledged all before `offset`; what was for those bytes is forgotten.
     /// Returns extents whose pins this connection does not need any more.
     pub fn acknowledged(&mut self, offset: u64) -> Vec<Pinned> {
+        self.acknowledged = self.acknowledged.max(offset);
         let mut released = Vec::new();
         while let Some(piece) = self.pieces.pop_front_if(|piece| piece.end() <= offset) {
             match piece.what {
@@ -251,12 +259,14 @@ impl Stream {
         let before = self.pieces.range(..first).rev().find_map(Piece::node);
         let mut sections = Vec::new();
         for piece in self.pieces.range(first..) {
-            let within = range.start.max(piece.start)..range.end.min(piece.end());
+            let mut within = range.start.max(piece.start)..range.end.min(piece.end());
             if within.is_empty() {
                 break;
             }
-            let at_bytes = usize::try_from(within.start - offset).unwrap_or(usize::MAX);
-            add(&mut sections, piece, within, at_bytes, before);
+            while !within.is_empty() {
+                let at_bytes = usize::try_from(within.start - offset).unwrap_or(usize::MAX);
+                within.start += add(&mut sections, piece, within.clone(), at_bytes, before);
+            }
         }
         let behind = self.pieces.range(first..).find_map(Piece::node);
         for section in sections.iter_mut().filter(|it| it.node.is_none()) {
@@ -266,31 +276,44 @@ impl Stream {
     }
 }
 
-/// Adds a piece to the last section, or begins another one with it.
+/// Adds a piece to the last section, or begins another one with it or, where it has more
+/// literal bytes than a datagram, with as many as there is room for; returns how many
+/// bytes of the stream that are.
 fn add<'a>(
     sections: &mut Vec<Section<'a>>,
     piece: &'a Piece,
     within: Range<u64>,
     at_bytes: usize,
     before: Option<NodeId>,
-) {
-    let (part, node) = (piece.part(within), piece.node());
+) -> u64 {
+    let (part, node) = (piece.part(within.clone()), piece.node());
     let last = sections.last_mut();
     // Literal bytes in front go with whom comes first.
     let is_theirs = |own: Option<NodeId>| node.is_none() || own.is_none() || own == node;
     match last {
-        Some(section) if section.parts.len() < PARTS_MAX && is_theirs(section.node) => {
+        Some(section) if section.has_room(&part) && is_theirs(section.node) => {
             section.node = section.node.or(node);
             section.parts.push(part);
+            within.end - within.start
         }
         last => {
             let before = last.map_or(before, |section| section.node);
+            let too_many = part.encoded_bytes().saturating_sub(PARTS_ROOM_BYTES) as u64;
+            let taken = within.start..within.end - too_many;
             sections.push(Section {
                 node: node.or(before),
                 at_bytes,
-                parts: vec![part],
+                parts: vec![piece.part(taken.clone())],
             });
+            taken.end - taken.start
         }
+    }
+}
+
+impl Section<'_> {
+    fn has_room(&self, part: &Part<'_>) -> bool {
+        let taken: usize = self.parts.iter().map(Part::encoded_bytes).sum();
+        self.parts.len() < PARTS_MAX && taken + part.encoded_bytes() <= PARTS_ROOM_BYTES
     }
 }
 
@@ -337,6 +360,8 @@ mod tests {
     fn two_nodes() -> Stream {
         let mut stream = Stream::default();
         stream.pass(1000).expect("nothing before");
+        assert_eq!(stream.push_extent(extent(1, 7, 0, 1)), Err(StreamFull));
+        stream.acknowledged(1000);
         stream
             .push_literal(Bytes::from_static(b"0123456789"))
             .expect("room");
@@ -411,6 +436,7 @@ mod tests {
         assert_eq!(stream.pass(1), Err(StreamFull));
         stream.acknowledged(1210);
         assert_eq!(stream.pass(1), Ok(()), "behind literal bytes");
+        stream.acknowledged(1215);
         let long = Bytes::from(vec![0; LITERAL_BYTES_MAX]);
         assert_eq!(stream.push_literal(long.clone()), Ok(()));
         assert_eq!(
@@ -438,7 +464,7 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
-            (0_usize..400).prop_map(Step::Literal),
+            (0_usize..4000).prop_map(Step::Literal),
             (0_u64..3, 0_u64..1 << 40, 0_u64..40_000)
                 .prop_map(|(node, at, length)| Step::Extent(node, at, length)),
             (0_u64..=1000).prop_map(Step::Acknowledge),
@@ -490,6 +516,8 @@ mod tests {
                             let from = offset + next;
                             prop_assert_eq!(&bytes[..], &model[from..from + bytes.len()]);
                             prop_assert!(section.parts.len() <= PARTS_MAX);
+                            let room: usize = section.parts.iter().map(Part::encoded_bytes).sum();
+                            prop_assert!(room <= PARTS_ROOM_BYTES);
                             next += bytes.len();
                         }
                         prop_assert_eq!(next, length);

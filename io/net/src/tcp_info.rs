@@ -35,8 +35,10 @@ pub struct TcpInfo {
 }
 
 impl TcpInfo {
+    /// Of a socket; None if it is none of TCP.
     #[expect(unsafe_code, reason = "no library of ours has this option")]
-    pub(crate) fn of(socket: BorrowedFd<'_>) -> Option<Self> {
+    #[must_use]
+    pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let mut bytes = [0u8; INFO_BYTES];
         let mut length = libc::socklen_t::try_from(bytes.len()).ok()?;
         // SAFETY: the buffer is valid for the length that is given, the kernel writes no

@@ -14,6 +14,7 @@ pub use datagram::{
     open,
 };
 pub use packet::{
-    HEADERS_BYTES_MAX, PARTS_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts, RecordError,
+    HEADERS_BYTES_MAX, PARTS_MAX, PARTS_ROOM_BYTES, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
+    RecordError,
 };
 pub use window::ReplayWindow;

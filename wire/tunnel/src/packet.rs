@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::datagram::PACKET_ROOM_BYTES;
+
 /// IPv4 and TCP have up to 60 bytes each; IPv6 has 40.
 pub const HEADERS_BYTES_MAX: usize = 120;
 
@@ -10,6 +12,15 @@ pub const PAYLOAD_BYTES_MAX: usize = 65_535;
 
 /// Of one packet.
 pub const PARTS_MAX: usize = u8::MAX as usize;
+
+/// What the parts of a packet may take in a datagram, whatever its headers are.
+pub const PARTS_ROOM_BYTES: usize = PACKET_ROOM_BYTES - RECORD_BYTES - HEADERS_BYTES_MAX;
+
+/// Of a record, before the headers.
+const RECORD_BYTES: usize = 5;
+/// Of a part, before a literal's bytes; and of an extent.
+const LITERAL_BYTES: usize = 3;
+const EXTENT_BYTES: usize = 19;
 
 const KIND_PACKET: u8 = 1;
 const PART_LITERAL: u8 = 1;
@@ -64,6 +75,15 @@ impl Part<'_> {
         match self {
             Self::Literal(bytes) => bytes.len(),
             Self::Extent { length_bytes, .. } => *length_bytes as usize,
+        }
+    }
+
+    /// What it takes in a datagram.
+    #[must_use]
+    pub const fn encoded_bytes(&self) -> usize {
+        match self {
+            Self::Literal(bytes) => LITERAL_BYTES + bytes.len(),
+            Self::Extent { .. } => EXTENT_BYTES,
         }
     }
 }
@@ -159,7 +179,7 @@ impl<'a> Packet<'a> {
 
     /// Takes a record from the front of `bytes`.
     pub(crate) fn decode(bytes: &mut &'a [u8]) -> Result<Self, RecordError> {
-        let [kind, headers, segment @ .., count] = take_array::<5>(bytes)?;
+        let [kind, headers, segment @ .., count] = take_array::<RECORD_BYTES>(bytes)?;
         if kind != KIND_PACKET {
             return Err(RecordError::Kind(kind));
         }
@@ -214,7 +234,7 @@ fn encode_part(part: &Part<'_>, out: &mut Vec<u8>) {
 }
 
 fn decode_part<'a>(bytes: &mut &'a [u8]) -> Result<Part<'a>, RecordError> {
-    let [kind, length @ ..] = take_array::<3>(bytes)?;
+    let [kind, length @ ..] = take_array::<LITERAL_BYTES>(bytes)?;
     let length_bytes = u16::from_be_bytes(length);
     if length_bytes == 0 {
         return Err(RecordError::Parts(0));

@@ -1,6 +1,6 @@
 //! What each mechanism of delivery is worth: Crossdock beside itself without it.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::field::{Field, Who};
 use super::slow::{self, Gone};
@@ -8,7 +8,6 @@ use super::streams::{
     Beside, FAST, FAST_RATE, Group, LITTLE_MEMORY, MEMORY, SLOW, Seen, Times, each_in_turn,
     of_group, prepare, rounds, run,
 };
-use super::{beside, cached};
 use crate::bench::Keep;
 use crate::bench::nfs::number;
 
@@ -17,22 +16,10 @@ pub(super) const EDRC: &str = "--delivery.edrc=off";
 pub(super) const IDSR: &str = "--delivery.idsr=off";
 pub(super) const DAEMON: &str = "--delivery.daemon=off";
 
-/// Those that have a disk behind them, then those from memory.
-pub(super) fn measure(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
-    ensure!(
-        field.name_of(Who::Ours) == "crossdock",
-        "only Crossdock has these mechanisms"
-    );
-    prepare(field)?;
-    read_ahead(field, keep)?;
-    withdrawal(field, keep)?;
-    cached::without_idsr(field, keep)?;
-    beside::without_daemon(field, keep)
-}
-
 /// TDAP: the streams that a slow disk carries in little memory, and how long what was read
 /// waits for them.
-fn read_ahead(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+pub(super) fn read_ahead(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    prepare(field)?;
     let groups = [Group::fast(FAST), Group::slow(SLOW)];
     let times = Times::steady(field.full);
     let all = [Who::Ours, Who::Without(TDAP[0]), Who::Without(TDAP[1])];
@@ -55,7 +42,8 @@ fn read_ahead(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
 }
 
 /// EDRC: what is read for connections that were reset, and what the others have then.
-fn withdrawal(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+pub(super) fn withdrawal(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
+    prepare(field)?;
     let (groups, times) = slow::near_capacity(field, Gone::Reset);
     let all = [Who::Ours, Who::Without(EDRC)];
     let all = each_in_turn(field, &all, rounds(field.full), |field, who| {

@@ -21,16 +21,16 @@ mod watch;
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use rustix::thread::sched_getaffinity;
 
 use super::nfs::{LOAD_CPU, SERVER_CPU};
 use super::{keep, parse};
 use crate::paths::Paths;
-use field::Field;
+use field::{Field, Who};
 
 /// The rows that can be asked for.
-pub(super) const ROWS: [&str; 13] = [
+pub(super) const ROWS: [&str; 16] = [
     "cached",
     "small",
     "mix",
@@ -43,7 +43,10 @@ pub(super) const ROWS: [&str; 13] = [
     "shared",
     "far",
     "beside",
-    "ablation",
+    "ablation-tdap",
+    "ablation-edrc",
+    "ablation-idsr",
+    "ablation-daemon",
 ];
 
 /// Measures, and prints the results of each row as one line; what people want to see
@@ -62,7 +65,11 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
     let mut all_measured = true;
     for row in ROWS.into_iter().filter(|row| is_wanted(row)) {
         eprintln!("{row}");
+        let has_it = field.name_of(Who::Ours) == "crossdock";
         let measured = match row {
+            _ if row.starts_with("ablation") && !has_it => {
+                Err(anyhow!("only Crossdock has these mechanisms"))
+            }
             "cached" => cached::bulk(&mut field, &keep),
             "small" => cached::small(&mut field, &keep),
             "mix" => cached::mix(&mut field, &keep),
@@ -74,7 +81,10 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             "congested" => congested::congested(&mut field, &keep),
             "far" => far::far(&mut field, &keep),
             "shared" => slow::shared(&mut field, &keep),
-            "ablation" => ablation::measure(&mut field, &keep),
+            "ablation-tdap" => ablation::read_ahead(&mut field, &keep),
+            "ablation-edrc" => ablation::withdrawal(&mut field, &keep),
+            "ablation-idsr" => cached::without_idsr(&mut field, &keep),
+            "ablation-daemon" => beside::without_daemon(&mut field, &keep),
             _ => beside::measure(&mut field, &keep),
         };
         if let Err(error) = measured {

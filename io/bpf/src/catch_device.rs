@@ -1,0 +1,110 @@
+//! The device that packets are caught at.
+
+use std::os::fd::BorrowedFd;
+use std::process::Command;
+
+use socket2::SockRef;
+
+use crate::BpfError;
+
+/// What it is called; also the name of what people see in `ip link`.
+const NAME: &str = "crossdock-out";
+/// The mark of sockets that are routed to it, and the number of its routing table.
+const MARK: u32 = 0xcd06;
+/// Of the rule: before the table that everything else uses.
+const RULE_PRIORITY: u32 = 0xcd06 >> 4;
+
+/// Whom all packets go to there, so that the kernel remembers one neighbour and not every
+/// client: the dummy address of RFC 7600, and one of the link.
+const NEIGHBOURS: [(&str, &str); 2] = [("-4", "192.0.0.8"), ("-6", "fe80::1")];
+
+/// A device that sends nothing: a bridge without ports. Sockets with a mark are routed to it, and if it is not there they
+/// are routed nowhere: only what a program on it forwards to the way out comes to a client.
+///
+/// It outlives the process on purpose: connections of a gateway that has died go on repeating
+/// dummy bytes.
+#[derive(Debug)]
+pub struct CatchDevice {
+    way_out: u32,
+}
+
+impl CatchDevice {
+    /// Makes the device, unless it is there, for what leaves by `way_out`.
+    ///
+    /// # Errors
+    /// [`BpfError`]: a device or a rule cannot be made.
+    pub fn make(way_out: &str) -> Result<Self, BpfError> {
+        let (way_out, mtu) = number_and_mtu(way_out)?;
+        // First what keeps packets from other ways, then the way.
+        for family in ["-4", "-6"] {
+            ip(&format!(
+                "{family} route replace unreachable default metric 4278198272 table {MARK}"
+            ))?;
+            unless_there(&format!(
+                "{family} rule add priority {RULE_PRIORITY} fwmark {MARK} lookup {MARK}"
+            ))?;
+        }
+        unless_there(&format!("link add name {NAME} type bridge"))?;
+        ip(&format!("link set dev {NAME} arp off mtu {mtu} up"))?;
+        for (family, neighbour) in NEIGHBOURS {
+            ip(&format!(
+                "{family} route replace default via {neighbour} dev {NAME} onlink metric 1 table {MARK}"
+            ))?;
+        }
+        Ok(Self { way_out })
+    }
+
+    pub(crate) const fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// The number of the device that packets leave by.
+    pub(crate) const fn way_out(&self) -> u32 {
+        self.way_out
+    }
+
+    /// From now on packets of the socket come here.
+    pub(crate) fn mark(&self, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
+        let marked = SockRef::from(&socket).set_mark(MARK);
+        marked.map_err(|error| BpfError::System {
+            what: "a socket's mark",
+            error,
+        })
+    }
+}
+
+/// Number and MTU of a device, as `ip` tells them in one line: "2: eth0@if3: <UP> mtu 1500 …".
+fn number_and_mtu(device: &str) -> Result<(u32, u32), BpfError> {
+    let words = format!("-o link show dev {device}");
+    let line = ip(&words)?;
+    let number = line.split(':').next();
+    let mtu = line.split(' ').skip_while(|&word| word != "mtu").nth(1);
+    let parse = |text: Option<&str>| text.and_then(|text| text.parse().ok());
+    let both = parse(number).zip(parse(mtu));
+    both.ok_or_else(|| ip_said(&words, &line))
+}
+
+/// Carries a command of iproute2 out; what it says.
+pub(crate) fn ip(words: &str) -> Result<String, BpfError> {
+    let output = Command::new("ip").args(words.split(' ')).output();
+    let output = output.map_err(|error| ip_said(words, &error.to_string()))?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(said(&output.stdout)),
+        false => Err(ip_said(words, &said(&output.stderr))),
+    }
+}
+
+fn unless_there(words: &str) -> Result<(), BpfError> {
+    match ip(words) {
+        Err(BpfError::Ip { said, .. }) if said.contains("File exists") => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn ip_said(words: &str, said: &str) -> BpfError {
+    BpfError::Ip {
+        words: words.to_owned(),
+        said: said.trim().to_owned(),
+    }
+}

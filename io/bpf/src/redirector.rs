@@ -1,0 +1,160 @@
+//! The program that catches packets, and what it tells.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf, SkStorage};
+use aya::programs::tc::{self, NlOptions, TcAttachOptions};
+use aya::programs::{SchedClassifier, TcAttachType};
+use aya::{Ebpf, include_bytes_aligned};
+
+use crate::slots::Slots;
+use crate::{BpfError, CatchDevice, Caught, ConnectionId};
+
+/// Compiled from redirector.bpf.c by `cargo xtask gen bpf`.
+const OBJECT: &[u8] = include_bytes_aligned!("redirector.bpf.o");
+/// Its program.
+const PROGRAM: &str = "redirector";
+
+/// What became of the packets of marked sockets so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Went as they were.
+    pub passed: u64,
+    /// Were caught; somebody has been told.
+    pub caught: u64,
+    /// Had nothing that was not acknowledged.
+    pub late: u64,
+    /// Were of nobody that is known, or none of TCP: lost.
+    pub unknown: u64,
+    /// Were caught, but there was no room to tell: lost, and TCP repeats them.
+    pub full: u64,
+}
+
+/// The program on a [`CatchDevice`]. Without it nothing leaves the device.
+pub struct Redirector {
+    device: CatchDevice,
+    slots: Slots,
+    connections: SkStorage<MapData, u64>,
+    events: RingBuf<MapData>,
+    figures: PerCpuArray<MapData, u64>,
+    /// Holds program and attachment.
+    _program: Ebpf,
+}
+
+impl Redirector {
+    /// Puts the program on the device, in place of one that a process before has left.
+    ///
+    /// It stands at a clsact queue: those that attach elsewhere (tcx) let packets out that the
+    /// program has taken.
+    ///
+    /// # Errors
+    /// [`BpfError`]: the kernel does not take it, or the rights are missing.
+    pub fn attach(device: CatchDevice) -> Result<Self, BpfError> {
+        let mut program = Ebpf::load(OBJECT).map_err(refused)?;
+        let map = |program: &mut Ebpf, name: &str| {
+            let map = program.take_map(name);
+            map.ok_or_else(|| BpfError::Program(format!("no map {name}")))
+        };
+        let Map::Array(slots) = map(&mut program, "slots")? else {
+            return Err(BpfError::Program("the slots are no array".to_owned()));
+        };
+        let slots = Slots::map(slots.fd().as_fd())?;
+        let mut way_out: Array<MapData, u32> =
+            Array::try_from(map(&mut program, "way_out")?).map_err(refused)?;
+        way_out.set(0, device.way_out(), 0).map_err(refused)?;
+        let connections = SkStorage::try_from(map(&mut program, "connections")?);
+        let events = RingBuf::try_from(map(&mut program, "events")?);
+        let figures = PerCpuArray::try_from(map(&mut program, "figures")?);
+
+        // Whatever is there already goes on catching until here.
+        let _ = tc::qdisc_add_clsact(device.name());
+        let _ = tc::qdisc_detach_program(device.name(), TcAttachType::Egress, PROGRAM);
+        let classifier = program.program_mut(PROGRAM);
+        let classifier = classifier.ok_or_else(|| BpfError::Program("no program".to_owned()))?;
+        let classifier: &mut SchedClassifier = classifier.try_into().map_err(refused)?;
+        classifier.load().map_err(refused)?;
+        let options = TcAttachOptions::Netlink(NlOptions::default());
+        classifier
+            .attach_with_options(device.name(), TcAttachType::Egress, options)
+            .map_err(refused)?;
+        Ok(Self {
+            device,
+            slots,
+            connections: connections.map_err(refused)?,
+            events: events.map_err(refused)?,
+            figures: figures.map_err(refused)?,
+            _program: program,
+        })
+    }
+
+    /// Takes a connection's socket: from now on its packets pass here. Offsets of its stream
+    /// count from the first byte that the connection has ever sent.
+    ///
+    /// # Errors
+    /// [`BpfError::Full`], or the system's word; packets of the socket go as before then.
+    pub fn add(&mut self, socket: BorrowedFd<'_>) -> Result<ConnectionId, BpfError> {
+        let id = self.slots.take()?;
+        let known = self.connections.insert(&socket.as_raw_fd(), id.0, 0);
+        let added = known
+            .map_err(refused)
+            .and_then(|()| self.device.mark(socket));
+        if added.is_err() {
+            self.slots.give_back(id);
+        }
+        added.map(|()| id)
+    }
+
+    /// Has packets caught that end behind this offset of the stream; none: all may go. To be
+    /// called before the bytes enter the socket.
+    pub fn catch_from(&self, id: ConnectionId, offset: Option<u64>) {
+        self.slots.catch_from(id, offset);
+    }
+
+    /// The connection has ended. What it still sends with a payload is lost.
+    pub fn remove(&mut self, id: ConnectionId) {
+        self.slots.give_back(id);
+    }
+
+    /// The next caught packet, if there is one.
+    pub fn next_caught(&mut self) -> Option<Caught> {
+        Caught::decode(&self.events.next()?)
+    }
+
+    /// What became of packets so far.
+    ///
+    /// # Errors
+    /// The system's word.
+    pub fn figures(&self) -> Result<Figures, BpfError> {
+        let of = |number: u32| -> Result<u64, MapError> {
+            Ok(self.figures.get(&number, 0)?.iter().sum())
+        };
+        let all = || {
+            Ok(Figures {
+                passed: of(0)?,
+                caught: of(1)?,
+                late: of(2)?,
+                unknown: of(3)?,
+                full: of(4)?,
+            })
+        };
+        all().map_err(|error: MapError| refused(error))
+    }
+}
+
+/// Readable when packets have been caught.
+impl AsFd for Redirector {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+/// With what lies under an error: the kernel's complaint is there.
+fn refused(error: impl std::error::Error) -> BpfError {
+    let mut said = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        said = format!("{said}: {inner}");
+        source = inner.source();
+    }
+    BpfError::Program(said)
+}

@@ -1,0 +1,92 @@
+//! The device by which a node sends packets as a gateway.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::BpfError;
+use crate::catch_device::ip;
+
+/// What people see in `ip link`.
+const NAME: &str = "crossdock-in";
+
+/// A TUN device: what is written to it comes into the system as if from a network, and the
+/// system routes it on. Each packet has a `virtio_net_hdr` before it: the system completes
+/// the checksum, or the network card does, and cuts it into segments.
+#[derive(Debug)]
+pub struct SendDevice {
+    file: File,
+}
+
+impl SendDevice {
+    /// Makes the device; it ends with the value.
+    ///
+    /// Packets that come by it are forwarded whatever the system does with others, and may
+    /// have a source that is elsewhere.
+    ///
+    /// # Errors
+    /// [`BpfError`]: without /dev/net/tun, or without the rights.
+    pub fn make() -> Result<Self, BpfError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = open("/dev/net/tun", flags, Mode::empty());
+        let file = File::from(file.map_err(BpfError::system("/dev/net/tun"))?);
+        take_name(file.as_fd()).map_err(|error| BpfError::System {
+            what: "a TUN device",
+            error,
+        })?;
+        for (family, setting, value) in [
+            ("ipv4", "forwarding", "1"),
+            ("ipv4", "rp_filter", "0"),
+            ("ipv6", "forwarding", "1"),
+        ] {
+            let path = format!("/proc/sys/net/{family}/conf/{NAME}/{setting}");
+            set(&path, value)?;
+        }
+        ip(&format!("link set dev {NAME} up"))?;
+        Ok(Self { file })
+    }
+
+    /// Sends a packet: what the kernel has to do, headers, payload.
+    ///
+    /// # Errors
+    /// Those of the device; the packet is lost, and TCP repeats it.
+    pub fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        rustix::io::writev(&self.file, pieces)?;
+        Ok(())
+    }
+}
+
+impl AsFd for SendDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn set(path: &str, value: &str) -> Result<(), BpfError> {
+    std::fs::write(path, value).map_err(|error| BpfError::System {
+        what: "a setting of the TUN device",
+        error,
+    })
+}
+
+/// The file is the device's from here on.
+#[expect(unsafe_code, reason = "no library of ours has this call")]
+fn take_name(file: BorrowedFd<'_>) -> io::Result<()> {
+    let name = CString::new(NAME)?;
+    // SAFETY: all zeros are a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, &from) in request.ifr_name.iter_mut().zip(name.as_bytes_with_nul()) {
+        *to = from.cast_signed();
+    }
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).map_err(io::Error::other)?;
+    // SAFETY: the request is valid, and the call keeps nothing of it.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

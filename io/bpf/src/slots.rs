@@ -1,0 +1,121 @@
+//! The slots of connections: memory that the program reads and the gateway writes.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::BpfError;
+
+/// As many connections as redirector.bpf.c has slots for.
+const SLOTS: usize = 65_536;
+const BYTES: usize = SLOTS * size_of::<Slot>();
+/// Nothing is caught.
+const NEVER: u64 = u64::MAX;
+
+/// A connection that packets are caught of. Its lowest 16 bits are the number of its slot;
+/// none is given twice, so that a socket whose slot went to another one is told from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// `struct slot` of redirector.bpf.c.
+#[repr(C)]
+struct Slot {
+    connection: AtomicU64,
+    caught_from: AtomicU64,
+}
+
+/// All slots, and which of them are free.
+pub(crate) struct Slots {
+    memory: NonNull<Slot>,
+    free: Vec<u16>,
+    /// How many connections there have been.
+    given: u64,
+}
+
+// SAFETY: the memory is this value's own, and what lies in it are atomic numbers.
+#[expect(unsafe_code, reason = "memory that the kernel shares")]
+unsafe impl Send for Slots {}
+
+impl ConnectionId {
+    const fn slot(self) -> u16 {
+        let [low, next, ..] = self.0.to_le_bytes();
+        u16::from_le_bytes([low, next])
+    }
+}
+
+impl Slots {
+    /// Of the program's map.
+    #[expect(unsafe_code, reason = "memory that the kernel shares")]
+    pub(crate) fn map(map: BorrowedFd<'_>) -> Result<Self, BpfError> {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping of the kernel's choice aliases nothing of ours; the map has
+        // SLOTS values of that size, and lives as long as it is mapped.
+        let memory = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                rights,
+                MapFlags::SHARED,
+                map,
+                0,
+            )
+        };
+        let memory = memory.map_err(BpfError::system("the slots' memory"))?;
+        let memory = NonNull::new(memory.cast()).ok_or(BpfError::Full(0))?;
+        Ok(Self {
+            memory,
+            free: (0..=u16::MAX).rev().collect(),
+            given: 0,
+        })
+    }
+
+    #[expect(unsafe_code, reason = "memory that the kernel shares")]
+    fn all(&self) -> &[Slot] {
+        // SAFETY: SLOTS of them are mapped until the value is dropped, any bits are valid,
+        // and the kernel changes none.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), SLOTS) }
+    }
+
+    fn of(&self, id: ConnectionId) -> &Slot {
+        &self.all()[usize::from(id.slot())]
+    }
+
+    /// A slot for a connection, of which nothing is caught yet.
+    pub(crate) fn take(&mut self) -> Result<ConnectionId, BpfError> {
+        let number = self.free.pop().ok_or(BpfError::Full(SLOTS))?;
+        self.given += 1;
+        let id = ConnectionId(self.given << u16::BITS | u64::from(number));
+        let slot = self.of(id);
+        slot.caught_from.store(NEVER, Ordering::Release);
+        slot.connection.store(id.0, Ordering::Release);
+        Ok(id)
+    }
+
+    /// Catches what ends behind an offset of the stream, or nothing.
+    pub(crate) fn catch_from(&self, id: ConnectionId, offset: Option<u64>) {
+        let slot = self.of(id);
+        debug_assert_eq!(slot.connection.load(Ordering::Relaxed), id.0);
+        slot.caught_from
+            .store(offset.unwrap_or(NEVER), Ordering::Release);
+    }
+
+    /// The connection is gone; a packet of it that comes nevertheless does not go out.
+    pub(crate) fn give_back(&mut self, id: ConnectionId) {
+        let slot = self.of(id);
+        if slot.connection.load(Ordering::Relaxed) == id.0 {
+            slot.connection.store(0, Ordering::Release);
+            self.free.push(id.slot());
+        }
+    }
+}
+
+impl Drop for Slots {
+    #[expect(unsafe_code, reason = "memory that the kernel shares")]
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and nothing refers to it any more.
+        let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), BYTES) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
