@@ -1,6 +1,7 @@
 //! The headers of a piece of a caught packet.
 
-const IPV6_BYTES: usize = 40;
+use crossdock_tunnel::{Flow, HeaderError};
+
 /// Of the TCP header (RFC 9293 section 3.1).
 const SEQUENCE: usize = 4;
 const FLAGS: usize = 13;
@@ -9,24 +10,26 @@ const PSH: u8 = 8;
 
 /// The headers, IP and TCP, of what begins `at_bytes` behind the beginning of the payload of
 /// a packet with these headers; what ends the packet (FIN, PSH) belongs to the last piece
-/// only. Lengths and checksums are set by who finishes it. None if they are no such headers.
-#[must_use]
-pub fn headers_at(caught: &[u8], at_bytes: u32, is_last: bool) -> Option<Vec<u8>> {
-    let tcp = match caught.first()? >> 4 {
-        4 => usize::from(caught[0] & 0xf) * 4,
-        6 => IPV6_BYTES,
-        _ => return None,
-    };
+/// only. Lengths and checksums are set by who finishes it.
+///
+/// # Errors
+/// [`HeaderError`]: they are no such headers.
+pub(crate) fn headers_at(
+    caught: &[u8],
+    at_bytes: u32,
+    is_last: bool,
+) -> Result<Vec<u8>, HeaderError> {
+    let tcp = Flow::of(caught)?.ip_bytes;
     let mut headers = caught.to_vec();
-    let sequence = headers.get_mut(tcp + SEQUENCE..)?.first_chunk_mut::<4>()?;
-    *sequence = u32::from_be_bytes(*sequence)
-        .wrapping_add(at_bytes)
-        .to_be_bytes();
-    let flags = headers.get_mut(tcp + FLAGS)?;
+    let sequence = &mut headers[tcp + SEQUENCE..tcp + SEQUENCE + 4];
+    let number = sequence
+        .iter()
+        .fold(0, |number, &byte| number << 8 | u32::from(byte));
+    sequence.copy_from_slice(&number.wrapping_add(at_bytes).to_be_bytes());
     if !is_last {
-        *flags &= !(FIN | PSH);
+        headers[tcp + FLAGS] &= !(FIN | PSH);
     }
-    Some(headers)
+    Ok(headers)
 }
 
 #[cfg(test)]
@@ -36,6 +39,7 @@ mod tests {
     fn caught(ip: &[u8]) -> Vec<u8> {
         let mut headers = ip.to_vec();
         headers.extend([0; 20]);
+        headers[ip.len() + 12] = 0x50;
         headers[ip.len() + SEQUENCE..ip.len() + SEQUENCE + 4]
             .copy_from_slice(&0xffff_fff0_u32.to_be_bytes());
         headers[ip.len() + FLAGS] = 0x10 | FIN | PSH;
@@ -48,8 +52,10 @@ mod tests {
     fn pieces_follow_each_other() {
         let mut ipv4 = [0; 24];
         ipv4[0] = 0x46;
+        ipv4[9] = 6;
         let mut ipv6 = [0; 40];
         ipv6[0] = 0x60;
+        ipv6[6] = 6;
         for ip in [&ipv4[..], &ipv6[..]] {
             let caught = caught(ip);
             let first = headers_at(&caught, 0, false).expect("headers");
@@ -65,7 +71,7 @@ mod tests {
     #[test]
     fn other_bytes_are_refused() {
         for bytes in [&[][..], &[0x45; 33], &[0x50; 60], &[0x60; 53]] {
-            assert_eq!(headers_at(bytes, 0, true), None);
+            assert!(headers_at(bytes, 0, true).is_err());
         }
     }
 }

@@ -7,7 +7,8 @@
 //! what belongs there.
 
 mod headers;
+mod redirector;
 mod stream;
 
-pub use headers::headers_at;
-pub use stream::{CutError, Pinned, Section, Stream, StreamFull};
+pub use redirector::{AnnounceError, Figures, Redirector};
+pub use stream::{Holder, Pinned, StreamFull};

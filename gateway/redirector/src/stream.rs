@@ -19,12 +19,21 @@ const PIECES_MAX: usize = 256;
 /// longer than that where they follow an extent.
 const LITERAL_BYTES_MAX: usize = 256 << 10;
 
+/// Who has pinned bytes: pins are unknown in any other boot of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holder {
+    /// The node.
+    pub node: NodeId,
+    /// Its boot.
+    pub boot: u64,
+}
+
 /// Bytes that a node holds for a connection. The pin comes from the node's own word that it
 /// has them: without it no dummy byte may stand for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinned {
     /// Who sends them.
-    pub node: NodeId,
+    pub holder: Holder,
     /// By which the node knows object and version.
     pub pin: PinId,
     /// Of the first byte, in the object.
@@ -35,7 +44,7 @@ pub struct Pinned {
 
 /// What a connection has on its way to the client.
 #[derive(Debug, Default)]
-pub struct Stream {
+pub(crate) struct Stream {
     /// One behind the other, the last one ends at `end`.
     pieces: VecDeque<Piece>,
     /// Where the next byte goes.
@@ -45,6 +54,8 @@ pub struct Stream {
     /// Up to where bytes went by that nobody could repeat.
     passed: u64,
     literal_bytes: usize,
+    /// Who has sent the last extent that is acknowledged.
+    last: Option<Holder>,
 }
 
 #[derive(Debug)]
@@ -67,7 +78,7 @@ pub struct StreamFull;
 
 /// Why a caught packet is not sent by anybody: TCP repeats what matters of it.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum CutError {
+pub(crate) enum CutError {
     /// The client has all of it, or it went by before anything was announced.
     #[error("all of the packet lies before what is on its way")]
     Acknowledged,
@@ -86,10 +97,9 @@ pub enum CutError {
 
 /// A piece of a caught packet that is a packet of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section<'a> {
-    /// Who finishes it; none: there are no extents before it or in it, so that it may go
-    /// as it is.
-    pub node: Option<NodeId>,
+pub(crate) struct Section<'a> {
+    /// Who finishes it; none: the connection has never had an extent.
+    pub holder: Option<Holder>,
     /// Bytes of the caught packet's payload that lie before it.
     pub at_bytes: usize,
     /// What it is made of.
@@ -108,10 +118,10 @@ impl Piece {
         self.start + self.length_bytes()
     }
 
-    const fn node(&self) -> Option<NodeId> {
+    const fn holder(&self) -> Option<Holder> {
         match &self.what {
             What::Literal(_) => None,
-            What::Extent(pinned) => Some(pinned.node),
+            What::Extent(pinned) => Some(pinned.holder),
         }
     }
 
@@ -140,7 +150,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`StreamFull`] if there is one: they have to be announced.
-    pub fn pass(&mut self, length_bytes: u64) -> Result<(), StreamFull> {
+    pub(crate) fn pass(&mut self, length_bytes: u64) -> Result<(), StreamFull> {
         if self.caught_from().is_some() {
             return Err(StreamFull);
         }
@@ -155,7 +165,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`StreamFull`]: nothing is announced.
-    pub fn push_literal(&mut self, bytes: Bytes) -> Result<(), StreamFull> {
+    pub(crate) fn push_literal(&mut self, bytes: Bytes) -> Result<(), StreamFull> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -172,7 +182,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`StreamFull`]: nothing is announced.
-    pub fn push_extent(&mut self, pinned: Pinned) -> Result<(), StreamFull> {
+    pub(crate) fn push_extent(&mut self, pinned: Pinned) -> Result<(), StreamFull> {
         match pinned.length_bytes {
             0 => Ok(()),
             _ => self.push(What::Extent(pinned)),
@@ -194,37 +204,33 @@ impl Stream {
         Ok(())
     }
 
-    /// Where the next byte goes.
-    #[must_use]
-    pub const fn end(&self) -> u64 {
-        self.end
-    }
-
     /// From where on packets have to be caught: behind the beginning of the first extent
     /// nothing may go by itself, dummy bytes never, real ones because they would come before
     /// what nodes send. None: all may go.
-    #[must_use]
-    pub fn caught_from(&self) -> Option<u64> {
-        let extent = self.pieces.iter().find(|piece| piece.node().is_some())?;
+    pub(crate) fn caught_from(&self) -> Option<u64> {
+        let extent = self.pieces.iter().find(|piece| piece.holder().is_some())?;
         Some(extent.start)
     }
 
     /// The client has acknowledged all before `offset`; what was for those bytes is forgotten.
     /// Returns extents whose pins this connection does not need any more.
-    pub fn acknowledged(&mut self, offset: u64) -> Vec<Pinned> {
+    pub(crate) fn acknowledged(&mut self, offset: u64) -> Vec<Pinned> {
         self.acknowledged = self.acknowledged.max(offset);
         let mut released = Vec::new();
         while let Some(piece) = self.pieces.pop_front_if(|piece| piece.end() <= offset) {
             match piece.what {
                 What::Literal(bytes) => self.literal_bytes -= bytes.len(),
-                What::Extent(pinned) => released.push(pinned),
+                What::Extent(pinned) => {
+                    self.last = Some(pinned.holder);
+                    released.push(pinned);
+                }
             }
         }
         released
     }
 
     /// The connection is gone: nobody needs its extents any more.
-    pub fn end_all(&mut self) -> Vec<Pinned> {
+    pub(crate) fn end_all(&mut self) -> Vec<Pinned> {
         self.acknowledged(u64::MAX)
     }
 
@@ -237,7 +243,11 @@ impl Stream {
     ///
     /// # Errors
     /// [`CutError`]: nothing may be sent.
-    pub fn cut(&self, offset: u64, length_bytes: usize) -> Result<Vec<Section<'_>>, CutError> {
+    pub(crate) fn cut(
+        &self,
+        offset: u64,
+        length_bytes: usize,
+    ) -> Result<Vec<Section<'_>>, CutError> {
         if length_bytes > PAYLOAD_BYTES_MAX {
             return Err(CutError::Length(length_bytes));
         }
@@ -256,7 +266,8 @@ impl Stream {
         let first = self
             .pieces
             .partition_point(|piece| piece.end() <= range.start);
-        let before = self.pieces.range(..first).rev().find_map(Piece::node);
+        let before = self.pieces.range(..first).rev().find_map(Piece::holder);
+        let before = before.or(self.last);
         let mut sections = Vec::new();
         for piece in self.pieces.range(first..) {
             let mut within = range.start.max(piece.start)..range.end.min(piece.end());
@@ -268,9 +279,9 @@ impl Stream {
                 within.start += add(&mut sections, piece, within.clone(), at_bytes, before);
             }
         }
-        let behind = self.pieces.range(first..).find_map(Piece::node);
-        for section in sections.iter_mut().filter(|it| it.node.is_none()) {
-            section.node = behind;
+        let behind = self.pieces.range(first..).find_map(Piece::holder);
+        for section in sections.iter_mut().filter(|it| it.holder.is_none()) {
+            section.holder = behind;
         }
         Ok(sections)
     }
@@ -284,24 +295,24 @@ fn add<'a>(
     piece: &'a Piece,
     within: Range<u64>,
     at_bytes: usize,
-    before: Option<NodeId>,
+    before: Option<Holder>,
 ) -> u64 {
-    let (part, node) = (piece.part(within.clone()), piece.node());
+    let (part, holder) = (piece.part(within.clone()), piece.holder());
     let last = sections.last_mut();
     // Literal bytes in front go with whom comes first.
-    let is_theirs = |own: Option<NodeId>| node.is_none() || own.is_none() || own == node;
+    let is_theirs = |own: Option<Holder>| holder.is_none() || own.is_none() || own == holder;
     match last {
-        Some(section) if section.has_room(&part) && is_theirs(section.node) => {
-            section.node = section.node.or(node);
+        Some(section) if section.has_room(&part) && is_theirs(section.holder) => {
+            section.holder = section.holder.or(holder);
             section.parts.push(part);
             within.end - within.start
         }
         last => {
-            let before = last.map_or(before, |section| section.node);
+            let before = last.map_or(before, |section| section.holder);
             let too_many = part.encoded_bytes().saturating_sub(PARTS_ROOM_BYTES) as u64;
             let taken = within.start..within.end - too_many;
             sections.push(Section {
-                node: node.or(before),
+                holder: holder.or(before),
                 at_bytes,
                 parts: vec![piece.part(taken.clone())],
             });
@@ -329,9 +340,16 @@ mod tests {
         (pin.wrapping_mul(0x9e37_79b9).wrapping_add(offset) >> 3).to_le_bytes()[0]
     }
 
+    fn holder(node: u64) -> Holder {
+        Holder {
+            node: NodeId(node),
+            boot: 1,
+        }
+    }
+
     fn extent(node: u64, pin: u64, offset_bytes: u64, length_bytes: u64) -> Pinned {
         Pinned {
-            node: NodeId(node),
+            holder: holder(node),
             pin: PinId(pin),
             offset_bytes,
             length_bytes,
@@ -373,9 +391,9 @@ mod tests {
         stream
     }
 
-    fn of(section: &Section<'_>) -> (Option<NodeId>, usize, usize) {
+    fn of(section: &Section<'_>) -> (Option<Holder>, usize, usize) {
         let length = section.parts.iter().map(Part::length_bytes).sum();
-        (section.node, section.at_bytes, length)
+        (section.holder, section.at_bytes, length)
     }
 
     /// Goal: a packet with bytes of two nodes is one of each, and literal bytes go with
@@ -383,7 +401,7 @@ mod tests {
     #[test]
     fn each_node_sends_its_own() {
         let stream = two_nodes();
-        let (one, two) = (Some(NodeId(1)), Some(NodeId(2)));
+        let (one, two) = (Some(holder(1)), Some(holder(2)));
         let whole = stream.cut(1000, 214).expect("known");
         let whole: Vec<_> = whole.iter().map(of).collect();
         assert_eq!(whole, [(one, 0, 110), (two, 110, 104)]);
@@ -404,7 +422,7 @@ mod tests {
         stream.push_extent(extent(2, 8, 0, 50)).expect("room");
         let cut = stream.cut(50, 57).expect("known");
         let cut: Vec<_> = cut.iter().map(of).collect();
-        assert_eq!(cut, [(Some(NodeId(1)), 0, 7), (Some(NodeId(2)), 7, 50)]);
+        assert_eq!(cut, [(Some(holder(1)), 0, 7), (Some(holder(2)), 7, 50)]);
     }
 
     /// Goal: what was acknowledged is not sent again, pins are given back once, and what
@@ -418,7 +436,7 @@ mod tests {
         assert_eq!(stream.caught_from(), Some(1110));
         assert_eq!(stream.cut(1000, 110), Err(CutError::Acknowledged));
         let rest = stream.cut(1100, 20).expect("a part of it");
-        assert_eq!(of(&rest[0]), (Some(NodeId(2)), 10, 10));
+        assert_eq!(of(&rest[0]), (Some(holder(2)), 10, 10));
         let beyond = CutError::Beyond {
             packet_end: 1215,
             known_end: 1214,

@@ -1,7 +1,7 @@
 //! What third-party transfer asks of the kernel (SPIRAL sections 2 and 3).
 //!
 //! A gateway has a [`CatchDevice`], which only the packets of marked sockets are routed to
-//! and which sends nothing by itself, and on it the [`Redirector`], a program that forwards
+//! and which sends nothing by itself, and on it the [`Catcher`], a program that forwards
 //! what may go as it is and tells of all else. A node has a [`SendDevice`], which takes
 //! packets with a gateway's address as their source.
 //!
@@ -9,18 +9,15 @@
 //! (CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON).
 
 mod catch_device;
-mod caught;
+mod catcher;
 mod dummy;
-mod redirector;
 mod send_device;
 mod slots;
 
 pub use catch_device::CatchDevice;
-pub use caught::Caught;
+pub use catcher::{Catcher, Figures};
 pub use dummy::Dummy;
-pub use redirector::{Figures, Redirector};
 pub use send_device::SendDevice;
-pub use slots::ConnectionId;
 
 use thiserror::Error;
 

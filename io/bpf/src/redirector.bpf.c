@@ -41,7 +41,7 @@ struct slot {
     __u64 caught_from;
 };
 
-// What the gateway is told of a caught packet. Its side: io/bpf/src/caught.rs.
+// What the gateway is told of a caught packet. Its side: wire/tunnel/src/caught.rs.
 struct caught {
     __u64 connection;
     __u64 offset;
@@ -82,7 +82,7 @@ struct {
     TYPE(value, __u32);
 } way_out SECTION(".maps");
 
-// What became of packets. Its side: io/bpf/src/redirector.rs.
+// What became of packets. Its side: io/bpf/src/catcher.rs.
 enum figure { PASSED, CAUGHT, LATE, UNKNOWN, FULL, FIGURES };
 
 struct {

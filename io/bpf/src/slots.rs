@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crossdock_tunnel::ConnectionId;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::BpfError;
@@ -13,11 +14,6 @@ const SLOTS: usize = 65_536;
 const BYTES: usize = SLOTS * size_of::<Slot>();
 /// Nothing is caught.
 const NEVER: u64 = u64::MAX;
-
-/// A connection that packets are caught of. Its lowest 16 bits are the number of its slot;
-/// none is given twice, so that a socket whose slot went to another one is told from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnectionId(pub u64);
 
 /// `struct slot` of redirector.bpf.c.
 #[repr(C)]
@@ -38,11 +34,10 @@ pub(crate) struct Slots {
 #[expect(unsafe_code, reason = "memory that the kernel shares")]
 unsafe impl Send for Slots {}
 
-impl ConnectionId {
-    const fn slot(self) -> u16 {
-        let [low, next, ..] = self.0.to_le_bytes();
-        u16::from_le_bytes([low, next])
-    }
+/// Of a connection's slot.
+const fn number(id: ConnectionId) -> u16 {
+    let [low, next, ..] = id.0.to_le_bytes();
+    u16::from_le_bytes([low, next])
 }
 
 impl Slots {
@@ -79,7 +74,7 @@ impl Slots {
     }
 
     fn of(&self, id: ConnectionId) -> &Slot {
-        &self.all()[usize::from(id.slot())]
+        &self.all()[usize::from(number(id))]
     }
 
     /// A slot for a connection, of which nothing is caught yet.
@@ -106,7 +101,7 @@ impl Slots {
         let slot = self.of(id);
         if slot.connection.load(Ordering::Relaxed) == id.0 {
             slot.connection.store(0, Ordering::Release);
-            self.free.push(id.slot());
+            self.free.push(number(id));
         }
     }
 }

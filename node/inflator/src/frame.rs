@@ -1,11 +1,14 @@
 //! A packet is finished: lengths, checksums as far as the kernel does not make them, and
 //! what the kernel has to do.
 
-use crate::flow::{Flow, HeaderError, IPV6_BYTES, TCP};
+use crossdock_tunnel::{Flow, HeaderError, TCP};
 
 /// Of what goes before a packet that is written to a packet socket or a TUN device
 /// (`virtio_net_hdr`, VIRTIO 1.2 section 5.1.6).
 pub const OFFLOAD_BYTES: usize = 10;
+
+/// Headers and payload: IP's lengths have 16 bits.
+pub(crate) const IP_TOTAL_MAX: usize = u16::MAX as usize;
 
 /// The kernel is to complete the checksum.
 const NEEDS_CHECKSUM: u8 = 1;
@@ -48,7 +51,6 @@ pub fn finish(
         payload_bytes,
         segment_bytes,
     };
-    // IP's lengths have 16 bits.
     let short = |bytes: usize| u16::try_from(bytes).map_err(|_| too_long);
     if payload_bytes == 0 {
         return Err(too_long);
@@ -68,7 +70,7 @@ pub fn finish(
         }
         false => {
             ip[4..6].copy_from_slice(&tcp_bytes.to_be_bytes());
-            (&ip[8..IPV6_BYTES], SEGMENTS_TCP6)
+            (&ip[8..40], SEGMENTS_TCP6)
         }
     };
     let pseudo = fold(sum(addresses) + u32::from(TCP) + u32::from(tcp_bytes));

@@ -3,7 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crossdock_inflator::{Flow, Frame, HeaderError, finish};
+use crossdock_inflator::{Frame, finish};
+use crossdock_tunnel::{Flow, HeaderError};
 use proptest::prelude::*;
 
 /// Headers as a redirector catches them: lengths and checksums are anything.

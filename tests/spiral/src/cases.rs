@@ -3,8 +3,7 @@
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,9 +14,9 @@ use std::os::fd::AsFd;
 
 use crate::Host;
 use crate::client::{self, End, Manner};
-use crate::gateway::{Gateway, pause};
+use crate::gateway::{GATEWAY, Gateway, pause};
 use crate::model::Shape;
-use crate::node::{self, Done, Mischief};
+use crate::node::{NODE_BOOT, Nodes};
 
 const DEVICE: &str = "eth0";
 const TUNNEL_PORT: u16 = 7072;
@@ -29,6 +28,8 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// When the gateway fails in the middle of what it sends.
 const FAILS_AFTER: Duration = Duration::from_millis(100);
 const MIB: u64 = 1 << 20;
+/// Nodes that have extents.
+pub(crate) const NODES: u64 = 3;
 
 /// What happens to the gateway in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ const USUAL: Case = Case {
         total: 256 * MIB,
         literal_max: 300,
         extent_max: MIB,
-        nodes: 2,
+        nodes: NODES,
     },
     manner: Manner {
         receive_buffer: None,
@@ -85,7 +86,7 @@ const fn shape(total: u64, literal_max: u64, extent_max: u64) -> Shape {
         total,
         literal_max,
         extent_max,
-        nodes: 2,
+        nodes: NODES,
     }
 }
 
@@ -187,47 +188,13 @@ const CASES: [Case; 14] = [
     },
 ];
 
-/// The nodes of a run.
-struct Nodes {
-    addresses: Vec<SocketAddr>,
-    mischief: Mischief,
-    done: Done,
-    key: TunnelKey,
-    is_over: AtomicBool,
-}
-
-impl Nodes {
-    fn injected(&self) -> u64 {
-        self.done.injected_bytes.load(Relaxed)
-    }
-}
-
 /// Runs all cases one after the other; prints a line for each.
 pub(crate) fn run(client: &Host, gateway: &Host, hosts: &[Host]) -> Result<()> {
-    let nodes = Nodes {
-        addresses: hosts
-            .iter()
-            .map(|host| SocketAddr::new(host.address, TUNNEL_PORT))
-            .collect(),
-        mischief: Mischief::default(),
-        done: Done::default(),
-        key: TunnelKey {
-            id: 1,
-            key: [7; 32],
-        },
-        is_over: AtomicBool::new(false),
-    };
-    let nodes = &nodes;
+    let address = |host: &Host| SocketAddr::new(host.address, TUNNEL_PORT);
+    let nodes = &Nodes::new(hosts.iter().map(address).collect());
     thread::scope(|scope| {
-        let served = hosts.iter().zip(&nodes.addresses).map(|(host, &address)| {
-            scope.spawn(move || {
-                within(host, || {
-                    let (mischief, done) = (&nodes.mischief, &nodes.done);
-                    node::serve(address, &nodes.key, mischief, done, &nodes.is_over)
-                })
-            })
-        });
-        let served: Vec<_> = served.collect();
+        let serve = |(number, host)| scope.spawn(move || within(host, || nodes.serve(number)));
+        let served: Vec<_> = hosts.iter().enumerate().map(serve).collect();
         let all = all_cases(client, gateway, nodes);
         nodes.is_over.store(true, Relaxed);
         for node in served {
@@ -253,22 +220,24 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
     nodes.mischief.lost.store(case.lost, Relaxed);
     nodes.mischief.swapped.store(case.swapped, Relaxed);
     let door = SocketAddr::new(host.address, DOOR_PORT);
-    let begin = |boot| {
-        within(host, move || {
-            let gateway = Gateway::new(DEVICE, &nodes.addresses, &nodes.key, boot)?;
-            Ok((Arc::new(gateway), TcpListener::bind(door)?, sent_bytes()?))
-        })
-    };
-    let (gateway, listener, sent_before) = begin(number)?;
-    let injected_before = nodes.injected();
+    nodes.admit(number, door);
+    let (gateway, listener, sent_before) = within(host, || {
+        let gateway = Gateway::new(DEVICE, nodes, number)?;
+        Ok((gateway, TcpListener::bind(door)?, sent_bytes()?))
+    })?;
+    let before = nodes.figures();
     let started = Instant::now();
     let ends = thread::scope(|scope| {
         let redirect = scope.spawn(|| within(host, || gateway.redirect()));
-        let listen = scope.spawn(|| within(host, || gateway.listen(&listener, case.shape)));
-        let fails = scope.spawn(|| fail(case.failure, host, &gateway));
+        let listen = scope.spawn(|| {
+            within(host, || {
+                thread::scope(|scope| gateway.listen(scope, &listener, case.shape))
+            })
+        });
+        let fails = scope.spawn(|| fail(case.failure, host, &gateway, nodes));
         let ends = clients(case, number, client, door);
         let failed = joined(fails);
-        if case.failure != Failure::Detached && case.failure != Failure::Replaced {
+        if !is_fatal(case.failure) {
             // Connections that have ended leave nothing behind.
             let until = Instant::now() + PATIENCE;
             while gateway.connections() > 0 && Instant::now() < until {
@@ -287,8 +256,8 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
         ends
     })?;
     let seconds = started.elapsed().as_secs_f64();
-    let injected = nodes.injected() - injected_before;
-    let figures = gateway.figures()?;
+    let (after, (kernel, ours)) = (nodes.figures(), gateway.figures()?);
+    let injected = after.injected_bytes - before.injected_bytes;
     let sent = within(host, sent_bytes)? - sent_before;
     let seen: u64 = ends.iter().map(|end| bytes_of(*end)).sum();
     for end in &ends {
@@ -297,7 +266,7 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
             (_, Some(_)) => matches!(end, End::Reset(_)),
             _ => matches!(end, End::Whole(_)),
         };
-        ensure!(is_right, "a client's end was {end:?}; {figures:?}");
+        ensure!(is_right, "a client's end was {end:?}; {kernel:?} {ours:?}");
     }
     if !is_fatal(case.failure) && case.manner.leaves_after.is_none() {
         let eligible = gateway.eligible_bytes.load(Relaxed);
@@ -307,17 +276,20 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
         );
     }
     Ok(format!(
-        "{}: {:.1} MB right, {:.1} MB injected, {:.1} MB by the gateway's link, {:.1} MB/s, \
-         {} caught, {} passed, {} lost, {} of nobody",
+        "{}: {:.1} MB right, {:.1} MB injected in {} packets ({} merged), {:.1} MB by the gateway's link, \
+         {:.1} MB/s; {} caught, {} datagrams, {} of nobody, {} too late, {} passed",
         case.name,
         mega(seen),
         mega(injected),
+        after.sent - before.sent,
+        after.merged - before.merged,
         mega(sent),
         mega(seen) / seconds,
-        figures.caught,
-        figures.passed,
-        figures.full,
-        gateway.unsent.load(Relaxed) + figures.unknown,
+        kernel.caught,
+        ours.datagrams,
+        ours.unsent + ours.unreachable + kernel.unknown + kernel.full,
+        kernel.late,
+        kernel.passed,
     ))
 }
 
@@ -358,7 +330,7 @@ fn clients(case: Case, number: u64, host: &Host, door: SocketAddr) -> Result<Vec
 }
 
 /// What happens to the gateway while it sends.
-fn fail(failure: Failure, host: &Host, gateway: &Gateway) -> Result<()> {
+fn fail(failure: Failure, host: &Host, gateway: &Gateway<'_>, nodes: &Nodes) -> Result<()> {
     pause(FAILS_AFTER);
     match failure {
         Failure::None => Ok(()),
@@ -374,15 +346,7 @@ fn fail(failure: Failure, host: &Host, gateway: &Gateway) -> Result<()> {
         // The old one's sockets go on, and so does what it has in the kernel's hands; that
         // the new program knows none of them must not let anything out.
         Failure::Replaced => within(host, || {
-            let _other = Gateway::new(
-                DEVICE,
-                &[],
-                &TunnelKey {
-                    id: 1,
-                    key: [8; 32],
-                },
-                0,
-            )?;
+            let _other = Gateway::new(DEVICE, nodes, 0)?;
             pause(2 * SILENCE);
             Ok(())
         }),
@@ -391,15 +355,15 @@ fn fail(failure: Failure, host: &Host, gateway: &Gateway) -> Result<()> {
 
 /// What nobody may do: a datagram of another key, one that was sent before, and noise.
 fn forged(client: &Host, nodes: &Nodes) -> Result<()> {
-    let (injected, refused) = (nodes.injected(), nodes.done.refused.load(Relaxed));
+    let before = nodes.figures();
     let other = TunnelKey {
         id: 1,
         key: [8; 32],
     };
     let envelope = Envelope {
-        sender: 1,
-        sender_boot: 1,
-        receiver_boot: 1,
+        sender: GATEWAY,
+        sender_boot: CASES.len() as u64,
+        receiver_boot: NODE_BOOT,
         sequence: u64::MAX,
     };
     let (sealed, again) = (
@@ -422,12 +386,17 @@ fn forged(client: &Host, nodes: &Nodes) -> Result<()> {
         Ok(())
     })?;
     let until = Instant::now() + PATIENCE;
-    while nodes.done.refused.load(Relaxed) < refused + 3 && Instant::now() < until {
+    let dropped = || nodes.figures().forged + nodes.figures().stale - before.forged - before.stale;
+    while dropped() < 3 && Instant::now() < until {
         pause(Duration::from_millis(10));
     }
-    let refused = nodes.done.refused.load(Relaxed) - refused;
-    ensure!(refused == 3, "{refused} of 3 forged datagrams were refused");
-    ensure!(nodes.injected() == injected, "a forged datagram was served");
+    ensure!(
+        dropped() == 3,
+        "{} of 3 forged datagrams were refused",
+        dropped()
+    );
+    let is_same = nodes.figures().sent == before.sent;
+    ensure!(is_same, "a forged datagram was served");
     Ok(())
 }
 

@@ -32,8 +32,8 @@ fn main() -> Result<()> {
     });
     let hosts = hosts.collect::<Result<Vec<Host>>>()?;
     ensure!(
-        hosts.len() >= 4 && words.len().is_multiple_of(2),
-        "namespace and address of a client, a gateway and two nodes or more are needed"
+        hosts.len() as u64 == 2 + cases::NODES && words.len().is_multiple_of(2),
+        "namespace and address of a client, a gateway and three nodes are needed"
     );
     cases::run(&hosts[0], &hosts[1], &hosts[2..])
 }

@@ -1,19 +1,25 @@
 //! Nodes: what comes through the tunnel goes out as the gateway's packets.
 
-use std::collections::HashMap;
 use std::io::{ErrorKind, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Result;
+use bytes::Bytes;
 use crossdock_bpf::SendDevice;
-use crossdock_inflator::finish;
-use crossdock_tunnel::{Packet, Part, ReplayWindow, TunnelKey, open};
+pub(crate) use crossdock_inflator::Ends;
+use crossdock_inflator::{Figures, Filled, Inflator, Rights};
+use crossdock_tunnel::TunnelKey;
 
+use crate::gateway::{GATEWAY, lock};
 use crate::model::{Random, held};
 
-/// What a node does to packets, in thousandths.
+/// The boot of every node.
+pub(crate) const NODE_BOOT: u64 = 1;
+
+/// What nodes do to packets, in thousandths.
 #[derive(Debug, Default)]
 pub(crate) struct Mischief {
     pub(crate) lost: AtomicU64,
@@ -21,67 +27,159 @@ pub(crate) struct Mischief {
     pub(crate) swapped: AtomicU64,
 }
 
-/// What a node has done.
-#[derive(Debug, Default)]
-pub(crate) struct Done {
-    pub(crate) injected_bytes: AtomicU64,
-    pub(crate) packets: AtomicU64,
-    /// Datagrams that were of nobody that is known.
-    pub(crate) refused: AtomicU64,
+/// The nodes of a run.
+pub(crate) struct Nodes {
+    /// Of their tunnels.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) inflators: Vec<Mutex<Inflator>>,
+    pub(crate) mischief: Mischief,
+    pub(crate) key: TunnelKey,
+    pub(crate) is_over: AtomicBool,
 }
 
-/// Serves until told to stop.
-pub(crate) fn serve(
-    address: SocketAddr,
-    key: &TunnelKey,
-    mischief: &Mischief,
-    done: &Done,
-    is_over: &AtomicBool,
-) -> Result<()> {
-    let socket = UdpSocket::bind(address)?;
-    socket.set_read_timeout(Some(Duration::from_millis(50)))?;
-    let device = SendDevice::make()?;
-    let mut windows: HashMap<u64, ReplayWindow> = HashMap::new();
-    let mut random = Random::new(u64::from(address.port()));
-    let mut buffer = vec![0; 2048];
-    let mut behind: Option<Vec<u8>> = None;
-    while !is_over.load(Relaxed) {
-        let length = match socket.recv(&mut buffer) {
-            Ok(length) => length,
-            Err(error) if is_idle(error.kind()) => {
-                if let Some(packet) = behind.take() {
-                    device.send(&[IoSlice::new(&packet)])?;
-                }
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let opened = open(&buffer[..length], |_, _| Some(key));
-        let opened = opened.ok().filter(|opened| {
-            let window = windows.entry(opened.envelope.sender_boot).or_default();
-            window.admit(opened.envelope.sequence)
-        });
-        let Some(opened) = opened else {
-            done.refused.fetch_add(1, Relaxed);
-            continue;
-        };
-        for packet in opened.records() {
-            let filled = filled(&packet?, done)?;
-            if random.below(1000) < mischief.lost.load(Relaxed) {
-                continue;
-            }
-            if behind.is_none() && random.below(1000) < mischief.swapped.load(Relaxed) {
-                behind = Some(filled);
-                continue;
-            }
-            // A device whose queue is full loses it, as a network would.
-            let _ = device.send(&[IoSlice::new(&filled)]);
-            if let Some(packet) = behind.take() {
-                let _ = device.send(&[IoSlice::new(&packet)]);
-            }
+impl Nodes {
+    pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
+        let inflator = |_: &SocketAddr| Mutex::new(Inflator::new(NODE_BOOT));
+        Self {
+            inflators: addresses.iter().map(inflator).collect(),
+            addresses,
+            mischief: Mischief::default(),
+            key: TunnelKey {
+                id: 1,
+                key: [7; 32],
+            },
+            is_over: AtomicBool::new(false),
         }
     }
-    Ok(())
+
+    /// A gateway begins, which speaks from this address.
+    pub(crate) fn admit(&self, boot: u64, gateway: SocketAddr) {
+        for inflator in &self.inflators {
+            let rights = Rights {
+                boot,
+                key: self.key.clone(),
+                addresses: vec![gateway.ip()],
+            };
+            lock(inflator).admit(GATEWAY, rights);
+        }
+    }
+
+    pub(crate) fn announce(&self, ends: Ends) {
+        for inflator in &self.inflators {
+            lock(inflator).announce(GATEWAY, ends);
+        }
+    }
+
+    pub(crate) fn withdraw(&self, ends: Ends) {
+        for inflator in &self.inflators {
+            lock(inflator).withdraw(GATEWAY, ends);
+        }
+    }
+
+    /// Of all together.
+    pub(crate) fn figures(&self) -> Figures {
+        let mut sum = Figures::default();
+        for inflator in &self.inflators {
+            let one = lock(inflator).figures();
+            sum.sent += one.sent;
+            sum.merged += one.merged;
+            sum.injected_bytes += one.injected_bytes;
+            sum.forged += one.forged;
+            sum.stale += one.stale;
+            sum.refused += one.refused;
+            sum.overflowed += one.overflowed;
+            sum.unfilled += one.unfilled;
+        }
+        sum
+    }
+
+    /// Serves as one of them until told to stop.
+    pub(crate) fn serve(&self, number: usize) -> Result<()> {
+        let socket = UdpSocket::bind(self.addresses[number])?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
+        let device = SendDevice::make()?;
+        let mut sender = Sender {
+            device,
+            mischief: &self.mischief,
+            random: Random::new(number as u64),
+            behind: None,
+        };
+        let mut buffer = vec![0; 2048];
+        while !self.is_over.load(Relaxed) {
+            match socket.recv(&mut buffer) {
+                Ok(length) => lock(&self.inflators[number]).take(&buffer[..length]),
+                Err(error) if is_idle(error.kind()) => sender.send_behind(),
+                Err(error) => return Err(error.into()),
+            }
+            // What came meanwhile may go along.
+            socket.set_nonblocking(true)?;
+            for _ in 1..DATAGRAMS_AT_ONCE {
+                let Ok(length) = socket.recv(&mut buffer) else {
+                    break;
+                };
+                lock(&self.inflators[number]).take(&buffer[..length]);
+            }
+            socket.set_nonblocking(false)?;
+            self.fill(number, &mut sender);
+        }
+        Ok(())
+    }
+
+    fn fill(&self, number: usize, sender: &mut Sender<'_>) {
+        let mut inflator = lock(&self.inflators[number]);
+        while let Some(read) = inflator.poll_read() {
+            let mut bytes = Vec::with_capacity(read.length_bytes + 16);
+            let range = read.offset_bytes..read.offset_bytes + read.length_bytes as u64;
+            held(read.pin, range, &mut bytes);
+            inflator.on_read(&read, Some(Bytes::from(bytes)));
+        }
+        while let Some(filled) = inflator.poll_filled() {
+            sender.send(&filled);
+        }
+    }
+}
+
+/// Of the tunnel's socket, in bytes.
+const RECEIVE_BUFFER: usize = 4 << 20;
+/// Datagrams that are taken before packets are sent.
+const DATAGRAMS_AT_ONCE: usize = 16;
+
+/// The way to clients, and what befalls packets there.
+struct Sender<'nodes> {
+    device: SendDevice,
+    mischief: &'nodes Mischief,
+    random: Random,
+    behind: Option<Filled>,
+}
+
+impl Sender<'_> {
+    fn send(&mut self, filled: &Filled) {
+        if self.random.below(1000) < self.mischief.lost.load(Relaxed) {
+            return;
+        }
+        let swapped = self.mischief.swapped.load(Relaxed);
+        if self.behind.is_none() && self.random.below(1000) < swapped {
+            self.behind = Some(filled.clone());
+            return;
+        }
+        self.send_now(filled);
+        self.send_behind();
+    }
+
+    fn send_behind(&mut self) {
+        if let Some(filled) = self.behind.take() {
+            self.send_now(&filled);
+        }
+    }
+
+    fn send_now(&self, filled: &Filled) {
+        let front = [&filled.frame.offload[..], &filled.frame.headers];
+        let payload = filled.payload.iter().map(|bytes| &bytes[..]);
+        let pieces = front.into_iter().chain(payload).map(IoSlice::new);
+        // A device whose queue is full loses it, as a network would.
+        let _ = self.device.send(&pieces.collect::<Vec<_>>());
+    }
 }
 
 fn is_idle(kind: ErrorKind) -> bool {
@@ -89,30 +187,4 @@ fn is_idle(kind: ErrorKind) -> bool {
         kind,
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
     )
-}
-
-/// The packet with the bytes of its extents.
-fn filled(packet: &Packet<'_>, done: &Done) -> Result<Vec<u8>> {
-    let length = packet.parts.payload_bytes();
-    let frame = finish(packet.headers, packet.segment_bytes, length)?;
-    let mut bytes = Vec::with_capacity(frame.headers.len() + length + frame.offload.len());
-    bytes.extend(frame.offload);
-    bytes.extend(&frame.headers);
-    for part in packet.parts.iter() {
-        match part {
-            Part::Literal(literal) => bytes.extend(literal),
-            Part::Extent {
-                pin,
-                offset_bytes,
-                length_bytes,
-            } => {
-                let range = offset_bytes..offset_bytes + u64::from(length_bytes);
-                held(pin, range, &mut bytes);
-                done.injected_bytes
-                    .fetch_add(u64::from(length_bytes), Relaxed);
-            }
-        }
-    }
-    done.packets.fetch_add(1, Relaxed);
-    Ok(bytes)
 }

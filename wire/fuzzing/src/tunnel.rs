@@ -1,8 +1,10 @@
 //! Packets that a gateway has a node fill and send: target and seeds.
 
 use crossdock_checksum::{MAC_BYTES, mac};
-use crossdock_inflator::{Flow, finish};
-use crossdock_tunnel::{Envelope, PACKET_ROOM_BYTES, Packet, Part, Parts, Seal, TunnelKey, open};
+use crossdock_inflator::finish;
+use crossdock_tunnel::{
+    Envelope, Flow, PACKET_ROOM_BYTES, Packet, Part, Parts, Seal, TunnelKey, open,
+};
 
 const KEY: TunnelKey = TunnelKey {
     id: 1,

@@ -87,15 +87,15 @@ pub enum TunnelError {
 
 /// A datagram that is being filled.
 #[derive(Debug)]
-pub struct Seal<'k> {
+pub struct Seal {
     bytes: Vec<u8>,
-    key: &'k TunnelKey,
+    key: TunnelKey,
 }
 
-impl<'k> Seal<'k> {
+impl Seal {
     /// An empty one, to be sealed with `key`.
     #[must_use]
-    pub fn new(envelope: &Envelope, key: &'k TunnelKey) -> Self {
+    pub fn new(envelope: &Envelope, key: &TunnelKey) -> Self {
         let mut bytes = Vec::with_capacity(DATAGRAM_BYTES_MAX);
         bytes.extend(MAGIC);
         bytes.extend([FORMAT, key.id, 0, 0]);
@@ -106,7 +106,10 @@ impl<'k> Seal<'k> {
             envelope.sequence,
         ];
         bytes.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
-        Self { bytes, key }
+        Self {
+            bytes,
+            key: key.clone(),
+        }
     }
 
     /// Whether nothing was put in yet.

@@ -5,14 +5,18 @@
 //! their pins. Several such packets travel in one datagram, which is authentic or nothing:
 //! who could forge one could have a node say anything in the name of a gateway.
 
+mod caught;
 mod datagram;
+mod flow;
 mod packet;
 mod window;
 
+pub use caught::{CAUGHT_BYTES, Caught, ConnectionId};
 pub use datagram::{
     DATAGRAM_BYTES_MAX, Envelope, Opened, PACKET_ROOM_BYTES, Records, Seal, TunnelError, TunnelKey,
     open,
 };
+pub use flow::{Flow, HeaderError, TCP};
 pub use packet::{
     HEADERS_BYTES_MAX, PARTS_MAX, PARTS_ROOM_BYTES, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
     RecordError,

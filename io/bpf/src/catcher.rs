@@ -6,9 +6,10 @@ use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf, SkStorage};
 use aya::programs::tc::{self, NlOptions, TcAttachOptions};
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, include_bytes_aligned};
+use crossdock_tunnel::{Caught, ConnectionId};
 
 use crate::slots::Slots;
-use crate::{BpfError, CatchDevice, Caught, ConnectionId};
+use crate::{BpfError, CatchDevice};
 
 /// Compiled from redirector.bpf.c by `cargo xtask gen bpf`.
 const OBJECT: &[u8] = include_bytes_aligned!("redirector.bpf.o");
@@ -31,7 +32,7 @@ pub struct Figures {
 }
 
 /// The program on a [`CatchDevice`]. Without it nothing leaves the device.
-pub struct Redirector {
+pub struct Catcher {
     device: CatchDevice,
     slots: Slots,
     connections: SkStorage<MapData, u64>,
@@ -41,7 +42,7 @@ pub struct Redirector {
     _program: Ebpf,
 }
 
-impl Redirector {
+impl Catcher {
     /// Puts the program on the device, in place of one that a process before has left.
     ///
     /// It stands at a clsact queue: those that attach elsewhere (tcx) let packets out that the
@@ -142,7 +143,7 @@ impl Redirector {
 }
 
 /// Readable when packets have been caught.
-impl AsFd for Redirector {
+impl AsFd for Catcher {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }

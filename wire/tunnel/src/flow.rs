@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use thiserror::Error;
 
 /// The protocol number of TCP.
-pub(crate) const TCP: u8 = 6;
+pub const TCP: u8 = 6;
 const TCP_BYTES_MIN: usize = 20;
 const IPV4_BYTES_MIN: usize = 20;
-pub(crate) const IPV6_BYTES: usize = 40;
+const IPV6_BYTES: usize = 40;
 
 /// Why headers are not those of a packet that a node may finish.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Flow {
     /// The client.
     pub destination: SocketAddr,
     /// Of the IP header; what follows is TCP's.
-    pub(crate) ip_bytes: usize,
+    pub ip_bytes: usize,
 }
 
 impl Flow {

@@ -1,13 +1,29 @@
-//! A caught packet, as the program tells of it.
+//! A caught packet, as the kernel's program tells the gateway of it.
 
-use crossdock_tunnel::HEADERS_BYTES_MAX;
+use crate::HEADERS_BYTES_MAX;
 
-use crate::ConnectionId;
+/// Of the record of a caught packet.
+pub const CAUGHT_BYTES: usize = 32 + HEADERS_BYTES_MAX;
 
-/// Of `struct caught` in redirector.bpf.c.
-const BYTES: usize = 32 + HEADERS_BYTES_MAX;
+/// A connection that packets are caught of. Its lowest 16 bits are the number of its slot in
+/// the program's memory; none is given twice, so that a socket whose slot went to another one
+/// is told from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
 
-/// A packet that was on its way to a client, and did not go.
+/// A packet that was on its way to a client, and did not go (`struct caught` in
+/// redirector.bpf.c; numbers as this machine has them).
+///
+/// | offset | bytes | name |
+/// |---|---|---|
+/// | 0 | 8 | connection |
+/// | 8 | 8 | offset of the payload |
+/// | 16 | 8 | what is acknowledged |
+/// | 24 | 4 | length of the payload |
+/// | 28 | 2 | segment |
+/// | 30 | 1 | length of the headers |
+/// | 31 | 1 | – |
+/// | 32 | 120 | headers |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caught {
     /// Of which connection.
@@ -26,8 +42,9 @@ pub struct Caught {
 
 impl Caught {
     /// Of what the program has written; None if that is something else.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; CAUGHT_BYTES] = bytes.try_into().ok()?;
         let number = |at: usize| bytes[at..].first_chunk().copied().map(u64::from_ne_bytes);
         let payload_bytes = bytes[24..].first_chunk().copied().map(u32::from_ne_bytes)?;
         let headers = &bytes[32..];

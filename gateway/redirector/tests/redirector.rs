@@ -1,0 +1,150 @@
+//! Which node is told of a caught packet, and what of.
+
+use bytes::Bytes;
+use crossdock_names::NodeId;
+use crossdock_peer::PinId;
+use crossdock_redirector::{AnnounceError, Holder, Pinned, Redirector};
+use crossdock_tunnel::{Caught, ConnectionId, TunnelKey, open};
+
+const CONNECTION: ConnectionId = ConnectionId(1 << 16 | 5);
+const KEY: TunnelKey = TunnelKey {
+    id: 2,
+    key: [1; 32],
+};
+
+fn pinned(node: u64, boot: u64, pin: u64, length_bytes: u64) -> Pinned {
+    Pinned {
+        holder: Holder {
+            node: NodeId(node),
+            boot,
+        },
+        pin: PinId(pin),
+        offset_bytes: 4096,
+        length_bytes,
+    }
+}
+
+fn redirector() -> Redirector {
+    let mut redirector = Redirector::new(9, 90);
+    redirector.connect(NodeId(1), 11, KEY);
+    redirector.connect(NodeId(2), 12, KEY);
+    redirector.open(CONNECTION);
+    redirector
+}
+
+fn caught(offset: u64, payload_bytes: usize, acknowledged: u64) -> Caught {
+    let mut headers = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
+    headers.extend([198, 18, 0, 1, 198, 18, 0, 9]);
+    headers.extend([0, 80, 1, 0]);
+    headers.extend(u32::try_from(offset).expect("small").to_be_bytes());
+    headers.extend([0, 0, 0, 2, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+    Caught {
+        connection: CONNECTION,
+        offset,
+        acknowledged,
+        payload_bytes,
+        segment_bytes: 1448,
+        headers,
+    }
+}
+
+/// Node, its boot, and of each packet the sequence number and its payload's length.
+type Told = (u64, u64, Vec<(u32, usize)>);
+
+fn told(redirector: &mut Redirector) -> Vec<Told> {
+    let mut all = Vec::new();
+    while let Some((NodeId(node), datagram)) = redirector.poll_datagram() {
+        let opened = open(&datagram, |sender, _| (sender == 9).then_some(&KEY)).expect("ours");
+        assert_eq!(opened.envelope.sender_boot, 90);
+        let packets = opened.records().map(|packet| {
+            let packet = packet.expect("a packet");
+            let sequence = packet.headers[24..].first_chunk().copied();
+            let sequence = u32::from_be_bytes(sequence.expect("headers of TCP"));
+            (sequence, packet.parts.payload_bytes())
+        });
+        all.push((node, opened.envelope.receiver_boot, packets.collect()));
+    }
+    all
+}
+
+/// Goal: a packet of two nodes' bytes is one of each; what is caught until nothing is left goes in one
+/// datagram.
+#[test]
+fn each_node_is_told_of_its_own() {
+    let mut redirector = redirector();
+    let head = Bytes::from_static(b"0123456789");
+    assert_eq!(redirector.announce_literal(CONNECTION, head), Ok(None));
+    let one = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 100));
+    assert_eq!(one, Ok(Some(10)), "caught from the first dummy byte on");
+    let two = redirector.announce_extent(CONNECTION, pinned(2, 12, 1, 100));
+    assert_eq!(two, Ok(Some(10)));
+    assert_eq!(redirector.caught(&caught(0, 150, 0)), Some(10));
+    assert_eq!(redirector.caught(&caught(150, 60, 0)), Some(10));
+    let expected = [(1, 11, vec![(0, 110)]), (2, 12, vec![(110, 40), (150, 60)])];
+    assert_eq!(told(&mut redirector), expected);
+    assert_eq!(redirector.figures().handed, 3);
+    assert_eq!(redirector.figures().datagrams, 2);
+    assert_eq!(redirector.caught(&caught(150, 60, 110)), Some(110));
+    assert_eq!(redirector.poll_released(), Some(pinned(1, 11, 1, 100)));
+    assert_eq!(redirector.poll_released(), None);
+}
+
+/// Goal: a node that has begun anew is not asked for what it had pinned before: it knows
+/// other bytes by that number.
+#[test]
+fn pins_end_with_their_boot() {
+    let mut redirector = redirector();
+    let announced = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 100));
+    assert_eq!(announced, Ok(Some(0)));
+    redirector.connect(NodeId(1), 13, KEY);
+    redirector.caught(&caught(0, 100, 0));
+    assert_eq!(told(&mut redirector), []);
+    assert_eq!(redirector.figures().unreachable, 1);
+    let old = pinned(1, 11, 2, 100);
+    assert_eq!(
+        redirector.announce_extent(CONNECTION, old),
+        Err(AnnounceError::Tunnel(old.holder))
+    );
+    let new = redirector.announce_extent(CONNECTION, pinned(1, 13, 1, 50));
+    assert_eq!(new, Ok(Some(0)));
+    redirector.caught(&caught(90, 60, 0));
+    assert_eq!(told(&mut redirector), [(1, 13, vec![(100, 50)])]);
+    redirector.disconnect(NodeId(1));
+    redirector.caught(&caught(100, 50, 0));
+    assert_eq!(told(&mut redirector), []);
+}
+
+/// Goal: of a connection that has ended nothing is sent, and its pins go back.
+#[test]
+fn the_end_of_a_connection_is_the_end() {
+    let mut redirector = redirector();
+    let one = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 100));
+    assert!(one.is_ok());
+    redirector.end(CONNECTION);
+    assert_eq!(redirector.poll_released(), Some(pinned(1, 11, 1, 100)));
+    assert_eq!(redirector.caught(&caught(0, 100, 0)), None);
+    assert_eq!(told(&mut redirector), []);
+    assert_eq!(redirector.figures().unsent, 1);
+    let late = redirector.announce_literal(CONNECTION, Bytes::from_static(b"x"));
+    assert_eq!(late, Err(AnnounceError::Ended));
+}
+
+/// Goal: more literal bytes than a datagram takes are several packets, none too long.
+#[test]
+fn long_literals_are_cut() {
+    let mut redirector = redirector();
+    let extent = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 10));
+    assert!(extent.is_ok());
+    let literal = Bytes::from(vec![7; 5000]);
+    let announced = redirector.announce_literal(CONNECTION, literal);
+    assert_eq!(announced, Ok(Some(0)));
+    redirector.caught(&caught(0, 5010, 0));
+    let told = told(&mut redirector);
+    let packets: Vec<_> = told.iter().flat_map(|(_, _, packets)| packets).collect();
+    let mut next = 0;
+    for (sequence, length) in packets {
+        assert_eq!(*sequence, next);
+        next += u32::try_from(*length).expect("short");
+    }
+    assert_eq!(next, 5010);
+}

@@ -1,0 +1,399 @@
+//! Which gateways a node believes, and what becomes of the packets that they hand it.
+//!
+//! Sans-io: datagrams of the tunnel come in, reads of pins and packets to send go out.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use crossdock_tunnel::{Flow, HeaderError, Packet, Part, ReplayWindow, TunnelKey, open};
+
+use crate::frame::{Frame, finish};
+use crate::merge::Shape;
+
+/// Packets that wait for bytes, of all gateways.
+const PACKETS_MAX: usize = 16_384;
+/// Their payload.
+const BYTES_MAX: usize = 256 << 20;
+/// Pieces of a payload that go out at once: fewer than one gathered write takes (IOV_MAX).
+const PIECES_MAX: usize = 512;
+/// Connections that gateways have announced.
+const FLOWS_MAX: usize = 65_536;
+
+/// What a gateway may have a node do.
+#[derive(Clone, Debug)]
+pub struct Rights {
+    /// The gateway's boot; datagrams of any other are refused.
+    pub boot: u64,
+    /// What proves that a datagram is the gateway's.
+    pub key: TunnelKey,
+    /// As whom the node may speak for it.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Whose packets, and to whom: what a gateway announces before it hands packets of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ends {
+    /// The gateway's.
+    pub source: SocketAddr,
+    /// The client's.
+    pub destination: SocketAddr,
+}
+
+/// Which read of which packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadId {
+    packet: u64,
+    part: usize,
+}
+
+/// Bytes that a packet needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// To be given back with the bytes.
+    pub id: ReadId,
+    /// Whose pin.
+    pub gateway: u64,
+    /// The pin.
+    pub pin: u64,
+    /// Of the first byte, in the object.
+    pub offset_bytes: u64,
+    /// How many.
+    pub length_bytes: usize,
+}
+
+/// A packet that is ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// What goes before the payload.
+    pub frame: Frame,
+    /// The payload, in order.
+    pub payload: Vec<Bytes>,
+}
+
+/// A pin whose bytes this node does not give: the gateway has to do without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unfilled {
+    /// Whose packet it was.
+    pub gateway: u64,
+    /// The pin.
+    pub pin: u64,
+}
+
+/// What became of datagrams and packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Packets that were sent, after merging.
+    pub sent: u64,
+    /// Of them: those that others were merged into, each counted.
+    pub merged: u64,
+    /// Bytes of extents in them.
+    pub injected_bytes: u64,
+    /// Datagrams that nobody with a key has made, or none at all.
+    pub forged: u64,
+    /// Datagrams that came before, or of another boot of either side.
+    pub stale: u64,
+    /// Packets that were none, of an address that is not the gateway's, or of a flow
+    /// that it has not announced.
+    pub refused: u64,
+    /// Packets for which there was no room.
+    pub overflowed: u64,
+    /// Packets whose bytes could not be read.
+    pub unfilled: u64,
+}
+
+#[derive(Debug)]
+struct Gateway {
+    rights: Rights,
+    window: ReplayWindow,
+}
+
+/// The packets of a flow go out in the order in which they came.
+#[derive(Debug)]
+struct Queue {
+    gateway: u64,
+    packets: VecDeque<u64>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    ends: Ends,
+    shape: Shape,
+    parts: Vec<Option<Bytes>>,
+    /// Parts that are not there yet.
+    missing: usize,
+    extent_bytes: usize,
+    has_failed: bool,
+}
+
+/// A node's side of third-party transfer (SPIRAL section 2).
+#[derive(Debug)]
+pub struct Inflator {
+    boot: u64,
+    gateways: BTreeMap<u64, Gateway>,
+    flows: BTreeMap<Ends, Queue>,
+    waiting: BTreeMap<u64, Waiting>,
+    waiting_bytes: usize,
+    next: u64,
+    reads: VecDeque<Read>,
+    /// Flows whose first packet may be ready.
+    ready: BTreeSet<Ends>,
+    unfilled: BTreeSet<Unfilled>,
+    figures: Figures,
+}
+
+impl Inflator {
+    /// Of a node in this boot.
+    #[must_use]
+    pub fn new(boot: u64) -> Self {
+        Self {
+            boot,
+            gateways: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            next: 0,
+            reads: VecDeque::new(),
+            ready: BTreeSet::new(),
+            unfilled: BTreeSet::new(),
+            figures: Figures::default(),
+        }
+    }
+
+    /// A gateway of the ensemble, or a new boot of one: from now on only its datagrams count.
+    pub fn admit(&mut self, gateway: u64, rights: Rights) {
+        self.dismiss(gateway);
+        let window = ReplayWindow::default();
+        self.gateways.insert(gateway, Gateway { rights, window });
+    }
+
+    /// The gateway is none of the ensemble any more: nothing of it is sent.
+    pub fn dismiss(&mut self, gateway: u64) {
+        self.gateways.remove(&gateway);
+        let theirs = |queue: &Queue| queue.gateway == gateway;
+        let flows = self.flows.iter().filter(|(_, queue)| theirs(queue));
+        let flows: Vec<Ends> = flows.map(|(&ends, _)| ends).collect();
+        for ends in flows {
+            self.withdraw(gateway, ends);
+        }
+    }
+
+    /// A gateway will hand packets of this flow; false if it may not, or too many are
+    /// announced.
+    pub fn announce(&mut self, gateway: u64, ends: Ends) -> bool {
+        let rights = self.gateways.get(&gateway).map(|gateway| &gateway.rights);
+        let is_theirs = rights.is_some_and(|it| it.addresses.contains(&ends.source.ip()));
+        if !is_theirs || self.flows.len() >= FLOWS_MAX {
+            return false;
+        }
+        let new = || Queue {
+            gateway,
+            packets: VecDeque::new(),
+        };
+        self.flows.entry(ends).or_insert_with(new).gateway == gateway
+    }
+
+    /// The flow has ended: what waits for it is dropped.
+    pub fn withdraw(&mut self, gateway: u64, ends: Ends) {
+        if self.flows.get(&ends).map(|queue| queue.gateway) != Some(gateway) {
+            return;
+        }
+        for packet in self
+            .flows
+            .remove(&ends)
+            .into_iter()
+            .flat_map(|queue| queue.packets)
+        {
+            self.forget(packet);
+        }
+    }
+
+    fn forget(&mut self, packet: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&packet)?;
+        self.waiting_bytes -= waiting.shape.payload_bytes;
+        Some(waiting)
+    }
+
+    /// A datagram that came to the tunnel's port, from whomever.
+    pub fn take(&mut self, datagram: &[u8]) {
+        let gateways = &self.gateways;
+        let key = |sender, _| gateways.get(&sender).map(|gateway| &gateway.rights.key);
+        let Ok(opened) = open(datagram, key) else {
+            self.figures.forged += 1;
+            return;
+        };
+        let envelope = opened.envelope;
+        let gateway = self.gateways.get_mut(&envelope.sender);
+        let is_new = gateway.is_some_and(|gateway| {
+            envelope.receiver_boot == self.boot
+                && envelope.sender_boot == gateway.rights.boot
+                && gateway.window.admit(envelope.sequence)
+        });
+        if !is_new {
+            self.figures.stale += 1;
+            return;
+        }
+        for packet in opened.records() {
+            match packet
+                .ok()
+                .and_then(|it| self.wait(envelope.sender, &it).ok())
+            {
+                Some(true) => {}
+                Some(false) => self.figures.overflowed += 1,
+                None => self.figures.refused += 1,
+            }
+        }
+    }
+
+    /// Has the packet wait for its bytes; false if there is no room.
+    fn wait(&mut self, gateway: u64, packet: &Packet<'_>) -> Result<bool, HeaderError> {
+        let flow = Flow::of(packet.headers)?;
+        let ends = Ends {
+            source: flow.source,
+            destination: flow.destination,
+        };
+        let queue = self.flows.get_mut(&ends);
+        let Some(queue) = queue.filter(|queue| queue.gateway == gateway) else {
+            return Err(HeaderError::Length(packet.headers.len()));
+        };
+        let payload_bytes = packet.parts.payload_bytes();
+        let room = BYTES_MAX - self.waiting_bytes;
+        if self.waiting.len() >= PACKETS_MAX || payload_bytes > room {
+            return Ok(false);
+        }
+        self.next += 1;
+        queue.packets.push_back(self.next);
+        let mut waiting = Waiting {
+            ends,
+            shape: Shape {
+                headers: packet.headers.to_vec(),
+                segment_bytes: packet.segment_bytes,
+                payload_bytes,
+            },
+            parts: Vec::new(),
+            missing: 0,
+            extent_bytes: 0,
+            has_failed: false,
+        };
+        for (number, part) in packet.parts.iter().enumerate() {
+            let Part::Extent {
+                pin, offset_bytes, ..
+            } = part
+            else {
+                let Part::Literal(bytes) = part else { continue };
+                waiting.parts.push(Some(Bytes::copy_from_slice(bytes)));
+                continue;
+            };
+            waiting.parts.push(None);
+            waiting.missing += 1;
+            waiting.extent_bytes += part.length_bytes();
+            self.reads.push_back(Read {
+                id: ReadId {
+                    packet: self.next,
+                    part: number,
+                },
+                gateway,
+                pin,
+                offset_bytes,
+                length_bytes: part.length_bytes(),
+            });
+        }
+        if waiting.missing == 0 {
+            self.ready.insert(ends);
+        }
+        self.waiting_bytes += payload_bytes;
+        self.waiting.insert(self.next, waiting);
+        Ok(true)
+    }
+
+    /// The next bytes to be read; each is answered by [`Self::on_read`].
+    pub fn poll_read(&mut self) -> Option<Read> {
+        self.reads.pop_front()
+    }
+
+    /// The bytes of a read, all of them, or none: the pin is unknown, or what lies there
+    /// cannot be read. A packet without all its bytes is not sent.
+    pub fn on_read(&mut self, read: &Read, bytes: Option<Bytes>) {
+        let Some(waiting) = self.waiting.get_mut(&read.id.packet) else {
+            return;
+        };
+        let bytes = bytes.filter(|bytes| bytes.len() == read.length_bytes);
+        if bytes.is_none() {
+            waiting.has_failed = true;
+            let Read { gateway, pin, .. } = *read;
+            self.unfilled.insert(Unfilled { gateway, pin });
+        }
+        if let Some(part @ None) = waiting.parts.get_mut(read.id.part) {
+            *part = Some(bytes.unwrap_or_default());
+            waiting.missing -= 1;
+        }
+        if waiting.missing == 0 {
+            self.ready.insert(waiting.ends);
+        }
+    }
+
+    /// A pin that a gateway has to be told of.
+    pub fn poll_unfilled(&mut self) -> Option<Unfilled> {
+        self.unfilled.pop_first()
+    }
+
+    /// The next packet to be sent: the first of its flow, with those behind it that can go
+    /// along.
+    pub fn poll_filled(&mut self) -> Option<Filled> {
+        while let Some(&ends) = self.ready.first() {
+            let Some(first) = self.pop_whole(ends, |_| true) else {
+                self.ready.remove(&ends);
+                continue;
+            };
+            let mut shape = first.shape;
+            let mut extent_bytes = first.extent_bytes;
+            let mut payload: Vec<Bytes> = first.parts.into_iter().flatten().collect();
+            while let Some(next) = self.pop_whole(ends, |next| {
+                payload.len() + next.parts.len() <= PIECES_MAX
+                    && shape.merged(&next.shape).is_some()
+            }) {
+                let Some(both) = shape.merged(&next.shape) else {
+                    break;
+                };
+                shape = both;
+                extent_bytes += next.extent_bytes;
+                payload.extend(next.parts.into_iter().flatten());
+                self.figures.merged += 1;
+            }
+            match finish(&shape.headers, shape.segment_bytes, shape.payload_bytes) {
+                Ok(frame) => {
+                    self.figures.sent += 1;
+                    self.figures.injected_bytes += extent_bytes as u64;
+                    return Some(Filled { frame, payload });
+                }
+                Err(_) => self.figures.refused += 1,
+            }
+        }
+        None
+    }
+
+    /// The first packet of a flow, if all of it is there and it is wanted; those that
+    /// cannot be filled are dropped before it.
+    fn pop_whole(&mut self, ends: Ends, is_wanted: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
+        loop {
+            let packets = &mut self.flows.get_mut(&ends)?.packets;
+            let &first = packets.front()?;
+            let waiting = self.waiting.get(&first)?;
+            if waiting.missing > 0 || !(waiting.has_failed || is_wanted(waiting)) {
+                return None;
+            }
+            packets.pop_front();
+            let waiting = self.forget(first)?;
+            if !waiting.has_failed {
+                return Some(waiting);
+            }
+            self.figures.unfilled += 1;
+        }
+    }
+
+    /// What has become of everything so far.
+    #[must_use]
+    pub const fn figures(&self) -> Figures {
+        self.figures
+    }
+}
