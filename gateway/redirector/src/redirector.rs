@@ -3,10 +3,14 @@
 //! Sans-io: caught packets come in, datagrams for nodes and pins to be given back go out.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 use bytes::Bytes;
+use crossdock_checksum::mac;
 use crossdock_names::NodeId;
-use crossdock_tunnel::{Caught, ConnectionId, Envelope, Packet, Parts, Seal, TunnelKey};
+use crossdock_tunnel::{
+    Baton, Caught, ConnectionId, Envelope, HeaderError, Packet, Parts, Record, Seal, TunnelKey,
+};
 use thiserror::Error;
 
 use crate::headers::headers_at;
@@ -23,6 +27,8 @@ pub struct Figures {
     pub unsent: u64,
     /// Packets for nodes that there is no tunnel to any more.
     pub unreachable: u64,
+    /// How often the next bytes of a connection were another node's.
+    pub turns: u64,
 }
 
 /// Why a reply cannot be sent by a node, now or at all.
@@ -42,11 +48,23 @@ pub enum AnnounceError {
 /// The way to a node's inflator.
 #[derive(Debug)]
 struct Tunnel {
+    /// Where others tell it that it is its turn.
+    address: SocketAddr,
     key: TunnelKey,
     /// The node's boot, in which the pins were given.
     boot: u64,
     sequence: u64,
+    turns: u64,
     seal: Option<Seal>,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    stream: Stream,
+    /// Up to where packets were handed to nodes.
+    handed: u64,
+    /// To whom the last of those.
+    sent_by: Option<Holder>,
 }
 
 /// A gateway's side of third-party transfer (SPIRAL section 2).
@@ -55,7 +73,7 @@ pub struct Redirector {
     gateway: u64,
     boot: u64,
     tunnels: BTreeMap<NodeId, Tunnel>,
-    streams: BTreeMap<ConnectionId, Stream>,
+    connections: BTreeMap<ConnectionId, Connection>,
     full: VecDeque<(NodeId, Vec<u8>)>,
     released: VecDeque<Pinned>,
     figures: Figures,
@@ -69,7 +87,7 @@ impl Redirector {
             gateway,
             boot,
             tunnels: BTreeMap::new(),
-            streams: BTreeMap::new(),
+            connections: BTreeMap::new(),
             full: VecDeque::new(),
             released: VecDeque::new(),
             figures: Figures::default(),
@@ -78,11 +96,13 @@ impl Redirector {
 
     /// A node that will send packets, in this boot; its key is for that boot and this one only,
     /// as sequence numbers begin anew.
-    pub fn connect(&mut self, node: NodeId, boot: u64, key: TunnelKey) {
+    pub fn connect(&mut self, node: NodeId, boot: u64, address: SocketAddr, key: TunnelKey) {
         let tunnel = Tunnel {
+            address,
             key,
             boot,
             sequence: 0,
+            turns: 0,
             seal: None,
         };
         self.tunnels.insert(node, tunnel);
@@ -95,20 +115,21 @@ impl Redirector {
 
     /// A connection whose packets can be caught from now on. Nothing was sent on it yet.
     pub fn open(&mut self, connection: ConnectionId) {
-        self.streams.insert(connection, Stream::default());
+        let new = Connection::default();
+        self.connections.insert(connection, new);
     }
 
     /// The connection is gone, or all of its bytes are acknowledged.
     pub fn end(&mut self, connection: ConnectionId) {
-        if let Some(mut stream) = self.streams.remove(&connection) {
-            self.released.extend(stream.end_all());
+        if let Some(mut ended) = self.connections.remove(&connection) {
+            self.released.extend(ended.stream.end_all());
         }
     }
 
     /// Connections that have not ended.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.streams.len()
+        self.connections.len()
     }
 
     /// Bytes go by that nobody needs to know of: there is no extent before them that they could
@@ -158,14 +179,15 @@ impl Redirector {
     }
 
     fn stream(&mut self, connection: ConnectionId) -> Result<&mut Stream, AnnounceError> {
-        let stream = self.streams.get_mut(&connection);
+        let connection = self.connections.get_mut(&connection);
+        let stream = connection.map(|connection| &mut connection.stream);
         stream.ok_or(AnnounceError::Ended)
     }
 
     /// The client has acknowledged all before an offset of the stream. Returns from where on
     /// packets have to be caught now.
     pub fn acknowledged(&mut self, connection: ConnectionId, offset: u64) -> Option<u64> {
-        let stream = self.streams.get_mut(&connection)?;
+        let stream = &mut self.connections.get_mut(&connection)?.stream;
         self.released.extend(stream.acknowledged(offset));
         stream.caught_from()
     }
@@ -174,32 +196,36 @@ impl Redirector {
     /// now.
     pub fn caught(&mut self, caught: &Caught) -> Option<u64> {
         let catch_from = self.acknowledged(caught.connection, caught.acknowledged);
-        let Some(stream) = self.streams.get(&caught.connection) else {
+        let Some(connection) = self.connections.get_mut(&caught.connection) else {
             self.figures.unsent += 1;
             return None;
         };
-        let Ok(sections) = stream.cut(caught.offset, caught.payload_bytes) else {
+        let Ok(sections) = connection.stream.cut(caught.offset, caught.payload_bytes) else {
             self.figures.unsent += 1;
             return catch_from;
         };
+        let mut way = Way {
+            from: (self.gateway, self.boot),
+            tunnels: &mut self.tunnels,
+            full: &mut self.full,
+            figures: &mut self.figures,
+        };
+        let acknowledged = connection.stream.acknowledged_to();
         let count = sections.len();
         for (number, section) in sections.iter().enumerate() {
-            let at_bytes = u32::try_from(section.at_bytes).unwrap_or(u32::MAX);
-            let headers = headers_at(&caught.headers, at_bytes, number + 1 == count);
-            // A node that has begun anew knows other bytes by the same pin.
-            let tunnel = section.holder.and_then(|Holder { node, boot }| {
-                let tunnel = self.tunnels.get_mut(&node);
-                Some((node, tunnel.filter(|tunnel| tunnel.boot == boot)?))
-            });
-            let (Ok(headers), Some((node, tunnel))) = (headers, tunnel) else {
-                self.figures.unreachable += 1;
-                continue;
-            };
-            let from = (self.gateway, self.boot);
-            if let Some(full) = tunnel.push(from, &headers, caught.segment_bytes, section) {
-                self.full.push_back((node, full));
+            let at = caught.offset + section.at_bytes as u64;
+            let length: usize = section.parts.iter().map(|part| part.length_bytes()).sum();
+            // What is repeated goes by itself, and so does what has nothing before it.
+            let is_first = at < connection.handed || at <= acknowledged;
+            let before = connection.sent_by.filter(|_| !is_first);
+            let handed = way.hand(caught, section, before, number + 1 == count);
+            if handed.is_err() {
+                way.figures.unreachable += 1;
             }
-            self.figures.handed += 1;
+            if at >= connection.handed {
+                connection.sent_by = section.holder;
+            }
+            connection.handed = connection.handed.max(at + length as u64);
         }
         catch_from
     }
@@ -228,23 +254,92 @@ impl Redirector {
     }
 }
 
+/// What pieces of packets go by.
+struct Way<'r> {
+    from: (u64, u64),
+    tunnels: &'r mut BTreeMap<NodeId, Tunnel>,
+    full: &'r mut VecDeque<(NodeId, Vec<u8>)>,
+    figures: &'r mut Figures,
+}
+
+/// There is no tunnel to whom the piece is for.
+struct NoWay;
+
+impl From<HeaderError> for NoWay {
+    fn from(_: HeaderError) -> Self {
+        Self
+    }
+}
+
+impl Way<'_> {
+    /// Hands a piece of a packet to its node, behind what `before` was handed.
+    fn hand(
+        &mut self,
+        caught: &Caught,
+        section: &Section<'_>,
+        before: Option<Holder>,
+        is_last: bool,
+    ) -> Result<(), NoWay> {
+        let at_bytes = u32::try_from(section.at_bytes).unwrap_or(u32::MAX);
+        let headers = headers_at(&caught.headers, at_bytes, is_last)?;
+        let holder = section.holder.ok_or(NoWay)?;
+        let tunnel = self.tunnel(holder).ok_or(NoWay)?;
+        let (to, turn) = (tunnel.address, tunnel.turn());
+        let before = before.filter(|&before| before != holder);
+        let passes = before.is_some_and(|before| {
+            let headers = &headers;
+            let baton = Record::Baton(Baton { turn, to, headers });
+            self.put(before, &baton).is_ok()
+        });
+        self.figures.turns += u64::from(passes);
+        let packet = Packet {
+            headers: &headers,
+            segment_bytes: caught.segment_bytes,
+            turn: if passes { turn } else { 0 },
+            parts: Parts::Given(&section.parts),
+        };
+        self.put(holder, &Record::Packet(packet))?;
+        self.figures.handed += 1;
+        Ok(())
+    }
+
+    /// A node that has begun anew knows other bytes by the same pin.
+    fn tunnel(&mut self, Holder { node, boot }: Holder) -> Option<&mut Tunnel> {
+        let tunnel = self.tunnels.get_mut(&node);
+        tunnel.filter(|tunnel| tunnel.boot == boot)
+    }
+
+    fn put(&mut self, holder: Holder, record: &Record<'_>) -> Result<(), NoWay> {
+        let from = self.from;
+        let tunnel = self.tunnel(holder).ok_or(NoWay)?;
+        if let Some(full) = tunnel.push(from, record) {
+            self.full.push_back((holder.node, full));
+        }
+        Ok(())
+    }
+}
+
 impl Tunnel {
-    /// Puts a packet into the datagram that is being filled; returns the one before, if
+    /// A turn that nobody can guess who does not see the node's tunnel.
+    fn turn(&mut self) -> u64 {
+        self.turns += 1;
+        let made = mac(&self.key.key, &self.turns.to_be_bytes());
+        let [first, ..] = made.as_chunks::<8>().0 else {
+            return self.turns;
+        };
+        // 0 is none.
+        u64::from_be_bytes(*first).max(1)
+    }
+
+    /// Puts a record into the datagram that is being filled; returns the one before, if
     /// there was no room in it.
     fn push(
         &mut self,
         (gateway, gateway_boot): (u64, u64),
-        headers: &[u8],
-        segment_bytes: u16,
-        section: &Section<'_>,
+        record: &Record<'_>,
     ) -> Option<Vec<u8>> {
-        let packet = Packet {
-            headers,
-            segment_bytes,
-            parts: Parts::Given(&section.parts),
-        };
         // A section is one that a datagram takes (Stream::cut).
-        let put = |seal: &mut Seal| seal.push(&packet).unwrap_or(true);
+        let put = |seal: &mut Seal| seal.push(record).unwrap_or(true);
         if self.seal.as_mut().is_some_and(put) {
             return None;
         }

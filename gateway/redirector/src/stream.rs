@@ -204,6 +204,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Up to where the client has acknowledged.
+    pub(crate) const fn acknowledged_to(&self) -> u64 {
+        self.acknowledged
+    }
+
     /// From where on packets have to be caught: behind the beginning of the first extent
     /// nothing may go by itself, dummy bytes never, real ones because they would come before
     /// what nodes send. None: all may go.

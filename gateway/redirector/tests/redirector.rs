@@ -1,10 +1,12 @@
 //! Which node is told of a caught packet, and what of.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use crossdock_names::NodeId;
 use crossdock_peer::PinId;
 use crossdock_redirector::{AnnounceError, Holder, Pinned, Redirector};
-use crossdock_tunnel::{Caught, ConnectionId, TunnelKey, open};
+use crossdock_tunnel::{Caught, ConnectionId, Record, TunnelKey, open};
 
 const CONNECTION: ConnectionId = ConnectionId(1 << 16 | 5);
 const KEY: TunnelKey = TunnelKey {
@@ -24,10 +26,14 @@ fn pinned(node: u64, boot: u64, pin: u64, length_bytes: u64) -> Pinned {
     }
 }
 
+fn address(node: u8) -> SocketAddr {
+    SocketAddr::from(([198, 18, 3, node], 7072))
+}
+
 fn redirector() -> Redirector {
     let mut redirector = Redirector::new(9, 90);
-    redirector.connect(NodeId(1), 11, KEY);
-    redirector.connect(NodeId(2), 12, KEY);
+    redirector.connect(NodeId(1), 11, address(1), KEY);
+    redirector.connect(NodeId(2), 12, address(2), KEY);
     redirector.open(CONNECTION);
     redirector
 }
@@ -56,11 +62,13 @@ fn told(redirector: &mut Redirector) -> Vec<Told> {
     while let Some((NodeId(node), datagram)) = redirector.poll_datagram() {
         let opened = open(&datagram, |sender, _| (sender == 9).then_some(&KEY)).expect("ours");
         assert_eq!(opened.envelope.sender_boot, 90);
-        let packets = opened.records().map(|packet| {
-            let packet = packet.expect("a packet");
+        let packets = opened.records().filter_map(|record| {
+            let Record::Packet(packet) = record.expect("a record") else {
+                return None;
+            };
             let sequence = packet.headers[24..].first_chunk().copied();
             let sequence = u32::from_be_bytes(sequence.expect("headers of TCP"));
-            (sequence, packet.parts.payload_bytes())
+            Some((sequence, packet.parts.payload_bytes()))
         });
         all.push((node, opened.envelope.receiver_boot, packets.collect()));
     }
@@ -89,6 +97,49 @@ fn each_node_is_told_of_its_own() {
     assert_eq!(redirector.poll_released(), None);
 }
 
+/// Goal: where one node's bytes end and another's begin the first is told to pass the turn on, and the second to wait
+/// for it; what is repeated, and what has nothing before it, waits for nobody.
+#[test]
+fn the_second_node_waits_for_its_turn() {
+    let mut redirector = redirector();
+    for (node, boot) in [(1, 11), (2, 12)] {
+        let announced = redirector.announce_extent(CONNECTION, pinned(node, boot, 1, 100));
+        assert!(announced.is_ok());
+    }
+    let turns = |redirector: &mut Redirector| {
+        let (mut passed, mut awaited) = (Vec::new(), Vec::new());
+        while let Some((NodeId(node), datagram)) = redirector.poll_datagram() {
+            let opened = open(&datagram, |_, _| Some(&KEY)).expect("ours");
+            for record in opened.records() {
+                match record.expect("a record") {
+                    Record::Packet(packet) => awaited.push((node, packet.turn)),
+                    Record::Baton(baton) => passed.push((node, baton.to, baton.turn)),
+                }
+            }
+        }
+        (passed, awaited)
+    };
+    redirector.caught(&caught(0, 100, 0));
+    redirector.caught(&caught(100, 60, 0));
+    let (passed, awaited) = turns(&mut redirector);
+    let [(1, to, turn)] = passed[..] else {
+        panic!("node 1 passes one turn on: {passed:?}")
+    };
+    assert_eq!(to, address(2));
+    assert_ne!(turn, 0);
+    assert_eq!(awaited, [(1, 0), (2, turn)]);
+    assert_eq!(redirector.figures().turns, 1);
+
+    redirector.caught(&caught(100, 60, 0));
+    redirector.caught(&caught(160, 20, 0));
+    assert_eq!(turns(&mut redirector), (vec![], vec![(2, 0), (2, 0)]));
+    let third = redirector.announce_extent(CONNECTION, pinned(1, 11, 2, 100));
+    assert!(third.is_ok());
+    redirector.caught(&caught(180, 20, 180));
+    redirector.caught(&caught(200, 20, 200));
+    assert_eq!(turns(&mut redirector), (vec![], vec![(1, 0), (2, 0)]));
+}
+
 /// Goal: a node that has begun anew is not asked for what it had pinned before: it knows
 /// other bytes by that number.
 #[test]
@@ -96,7 +147,7 @@ fn pins_end_with_their_boot() {
     let mut redirector = redirector();
     let announced = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 100));
     assert_eq!(announced, Ok(Some(0)));
-    redirector.connect(NodeId(1), 13, KEY);
+    redirector.connect(NodeId(1), 13, address(1), KEY);
     redirector.caught(&caught(0, 100, 0));
     assert_eq!(told(&mut redirector), []);
     assert_eq!(redirector.figures().unreachable, 1);

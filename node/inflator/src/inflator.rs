@@ -4,9 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_tunnel::{Flow, HeaderError, Packet, Part, ReplayWindow, TunnelKey, open};
+use crossdock_tunnel::{
+    Baton, Flow, HeaderError, Packet, Part, Record, ReplayWindow, TunnelKey, decode_turn,
+    encode_turn, open,
+};
+use crossdock_types::Time;
 
 use crate::frame::{Frame, finish};
 use crate::merge::Shape;
@@ -39,6 +44,12 @@ pub struct Ends {
     /// The client's.
     pub destination: SocketAddr,
 }
+
+/// How long packets wait for their turn at most: the node before them has died, or what it said
+/// was lost. Shorter than TCP's own patience, 200 ms in Linux.
+const TURN_PATIENCE: Duration = Duration::from_millis(100);
+/// Turns that came before what they are for.
+const TURNS_MAX: usize = 16_384;
 
 /// Which read of which packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +109,8 @@ pub struct Figures {
     pub refused: u64,
     /// Packets for which there was no room.
     pub overflowed: u64,
+    /// Packets whose turn did not come in time; they were sent then.
+    pub untold: u64,
     /// Packets whose bytes could not be read.
     pub unfilled: u64,
 }
@@ -112,7 +125,17 @@ struct Gateway {
 #[derive(Debug)]
 struct Queue {
     gateway: u64,
-    packets: VecDeque<u64>,
+    items: VecDeque<Item>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    Packet(u64),
+    /// The next node is told that it is its turn.
+    Baton {
+        turn: u64,
+        to: SocketAddr,
+    },
 }
 
 #[derive(Debug)]
@@ -124,6 +147,8 @@ struct Waiting {
     missing: usize,
     extent_bytes: usize,
     has_failed: bool,
+    /// What has to come before it, if that has not come.
+    turn: Option<u64>,
 }
 
 /// A node's side of third-party transfer (SPIRAL section 2).
@@ -136,6 +161,13 @@ pub struct Inflator {
     waiting_bytes: usize,
     next: u64,
     reads: VecDeque<Read>,
+    /// Packets that wait for their turn.
+    awaited: BTreeMap<u64, u64>,
+    /// Until when, in order.
+    deadlines: VecDeque<(Time, u64)>,
+    /// Turns that have come and nobody has waited for, the oldest first.
+    early: VecDeque<u64>,
+    turns: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Flows whose first packet may be ready.
     ready: BTreeSet<Ends>,
     unfilled: BTreeSet<Unfilled>,
@@ -154,6 +186,10 @@ impl Inflator {
             waiting_bytes: 0,
             next: 0,
             reads: VecDeque::new(),
+            awaited: BTreeMap::new(),
+            deadlines: VecDeque::new(),
+            early: VecDeque::new(),
+            turns: VecDeque::new(),
             ready: BTreeSet::new(),
             unfilled: BTreeSet::new(),
             figures: Figures::default(),
@@ -188,7 +224,7 @@ impl Inflator {
         }
         let new = || Queue {
             gateway,
-            packets: VecDeque::new(),
+            items: VecDeque::new(),
         };
         self.flows.entry(ends).or_insert_with(new).gateway == gateway
     }
@@ -198,24 +234,29 @@ impl Inflator {
         if self.flows.get(&ends).map(|queue| queue.gateway) != Some(gateway) {
             return;
         }
-        for packet in self
-            .flows
-            .remove(&ends)
-            .into_iter()
-            .flat_map(|queue| queue.packets)
-        {
-            self.forget(packet);
+        let items = self.flows.remove(&ends).map(|queue| queue.items);
+        for item in items.into_iter().flatten() {
+            if let Item::Packet(packet) = item {
+                self.forget(packet);
+            }
         }
     }
 
     fn forget(&mut self, packet: u64) -> Option<Waiting> {
         let waiting = self.waiting.remove(&packet)?;
+        if let Some(turn) = waiting.turn {
+            self.awaited.remove(&turn);
+        }
         self.waiting_bytes -= waiting.shape.payload_bytes;
         Some(waiting)
     }
 
     /// A datagram that came to the tunnel's port, from whomever.
-    pub fn take(&mut self, datagram: &[u8]) {
+    pub fn take(&mut self, now: Time, datagram: &[u8]) {
+        if let Some(turn) = decode_turn(datagram) {
+            self.on_turn(turn);
+            return;
+        }
         let gateways = &self.gateways;
         let key = |sender, _| gateways.get(&sender).map(|gateway| &gateway.rights.key);
         let Ok(opened) = open(datagram, key) else {
@@ -233,11 +274,13 @@ impl Inflator {
             self.figures.stale += 1;
             return;
         }
-        for packet in opened.records() {
-            match packet
-                .ok()
-                .and_then(|it| self.wait(envelope.sender, &it).ok())
-            {
+        for record in opened.records() {
+            let taken = match record {
+                Ok(Record::Packet(packet)) => self.wait(now, envelope.sender, &packet).ok(),
+                Ok(Record::Baton(baton)) => self.hold(envelope.sender, &baton),
+                Err(_) => None,
+            };
+            match taken {
                 Some(true) => {}
                 Some(false) => self.figures.overflowed += 1,
                 None => self.figures.refused += 1,
@@ -245,24 +288,97 @@ impl Inflator {
         }
     }
 
-    /// Has the packet wait for its bytes; false if there is no room.
-    fn wait(&mut self, gateway: u64, packet: &Packet<'_>) -> Result<bool, HeaderError> {
-        let flow = Flow::of(packet.headers)?;
+    /// The queue of a flow that the gateway has announced.
+    fn queue(&mut self, gateway: u64, headers: &[u8]) -> Option<(Ends, &mut Queue)> {
+        let flow = Flow::of(headers).ok()?;
         let ends = Ends {
             source: flow.source,
             destination: flow.destination,
         };
         let queue = self.flows.get_mut(&ends);
-        let Some(queue) = queue.filter(|queue| queue.gateway == gateway) else {
-            return Err(HeaderError::Length(packet.headers.len()));
+        Some((ends, queue.filter(|queue| queue.gateway == gateway)?))
+    }
+
+    /// Has a turn wait for the packets before it; false if there is no room.
+    fn hold(&mut self, gateway: u64, baton: &Baton<'_>) -> Option<bool> {
+        let (ends, queue) = self.queue(gateway, baton.headers)?;
+        if queue.items.len() >= PACKETS_MAX {
+            return Some(false);
+        }
+        let Baton { turn, to, .. } = *baton;
+        queue.items.push_back(Item::Baton { turn, to });
+        self.ready.insert(ends);
+        Some(true)
+    }
+
+    /// A node before this one has sent what comes before the packets of this turn.
+    fn on_turn(&mut self, turn: u64) {
+        let Some(packet) = self.awaited.remove(&turn) else {
+            if self.early.len() >= TURNS_MAX {
+                self.early.pop_front();
+            }
+            self.early.push_back(turn);
+            return;
         };
+        if let Some(waiting) = self.waiting.get_mut(&packet) {
+            waiting.turn = None;
+            self.ready.insert(waiting.ends);
+        }
+    }
+
+    /// The turn that a packet has to wait for, if it has not come already.
+    fn await_turn(&mut self, now: Time, packet: u64, turn: u64) -> Option<u64> {
+        if let Some(at) = self.early.iter().rposition(|&early| early == turn) {
+            self.early.remove(at);
+            return None;
+        }
+        self.awaited.insert(turn, packet);
+        self.deadlines.push_back((now + TURN_PATIENCE, turn));
+        Some(turn)
+    }
+
+    /// When [`Self::handle_timeout`] is to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.deadlines.front().map(|&(deadline, _)| deadline)
+    }
+
+    /// Whose turn has not come in time goes on.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some((_, turn)) = self
+            .deadlines
+            .pop_front_if(|(deadline, _)| *deadline <= now)
+        {
+            if self.awaited.contains_key(&turn) {
+                self.figures.untold += 1;
+                self.on_turn(turn);
+            }
+        }
+    }
+
+    /// What another node is to be told, and where.
+    pub fn poll_turn(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        self.turns.pop_front()
+    }
+
+    /// Has the packet wait for its bytes; false if there is no room.
+    fn wait(&mut self, now: Time, gateway: u64, packet: &Packet<'_>) -> Result<bool, HeaderError> {
+        let number = self.next + 1;
+        let refused = HeaderError::Length(packet.headers.len());
+        let (ends, _) = self.queue(gateway, packet.headers).ok_or(refused)?;
         let payload_bytes = packet.parts.payload_bytes();
         let room = BYTES_MAX - self.waiting_bytes;
         if self.waiting.len() >= PACKETS_MAX || payload_bytes > room {
             return Ok(false);
         }
-        self.next += 1;
-        queue.packets.push_back(self.next);
+        self.next = number;
+        if let Some(queue) = self.flows.get_mut(&ends) {
+            queue.items.push_back(Item::Packet(number));
+        }
+        let turn = match packet.turn {
+            0 => None,
+            turn => self.await_turn(now, number, turn),
+        };
         let mut waiting = Waiting {
             ends,
             shape: Shape {
@@ -274,6 +390,7 @@ impl Inflator {
             missing: 0,
             extent_bytes: 0,
             has_failed: false,
+            turn,
         };
         for (number, part) in packet.parts.iter().enumerate() {
             let Part::Extent {
@@ -341,14 +458,14 @@ impl Inflator {
     /// along.
     pub fn poll_filled(&mut self) -> Option<Filled> {
         while let Some(&ends) = self.ready.first() {
-            let Some(first) = self.pop_whole(ends, |_| true) else {
+            let Some(first) = self.pop_whole(ends, true, |_| true) else {
                 self.ready.remove(&ends);
                 continue;
             };
             let mut shape = first.shape;
             let mut extent_bytes = first.extent_bytes;
             let mut payload: Vec<Bytes> = first.parts.into_iter().flatten().collect();
-            while let Some(next) = self.pop_whole(ends, |next| {
+            while let Some(next) = self.pop_whole(ends, false, |next| {
                 payload.len() + next.parts.len() <= PIECES_MAX
                     && shape.merged(&next.shape).is_some()
             }) {
@@ -373,16 +490,33 @@ impl Inflator {
     }
 
     /// The first packet of a flow, if all of it is there and it is wanted; those that
-    /// cannot be filled are dropped before it.
-    fn pop_whole(&mut self, ends: Ends, is_wanted: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
+    /// cannot be filled are dropped before it, and turns are passed on if they may.
+    fn pop_whole(
+        &mut self,
+        ends: Ends,
+        may_pass: bool,
+        is_wanted: impl Fn(&Waiting) -> bool,
+    ) -> Option<Waiting> {
         loop {
-            let packets = &mut self.flows.get_mut(&ends)?.packets;
-            let &first = packets.front()?;
+            let items = &mut self.flows.get_mut(&ends)?.items;
+            let first = match *items.front()? {
+                Item::Packet(packet) => packet,
+                Item::Baton { turn, to } => {
+                    // Only behind what has been sent: what is being merged has not.
+                    if !may_pass {
+                        return None;
+                    }
+                    items.pop_front();
+                    self.turns.push_back((to, encode_turn(turn).to_vec()));
+                    continue;
+                }
+            };
             let waiting = self.waiting.get(&first)?;
-            if waiting.missing > 0 || !(waiting.has_failed || is_wanted(waiting)) {
+            let is_whole = waiting.missing == 0 && waiting.turn.is_none();
+            if !is_whole || !(waiting.has_failed || is_wanted(waiting)) {
                 return None;
             }
-            packets.pop_front();
+            items.pop_front();
             let waiting = self.forget(first)?;
             if !waiting.has_failed {
                 return Some(waiting);

@@ -1,12 +1,17 @@
 //! Which datagrams a node obeys, and that packets of a flow go out whole and in order.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_inflator::{Ends, Filled, Inflator, Read, Rights, Unfilled};
-use crossdock_tunnel::{Envelope, Packet, Part, Parts, Seal, TunnelKey};
+use crossdock_tunnel::{
+    Baton, Envelope, Packet, Part, Parts, Record, Seal, TunnelKey, encode_turn,
+};
+use crossdock_types::Time;
 use proptest::prelude::*;
 
+const NOW: Time = Time(1_000_000);
 const GATEWAY: u64 = 3;
 const GATEWAY_BOOT: u64 = 30;
 const NODE_BOOT: u64 = 40;
@@ -64,9 +69,10 @@ fn sealed(envelope: &Envelope, key: &TunnelKey, headers: &[u8], parts: &[Part<'_
     let packet = Packet {
         headers,
         segment_bytes: 1448,
+        turn: 0,
         parts: Parts::Given(parts),
     };
-    assert!(seal.push(&packet).expect("a packet"));
+    assert!(seal.push(&Record::Packet(packet)).expect("a packet"));
     seal.finish()
 }
 
@@ -101,13 +107,13 @@ fn only_what_was_announced_is_sent() {
         id: 1,
         key: [6; 32],
     };
-    inflator.take(&sealed(&envelope(1), &other, &usual, &[EXTENT]));
-    inflator.take(b"noise");
+    inflator.take(NOW, &sealed(&envelope(1), &other, &usual, &[EXTENT]));
+    inflator.take(NOW, b"noise");
     let stranger = Envelope {
         sender: 4,
         ..envelope(1)
     };
-    inflator.take(&sealed(&stranger, &KEY, &usual, &[EXTENT]));
+    inflator.take(NOW, &sealed(&stranger, &KEY, &usual, &[EXTENT]));
     assert_eq!(inflator.figures().forged, 3);
 
     let dead_gateway = Envelope {
@@ -118,19 +124,19 @@ fn only_what_was_announced_is_sent() {
         receiver_boot: 39,
         ..envelope(1)
     };
-    inflator.take(&sealed(&dead_gateway, &KEY, &usual, &[EXTENT]));
-    inflator.take(&sealed(&dead_node, &KEY, &usual, &[EXTENT]));
+    inflator.take(NOW, &sealed(&dead_gateway, &KEY, &usual, &[EXTENT]));
+    inflator.take(NOW, &sealed(&dead_node, &KEY, &usual, &[EXTENT]));
     assert_eq!(inflator.figures().stale, 2);
     assert_eq!(inflator.poll_read(), None);
 
     let good = sealed(&envelope(1), &KEY, &usual, &[EXTENT]);
-    inflator.take(&good);
+    inflator.take(NOW, &good);
     assert!(inflator.poll_read().is_some());
-    inflator.take(&good);
+    inflator.take(NOW, &good);
     assert_eq!(inflator.figures().stale, 3, "a datagram counts once");
 
     let unknown = headers(ends(1002), 1);
-    inflator.take(&sealed(&envelope(2), &KEY, &unknown, &[EXTENT]));
+    inflator.take(NOW, &sealed(&envelope(2), &KEY, &unknown, &[EXTENT]));
     assert_eq!(inflator.figures().refused, 1);
     let foreign = Ends {
         source: SocketAddr::from(([198, 18, 0, 2], 80)),
@@ -149,15 +155,13 @@ fn packets_of_a_flow_stay_in_order() {
     let mut inflator = inflator();
     for (number, sequence) in [(1, 1000), (2, 1050)] {
         let headers = headers(ends(1000), sequence);
-        inflator.take(&sealed(&envelope(number), &KEY, &headers, &[EXTENT]));
+        inflator.take(NOW, &sealed(&envelope(number), &KEY, &headers, &[EXTENT]));
     }
     let other = headers(ends(1001), 1);
-    inflator.take(&sealed(
-        &envelope(3),
-        &KEY,
-        &other,
-        &[Part::Literal(b"head")],
-    ));
+    inflator.take(
+        NOW,
+        &sealed(&envelope(3), &KEY, &other, &[Part::Literal(b"head")]),
+    );
     let first = inflator.poll_read().expect("a read");
     let second = inflator.poll_read().expect("a read");
     inflator.on_read(&second, Some(bytes_of(&second)));
@@ -179,13 +183,11 @@ fn what_cannot_be_read_is_not_sent() {
     for bytes in [None, Some(Bytes::from_static(b"short"))] {
         let mut inflator = inflator();
         let (first, second) = (headers(ends(1000), 1000), headers(ends(1000), 1050));
-        inflator.take(&sealed(&envelope(1), &KEY, &first, &[EXTENT]));
-        inflator.take(&sealed(
-            &envelope(2),
-            &KEY,
-            &second,
-            &[Part::Literal(b"tail")],
-        ));
+        inflator.take(NOW, &sealed(&envelope(1), &KEY, &first, &[EXTENT]));
+        inflator.take(
+            NOW,
+            &sealed(&envelope(2), &KEY, &second, &[Part::Literal(b"tail")]),
+        );
         let read = inflator.poll_read().expect("a read");
         inflator.on_read(&read, bytes);
         let filled = inflator.poll_filled().expect("the second");
@@ -200,6 +202,77 @@ fn what_cannot_be_read_is_not_sent() {
     }
 }
 
+fn told(records: &[Record<'_>], sequence: u64) -> Vec<u8> {
+    let mut seal = Seal::new(&envelope(sequence), &KEY);
+    for record in records {
+        assert_eq!(seal.push(record), Ok(true));
+    }
+    seal.finish()
+}
+
+/// Goal: a packet whose turn has not come waits, for so long and no longer; a turn that came before
+/// it counts, once.
+#[test]
+fn packets_wait_for_their_turn() {
+    let headers = headers(ends(1000), 1000);
+    let parts = [Part::Literal(b"bytes")];
+    let packet = |turn| {
+        Record::Packet(Packet {
+            headers: &headers,
+            segment_bytes: 1448,
+            turn,
+            parts: Parts::Given(&parts),
+        })
+    };
+    let mut inflator = inflator();
+    inflator.take(NOW, &told(&[packet(5)], 1));
+    assert_eq!(inflator.poll_filled(), None);
+    inflator.take(NOW, &encode_turn(6));
+    assert_eq!(inflator.poll_filled(), None, "another's");
+    inflator.take(NOW, &encode_turn(5));
+    assert!(inflator.poll_filled().is_some());
+
+    inflator.take(NOW, &told(&[packet(6)], 2));
+    assert!(inflator.poll_filled().is_some(), "it has come before");
+    inflator.take(NOW, &told(&[packet(6)], 3));
+    assert_eq!(inflator.poll_filled(), None);
+    let deadline = inflator.poll_timeout().expect("it waits");
+    inflator.handle_timeout(NOW);
+    assert_eq!(inflator.poll_filled(), None);
+    inflator.handle_timeout(NOW + Duration::from_millis(100));
+    assert!(inflator.poll_filled().is_some());
+    assert!(deadline <= NOW + Duration::from_millis(100));
+    assert_eq!(inflator.poll_timeout(), None);
+    assert_eq!(inflator.figures().untold, 1);
+}
+
+/// Goal: the turn is passed on behind the packets before it, and not earlier; nor for a flow
+/// that the gateway has not announced.
+#[test]
+fn a_turn_is_passed_on_behind_what_is_before_it() {
+    let (known, unknown) = (headers(ends(1000), 1000), headers(ends(1002), 1000));
+    let to = SocketAddr::from(([198, 18, 3, 2], 7072));
+    let baton = |headers| {
+        Record::Baton(Baton {
+            turn: 9,
+            to,
+            headers,
+        })
+    };
+    let mut inflator = inflator();
+    inflator.take(NOW, &sealed(&envelope(1), &KEY, &known, &[EXTENT]));
+    inflator.take(NOW, &told(&[baton(&known), baton(&unknown)], 2));
+    assert_eq!(inflator.poll_filled(), None);
+    assert_eq!(inflator.poll_turn(), None);
+    let read = inflator.poll_read().expect("a read");
+    inflator.on_read(&read, Some(bytes_of(&read)));
+    assert!(inflator.poll_filled().is_some());
+    assert_eq!(inflator.poll_filled(), None);
+    assert_eq!(inflator.poll_turn(), Some((to, encode_turn(9).to_vec())));
+    assert_eq!(inflator.poll_turn(), None);
+    assert_eq!(inflator.figures().refused, 1);
+}
+
 /// Goal: nothing of a flow that has ended, or of a gateway that is gone, goes out, also if its
 /// bytes come later.
 #[test]
@@ -207,7 +280,7 @@ fn the_end_of_a_flow_is_the_end() {
     for is_gateway in [false, true] {
         let mut inflator = inflator();
         let headers = headers(ends(1000), 1000);
-        inflator.take(&sealed(&envelope(1), &KEY, &headers, &[EXTENT]));
+        inflator.take(NOW, &sealed(&envelope(1), &KEY, &headers, &[EXTENT]));
         let read = inflator.poll_read().expect("a read");
         match is_gateway {
             true => inflator.dismiss(GATEWAY),
@@ -230,7 +303,10 @@ fn what_waits_is_bounded() {
     };
     for sequence in 1..=5000_u32 {
         let headers = headers(ends(1000), sequence * 60_000);
-        inflator.take(&sealed(&envelope(sequence.into()), &KEY, &headers, &[long]));
+        inflator.take(
+            NOW,
+            &sealed(&envelope(sequence.into()), &KEY, &headers, &[long]),
+        );
     }
     let reads = std::iter::from_fn(|| inflator.poll_read()).count();
     assert_eq!(reads, (256 << 20) / 60_000);
@@ -265,7 +341,7 @@ proptest! {
                 }
             }).collect();
             let headers = headers(ends(ports[flow]), at[flow]);
-            inflator.take(&sealed(&envelope(number), &KEY, &headers, &parts));
+            inflator.take(NOW, &sealed(&envelope(number), &KEY, &headers, &parts));
             for part in &parts {
                 match *part {
                     Part::Literal(bytes) => expected[flow].extend(bytes),

@@ -90,8 +90,16 @@ const fn shape(total: u64, literal_max: u64, extent_max: u64) -> Shape {
     }
 }
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 16] = [
     USUAL,
+    Case {
+        name: "all of one node",
+        shape: Shape {
+            nodes: 1,
+            ..USUAL.shape
+        },
+        ..USUAL
+    },
     Case {
         name: "extents of up to 20 bytes",
         shape: shape(MIB / 4, 40, 20),
@@ -106,6 +114,15 @@ const CASES: [Case; 14] = [
         name: "64 connections",
         connections: 64,
         shape: shape(4 * MIB, 300, 64 << 10),
+        ..USUAL
+    },
+    Case {
+        name: "64 connections, all of one node",
+        connections: 64,
+        shape: Shape {
+            nodes: 1,
+            ..shape(4 * MIB, 300, 64 << 10)
+        },
         ..USUAL
     },
     Case {
@@ -277,7 +294,7 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
     }
     Ok(format!(
         "{}: {:.1} MB right, {:.1} MB injected in {} packets ({} merged), {:.1} MB by the gateway's link, \
-         {:.1} MB/s; {} caught, {} datagrams, {} of nobody, {} too late, {} passed",
+         {:.1} MB/s; {} caught, {} datagrams, {} turns ({} untold), {} of nobody, {} too late, {} passed",
         case.name,
         mega(seen),
         mega(injected),
@@ -287,6 +304,8 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
         mega(seen) / seconds,
         kernel.caught,
         ours.datagrams,
+        ours.turns,
+        after.untold - before.untold,
         ours.unsent + ours.unreachable + kernel.unknown + kernel.full,
         kernel.late,
         kernel.passed,

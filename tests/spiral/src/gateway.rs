@@ -55,8 +55,8 @@ impl<'nodes> Gateway<'nodes> {
     pub(crate) fn new(way_out: &str, nodes: &'nodes Nodes, boot: u64) -> Result<Self> {
         let catcher = Catcher::attach(CatchDevice::make(way_out)?)?;
         let mut redirector = Redirector::new(GATEWAY, boot);
-        for node in (0..).map(NodeId).take(nodes.addresses.len()) {
-            redirector.connect(node, NODE_BOOT, nodes.key.clone());
+        for (node, &address) in (0..).map(NodeId).zip(&nodes.addresses) {
+            redirector.connect(node, NODE_BOOT, address, nodes.key.clone());
         }
         Ok(Self {
             catching: Mutex::new(Catching {

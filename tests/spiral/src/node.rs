@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use crossdock_bpf::SendDevice;
 pub(crate) use crossdock_inflator::Ends;
 use crossdock_inflator::{Figures, Filled, Inflator, Rights};
 use crossdock_tunnel::TunnelKey;
+use crossdock_types::Time;
 
 use crate::gateway::{GATEWAY, lock};
 use crate::model::{Random, held};
@@ -35,9 +36,14 @@ pub(crate) struct Nodes {
     pub(crate) mischief: Mischief,
     pub(crate) key: TunnelKey,
     pub(crate) is_over: AtomicBool,
+    began: Instant,
 }
 
 impl Nodes {
+    fn now(&self) -> Time {
+        Time(0) + self.began.elapsed()
+    }
+
     pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
         let inflator = |_: &SocketAddr| Mutex::new(Inflator::new(NODE_BOOT));
         Self {
@@ -49,6 +55,7 @@ impl Nodes {
                 key: [7; 32],
             },
             is_over: AtomicBool::new(false),
+            began: Instant::now(),
         }
     }
 
@@ -88,6 +95,7 @@ impl Nodes {
             sum.stale += one.stale;
             sum.refused += one.refused;
             sum.overflowed += one.overflowed;
+            sum.untold += one.untold;
             sum.unfilled += one.unfilled;
         }
         sum
@@ -96,7 +104,7 @@ impl Nodes {
     /// Serves as one of them until told to stop.
     pub(crate) fn serve(&self, number: usize) -> Result<()> {
         let socket = UdpSocket::bind(self.addresses[number])?;
-        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        socket.set_read_timeout(Some(Duration::from_millis(10)))?;
         socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
         let device = SendDevice::make()?;
         let mut sender = Sender {
@@ -108,7 +116,9 @@ impl Nodes {
         let mut buffer = vec![0; 2048];
         while !self.is_over.load(Relaxed) {
             match socket.recv(&mut buffer) {
-                Ok(length) => lock(&self.inflators[number]).take(&buffer[..length]),
+                Ok(length) => {
+                    lock(&self.inflators[number]).take(self.now(), &buffer[..length]);
+                }
                 Err(error) if is_idle(error.kind()) => sender.send_behind(),
                 Err(error) => return Err(error.into()),
             }
@@ -118,16 +128,17 @@ impl Nodes {
                 let Ok(length) = socket.recv(&mut buffer) else {
                     break;
                 };
-                lock(&self.inflators[number]).take(&buffer[..length]);
+                lock(&self.inflators[number]).take(self.now(), &buffer[..length]);
             }
             socket.set_nonblocking(false)?;
-            self.fill(number, &mut sender);
+            self.fill(number, &mut sender, &socket);
         }
         Ok(())
     }
 
-    fn fill(&self, number: usize, sender: &mut Sender<'_>) {
+    fn fill(&self, number: usize, sender: &mut Sender<'_>, socket: &UdpSocket) {
         let mut inflator = lock(&self.inflators[number]);
+        inflator.handle_timeout(self.now());
         while let Some(read) = inflator.poll_read() {
             let mut bytes = Vec::with_capacity(read.length_bytes + 16);
             let range = read.offset_bytes..read.offset_bytes + read.length_bytes as u64;
@@ -136,6 +147,10 @@ impl Nodes {
         }
         while let Some(filled) = inflator.poll_filled() {
             sender.send(&filled);
+        }
+        while let Some((to, turn)) = inflator.poll_turn() {
+            // One that is lost costs a moment.
+            let _ = socket.send_to(&turn, to);
         }
     }
 }

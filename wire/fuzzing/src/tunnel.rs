@@ -1,9 +1,11 @@
 //! Packets that a gateway has a node fill and send: target and seeds.
 
+use std::net::Ipv4Addr;
+
 use crossdock_checksum::{MAC_BYTES, mac};
 use crossdock_inflator::finish;
 use crossdock_tunnel::{
-    Envelope, Flow, PACKET_ROOM_BYTES, Packet, Part, Parts, Seal, TunnelKey, open,
+    Baton, Envelope, Flow, PACKET_ROOM_BYTES, Packet, Part, Parts, Record, Seal, TunnelKey, open,
 };
 
 const KEY: TunnelKey = TunnelKey {
@@ -35,8 +37,11 @@ pub fn tunnel(input: &[u8]) {
     let opened = open(&bytes, |_, _| Some(&KEY)).expect("it is sealed");
     assert_eq!(opened.envelope, ENVELOPE);
     let mut again = Seal::new(&ENVELOPE, &KEY);
-    for packet in opened.records().map_while(Result::ok) {
-        assert_eq!(again.push(&packet), Ok(true), "a packet changed");
+    for record in opened.records().map_while(Result::ok) {
+        assert_eq!(again.push(&record), Ok(true), "a record changed");
+        let Record::Packet(packet) = record else {
+            continue;
+        };
         let payload_bytes = packet.parts.payload_bytes();
         if let Ok(frame) = finish(packet.headers, packet.segment_bytes, payload_bytes) {
             assert_eq!(Flow::of(packet.headers), Ok(frame.flow));
@@ -73,11 +78,18 @@ pub(crate) fn tunnel_seeds() -> Vec<Vec<u8>> {
         let packet = Packet {
             headers: &headers,
             segment_bytes: 1448,
+            turn: 9,
             parts: Parts::Given(&parts),
+        };
+        let baton = Baton {
+            turn: 9,
+            to: (Ipv4Addr::new(198, 18, 0, 3), 7072).into(),
+            headers: &headers,
         };
         let empty = Seal::new(&ENVELOPE, &KEY).finish().len() - MAC_BYTES;
         let mut seal = Seal::new(&ENVELOPE, &KEY);
-        assert_eq!(seal.push(&packet), Ok(true));
+        assert_eq!(seal.push(&Record::Packet(packet)), Ok(true));
+        assert_eq!(seal.push(&Record::Baton(baton)), Ok(true));
         let bytes = seal.finish();
         bytes[empty..bytes.len() - MAC_BYTES].to_vec()
     });

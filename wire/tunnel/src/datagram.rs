@@ -5,7 +5,7 @@ use std::fmt;
 use crossdock_checksum::{MAC_BYTES, equal_in_constant_time, mac};
 use thiserror::Error;
 
-use crate::packet::{Packet, RecordError};
+use crate::packet::{Record, RecordError};
 
 /// The longest datagram: with its own headers it fits into a packet of any network of 1500
 /// bytes, and of one that has a tunnel of its own.
@@ -46,7 +46,7 @@ impl fmt::Debug for TunnelKey {
 /// | 16 | 8 | sender's boot | |
 /// | 24 | 8 | receiver's boot | the node's, in which the pins were given |
 /// | 32 | 8 | sequence | from 1, each once between these two boots |
-/// | 40 | | records | of packets, see [`Packet`] |
+/// | 40 | | records | see [`Record`] |
 /// | at the end | 16 | MAC | keyed BLAKE3 of all before it, first 128 bits |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
@@ -118,13 +118,13 @@ impl Seal {
         self.bytes.len() == ENVELOPE_BYTES
     }
 
-    /// Puts a packet in; false if there is no room for it here.
+    /// Puts a record in; false if there is no room for it here.
     ///
     /// # Errors
     /// [`RecordError`]: it is none that could be sent.
-    pub fn push(&mut self, packet: &Packet<'_>) -> Result<bool, RecordError> {
+    pub fn push(&mut self, record: &Record<'_>) -> Result<bool, RecordError> {
         let before = self.bytes.len();
-        packet.encode(&mut self.bytes)?;
+        record.encode(&mut self.bytes)?;
         if self.bytes.len() > ENVELOPE_BYTES + PACKET_ROOM_BYTES {
             self.bytes.truncate(before);
             return Ok(false);
@@ -151,31 +151,31 @@ pub struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Its packets. After an error there are no more.
+    /// Its records. After an error there are no more.
     #[must_use]
     pub const fn records(&self) -> Records<'a> {
         Records { rest: self.records }
     }
 }
 
-/// The packets of a datagram, one after the other.
+/// The records of a datagram, one after the other.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Result<Packet<'a>, RecordError>;
+    type Item = Result<Record<'a>, RecordError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
         }
-        let packet = Packet::decode(&mut self.rest);
-        if packet.is_err() {
+        let record = Record::decode(&mut self.rest);
+        if record.is_err() {
             self.rest = &[];
         }
-        Some(packet)
+        Some(record)
     }
 }
 

@@ -9,6 +9,7 @@ mod caught;
 mod datagram;
 mod flow;
 mod packet;
+mod turn;
 mod window;
 
 pub use caught::{CAUGHT_BYTES, Caught, ConnectionId};
@@ -18,7 +19,8 @@ pub use datagram::{
 };
 pub use flow::{Flow, HeaderError, TCP};
 pub use packet::{
-    HEADERS_BYTES_MAX, PARTS_MAX, PARTS_ROOM_BYTES, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
-    RecordError,
+    Baton, HEADERS_BYTES_MAX, PARTS_MAX, PARTS_ROOM_BYTES, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
+    Record, RecordError,
 };
+pub use turn::{decode_turn, encode_turn};
 pub use window::ReplayWindow;

@@ -1,4 +1,6 @@
-//! A caught packet: its headers, and what its payload is made of.
+//! A caught packet: its headers, and what its payload is made of; and whose turn is next.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
 
@@ -17,12 +19,13 @@ pub const PARTS_MAX: usize = u8::MAX as usize;
 pub const PARTS_ROOM_BYTES: usize = PACKET_ROOM_BYTES - RECORD_BYTES - HEADERS_BYTES_MAX;
 
 /// Of a record, before the headers.
-const RECORD_BYTES: usize = 5;
+const RECORD_BYTES: usize = 13;
 /// Of a part, before a literal's bytes; and of an extent.
 const LITERAL_BYTES: usize = 3;
 const EXTENT_BYTES: usize = 19;
 
 const KIND_PACKET: u8 = 1;
+const KIND_BATON: u8 = 2;
 const PART_LITERAL: u8 = 1;
 const PART_EXTENT: u8 = 2;
 
@@ -34,6 +37,7 @@ const PART_EXTENT: u8 = 2;
 /// | 1 | headers' length | 1 to 120 |
 /// | 2 | segment | payload of each segment that it is cut into; 0 = it is one |
 /// | 1 | parts | how many, 1 to 255 |
+/// | 8 | turn | 0, or what has to come before the packet may go: see [`Baton`] |
 /// | | headers | IP and TCP as they were caught: their lengths and checksums are the node's |
 /// | | parts | see [`Part`] |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +46,40 @@ pub struct Packet<'a> {
     pub headers: &'a [u8],
     /// In bytes of payload; 0 if it is not to be cut.
     pub segment_bytes: u16,
+    /// Goes when this turn has come; 0: in the order of the tunnel.
+    pub turn: u64,
     /// In the order of the payload.
     pub parts: Parts<'a>,
+}
+
+/// Where one node's bytes of a connection end and another's begin: when all packets before it
+/// are sent, the node passes the turn on. So what several nodes send stays in order.
+///
+/// | bytes | name | meaning (big-endian) |
+/// |---|---|---|
+/// | 1 | kind | 2 |
+/// | 1 | headers' length | 1 to 120 |
+/// | 8 | turn | which |
+/// | 2 | port | of the next node's tunnel |
+/// | 16 | address | its own, IPv4's as IPv6's (RFC 4291 section 2.5.5.2) |
+/// | | headers | of a packet of the connection |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Baton<'a> {
+    /// Whose turn it is; no other node can guess it.
+    pub turn: u64,
+    /// The next node's tunnel.
+    pub to: SocketAddr,
+    /// IP and transport of any packet of the connection.
+    pub headers: &'a [u8],
+}
+
+/// What a datagram tells a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// To be filled and sent.
+    Packet(Packet<'a>),
+    /// To be passed on behind the packets before it.
+    Baton(Baton<'a>),
 }
 
 /// A piece of a payload.
@@ -153,8 +189,7 @@ pub enum RecordError {
 }
 
 impl<'a> Packet<'a> {
-    /// Appends the record.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> Result<(), RecordError> {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), RecordError> {
         let headers = self.headers.len();
         let (mut count, mut payload_bytes) = (0, 0);
         for part in self.parts.iter() {
@@ -170,6 +205,7 @@ impl<'a> Packet<'a> {
         out.extend([KIND_PACKET, headers_length]);
         out.extend(self.segment_bytes.to_be_bytes());
         out.push(parts);
+        out.extend(self.turn.to_be_bytes());
         out.extend(self.headers);
         for part in self.parts.iter() {
             encode_part(&part, out);
@@ -177,12 +213,10 @@ impl<'a> Packet<'a> {
         Ok(())
     }
 
-    /// Takes a record from the front of `bytes`.
-    pub(crate) fn decode(bytes: &mut &'a [u8]) -> Result<Self, RecordError> {
-        let [kind, headers, segment @ .., count] = take_array::<RECORD_BYTES>(bytes)?;
-        if kind != KIND_PACKET {
-            return Err(RecordError::Kind(kind));
-        }
+    /// Takes the record from the front of `bytes`, behind its kind.
+    fn decode(bytes: &mut &'a [u8]) -> Result<Self, RecordError> {
+        let [headers, segment @ .., count] = take_array::<4>(bytes)?;
+        let turn = u64::from_be_bytes(take_array(bytes)?);
         let (headers, count) = (usize::from(headers), usize::from(count));
         let headers = take(bytes, headers)?;
         let before = *bytes;
@@ -195,8 +229,60 @@ impl<'a> Packet<'a> {
         Ok(Self {
             headers,
             segment_bytes: u16::from_be_bytes(segment),
+            turn,
             parts: Parts::Encoded(EncodedParts { bytes: encoded }),
         })
+    }
+}
+
+impl<'a> Baton<'a> {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        let headers = self.headers.len();
+        let length = u8::try_from(headers).map_err(|_| RecordError::Headers(headers))?;
+        check(headers, 1, 0)?;
+        out.extend([KIND_BATON, length]);
+        out.extend(self.turn.to_be_bytes());
+        out.extend(self.to.port().to_be_bytes());
+        let address = match self.to.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        out.extend(address.octets());
+        out.extend(self.headers);
+        Ok(())
+    }
+
+    fn decode(bytes: &mut &'a [u8]) -> Result<Self, RecordError> {
+        let [headers] = take_array::<1>(bytes)?;
+        let turn = u64::from_be_bytes(take_array(bytes)?);
+        let port = u16::from_be_bytes(take_array(bytes)?);
+        let address = Ipv6Addr::from(take_array::<16>(bytes)?).to_canonical();
+        let headers = take(bytes, usize::from(headers))?;
+        check(headers.len(), 1, 0)?;
+        Ok(Self {
+            turn,
+            to: SocketAddr::new(address, port),
+            headers,
+        })
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Appends the record.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        match self {
+            Self::Packet(packet) => packet.encode(out),
+            Self::Baton(baton) => baton.encode(out),
+        }
+    }
+
+    /// Takes a record from the front of `bytes`.
+    pub(crate) fn decode(bytes: &mut &'a [u8]) -> Result<Self, RecordError> {
+        match take_array::<1>(bytes)? {
+            [KIND_PACKET] => Packet::decode(bytes).map(Self::Packet),
+            [KIND_BATON] => Baton::decode(bytes).map(Self::Baton),
+            [kind] => Err(RecordError::Kind(kind)),
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Datagrams of the tunnel: what is put in comes out, and nothing else is taken.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crossdock_checksum::mac;
 use crossdock_tunnel::{
-    DATAGRAM_BYTES_MAX, Envelope, HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
-    RecordError, ReplayWindow, Seal, TunnelError, TunnelKey, open,
+    Baton, DATAGRAM_BYTES_MAX, Envelope, HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
+    Record, RecordError, ReplayWindow, Seal, TunnelError, TunnelKey, decode_turn, encode_turn,
+    open,
 };
 use proptest::prelude::*;
 
@@ -25,18 +27,29 @@ fn the_key(sender: u64, id: u8) -> Option<&'static TunnelKey> {
     (sender == ENVELOPE.sender && id == KEY.id).then_some(&KEY)
 }
 
-fn packet<'a>(parts: &'a [Part<'a>]) -> Packet<'a> {
-    Packet {
-        headers: &HEADERS,
-        segment_bytes: 1448,
-        parts: Parts::Given(parts),
-    }
+fn packet<'a>(parts: &'a [Part<'a>]) -> Record<'a> {
+    with_headers(&HEADERS, parts)
 }
 
-fn sealed(packets: &[Packet<'_>]) -> Vec<u8> {
+fn with_headers<'a>(headers: &'a [u8], parts: &'a [Part<'a>]) -> Record<'a> {
+    Record::Packet(Packet {
+        headers,
+        segment_bytes: 1448,
+        turn: 0x0102_0304_0506_0708,
+        parts: Parts::Given(parts),
+    })
+}
+
+const BATON: Record<'static> = Record::Baton(Baton {
+    turn: 3,
+    to: SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 18, 0, 7)), 7072),
+    headers: &HEADERS,
+});
+
+fn sealed(records: &[Record<'_>]) -> Vec<u8> {
     let mut seal = Seal::new(&ENVELOPE, &KEY);
-    for packet in packets {
-        assert_eq!(seal.push(packet), Ok(true));
+    for record in records {
+        assert_eq!(seal.push(record), Ok(true));
     }
     seal.finish()
 }
@@ -47,38 +60,51 @@ const EXTENT: Part<'_> = Part::Extent {
     length_bytes: 50_000,
 };
 
-/// Goal: packets come out as they were put in, in order.
+/// Goal: packets and turns come out as they were put in, in order.
 #[test]
-fn packets_come_out_as_they_went_in() {
+fn records_come_out_as_they_went_in() {
     let parts = [
         Part::Literal(b"HTTP/1.1 200 OK\r\n\r\n"),
         EXTENT,
         Part::Literal(b"x"),
     ];
-    let packets = [packet(&parts), packet(&parts[1..2])];
-    let bytes = sealed(&packets);
+    let records = [packet(&parts), BATON, packet(&parts[1..2])];
+    let bytes = sealed(&records);
     let opened = open(&bytes, the_key).expect("authentic");
     assert_eq!(opened.envelope, ENVELOPE);
     let taken: Result<Vec<_>, _> = opened.records().collect();
-    assert_eq!(taken.as_deref(), Ok(&packets[..]));
-    assert_eq!(packets[0].parts.payload_bytes(), 19 + 50_000 + 1);
+    assert_eq!(taken.as_deref(), Ok(&records[..]));
+    assert_eq!(Parts::Given(&parts).payload_bytes(), 19 + 50_000 + 1);
 }
 
 /// Goal: the layout is fixed: hosts of different builds understand each other.
 #[test]
 fn the_layout_is_fixed() {
     let parts = [Part::Literal(b"ab"), EXTENT];
-    let bytes = sealed(&[packet(&parts)]);
+    let bytes = sealed(&[packet(&parts), BATON]);
     let mut expected = b"XDTU\x01\x03\x00\x00".to_vec();
     for number in [11u64, 12, 13, 1] {
         expected.extend(number.to_be_bytes());
     }
-    expected.extend([1, 40, 0x05, 0xa8, 2]);
+    expected.extend([1, 40, 0x05, 0xa8, 2, 1, 2, 3, 4, 5, 6, 7, 8]);
     expected.extend(HEADERS);
     expected.extend([1, 0, 2, b'a', b'b', 2, 0xc3, 0x50]);
     expected.extend(5u64.to_be_bytes());
     expected.extend((1u64 << 40).to_be_bytes());
+    expected.extend([2, 40, 0, 0, 0, 0, 0, 0, 0, 3, 0x1b, 0xa0]);
+    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 0, 7]);
+    expected.extend(HEADERS);
     assert_eq!(bytes[..bytes.len() - 16], expected);
+}
+
+/// Goal: a turn that is passed on is understood, and nothing else is one.
+#[test]
+fn a_turn_is_passed_on() {
+    let bytes = encode_turn(0x0102_0304_0506_0708);
+    assert_eq!(bytes, *b"XDTT\x01\x02\x03\x04\x05\x06\x07\x08");
+    assert_eq!(decode_turn(&bytes), Some(0x0102_0304_0506_0708));
+    assert_eq!(decode_turn(&bytes[..11]), None);
+    assert_eq!(decode_turn(b"XDTU00000000"), None);
 }
 
 /// Goal: no bit can be changed, and no other key is as good (SPIRAL's tunnel would be an
@@ -114,12 +140,12 @@ fn what_does_not_fit_is_for_the_next_one() {
     assert!(seal.is_empty());
     let parts = [EXTENT];
     let count = (1..).find(|_| seal.push(&packet(&parts)) == Ok(false));
-    assert_eq!(count, Some(22), "21 of 64 bytes in 1344");
+    assert_eq!(count, Some(19), "18 of 72 bytes in 1344");
     assert!(!seal.is_empty());
-    assert_eq!(seal.finish().len(), 40 + 21 * 64 + 16);
+    assert_eq!(seal.finish().len(), 40 + 18 * 72 + 16);
 
     let literal = [0; DATAGRAM_BYTES_MAX];
-    for (length, fits) in [(1344 - 48, true), (1344 - 47, false)] {
+    for (length, fits) in [(1344 - 56, true), (1344 - 55, false)] {
         let parts = [Part::Literal(&literal[..length])];
         let mut seal = Seal::new(&ENVELOPE, &KEY);
         assert_eq!(seal.push(&packet(&parts)), Ok(fits));
@@ -134,10 +160,7 @@ fn what_is_no_packet_is_refused() {
     let mut seal = Seal::new(&ENVELOPE, &KEY);
     let parts = [EXTENT];
     for headers in [&long[..], &[]] {
-        let packet = Packet {
-            headers,
-            ..packet(&parts)
-        };
+        let packet = with_headers(headers, &parts);
         let length = headers.len();
         assert_eq!(seal.push(&packet), Err(RecordError::Headers(length)));
     }
