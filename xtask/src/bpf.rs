@@ -41,20 +41,12 @@ pub(crate) fn check(paths: &Paths) -> Result<()> {
 
 fn compile(paths: &Paths, object: &Path) -> Result<()> {
     install::debian(&PACKAGES)?;
+    let flags = "-target bpf -mcpu=v3 -O2 -g -Wall -Werror -isystem /usr/include/x86_64-linux-gnu";
     let mut compiler = Command::new("clang-14");
-    compiler
-        .args([
-            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror",
-        ])
-        .args([
-            "-isystem",
-            "/usr/include/x86_64-linux-gnu",
-            "-c",
-            SOURCE,
-            "-o",
-        ])
-        .arg(object);
+    compiler.args(flags.split(' '));
     // The folder's name would be in the object.
+    compiler.arg("-fdebug-compilation-dir=.");
+    compiler.args(["-c", SOURCE, "-o"]).arg(object);
     run(compiler.current_dir(sources(paths)))?;
     run(Command::new("llvm-strip-14").arg("-g").arg(object))
 }
