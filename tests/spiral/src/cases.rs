@@ -272,44 +272,78 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
         );
         ends
     })?;
-    let seconds = started.elapsed().as_secs_f64();
-    let (after, (kernel, ours)) = (nodes.figures(), gateway.figures()?);
-    let injected = after.injected_bytes - before.injected_bytes;
-    let sent = within(host, sent_bytes)? - sent_before;
-    let seen: u64 = ends.iter().map(|end| bytes_of(*end)).sum();
-    for end in &ends {
-        let is_right = match (case.failure, case.manner.leaves_after) {
-            (Failure::Detached | Failure::Replaced, _) => !matches!(end, End::Whole(_)),
-            (_, Some(_)) => matches!(end, End::Reset(_)),
-            _ => matches!(end, End::Whole(_)),
-        };
-        ensure!(is_right, "a client's end was {end:?}; {kernel:?} {ours:?}");
+    let run = Run {
+        seconds: started.elapsed().as_secs_f64(),
+        sent_bytes: within(host, sent_bytes)? - sent_before,
+        eligible_bytes: gateway.eligible_bytes.load(Relaxed),
+        nodes: (before, nodes.figures()),
+        gateway: gateway.figures()?,
+        ends,
+    };
+    run.judge(case)?;
+    Ok(run.line(case))
+}
+
+/// What a case has done.
+struct Run {
+    seconds: f64,
+    /// By the gateway's link.
+    sent_bytes: u64,
+    eligible_bytes: u64,
+    /// Before and after.
+    nodes: (crossdock_inflator::Figures, crossdock_inflator::Figures),
+    gateway: (crossdock_bpf::Figures, crossdock_redirector::Figures),
+    ends: Vec<End>,
+}
+
+impl Run {
+    fn injected_bytes(&self) -> u64 {
+        self.nodes.1.injected_bytes - self.nodes.0.injected_bytes
     }
-    if !is_fatal(case.failure) && case.manner.leaves_after.is_none() {
-        let eligible = gateway.eligible_bytes.load(Relaxed);
+
+    /// Whether every client has come to the end that it should, by bytes that nodes sent.
+    fn judge(&self, case: Case) -> Result<()> {
+        for end in &self.ends {
+            let is_right = match (is_fatal(case.failure), case.manner.leaves_after) {
+                (true, _) => !matches!(end, End::Whole(_)),
+                (_, Some(_)) => matches!(end, End::Reset(_)),
+                _ => matches!(end, End::Whole(_)),
+            };
+            ensure!(is_right, "a client's end was {end:?}; {:?}", self.gateway);
+        }
+        let is_whole = !is_fatal(case.failure) && case.manner.leaves_after.is_none();
         ensure!(
-            injected >= eligible,
-            "{injected} of {eligible} bytes were injected"
+            !is_whole || self.injected_bytes() >= self.eligible_bytes,
+            "{} of {} bytes were injected",
+            self.injected_bytes(),
+            self.eligible_bytes
         );
+        Ok(())
     }
-    Ok(format!(
-        "{}: {:.1} MB right, {:.1} MB injected in {} packets ({} merged), {:.1} MB by the gateway's link, \
-         {:.1} MB/s; {} caught, {} datagrams, {} turns ({} untold), {} of nobody, {} too late, {} passed",
-        case.name,
-        mega(seen),
-        mega(injected),
-        after.sent - before.sent,
-        after.merged - before.merged,
-        mega(sent),
-        mega(seen) / seconds,
-        kernel.caught,
-        ours.datagrams,
-        ours.turns,
-        after.untold - before.untold,
-        ours.unsent + ours.unreachable + kernel.unknown + kernel.full,
-        kernel.late,
-        kernel.passed,
-    ))
+
+    fn line(&self, case: Case) -> String {
+        let seen: u64 = self.ends.iter().map(|end| bytes_of(*end)).sum();
+        let ((before, after), (kernel, ours)) = (&self.nodes, &self.gateway);
+        format!(
+            "{}: {:.1} MB right, {:.1} MB injected in {} packets ({} merged), {:.1} MB by the \
+             gateway's link, {:.1} MB/s; {} caught, {} datagrams, {} turns ({} untold), \
+             {} of nobody, {} too late, {} passed",
+            case.name,
+            mega(seen),
+            mega(self.injected_bytes()),
+            after.sent - before.sent,
+            after.merged - before.merged,
+            mega(self.sent_bytes),
+            mega(seen) / self.seconds,
+            kernel.caught,
+            ours.datagrams,
+            ours.turns,
+            after.untold - before.untold,
+            ours.unsent + ours.unreachable + kernel.unknown + kernel.full,
+            kernel.late,
+            kernel.passed,
+        )
+    }
 }
 
 const fn is_fatal(failure: Failure) -> bool {
