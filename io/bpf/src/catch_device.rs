@@ -1,6 +1,7 @@
 //! The device that packets are caught at.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::process::Command;
 
 use socket2::SockRef;
@@ -36,7 +37,8 @@ impl CatchDevice {
     pub fn make(way_out: &str) -> Result<Self, BpfError> {
         let (way_out, mtu) = number_and_mtu(way_out)?;
         // First what keeps packets from other ways, then the way.
-        for family in ["-4", "-6"] {
+        let families = families();
+        for (family, _) in families {
             ip(&format!(
                 "{family} route replace unreachable default metric 4278198272 table {MARK}"
             ))?;
@@ -46,7 +48,7 @@ impl CatchDevice {
         }
         unless_there(&format!("link add name {NAME} type bridge"))?;
         ip(&format!("link set dev {NAME} arp off mtu {mtu} up"))?;
-        for (family, neighbour) in NEIGHBOURS {
+        for (family, neighbour) in families {
             ip(&format!(
                 "{family} route replace default via {neighbour} dev {NAME} onlink metric 1 table {MARK}"
             ))?;
@@ -71,6 +73,19 @@ impl CatchDevice {
             error,
         })
     }
+}
+
+/// Those of this system, with their neighbours: IPv6 may be missing.
+fn families() -> &'static [(&'static str, &'static str)] {
+    match has_ipv6() {
+        true => &NEIGHBOURS,
+        false => &NEIGHBOURS[..1],
+    }
+}
+
+/// Whether the system knows IPv6.
+pub(crate) fn has_ipv6() -> bool {
+    Path::new("/proc/sys/net/ipv6").exists()
 }
 
 /// Number and MTU of a device, as `ip` tells them in one line: "2: eth0@if3: <UP> mtu 1500 …".

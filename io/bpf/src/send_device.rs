@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::BpfError;
-use crate::catch_device::ip;
+use crate::catch_device::{has_ipv6, ip};
 
 /// What people see in `ip link`.
 const NAME: &str = "crossdock-in";
@@ -42,6 +42,9 @@ impl SendDevice {
             ("ipv4", "rp_filter", "0"),
             ("ipv6", "forwarding", "1"),
         ] {
+            if family == "ipv6" && !has_ipv6() {
+                continue;
+            }
             let path = format!("/proc/sys/net/{family}/conf/{NAME}/{setting}");
             set(&path, value)?;
         }
