@@ -1,12 +1,7 @@
 //! The headers of a piece of a caught packet.
 
-use crossdock_tunnel::{Flow, HeaderError};
-
-/// Of the TCP header (RFC 9293 section 3.1).
-const SEQUENCE: usize = 4;
-const FLAGS: usize = 13;
-const FIN: u8 = 1;
-const PSH: u8 = 8;
+use crossdock_tunnel::tcp::{FIN, FLAGS, PSH, SEQUENCE};
+use crossdock_tunnel::{Flow, HeaderError, sequence};
 
 /// The headers, IP and TCP, of what begins `at_bytes` behind the beginning of the payload of
 /// a packet with these headers; what ends the packet (FIN, PSH) belongs to the last piece
@@ -19,15 +14,13 @@ pub(crate) fn headers_at(
     at_bytes: u32,
     is_last: bool,
 ) -> Result<Vec<u8>, HeaderError> {
-    let tcp = Flow::of(caught)?.ip_bytes;
+    let ip_bytes = Flow::of(caught)?.ip_bytes;
     let mut headers = caught.to_vec();
-    let sequence = &mut headers[tcp + SEQUENCE..tcp + SEQUENCE + 4];
-    let number = sequence
-        .iter()
-        .fold(0, |number, &byte| number << 8 | u32::from(byte));
-    sequence.copy_from_slice(&number.wrapping_add(at_bytes).to_be_bytes());
+    let tcp = &mut headers[ip_bytes..];
+    let number = sequence(tcp).wrapping_add(at_bytes);
+    tcp[SEQUENCE..SEQUENCE + 4].copy_from_slice(&number.to_be_bytes());
     if !is_last {
-        headers[tcp + FLAGS] &= !(FIN | PSH);
+        tcp[FLAGS] &= !(FIN | PSH);
     }
     Ok(headers)
 }

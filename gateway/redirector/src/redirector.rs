@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crossdock_checksum::mac;
 use crossdock_names::NodeId;
 use crossdock_tunnel::{
-    Baton, Caught, ConnectionId, Envelope, HeaderError, Packet, Parts, Record, Seal, TunnelKey,
+    Baton, Caught, ConnectionId, Envelope, Packet, Parts, Record, Seal, TunnelKey,
 };
 use thiserror::Error;
 
@@ -115,8 +115,7 @@ impl Redirector {
 
     /// A connection whose packets can be caught from now on. Nothing was sent on it yet.
     pub fn open(&mut self, connection: ConnectionId) {
-        let new = Connection::default();
-        self.connections.insert(connection, new);
+        self.connections.insert(connection, Connection::default());
     }
 
     /// The connection is gone, or all of its bytes are acknowledged.
@@ -169,10 +168,7 @@ impl Redirector {
         connection: ConnectionId,
         pinned: Pinned,
     ) -> Result<Option<u64>, AnnounceError> {
-        let tunnel = self.tunnels.get(&pinned.holder.node);
-        if tunnel.map(|tunnel| tunnel.boot) != Some(pinned.holder.boot) {
-            return Err(AnnounceError::Tunnel(pinned.holder));
-        }
+        tunnel(&mut self.tunnels, pinned.holder).ok_or(AnnounceError::Tunnel(pinned.holder))?;
         let stream = self.stream(connection)?;
         stream.push_extent(pinned)?;
         Ok(stream.caught_from())
@@ -214,18 +210,15 @@ impl Redirector {
         let count = sections.len();
         for (number, section) in sections.iter().enumerate() {
             let at = caught.offset + section.at_bytes as u64;
-            let length: usize = section.parts.iter().map(|part| part.length_bytes()).sum();
             // What is repeated goes by itself, and so does what has nothing before it.
             let is_first = at < connection.handed || at <= acknowledged;
             let before = connection.sent_by.filter(|_| !is_first);
             let handed = way.hand(caught, section, before, number + 1 == count);
-            if handed.is_err() {
-                way.figures.unreachable += 1;
-            }
+            way.figures.unreachable += u64::from(handed.is_none());
             if at >= connection.handed {
                 connection.sent_by = section.holder;
             }
-            connection.handed = connection.handed.max(at + length as u64);
+            connection.handed = connection.handed.max(at + section.length_bytes() as u64);
         }
         catch_from
     }
@@ -262,73 +255,64 @@ struct Way<'r> {
     figures: &'r mut Figures,
 }
 
-/// There is no tunnel to whom the piece is for.
-struct NoWay;
-
-impl From<HeaderError> for NoWay {
-    fn from(_: HeaderError) -> Self {
-        Self
-    }
-}
-
 impl Way<'_> {
-    /// Hands a piece of a packet to its node, behind what `before` was handed.
+    /// Hands a piece of a packet to its node, behind what `before` was handed; none if there
+    /// is no tunnel to the node.
     fn hand(
         &mut self,
         caught: &Caught,
         section: &Section<'_>,
         before: Option<Holder>,
         is_last: bool,
-    ) -> Result<(), NoWay> {
-        let at_bytes = u32::try_from(section.at_bytes).unwrap_or(u32::MAX);
-        let headers = headers_at(&caught.headers, at_bytes, is_last)?;
-        let holder = section.holder.ok_or(NoWay)?;
-        let tunnel = self.tunnel(holder).ok_or(NoWay)?;
-        let (to, turn) = (tunnel.address, tunnel.turn());
+    ) -> Option<()> {
+        let at_bytes = u32::try_from(section.at_bytes).ok()?;
+        let headers = headers_at(&caught.headers, at_bytes, is_last).ok()?;
+        let holder = section.holder?;
         let before = before.filter(|&before| before != holder);
-        let passes = before.is_some_and(|before| {
-            let headers = &headers;
-            let baton = Record::Baton(Baton { turn, to, headers });
-            self.put(before, &baton).is_ok()
-        });
-        self.figures.turns += u64::from(passes);
+        let turn = before.and_then(|before| self.pass_turn(before, holder, &headers));
         let packet = Packet {
             headers: &headers,
             segment_bytes: caught.segment_bytes,
-            turn: if passes { turn } else { 0 },
+            turn: turn.unwrap_or(0),
             parts: Parts::Given(&section.parts),
         };
         self.put(holder, &Record::Packet(packet))?;
         self.figures.handed += 1;
-        Ok(())
+        Some(())
     }
 
-    /// A node that has begun anew knows other bytes by the same pin.
-    fn tunnel(&mut self, Holder { node, boot }: Holder) -> Option<&mut Tunnel> {
-        let tunnel = self.tunnels.get_mut(&node);
-        tunnel.filter(|tunnel| tunnel.boot == boot)
+    /// Has one node pass the turn on to another; which turn it is.
+    fn pass_turn(&mut self, from: Holder, to: Holder, headers: &[u8]) -> Option<u64> {
+        let next = tunnel(self.tunnels, to)?;
+        let (turn, to) = (next.turn(), next.address);
+        self.put(from, &Record::Baton(Baton { turn, to, headers }))?;
+        self.figures.turns += 1;
+        Some(turn)
     }
 
-    fn put(&mut self, holder: Holder, record: &Record<'_>) -> Result<(), NoWay> {
-        let from = self.from;
-        let tunnel = self.tunnel(holder).ok_or(NoWay)?;
-        if let Some(full) = tunnel.push(from, record) {
-            self.full.push_back((holder.node, full));
-        }
-        Ok(())
+    fn put(&mut self, holder: Holder, record: &Record<'_>) -> Option<()> {
+        let full = tunnel(self.tunnels, holder)?.push(self.from, record);
+        self.full.extend(full.map(|full| (holder.node, full)));
+        Some(())
     }
+}
+
+/// The way to a node in that boot: one that has begun anew knows other bytes by the same pin.
+fn tunnel(
+    tunnels: &mut BTreeMap<NodeId, Tunnel>,
+    Holder { node, boot }: Holder,
+) -> Option<&mut Tunnel> {
+    let tunnel = tunnels.get_mut(&node);
+    tunnel.filter(|tunnel| tunnel.boot == boot)
 }
 
 impl Tunnel {
     /// A turn that nobody can guess who does not see the node's tunnel.
     fn turn(&mut self) -> u64 {
         self.turns += 1;
-        let made = mac(&self.key.key, &self.turns.to_be_bytes());
-        let [first, ..] = made.as_chunks::<8>().0 else {
-            return self.turns;
-        };
+        let [a, b, c, d, e, f, g, h, ..] = mac(&self.key.key, &self.turns.to_be_bytes());
         // 0 is none.
-        u64::from_be_bytes(*first).max(1)
+        u64::from_be_bytes([a, b, c, d, e, f, g, h]).max(1)
     }
 
     /// Puts a record into the datagram that is being filled; returns the one before, if

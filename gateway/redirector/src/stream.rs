@@ -327,6 +327,11 @@ fn add<'a>(
 }
 
 impl Section<'_> {
+    /// Of the stream.
+    pub(crate) fn length_bytes(&self) -> usize {
+        self.parts.iter().map(Part::length_bytes).sum()
+    }
+
     fn has_room(&self, part: &Part<'_>) -> bool {
         let taken: usize = self.parts.iter().map(Part::encoded_bytes).sum();
         self.parts.len() < PARTS_MAX && taken + part.encoded_bytes() <= PARTS_ROOM_BYTES
@@ -397,8 +402,7 @@ mod tests {
     }
 
     fn of(section: &Section<'_>) -> (Option<Holder>, usize, usize) {
-        let length = section.parts.iter().map(Part::length_bytes).sum();
-        (section.holder, section.at_bytes, length)
+        (section.holder, section.at_bytes, section.length_bytes())
     }
 
     /// Goal: a packet with bytes of two nodes is one of each, and literal bytes go with

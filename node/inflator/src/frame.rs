@@ -1,6 +1,7 @@
 //! A packet is finished: lengths, checksums as far as the kernel does not make them, and
 //! what the kernel has to do.
 
+use crossdock_tunnel::tcp::{CHECKSUM, CWR, FLAGS};
 use crossdock_tunnel::{Flow, HeaderError, TCP};
 
 /// Of what goes before a packet that is written to a packet socket or a TUN device
@@ -17,10 +18,6 @@ const SEGMENTS_TCP4: u8 = 1;
 const SEGMENTS_TCP6: u8 = 4;
 /// The first segment alone tells that the window was reduced.
 const SEGMENTS_ECN: u8 = 0x80;
-
-const TCP_FLAGS_AT: usize = 13;
-const TCP_CHECKSUM_AT: u16 = 16;
-const TCP_CWR: u8 = 0x80;
 
 /// What goes out before the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,13 +67,12 @@ pub fn finish(
         }
         false => {
             ip[4..6].copy_from_slice(&tcp_bytes.to_be_bytes());
-            (&ip[8..40], SEGMENTS_TCP6)
+            (&ip[8..], SEGMENTS_TCP6)
         }
     };
     let pseudo = fold(sum(addresses) + u32::from(TCP) + u32::from(tcp_bytes));
-    let checksum_at = usize::from(TCP_CHECKSUM_AT);
-    tcp[checksum_at..checksum_at + 2].copy_from_slice(&pseudo.to_be_bytes());
-    let ecn = match tcp[TCP_FLAGS_AT] & TCP_CWR {
+    tcp[CHECKSUM..CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
+    let ecn = match tcp[FLAGS] & CWR {
         0 => 0,
         _ => SEGMENTS_ECN,
     };
@@ -86,7 +82,7 @@ pub fn finish(
     };
     let mut offload = [0; OFFLOAD_BYTES];
     offload[..2].copy_from_slice(&[NEEDS_CHECKSUM, kind]);
-    let numbers = [header_bytes, segment_bytes, ip_bytes, TCP_CHECKSUM_AT];
+    let numbers = [header_bytes, segment_bytes, ip_bytes, short(CHECKSUM)?];
     for (place, number) in offload[2..].chunks_exact_mut(2).zip(numbers) {
         place.copy_from_slice(&number.to_le_bytes());
     }

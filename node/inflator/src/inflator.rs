@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_tunnel::{
-    Baton, Flow, HeaderError, Packet, Part, Record, ReplayWindow, TunnelKey, decode_turn,
-    encode_turn, open,
+    Baton, Flow, Packet, Part, Record, ReplayWindow, TunnelKey, decode_turn, encode_turn, open,
 };
 use crossdock_types::Time;
 
@@ -24,6 +23,11 @@ const BYTES_MAX: usize = 256 << 20;
 const PIECES_MAX: usize = 512;
 /// Connections that gateways have announced.
 const FLOWS_MAX: usize = 65_536;
+/// How long packets wait for their turn at most: the node before them has died, or what it said
+/// was lost. Shorter than TCP's own patience, 200 ms in Linux.
+const TURN_PATIENCE: Duration = Duration::from_millis(100);
+/// Turns that came before what they are for.
+const TURNS_MAX: usize = 16_384;
 
 /// What a gateway may have a node do.
 #[derive(Clone, Debug)]
@@ -44,12 +48,6 @@ pub struct Ends {
     /// The client's.
     pub destination: SocketAddr,
 }
-
-/// How long packets wait for their turn at most: the node before them has died, or what it said
-/// was lost. Shorter than TCP's own patience, 200 ms in Linux.
-const TURN_PATIENCE: Duration = Duration::from_millis(100);
-/// Turns that came before what they are for.
-const TURNS_MAX: usize = 16_384;
 
 /// Which read of which packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +149,17 @@ struct Waiting {
     turn: Option<u64>,
 }
 
+impl Waiting {
+    /// Nothing is missing any more: it goes, or is lost.
+    const fn is_settled(&self) -> bool {
+        self.missing == 0 && self.turn.is_none()
+    }
+
+    const fn is_lost(&self) -> bool {
+        self.is_settled() && self.has_failed
+    }
+}
+
 /// A node's side of third-party transfer (SPIRAL section 2).
 #[derive(Debug)]
 pub struct Inflator {
@@ -161,10 +170,11 @@ pub struct Inflator {
     waiting_bytes: usize,
     next: u64,
     reads: VecDeque<Read>,
-    /// Packets that wait for their turn.
+    /// Turns that packets wait for.
     awaited: BTreeMap<u64, u64>,
-    /// Until when, in order.
-    deadlines: VecDeque<(Time, u64)>,
+    /// The same by packet, as their numbers are in the order of time: until when, and for
+    /// which.
+    deadlines: BTreeMap<u64, (Time, u64)>,
     /// Turns that have come and nobody has waited for, the oldest first.
     early: VecDeque<u64>,
     turns: VecDeque<(SocketAddr, Vec<u8>)>,
@@ -187,7 +197,7 @@ impl Inflator {
             next: 0,
             reads: VecDeque::new(),
             awaited: BTreeMap::new(),
-            deadlines: VecDeque::new(),
+            deadlines: BTreeMap::new(),
             early: VecDeque::new(),
             turns: VecDeque::new(),
             ready: BTreeSet::new(),
@@ -246,6 +256,7 @@ impl Inflator {
         let waiting = self.waiting.remove(&packet)?;
         if let Some(turn) = waiting.turn {
             self.awaited.remove(&turn);
+            self.deadlines.remove(&packet);
         }
         self.waiting_bytes -= waiting.shape.payload_bytes;
         Some(waiting)
@@ -276,7 +287,7 @@ impl Inflator {
         }
         for record in opened.records() {
             let taken = match record {
-                Ok(Record::Packet(packet)) => self.wait(now, envelope.sender, &packet).ok(),
+                Ok(Record::Packet(packet)) => self.wait(now, envelope.sender, &packet),
                 Ok(Record::Baton(baton)) => self.hold(envelope.sender, &baton),
                 Err(_) => None,
             };
@@ -320,6 +331,7 @@ impl Inflator {
             self.early.push_back(turn);
             return;
         };
+        self.deadlines.remove(&packet);
         if let Some(waiting) = self.waiting.get_mut(&packet) {
             waiting.turn = None;
             self.ready.insert(waiting.ends);
@@ -333,26 +345,24 @@ impl Inflator {
             return None;
         }
         self.awaited.insert(turn, packet);
-        self.deadlines.push_back((now + TURN_PATIENCE, turn));
+        self.deadlines.insert(packet, (now + TURN_PATIENCE, turn));
         Some(turn)
     }
 
     /// When [`Self::handle_timeout`] is to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.deadlines.front().map(|&(deadline, _)| deadline)
+        let first = self.deadlines.first_key_value();
+        first.map(|(_, &(deadline, _))| deadline)
     }
 
     /// Whose turn has not come in time goes on.
     pub fn handle_timeout(&mut self, now: Time) {
-        while let Some((_, turn)) = self
-            .deadlines
-            .pop_front_if(|(deadline, _)| *deadline <= now)
+        while let Some((_, &(deadline, turn))) = self.deadlines.first_key_value()
+            && deadline <= now
         {
-            if self.awaited.contains_key(&turn) {
-                self.figures.untold += 1;
-                self.on_turn(turn);
-            }
+            self.figures.untold += 1;
+            self.on_turn(turn);
         }
     }
 
@@ -362,19 +372,17 @@ impl Inflator {
     }
 
     /// Has the packet wait for its bytes; false if there is no room.
-    fn wait(&mut self, now: Time, gateway: u64, packet: &Packet<'_>) -> Result<bool, HeaderError> {
+    fn wait(&mut self, now: Time, gateway: u64, packet: &Packet<'_>) -> Option<bool> {
         let number = self.next + 1;
-        let refused = HeaderError::Length(packet.headers.len());
-        let (ends, _) = self.queue(gateway, packet.headers).ok_or(refused)?;
         let payload_bytes = packet.parts.payload_bytes();
-        let room = BYTES_MAX - self.waiting_bytes;
-        if self.waiting.len() >= PACKETS_MAX || payload_bytes > room {
-            return Ok(false);
+        let has_room =
+            self.waiting.len() < PACKETS_MAX && payload_bytes <= BYTES_MAX - self.waiting_bytes;
+        let (ends, queue) = self.queue(gateway, packet.headers)?;
+        if !has_room {
+            return Some(false);
         }
+        queue.items.push_back(Item::Packet(number));
         self.next = number;
-        if let Some(queue) = self.flows.get_mut(&ends) {
-            queue.items.push_back(Item::Packet(number));
-        }
         let turn = match packet.turn {
             0 => None,
             turn => self.await_turn(now, number, turn),
@@ -392,35 +400,35 @@ impl Inflator {
             has_failed: false,
             turn,
         };
-        for (number, part) in packet.parts.iter().enumerate() {
-            let Part::Extent {
-                pin, offset_bytes, ..
-            } = part
-            else {
-                let Part::Literal(bytes) = part else { continue };
-                waiting.parts.push(Some(Bytes::copy_from_slice(bytes)));
-                continue;
-            };
-            waiting.parts.push(None);
-            waiting.missing += 1;
-            waiting.extent_bytes += part.length_bytes();
-            self.reads.push_back(Read {
-                id: ReadId {
-                    packet: self.next,
-                    part: number,
-                },
-                gateway,
-                pin,
-                offset_bytes,
-                length_bytes: part.length_bytes(),
+        for (part, what) in packet.parts.iter().enumerate() {
+            let length_bytes = what.length_bytes();
+            waiting.parts.push(match what {
+                Part::Literal(bytes) => Some(Bytes::copy_from_slice(bytes)),
+                Part::Extent {
+                    pin, offset_bytes, ..
+                } => {
+                    waiting.missing += 1;
+                    waiting.extent_bytes += length_bytes;
+                    self.reads.push_back(Read {
+                        id: ReadId {
+                            packet: number,
+                            part,
+                        },
+                        gateway,
+                        pin,
+                        offset_bytes,
+                        length_bytes,
+                    });
+                    None
+                }
             });
         }
         if waiting.missing == 0 {
             self.ready.insert(ends);
         }
         self.waiting_bytes += payload_bytes;
-        self.waiting.insert(self.next, waiting);
-        Ok(true)
+        self.waiting.insert(number, waiting);
+        Some(true)
     }
 
     /// The next bytes to be read; each is answered by [`Self::on_read`].
@@ -458,21 +466,20 @@ impl Inflator {
     /// along.
     pub fn poll_filled(&mut self) -> Option<Filled> {
         while let Some(&ends) = self.ready.first() {
-            let Some(first) = self.pop_whole(ends, true, |_| true) else {
+            self.settle(ends);
+            let whole = self.first(ends).is_some();
+            let Some(first) = whole.then(|| self.pop(ends)).flatten() else {
                 self.ready.remove(&ends);
                 continue;
             };
             let mut shape = first.shape;
             let mut extent_bytes = first.extent_bytes;
             let mut payload: Vec<Bytes> = first.parts.into_iter().flatten().collect();
-            while let Some(next) = self.pop_whole(ends, false, |next| {
-                payload.len() + next.parts.len() <= PIECES_MAX
-                    && shape.merged(&next.shape).is_some()
-            }) {
-                let Some(both) = shape.merged(&next.shape) else {
-                    break;
-                };
-                shape = both;
+            while let Some(next) = self.first(ends)
+                && payload.len() + next.parts.len() <= PIECES_MAX
+                && shape.merge(&next.shape)
+                && let Some(next) = self.pop(ends)
+            {
                 extent_bytes += next.extent_bytes;
                 payload.extend(next.parts.into_iter().flatten());
                 self.figures.merged += 1;
@@ -489,39 +496,41 @@ impl Inflator {
         None
     }
 
-    /// The first packet of a flow, if all of it is there and it is wanted; those that
-    /// cannot be filled are dropped before it, and turns are passed on if they may.
-    fn pop_whole(
-        &mut self,
-        ends: Ends,
-        may_pass: bool,
-        is_wanted: impl Fn(&Waiting) -> bool,
-    ) -> Option<Waiting> {
-        loop {
-            let items = &mut self.flows.get_mut(&ends)?.items;
-            let first = match *items.front()? {
-                Item::Packet(packet) => packet,
+    /// All before the front of a flow is sent: turns there are passed on, and packets that
+    /// cannot be filled are dropped.
+    fn settle(&mut self, ends: Ends) {
+        while let Some(front) = self.front(ends) {
+            match front {
                 Item::Baton { turn, to } => {
-                    // Only behind what has been sent: what is being merged has not.
-                    if !may_pass {
-                        return None;
-                    }
-                    items.pop_front();
                     self.turns.push_back((to, encode_turn(turn).to_vec()));
-                    continue;
                 }
-            };
-            let waiting = self.waiting.get(&first)?;
-            let is_whole = waiting.missing == 0 && waiting.turn.is_none();
-            if !is_whole || !(waiting.has_failed || is_wanted(waiting)) {
-                return None;
+                Item::Packet(packet) if self.waiting.get(&packet).is_some_and(Waiting::is_lost) => {
+                    self.figures.unfilled += 1;
+                }
+                Item::Packet(_) => break,
             }
-            items.pop_front();
-            let waiting = self.forget(first)?;
-            if !waiting.has_failed {
-                return Some(waiting);
-            }
-            self.figures.unfilled += 1;
+            self.pop(ends);
+        }
+    }
+
+    /// The packet at the front of a flow, if all of it is there and its turn has come.
+    fn first(&self, ends: Ends) -> Option<&Waiting> {
+        let Item::Packet(packet) = self.front(ends)? else {
+            return None;
+        };
+        let waiting = self.waiting.get(&packet)?;
+        (waiting.is_settled() && !waiting.has_failed).then_some(waiting)
+    }
+
+    fn front(&self, ends: Ends) -> Option<Item> {
+        self.flows.get(&ends)?.items.front().copied()
+    }
+
+    /// Takes what is at the front of a flow; none if that is no packet.
+    fn pop(&mut self, ends: Ends) -> Option<Waiting> {
+        match self.flows.get_mut(&ends)?.items.pop_front()? {
+            Item::Packet(packet) => self.forget(packet),
+            Item::Baton { .. } => None,
         }
     }
 

@@ -1,15 +1,11 @@
 //! Neighbouring packets of a flow that can go out as one.
 
-use crossdock_tunnel::Flow;
+use std::num::TryFromIntError;
+
+use crossdock_tunnel::tcp::{CHECKSUM, FIN, FLAGS, PSH, SEQUENCE};
+use crossdock_tunnel::{Flow, sequence};
 
 use crate::frame::IP_TOTAL_MAX;
-
-/// Places in the TCP header (RFC 9293 section 3.1).
-const SEQUENCE: usize = 4;
-const FLAGS: usize = 13;
-const CHECKSUM: usize = 16;
-const FIN: u8 = 1;
-const PSH: u8 = 8;
 
 /// A packet whose bytes are there, as far as merging looks at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,30 +17,31 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of this packet and `next` as one, if `next` goes on where this one ends and says
-    /// the same of everything else. Where the sender cut its stream means nothing to a
+    /// Takes the next packet into this one if it goes on where this one ends and says the same of
+    /// everything else; false if not. Where the sender cut its stream means nothing to a
     /// receiver (RFC 9293 section 3.7).
-    pub(crate) fn merged(&self, next: &Self) -> Option<Self> {
-        let tcp = Flow::of(&self.headers).ok()?.ip_bytes;
+    pub(crate) fn merge(&mut self, next: &Self) -> bool {
+        let Ok(Flow { ip_bytes: tcp, .. }) = Flow::of(&self.headers) else {
+            return false;
+        };
         let payload_bytes = self.payload_bytes + next.payload_bytes;
-        let fits = self.headers.len() + payload_bytes <= IP_TOTAL_MAX;
-        let goes_on = |headers: &[u8]| u32::from_be_bytes(array(headers, tcp + SEQUENCE));
-        let expected = goes_on(&self.headers).wrapping_add(u32::try_from(self.payload_bytes).ok()?);
-        let is_next = fits
+        let is_next = self.headers.len() + payload_bytes <= IP_TOTAL_MAX
             && next.headers.len() == self.headers.len()
             && self.headers[tcp + FLAGS] & FIN == 0
-            && goes_on(&next.headers) == expected
+            && next.distance_from(self, tcp) == Ok(self.payload_bytes)
             && same_of_all(&self.headers, tcp) == same_of_all(&next.headers, tcp);
-        if !is_next {
-            return None;
+        if is_next {
+            self.headers[tcp + FLAGS] |= next.headers[tcp + FLAGS];
+            self.segment_bytes = self.segment().max(next.segment());
+            self.payload_bytes = payload_bytes;
         }
-        let mut headers = self.headers.clone();
-        headers[tcp + FLAGS] |= next.headers[tcp + FLAGS];
-        Some(Self {
-            headers,
-            segment_bytes: self.segment().max(next.segment()),
-            payload_bytes,
-        })
+        is_next
+    }
+
+    /// Bytes of the stream from the beginning of another packet to that of this one.
+    fn distance_from(&self, other: &Self, tcp: usize) -> Result<usize, TryFromIntError> {
+        let to = sequence(&self.headers[tcp..]);
+        to.wrapping_sub(sequence(&other.headers[tcp..])).try_into()
     }
 
     /// No segment that it was cut into is longer.
@@ -54,10 +51,6 @@ impl Shape {
             bytes => bytes,
         }
     }
-}
-
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    std::array::from_fn(|place| bytes[at + place])
 }
 
 /// The headers without what is each packet's own: lengths, IPv4's identification, checksums, place in

@@ -273,6 +273,29 @@ fn a_turn_is_passed_on_behind_what_is_before_it() {
     assert_eq!(inflator.figures().refused, 1);
 }
 
+/// Goal: a packet that cannot be filled keeps neither the turn behind it nor what follows.
+#[test]
+fn what_is_lost_holds_nothing_up() {
+    let mut inflator = inflator();
+    let headers = headers(ends(1000), 1000);
+    let to = SocketAddr::from(([198, 18, 3, 2], 7072));
+    let baton = Record::Baton(Baton {
+        turn: 9,
+        to,
+        headers: &headers,
+    });
+    inflator.take(NOW, &sealed(&envelope(1), &KEY, &headers, &[EXTENT]));
+    inflator.take(NOW, &told(&[baton], 2));
+    let tail = [Part::Literal(b"tail")];
+    inflator.take(NOW, &sealed(&envelope(3), &KEY, &headers, &tail));
+    let read = inflator.poll_read().expect("a read");
+    inflator.on_read(&read, None);
+    let filled = inflator.poll_filled().expect("what follows");
+    assert_eq!(payload(&filled), b"tail");
+    assert_eq!(inflator.poll_turn(), Some((to, encode_turn(9).to_vec())));
+    assert_eq!(inflator.poll_filled(), None);
+}
+
 /// Goal: nothing of a flow that has ended, or of a gateway that is gone, goes out, also if its
 /// bytes come later.
 #[test]

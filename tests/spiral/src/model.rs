@@ -2,26 +2,7 @@
 
 use std::ops::Range;
 
-/// A small generator (xorshift64*); its only use is that a seed says all.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) const fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(crate) const fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 11) % bound
-    }
-}
+use crossdock_sim::random::Random;
 
 /// A piece of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +53,7 @@ pub(crate) fn pieces(seed: u64, shape: Shape) -> impl Iterator<Item = Piece> {
         is_literal = !is_literal;
         if is_literal {
             let length = random.below(shape.literal_max + 1);
-            let bytes = (0..length).map(|_| random.next().to_le_bytes()[7]);
+            let bytes = (0..length).map(|_| random.next_u64().to_le_bytes()[7]);
             return Some(Piece::Literal(bytes.collect()));
         }
         if sent >= shape.total {
@@ -83,7 +64,7 @@ pub(crate) fn pieces(seed: u64, shape: Shape) -> impl Iterator<Item = Piece> {
         sent += length;
         Some(Piece::Extent {
             node: random.below(shape.nodes),
-            pin: random.next(),
+            pin: random.next_u64(),
             range: from..from + length,
         })
     })

@@ -11,11 +11,12 @@ use bytes::Bytes;
 use crossdock_bpf::SendDevice;
 pub(crate) use crossdock_inflator::Ends;
 use crossdock_inflator::{Figures, Filled, Inflator, Rights};
+use crossdock_sim::random::Random;
 use crossdock_tunnel::TunnelKey;
 use crossdock_types::Time;
 
 use crate::gateway::{GATEWAY, lock};
-use crate::model::{Random, held};
+use crate::model::held;
 
 /// The boot of every node.
 pub(crate) const NODE_BOOT: u64 = 1;

@@ -7,6 +7,29 @@ use thiserror::Error;
 /// The protocol number of TCP.
 pub const TCP: u8 = 6;
 const TCP_BYTES_MIN: usize = 20;
+
+/// Where what lies in a TCP header, and its flags (RFC 9293 section 3.1, RFC 3168).
+pub mod tcp {
+    /// Four bytes.
+    pub const SEQUENCE: usize = 4;
+    /// One byte.
+    pub const FLAGS: usize = 13;
+    /// Two bytes.
+    pub const CHECKSUM: usize = 16;
+    /// The stream ends.
+    pub const FIN: u8 = 1;
+    /// The receiver is to read now.
+    pub const PSH: u8 = 8;
+    /// The window was reduced.
+    pub const CWR: u8 = 0x80;
+}
+
+/// The sequence number in a TCP header that [`Flow::of`] has found.
+#[must_use]
+pub fn sequence(tcp_header: &[u8]) -> u32 {
+    let bytes = std::array::from_fn(|place| tcp_header[tcp::SEQUENCE + place]);
+    u32::from_be_bytes(bytes)
+}
 const IPV4_BYTES_MIN: usize = 20;
 const IPV6_BYTES: usize = 40;
 

@@ -17,7 +17,7 @@ pub use datagram::{
     DATAGRAM_BYTES_MAX, Envelope, Opened, PACKET_ROOM_BYTES, Records, Seal, TunnelError, TunnelKey,
     open,
 };
-pub use flow::{Flow, HeaderError, TCP};
+pub use flow::{Flow, HeaderError, TCP, sequence, tcp};
 pub use packet::{
     Baton, HEADERS_BYTES_MAX, PARTS_MAX, PARTS_ROOM_BYTES, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
     Record, RecordError,

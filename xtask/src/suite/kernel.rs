@@ -223,7 +223,8 @@ pub(super) fn in_guest(
     Ok(())
 }
 
-/// Copies the sources of all dependencies, as cargo has unpacked them, to `to`.
+/// Copies the sources of the first of every so many dependencies, as cargo has unpacked
+/// them, to `to`.
 fn copy_sources(stage: &Stage<'_>, every: usize, to: &PathBuf) -> Result<()> {
     // Only what this machine builds: the rest may not be downloaded.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
