@@ -57,18 +57,18 @@ impl Run {
     }
 
     fn command(&mut self) {
-        if self.paused && self.random.coin() {
+        let resumes = self.paused && self.random.coin();
+        if resumes {
             self.paused = false;
             self.driver.resume_receive(self.connection);
-            // What was held back is told of by an event that lies ready now: no fill can be
-            // for it.
-            return;
         } else if self.random.one_in(6) {
             self.paused = true;
             self.driver.pause_receive(self.connection);
         }
         let left = self.incoming.len() - self.told;
-        if left > 0 && self.expecting.is_none() && self.random.one_in(3) {
+        // What was held back is told of by an event that lies ready now: no fill can be for it.
+        let fills = !resumes && left > 0 && self.expecting.is_none();
+        if fills && self.random.one_in(3) {
             let bytes = 1 + self.random.index(left);
             let head = vec![9; self.random.index(3000)];
             let lead_bytes = self.random.index(5000);
