@@ -4,7 +4,7 @@
 
 mod mac;
 
-pub use mac::{MAC_BYTES, equal_in_constant_time, first_half, mac};
+pub use mac::{MAC_BYTES, equal_in_constant_time, first_half, keyed_hash, mac};
 
 /// CRC32C of `bytes`.
 #[must_use]

@@ -231,6 +231,9 @@ pub const VIRTUAL_ADDRESSES_MAX: usize = 256;
 /// finds out by itself that its gateway has gone.
 pub const VIRTUAL_CLIENTS_MAX: usize = 4096;
 
+/// Pins that one message gives back at most.
+pub const PINS_RELEASED_MAX: usize = 4096;
+
 /// Memory for what is read ahead of its connections and not yet handed to their sockets,
 /// unless configured, in bytes.
 pub const DELIVERY_MEMORY_BYTES: u64 = 256 << 20;

@@ -2,14 +2,22 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::Extent;
+
 /// A sequence of refcounted pieces that together are one range of bytes.
 ///
 /// A read of a striped file is answered by one `Payload` whose pieces come from
 /// several nodes' caches; the socket sends them with one gathered call.
+///
+/// In place of bytes that a node sends itself there are dummy bytes, and an [`Extent`] that
+/// says which they are. Who asks for extents sends what he gets by [`Payload::extents`]; to
+/// everybody else a payload consists of bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     pieces: Vec<Bytes>,
     length_bytes: usize,
+    /// What dummy bytes stand for, and where they begin; in order.
+    extents: Vec<(usize, Extent)>,
 }
 
 impl Payload {
@@ -19,6 +27,7 @@ impl Payload {
         Self {
             pieces: Vec::new(),
             length_bytes: 0,
+            extents: Vec::new(),
         }
     }
 
@@ -36,8 +45,27 @@ impl Payload {
             *self = other;
             return;
         }
+        let behind = self.length_bytes;
+        let extents = other.extents.into_iter();
+        self.extents
+            .extend(extents.map(|(at, extent)| (behind + at, extent)));
         self.length_bytes += other.length_bytes;
         self.pieces.extend(other.pieces);
+    }
+
+    /// Adds bytes that are elsewhere to the end: dummy bytes, without allocating for them.
+    pub fn push_extent(&mut self, extent: Extent) {
+        let length_bytes = extent.length_bytes;
+        if length_bytes > 0 {
+            self.extents.push((self.length_bytes, extent));
+            self.push_zeros(length_bytes);
+        }
+    }
+
+    /// What dummy bytes stand for, and where in the payload they begin, in order.
+    #[must_use]
+    pub fn extents(&self) -> &[(usize, Extent)] {
+        &self.extents
     }
 
     /// Adds `length_bytes` zeros to the end, without allocating for them.
@@ -68,10 +96,17 @@ impl Payload {
         &self.pieces
     }
 
-    /// Gives the pieces away.
+    /// Gives the pieces away, which are all there is: no extents.
     #[must_use]
     pub fn into_pieces(self) -> Vec<Bytes> {
+        debug_assert!(self.extents.is_empty(), "dummy bytes taken for real ones");
         self.pieces
+    }
+
+    /// Gives pieces and extents away.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<Bytes>, Vec<(usize, Extent)>) {
+        (self.pieces, self.extents)
     }
 
     /// Takes the first pieces off: as many as have `bytes_min` bytes together, all if they
@@ -86,8 +121,20 @@ impl Payload {
             taken.push(piece);
         }
         self.pieces = pieces.collect(); // In place.
-        self.length_bytes -= taken.length_bytes;
+        let cut = taken.length_bytes;
+        taken.extents = self.extents_within(0, cut);
+        self.extents = self.extents_within(cut, self.length_bytes);
+        self.length_bytes -= cut;
         taken
+    }
+
+    /// The parts of extents in `start..end`, counted from `start`.
+    fn extents_within(&self, start: usize, end: usize) -> Vec<(usize, Extent)> {
+        let cut = |(at, extent): &(usize, Extent)| {
+            let (from, to) = (start.max(*at), end.min(at + extent.length_bytes));
+            (from < to).then(|| (from - start, extent.slice(from - at, to - at)))
+        };
+        self.extents.iter().filter_map(cut).collect()
     }
 
     /// The bytes of `start..end` (offsets in this payload) as a payload that
@@ -112,6 +159,7 @@ impl Payload {
             }
             at += piece.len();
         }
+        part.extents = self.extents_within(start, end);
         part
     }
 
@@ -125,6 +173,7 @@ impl Payload {
     /// One contiguous buffer; copies only if there is more than one piece.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
+        debug_assert!(self.extents.is_empty(), "dummy bytes taken for real ones");
         match self.pieces.as_slice() {
             [] => Bytes::new(),
             [only] => only.clone(),
@@ -149,6 +198,14 @@ impl Payload {
             target[at..at + piece.len()].copy_from_slice(piece);
             at += piece.len();
         }
+    }
+}
+
+impl FromIterator<Bytes> for Payload {
+    fn from_iter<I: IntoIterator<Item = Bytes>>(pieces: I) -> Self {
+        let mut payload = Self::new();
+        pieces.into_iter().for_each(|piece| payload.push(piece));
+        payload
     }
 }
 
@@ -193,6 +250,7 @@ impl Eq for Payload {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Released;
 
     fn payload(pieces: &[&'static [u8]]) -> Payload {
         let mut payload = Payload::new();
@@ -226,5 +284,34 @@ mod tests {
         assert_eq!((rest.len(), rest.pieces().len()), (1, 1));
         assert_eq!(rest.take_pieces(9), payload(&[b"h"]));
         assert!(rest.is_empty());
+    }
+
+    /// Goal: extents stay where their dummy bytes are, however a payload is cut and put
+    /// together; and the pin is held as long as any part of it.
+    #[test]
+    fn extents_go_with_their_dummy_bytes() {
+        let released = Released::default();
+        let mut whole = payload(&[b"abc"]);
+        whole.push_extent(Extent::new(1, 2, 100_000, &released));
+        whole.append(payload(&[b"de"]));
+        let mut other = payload(&[b"x"]);
+        other.push_extent(Extent::new(1, 3, 10, &released));
+        whole.append(other);
+        let places = |payload: &Payload| -> Vec<_> {
+            let extents = payload.extents().iter();
+            extents
+                .map(|(at, it)| (*at, it.pin(), it.offset_bytes, it.length_bytes))
+                .collect()
+        };
+        assert_eq!(places(&whole), [(3, 2, 0, 100_000), (100_006, 3, 0, 10)]);
+        let part = whole.slice(50_000, 100_010);
+        assert_eq!(places(&part), [(0, 2, 49_997, 50_003), (50_006, 3, 0, 4)]);
+        let first = whole.take_pieces(10);
+        assert_eq!(places(&first), [(3, 2, 0, 65_536)]);
+        assert_eq!(places(&whole), [(0, 2, 65_536, 34_464), (34_467, 3, 0, 10)]);
+        drop((whole, part));
+        assert_eq!(released.take(), [(1, 3)]);
+        drop(first);
+        assert_eq!(released.take(), [(1, 2)]);
     }
 }

@@ -7,7 +7,8 @@ use crossdock_names::{
     Epoch, FileCapability, HandleKey, MintingKey, NodeId, Proof, ProofKey, SiteId,
 };
 use crossdock_peer::{
-    Call, CallId, Carries, LockNotice, NodeReply, NodeRequest, Port, Recall, SiteReply, SiteRequest,
+    Call, CallId, Carries, Flow, LockNotice, NodeReply, NodeRequest, Port, Recall, SiteReply,
+    SiteRequest, Transfer,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -24,6 +25,9 @@ pub enum Frame {
         call: Call<NodeRequest>,
         /// By what right, where a gateway asks.
         capability: Option<FileCapability>,
+        /// What a read gives may stay at the receiving host, which will be told to send it
+        /// in this connection of the sending gateway.
+        flow: Option<Flow>,
     },
     /// A node's answer.
     NodeReply {
@@ -147,6 +151,9 @@ pub enum Frame {
     },
     /// A site of the sending host wants a lease back from the receiving host's router.
     Recall(Recall),
+    /// About bytes that the receiving host sends for the sending one, or the other way
+    /// around.
+    Transfer(Transfer),
 }
 
 /// A frame, and by which table it was sent: whoever gets it has to have seen that
@@ -192,7 +199,8 @@ impl Frame {
             | Self::Handling(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
-            | Self::Recall(_) => Class::Reply,
+            | Self::Recall(_)
+            | Self::Transfer(_) => Class::Reply,
             Self::CancelNode { .. } | Self::PostponeNode { .. } | Self::ResumeNode { .. } => {
                 Class::Control
             }
@@ -221,7 +229,8 @@ impl Frame {
             | Self::Handling(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
-            | Self::Recall(_) => None,
+            | Self::Recall(_)
+            | Self::Transfer(_) => None,
         }
     }
 
@@ -255,7 +264,8 @@ impl Frame {
             | Self::Handling(_)
             | Self::AskClock { .. }
             | Self::Clock { .. }
-            | Self::Recall(_) => None,
+            | Self::Recall(_)
+            | Self::Transfer(_) => None,
         }
     }
 

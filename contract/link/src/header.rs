@@ -52,6 +52,7 @@ pub(crate) enum Kind {
     PostponeNode = 34,
     ResumeNode = 35,
     DiskProfile = 36,
+    Transfer = 37,
 }
 
 impl Kind {
@@ -84,6 +85,7 @@ impl Kind {
             34 => Self::PostponeNode,
             35 => Self::ResumeNode,
             36 => Self::DiskProfile,
+            37 => Self::Transfer,
             _ => return None,
         })
     }
@@ -118,6 +120,7 @@ impl Kind {
             Self::PostponeNode => "postponement",
             Self::ResumeNode => "end of a postponement",
             Self::DiskProfile => "profile of a disk",
+            Self::Transfer => "word about a transfer",
         }
     }
 }

@@ -5,10 +5,10 @@ use bytes::Bytes;
 use crossdock_checksum::{crc32c, crc32c_append};
 use crossdock_limits::{
     LINK_BODY_BYTES_MAX, LINK_HELLO_BYTES_MAX, LINK_REASON_BYTES_MAX, OBJECT_IO_BYTES_MAX,
-    VIRTUAL_CLIENTS_MAX,
+    PINS_RELEASED_MAX, VIRTUAL_CLIENTS_MAX,
 };
 use crossdock_names::{Epoch, HostId, Proof, SiteId};
-use crossdock_peer::{Call, CallId, Port, SiteRequest};
+use crossdock_peer::{Call, CallId, Port, SiteRequest, Transfer};
 use crossdock_types::{Payload, Time};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -288,6 +288,7 @@ impl Message {
                 Frame::AskClock { .. } => Kind::AskClock,
                 Frame::Clock { .. } => Kind::Clock,
                 Frame::Recall(_) => Kind::Recall,
+                Frame::Transfer(_) => Kind::Transfer,
             },
         }
     }
@@ -351,7 +352,7 @@ impl Message {
             Kind::Pong => whole(kind, body).map(|()| Self::Pong)?,
             Kind::Credit => Self::Credit(whole(kind, body)?),
             Kind::NodeCall => {
-                let (epoch, from, to, id, left_ms, request, capability) = whole(kind, body)?;
+                let (epoch, from, to, id, left_ms, request, capability, flow) = whole(kind, body)?;
                 let deadline = deadline(now, left_ms);
                 let call = Call {
                     id,
@@ -363,6 +364,7 @@ impl Message {
                     to,
                     call,
                     capability,
+                    flow,
                 };
                 Self::Frame(frame.by(epoch))
             }
@@ -466,6 +468,15 @@ impl Message {
                 let (epoch, key) = whole(kind, body)?;
                 Self::Frame(Frame::Minting(key).by(epoch))
             }
+            Kind::Transfer => {
+                let (epoch, transfer) = whole(kind, body)?;
+                if let Transfer::Release(pins) = &transfer
+                    && pins.len() > PINS_RELEASED_MAX
+                {
+                    return Err(nonsense(kind, format!("{} pins", pins.len())));
+                }
+                Self::Frame(Frame::Transfer(transfer).by(epoch))
+            }
             Kind::Recall => {
                 let (epoch, recall) = whole(kind, body)?;
                 Self::Frame(Frame::Recall(recall).by(epoch))
@@ -494,10 +505,13 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             to: node,
             call,
             capability,
+            flow,
         } => {
             let left_ms = remaining_ms(now, call.deadline);
             let request = &call.request;
-            let body = (epoch, from, node, call.id, left_ms, request, capability);
+            let body = (
+                epoch, from, node, call.id, left_ms, request, capability, flow,
+            );
             postcard::to_extend(&body, to)
         }
         Frame::NodeReply {
@@ -563,6 +577,7 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
         Frame::Clients { at, clients } => postcard::to_extend(&(epoch, at, clients), to),
         Frame::Minting(key) => postcard::to_extend(&(epoch, key), to),
         Frame::Recall(recall) => postcard::to_extend(&(epoch, recall), to),
+        Frame::Transfer(transfer) => postcard::to_extend(&(epoch, transfer), to),
     }
 }
 

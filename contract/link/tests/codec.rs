@@ -38,6 +38,7 @@ fn append(offset_bytes: u64, payload: Payload) -> Message {
         to: NodeId(4),
         call,
         capability: None,
+        flow: None,
     };
     Message::Frame(frame.by(Epoch(7)))
 }
@@ -133,6 +134,7 @@ fn number_of_answer(of: &NodeAnswer) -> usize {
         NodeAnswer::Pinned { .. } => 8,
         NodeAnswer::Unpinned => 9,
         NodeAnswer::Ahead => 10,
+        NodeAnswer::Held { .. } => 11,
     }
 }
 

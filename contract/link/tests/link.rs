@@ -77,6 +77,7 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
             to,
             mut call,
             capability,
+            flow,
         } => {
             call.deadline = soon;
             Some(Frame::NodeCall {
@@ -84,6 +85,7 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
                 to,
                 call,
                 capability,
+                flow,
             })
         }
         Frame::SiteCall {
@@ -110,7 +112,8 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
         | Frame::Minting(_)
         | Frame::Proving(_)
         | Frame::Handling(_)
-        | Frame::Recall(_) => Some(frame),
+        | Frame::Recall(_)
+        | Frame::Transfer(_) => Some(frame),
         _ => None,
     }
 }
@@ -123,10 +126,11 @@ fn text(frame: &Frame) -> String {
             to,
             call,
             capability,
+            flow,
         } => {
             let payload = frame.payload().map(Payload::to_bytes);
             format!(
-                "{from:?} {to} {:?} {payload:?} {:?} {capability:?}",
+                "{from:?} {to} {:?} {payload:?} {:?} {capability:?} {flow:?}",
                 call.id,
                 kind(&call.request)
             )

@@ -19,6 +19,7 @@ mod quota;
 mod site;
 mod squash;
 mod transaction;
+mod transfer;
 
 pub use access::AccessError;
 pub use call::{Call, CallId, Stability, WriteContext, WriterId};
@@ -45,3 +46,4 @@ pub use site::{
 };
 pub use squash::{NOBODY, Squash};
 pub use transaction::{Part, TransactionId, TransactionStep};
+pub use transfer::{Flow, Transfer, TunnelSecret};

@@ -28,7 +28,7 @@ use crate::patience;
 use crate::privileges::{self, Account};
 use crate::reload::{Origin, Reloader};
 use crate::report::Surroundings;
-use crate::shell::{Addresses, Ensemble, Links, Parts, Security, Shell};
+use crate::shell::{Addresses, Ensemble, Inflating, Injector, Links, Parts, Security, Shell};
 use crate::start::{Doors, follow_signals, host_name, raise_descriptor_limit};
 
 /// After how long without a sign of life a host is replaced: the least that etcd
@@ -79,12 +79,14 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     }
     let mut doors = Doors::start(process)?;
     let (listener, link) = doors.bind_link(settings.listen)?;
-    let mut interface = None;
+    let host = HostId(data::random_u64()?);
+    let (mut interface, mut injector) = (None, None);
     let mut kept = CapabilitySet::empty();
     if let Part::Gateway {
         door,
         http,
         virtual_interface,
+        spiral_device,
         ..
     } = &settings.part
     {
@@ -95,7 +97,20 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
             interface = Some(opened.with_context(|| format!("--virtual-interface {name}"))?);
             kept = CapabilitySet::NET_ADMIN;
         }
+        if let Some(device) = spiral_device {
+            let driver = &mut doors.driver;
+            injector = Some(Injector::open(driver, device, link.ip(), host)?);
+            // Each client's socket is marked and shown to the program.
+            kept |= CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
+        }
     }
+    let inflating = match &settings.part {
+        Part::Node {
+            spiral_listen: Some(address),
+            ..
+        } => Some(Inflating::open(&mut doors.driver, *address)?),
+        _ => None,
+    };
     let admin = doors.bind_admin(process)?;
     let node_door = match &settings.part {
         Part::Node { door, .. } => doors.bind_node_http(door)?,
@@ -113,7 +128,6 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     let reloader = Reloader::new(origin, settings, filter, 1)?;
     follow_signals(orders.clone(), reloader)?;
 
-    let host = HostId(data::random_u64()?);
     let config = registry(&settings.ensemble, host)?;
     let Some((revision, state)) = patience::read(&config, &received, &orders)? else {
         return Ok(());
@@ -152,6 +166,8 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
             Part::Gateway { http, .. } => http.switches(),
             _ => Switches::default(), // Nobody is served over HTTP.
         },
+        injector,
+        inflating,
         https,
         node_https,
         ensemble: Some(ensemble),

@@ -11,6 +11,8 @@ mod figures;
 mod gateway_orders;
 mod http;
 mod https;
+mod inflate;
+mod inject;
 mod links;
 mod locks;
 mod nodes;
@@ -50,6 +52,8 @@ pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
 use http::Web;
 pub(crate) use https::{Https, TlsFiles};
+pub(crate) use inflate::Inflating;
+pub(crate) use inject::Injector;
 pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
@@ -77,6 +81,10 @@ pub(crate) struct Parts {
     pub(crate) node_http: Vec<ListenerId>,
     /// Which mechanisms of delivery are on.
     pub(crate) delivery: Switches,
+    /// Of a gateway: if nodes may send to its clients.
+    pub(crate) injector: Option<Injector>,
+    /// Of a node: if it sends to clients of gateways.
+    pub(crate) inflating: Option<Inflating>,
     /// If HTTP clients are to talk over TLS.
     pub(crate) https: Option<Https>,
     /// If clients of nodes are.
@@ -95,6 +103,7 @@ pub(crate) struct Shell {
     disks: BTreeMap<DiskId, (u32, StoreDisk)>,
     doors: Doors,
     web: Web,
+    inflating: Option<Inflating>,
     objects: Clients,
     ensemble: Option<Ensemble>,
     turns_total: u64,
@@ -140,7 +149,8 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
-            web: Web::new(parts.http, parts.https, parts.delivery),
+            web: Web::new(parts.http, parts.https, parts.delivery, parts.injector),
+            inflating: parts.inflating,
             objects: Clients::new(parts.node_http, parts.node_https, true),
             ensemble: parts.ensemble,
             turns_total: 0,
@@ -169,6 +179,9 @@ impl Shell {
         }
         for number in shell.host.nodes_to_start() {
             shell.start_node(number)?;
+        }
+        if let Some(inflating) = &shell.inflating {
+            shell.host.open_tunnel(inflating.end()?);
         }
         // A host without nodes joins at once.
         shell.give(HostInput::Timeout);
@@ -271,13 +284,17 @@ impl Shell {
         let links = links.and_then(|ensemble| ensemble.links.poll_timeout());
         let placing = self.placing_due();
         let due = self.host.poll_timeout();
-        let until = [due, links, placing, self.stop_by];
+        let tunnel = self.host.tunnel_due();
+        let injected = self.injected_due();
+        let until = [due, links, placing, tunnel, injected, self.stop_by];
         self.driver
             .wait(until.into_iter().flatten().min())
             .context("the event loop has failed")?;
         while let Some(event) = self.driver.next_event() {
             self.take_event(event);
         }
+        self.send_filled();
+        self.mind_injected();
         self.tell_sent();
         self.tell_http_sent();
         self.tell_objects_sent();
@@ -304,6 +321,7 @@ impl Shell {
             Event::Timeout | Event::Writable { .. } => {} // See `turn` and `tell_sent`.
             event => {
                 let others = self.take_link_event(event);
+                let others = others.and_then(|event| self.take_tunnel_event(event));
                 let others = others.and_then(|event| self.take_http_event(event));
                 if let Some(event) = others.and_then(|event| self.take_object_event(event)) {
                     self.take_door_event(event);
@@ -406,6 +424,12 @@ impl Shell {
             HostEffect::Propose(change) => self.propose(change),
             HostEffect::Addresses(held) => self.have_addresses(&held),
             HostEffect::WakeClients { at, clients } => self.wake_clients(at, clients),
+            HostEffect::TunnelOpened {
+                holder,
+                address,
+                key,
+            } => self.open_tunnel(holder, address, key),
+            HostEffect::TunnelClosed(holder) => self.close_tunnel(holder),
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),
             HostEffect::Retired => self.stop(),

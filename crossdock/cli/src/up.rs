@@ -67,6 +67,8 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         http: doors.http,
         node_http: doors.node_http,
         delivery: settings.http.switches(),
+        injector: None,
+        inflating: None,
         https,
         node_https,
         ensemble: None,

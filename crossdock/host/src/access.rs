@@ -9,6 +9,7 @@ use crossdock_members::HostRecord;
 use crossdock_names::{FileCapability, HostId, MintingKey, NodeId, Rights};
 use crossdock_peer::{
     AccessError, NodeRequest, OpenFor, Port, SiteAnswer, SiteError, SiteOperation, SiteReply,
+    Transfer,
 };
 use crossdock_server::{CAPABILITY_SECONDS, Guard};
 use crossdock_types::WallTime;
@@ -171,7 +172,10 @@ impl Host {
             Frame::Space { node, .. } | Frame::DiskProfile { node, .. } => {
                 record.nodes.contains(&node.0)
             }
-            Frame::Clients { .. } => role == Role::Gateway,
+            Frame::Clients { .. } | Frame::Transfer(Transfer::End(_) | Transfer::Release(_)) => {
+                role == Role::Gateway
+            }
+            Frame::Transfer(Transfer::Tunnel { .. }) => role == Role::Node,
             Frame::NodeReply { .. }
             | Frame::CancelNode { .. }
             | Frame::PostponeNode { .. }

@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use self::cut::{Piece, merge, split};
 use crate::host::{Host, HostEffect};
-use crate::message::Message;
+use crate::message::{Message, Shown};
 use crate::sites::PATIENCE;
 use crate::walks::{WALKS_MAX, volume_root};
 use crate::web::SignError;
@@ -328,7 +328,11 @@ impl Host {
                     deadline: now + PATIENCE,
                     request: NodeRequest::Stat { object },
                 };
-                let message = Message::Routed(node, call, Some(right));
+                let shown = Shown {
+                    capability: Some(right),
+                    flow: None,
+                };
+                let message = Message::Routed(node, call, shown);
                 self.queue.push_back(message);
             }
         }

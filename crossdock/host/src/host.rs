@@ -12,7 +12,7 @@ use crossdock_locks::Holdings;
 use crossdock_members::{
     AddressRecord, Change, ExportRecord, HostRecord, OpenError, Registry, State, VirtualAddress,
 };
-use crossdock_names::{FileCapability, HostId, MintingKey, NodeId, RoutingTable, SiteId};
+use crossdock_names::{HostId, MintingKey, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
 use crossdock_objects::{ObjectDoor, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};
 use crossdock_peer::{NodeError, NodeReply, Port, WriterId};
@@ -20,6 +20,7 @@ use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_server::{NodeEffect, NodeInput};
 use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
+use crossdock_tunnel::TunnelKey;
 use crossdock_types::{Time, WallTime};
 use crossdock_web::{ObjectGate, TokenRecord};
 
@@ -35,7 +36,7 @@ use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
 use crate::members::Following;
-use crate::message::Message;
+use crate::message::{Message, Shown};
 #[cfg(feature = "mutations")]
 use crate::mutation::Mutation;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
@@ -47,6 +48,7 @@ use crate::replicas::Replicas;
 use crate::scope::Scopes;
 use crate::space::{Load, NodeSpace};
 use crate::sweep::Sweeps;
+use crate::transfer::Transfers;
 use crate::walks::Walk;
 use crate::watch::ScrubProgress;
 use crate::web::{TokenChange, TokenError, TokenTicket, Web};
@@ -286,6 +288,17 @@ pub enum HostEffect {
         /// Who.
         clients: Vec<SocketAddr>,
     },
+    /// A host with nodes fills packets of this gateway, from now on.
+    TunnelOpened {
+        /// Which.
+        holder: HostId,
+        /// Where it takes them.
+        address: SocketAddr,
+        /// What proves that they are this gateway's.
+        key: TunnelKey,
+    },
+    /// It does not any more.
+    TunnelClosed(HostId),
     /// Something that an administrator should know.
     Warning(String),
     /// The host cannot go on, for this reason.
@@ -304,6 +317,7 @@ pub struct Host {
     pub(crate) access: Access,
     pub(crate) scopes: Scopes,
     pub(crate) keys: Keys,
+    pub(crate) transfers: Transfers,
     pub(crate) web: Web,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
@@ -416,6 +430,7 @@ impl Host {
             access: Access::new(minting),
             scopes: Scopes::default(),
             keys: Keys::new(handling, proving),
+            transfers: Transfers::default(),
             web: Web::default(),
             following: Following::new(is_shared),
             leases: Leases::default(),
@@ -520,6 +535,7 @@ impl Host {
     pub fn end_turn(&mut self, now: Time, wall: WallTime) {
         self.advance(now, wall);
         self.pump(now, wall);
+        self.release_pins();
     }
 
     /// The next thing for the shell to do.
@@ -615,7 +631,7 @@ impl Host {
     pub(crate) fn carry(&mut self, now: Time, wall: WallTime) {
         while let Some(message) = self.queue.pop_front() {
             match message {
-                Message::Node(id, input) => self.carry_to_node(now, id, input, None),
+                Message::Node(id, input) => self.carry_to_node(now, id, input, Shown::default()),
                 Message::Routed(id, call, shown) => {
                     let from = Port::Router;
                     self.carry_to_node(now, id, NodeInput::Call { from, call }, shown);
@@ -638,13 +654,7 @@ impl Host {
     }
 
     /// Within the host nobody looks at what is shown.
-    fn carry_to_node(
-        &mut self,
-        now: Time,
-        id: NodeId,
-        input: NodeInput,
-        shown: Option<FileCapability>,
-    ) {
+    fn carry_to_node(&mut self, now: Time, id: NodeId, input: NodeInput, shown: Shown) {
         if !self.nodes.contains_key(&id) {
             return self.send_to_node(id, input, shown);
         }
@@ -754,7 +764,14 @@ impl Host {
         while let Some(effect) = self.router.poll_effect() {
             self.queue.extend(match effect {
                 RouterEffect::Site(site, call) => Some(Message::request(site, call)),
-                RouterEffect::Node(node, call, shown) => Some(Message::Routed(node, call, shown)),
+                RouterEffect::Node(node, call, capability) => {
+                    let flow = None;
+                    Some(Message::Routed(node, call, Shown { capability, flow }))
+                }
+                RouterEffect::ReadFor(flow, node, call, capability) => {
+                    let flow = Some(flow);
+                    Some(Message::Routed(node, call, Shown { capability, flow }))
+                }
                 RouterEffect::CancelNode(node, id) => {
                     let from = Port::Router;
                     Some(Message::Node(node, NodeInput::Cancel { from, id }))
@@ -869,6 +886,7 @@ impl Host {
     pub(crate) fn spread_table(&mut self) {
         self.table = Arc::new(self.registry.state().table());
         self.count_leases();
+        self.follow_gateways();
         for (&id, slot) in &self.nodes {
             if slot.node.is_some() {
                 let input = NodeInput::Table(Arc::clone(&self.table));

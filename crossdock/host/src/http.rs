@@ -24,6 +24,11 @@ impl Host {
                     self.queue
                         .push_back(Message::Router(RouterInput::Request(call)));
                 }
+                HttpEffect::ReadFor(flow, call) => {
+                    self.requests += 1;
+                    let read = RouterInput::ReadFor(flow, call);
+                    self.queue.push_back(Message::Router(read));
+                }
                 HttpEffect::Withdraw(id) => {
                     self.queue
                         .push_back(Message::Router(RouterInput::Withdraw(id)));

@@ -5,7 +5,7 @@ use crossdock_names::{FileCapability, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_objects::{ObjectDoor, ObjectDoorInput};
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
+    Call, CallId, Flow, NodeAnswer, NodeError, NodeReply, NodeRequest, Port, SiteReply, SiteRequest,
 };
 use crossdock_router::{RoutedReply, RouterInput};
 use crossdock_server::NodeInput;
@@ -22,12 +22,21 @@ pub(crate) const SWEEP_CALL: CallId = CallId(1 << 60);
 /// Calls by which nodes are asked what they hold, to check the volume, have this bit.
 pub(crate) const FSCK_NODE_BIT: u64 = 1 << 61;
 
+/// What the router's calls go with to other hosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shown {
+    /// By what right it asks.
+    pub(crate) capability: Option<FileCapability>,
+    /// In which connection what is read may be sent from there.
+    pub(crate) flow: Option<Flow>,
+}
+
 /// A message on its way to a machine.
 #[derive(Debug)]
 pub(crate) enum Message {
     Node(NodeId, NodeInput),
     /// The router's to a node, with what it shows to those of other hosts.
-    Routed(NodeId, Call<NodeRequest>, Option<FileCapability>),
+    Routed(NodeId, Call<NodeRequest>, Shown),
     Site(SiteId, SiteInput),
     Router(RouterInput),
     Door(NfsInput),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crossdock_link::{CallRef, Frame, Role, Stamped, Target};
 use crossdock_members::HostRecord;
-use crossdock_names::{FileCapability, HostId, NodeId, Proof, Rights, SiteId};
+use crossdock_names::{HostId, NodeId, Proof, Rights, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
     AccessError, Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply,
@@ -29,7 +29,7 @@ use crossdock_types::Time;
 
 use crate::access::{rights_of, site_error};
 use crate::host::{Host, HostEffect};
-use crate::message::Message;
+use crate::message::{Message, Shown};
 use crate::mutation::Mutation;
 use crate::profiles::DiskProfile;
 use crate::scope::Judged;
@@ -69,6 +69,8 @@ struct Origin {
     host: HostId,
     id: CallId,
     callee: Callee,
+    /// What is read stays here.
+    is_held: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +129,8 @@ impl Host {
         self.peers.connected.insert(peer, (role, gateway));
         self.access.forget(peer);
         self.keys.forget(peer);
+        self.forget_tunnel(peer);
+        self.follow_gateways();
         self.follow_access();
         self.follow_scopes();
         self.tell_clients_soon();
@@ -138,6 +142,7 @@ impl Host {
     pub(crate) fn take_disconnected(&mut self, peer: HostId) {
         self.peers.connected.remove(&peer);
         self.access.forget(peer);
+        self.forget_tunnel(peer);
         self.peers.early.remove(&peer);
         self.following.forget_returns(peer);
         let first = (peer, Port::Router, CallId(0));
@@ -292,8 +297,13 @@ impl Host {
         }
         match frame {
             Frame::NodeCall {
-                from, to, mut call, ..
+                from,
+                to,
+                mut call,
+                flow,
+                ..
             } => {
+                let is_held = flow.is_some_and(|flow| self.announce_flow(peer, flow));
                 if is_leasing(from) {
                     self.grant(peer);
                 }
@@ -303,12 +313,19 @@ impl Host {
                     host: peer,
                     id: call.id,
                     callee,
+                    is_held,
                 });
                 let from = self.asker(to, from, &call.request);
                 let input = NodeInput::Call { from, call };
                 self.queue.push_back(Message::Node(to, input));
             }
-            Frame::NodeReply { from, to, reply } => {
+            Frame::NodeReply {
+                from,
+                to,
+                mut reply,
+            } => {
+                // Also one that nobody waits for: its pin goes back.
+                reply.outcome = reply.outcome.map(|answer| self.name_held(peer, answer));
                 let key = (peer, to, reply.id);
                 if let Some(asked) = self.peers.asked_nodes.remove(&key) {
                     if is_leasing(to) && reply.outcome.is_ok() {
@@ -371,6 +388,7 @@ impl Host {
                     host: peer,
                     id: call.id,
                     callee: Callee::Site(from, rights_of(&call.request.operation)),
+                    is_held: false,
                 });
                 if let Some(shown) = shown {
                     self.scopes.begin(call.id, shown);
@@ -425,6 +443,7 @@ impl Host {
                 let input = RouterInput::Recall(recall);
                 self.queue.push_back(Message::Router(input));
             }
+            Frame::Transfer(transfer) => self.take_transfer(peer, transfer),
         }
     }
 
@@ -467,7 +486,7 @@ impl Host {
         &mut self,
         node: NodeId,
         input: NodeInput,
-        capability: Option<FileCapability>,
+        Shown { capability, flow }: Shown,
     ) {
         let host = self.table.hosts.nodes.get(&node).copied();
         let host = host.filter(|&host| self.peers.is_connected(host));
@@ -481,12 +500,16 @@ impl Host {
                     at: self.leases.now,
                 };
                 self.peers.asked_nodes.insert((host, from, call.id), asked);
+                if let Some(flow) = flow {
+                    self.note_asked(flow, host);
+                }
                 let to = node;
                 let frame = Frame::NodeCall {
                     from,
                     to,
                     call,
                     capability,
+                    flow,
                 };
                 self.send_frame(host, frame);
             }
@@ -566,6 +589,7 @@ impl Host {
                     host,
                     id: call.id,
                     callee: Callee::Site(from, Rights::default()),
+                    is_held: false,
                 });
                 self.queue.push_back(Message::request(to, call));
             }
@@ -584,6 +608,10 @@ impl Host {
         }
         if let Some(origin) = self.peers.end_relay(reply.id) {
             reply.id = origin.id;
+            if origin.is_held {
+                let outcome = reply.outcome;
+                reply.outcome = outcome.map(|answer| self.hold_for(origin.host, answer));
+            }
             let to = match origin.callee {
                 Callee::Node(_, port) => port,
                 Callee::Site(..) => to,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_delivery::{Pace, StreamId};
 use crossdock_http1::Inbox;
-use crossdock_types::Time;
+use crossdock_peer::Flow;
+use crossdock_types::{Payload, Time};
 
 use crate::exchange::Exchange;
 use crate::message::HttpLimits;
@@ -22,7 +23,9 @@ pub(crate) struct Connection {
     /// The request that is served; the next one waits in the inbox.
     pub(crate) exchange: Option<Box<Exchange>>,
     /// For the next send.
-    pub(crate) outbox: Vec<Bytes>,
+    pub(crate) outbox: Payload,
+    /// If nodes may send in it.
+    pub(crate) flow: Option<Box<Flow>>,
     /// Bytes of responses that the kernel has not taken yet.
     pub(crate) unsent_bytes: usize,
     /// What is known of how fast it takes bytes, between its streams.
@@ -45,7 +48,8 @@ impl Connection {
             peer,
             inbox: Inbox::new(),
             exchange: None,
-            outbox: Vec::new(),
+            outbox: Payload::new(),
+            flow: None,
             unsent_bytes: 0,
             pace: None,
             runs: VecDeque::new(),
@@ -66,11 +70,18 @@ impl Connection {
         self.note(Run::Plain(self.unsent_bytes - before));
     }
 
+    /// The same with bytes of which nodes may have some.
+    pub(crate) fn push_payload(&mut self, payload: Payload) {
+        self.unsent_bytes += payload.len();
+        self.note(Run::Plain(payload.len()));
+        self.outbox.append(payload);
+    }
+
     /// The same with bytes of a stream among them.
-    pub(crate) fn push_of(&mut self, stream: StreamId, pieces: Vec<Bytes>, of_stream: usize) {
-        let bytes: usize = pieces.iter().map(Bytes::len).sum();
+    pub(crate) fn push_of(&mut self, stream: StreamId, payload: Payload, of_stream: usize) {
+        let bytes = payload.len();
         self.unsent_bytes += bytes;
-        self.outbox.extend(pieces);
+        self.outbox.append(payload);
         self.note(Run::Plain(bytes - of_stream));
         self.note(Run::Of(stream, of_stream));
     }
@@ -198,8 +209,10 @@ mod tests {
         let mut connection = Connection::new(Time::default(), peer);
         let piece = |bytes: usize| Bytes::from(vec![0; bytes]);
         connection.push([piece(10)]);
-        connection.push_of(StreamId(1), vec![piece(5), piece(100)], 100);
-        connection.push_of(StreamId(1), vec![piece(50)], 50);
+        let mut payload = Payload::from(piece(5));
+        payload.push(piece(100));
+        connection.push_of(StreamId(1), payload, 100);
+        connection.push_of(StreamId(1), piece(50).into(), 50);
         connection.push_end(StreamId(1));
         connection.push([piece(7)]);
         assert_eq!(connection.unsent_bytes, 172);

@@ -8,9 +8,9 @@ use crossdock_delivery::{Delivery, End, Record, StreamId};
 use crossdock_http1::Status;
 use crossdock_limits::DELIVERY_RECORDS_KEPT;
 use crossdock_names::FileRef;
-use crossdock_peer::{Call, CallId, DuplicateKey, SiteOperation, SiteRequest};
+use crossdock_peer::{Call, CallId, DuplicateKey, Flow, SiteOperation, SiteRequest};
 use crossdock_router::RoutedReply;
-use crossdock_types::{Time, WallTime};
+use crossdock_types::{Payload, Time, WallTime};
 use crossdock_web::Gate;
 
 use crate::connection::{Connection, Gone};
@@ -139,6 +139,11 @@ impl HttpDoor {
     pub fn handle(&mut self, now: Time, wall: WallTime, input: HttpInput) {
         match input {
             HttpInput::Opened(id, peer) => self.open(now, wall, id, peer),
+            HttpInput::Flow(id, flow) => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.flow = flow.map(Box::new);
+                }
+            }
             HttpInput::Received(id, chunk) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.active = now;
@@ -184,8 +189,8 @@ impl HttpDoor {
             if let Some(connection) = self.connections.get_mut(&id)
                 && !connection.outbox.is_empty()
             {
-                let pieces = std::mem::take(&mut connection.outbox);
-                return Some(HttpEffect::Send(id, pieces));
+                let payload = std::mem::take(&mut connection.outbox);
+                return Some(HttpEffect::Send(id, payload));
             }
         }
         None
@@ -342,8 +347,8 @@ impl HttpDoor {
         if let Some(connection) = self.connections.get_mut(&id)
             && !connection.outbox.is_empty()
         {
-            let pieces = std::mem::take(&mut connection.outbox);
-            self.effects.push_back(HttpEffect::Send(id, pieces));
+            let payload = std::mem::take(&mut connection.outbox);
+            self.effects.push_back(HttpEffect::Send(id, payload));
         }
     }
 
@@ -506,18 +511,24 @@ impl HttpDoor {
         };
         let call = self.next_call();
         self.calls.insert(call, Pending::Of(id, what));
-        self.send_call(now, call, request);
+        let connection = self.connections.get(&id).filter(|_| what == What::Piece);
+        let flow = connection.and_then(|connection| connection.flow.as_deref().copied());
+        self.send_call(now, call, request, flow);
         Some(call)
     }
 
-    fn send_call(&mut self, now: Time, id: CallId, request: SiteRequest) {
+    /// Asks the router; nodes may send what is read in the connection `flow`.
+    fn send_call(&mut self, now: Time, id: CallId, request: SiteRequest, flow: Option<Flow>) {
         let deadline = now + self.config.patience;
-        let call = Call {
+        let call = Box::new(Call {
             id,
             deadline,
             request,
-        };
-        self.effects.push_back(HttpEffect::Router(Box::new(call)));
+        });
+        self.effects.push_back(match flow {
+            Some(flow) => HttpEffect::ReadFor(flow, call),
+            None => HttpEffect::Router(call),
+        });
     }
 
     fn next_call(&mut self) -> CallId {
@@ -540,7 +551,7 @@ impl HttpDoor {
         request.duplicate = Some(key);
         let call = self.next_call();
         self.calls.insert(call, Pending::Forgotten);
-        self.send_call(now, call, request);
+        self.send_call(now, call, request, None);
     }
 
     /// What this call makes is to be removed.
@@ -569,18 +580,26 @@ impl HttpDoor {
         }
     }
 
+    /// The same with bytes of which nodes may have some.
+    pub(crate) fn push_payload(&mut self, id: ConnId, payload: Payload) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.push_payload(payload);
+            self.with_output.push_back(id);
+        }
+    }
+
     /// The same with bytes of a stream; `is_end`: they are its last.
     pub(crate) fn push_of(
         &mut self,
         id: ConnId,
         stream: StreamId,
-        pieces: Vec<Bytes>,
+        payload: Payload,
         read_bytes: u64,
         is_end: bool,
     ) {
         if let Some(connection) = self.connections.get_mut(&id) {
             let read_bytes = usize::try_from(read_bytes).unwrap_or(usize::MAX);
-            connection.push_of(stream, pieces, read_bytes);
+            connection.push_of(stream, payload, read_bytes);
             if is_end {
                 connection.push_end(stream);
             }

@@ -9,8 +9,9 @@ use crossdock_http1::HeadLimits;
 use crossdock_limits::{
     HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_INBOX_BYTES_MAX, HTTP_UPLOAD_BYTES_MAX,
 };
-use crossdock_peer::{Call, CallId, SiteRequest};
+use crossdock_peer::{Call, CallId, Flow, SiteRequest};
 use crossdock_router::{ReadAhead, RoutedReply};
+use crossdock_types::Payload;
 use crossdock_web::{Gate, ReadPolicy};
 
 /// A TCP connection, by a number that the shell never uses twice.
@@ -98,6 +99,9 @@ impl Default for HttpLimits {
 pub enum HttpInput {
     /// A client has connected.
     Opened(ConnId, SocketAddr),
+    /// From now on nodes may send in this connection themselves, or may not any more: what
+    /// is sent then may have extents.
+    Flow(ConnId, Option<Flow>),
     /// Bytes have arrived. After [`HttpEffect::Pause`] what was under way already is
     /// still taken.
     Received(ConnId, Bytes),
@@ -133,7 +137,7 @@ pub enum HttpInput {
 pub enum HttpEffect {
     /// Send these pieces in order, behind all earlier ones; tell when the kernel has
     /// taken them.
-    Send(ConnId, Vec<Bytes>),
+    Send(ConnId, Payload),
     /// Close once everything is sent, and tell when it is over.
     Close(ConnId),
     /// Close at once, with a reset: a response that cannot be completed must not look
@@ -151,6 +155,8 @@ pub enum HttpEffect {
     Advise(Advice),
     /// Ask the router.
     Router(Box<Call<SiteRequest>>),
+    /// The same of a read whose bytes go to the client in this connection.
+    ReadFor(Flow, Box<Call<SiteRequest>>),
     /// Tell the router that nobody waits for this read any more.
     Withdraw(CallId),
     /// This read can wait so much longer.

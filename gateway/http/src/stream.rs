@@ -13,7 +13,7 @@ use crossdock_http1::{
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{Attributes, CallId, SiteAnswer, SiteError, SiteOperation, SiteReply};
 use crossdock_router::ReadAhead;
-use crossdock_types::{Time, WallTime};
+use crossdock_types::{Payload, Time, WallTime};
 
 use crate::door::{HttpDoor, Pending, What};
 use crate::exchange::{Exchange, Stage};
@@ -414,18 +414,18 @@ impl HttpDoor {
         let Some(stream) = self.stream(id).filter(|_| room > 0) else {
             return; // The rest when some of it has gone.
         };
-        let (mut pieces, read_bytes) = stream.content.sendable(stream.check == Check::Done, room);
-        if pieces.is_empty() {
+        let (ready, read_bytes) = stream.content.sendable(stream.check == Check::Done, room);
+        if ready.is_empty() {
             return;
         }
-        if let Some(head) = stream.head.take() {
-            pieces.insert(0, head);
-        }
+        let mut payload = Payload::new();
+        payload.push(stream.head.take().unwrap_or_default());
+        payload.append(ready);
         let (number, is_sent) = (stream.number, stream.content.is_sent());
         self.figures.sent_bytes += read_bytes;
         match number {
-            Some(number) => self.push_of(id, number, pieces, read_bytes, is_sent),
-            None => self.push(id, pieces),
+            Some(number) => self.push_of(id, number, payload, read_bytes, is_sent),
+            None => self.push_payload(id, payload),
         }
         if is_sent {
             self.finish(now, id);

@@ -11,4 +11,4 @@ mod redirector;
 mod stream;
 
 pub use redirector::{AnnounceError, Figures, Redirector};
-pub use stream::{Holder, Pinned, StreamFull};
+pub use stream::StreamFull;

@@ -1,20 +1,21 @@
 //! What becomes of caught packets: whose connection they are of, and which node is told.
 //!
-//! Sans-io: caught packets come in, datagrams for nodes and pins to be given back go out.
+//! Sans-io: caught packets come in, datagrams for nodes go out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use crossdock_checksum::mac;
-use crossdock_names::NodeId;
+use crossdock_names::HostId;
 use crossdock_tunnel::{
     Baton, Caught, ConnectionId, Envelope, Packet, Parts, Record, Seal, TunnelKey,
 };
+use crossdock_types::Extent;
 use thiserror::Error;
 
 use crate::headers::headers_at;
-use crate::stream::{Holder, Pinned, Section, Stream, StreamFull};
+use crate::stream::{Section, Stream, StreamFull};
 
 /// What became of caught packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,22 +38,20 @@ pub enum AnnounceError {
     /// It can when the client has acknowledged some.
     #[error(transparent)]
     Full(#[from] StreamFull),
-    /// The gateway has no tunnel to this boot of the node.
-    #[error("there is no tunnel to node {} in its boot {:x}", .0.node, .0.boot)]
-    Tunnel(Holder),
+    /// The gateway has no tunnel to the process that holds the bytes.
+    #[error("there is no tunnel to host {0}")]
+    Tunnel(HostId),
     /// The connection has ended.
     #[error("the connection has ended")]
     Ended,
 }
 
-/// The way to a node's inflator.
+/// The way to the inflator of a process with nodes.
 #[derive(Debug)]
 struct Tunnel {
     /// Where others tell it that it is its turn.
     address: SocketAddr,
     key: TunnelKey,
-    /// The node's boot, in which the pins were given.
-    boot: u64,
     sequence: u64,
     turns: u64,
     seal: Option<Seal>,
@@ -64,7 +63,7 @@ struct Connection {
     /// Up to where packets were handed to nodes.
     handed: u64,
     /// To whom the last of those.
-    sent_by: Option<Holder>,
+    sent_by: Option<HostId>,
 }
 
 /// A gateway's side of third-party transfer (SPIRAL section 2).
@@ -72,10 +71,9 @@ struct Connection {
 pub struct Redirector {
     gateway: u64,
     boot: u64,
-    tunnels: BTreeMap<NodeId, Tunnel>,
+    tunnels: BTreeMap<HostId, Tunnel>,
     connections: BTreeMap<ConnectionId, Connection>,
-    full: VecDeque<(NodeId, Vec<u8>)>,
-    released: VecDeque<Pinned>,
+    full: VecDeque<(HostId, Vec<u8>)>,
     figures: Figures,
 }
 
@@ -89,28 +87,42 @@ impl Redirector {
             tunnels: BTreeMap::new(),
             connections: BTreeMap::new(),
             full: VecDeque::new(),
-            released: VecDeque::new(),
             figures: Figures::default(),
         }
     }
 
-    /// A node that will send packets, in this boot; its key is for that boot and this one only,
-    /// as sequence numbers begin anew.
-    pub fn connect(&mut self, node: NodeId, boot: u64, address: SocketAddr, key: TunnelKey) {
+    /// A process with nodes that will send packets; its key is for this start of it and of
+    /// the gateway only, as sequence numbers begin anew.
+    pub fn connect(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey) {
         let tunnel = Tunnel {
             address,
             key,
-            boot,
             sequence: 0,
             turns: 0,
             seal: None,
         };
-        self.tunnels.insert(node, tunnel);
+        self.tunnels.insert(holder, tunnel);
     }
 
-    /// The node is gone: its extents have to come otherwise.
-    pub fn disconnect(&mut self, node: NodeId) {
-        self.tunnels.remove(&node);
+    /// Whether any process fills packets.
+    #[must_use]
+    pub fn has_tunnels(&self) -> bool {
+        !self.tunnels.is_empty()
+    }
+
+    /// Where the inflator of a process is, if there is a tunnel to it.
+    #[must_use]
+    pub fn address(&self, holder: HostId) -> Option<SocketAddr> {
+        Some(self.tunnels.get(&holder)?.address)
+    }
+
+    /// The process is gone: its extents have to come otherwise. Returns the connections that
+    /// have some on their way.
+    pub fn disconnect(&mut self, holder: HostId) -> Vec<ConnectionId> {
+        self.tunnels.remove(&holder);
+        let has_some = |(_, it): &(&ConnectionId, &Connection)| it.stream.needs(holder);
+        let connections = self.connections.iter().filter(has_some);
+        connections.map(|(&id, _)| id).collect()
     }
 
     /// A connection whose packets can be caught from now on. Nothing was sent on it yet.
@@ -120,9 +132,14 @@ impl Redirector {
 
     /// The connection is gone, or all of its bytes are acknowledged.
     pub fn end(&mut self, connection: ConnectionId) {
-        if let Some(mut ended) = self.connections.remove(&connection) {
-            self.released.extend(ended.stream.end_all());
-        }
+        self.connections.remove(&connection);
+    }
+
+    /// Whether the client lacks bytes that were announced.
+    #[must_use]
+    pub fn is_under_way(&self, connection: ConnectionId) -> bool {
+        let connection = self.connections.get(&connection);
+        connection.is_some_and(|it| it.stream.acknowledged_to() < it.stream.end())
     }
 
     /// Connections that have not ended.
@@ -166,11 +183,14 @@ impl Redirector {
     pub fn announce_extent(
         &mut self,
         connection: ConnectionId,
-        pinned: Pinned,
+        extent: Extent,
     ) -> Result<Option<u64>, AnnounceError> {
-        tunnel(&mut self.tunnels, pinned.holder).ok_or(AnnounceError::Tunnel(pinned.holder))?;
+        let holder = HostId(extent.holder());
+        if !self.tunnels.contains_key(&holder) {
+            return Err(AnnounceError::Tunnel(holder));
+        }
         let stream = self.stream(connection)?;
-        stream.push_extent(pinned)?;
+        stream.push_extent(extent)?;
         Ok(stream.caught_from())
     }
 
@@ -184,7 +204,7 @@ impl Redirector {
     /// packets have to be caught now.
     pub fn acknowledged(&mut self, connection: ConnectionId, offset: u64) -> Option<u64> {
         let stream = &mut self.connections.get_mut(&connection)?.stream;
-        self.released.extend(stream.acknowledged(offset));
+        stream.acknowledged(offset);
         stream.caught_from()
     }
 
@@ -224,20 +244,15 @@ impl Redirector {
     }
 
     /// The next datagram: those that are full, then, as nothing more was caught, the rest.
-    pub fn poll_datagram(&mut self) -> Option<(NodeId, Vec<u8>)> {
-        let rest = |tunnels: &mut BTreeMap<NodeId, Tunnel>| {
+    pub fn poll_datagram(&mut self) -> Option<(HostId, Vec<u8>)> {
+        let rest = |tunnels: &mut BTreeMap<HostId, Tunnel>| {
             tunnels
                 .iter_mut()
-                .find_map(|(&node, tunnel)| Some((node, tunnel.seal.take()?.finish())))
+                .find_map(|(&holder, tunnel)| Some((holder, tunnel.seal.take()?.finish())))
         };
         let next = self.full.pop_front().or_else(|| rest(&mut self.tunnels));
         self.figures.datagrams += u64::from(next.is_some());
         next
-    }
-
-    /// A pin that this gateway does not need any more for one of its connections.
-    pub fn poll_released(&mut self) -> Option<Pinned> {
-        self.released.pop_front()
     }
 
     /// What became of caught packets so far.
@@ -250,8 +265,8 @@ impl Redirector {
 /// What pieces of packets go by.
 struct Way<'r> {
     from: (u64, u64),
-    tunnels: &'r mut BTreeMap<NodeId, Tunnel>,
-    full: &'r mut VecDeque<(NodeId, Vec<u8>)>,
+    tunnels: &'r mut BTreeMap<HostId, Tunnel>,
+    full: &'r mut VecDeque<(HostId, Vec<u8>)>,
     figures: &'r mut Figures,
 }
 
@@ -262,7 +277,7 @@ impl Way<'_> {
         &mut self,
         caught: &Caught,
         section: &Section<'_>,
-        before: Option<Holder>,
+        before: Option<HostId>,
         is_last: bool,
     ) -> Option<()> {
         let at_bytes = u32::try_from(section.at_bytes).ok()?;
@@ -282,28 +297,26 @@ impl Way<'_> {
     }
 
     /// Has one node pass the turn on to another; which turn it is.
-    fn pass_turn(&mut self, from: Holder, to: Holder, headers: &[u8]) -> Option<u64> {
-        let next = tunnel(self.tunnels, to)?;
+    fn pass_turn(&mut self, from: HostId, to: HostId, headers: &[u8]) -> Option<u64> {
+        let next = self.tunnels.get_mut(&to)?;
         let (turn, to) = (next.turn(), next.address);
         self.put(from, &Record::Baton(Baton { turn, to, headers }))?;
         self.figures.turns += 1;
         Some(turn)
     }
 
-    fn put(&mut self, holder: Holder, record: &Record<'_>) -> Option<()> {
-        let full = tunnel(self.tunnels, holder)?.push(self.from, record);
-        self.full.extend(full.map(|full| (holder.node, full)));
+    fn put(&mut self, holder: HostId, record: &Record<'_>) -> Option<()> {
+        let (gateway, boot) = self.from;
+        let envelope = Envelope {
+            sender: gateway,
+            sender_boot: boot,
+            receiver_boot: holder.0,
+            sequence: 0,
+        };
+        let full = self.tunnels.get_mut(&holder)?.push(envelope, record);
+        self.full.extend(full.map(|full| (holder, full)));
         Some(())
     }
-}
-
-/// The way to a node in that boot: one that has begun anew knows other bytes by the same pin.
-fn tunnel(
-    tunnels: &mut BTreeMap<NodeId, Tunnel>,
-    Holder { node, boot }: Holder,
-) -> Option<&mut Tunnel> {
-    let tunnel = tunnels.get_mut(&node);
-    tunnel.filter(|tunnel| tunnel.boot == boot)
 }
 
 impl Tunnel {
@@ -316,24 +329,15 @@ impl Tunnel {
     }
 
     /// Puts a record into the datagram that is being filled; returns the one before, if
-    /// there was no room in it.
-    fn push(
-        &mut self,
-        (gateway, gateway_boot): (u64, u64),
-        record: &Record<'_>,
-    ) -> Option<Vec<u8>> {
+    /// there was no room in it. The envelope gets its number here.
+    fn push(&mut self, mut envelope: Envelope, record: &Record<'_>) -> Option<Vec<u8>> {
         // A section is one that a datagram takes (Stream::cut).
         let put = |seal: &mut Seal| seal.push(record).unwrap_or(true);
         if self.seal.as_mut().is_some_and(put) {
             return None;
         }
         self.sequence += 1;
-        let envelope = Envelope {
-            sender: gateway,
-            sender_boot: gateway_boot,
-            receiver_boot: self.boot,
-            sequence: self.sequence,
-        };
+        envelope.sequence = self.sequence;
         let mut seal = Seal::new(&envelope, &self.key);
         put(&mut seal);
         self.seal.replace(seal).map(Seal::finish)

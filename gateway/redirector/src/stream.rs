@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::Bytes;
-use crossdock_names::NodeId;
-use crossdock_peer::PinId;
+use crossdock_names::HostId;
 use crossdock_tunnel::{PARTS_MAX, PARTS_ROOM_BYTES, PAYLOAD_BYTES_MAX, Part};
+use crossdock_types::Extent;
 use thiserror::Error;
 
 /// Pieces of one connection at a time.
@@ -18,29 +18,6 @@ const PIECES_MAX: usize = 256;
 /// Literal bytes of one connection at a time; replies whose bytes pass through are no
 /// longer than that where they follow an extent.
 const LITERAL_BYTES_MAX: usize = 256 << 10;
-
-/// Who has pinned bytes: pins are unknown in any other boot of the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Holder {
-    /// The node.
-    pub node: NodeId,
-    /// Its boot.
-    pub boot: u64,
-}
-
-/// Bytes that a node holds for a connection. The pin comes from the node's own word that it
-/// has them: without it no dummy byte may stand for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pinned {
-    /// Who sends them.
-    pub holder: Holder,
-    /// By which the node knows object and version.
-    pub pin: PinId,
-    /// Of the first byte, in the object.
-    pub offset_bytes: u64,
-    /// How many.
-    pub length_bytes: u64,
-}
 
 /// What a connection has on its way to the client.
 #[derive(Debug, Default)]
@@ -55,7 +32,7 @@ pub(crate) struct Stream {
     passed: u64,
     literal_bytes: usize,
     /// Who has sent the last extent that is acknowledged.
-    last: Option<Holder>,
+    last: Option<HostId>,
 }
 
 #[derive(Debug)]
@@ -67,7 +44,7 @@ struct Piece {
 #[derive(Debug)]
 enum What {
     Literal(Bytes),
-    Extent(Pinned),
+    Extent(Extent),
 }
 
 /// A connection has as much on its way as may be remembered, or bytes that are not: it goes
@@ -99,7 +76,7 @@ pub(crate) enum CutError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Section<'a> {
     /// Who finishes it; none: the connection has never had an extent.
-    pub holder: Option<Holder>,
+    pub holder: Option<HostId>,
     /// Bytes of the caught packet's payload that lie before it.
     pub at_bytes: usize,
     /// What it is made of.
@@ -110,7 +87,7 @@ impl Piece {
     fn length_bytes(&self) -> u64 {
         match &self.what {
             What::Literal(bytes) => bytes.len() as u64,
-            What::Extent(pinned) => pinned.length_bytes,
+            What::Extent(extent) => extent.length_bytes as u64,
         }
     }
 
@@ -118,10 +95,10 @@ impl Piece {
         self.start + self.length_bytes()
     }
 
-    const fn holder(&self) -> Option<Holder> {
+    fn holder(&self) -> Option<HostId> {
         match &self.what {
             What::Literal(_) => None,
-            What::Extent(pinned) => Some(pinned.holder),
+            What::Extent(extent) => Some(HostId(extent.holder())),
         }
     }
 
@@ -135,9 +112,9 @@ impl Piece {
                 let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
                 Part::Literal(&bytes[place(from)..place(from + length)])
             }
-            What::Extent(pinned) => Part::Extent {
-                pin: pinned.pin.0,
-                offset_bytes: pinned.offset_bytes + from,
+            What::Extent(extent) => Part::Extent {
+                pin: extent.pin(),
+                offset_bytes: extent.offset_bytes + from,
                 length_bytes: u16::try_from(length).unwrap_or(u16::MAX),
             },
         }
@@ -182,10 +159,10 @@ impl Stream {
     ///
     /// # Errors
     /// [`StreamFull`]: nothing is announced.
-    pub(crate) fn push_extent(&mut self, pinned: Pinned) -> Result<(), StreamFull> {
-        match pinned.length_bytes {
+    pub(crate) fn push_extent(&mut self, extent: Extent) -> Result<(), StreamFull> {
+        match extent.length_bytes {
             0 => Ok(()),
-            _ => self.push(What::Extent(pinned)),
+            _ => self.push(What::Extent(extent)),
         }
     }
 
@@ -217,26 +194,27 @@ impl Stream {
         Some(extent.start)
     }
 
-    /// The client has acknowledged all before `offset`; what was for those bytes is forgotten.
-    /// Returns extents whose pins this connection does not need any more.
-    pub(crate) fn acknowledged(&mut self, offset: u64) -> Vec<Pinned> {
+    /// The client has acknowledged all before `offset`; what was for those bytes is forgotten,
+    /// and its pins are given back.
+    pub(crate) fn acknowledged(&mut self, offset: u64) {
         self.acknowledged = self.acknowledged.max(offset);
-        let mut released = Vec::new();
         while let Some(piece) = self.pieces.pop_front_if(|piece| piece.end() <= offset) {
             match piece.what {
                 What::Literal(bytes) => self.literal_bytes -= bytes.len(),
-                What::Extent(pinned) => {
-                    self.last = Some(pinned.holder);
-                    released.push(pinned);
-                }
+                What::Extent(extent) => self.last = Some(HostId(extent.holder())),
             }
         }
-        released
     }
 
-    /// The connection is gone: nobody needs its extents any more.
-    pub(crate) fn end_all(&mut self) -> Vec<Pinned> {
-        self.acknowledged(u64::MAX)
+    /// Whether there are bytes on the way to the client that a process holds.
+    pub(crate) fn needs(&self, holder: HostId) -> bool {
+        let mut holders = self.pieces.iter().filter_map(Piece::holder);
+        holders.any(|of_piece| of_piece == holder)
+    }
+
+    /// Behind all that is known of.
+    pub(crate) const fn end(&self) -> u64 {
+        self.end
     }
 
     /// What belongs into a caught packet whose payload lies at `offset`, where the client
@@ -300,12 +278,12 @@ fn add<'a>(
     piece: &'a Piece,
     within: Range<u64>,
     at_bytes: usize,
-    before: Option<Holder>,
+    before: Option<HostId>,
 ) -> u64 {
     let (part, holder) = (piece.part(within.clone()), piece.holder());
     let last = sections.last_mut();
     // Literal bytes in front go with whom comes first.
-    let is_theirs = |own: Option<Holder>| holder.is_none() || own.is_none() || own == holder;
+    let is_theirs = |own: Option<HostId>| holder.is_none() || own.is_none() || own == holder;
     match last {
         Some(section) if section.has_room(&part) && is_theirs(section.holder) => {
             section.holder = section.holder.or(holder);
@@ -343,6 +321,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    use crossdock_types::Released;
+
     use super::*;
 
     /// What node holds at a place under a pin.
@@ -350,20 +330,20 @@ mod tests {
         (pin.wrapping_mul(0x9e37_79b9).wrapping_add(offset) >> 3).to_le_bytes()[0]
     }
 
-    fn holder(node: u64) -> Holder {
-        Holder {
-            node: NodeId(node),
-            boot: 1,
-        }
+    fn extent(node: u64, pin: u64, offset_bytes: u64, length_bytes: usize) -> Extent {
+        pinned(node, pin, offset_bytes, length_bytes, &Released::default())
     }
 
-    fn extent(node: u64, pin: u64, offset_bytes: u64, length_bytes: u64) -> Pinned {
-        Pinned {
-            holder: holder(node),
-            pin: PinId(pin),
-            offset_bytes,
-            length_bytes,
-        }
+    fn pinned(
+        node: u64,
+        pin: u64,
+        offset_bytes: u64,
+        length_bytes: usize,
+        released: &Released,
+    ) -> Extent {
+        let mut extent = Extent::new(node, pin, length_bytes, released);
+        extent.offset_bytes = offset_bytes;
+        extent
     }
 
     fn expanded(parts: &[Part<'_>]) -> Vec<u8> {
@@ -401,7 +381,7 @@ mod tests {
         stream
     }
 
-    fn of(section: &Section<'_>) -> (Option<Holder>, usize, usize) {
+    fn of(section: &Section<'_>) -> (Option<HostId>, usize, usize) {
         (section.holder, section.at_bytes, section.length_bytes())
     }
 
@@ -410,7 +390,7 @@ mod tests {
     #[test]
     fn each_node_sends_its_own() {
         let stream = two_nodes();
-        let (one, two) = (Some(holder(1)), Some(holder(2)));
+        let (one, two) = (Some(HostId(1)), Some(HostId(2)));
         let whole = stream.cut(1000, 214).expect("known");
         let whole: Vec<_> = whole.iter().map(of).collect();
         assert_eq!(whole, [(one, 0, 110), (two, 110, 104)]);
@@ -431,7 +411,7 @@ mod tests {
         stream.push_extent(extent(2, 8, 0, 50)).expect("room");
         let cut = stream.cut(50, 57).expect("known");
         let cut: Vec<_> = cut.iter().map(of).collect();
-        assert_eq!(cut, [(Some(holder(1)), 0, 7), (Some(holder(2)), 7, 50)]);
+        assert_eq!(cut, [(Some(HostId(1)), 0, 7), (Some(HostId(2)), 7, 50)]);
     }
 
     /// Goal: what was acknowledged is not sent again, pins are given back once, and what
@@ -440,19 +420,20 @@ mod tests {
     fn only_what_is_on_its_way_is_sent() {
         let mut stream = two_nodes();
         assert_eq!(stream.caught_from(), Some(1010));
-        assert_eq!(stream.acknowledged(1109), []);
-        assert_eq!(stream.acknowledged(1110), [extent(1, 7, 5000, 100)]);
+        stream.acknowledged(1109);
+        assert_eq!(stream.caught_from(), Some(1010));
+        stream.acknowledged(1110);
         assert_eq!(stream.caught_from(), Some(1110));
         assert_eq!(stream.cut(1000, 110), Err(CutError::Acknowledged));
         let rest = stream.cut(1100, 20).expect("a part of it");
-        assert_eq!(of(&rest[0]), (Some(holder(2)), 10, 10));
+        assert_eq!(of(&rest[0]), (Some(HostId(2)), 10, 10));
         let beyond = CutError::Beyond {
             packet_end: 1215,
             known_end: 1214,
         };
         assert_eq!(stream.cut(1210, 5), Err(beyond));
         assert_eq!(stream.cut(1110, 70_000), Err(CutError::Length(70_000)));
-        assert_eq!(stream.end_all(), [extent(2, 8, 0, 100)]);
+        stream.acknowledged(1210);
         assert_eq!(stream.caught_from(), None);
     }
 
@@ -482,7 +463,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Literal(usize),
-        Extent(u64, u64, u64),
+        Extent(u64, u64, usize),
         /// Of what is on its way, in thousandths.
         Acknowledge(u64),
         /// Where, in thousandths of the stream, and how many bytes.
@@ -492,7 +473,7 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             (0_usize..4000).prop_map(Step::Literal),
-            (0_u64..3, 0_u64..1 << 40, 0_u64..40_000)
+            (0_u64..3, 0_u64..1 << 40, 0_usize..40_000)
                 .prop_map(|(node, at, length)| Step::Extent(node, at, length)),
             (0_u64..=1000).prop_map(Step::Acknowledge),
             (0_usize..1000, 1_usize..=PAYLOAD_BYTES_MAX)
@@ -508,7 +489,7 @@ mod tests {
         fn sections_are_the_stream(steps in steps()) {
             let mut stream = Stream::default();
             let mut model: Vec<u8> = Vec::new();
-            let (mut acknowledged, mut pins, mut released) = (0, 0_u64, Vec::new());
+            let (mut acknowledged, mut pins, released) = (0, 0_u64, Released::default());
             for step in steps {
                 match step {
                     Step::Literal(length) => {
@@ -518,15 +499,16 @@ mod tests {
                         }
                     }
                     Step::Extent(node, at, length) => {
-                        if length > 0 && stream.push_extent(extent(node, pins, at, length)).is_ok() {
-                            model.extend((at..at + length).map(|at| held(pins, at)));
+                        let extent = pinned(node, pins, at, length, &released);
+                        if length > 0 && stream.push_extent(extent).is_ok() {
+                            model.extend((at..at + length as u64).map(|at| held(pins, at)));
                             pins += 1;
                         }
                     }
                     Step::Acknowledge(part) => {
                         let on_way = model.len() as u64 - acknowledged;
                         acknowledged += on_way * part / 1000;
-                        released.extend(stream.acknowledged(acknowledged));
+                        stream.acknowledged(acknowledged);
                     }
                     Step::Cut(at, length) => {
                         let offset = model.len() * at / 1000;
@@ -553,8 +535,10 @@ mod tests {
                 let all_acknowledged = acknowledged == model.len() as u64;
                 prop_assert!(!(all_acknowledged && stream.caught_from().is_some()));
             }
-            released.extend(stream.end_all());
-            let back: Vec<u64> = released.iter().map(|pinned| pinned.pin.0).collect();
+            drop(stream);
+            let mut back: Vec<u64> = released.take().iter().map(|&(_, pin)| pin).collect();
+            back.retain(|&pin| pin < pins); // One that was not taken may be given back, too.
+            back.dedup();
             prop_assert_eq!(back, (0..pins).collect::<Vec<_>>());
         }
     }

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use crossdock_names::NodeId;
-use crossdock_peer::PinId;
-use crossdock_redirector::{AnnounceError, Holder, Pinned, Redirector};
+use crossdock_names::HostId;
+use crossdock_redirector::{AnnounceError, Redirector};
 use crossdock_tunnel::{Caught, ConnectionId, Record, TunnelKey, open};
+use crossdock_types::{Extent, Released};
 
 const CONNECTION: ConnectionId = ConnectionId(1 << 16 | 5);
 const KEY: TunnelKey = TunnelKey {
@@ -14,16 +14,8 @@ const KEY: TunnelKey = TunnelKey {
     key: [1; 32],
 };
 
-fn pinned(node: u64, boot: u64, pin: u64, length_bytes: u64) -> Pinned {
-    Pinned {
-        holder: Holder {
-            node: NodeId(node),
-            boot,
-        },
-        pin: PinId(pin),
-        offset_bytes: 4096,
-        length_bytes,
-    }
+fn extent(holder: u64, pin: u64, length_bytes: usize) -> Extent {
+    Extent::new(holder, pin, length_bytes, &Released::default())
 }
 
 fn address(node: u8) -> SocketAddr {
@@ -32,8 +24,8 @@ fn address(node: u8) -> SocketAddr {
 
 fn redirector() -> Redirector {
     let mut redirector = Redirector::new(9, 90);
-    redirector.connect(NodeId(1), 11, address(1), KEY);
-    redirector.connect(NodeId(2), 12, address(2), KEY);
+    redirector.connect(HostId(11), address(1), KEY);
+    redirector.connect(HostId(12), address(2), KEY);
     redirector.open(CONNECTION);
     redirector
 }
@@ -54,12 +46,12 @@ fn caught(offset: u64, payload_bytes: usize, acknowledged: u64) -> Caught {
     }
 }
 
-/// Node, its boot, and of each packet the sequence number and its payload's length.
-type Told = (u64, u64, Vec<(u32, usize)>);
+/// Who, and of each packet the sequence number and its payload's length.
+type Told = (u64, Vec<(u32, usize)>);
 
 fn told(redirector: &mut Redirector) -> Vec<Told> {
     let mut all = Vec::new();
-    while let Some((NodeId(node), datagram)) = redirector.poll_datagram() {
+    while let Some((HostId(holder), datagram)) = redirector.poll_datagram() {
         let opened = open(&datagram, |sender, _| (sender == 9).then_some(&KEY)).expect("ours");
         assert_eq!(opened.envelope.sender_boot, 90);
         let packets = opened.records().filter_map(|record| {
@@ -70,7 +62,8 @@ fn told(redirector: &mut Redirector) -> Vec<Told> {
             let sequence = u32::from_be_bytes(sequence.expect("headers of TCP"));
             Some((sequence, packet.parts.payload_bytes()))
         });
-        all.push((node, opened.envelope.receiver_boot, packets.collect()));
+        assert_eq!(opened.envelope.receiver_boot, holder);
+        all.push((holder, packets.collect()));
     }
     all
 }
@@ -82,19 +75,17 @@ fn each_node_is_told_of_its_own() {
     let mut redirector = redirector();
     let head = Bytes::from_static(b"0123456789");
     assert_eq!(redirector.announce_literal(CONNECTION, head), Ok(None));
-    let one = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 100));
+    let one = redirector.announce_extent(CONNECTION, extent(11, 1, 100));
     assert_eq!(one, Ok(Some(10)), "caught from the first dummy byte on");
-    let two = redirector.announce_extent(CONNECTION, pinned(2, 12, 1, 100));
+    let two = redirector.announce_extent(CONNECTION, extent(12, 1, 100));
     assert_eq!(two, Ok(Some(10)));
     assert_eq!(redirector.caught(&caught(0, 150, 0)), Some(10));
     assert_eq!(redirector.caught(&caught(150, 60, 0)), Some(10));
-    let expected = [(1, 11, vec![(0, 110)]), (2, 12, vec![(110, 40), (150, 60)])];
+    let expected = [(11, vec![(0, 110)]), (12, vec![(110, 40), (150, 60)])];
     assert_eq!(told(&mut redirector), expected);
     assert_eq!(redirector.figures().handed, 3);
     assert_eq!(redirector.figures().datagrams, 2);
     assert_eq!(redirector.caught(&caught(150, 60, 110)), Some(110));
-    assert_eq!(redirector.poll_released(), Some(pinned(1, 11, 1, 100)));
-    assert_eq!(redirector.poll_released(), None);
 }
 
 /// Goal: where one node's bytes end and another's begin the first is told to pass the turn on, and the second to wait
@@ -102,18 +93,18 @@ fn each_node_is_told_of_its_own() {
 #[test]
 fn the_second_node_waits_for_its_turn() {
     let mut redirector = redirector();
-    for (node, boot) in [(1, 11), (2, 12)] {
-        let announced = redirector.announce_extent(CONNECTION, pinned(node, boot, 1, 100));
+    for holder in [11, 12] {
+        let announced = redirector.announce_extent(CONNECTION, extent(holder, 1, 100));
         assert!(announced.is_ok());
     }
     let turns = |redirector: &mut Redirector| {
         let (mut passed, mut awaited) = (Vec::new(), Vec::new());
-        while let Some((NodeId(node), datagram)) = redirector.poll_datagram() {
+        while let Some((HostId(holder), datagram)) = redirector.poll_datagram() {
             let opened = open(&datagram, |_, _| Some(&KEY)).expect("ours");
             for record in opened.records() {
                 match record.expect("a record") {
-                    Record::Packet(packet) => awaited.push((node, packet.turn)),
-                    Record::Baton(baton) => passed.push((node, baton.to, baton.turn)),
+                    Record::Packet(packet) => awaited.push((holder, packet.turn)),
+                    Record::Baton(baton) => passed.push((holder, baton.to, baton.turn)),
                 }
             }
         }
@@ -122,45 +113,46 @@ fn the_second_node_waits_for_its_turn() {
     redirector.caught(&caught(0, 100, 0));
     redirector.caught(&caught(100, 60, 0));
     let (passed, awaited) = turns(&mut redirector);
-    let [(1, to, turn)] = passed[..] else {
-        panic!("node 1 passes one turn on: {passed:?}")
+    let [(11, to, turn)] = passed[..] else {
+        panic!("host 11 passes one turn on: {passed:?}")
     };
     assert_eq!(to, address(2));
     assert_ne!(turn, 0);
-    assert_eq!(awaited, [(1, 0), (2, turn)]);
+    assert_eq!(awaited, [(11, 0), (12, turn)]);
     assert_eq!(redirector.figures().turns, 1);
 
     redirector.caught(&caught(100, 60, 0));
     redirector.caught(&caught(160, 20, 0));
-    assert_eq!(turns(&mut redirector), (vec![], vec![(2, 0), (2, 0)]));
-    let third = redirector.announce_extent(CONNECTION, pinned(1, 11, 2, 100));
+    assert_eq!(turns(&mut redirector), (vec![], vec![(12, 0), (12, 0)]));
+    let third = redirector.announce_extent(CONNECTION, extent(11, 2, 100));
     assert!(third.is_ok());
     redirector.caught(&caught(180, 20, 180));
     redirector.caught(&caught(200, 20, 200));
-    assert_eq!(turns(&mut redirector), (vec![], vec![(1, 0), (2, 0)]));
+    assert_eq!(turns(&mut redirector), (vec![], vec![(11, 0), (12, 0)]));
 }
 
-/// Goal: a node that has begun anew is not asked for what it had pinned before: it knows
-/// other bytes by that number.
+/// Goal: what a process held that is gone is asked of nobody, not of the next start of it
+/// either; and it is told whose bytes those were.
 #[test]
-fn pins_end_with_their_boot() {
+fn pins_end_with_their_holder() {
     let mut redirector = redirector();
-    let announced = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 100));
+    let announced = redirector.announce_extent(CONNECTION, extent(11, 1, 100));
     assert_eq!(announced, Ok(Some(0)));
-    redirector.connect(NodeId(1), 13, address(1), KEY);
+    assert_eq!(redirector.disconnect(HostId(11)), [CONNECTION]);
+    redirector.connect(HostId(13), address(1), KEY);
     redirector.caught(&caught(0, 100, 0));
     assert_eq!(told(&mut redirector), []);
     assert_eq!(redirector.figures().unreachable, 1);
-    let old = pinned(1, 11, 2, 100);
     assert_eq!(
-        redirector.announce_extent(CONNECTION, old),
-        Err(AnnounceError::Tunnel(old.holder))
+        redirector.announce_extent(CONNECTION, extent(11, 2, 100)),
+        Err(AnnounceError::Tunnel(HostId(11)))
     );
-    let new = redirector.announce_extent(CONNECTION, pinned(1, 13, 1, 50));
+    let new = redirector.announce_extent(CONNECTION, extent(13, 1, 50));
     assert_eq!(new, Ok(Some(0)));
     redirector.caught(&caught(90, 60, 0));
-    assert_eq!(told(&mut redirector), [(1, 13, vec![(100, 50)])]);
-    redirector.disconnect(NodeId(1));
+    assert_eq!(told(&mut redirector), [(13, vec![(100, 50)])]);
+    assert_eq!(redirector.disconnect(HostId(12)), []);
+    redirector.disconnect(HostId(13));
     redirector.caught(&caught(100, 50, 0));
     assert_eq!(told(&mut redirector), []);
 }
@@ -169,10 +161,14 @@ fn pins_end_with_their_boot() {
 #[test]
 fn the_end_of_a_connection_is_the_end() {
     let mut redirector = redirector();
-    let one = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 100));
-    assert!(one.is_ok());
+    let released = Released::default();
+    let one = Extent::new(11, 1, 100, &released);
+    assert!(redirector.announce_extent(CONNECTION, one).is_ok());
+    assert!(redirector.is_under_way(CONNECTION));
+    assert_eq!(released.take(), []);
     redirector.end(CONNECTION);
-    assert_eq!(redirector.poll_released(), Some(pinned(1, 11, 1, 100)));
+    assert_eq!(released.take(), [(11, 1)]);
+    assert!(!redirector.is_under_way(CONNECTION));
     assert_eq!(redirector.caught(&caught(0, 100, 0)), None);
     assert_eq!(told(&mut redirector), []);
     assert_eq!(redirector.figures().unsent, 1);
@@ -184,14 +180,14 @@ fn the_end_of_a_connection_is_the_end() {
 #[test]
 fn long_literals_are_cut() {
     let mut redirector = redirector();
-    let extent = redirector.announce_extent(CONNECTION, pinned(1, 11, 1, 10));
-    assert!(extent.is_ok());
+    let announced = redirector.announce_extent(CONNECTION, extent(11, 1, 10));
+    assert!(announced.is_ok());
     let literal = Bytes::from(vec![7; 5000]);
     let announced = redirector.announce_literal(CONNECTION, literal);
     assert_eq!(announced, Ok(Some(0)));
     redirector.caught(&caught(0, 5010, 0));
     let told = told(&mut redirector);
-    let packets: Vec<_> = told.iter().flat_map(|(_, _, packets)| packets).collect();
+    let packets: Vec<_> = told.iter().flat_map(|(_, packets)| packets).collect();
     let mut next = 0;
     for (sequence, length) in packets {
         assert_eq!(*sequence, next);

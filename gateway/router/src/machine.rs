@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_names::{Epoch, HostId, NodeId, RoutingTable};
-use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
+use crossdock_peer::{Call, CallId, Flow, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
 use crossdock_types::Time;
 
 use crate::ahead;
@@ -90,7 +90,8 @@ impl Router {
         self.soft.now = now;
         self.soft.leases.expire(now);
         match input {
-            RouterInput::Request(call) => self.begin(now, *call),
+            RouterInput::Request(call) => self.begin(now, *call, None),
+            RouterInput::ReadFor(flow, call) => self.begin(now, *call, Some(flow)),
             RouterInput::Withdraw(door_id) => self.withdraw(door_id),
             RouterInput::Postpone(door_id, by) => self.postpone(door_id, Some((now + by, by))),
             RouterInput::Resume(door_id) => self.postpone(door_id, None),
@@ -152,14 +153,14 @@ impl Router {
         self.soft.maps.len()
     }
 
-    fn begin(&mut self, now: Time, call: Call<SiteRequest>) {
+    fn begin(&mut self, now: Time, call: Call<SiteRequest>, flow: Option<Flow>) {
         let verifier = self.soft.unstable.verifier();
         if self.requests.len() >= self.config.requests_max {
             let answer = Answer::failure(SiteError::Busy);
             self.reply(call.id, answer, verifier, Waited::default());
             return;
         }
-        let (work, step) = Work::begin(call.request, &self.table, &mut self.soft);
+        let (work, step) = Work::begin(call.request, flow, &self.table, &mut self.soft);
         self.begin_work(now, Some(call.id), call.deadline, work, step);
     }
 
@@ -559,8 +560,10 @@ impl Sender<'_> {
                     request,
                 };
                 let shown = column.capability();
-                self.effects
-                    .push_back(RouterEffect::Node(node, call, shown));
+                self.effects.push_back(match column.flow() {
+                    Some(flow) => RouterEffect::ReadFor(flow, node, call, shown),
+                    None => RouterEffect::Node(node, call, shown),
+                });
                 part.state = PartState::Sent(id, Some(node));
                 if let Some(until) = postponed {
                     let by = until - self.now;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossdock_names::{FileCapability, FileRef, NodeId, RoutingTable, SiteId};
 use crossdock_peer::{
-    Call, CallId, Caller, NodeReply, NodeRequest, Recall, SiteReply, SiteRequest, WriterId,
+    Call, CallId, Caller, Flow, NodeReply, NodeRequest, Recall, SiteReply, SiteRequest, WriterId,
 };
 
 /// Tells a client whether its unstable writes may have been lost: it resends
@@ -67,6 +67,9 @@ pub struct ReadAhead {
 pub enum RouterInput {
     /// A door asks. Every request is answered exactly once.
     Request(Box<Call<SiteRequest>>),
+    /// The same of a read whose bytes go to a client in this connection: nodes may keep
+    /// them, and the payload of the answer then has extents.
+    ReadFor(Flow, Box<Call<SiteRequest>>),
     /// Nobody waits for this request of a door any more: a read ends at once
     /// (its answer is "busy"), anything else goes on.
     Withdraw(CallId),
@@ -100,6 +103,9 @@ pub enum RouterEffect {
     Site(SiteId, Box<Call<SiteRequest>>),
     /// Send to the node, and show it the right to ask.
     Node(NodeId, Call<NodeRequest>, Option<FileCapability>),
+    /// The same of a read: what it gives may stay at the node, to be sent from there in
+    /// this connection.
+    ReadFor(Flow, NodeId, Call<NodeRequest>, Option<FileCapability>),
     /// Nobody waits for this read any more; no answer is needed.
     CancelNode(NodeId, CallId),
     /// The answer to this read is not needed before that time has gone by.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossdock_names::Incarnation;
 use crossdock_names::{Epoch, FileCapability, NodeId, ObjectId};
 use crossdock_peer::{
-    AccessError, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteError,
+    AccessError, CallId, Flow, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteError,
     SiteReply, SiteRequest, Stability, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time};
@@ -24,6 +24,8 @@ pub(crate) enum PartRequest {
         version: ReadVersion,
         patience_ms: u32,
         capability: Option<FileCapability>,
+        /// In which connection the node may send the bytes itself.
+        flow: Option<Flow>,
     },
     /// Writes to a column.
     Write {
@@ -50,6 +52,14 @@ impl PartRequest {
             Self::Read { object, .. }
             | Self::Write { object, .. }
             | Self::Commit { object, .. } => Some(object),
+        }
+    }
+
+    /// In which connection the node may send what is read.
+    pub(crate) const fn flow(&self) -> Option<Flow> {
+        match self {
+            Self::Read { flow, .. } => *flow,
+            Self::Site(_) | Self::Write { .. } | Self::Commit { .. } => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
-    Attributes, Caller, FileLayout, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
+    Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
     SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
 };
 use crossdock_types::{Payload, Time};
@@ -27,6 +27,8 @@ pub(crate) struct ReadWork {
     start: u64,
     end: u64, // As asked; in the columns at most the file's end.
     patience_ms: u32,
+    /// In which connection nodes may send the bytes themselves.
+    flow: Option<Flow>,
     payload: Payload, // What has been read, from `start` on.
     reopened: u32,    // How often what is known of the file was outdated.
     phase: Phase,
@@ -63,7 +65,7 @@ impl ReadWork {
         caller: Caller,
         file: FileRef,
         range: Range<u64>,
-        patience_ms: u32,
+        (patience_ms, flow): (u32, Option<Flow>),
         soft: &mut Soft,
     ) -> (Self, Step) {
         let (offset, end) = (range.start, range.end);
@@ -74,6 +76,7 @@ impl ReadWork {
             start: offset,
             end,
             patience_ms,
+            flow,
             payload: Payload::new(),
             reopened: 0,
             phase: Phase::Head,
@@ -244,6 +247,7 @@ impl ReadWork {
             version,
             patience_ms: self.patience_ms,
             capability: layout.capability,
+            flow: self.flow,
         });
         let parts = parts.collect();
         self.phase = Phase::Columns { pieces, opened };

@@ -6,8 +6,8 @@ use crossdock_names::{
     FileRef, Incarnation, RoutingTable, SMALL_FILE_THRESHOLD_BYTES, SiteId, Spread,
 };
 use crossdock_peer::{
-    NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability,
-    WeakCache,
+    Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
+    Stability, WeakCache,
 };
 
 use crate::commit::CommitWork;
@@ -85,9 +85,10 @@ impl From<SiteReply> for Answer {
 }
 
 impl Work {
-    /// How to do `request`.
+    /// How to do `request`; nodes may send what it reads in the connection `flow`.
     pub(crate) fn begin(
         request: SiteRequest,
+        flow: Option<Flow>,
         table: &RoutingTable,
         soft: &mut Soft,
     ) -> (Self, Step) {
@@ -104,7 +105,7 @@ impl Work {
                 patience_ms,
             } => {
                 let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
-                let (work, step) = ReadWork::begin(caller, file, range, patience_ms, soft);
+                let (work, step) = ReadWork::begin(caller, file, range, (patience_ms, flow), soft);
                 (Self::Read(Box::new(work)), step)
             }
             SiteOperation::Write {

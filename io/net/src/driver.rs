@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::wake::Waker;
 use crate::{
     CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,
-    SendError, SocketId, TcpInfo, Unsent,
+    SendError, SocketId, TcpInfo, Unsent, WatchId,
 };
 
 /// The event loop of the thread that made it.
@@ -285,6 +285,18 @@ impl Driver {
         let datagrams_max = self.table.options.datagrams_max;
         self.kernel
             .send_datagram(socket, target, pieces, datagrams_max)
+    }
+}
+
+/// Others.
+impl Driver {
+    /// Tells by [`Event::Readable`] when a descriptor has something to read, which the
+    /// caller does himself: a ring of the kernel, a device.
+    ///
+    /// # Errors
+    /// [`NetError::System`] if it cannot be waited for.
+    pub fn watch(&mut self, descriptor: OwnedFd) -> Result<WatchId, NetError> {
+        self.kernel.add_watch(descriptor)
     }
 }
 

@@ -25,7 +25,7 @@ use crate::kernel::{Kernel, STALL, is_exhausted, rest_left, shorter};
 use crate::system::now;
 use crate::table::Table;
 use crate::wake::Waker;
-use crate::{DiskId, Event, ListenerId, NetError, SendError, SocketId};
+use crate::{DiskId, Event, ListenerId, NetError, SendError, SocketId, WatchId};
 
 /// What one wait reports at most; the rest comes with the next.
 const READY_MAX: usize = 256;
@@ -40,6 +40,8 @@ pub(crate) struct EpollKernel {
     listeners: Vec<Listener>,
     /// Absent when closed.
     sockets: Vec<Option<OwnedFd>>,
+    /// Waited for, as long as the loop is there.
+    watches: Vec<OwnedFd>,
     disk_threads: usize,
     /// Started with the first disk.
     pool: Option<Pool>,
@@ -60,6 +62,7 @@ enum Source {
     Listener,
     Connection,
     Datagram,
+    Watch,
 }
 
 impl EpollKernel {
@@ -72,6 +75,7 @@ impl EpollKernel {
             waker,
             listeners: Vec::new(),
             sockets: Vec::new(),
+            watches: Vec::new(),
             disk_threads,
             pool: None,
             disks: Vec::new(),
@@ -159,6 +163,10 @@ impl EpollKernel {
             }
             Source::Listener => self.accept(table, index),
             Source::Datagram => self.receive_datagrams(table, index),
+            Source::Watch => {
+                let id = WatchId(u32::try_from(index).expect("few descriptors"));
+                table.events.push_back(Event::Readable(id));
+            }
             Source::Connection => {
                 let index = u32::try_from(index).expect("an index of a connection");
                 let flags = event.flags;
@@ -324,6 +332,14 @@ impl Kernel for EpollKernel {
         Ok(())
     }
 
+    fn add_watch(&mut self, descriptor: OwnedFd) -> Result<WatchId, NetError> {
+        let index = self.watches.len();
+        self.watch(&descriptor, Source::Watch, index)
+            .map_err(failed("watch a descriptor"))?;
+        self.watches.push(descriptor);
+        Ok(WatchId(u32::try_from(index).expect("few descriptors")))
+    }
+
     fn add_listener(&mut self, socket: OwnedFd) -> Result<ListenerId, NetError> {
         let index = self.listeners.len();
         self.watch(&socket, Source::Listener, index)
@@ -397,7 +413,13 @@ impl Kernel for EpollKernel {
 }
 
 impl Source {
-    const ALL: [Self; 4] = [Self::Wake, Self::Listener, Self::Connection, Self::Datagram];
+    const ALL: [Self; 5] = [
+        Self::Wake,
+        Self::Listener,
+        Self::Connection,
+        Self::Datagram,
+        Self::Watch,
+    ];
 
     const fn data(self, index: usize) -> EventData {
         EventData::new_u64((self as u64) << 56 | index as u64)

@@ -22,6 +22,10 @@ pub struct ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub(crate) u32);
 
+/// A descriptor that is only waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatchId(pub(crate) u32);
+
 /// A disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(pub(crate) u32);
@@ -83,6 +87,9 @@ pub enum Event {
     },
     /// A request of a disk has completed.
     Disk(DiskId, DiskCompletion),
+    /// There is something to read where [`watch`](crate::Driver::watch) waits; told again
+    /// with each wait until it has been read.
+    Readable(WatchId),
     /// Another thread has called [`Waker::wake`](crate::Waker::wake). May also
     /// come without a reason.
     Woken,

@@ -9,7 +9,7 @@ use crossdock_disk::{Disk, DiskFile};
 use crossdock_types::Time;
 
 use crate::table::Table;
-use crate::{DiskId, ListenerId, NetError, SendError, SocketId};
+use crate::{DiskId, ListenerId, NetError, SendError, SocketId, WatchId};
 
 /// How long a listener rests when the system has no descriptor or memory left
 /// for a connection.
@@ -28,6 +28,8 @@ pub(crate) trait Kernel {
     fn remove_listener(&mut self, id: ListenerId);
     fn add_socket(&mut self, socket: OwnedFd) -> Result<SocketId, NetError>;
     fn remove_socket(&mut self, id: SocketId);
+
+    fn add_watch(&mut self, descriptor: OwnedFd) -> Result<WatchId, NetError>;
 
     fn send_datagram(
         &mut self,

@@ -34,7 +34,7 @@ mod wake;
 pub use driver::{Driver, Started};
 pub use event::{
     CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,
-    SendError, SocketId, Unsent,
+    SendError, SocketId, Unsent, WatchId,
 };
 pub use interface::Interface;
 pub use system::{allow_cpus, allowed_cpus, give_way, listener, now, pin_thread};

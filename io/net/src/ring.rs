@@ -21,7 +21,7 @@ use crate::kernel::{Kernel, STALL, is_exhausted, rest_left, shorter};
 use crate::system::{held_by, now};
 use crate::table::Table;
 use crate::wake::Waker;
-use crate::{DiskId, Event, ListenerId, NetError, SendError, SocketId};
+use crate::{DiskId, Event, ListenerId, NetError, SendError, SocketId, WatchId};
 
 /// One send takes no more than about this, so that the queue is seen to sink.
 const SEND_BYTES_MAX: usize = 1 << 20;
@@ -36,6 +36,8 @@ pub(crate) struct RingKernel {
     wake_armed: bool,
     listeners: Vec<Listener>,
     sockets: Vec<DatagramSocket>,
+    /// Descriptors that are only waited for, and whether they are.
+    watches: Vec<(Rc<OwnedFd>, bool)>,
     disks: Vec<UringDisk>,
     /// Connections that are sent to later, and when.
     resting: BTreeSet<(Time, u32)>,
@@ -66,6 +68,7 @@ enum Purpose {
     Send,
     DatagramIn,
     DatagramOut,
+    Watch,
 }
 
 impl RingKernel {
@@ -77,6 +80,7 @@ impl RingKernel {
             wake_armed: false,
             listeners: Vec::new(),
             sockets: Vec::new(),
+            watches: Vec::new(),
             disks: Vec::new(),
             resting: BTreeSet::new(),
         }
@@ -89,6 +93,13 @@ impl RingKernel {
             let counter = Arc::clone(self.waker.counter());
             self.mailbox
                 .start(Purpose::Wake.tag(0), Operation::Wake { counter });
+        }
+        for (index, (descriptor, is_watched)) in self.watches.iter_mut().enumerate() {
+            if !std::mem::replace(is_watched, true) {
+                let descriptor = Rc::clone(descriptor);
+                let operation = Operation::Watch { descriptor };
+                self.mailbox.start(Purpose::Watch.tag(index), operation);
+            }
         }
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             if listener.accepting.is_none()
@@ -199,6 +210,11 @@ impl RingKernel {
                 self.wake_armed = false;
                 self.waker.heard();
                 table.events.push_back(Event::Woken);
+            }
+            Operation::Watch { .. } => {
+                self.watches[index].1 = false;
+                let id = WatchId(u32::try_from(index).expect("few descriptors"));
+                table.events.push_back(Event::Readable(id));
             }
             Operation::Accept { .. } => self.accepted(table, index, result),
             Operation::Receive {
@@ -376,6 +392,11 @@ impl Kernel for RingKernel {
         Ok(())
     }
 
+    fn add_watch(&mut self, descriptor: OwnedFd) -> Result<WatchId, NetError> {
+        self.watches.push((Rc::new(descriptor), false));
+        Ok(WatchId(last_index(&self.watches)))
+    }
+
     fn add_listener(&mut self, socket: OwnedFd) -> Result<ListenerId, NetError> {
         self.listeners.push(Listener {
             socket: Some(Rc::new(socket)),
@@ -461,7 +482,7 @@ impl Expected {
 }
 
 impl Purpose {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Wake,
         Self::Accept,
         Self::Receive,
@@ -469,6 +490,7 @@ impl Purpose {
         Self::Send,
         Self::DatagramIn,
         Self::DatagramOut,
+        Self::Watch,
     ];
 
     const fn tag(self, index: usize) -> u64 {

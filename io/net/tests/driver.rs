@@ -545,6 +545,40 @@ fn disks_are_served_beside_sockets() {
     });
 }
 
+/// Goal: a descriptor is told of until it has been read, and again when there is more.
+#[test]
+fn what_is_watched_is_told_of() {
+    over_both(|mut rig| {
+        let (mut theirs, ours) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let mut reader = ours.try_clone().expect("a clone");
+        let watch = rig.driver.watch(ours.into()).expect("to watch");
+        for _ in 0..3 {
+            rig.driver.wait(Some(now())).expect("to wait");
+            while let Some(event) = rig.driver.next_event() {
+                assert!(matches!(event, Event::Timeout), "{event:?}");
+            }
+            theirs.write_all(b"ab").expect("to write");
+            for _ in 0..2 {
+                let mut is_told = false;
+                while !is_told {
+                    rig.driver.wait(Some(now() + PATIENCE)).expect("to wait");
+                    while let Some(event) = rig.driver.next_event() {
+                        assert!(
+                            matches!(event, Event::Readable(id) if id == watch),
+                            "{event:?}"
+                        );
+                        is_told = true;
+                    }
+                }
+                reader.read_exact(&mut [0]).expect("a byte");
+            }
+            // One that was armed before the last byte was read may still be told of.
+            rig.driver.wait(Some(now())).expect("to wait");
+            while rig.driver.next_event().is_some() {}
+        }
+    });
+}
+
 /// Goal: other threads end an endless wait, no message is lost, and their
 /// queue has a bound.
 #[test]

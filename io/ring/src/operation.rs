@@ -101,6 +101,11 @@ pub enum Operation {
         /// The counter.
         counter: Arc<OwnedFd>,
     },
+    /// Waits until there is something to read, and reads nothing.
+    Watch {
+        /// Whatever can be polled.
+        descriptor: Rc<OwnedFd>,
+    },
 }
 
 /// For what a send waits.

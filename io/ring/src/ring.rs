@@ -366,6 +366,7 @@ fn check_abilities(uring: &IoUring) -> Result<(), RingError> {
         (opcode::Recv::CODE, "recv"),
         (opcode::RecvMsg::CODE, "recvmsg"),
         (opcode::SendMsg::CODE, "sendmsg"),
+        (opcode::PollAdd::CODE, "poll"),
         (opcode::AsyncCancel::CODE, "cancel"),
     ];
     match needed.iter().find(|(code, _)| !probe.is_supported(*code)) {

@@ -256,6 +256,9 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
                 .flags(libc::MSG_NOSIGNAL as u32)
                 .build()
         }
+        Operation::Watch { descriptor } => {
+            opcode::PollAdd::new(fd(&**descriptor), libc::POLLIN as u32).build()
+        }
         Operation::Wake { counter } => {
             opcode::Read::new(fd(&**counter), scratch.counter.as_mut_ptr(), COUNTER_BYTES).build()
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crossdock_tunnel::{
     Baton, Flow, Packet, Part, Record, ReplayWindow, TunnelKey, decode_turn, encode_turn, open,
 };
-use crossdock_types::Time;
+use crossdock_types::{Payload, Time};
 
 use crate::frame::{Frame, finish};
 use crate::merge::Shape;
@@ -140,7 +140,7 @@ enum Item {
 struct Waiting {
     ends: Ends,
     shape: Shape,
-    parts: Vec<Option<Bytes>>,
+    parts: Vec<Option<Payload>>,
     /// Parts that are not there yet.
     missing: usize,
     extent_bytes: usize,
@@ -158,6 +158,17 @@ impl Waiting {
     const fn is_lost(&self) -> bool {
         self.is_settled() && self.has_failed
     }
+
+    /// Of how many pieces of memory its payload is, as far as it is there.
+    fn pieces(&self) -> usize {
+        let parts = self.parts.iter().flatten();
+        parts.map(|part| part.pieces().len()).sum()
+    }
+}
+
+fn pieces(parts: Vec<Option<Payload>>) -> impl Iterator<Item = Bytes> {
+    let parts = parts.into_iter().flatten();
+    parts.flat_map(Payload::into_pieces)
 }
 
 /// A node's side of third-party transfer (SPIRAL section 2).
@@ -221,6 +232,13 @@ impl Inflator {
         let flows: Vec<Ends> = flows.map(|(&ends, _)| ends).collect();
         for ends in flows {
             self.withdraw(gateway, ends);
+        }
+    }
+
+    /// As whom the node may speak for a gateway from now on.
+    pub fn set_addresses(&mut self, gateway: u64, addresses: Vec<IpAddr>) {
+        if let Some(gateway) = self.gateways.get_mut(&gateway) {
+            gateway.rights.addresses = addresses;
         }
     }
 
@@ -403,7 +421,7 @@ impl Inflator {
         for (part, what) in packet.parts.iter().enumerate() {
             let length_bytes = what.length_bytes();
             waiting.parts.push(match what {
-                Part::Literal(bytes) => Some(Bytes::copy_from_slice(bytes)),
+                Part::Literal(bytes) => Some(Bytes::copy_from_slice(bytes).into()),
                 Part::Extent {
                     pin, offset_bytes, ..
                 } => {
@@ -438,7 +456,7 @@ impl Inflator {
 
     /// The bytes of a read, all of them, or none: the pin is unknown, or what lies there
     /// cannot be read. A packet without all its bytes is not sent.
-    pub fn on_read(&mut self, read: &Read, bytes: Option<Bytes>) {
+    pub fn on_read(&mut self, read: &Read, bytes: Option<Payload>) {
         let Some(waiting) = self.waiting.get_mut(&read.id.packet) else {
             return;
         };
@@ -474,14 +492,14 @@ impl Inflator {
             };
             let mut shape = first.shape;
             let mut extent_bytes = first.extent_bytes;
-            let mut payload: Vec<Bytes> = first.parts.into_iter().flatten().collect();
+            let mut payload: Vec<Bytes> = pieces(first.parts).collect();
             while let Some(next) = self.first(ends)
-                && payload.len() + next.parts.len() <= PIECES_MAX
+                && payload.len() + next.pieces() <= PIECES_MAX
                 && shape.merge(&next.shape)
                 && let Some(next) = self.pop(ends)
             {
                 extent_bytes += next.extent_bytes;
-                payload.extend(next.parts.into_iter().flatten());
+                payload.extend(pieces(next.parts));
                 self.figures.merged += 1;
             }
             match finish(&shape.headers, shape.segment_bytes, shape.payload_bytes) {

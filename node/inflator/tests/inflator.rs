@@ -164,11 +164,11 @@ fn packets_of_a_flow_stay_in_order() {
     );
     let first = inflator.poll_read().expect("a read");
     let second = inflator.poll_read().expect("a read");
-    inflator.on_read(&second, Some(bytes_of(&second)));
+    inflator.on_read(&second, Some(bytes_of(&second).into()));
     let filled = inflator.poll_filled().expect("of the other flow");
     assert_eq!(payload(&filled), b"head");
     assert_eq!(inflator.poll_filled(), None, "the first is missing");
-    inflator.on_read(&first, Some(bytes_of(&first)));
+    inflator.on_read(&first, Some(bytes_of(&first).into()));
     let both = inflator.poll_filled().expect("two as one");
     assert_eq!(payload(&both).len(), 100);
     assert_eq!(inflator.figures().merged, 1);
@@ -189,7 +189,7 @@ fn what_cannot_be_read_is_not_sent() {
             &sealed(&envelope(2), &KEY, &second, &[Part::Literal(b"tail")]),
         );
         let read = inflator.poll_read().expect("a read");
-        inflator.on_read(&read, bytes);
+        inflator.on_read(&read, bytes.map(Into::into));
         let filled = inflator.poll_filled().expect("the second");
         assert_eq!(payload(&filled), b"tail");
         let told = Unfilled {
@@ -265,7 +265,7 @@ fn a_turn_is_passed_on_behind_what_is_before_it() {
     assert_eq!(inflator.poll_filled(), None);
     assert_eq!(inflator.poll_turn(), None);
     let read = inflator.poll_read().expect("a read");
-    inflator.on_read(&read, Some(bytes_of(&read)));
+    inflator.on_read(&read, Some(bytes_of(&read).into()));
     assert!(inflator.poll_filled().is_some());
     assert_eq!(inflator.poll_filled(), None);
     assert_eq!(inflator.poll_turn(), Some((to, encode_turn(9).to_vec())));
@@ -309,7 +309,7 @@ fn the_end_of_a_flow_is_the_end() {
             true => inflator.dismiss(GATEWAY),
             false => inflator.withdraw(GATEWAY, ends(1000)),
         }
-        inflator.on_read(&read, Some(bytes_of(&read)));
+        inflator.on_read(&read, Some(bytes_of(&read).into()));
         assert_eq!(inflator.poll_filled(), None);
     }
 }
@@ -393,7 +393,7 @@ proptest! {
             }
             let next = order.next().map_or(0, |index| index.index(reads.len()));
             let read = reads.swap_remove(next);
-            inflator.on_read(&read, Some(bytes_of(&read)));
+            inflator.on_read(&read, Some(bytes_of(&read).into()));
         }
         prop_assert_eq!(came, expected);
     }

@@ -216,7 +216,8 @@ impl Transfer {
 
     /// What has come and is to be sent next, at most about so many bytes.
     pub(crate) fn sendable(&mut self, bytes_max: usize) -> (Vec<Bytes>, u64) {
-        self.content.sendable(true, bytes_max)
+        let (payload, bytes) = self.content.sendable(true, bytes_max);
+        (payload.into_pieces(), bytes)
     }
 
     /// The node has not done what this call asked for.

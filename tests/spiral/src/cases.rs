@@ -16,7 +16,7 @@ use crate::Host;
 use crate::client::{self, End, Manner};
 use crate::gateway::{GATEWAY, Gateway, pause};
 use crate::model::Shape;
-use crate::node::{NODE_BOOT, Nodes};
+use crate::node::{Nodes, host_of};
 
 const DEVICE: &str = "eth0";
 const TUNNEL_PORT: u16 = 7072;
@@ -416,7 +416,7 @@ fn forged(client: &Host, nodes: &Nodes) -> Result<()> {
     let envelope = Envelope {
         sender: GATEWAY,
         sender_boot: CASES.len() as u64,
-        receiver_boot: NODE_BOOT,
+        receiver_boot: host_of(0).0,
         sequence: u64::MAX,
     };
     let (sealed, again) = (

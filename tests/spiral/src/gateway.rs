@@ -12,15 +12,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use crossdock_bpf::{CatchDevice, Catcher, Dummy};
-use crossdock_names::NodeId;
+use crossdock_names::HostId;
 use crossdock_net::TcpInfo;
-use crossdock_peer::PinId;
-use crossdock_redirector::{AnnounceError, Holder, Pinned, Redirector};
+use crossdock_redirector::{AnnounceError, Redirector};
 use crossdock_tunnel::ConnectionId;
+use crossdock_types::{Extent, Released};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::model::{Piece, Shape, pieces};
-use crate::node::{Ends, NODE_BOOT, Nodes};
+use crate::node::{Ends, Nodes, host_of, node_of};
 
 /// How often a connection looks at what is acknowledged while it may send no more.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -55,8 +55,8 @@ impl<'nodes> Gateway<'nodes> {
     pub(crate) fn new(way_out: &str, nodes: &'nodes Nodes, boot: u64) -> Result<Self> {
         let catcher = Catcher::attach(CatchDevice::make(way_out)?)?;
         let mut redirector = Redirector::new(GATEWAY, boot);
-        for (node, &address) in (0..).map(NodeId).zip(&nodes.addresses) {
-            redirector.connect(node, NODE_BOOT, address, nodes.key.clone());
+        for (node, &address) in (0..).zip(&nodes.addresses) {
+            redirector.connect(host_of(node), address, nodes.key.clone());
         }
         Ok(Self {
             catching: Mutex::new(Catching {
@@ -188,18 +188,13 @@ impl<'nodes> Gateway<'nodes> {
                 Piece::Literal(bytes) => {
                     redirector.announce_literal(id, Bytes::copy_from_slice(bytes))
                 }
-                Piece::Extent { node, pin, range } => redirector.announce_extent(
-                    id,
-                    Pinned {
-                        holder: Holder {
-                            node: NodeId(*node),
-                            boot: NODE_BOOT,
-                        },
-                        pin: PinId(*pin),
-                        offset_bytes: range.start,
-                        length_bytes: range.end - range.start,
-                    },
-                ),
+                Piece::Extent { node, pin, range } => {
+                    let HostId(holder) = host_of(*node);
+                    let length = usize::try_from(range.end - range.start)?;
+                    let mut extent = Extent::new(holder, *pin, length, &Released::default());
+                    extent.offset_bytes = range.start;
+                    redirector.announce_extent(id, extent)
+                }
             };
             match announced {
                 Ok(catch_from) => {
@@ -231,7 +226,7 @@ impl<'nodes> Gateway<'nodes> {
                 pause(LOOK_AGAIN);
                 continue;
             }
-            let mut datagrams: BTreeMap<NodeId, Vec<Vec<u8>>> = BTreeMap::new();
+            let mut datagrams: BTreeMap<HostId, Vec<Vec<u8>>> = BTreeMap::new();
             let mut catching = lock(&self.catching);
             let Catching {
                 catcher,
@@ -240,12 +235,12 @@ impl<'nodes> Gateway<'nodes> {
             while let Some(caught) = catcher.next_caught() {
                 catcher.catch_from(caught.connection, redirector.caught(&caught));
             }
-            while let Some((node, datagram)) = redirector.poll_datagram() {
-                datagrams.entry(node).or_default().push(datagram);
+            while let Some((holder, datagram)) = redirector.poll_datagram() {
+                datagrams.entry(holder).or_default().push(datagram);
             }
             drop(catching);
-            for (NodeId(node), datagrams) in datagrams {
-                let to = self.nodes.addresses[usize::try_from(node)?];
+            for (holder, datagrams) in datagrams {
+                let to = self.nodes.addresses[node_of(holder)?];
                 for datagram in datagrams {
                     // A queue that is full loses it, and TCP repeats.
                     let _ = socket.send_to(&datagram, to);

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crossdock_bpf::SendDevice;
 pub(crate) use crossdock_inflator::Ends;
 use crossdock_inflator::{Figures, Filled, Inflator, Rights};
+use crossdock_names::HostId;
 use crossdock_sim::random::Random;
 use crossdock_tunnel::TunnelKey;
 use crossdock_types::Time;
@@ -18,8 +19,15 @@ use crossdock_types::Time;
 use crate::gateway::{GATEWAY, lock};
 use crate::model::held;
 
-/// The boot of every node.
-pub(crate) const NODE_BOOT: u64 = 1;
+/// The process of a node.
+pub(crate) const fn host_of(node: u64) -> HostId {
+    HostId(100 + node)
+}
+
+/// The node of a process.
+pub(crate) fn node_of(HostId(host): HostId) -> Result<usize> {
+    Ok(usize::try_from(host - 100)?)
+}
 
 /// What nodes do to packets, in thousandths.
 #[derive(Debug, Default)]
@@ -46,9 +54,9 @@ impl Nodes {
     }
 
     pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
-        let inflator = |_: &SocketAddr| Mutex::new(Inflator::new(NODE_BOOT));
+        let inflator = |node| Mutex::new(Inflator::new(host_of(node).0));
         Self {
-            inflators: addresses.iter().map(inflator).collect(),
+            inflators: (0..).map(inflator).take(addresses.len()).collect(),
             addresses,
             mischief: Mischief::default(),
             key: TunnelKey {
@@ -144,7 +152,7 @@ impl Nodes {
             let mut bytes = Vec::with_capacity(read.length_bytes + 16);
             let range = read.offset_bytes..read.offset_bytes + read.length_bytes as u64;
             held(read.pin, range, &mut bytes);
-            inflator.on_read(&read, Some(Bytes::from(bytes)));
+            inflator.on_read(&read, Some(Bytes::from(bytes).into()));
         }
         while let Some(filled) = inflator.poll_filled() {
             sender.send(&filled);

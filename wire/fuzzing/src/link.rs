@@ -13,9 +13,9 @@ use crossdock_names::{
     ObjectClass, ObjectId, Proof, ProofKey, Rights, SiteId, Version,
 };
 use crossdock_peer::{
-    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, LeaseId,
+    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, Flow, LeaseId,
     NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion,
-    Recall, SiteReply, SiteRequest, Stability, WriteContext, WriterId,
+    Recall, SiteReply, SiteRequest, Stability, Transfer, TunnelSecret, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -85,6 +85,7 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
             to,
             call,
             capability,
+            flow: dice.maybe(flow),
         });
     }
     let answers = node_answers(dice).into_iter().map(Ok);
@@ -175,6 +176,18 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         free_bytes: dice.u64(),
         load_percent: dice.u32(),
     });
+    let key = [sixteen(dice), sixteen(dice)].concat();
+    let transfers = [
+        key.try_into().ok().map(|key| Transfer::Tunnel {
+            address: flow(dice).source,
+            secret: TunnelSecret(key),
+        }),
+        Some(Transfer::End(flow(dice))),
+        Some(Transfer::Release(
+            (0..dice.below(9)).map(|_| dice.u64()).collect(),
+        )),
+    ];
+    all.extend(transfers.into_iter().flatten().map(Frame::Transfer));
     let old = SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 2049));
     let new = SocketAddr::from((Ipv6Addr::from(sixteen(dice)), 2049));
     for at in [old, new] {
@@ -182,6 +195,13 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         all.push(Frame::Clients { at, clients });
     }
     all
+}
+
+fn flow(dice: &mut Dice) -> Flow {
+    Flow {
+        source: SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 80)),
+        destination: SocketAddr::from((Ipv6Addr::from(sixteen(dice)), 4000)),
+    }
 }
 
 /// Of as many files as a rename is about, or of none.
@@ -401,6 +421,12 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
         },
         NodeAnswer::Unpinned,
         NodeAnswer::Ahead,
+        NodeAnswer::Held {
+            holder: HostId(dice.u64()),
+            pin: dice.u64(),
+            length_bytes: dice.u64(),
+            version,
+        },
     ]
 }
 

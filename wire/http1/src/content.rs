@@ -191,8 +191,8 @@ impl<Call: Copy + PartialEq> Content<Call> {
 
     /// The pieces that can be sent, and how many bytes of ranges are in them: until they
     /// are `bytes_max` or more. The last one of all is kept back until `with_last`.
-    pub fn sendable(&mut self, with_last: bool, bytes_max: usize) -> (Vec<Bytes>, u64) {
-        let mut out = Vec::new();
+    pub fn sendable(&mut self, with_last: bool, bytes_max: usize) -> (Payload, u64) {
+        let mut out = Payload::new();
         let mut read_bytes = 0;
         let bytes_max = bytes_max as u64;
         while let Some(piece) = self.pieces.front()
@@ -208,7 +208,7 @@ impl<Call: Copy + PartialEq> Content<Call> {
                     let room = bytes_max - read_bytes;
                     let next = payload.take_pieces(usize::try_from(room).unwrap_or(usize::MAX));
                     read_bytes += next.len() as u64;
-                    out.extend(next.into_pieces());
+                    out.append(next);
                     if !payload.is_empty() {
                         self.pieces.push_front(Piece::Ready(payload));
                     }
@@ -233,8 +233,8 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct CallId(u64);
 
-    fn bytes(pieces: &[Bytes]) -> Vec<u8> {
-        pieces.concat()
+    fn bytes(payload: &Payload) -> Vec<u8> {
+        payload.to_bytes().to_vec()
     }
 
     fn payload(text: &'static str) -> Payload {

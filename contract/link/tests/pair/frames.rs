@@ -44,6 +44,7 @@ pub(crate) fn node_call(id: u64, deadline: Time, request: NodeRequest) -> Frame 
         to: NodeId(4),
         call,
         capability: None,
+        flow: None,
     }
 }
 

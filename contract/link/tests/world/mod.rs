@@ -115,6 +115,7 @@ impl World {
             to: NodeId(peer.0),
             call,
             capability: None,
+            flow: None,
         };
         self.give(from, ConnectionsInput::Send(peer, frame.by(EPOCH)));
         id

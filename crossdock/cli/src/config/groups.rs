@@ -82,6 +82,29 @@ pub(crate) struct VirtualFlags {
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
+pub(crate) struct CatchFlags {
+    /// Nodes send long replies themselves, in the connections of this gateway's clients
+    /// (third-party transfer): the network interface by which packets leave for clients,
+    /// like eth0. Needs root, or the capabilities CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON;
+    /// nodes with --spiral-listen take part [default: all bytes pass through the gateway].
+    #[arg(long, value_name = "IFACE", env = "CROSSDOCK_SPIRAL_DEVICE")]
+    pub(crate) spiral_device: Option<String>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct FillFlags {
+    /// This node sends long replies itself, as the gateways that have --spiral-device: where
+    /// it takes their packets, an address with a UDP port that they reach, like
+    /// 10.0.0.5:7072 (port 0 picks a free one). Needs root, or the capability CAP_NET_ADMIN,
+    /// and a network that lets packets with the gateways' addresses pass [default: it sends
+    /// to gateways only].
+    #[arg(long, value_name = "ADDR", env = "CROSSDOCK_SPIRAL_LISTEN")]
+    pub(crate) spiral_listen: Option<SocketAddr>,
+}
+
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub(crate) struct GatewayNameFlags {
     /// What this gateway is called, by its administrators and each time that it starts:
     /// crossdock gateway revoke takes that name [default: the machine's name].
@@ -290,6 +313,8 @@ macro_rules! group {
 group!(StoreFlags: data, size, cache, disk_depth, rebuild_rate);
 group!(DoorFlags: nfs, portmap, request_memory);
 group!(VirtualFlags: virtual_interface);
+group!(CatchFlags: spiral_device);
+group!(FillFlags: spiral_listen);
 group!(GatewayNameFlags: gateway_name);
 group!(LockFlags: grace);
 group!(NodeDoorFlags: node_http, node_http_cert, node_http_key);

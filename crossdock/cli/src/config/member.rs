@@ -9,9 +9,10 @@ use crossdock_secure::{GATEWAY_NAME_BYTES_MAX as NAME_BYTES_MAX, is_name};
 use serde::Serialize;
 
 use super::groups::{
-    AuthorityFlags, DoorFlags, DoorSettings, EnsembleFlags, GatewayNameFlags, LinkFlags, LockFlags,
-    NodeDoorFlags, NodeDoorSettings, NumberFlags, ProcessFlags, ProcessSettings, StoreFlags,
-    StoreSettings, TransportFlags, TransportSettings, VirtualFlags, missing,
+    AuthorityFlags, CatchFlags, DoorFlags, DoorSettings, EnsembleFlags, FillFlags,
+    GatewayNameFlags, LinkFlags, LockFlags, NodeDoorFlags, NodeDoorSettings, NumberFlags,
+    ProcessFlags, ProcessSettings, StoreFlags, StoreSettings, TransportFlags, TransportSettings,
+    VirtualFlags, missing,
 };
 use super::http::{HttpFlags, HttpSettings};
 use super::values::Door;
@@ -31,6 +32,8 @@ pub(crate) struct NodeFlags {
     store: StoreFlags,
     #[command(flatten)]
     door: NodeDoorFlags,
+    #[command(flatten)]
+    filling: FillFlags,
     #[command(flatten)]
     link: LinkFlags,
     #[command(flatten)]
@@ -78,6 +81,8 @@ pub(crate) struct GatewayFlags {
     #[command(flatten)]
     addresses: VirtualFlags,
     #[command(flatten)]
+    catching: CatchFlags,
+    #[command(flatten)]
     name: GatewayNameFlags,
     #[command(flatten)]
     process: ProcessFlags,
@@ -117,6 +122,8 @@ pub(crate) enum Part {
         store: StoreSettings,
         #[serde(flatten)]
         door: NodeDoorSettings,
+        /// Where it takes packets of gateways, if it does.
+        spiral_listen: Option<SocketAddr>,
     },
     Manager {
         /// In seconds.
@@ -129,6 +136,8 @@ pub(crate) enum Part {
         http: Box<HttpSettings>,
         /// Where virtual addresses are; nowhere without.
         virtual_interface: Option<String>,
+        /// By which packets leave for clients, if nodes may send to them.
+        spiral_device: Option<String>,
         /// What it is called; without, as the machine is.
         gateway_name: Option<String>,
     },
@@ -150,6 +159,7 @@ impl NodeFlags {
         let number = file.complete(self.number)?;
         let store = file.complete(self.store)?;
         let door = file.complete(self.door)?;
+        let spiral_listen = file.complete(self.filling)?.spiral_listen;
         let link = file.complete(self.link)?;
         let transport = file.complete(self.transport)?;
         let process = file.complete(self.process)?;
@@ -166,6 +176,7 @@ impl NodeFlags {
                 number,
                 store,
                 door,
+                spiral_listen,
             },
             process: process.settle()?,
         })
@@ -220,6 +231,7 @@ impl GatewayFlags {
         let door = file.complete(self.door)?;
         let http = file.complete(self.http)?.settle(Door::Off)?;
         let addresses = file.complete(self.addresses)?;
+        let catching = file.complete(self.catching)?;
         let name = file.complete(self.name)?.gateway_name;
         let process = file.complete(self.process)?;
         file.finish()?;
@@ -227,7 +239,7 @@ impl GatewayFlags {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
             transport: transport.settle(AuthorityFlags::default())?,
-            part: gateway(door.settle()?, http, addresses.virtual_interface, name)?,
+            part: gateway(door.settle()?, http, addresses, catching, name)?,
             process: process.settle()?,
         })
     }
@@ -247,7 +259,8 @@ pub(crate) fn check_gateway_name(name: Option<&str>) -> anyhow::Result<()> {
 fn gateway(
     door: DoorSettings,
     http: HttpSettings,
-    virtual_interface: Option<String>,
+    VirtualFlags { virtual_interface }: VirtualFlags,
+    CatchFlags { spiral_device }: CatchFlags,
     gateway_name: Option<String>,
 ) -> anyhow::Result<Part> {
     check_gateway_name(gateway_name.as_deref())?;
@@ -267,6 +280,7 @@ fn gateway(
         door,
         http: Box::new(http),
         virtual_interface,
+        spiral_device,
         gateway_name,
     })
 }

@@ -2,14 +2,17 @@
 //! and what the kernel has taken of what was sent.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo};
+use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo, now};
+use crossdock_peer::Flow;
 use crossdock_secure::{WebEffect, WebFailure, WebStream};
+use crossdock_types::Payload;
 use tracing::debug;
 
 use super::https::Https;
+use super::inject::Injector;
 
 /// The connections of a door's clients, by numbers that are never used twice.
 pub(super) struct Clients {
@@ -23,6 +26,8 @@ pub(super) struct Clients {
     connections_total: u64,
     /// Bytes that the kernel has not taken yet, of those that have some.
     unsent: BTreeMap<u64, usize>,
+    /// If nodes may send to clients.
+    injector: Option<Injector>,
 }
 
 struct Client {
@@ -56,7 +61,17 @@ impl Clients {
             numbers: BTreeMap::new(),
             connections_total: 0,
             unsent: BTreeMap::new(),
+            injector: None,
         }
+    }
+
+    /// From now on nodes may send to clients.
+    pub(super) fn inject_by(&mut self, injector: Injector) {
+        self.injector = Some(injector);
+    }
+
+    pub(super) fn injector(&mut self) -> Option<&mut Injector> {
+        self.injector.as_mut()
     }
 
     /// Whether nobody is connected.
@@ -111,13 +126,38 @@ impl Clients {
             },
             Event::Closed { connection, .. } => match self.numbers.remove(&connection) {
                 Some(number) => {
+                    if let Some(injector) = &mut self.injector {
+                        injector.forget(connection);
+                    }
                     self.forget(number);
                     Ok(vec![Heard::Closed(number)])
                 }
                 None => Err(event),
             },
-            event => Err(event),
+            event => match &mut self.injector {
+                Some(injector) => match injector.take_event(driver, event) {
+                    Some(event) => Err(event),
+                    None => Ok(Vec::new()),
+                },
+                None => Err(event),
+            },
         }
+    }
+
+    /// Whether nodes may send to a client that has just connected.
+    pub(super) fn flow(
+        &mut self,
+        driver: &Driver,
+        number: u64,
+        peer: SocketAddr,
+        may_speak: impl Fn(IpAddr) -> bool,
+    ) -> Option<Flow> {
+        let client = self.connections.get(&number)?;
+        let injector = self
+            .injector
+            .as_mut()
+            .filter(|_| client.session.is_none())?;
+        injector.accept(driver, client.id, peer, may_speak)
     }
 
     fn accept(&mut self, driver: &mut Driver, id: ConnectionId, peer: SocketAddr) -> Option<Heard> {
@@ -155,7 +195,11 @@ impl Clients {
         let mut gone = Vec::new();
         for (&number, unsent_bytes) in &mut self.unsent {
             let client = self.connections.get(&number);
-            let queued = client.map_or(0, |client| driver.queued_bytes(client.id));
+            let injector = self.injector.as_ref();
+            let queued = client.map_or(0, |client| {
+                let waiting = injector.map_or(0, |it| it.waiting_bytes(client.id));
+                driver.queued_bytes(client.id) + waiting
+            });
             if queued < *unsent_bytes {
                 gone.push((number, *unsent_bytes - queued));
                 *unsent_bytes = queued;
@@ -185,8 +229,17 @@ impl Clients {
         &mut self,
         driver: &mut Driver,
         number: u64,
-        pieces: Vec<Bytes>,
+        payload: Payload,
     ) -> Vec<Heard> {
+        if let Some(client) = self.connections.get(&number)
+            && let Some(injector) = &mut self.injector
+            && injector.has(client.id)
+        {
+            *self.unsent.entry(number).or_default() += payload.len();
+            injector.send(driver, now(), client.id, payload);
+            return Vec::new();
+        }
+        let pieces = payload.into_pieces();
         if !self.is_https(number) {
             self.transmit(driver, number, pieces);
             return Vec::new();
@@ -200,6 +253,13 @@ impl Clients {
     /// The door ends a connection behind what it has said. What its client still says over
     /// TLS is not read.
     pub(super) fn close(&mut self, driver: &mut Driver, number: u64) -> Vec<Heard> {
+        if let Some(client) = self.connections.get(&number)
+            && let Some(injector) = &mut self.injector
+            && injector.has(client.id)
+        {
+            injector.close(now(), client.id);
+            return Vec::new();
+        }
         if !self.is_https(number) {
             self.on(driver, number, Driver::close);
             return Vec::new();

@@ -228,7 +228,11 @@ impl Shell {
                 from,
                 bytes,
             } => Some(doors.datagram(socket, from, bytes)),
-            Event::Writable { .. } | Event::Disk(..) | Event::Woken | Event::Timeout => None,
+            Event::Writable { .. }
+            | Event::Disk(..)
+            | Event::Readable(_)
+            | Event::Woken
+            | Event::Timeout => None,
         };
         if let Some(input) = input {
             self.give(HostInput::Door(input));

@@ -1,14 +1,20 @@
 //! The HTTP door's sockets.
 
+use std::net::SocketAddr;
+
 use crossdock_delivery::{Congestion, Switches, TcpSample};
 use crossdock_host::HostInput;
 use crossdock_http::{ConnId, HttpEffect, HttpInput};
-use crossdock_net::{Driver, Event, ListenerId, TcpInfo};
+use crossdock_names::HostId;
+use crossdock_net::{Driver, Event, ListenerId, TcpInfo, now};
+use crossdock_tunnel::TunnelKey;
+use crossdock_types::Time;
 use tracing::warn;
 
 use super::Shell;
 use super::clients::{Clients, Heard};
 use super::https::Https;
+use super::inject::Injector;
 
 /// The HTTP clients' connections.
 pub(super) struct Web {
@@ -20,13 +26,18 @@ pub(super) struct Web {
 }
 
 impl Web {
-    pub(super) const fn new(
+    pub(super) fn new(
         listeners: Vec<ListenerId>,
         https: Option<Https>,
         delivery: Switches,
+        injector: Option<Injector>,
     ) -> Self {
+        let mut clients = Clients::new(listeners, https, delivery.idsr);
+        if let Some(injector) = injector {
+            clients.inject_by(injector);
+        }
         Self {
-            clients: Clients::new(listeners, https, delivery.idsr),
+            clients,
             is_daemon: delivery.daemon,
             gives_way: false,
         }
@@ -78,6 +89,10 @@ impl Shell {
 
     fn tell_http(&mut self, heard: Vec<Heard>) {
         for heard in heard {
+            let opened = match heard {
+                Heard::Opened(number, peer) => Some((number, peer)),
+                _ => None,
+            };
             self.give(HostInput::Http(match heard {
                 Heard::Opened(number, peer) => HttpInput::Opened(ConnId(number), peer),
                 Heard::Received(number, bytes) => HttpInput::Received(ConnId(number), bytes),
@@ -85,14 +100,56 @@ impl Shell {
                 Heard::PeerDone(number) => HttpInput::PeerDone(ConnId(number)),
                 Heard::Closed(number) => HttpInput::Closed(ConnId(number)),
             }));
+            if let Some((number, peer)) = opened {
+                self.tell_flow(number, peer);
+            }
+        }
+    }
+
+    /// Whether nodes may send to a client that has just connected.
+    fn tell_flow(&mut self, number: u64, peer: SocketAddr) {
+        let may_speak = |address| self.host.speaks_as(address);
+        let flow = self.web.clients.flow(&self.driver, number, peer, may_speak);
+        if flow.is_some() {
+            let input = HttpInput::Flow(ConnId(number), flow);
+            self.give(HostInput::Http(input));
+        }
+    }
+
+    /// What is acknowledged of what nodes send, and whose packets they need not fill any
+    /// more.
+    pub(super) fn mind_injected(&mut self) {
+        let Some(injector) = self.web.clients.injector() else {
+            return;
+        };
+        injector.look(&mut self.driver, now());
+        for flow in injector.take_ended() {
+            self.host.end_flow(flow);
+        }
+    }
+
+    /// When there is something to mind.
+    pub(super) fn injected_due(&mut self) -> Option<Time> {
+        self.web.clients.injector()?.due()
+    }
+
+    pub(super) fn open_tunnel(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey) {
+        if let Some(injector) = self.web.clients.injector() {
+            injector.connect(holder, address, key);
+        }
+    }
+
+    pub(super) fn close_tunnel(&mut self, holder: HostId) {
+        if let Some(injector) = self.web.clients.injector() {
+            injector.disconnect(&mut self.driver, holder);
         }
     }
 
     pub(super) fn take_http_effect(&mut self, effect: HttpEffect) {
         let (clients, driver) = (&mut self.web.clients, &mut self.driver);
         match effect {
-            HttpEffect::Send(name, pieces) => {
-                let heard = clients.send(driver, name.0, pieces);
+            HttpEffect::Send(name, payload) => {
+                let heard = clients.send(driver, name.0, payload);
                 self.tell_http(heard);
             }
             HttpEffect::Close(name) => {
@@ -109,6 +166,7 @@ impl Shell {
             }
             // The host has passed them to the router, or to the NFS door.
             HttpEffect::Router(_)
+            | HttpEffect::ReadFor(..)
             | HttpEffect::Advise(_)
             | HttpEffect::Withdraw(_)
             | HttpEffect::Postpone(..)

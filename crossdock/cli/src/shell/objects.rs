@@ -43,7 +43,8 @@ impl Shell {
         let (clients, driver) = (&mut self.objects, &mut self.driver);
         match effect {
             ObjectDoorEffect::Send(name, pieces) => {
-                let heard = clients.send(driver, name.0, pieces);
+                let payload = pieces.into_iter().collect();
+                let heard = clients.send(driver, name.0, payload);
                 self.tell_objects(heard);
             }
             ObjectDoorEffect::Close(name) => {

@@ -1,7 +1,7 @@
 //! A door and a volume of a few files in memory, driven by hand: what the door asks
 //! for is answered when the test says so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,11 +9,11 @@ use crossdock_delivery::{Advice, TcpSample};
 use crossdock_http::{ConnId, HttpConfig, HttpDoor, HttpEffect, HttpInput};
 use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
 use crossdock_peer::{
-    Attributes, Call, CallId, CreateMode, Device, DirectoryEntry, FileKind, SiteAnswer, SiteError,
-    SiteOperation, SiteReply, SiteRequest, WeakCache,
+    Attributes, Call, CallId, CreateMode, Device, DirectoryEntry, FileKind, Flow, SiteAnswer,
+    SiteError, SiteOperation, SiteReply, SiteRequest, WeakCache,
 };
 use crossdock_router::{RoutedReply, Waited};
-use crossdock_types::{Payload, Time, WallTime};
+use crossdock_types::{Extent, Payload, Time, WallTime};
 
 /// 2026-11-24T12:00:00Z.
 pub(crate) const WALL: WallTime = WallTime(1_795_521_600_000_000_000);
@@ -36,6 +36,10 @@ pub(crate) struct Rig {
     pub(crate) asked: VecDeque<Call<SiteRequest>>,
     /// What has been sent on each connection.
     pub(crate) out: BTreeMap<ConnId, Vec<u8>>,
+    /// What dummy bytes in it stand for, and where they begin.
+    pub(crate) named: Vec<(usize, Extent)>,
+    /// Connections in which nodes may send what was asked for.
+    pub(crate) flows: BTreeSet<Flow>,
     pub(crate) ended: BTreeMap<ConnId, Ended>,
     pub(crate) paused: BTreeMap<ConnId, bool>,
     pub(crate) withdrawn: Vec<CallId>,
@@ -73,6 +77,8 @@ impl Rig {
             changes: 0,
             asked: VecDeque::new(),
             out: BTreeMap::new(),
+            named: Vec::new(),
+            flows: BTreeSet::new(),
             ended: BTreeMap::new(),
             paused: BTreeMap::new(),
             withdrawn: Vec::new(),
@@ -222,9 +228,13 @@ impl Rig {
     fn drain(&mut self) {
         while let Some(effect) = self.door.poll_effect() {
             match effect {
-                HttpEffect::Send(id, pieces) => {
-                    let bytes: usize = pieces.iter().map(Bytes::len).sum();
+                HttpEffect::Send(id, payload) => {
+                    let bytes = payload.len();
+                    let (pieces, extents) = payload.into_parts();
                     let out = self.out.entry(id).or_default();
+                    let extents = extents.into_iter();
+                    let named = extents.map(|(at, extent)| (out.len() + at, extent));
+                    self.named.extend(named);
                     pieces.iter().for_each(|piece| out.extend_from_slice(piece));
                     if self.is_reading {
                         self.door.handle(self.now, WALL, HttpInput::Sent(id, bytes));
@@ -249,6 +259,10 @@ impl Rig {
                 HttpEffect::Postpone(..) | HttpEffect::Hurry(_) | HttpEffect::Ahead(_) => {}
                 HttpEffect::Advise(advice) => self.advice.push(advice),
                 HttpEffect::Router(call) => self.asked.push_back(*call),
+                HttpEffect::ReadFor(flow, call) => {
+                    self.flows.insert(flow);
+                    self.asked.push_back(*call);
+                }
                 HttpEffect::Withdraw(id) => {
                     self.asked.retain(|call| call.id != id);
                     self.withdrawn.push(id);

@@ -176,7 +176,7 @@ impl Peers {
                     second: WeakCache::default(),
                 }))
             }
-            RouterEffect::Node(node, call, _) => {
+            RouterEffect::Node(node, call, _) | RouterEffect::ReadFor(_, node, call, _) => {
                 let outcome = match luck {
                     0 => Err(NodeError::Busy { retry_after_ms: 7 }),
                     1 => Err(NodeError::Unavailable { node }),

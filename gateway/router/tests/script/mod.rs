@@ -163,7 +163,7 @@ pub(crate) fn drain(router: &mut Router) -> (Vec<Seen>, Vec<CallId>) {
                 ids.push(call.id);
                 see_site(call.request.operation)
             }
-            RouterEffect::Node(node, call, _) => {
+            RouterEffect::Node(node, call, _) | RouterEffect::ReadFor(_, node, call, _) => {
                 assert_eq!(call.deadline, DEADLINE);
                 ids.push(call.id);
                 see_node(node, call.request)

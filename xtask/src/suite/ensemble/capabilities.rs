@@ -175,6 +175,7 @@ impl Impostor {
             to: self.node,
             call,
             capability,
+            flow: None,
         };
         self.send(&Message::Frame(frame.by(self.epoch)))?;
         loop {

@@ -1,0 +1,94 @@
+//! A node's side of third-party transfer: what comes through the tunnels leaves as packets of
+//! gateways.
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use crossdock_bpf::SendDevice;
+use crossdock_host::TunnelEnd;
+use crossdock_net::{Driver, Event, SocketId, now};
+
+use super::Shell;
+use crate::data;
+
+/// Where datagrams come in and packets go out.
+pub(crate) struct Inflating {
+    socket: SocketId,
+    device: SendDevice,
+    address: SocketAddr,
+    /// Something has come that is not filled yet.
+    has_some: bool,
+}
+
+impl Inflating {
+    /// Takes datagrams at `address`.
+    ///
+    /// # Errors
+    /// There is no such address, or no device of the kernel to send by.
+    pub(crate) fn open(driver: &mut Driver, address: SocketAddr) -> anyhow::Result<Self> {
+        let context = || format!("--spiral-listen {address}");
+        let device = SendDevice::make().with_context(context)?;
+        let (socket, address) = driver.bind_datagram(address).with_context(context)?;
+        Ok(Self {
+            socket,
+            device,
+            address,
+            has_some: false,
+        })
+    }
+
+    /// What gateways are told of it.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub(crate) fn end(&self) -> anyhow::Result<TunnelEnd> {
+        Ok(TunnelEnd {
+            address: self.address,
+            secret: data::random_bytes()?,
+        })
+    }
+}
+
+impl Shell {
+    /// What has come through a tunnel; the event again if it is somebody else's.
+    pub(super) fn take_tunnel_event(&mut self, event: Event) -> Option<Event> {
+        let Some(inflating) = &mut self.inflating else {
+            return Some(event);
+        };
+        match event {
+            Event::Datagram { socket, bytes, .. } if socket == inflating.socket => {
+                inflating.has_some = true;
+                self.host.take_datagram(now(), &bytes);
+                None
+            }
+            event => Some(event),
+        }
+    }
+
+    /// Sends the packets of all that came together.
+    pub(super) fn send_filled(&mut self) {
+        let Some(inflating) = &mut self.inflating else {
+            return;
+        };
+        let time = now();
+        let is_due = self.host.tunnel_due().is_some_and(|due| due <= time);
+        if !std::mem::take(&mut inflating.has_some) && !is_due {
+            return;
+        }
+        let (filled, turns) = self.host.fill_packets(time);
+        for packet in &filled {
+            let front = [&packet.frame.offload[..], &packet.frame.headers];
+            let payload = packet.payload.iter().map(|bytes| &bytes[..]);
+            let pieces: Vec<_> = front.into_iter().chain(payload).map(IoSlice::new).collect();
+            // A device whose queue is full loses it, as a network would.
+            let _ = inflating.device.send(&pieces);
+        }
+        for (to, turn) in turns {
+            // One that is lost costs a moment.
+            let _ = self
+                .driver
+                .send_datagram(inflating.socket, to, vec![turn.into()]);
+        }
+    }
+}

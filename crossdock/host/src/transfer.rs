@@ -1,0 +1,381 @@
+//! Third-party transfer between hosts (SPIRAL section 2): what a gateway's clients are to get
+//! stays in the memory of the host that has read it, which fills the gateway's packets with it.
+//!
+//! A gateway asks for a read in the name of a client's connection. The host with the node
+//! reads as always – through cache, queue and, where its disk fails, another member – and
+//! answers with a pin instead of bytes: they are in memory then, and stay there until the
+//! gateway gives the pin back, is replaced, or lets it grow old. A host that cannot hold
+//! them, or cannot send as the gateway, answers with the bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crossdock_checksum::keyed_hash;
+use crossdock_inflator::{Ends, Filled, Inflator, Rights};
+use crossdock_limits::{OBJECT_IO_BYTES_MAX, PINS_RELEASED_MAX};
+use crossdock_link::{Frame, Role};
+use crossdock_names::HostId;
+use crossdock_peer::{Flow, NodeAnswer, Transfer, TunnelSecret};
+use crossdock_tunnel::TunnelKey;
+use crossdock_types::{Extent, Payload, Released, Time};
+
+use crate::host::{Host, HostEffect};
+
+/// Bytes that a host holds for gateways; beyond them it answers with bytes.
+const HELD_BYTES_MAX: usize = 256 << 20;
+/// Pins of all gateways.
+const PINS_MAX: usize = 65_536;
+/// What a gateway has not given back by then it has forgotten: its clients have to take
+/// something of a response within less.
+const PIN_PATIENCE: Duration = Duration::from_secs(1800);
+/// The number of the only key of two starts of processes.
+const KEY_ID: u8 = 1;
+
+/// How this host sends bytes for gateways.
+#[derive(Clone, Copy, Debug)]
+pub struct TunnelEnd {
+    /// Where it takes packets to finish.
+    pub address: SocketAddr,
+    /// A random secret of this process: what it has in common with each gateway is made
+    /// of it.
+    pub secret: [u8; 32],
+}
+
+/// What was held and sent for gateways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferFigures {
+    /// Bytes that are held.
+    pub held_bytes: u64,
+    /// Pins that are out.
+    pub pins: u64,
+    /// Reads that were answered with bytes because there was no room.
+    pub full: u64,
+    /// Of the inflator, since the start.
+    pub inflator: crossdock_inflator::Figures,
+}
+
+/// Both sides of it.
+#[derive(Default)]
+pub(crate) struct Transfers {
+    /// Pins that nobody here needs any more: of a gateway.
+    pub(crate) released: Released,
+    /// Which hosts have been asked for bytes of a connection: of a gateway.
+    asked: BTreeMap<Flow, BTreeSet<HostId>>,
+    /// Of a host with nodes that can send as gateways.
+    sending: Option<Sending>,
+}
+
+/// A host that sends for gateways.
+struct Sending {
+    end: TunnelEnd,
+    inflator: Inflator,
+    told: BTreeSet<HostId>,
+    held: BTreeMap<u64, Held>,
+    held_bytes: usize,
+    pins_total: u64,
+    full: u64,
+}
+
+/// Bytes that stay in memory.
+struct Held {
+    gateway: HostId,
+    payload: Payload,
+    until: Time,
+}
+
+impl Sending {
+    /// Whether there is room for what a read has given.
+    fn hold(&mut self, now: Time, gateway: HostId, payload: Payload) -> Result<u64, Payload> {
+        let has_room = self.held.len() < PINS_MAX
+            && payload.len() <= HELD_BYTES_MAX.saturating_sub(self.held_bytes);
+        if !has_room {
+            self.full += 1;
+            return Err(payload);
+        }
+        self.held_bytes += payload.len();
+        self.pins_total += 1;
+        let held = Held {
+            gateway,
+            payload,
+            until: now + PIN_PATIENCE,
+        };
+        self.held.insert(self.pins_total, held);
+        Ok(self.pins_total)
+    }
+
+    fn release(&mut self, gateway: HostId, pins: &[u64]) {
+        for pin in pins {
+            if self
+                .held
+                .get(pin)
+                .is_some_and(|held| held.gateway == gateway)
+                && let Some(held) = self.held.remove(pin)
+            {
+                self.held_bytes -= held.payload.len();
+            }
+        }
+    }
+
+    /// Gives up what a gateway has, or has had for too long.
+    fn give_up(&mut self, is_over: impl Fn(&Held) -> bool) {
+        let over = self.held.extract_if(.., |_, held| is_over(held));
+        let bytes: usize = over.map(|(_, held)| held.payload.len()).sum();
+        self.held_bytes -= bytes;
+    }
+
+    /// What this host and a gateway have in common.
+    fn secret_of(&self, gateway: HostId) -> [u8; 32] {
+        keyed_hash(&self.end.secret, &gateway.0.to_be_bytes())
+    }
+
+    /// Fills what can be filled.
+    fn fill(&mut self) {
+        while let Some(read) = self.inflator.poll_read() {
+            let held = self.held.get(&read.pin);
+            let held = held.filter(|held| held.gateway.0 == read.gateway);
+            let bytes = held.and_then(|held| {
+                let start = usize::try_from(read.offset_bytes).ok()?;
+                let end = start.checked_add(read.length_bytes)?;
+                (end <= held.payload.len()).then(|| held.payload.slice(start, end))
+            });
+            self.inflator.on_read(&read, bytes);
+        }
+        while self.inflator.poll_unfilled().is_some() {} // It has been counted.
+    }
+}
+
+/// As the inflator has it.
+const fn ends(flow: Flow) -> Ends {
+    Ends {
+        source: flow.source,
+        destination: flow.destination,
+    }
+}
+
+impl Host {
+    /// From now on this host's nodes can send as gateways. The shell gives what comes to the
+    /// tunnel's end to [`take_datagram`](Self::take_datagram).
+    pub fn open_tunnel(&mut self, end: TunnelEnd) {
+        let HostId(boot) = self.host_id();
+        self.transfers.sending = Some(Sending {
+            end,
+            inflator: Inflator::new(boot),
+            told: BTreeSet::new(),
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            pins_total: 0,
+            full: 0,
+        });
+        self.follow_gateways();
+    }
+
+    /// What has come to the tunnel's end, from whomever.
+    pub fn take_datagram(&mut self, now: Time, datagram: &[u8]) {
+        if let Some(sending) = &mut self.transfers.sending {
+            sending.inflator.take(now, datagram);
+        }
+    }
+
+    /// Fills the packets of the datagrams that came together: what is to be sent.
+    pub fn fill_packets(&mut self, now: Time) -> (Vec<Filled>, Vec<(SocketAddr, Vec<u8>)>) {
+        let Some(sending) = &mut self.transfers.sending else {
+            return (Vec::new(), Vec::new());
+        };
+        sending.inflator.handle_timeout(now);
+        sending.fill();
+        let filled = std::iter::from_fn(|| sending.inflator.poll_filled()).collect();
+        let turns = std::iter::from_fn(|| sending.inflator.poll_turn()).collect();
+        (filled, turns)
+    }
+
+    /// When [`fill_packets`](Self::fill_packets) has something to do again.
+    #[must_use]
+    pub fn tunnel_due(&self) -> Option<Time> {
+        self.transfers.sending.as_ref()?.inflator.poll_timeout()
+    }
+
+    /// What was held and sent for gateways; nothing if this host does not.
+    #[must_use]
+    pub fn transfer_figures(&self) -> Option<TransferFigures> {
+        let sending = self.transfers.sending.as_ref()?;
+        Some(TransferFigures {
+            held_bytes: sending.held_bytes as u64,
+            pins: sending.held.len() as u64,
+            full: sending.full,
+            inflator: sending.inflator.figures(),
+        })
+    }
+
+    /// A connection of a client is over: nobody fills packets of it any more.
+    pub fn end_flow(&mut self, flow: Flow) {
+        let asked = self.transfers.asked.remove(&flow);
+        for host in asked.into_iter().flatten() {
+            self.send_frame(host, Frame::Transfer(Transfer::End(flow)));
+        }
+    }
+
+    /// Whether hosts with nodes let themselves be told to speak as `address`.
+    #[must_use]
+    pub fn speaks_as(&self, address: IpAddr) -> bool {
+        self.addresses_of(self.host_id()).contains(&address)
+    }
+
+    /// As whom others may speak for a gateway: where it is reached by other hosts, and its
+    /// virtual addresses.
+    fn addresses_of(&self, gateway: HostId) -> Vec<IpAddr> {
+        let state = self.registry.state();
+        let record = state.hosts.get(&gateway.0);
+        let link = record.and_then(|record| record.link);
+        let owned = state.addresses.iter();
+        let owned = owned.filter(|address| address.owner == Some(gateway.0));
+        let owned = owned.map(|address| address.address.address);
+        let own = link.map(|link| link.ip());
+        own.into_iter().chain(owned).collect()
+    }
+
+    /// The table or the connections have changed: gateways learn where this host takes
+    /// packets, and what those have that are gone is given up.
+    pub(crate) fn follow_gateways(&mut self) {
+        let gateways = self.table.hosts.gateways.clone();
+        let Some(sending) = &mut self.transfers.sending else {
+            return;
+        };
+        let gone = |gateway: &HostId| !gateways.contains(gateway);
+        for gateway in sending.told.extract_if(.., |gateway| gone(gateway)) {
+            sending.inflator.dismiss(gateway.0);
+        }
+        sending.give_up(|held| gone(&held.gateway));
+        for gateway in gateways {
+            self.tell_tunnel(gateway);
+        }
+    }
+
+    /// A connection is new: who is at its other end may be so, too.
+    pub(crate) fn forget_tunnel(&mut self, peer: HostId) {
+        let is_ours = self.table.hosts.nodes.values().any(|&host| host == peer);
+        if is_ours {
+            self.effects.push_back(HostEffect::TunnelClosed(peer));
+        }
+        for asked in self.transfers.asked.values_mut() {
+            asked.remove(&peer);
+        }
+        if let Some(sending) = &mut self.transfers.sending {
+            sending.told.remove(&peer);
+        }
+    }
+
+    fn tell_tunnel(&mut self, gateway: HostId) {
+        let is_there = self.peers.role(gateway) == Some(Role::Gateway);
+        let addresses = self.addresses_of(gateway);
+        let Some(sending) = self.transfers.sending.as_mut().filter(|_| is_there) else {
+            return;
+        };
+        if !sending.told.insert(gateway) {
+            return sending.inflator.set_addresses(gateway.0, addresses);
+        }
+        let key = sending.secret_of(gateway);
+        let rights = Rights {
+            boot: gateway.0,
+            key: TunnelKey { id: KEY_ID, key },
+            addresses,
+        };
+        sending.inflator.admit(gateway.0, rights);
+        let transfer = Transfer::Tunnel {
+            address: sending.end.address,
+            secret: TunnelSecret(key),
+        };
+        self.send_frame(gateway, Frame::Transfer(transfer));
+    }
+
+    /// A word of another host.
+    pub(crate) fn take_transfer(&mut self, peer: HostId, transfer: Transfer) {
+        match transfer {
+            Transfer::Tunnel { address, secret } => {
+                let TunnelSecret(key) = secret;
+                self.effects.push_back(HostEffect::TunnelOpened {
+                    holder: peer,
+                    address,
+                    key: TunnelKey { id: KEY_ID, key },
+                });
+            }
+            Transfer::End(flow) => {
+                if let Some(sending) = &mut self.transfers.sending {
+                    sending.inflator.withdraw(peer.0, ends(flow));
+                }
+            }
+            Transfer::Release(pins) => {
+                if let Some(sending) = &mut self.transfers.sending {
+                    sending.release(peer, &pins);
+                }
+            }
+        }
+    }
+
+    /// A gateway asks for bytes of a connection: whether they can stay here.
+    pub(crate) fn announce_flow(&mut self, gateway: HostId, flow: Flow) -> bool {
+        let sending = self.transfers.sending.as_mut();
+        sending.is_some_and(|sending| sending.inflator.announce(gateway.0, ends(flow)))
+    }
+
+    /// What a gateway is answered that lets the bytes stay here.
+    pub(crate) fn hold_for(&mut self, gateway: HostId, answer: NodeAnswer) -> NodeAnswer {
+        let (now, holder) = (self.leases.now, self.host_id());
+        let Some(sending) = &mut self.transfers.sending else {
+            return answer;
+        };
+        let NodeAnswer::Read { payload, version } = answer else {
+            return answer;
+        };
+        sending.give_up(|held| held.until <= now);
+        let length_bytes = payload.len() as u64;
+        match sending.hold(now, gateway, payload) {
+            Ok(pin) => NodeAnswer::Held {
+                holder,
+                pin,
+                length_bytes,
+                version,
+            },
+            Err(payload) => NodeAnswer::Read { payload, version },
+        }
+    }
+
+    /// This gateway asks a host for bytes of a connection.
+    pub(crate) fn note_asked(&mut self, flow: Flow, host: HostId) {
+        self.transfers.asked.entry(flow).or_default().insert(host);
+    }
+
+    /// An answer that names bytes, as the router takes it: they are in the payload as an
+    /// extent, which gives the pin back when nobody has it any more.
+    pub(crate) fn name_held(&self, peer: HostId, answer: NodeAnswer) -> NodeAnswer {
+        let NodeAnswer::Held {
+            pin,
+            length_bytes,
+            version,
+            ..
+        } = answer
+        else {
+            return answer;
+        };
+        let length_bytes = usize::try_from(length_bytes).unwrap_or(usize::MAX);
+        let length_bytes = length_bytes.min(OBJECT_IO_BYTES_MAX);
+        let mut payload = Payload::new();
+        let released = &self.transfers.released;
+        payload.push_extent(Extent::new(peer.0, pin, length_bytes, released));
+        NodeAnswer::Read { payload, version }
+    }
+
+    /// Gives back the pins that nobody needs any more.
+    pub(crate) fn release_pins(&mut self) {
+        let mut by_holder: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (holder, pin) in self.transfers.released.take() {
+            by_holder.entry(holder).or_default().push(pin);
+        }
+        for (holder, pins) in by_holder {
+            for some in pins.chunks(PINS_RELEASED_MAX) {
+                let release = Transfer::Release(some.to_vec());
+                self.send_frame(HostId(holder), Frame::Transfer(release));
+            }
+        }
+    }
+}
