@@ -53,6 +53,8 @@ cargo xtask rig cluster up      builds an ensemble of many hosts (network namesp
     --init WORDS                further words of cluster init
     --rate MEGABITS, --rate ROLE=MEGABITS   of the hosts' links
 cargo xtask rig cluster down    ends its processes and removes its namespaces
+cargo xtask rig spiral up       the same with one manager and five nodes, which send long replies themselves
+cargo xtask rig spiral down     (third-party transfer); HTTP at port 8080 of the gateways
 cargo xtask rig slowdisk up     makes a disk with one arm (60 MB/s, 8 ms) with ext4, says where, and what it does
     --size BYTES
 cargo xtask rig slowdisk down   takes it off
@@ -102,7 +104,9 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["bench-ensemble", arguments @ ..] => bench::run_ensemble_as_root(&paths, arguments),
         ["bench-growth", ..] => bench::run_growth_as_root(&paths),
         ["rig", "slowdisk", words @ ..] => rig::slowdisk::command(&paths, words),
-        ["rig", "cluster", words @ ..] => rig::cluster::command(&paths, words),
+        ["rig", name @ ("cluster" | "spiral"), words @ ..] => {
+            rig::cluster::command(&paths, name, words)
+        }
         ["forward", from, to] => rig::network::serve_forward(from, to).map(|()| true),
         ["without-io-uring", program, arguments @ ..] => {
             rig::seccomp::become_without_io_uring(program, arguments)

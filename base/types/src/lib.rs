@@ -11,6 +11,6 @@ mod time;
 
 pub use buffer::{AlignedBuffer, BLOCK_BYTES, is_aligned};
 pub use extent::{Extent, Released};
-pub use payload::Payload;
+pub use payload::{Part, Payload};
 pub use scatter::Scatter;
 pub use time::{Time, WallTime};

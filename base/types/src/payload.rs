@@ -103,10 +103,30 @@ impl Payload {
         self.pieces
     }
 
-    /// Gives pieces and extents away.
+    /// Gives away what it consists of, in order; dummy bytes are gone.
     #[must_use]
-    pub fn into_parts(self) -> (Vec<Bytes>, Vec<(usize, Extent)>) {
-        (self.pieces, self.extents)
+    pub fn into_parts(mut self) -> Vec<Part> {
+        self.extents.reverse();
+        let mut parts = Vec::with_capacity(self.pieces.len());
+        // Where the piece begins, and up to where extents have gone.
+        let (mut at, mut named) = (0, 0);
+        for piece in self.pieces {
+            let end = at + piece.len();
+            let mut from = at.max(named);
+            while let Some((start, extent)) = self.extents.pop_if(|(start, _)| *start < end) {
+                if from < start {
+                    parts.push(Part::Bytes(piece.slice(from - at..start - at)));
+                }
+                from = start + extent.length_bytes;
+                parts.push(Part::Extent(extent));
+            }
+            if from < end {
+                parts.push(Part::Bytes(piece.slice(from - at..)));
+            }
+            named = from;
+            at = end;
+        }
+        parts
     }
 
     /// Takes the first pieces off: as many as have `bytes_min` bytes together, all if they
@@ -198,6 +218,32 @@ impl Payload {
             target[at..at + piece.len()].copy_from_slice(piece);
             at += piece.len();
         }
+    }
+}
+
+/// What a payload consists of.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Bytes that are here.
+    Bytes(Bytes),
+    /// Bytes that are elsewhere.
+    Extent(Extent),
+}
+
+impl Part {
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Extent(extent) => extent.length_bytes,
+        }
+    }
+
+    /// Whether there is no byte in it: no part of a payload is so.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
@@ -304,6 +350,28 @@ mod tests {
                 .collect()
         };
         assert_eq!(places(&whole), [(3, 2, 0, 100_000), (100_006, 3, 0, 10)]);
+        let lengths = |payload: Payload| -> Vec<_> {
+            let parts = payload.into_parts();
+            parts
+                .iter()
+                .map(|part| (matches!(part, Part::Extent(_)), part.len()))
+                .collect()
+        };
+        let of_whole = [
+            (false, 3),
+            (true, 100_000),
+            (false, 2),
+            (false, 1),
+            (true, 10),
+        ];
+        assert_eq!(lengths(whole.clone()), of_whole);
+        let mut behind = Payload::new();
+        behind.push_extent(Extent::new(1, 4, 70_000, &Released::default()));
+        behind.append(payload(&[b"cd"]));
+        assert_eq!(
+            lengths(behind.slice(66_000, 70_001)),
+            [(true, 4000), (false, 1)]
+        );
         let part = whole.slice(50_000, 100_010);
         assert_eq!(places(&part), [(0, 2, 49_997, 50_003), (50_006, 3, 0, 4)]);
         let first = whole.take_pieces(10);

@@ -266,7 +266,9 @@ impl Host {
     }
 
     fn tell_tunnel(&mut self, gateway: HostId) {
-        let is_there = self.peers.role(gateway) == Some(Role::Gateway);
+        // Before others know this host by the table they would not believe it.
+        let is_known = self.table.hosts.live.contains(&self.host_id());
+        let is_there = is_known && self.peers.role(gateway) == Some(Role::Gateway);
         let addresses = self.addresses_of(gateway);
         let Some(sending) = self.transfers.sending.as_mut().filter(|_| is_there) else {
             return;

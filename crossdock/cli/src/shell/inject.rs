@@ -18,7 +18,7 @@ use crossdock_net::{ConnectionId, Driver, Event, SocketId, WatchId};
 use crossdock_peer::Flow;
 use crossdock_redirector::{AnnounceError, Redirector};
 use crossdock_tunnel::{ConnectionId as CaughtId, TunnelKey};
-use crossdock_types::{Extent, Payload, Time};
+use crossdock_types::{Part, Payload, Time};
 use tracing::{debug, warn};
 
 /// How often connections are looked at whose clients lack something.
@@ -61,7 +61,7 @@ struct Client {
     caught: CaughtId,
     flow: Flow,
     /// For the socket, when there is room.
-    waiting: VecDeque<Piece>,
+    waiting: VecDeque<Part>,
     waiting_bytes: usize,
     ending: Option<Ending>,
 }
@@ -73,20 +73,6 @@ struct Ending {
     acknowledged: u64,
     /// When it has taken nothing for too long.
     until: Time,
-}
-
-enum Piece {
-    Literal(Bytes),
-    Extent(Extent),
-}
-
-impl Piece {
-    const fn len(&self) -> usize {
-        match self {
-            Self::Literal(bytes) => bytes.len(),
-            Self::Extent(extent) => extent.length_bytes,
-        }
-    }
 }
 
 impl Injector {
@@ -210,27 +196,7 @@ impl Injector {
             return;
         };
         client.waiting_bytes += payload.len();
-        let (pieces, mut extents) = payload.into_parts();
-        extents.reverse();
-        let mut at = 0;
-        // Dummy pieces within an extent say nothing.
-        for piece in pieces {
-            let end = at + piece.len();
-            let mut from = at;
-            while let Some((start, extent)) = extents.pop_if(|(start, _)| *start < end) {
-                let literal = piece.slice(from - at..start.max(from) - at);
-                client.push(Piece::Literal(literal));
-                from = start + extent.length_bytes;
-                client.push(Piece::Extent(extent));
-                if from >= end {
-                    break;
-                }
-            }
-            if from < end {
-                client.push(Piece::Literal(piece.slice(from - at..)));
-            }
-            at = end.max(from);
-        }
+        client.waiting.extend(payload.into_parts());
         self.go_on(driver, now, id);
     }
 
@@ -256,11 +222,11 @@ impl Injector {
             };
             client.waiting_bytes -= piece.len();
             match piece {
-                Piece::Literal(bytes) => {
+                Part::Bytes(bytes) => {
                     self.figures.relayed_bytes += bytes.len() as u64;
                     pieces.push(bytes);
                 }
-                Piece::Extent(extent) => {
+                Part::Extent(extent) => {
                     self.figures.injected_bytes += extent.length_bytes as u64;
                     let mut left = extent.length_bytes;
                     while left > 0 {
@@ -394,23 +360,15 @@ impl Injector {
     }
 }
 
-impl Client {
-    fn push(&mut self, piece: Piece) {
-        if piece.len() > 0 {
-            self.waiting.push_back(piece);
-        }
-    }
-}
-
 /// Tells the redirector of a piece. From where on packets are caught then, if that may have
 /// changed.
 fn announce(
     redirector: &mut Redirector,
     caught: CaughtId,
-    piece: &Piece,
+    part: &Part,
 ) -> Result<Option<Option<u64>>, AnnounceError> {
-    match piece {
-        Piece::Literal(bytes) => {
+    match part {
+        Part::Bytes(bytes) => {
             match redirector.announce_literal(caught, bytes.clone()) {
                 // More than is remembered goes by itself, if it overtakes nobody.
                 Err(AnnounceError::Full(_)) => {
@@ -420,7 +378,7 @@ fn announce(
                 announced => announced.map(Some),
             }
         }
-        Piece::Extent(extent) => redirector.announce_extent(caught, extent.clone()).map(Some),
+        Part::Extent(extent) => redirector.announce_extent(caught, extent.clone()).map(Some),
     }
 }
 

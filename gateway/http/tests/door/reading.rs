@@ -7,7 +7,7 @@ use crossdock_delivery::{Advice, DiskProfile, Guest};
 
 use crate::rig::{Ended, Rig};
 use crossdock_http::{HttpConfig, HttpInput, HttpLimits};
-use crossdock_peer::{FileKind, SiteError, SiteOperation};
+use crossdock_peer::{FileKind, Flow, SiteError, SiteOperation};
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -75,6 +75,48 @@ fn a_large_file_is_streamed() {
     assert!(response.body == content);
     assert_eq!(rig.door.calls(), 0);
     assert_eq!(rig.door.figures().delivery.thrown_away_bytes, 0);
+}
+
+/// Goal: in a connection that nodes may send in the bytes of files are named where they
+/// come: nothing else is, and what was not sent is given back when the client is gone.
+#[test]
+fn what_nodes_send_is_named() {
+    let mut rig = Rig::new();
+    rig.put("/big.bin", FileKind::Regular, vec![1; 3_000_000]);
+    let id = rig.connect();
+    let flow = Flow {
+        source: "198.18.0.1:80".parse().expect("an address"),
+        destination: "198.18.0.9:4000".parse().expect("an address"),
+    };
+    rig.input(HttpInput::Flow(id, Some(flow)));
+    rig.send(id, get("/big.bin"));
+    rig.settle();
+    assert!(rig.flows.values().all(|of_call| *of_call == flow));
+    let mut file = Vec::new();
+    let head = rig.out[&id].len() - 3_000_000;
+    for (at, extent) in &rig.named {
+        assert_eq!(*at, head + file.len());
+        assert_eq!(extent.pin() + extent.offset_bytes, file.len() as u64);
+        file.resize(file.len() + extent.length_bytes, 0);
+    }
+    assert_eq!(file.len(), 3_000_000);
+    assert_eq!(rig.released.take(), []);
+    rig.named.clear();
+    assert!(!rig.released.take().is_empty());
+
+    rig.is_reading = false;
+    rig.send(id, get("/big.bin"));
+    rig.settle();
+    let pins = rig.named.len();
+    rig.named.clear();
+    rig.released.take();
+    rig.input(HttpInput::Closed(id));
+    assert!(pins > 0 && !rig.released.take().is_empty(), "what waited");
+    rig.flows.clear();
+    let other = rig.connect();
+    rig.send(other, get("/big.bin"));
+    rig.settle();
+    assert!(rig.flows.is_empty() && rig.named.is_empty());
 }
 
 /// Goal: with several disks reads end where stripes of 256 KiB do, wherever a range begins,

@@ -1,7 +1,7 @@
 //! A door and a volume of a few files in memory, driven by hand: what the door asks
 //! for is answered when the test says so.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crossdock_peer::{
     SiteError, SiteOperation, SiteReply, SiteRequest, WeakCache,
 };
 use crossdock_router::{RoutedReply, Waited};
-use crossdock_types::{Extent, Payload, Time, WallTime};
+use crossdock_types::{Extent, Part, Payload, Released, Time, WallTime};
 
 /// 2026-11-24T12:00:00Z.
 pub(crate) const WALL: WallTime = WallTime(1_795_521_600_000_000_000);
@@ -38,8 +38,10 @@ pub(crate) struct Rig {
     pub(crate) out: BTreeMap<ConnId, Vec<u8>>,
     /// What dummy bytes in it stand for, and where they begin.
     pub(crate) named: Vec<(usize, Extent)>,
-    /// Connections in which nodes may send what was asked for.
-    pub(crate) flows: BTreeSet<Flow>,
+    /// Calls whose answers nodes keep, to be sent in these connections.
+    pub(crate) flows: BTreeMap<CallId, Flow>,
+    /// What was given back of that.
+    pub(crate) released: Released,
     pub(crate) ended: BTreeMap<ConnId, Ended>,
     pub(crate) paused: BTreeMap<ConnId, bool>,
     pub(crate) withdrawn: Vec<CallId>,
@@ -78,7 +80,8 @@ impl Rig {
             asked: VecDeque::new(),
             out: BTreeMap::new(),
             named: Vec::new(),
-            flows: BTreeSet::new(),
+            flows: BTreeMap::new(),
+            released: Released::default(),
             ended: BTreeMap::new(),
             paused: BTreeMap::new(),
             withdrawn: Vec::new(),
@@ -230,12 +233,17 @@ impl Rig {
             match effect {
                 HttpEffect::Send(id, payload) => {
                     let bytes = payload.len();
-                    let (pieces, extents) = payload.into_parts();
                     let out = self.out.entry(id).or_default();
-                    let extents = extents.into_iter();
-                    let named = extents.map(|(at, extent)| (out.len() + at, extent));
-                    self.named.extend(named);
-                    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+                    for part in payload.into_parts() {
+                        match part {
+                            Part::Bytes(bytes) => out.extend_from_slice(&bytes),
+                            Part::Extent(extent) => {
+                                let length = extent.length_bytes;
+                                self.named.push((out.len(), extent));
+                                out.resize(out.len() + length, 0);
+                            }
+                        }
+                    }
                     if self.is_reading {
                         self.door.handle(self.now, WALL, HttpInput::Sent(id, bytes));
                     }
@@ -260,7 +268,7 @@ impl Rig {
                 HttpEffect::Advise(advice) => self.advice.push(advice),
                 HttpEffect::Router(call) => self.asked.push_back(*call),
                 HttpEffect::ReadFor(flow, call) => {
-                    self.flows.insert(flow);
+                    self.flows.insert(call.id, flow);
                     self.asked.push_back(*call);
                 }
                 HttpEffect::Withdraw(id) => {
@@ -336,7 +344,25 @@ impl Rig {
         let failure = self.failing.filter(|(matches, _)| matches(&operation));
         let (outcome, after) = match failure {
             Some((_, error)) => (Err(error), None),
-            None => self.carry_out(&call.request.caller.uid, operation),
+            None => self.carry_out(&call.request.caller.uid, operation.clone()),
+        };
+        let outcome = match (outcome, operation) {
+            (
+                Ok(SiteAnswer::Read {
+                    payload,
+                    end_of_file,
+                }),
+                SiteOperation::Read { offset_bytes, .. },
+            ) if self.flows.contains_key(&call.id) => {
+                let mut named = Payload::new();
+                let length = payload.len();
+                named.push_extent(Extent::new(1, offset_bytes, length, &self.released));
+                Ok(SiteAnswer::Read {
+                    payload: named,
+                    end_of_file,
+                })
+            }
+            (outcome, _) => outcome,
         };
         RoutedReply {
             reply: SiteReply {

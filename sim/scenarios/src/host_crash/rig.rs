@@ -448,6 +448,8 @@ impl Rig {
                 | HostEffect::AddressChanged { .. }
                 | HostEffect::GatewayChanged { .. }
                 | HostEffect::TokenChanged { .. }
+                | HostEffect::TunnelOpened { .. }
+                | HostEffect::TunnelClosed(_)
                 | HostEffect::WakeClients { .. } => {
                     self.failure = Some("there are no other hosts".to_owned());
                 }

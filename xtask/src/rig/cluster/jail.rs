@@ -37,10 +37,17 @@ done
 mount -o bind,ro /usr usr
 mount -o bind,ro "$programs" programs
 mount -o bind,ro "$tools" tools
-for device in null zero random urandom; do
+mkdir dev/net
+for device in null zero random urandom net/tun; do
+    [ -e "/dev/$device" ] || continue
     touch "dev/$device"; mount --bind "/dev/$device" "dev/$device"
 done
-mount -t proc -o nosuid,nodev,noexec,ro proc proc
+mount -t proc -o nosuid,nodev,noexec proc proc
+mkdir -p sys/devices/system/cpu
+mount -o bind,ro /sys/devices/system/cpu sys/devices/system/cpu
+# Its own network's settings are its own.
+mount --bind proc/sys/net proc/sys/net
+mount -o remount,bind,ro proc
 if [ -n "$data" ]; then mount --bind "$data" data; fi
 mkdir old
 pivot_root . old

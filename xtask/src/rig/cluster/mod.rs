@@ -35,6 +35,10 @@ pub(crate) use whole::missing_in;
 const LINK_PORT: u16 = 7071;
 /// Port of NFS at a gateway.
 const NFS_PORT: u16 = 2049;
+/// Port of HTTP at a gateway, where nodes send to its clients.
+const HTTP_PORT: u16 = 8080;
+/// Where nodes take packets of gateways then.
+const TUNNEL_PORT: u16 = 7072;
 /// What the ensemble is called.
 const POOL: &str = "pool";
 /// What is put before a program to have it see another wall clock: only that one, as
@@ -50,40 +54,42 @@ const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// Which clients may mount: all of the rig, and those beside a gateway.
 const NETWORKS: &str = "198.18.0.0/15,127.0.0.0/8";
 
-/// Carries `cargo xtask rig cluster …` out.
-pub(crate) fn command(paths: &Paths, words: &[&str]) -> Result<bool> {
+/// Carries `cargo xtask rig cluster …` and `rig spiral …` out.
+pub(crate) fn command(paths: &Paths, name: &str, words: &[&str]) -> Result<bool> {
+    let options = match name {
+        "spiral" => Options::spiral(),
+        _ => Options::default(),
+    };
     match words {
         ["up", flags @ ..] => {
-            let options = Options::parse(flags)?;
+            let options = options.with(flags)?;
             install::etcd(paths)?;
             install::debian(&["iproute2", "util-linux"])?;
             let mut build = crate::process::cargo();
             build.args(["build", "--release", "--bin", "crossdock"]);
             run(build.current_dir(&paths.root))?;
             if !install::is_root() {
-                return as_root(&[&["up-built"], flags].concat());
+                return as_root(name, &[&["up-built"], flags].concat());
             }
-            up(paths, &options)
+            up(paths, name, &options)
         }
         // What `up` calls through sudo.
-        ["up-built", flags @ ..] => up(paths, &Options::parse(flags)?),
-        ["down"] if !install::is_root() => as_root(words),
-        ["down"] => down(Cluster::NAME, &Cluster::folder(paths)).map(|()| true),
-        _ => Err(Usage("cargo xtask rig cluster up|down".to_owned()).into()),
+        ["up-built", flags @ ..] => up(paths, name, &options.with(flags)?),
+        ["down"] if !install::is_root() => as_root(name, words),
+        ["down"] => down(name, &Cluster::folder(paths, name)).map(|()| true),
+        _ => Err(Usage(format!("cargo xtask rig {name} up|down")).into()),
     }
 }
 
-fn as_root(words: &[&str]) -> Result<bool> {
+fn as_root(name: &str, words: &[&str]) -> Result<bool> {
     let mut command = install::as_root("env");
-    command
-        .arg(std::env::current_exe()?)
-        .args(["rig", "cluster"]);
+    command.arg(std::env::current_exe()?).args(["rig", name]);
     run(command.args(words)).map(|()| true)
 }
 
-fn up(paths: &Paths, options: &Options) -> Result<bool> {
-    let folder = Cluster::folder(paths);
-    let cluster = Cluster::up(paths, Cluster::NAME, &folder, options)?;
+fn up(paths: &Paths, name: &str, options: &Options) -> Result<bool> {
+    let folder = Cluster::folder(paths, name);
+    let cluster = Cluster::up(paths, name, &folder, options)?;
     println!("{}", cluster.line());
     cluster.keep();
     Ok(true)
@@ -110,11 +116,9 @@ pub(crate) struct Cluster<'paths> {
 }
 
 impl<'paths> Cluster<'paths> {
-    /// The rig that a command line means.
-    const NAME: &'static str = "cluster";
-
-    fn folder(paths: &Paths) -> PathBuf {
-        paths.target.join("rig").join(Self::NAME)
+    /// Where a rig is that a command line means.
+    fn folder(paths: &Paths, name: &str) -> PathBuf {
+        paths.target.join("rig").join(name)
     }
 
     /// Builds the rig `name` with its data and logs in `folder`, and waits until
@@ -450,6 +454,11 @@ impl<'paths> Cluster<'paths> {
             Role::Client => Role::Gateway,
             role => role,
         };
+        let (http, tunnel) = (
+            format!("{}:{HTTP_PORT}", host.address),
+            format!("{}:{TUNNEL_PORT}", host.address),
+        );
+        let is_spiral = self.options.is_spiral && host.role != Role::Client;
         let mut words = vec!["/programs/crossdock", role.word(), "run"];
         words.extend(["--etcd", &etcd, "--name", POOL]);
         words.extend(["--listen", &listen, "--admin", ADMIN]);
@@ -473,6 +482,13 @@ impl<'paths> Cluster<'paths> {
                 }
             }
             Role::Etcd | Role::Client => bail!("{} runs nothing of ours", host.name),
+        }
+        match role {
+            Role::Node if is_spiral => words.extend(["--spiral-listen", &tunnel]),
+            Role::Gateway if is_spiral => {
+                words.extend(["--http", &http, "--spiral-device", switch::DEVICE]);
+            }
+            _ => {}
         }
         Ok(words.into_iter().map(str::to_owned).collect())
     }

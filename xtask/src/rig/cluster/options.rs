@@ -66,6 +66,8 @@ pub(crate) struct Options {
     pub(crate) node_disk: Option<String>,
     /// Seconds by which the wall clocks of processes are wrong, in turn; empty: none is.
     pub(crate) clocks: Vec<i32>,
+    /// Whether nodes send long replies themselves, in the connections of gateways' clients.
+    pub(crate) is_spiral: bool,
     /// Further words of `cluster init`.
     pub(crate) init: Vec<String>,
     /// Megabits per second of the links of each role, both ways; 0: as they are.
@@ -85,6 +87,7 @@ impl Default for Options {
             client_gateways: 0,
             node_disk: None,
             clocks: Vec::new(),
+            is_spiral: false,
             init: Vec::new(),
             rates: [0; ROLES.len()],
         }
@@ -92,9 +95,24 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Those of `cargo xtask rig spiral`: nodes send to clients.
+    pub(crate) fn spiral() -> Self {
+        Self {
+            managers: 1,
+            nodes: 5,
+            is_spiral: true,
+            ..Self::default()
+        }
+    }
+
     /// Reads `--nodes 8 --rate node=100 …`.
     pub(crate) fn parse(words: &[&str]) -> Result<Self> {
-        let mut options = Self::default();
+        Self::default().with(words)
+    }
+
+    /// The same over what is there already.
+    pub(crate) fn with(mut self, words: &[&str]) -> Result<Self> {
+        let options = &mut self;
         let mut words = words.iter();
         while let Some(&flag) = words.next() {
             let wrong = |why: &str| Usage(format!("{flag}: {why}"));
@@ -129,7 +147,7 @@ impl Options {
             let why = format!("--client-gateways: there are {clients} clients");
             return Err(Usage(why).into());
         }
-        Ok(options)
+        Ok(self)
     }
 
     /// The virtual addresses, in 198.18.0.0/15 (RFC 2544).

@@ -1033,6 +1033,8 @@ impl World {
                 | HostEffect::LocksReleased { .. }
                 | HostEffect::AddressChanged { .. }
                 | HostEffect::GatewayChanged { .. }
+                | HostEffect::TunnelOpened { .. }
+                | HostEffect::TunnelClosed(_)
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
                 | HostEffect::Withdrawn { .. }
