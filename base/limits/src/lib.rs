@@ -231,6 +231,10 @@ pub const VIRTUAL_ADDRESSES_MAX: usize = 256;
 /// finds out by itself that its gateway has gone.
 pub const VIRTUAL_CLIENTS_MAX: usize = 4096;
 
+/// What a gateway is to send that is shorter than this it sends itself: to have a node send it
+/// costs more (bench spiral).
+pub const INJECTED_BYTES_MIN: u64 = 16 << 10;
+
 /// Pins that one message gives back at most.
 pub const PINS_RELEASED_MAX: usize = 4096;
 

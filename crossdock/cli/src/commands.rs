@@ -20,7 +20,7 @@ use crate::reload::Origin;
 use crate::sign::{self, SignArgs};
 use crate::tokens::TokenCommand;
 use crate::top::{self, TopArgs};
-use crate::{checks, client, config, format, gateways, member, offline, places, up};
+use crate::{checks, client, config, format, gateways, member, offline, places, spiral, up};
 
 #[derive(Parser)]
 #[command(
@@ -44,6 +44,10 @@ struct StatusArgs {
     /// Show how names lie on sites and managers.
     #[arg(long)]
     sites: bool,
+    /// Show what nodes send to clients themselves (third-party transfer), and what does not
+    /// go that way.
+    #[arg(long, conflicts_with = "sites")]
+    spiral: bool,
 }
 
 #[derive(Subcommand)]
@@ -56,7 +60,8 @@ enum Command {
     Up(Box<UpFlags>),
     /// Show nodes, doors and space of a running system.
     #[command(
-        after_help = "Examples:\n  crossdock status\n  crossdock status --sites    (how names lie on sites and managers)"
+        after_help = "Examples:\n  crossdock status\n  crossdock status --sites    (how names lie on sites and managers)\n  \
+        crossdock status --spiral   (what nodes send themselves, and what not)"
     )]
     Status(StatusArgs),
     /// Show what a running system does now: procedures, clients, nodes, slow requests.
@@ -314,6 +319,7 @@ impl Command {
             Self::Gateway(GatewayCommand::Revoke(args)) => gateways::revoke(&args)?,
             Self::Gateway(GatewayCommand::Restore(args)) => gateways::restore(&args)?,
             Self::Gateway(GatewayCommand::Scope(args)) => gateways::scope(&args)?,
+            Self::Status(args) if args.spiral => spiral::run(&args.remote)?,
             Self::Status(args) => client::status(&args.remote, args.sites)?,
             Self::Top(args) => top::run(&args)?,
             Self::Config(ConfigCommand::Check { file, of, json }) => {

@@ -28,6 +28,7 @@ mod reload;
 mod report;
 mod shell;
 mod sign;
+mod spiral;
 mod start;
 mod tokens;
 mod top;

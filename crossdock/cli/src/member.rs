@@ -80,7 +80,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     let mut doors = Doors::start(process)?;
     let (listener, link) = doors.bind_link(settings.listen)?;
     let host = HostId(data::random_u64()?);
-    let (mut interface, mut injector) = (None, None);
+    let (mut interface, mut injector) = (None, Injector::default());
     let mut kept = CapabilitySet::empty();
     if let Part::Gateway {
         door,
@@ -99,7 +99,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         }
         if let Some(device) = spiral_device {
             let driver = &mut doors.driver;
-            injector = Some(Injector::open(driver, device, link.ip(), host)?);
+            injector = Injector::open(driver, device, link.ip(), host)?;
             // Each client's socket is marked and shown to the program.
             kept |= CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
         }

@@ -22,6 +22,7 @@ mod placing;
 mod quotas;
 mod secure;
 mod token_orders;
+mod transfer;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -82,7 +83,7 @@ pub(crate) struct Parts {
     /// Which mechanisms of delivery are on.
     pub(crate) delivery: Switches,
     /// Of a gateway: if nodes may send to its clients.
-    pub(crate) injector: Option<Injector>,
+    pub(crate) injector: Injector,
     /// Of a node: if it sends to clients of gateways.
     pub(crate) inflating: Option<Inflating>,
     /// If HTTP clients are to talk over TLS.
@@ -103,6 +104,7 @@ pub(crate) struct Shell {
     disks: BTreeMap<DiskId, (u32, StoreDisk)>,
     doors: Doors,
     web: Web,
+    injector: Injector,
     inflating: Option<Inflating>,
     objects: Clients,
     ensemble: Option<Ensemble>,
@@ -149,7 +151,8 @@ impl Shell {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             doors: Doors::new(parts.nfs),
-            web: Web::new(parts.http, parts.https, parts.delivery, parts.injector),
+            web: Web::new(parts.http, parts.https, parts.delivery),
+            injector: parts.injector,
             inflating: parts.inflating,
             objects: Clients::new(parts.node_http, parts.node_https, true),
             ensemble: parts.ensemble,
@@ -285,7 +288,7 @@ impl Shell {
         let placing = self.placing_due();
         let due = self.host.poll_timeout();
         let tunnel = self.host.tunnel_due();
-        let injected = self.injected_due();
+        let injected = self.injector.due();
         let until = [due, links, placing, tunnel, injected, self.stop_by];
         self.driver
             .wait(until.into_iter().flatten().min())
@@ -322,6 +325,7 @@ impl Shell {
             event => {
                 let others = self.take_link_event(event);
                 let others = others.and_then(|event| self.take_tunnel_event(event));
+                let others = others.and_then(|event| self.take_caught_event(event));
                 let others = others.and_then(|event| self.take_http_event(event));
                 if let Some(event) = others.and_then(|event| self.take_object_event(event)) {
                     self.take_door_event(event);
@@ -428,8 +432,10 @@ impl Shell {
                 holder,
                 address,
                 key,
-            } => self.open_tunnel(holder, address, key),
-            HostEffect::TunnelClosed(holder) => self.close_tunnel(holder),
+            } => self.injector.connect(holder, address, key),
+            HostEffect::TunnelClosed(holder) => {
+                self.injector.disconnect(&mut self.driver, holder);
+            }
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),
             HostEffect::Retired => self.stop(),

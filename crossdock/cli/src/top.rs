@@ -81,6 +81,14 @@ fn describe(top: &Top, health: &Health) -> String {
         top.cpu * 100.0,
         format::bytes(top.resident_bytes),
     );
+    if top.injected_bytes + top.relayed_bytes + top.sent_for_gateways_bytes > 0.0 {
+        text += &format!(
+            "third-party transfer: nodes send {}/s, relayed {}/s   sent for gateways {}/s\n",
+            size(top.injected_bytes),
+            size(top.relayed_bytes),
+            size(top.sent_for_gateways_bytes),
+        );
+    }
     text + &procedures(top) + &clients(top) + &nodes(top) + &slow(top)
 }
 

@@ -16,7 +16,7 @@ use crate::memory;
 use crate::privileges::{self, Account};
 use crate::reload::{Origin, Reloader};
 use crate::report::Surroundings;
-use crate::shell::{Parts, Shell};
+use crate::shell::{Injector, Parts, Shell};
 use crate::start::{Doors, follow_signals, raise_descriptor_limit};
 
 /// Runs until SIGINT or SIGTERM.
@@ -67,7 +67,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         http: doors.http,
         node_http: doors.node_http,
         delivery: settings.http.switches(),
-        injector: None,
+        injector: Injector::default(),
         inflating: None,
         https,
         node_https,

@@ -810,6 +810,11 @@ impl Host {
                     self.queue
                         .push_back(Message::Router(RouterInput::Request(call)));
                 }
+                NfsEffect::ReadFor(flow, call) => {
+                    self.requests += 1;
+                    let read = RouterInput::ReadFor(flow, call);
+                    self.queue.push_back(Message::Router(read));
+                }
                 NfsEffect::Withdraw(id) => {
                     self.queue
                         .push_back(Message::Router(RouterInput::Withdraw(id)));

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossdock_peer::Flow;
 use crossdock_rpc::{RecordError, RecordReader};
-use crossdock_types::Time;
+use crossdock_types::{Payload, Time};
 
 use crate::figures::ClientPlace;
 use crate::fill::{FILL_BYTES_MIN, Fill, lead_bytes};
@@ -37,7 +38,9 @@ pub(crate) struct Connection {
     /// Its client sends no more calls; it ends when all have their replies.
     pub(crate) is_peer_done: bool,
     /// Replies for the next send.
-    pub(crate) outbox: Vec<Bytes>,
+    pub(crate) outbox: Payload,
+    /// If nodes may send in it.
+    pub(crate) flow: Option<Box<Flow>>,
     /// Bytes of replies that are not gone yet.
     pub(crate) unsent_bytes: usize,
     /// Bytes of all replies that there were.
@@ -81,7 +84,8 @@ impl Connection {
             is_portmap: false,
             is_waiting: false,
             is_peer_done: false,
-            outbox: Vec::new(),
+            outbox: Payload::new(),
+            flow: None,
             unsent_bytes: 0,
             replied_bytes: 0,
             calls: 0,

@@ -9,10 +9,10 @@ use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
 use crossdock_locking::{Finished, LockThen, is_reply};
 use crossdock_names::{ExportId, HandleKeys};
 use crossdock_nfs3::mount;
-use crossdock_peer::{Call, CallId, SiteRequest};
+use crossdock_peer::{Call, CallId, Flow, SiteOperation, SiteRequest};
 use crossdock_router::{RoutedReply, Waited};
 use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
-use crossdock_types::Time;
+use crossdock_types::{Payload, Time};
 use crossdock_xdr::{Decoder, Encode};
 
 use crate::ahead::{Mark, Readers};
@@ -176,6 +176,11 @@ impl NfsDoor {
                 self.open(now, id, peer);
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.is_portmap = true;
+                }
+            }
+            NfsInput::Flow(id, flow) => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.flow = flow.map(Box::new);
                 }
             }
             NfsInput::Received(id, chunk) => {
@@ -442,12 +447,26 @@ impl NfsDoor {
         if pending.record.is_some() {
             self.writes.entry(pending.write_key()).or_insert(id);
         }
+        let flow = self.flow_of(&pending.origin, &request);
         self.calls.insert(id, pending);
-        self.effects.push_back(NfsEffect::Router(Box::new(Call {
+        let call = Box::new(Call {
             id,
             deadline: now + self.config.patience,
             request,
-        })));
+        });
+        self.effects.push_back(match flow {
+            Some(flow) => NfsEffect::ReadFor(flow, call),
+            None => NfsEffect::Router(call),
+        });
+    }
+
+    /// In which connection nodes may send what is asked for, if it is a read.
+    fn flow_of(&self, origin: &Origin, request: &SiteRequest) -> Option<Flow> {
+        let (Origin::Stream(id, _), SiteOperation::Read { .. }) = (origin, &request.operation)
+        else {
+            return None;
+        };
+        self.connections.get(id)?.flow.as_deref().copied()
     }
 
     /// What is kept for whoever called.
@@ -565,8 +584,9 @@ impl NfsDoor {
     ) -> usize {
         match origin {
             Origin::Datagram(client) => {
-                let pieces = record(RecordWriter::datagram(HEAD_BYTES), header, results);
-                let bytes = pieces.iter().map(Bytes::len).sum();
+                let reply = record(RecordWriter::datagram(HEAD_BYTES), header, results);
+                let bytes = reply.len();
+                let pieces = reply.into_pieces();
                 self.effects
                     .push_back(NfsEffect::SendDatagram(*client, pieces));
                 bytes
@@ -575,15 +595,15 @@ impl NfsDoor {
                 let Some(connection) = self.connections.get_mut(id) else {
                     return 0;
                 };
-                let pieces = record(RecordWriter::stream(HEAD_BYTES), header, results);
-                let bytes: usize = pieces.iter().map(Bytes::len).sum();
+                let reply = record(RecordWriter::stream(HEAD_BYTES), header, results);
+                let bytes = reply.len();
                 connection.unsent_bytes += bytes;
                 connection.replied_bytes += bytes as u64;
                 self.bytes += bytes;
                 if connection.outbox.is_empty() {
                     self.with_replies.push_back(*id);
                 }
-                connection.outbox.extend(pieces);
+                connection.outbox.append(reply);
                 bytes
             }
         }
@@ -608,9 +628,9 @@ pub(crate) fn record(
     mut writer: RecordWriter,
     header: &ReplyHeader<'_>,
     results: &impl Encode,
-) -> Vec<Bytes> {
+) -> Payload {
     let encoder = writer.encoder();
     encoder.put(header);
     encoder.put(results);
-    writer.finish().into_pieces()
+    writer.finish()
 }

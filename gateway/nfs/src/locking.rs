@@ -134,7 +134,8 @@ impl NfsDoor {
     /// One that came by UDP.
     pub(crate) fn map_datagram(&mut self, client: SocketAddr, datagram: &[u8]) {
         if let Some((header, results)) = self.map(datagram) {
-            let pieces = record(RecordWriter::datagram(HEAD_BYTES), &header, &results);
+            let reply = record(RecordWriter::datagram(HEAD_BYTES), &header, &results);
+            let pieces = reply.into_pieces();
             let effect = NfsEffect::SendPortmapDatagram(client, pieces);
             self.effects.push_back(effect);
         }

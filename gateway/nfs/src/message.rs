@@ -11,8 +11,9 @@ use crossdock_limits::{
 };
 use crossdock_locking::Services;
 use crossdock_names::{HandleKey, HandleKeys, VolumeId};
-use crossdock_peer::{Call, CallId, LockNotice, SiteRequest};
+use crossdock_peer::{Call, CallId, Flow, LockNotice, SiteRequest};
 use crossdock_router::{ReadAhead, RoutedReply};
+use crossdock_types::Payload;
 
 use crate::export::Export;
 use crate::fill::Fill;
@@ -96,6 +97,9 @@ pub enum NfsInput {
     /// Bytes have arrived. After [`NfsEffect::Pause`] what was under way already
     /// is still taken.
     Received(ConnId, Bytes),
+    /// From now on nodes may send in this connection themselves, or may not any more: what
+    /// is sent then may have extents.
+    Flow(ConnId, Option<Flow>),
     /// The record of a [`NfsEffect::Fill`] is complete.
     Filled(ConnId, Bytes),
     /// That many bytes of earlier [`NfsEffect::Send`]s are gone.
@@ -137,8 +141,8 @@ pub enum NfsInput {
 /// What a door wants done.
 #[derive(Clone, Debug)]
 pub enum NfsEffect {
-    /// Send these pieces in order, behind all earlier ones; tell when they are gone.
-    Send(ConnId, Vec<Bytes>),
+    /// Send this behind all earlier bytes; tell when they are gone.
+    Send(ConnId, Payload),
     /// Send one datagram of these pieces.
     SendDatagram(SocketAddr, Vec<Bytes>),
     /// The same from the portmapper's address.
@@ -157,6 +161,8 @@ pub enum NfsEffect {
     Resume(ConnId),
     /// Ask the router.
     Router(Box<Call<SiteRequest>>),
+    /// The same of a read whose bytes go to the client in this connection.
+    ReadFor(Flow, Box<Call<SiteRequest>>),
     /// Tell the router that nobody waits for this read any more.
     Withdraw(CallId),
     /// Tell the router what a client will read next, or that it will not.

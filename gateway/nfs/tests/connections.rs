@@ -40,13 +40,13 @@ fn null(xid: u32) -> Bytes {
 fn null_is_answered_with_24_bytes_of_success() {
     let mut door = Bench::new(config()).door;
     door.handle(NOW, NfsInput::Received(CONN, null(0x0102_0304)));
-    let Some(NfsEffect::Send(CONN, pieces)) = door.poll_effect() else {
+    let Some(NfsEffect::Send(CONN, payload)) = door.poll_effect() else {
         panic!("no reply");
     };
     let mut expected = b"\x80\0\0\x18\x01\x02\x03\x04".to_vec();
     expected.extend([0, 0, 0, 1]); // A reply,
     expected.extend([0; 16]); // accepted, no verifier, success.
-    assert_eq!(join(&pieces), expected);
+    assert_eq!(payload.to_bytes(), expected);
     assert!(door.poll_effect().is_none());
 }
 

@@ -79,8 +79,8 @@ impl Crowd {
 
     fn take(&mut self, effect: NfsEffect) {
         match effect {
-            NfsEffect::Send(id, pieces) => {
-                *self.unsent.entry(id).or_default() += join(&pieces).len();
+            NfsEffect::Send(id, payload) => {
+                *self.unsent.entry(id).or_default() += payload.len();
                 *self.replies.entry(id).or_default() += 1;
             }
             NfsEffect::Pause(id) => assert!(self.paused.insert(id)),
@@ -90,7 +90,7 @@ impl Crowd {
                 self.unsent.remove(&id);
                 self.input(NfsInput::Closed(id));
             }
-            NfsEffect::Router(call) => self.asked.push(*call),
+            NfsEffect::Router(call) | NfsEffect::ReadFor(_, call) => self.asked.push(*call),
             NfsEffect::Withdraw(_)
             | NfsEffect::Ahead(_)
             | NfsEffect::Deliver(_)

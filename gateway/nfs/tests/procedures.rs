@@ -20,7 +20,7 @@ use crossdock_peer::{
     SiteOperation, SpaceUsage, Squash, Stability, TimeChange, WeakCache,
 };
 use crossdock_rpc::Credential;
-use crossdock_types::{Payload, WallTime};
+use crossdock_types::{Extent, Part, Payload, Released, WallTime};
 use support::*;
 
 /// Goal: the caller is who the credential says.
@@ -389,12 +389,67 @@ fn bulk_data_is_not_copied() {
         waited: crossdock_router::Waited::default(),
     };
     door.handle(NOW, NfsInput::Reply(Box::new(routed)));
-    let Some(NfsEffect::Send(CONN, pieces)) = door.poll_effect() else {
+    let Some(NfsEffect::Send(CONN, payload)) = door.poll_effect() else {
         panic!("no reply");
     };
+    let pieces = payload.into_pieces();
     assert_eq!(pieces[1].as_ptr(), data.as_ptr());
     let pieces: Vec<usize> = pieces.iter().map(Bytes::len).collect();
     assert_eq!(pieces[1..], [1001, 3]); // Data, padding.
+}
+
+/// Goal: in a connection that nodes may send in a READ is asked for with it, and what they keep
+/// lies in the reply where its bytes would; others know nothing of it.
+#[test]
+fn what_nodes_send_is_named_in_the_reply() {
+    let flow = crossdock_peer::Flow {
+        source: "198.18.2.1:2049".parse().expect("an address"),
+        destination: "198.18.5.1:700".parse().expect("an address"),
+    };
+    let handle = handle(FILE);
+    let file = handle.as_handle();
+    let mut door = bench().door;
+    door.handle(NOW, NfsInput::Flow(CONN, Some(flow)));
+    let call = Call::Read(call::Read {
+        file,
+        offset: 0,
+        count_bytes: 1 << 20,
+    });
+    door.handle(NOW, NfsInput::Received(CONN, nfs(2, &call)));
+    let Some(NfsEffect::ReadFor(of, asked)) = door.poll_effect() else {
+        panic!("nothing asked");
+    };
+    assert_eq!(of, flow);
+    let mut payload = Payload::from(Bytes::from_static(b"head"));
+    payload.push_extent(Extent::new(7, 9, 1001, &Released::default()));
+    let reply = crossdock_peer::SiteReply {
+        id: asked.id,
+        outcome: Ok(SiteAnswer::Read {
+            payload,
+            end_of_file: false,
+        }),
+        subject: file_cache(),
+        second: WeakCache::default(),
+    };
+    let routed = crossdock_router::RoutedReply {
+        reply,
+        verifier: VERIFIER,
+        waited: crossdock_router::Waited::default(),
+    };
+    door.handle(NOW, NfsInput::Reply(Box::new(routed)));
+    let Some(NfsEffect::Send(CONN, payload)) = door.poll_effect() else {
+        panic!("no reply");
+    };
+    let parts = payload.into_parts();
+    let parts: Vec<(bool, usize)> = parts
+        .iter()
+        .map(|part| (matches!(part, Part::Extent(_)), part.len()))
+        .collect();
+    // The head's four bytes, then what the node has, and the padding of 1005 bytes.
+    assert_eq!(parts[1..], [(false, 4), (true, 1001), (false, 3)]);
+    let attributes = Call::Getattr(Getattr { object: file });
+    door.handle(NOW, NfsInput::Received(CONN, nfs(3, &attributes)));
+    assert!(matches!(door.poll_effect(), Some(NfsEffect::Router(_))));
 }
 
 /// Goal: a WRITE says how much was taken, whatever the client claims.

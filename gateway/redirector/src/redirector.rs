@@ -104,10 +104,10 @@ impl Redirector {
         self.tunnels.insert(holder, tunnel);
     }
 
-    /// Whether any process fills packets.
+    /// How many processes fill packets.
     #[must_use]
-    pub fn has_tunnels(&self) -> bool {
-        !self.tunnels.is_empty()
+    pub fn tunnels(&self) -> usize {
+        self.tunnels.len()
     }
 
     /// Where the inflator of a process is, if there is a tunnel to it.

@@ -41,6 +41,13 @@ pub(crate) fn snapshot() -> Snapshot {
             residence_percent: values(),
             ..HttpFigures::default()
         },
+        transfer: TransferFigures {
+            is_gateway: true,
+            relayed_bytes: [("loopback".to_owned(), 7)].into(),
+            packets: [("caught".to_owned(), 3)].into(),
+            refused: [("forged".to_owned(), 1)].into(),
+            ..TransferFigures::default()
+        },
         node_http: NodeHttpFigures {
             responses: BTreeMap::from([("2xx".to_owned(), 5)]),
             ..NodeHttpFigures::default()

@@ -36,6 +36,9 @@ pub struct Snapshot {
     /// The nodes' own HTTP door.
     #[serde(default)]
     pub node_http: NodeHttpFigures,
+    /// What nodes send to clients themselves.
+    #[serde(default)]
+    pub transfer: TransferFigures,
     /// Nodes that run.
     pub nodes: Vec<NodeFigures>,
     /// Sites that are open.
@@ -204,6 +207,38 @@ pub struct NodeHttpFigures {
     pub broken_total: u64,
     /// Connections that were ended because their clients took too long.
     pub late_total: u64,
+}
+
+/// Third-party transfer: of a gateway what went which way and why, of a host with nodes what
+/// it has sent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TransferFigures {
+    /// Nodes may send to clients of this gateway.
+    pub is_gateway: bool,
+    /// This host's nodes send to clients of gateways.
+    pub is_node: bool,
+    /// Bytes that nodes were to send.
+    pub injected_bytes: u64,
+    /// Bytes that the gateway has sent itself, by why.
+    pub relayed_bytes: BTreeMap<String, u64>,
+    /// Hosts that fill packets.
+    pub tunnels: u64,
+    /// Connections in which nodes may send.
+    pub connections: u64,
+    /// Packets by what became of them.
+    pub packets: BTreeMap<String, u64>,
+    /// Connections that were reset.
+    pub reset_total: u64,
+    /// Bytes of packets that were filled.
+    pub sent_bytes: u64,
+    /// Those packets.
+    pub sent_packets: u64,
+    /// Bytes that are held for gateways.
+    pub held_bytes: u64,
+    /// Reads whose bytes they are.
+    pub pins: u64,
+    /// What was not filled or held, by why.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// A node that runs.

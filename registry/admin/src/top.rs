@@ -34,6 +34,12 @@ pub struct Top {
     pub read_bytes: f64,
     /// Bytes a second written to files.
     pub written_bytes: f64,
+    /// Bytes a second that nodes were to send to clients themselves.
+    pub injected_bytes: f64,
+    /// Bytes a second that this gateway has sent where nodes might have.
+    pub relayed_bytes: f64,
+    /// Bytes a second that nodes of this process have sent as gateways.
+    pub sent_for_gateways_bytes: f64,
     /// Procedures that were called.
     pub procedures: Vec<ProcedureRate>,
     /// Clients that called, or are connected.
@@ -130,7 +136,13 @@ impl Top {
                 seconds,
             )
         });
+        let rate = |of: fn(&Snapshot) -> u64| {
+            of(later).saturating_sub(of(earlier)) as f64 / seconds.max(f64::MIN_POSITIVE)
+        };
         Self {
+            injected_bytes: rate(|all| all.transfer.injected_bytes),
+            relayed_bytes: rate(|all| all.transfer.relayed_bytes.values().sum()),
+            sent_for_gateways_bytes: rate(|all| all.transfer.sent_bytes),
             at: whole.at,
             seconds,
             uptime_seconds: later.uptime_seconds,

@@ -25,8 +25,8 @@ pub const fn halves(value: u64) -> [u32; 2] {
 /// A message in the making.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
-    buffer: BytesMut,             // Everything but the spliced pieces.
-    splices: Vec<(usize, Bytes)>, // Each goes before this offset of `buffer`; ascending.
+    buffer: BytesMut,               // Everything but the spliced pieces.
+    splices: Vec<(usize, Payload)>, // Each goes before this offset of `buffer`; ascending.
     spliced_bytes: usize,
 }
 
@@ -126,8 +126,9 @@ impl Encoder {
     /// Variable-length opaque data, carried along without a copy.
     pub fn opaque_payload(&mut self, value: &Payload) {
         self.count(value.len());
-        for piece in value.pieces() {
-            self.splice(piece.clone());
+        if !value.is_empty() {
+            self.spliced_bytes += value.len();
+            self.splices.push((self.buffer.len(), value.clone()));
         }
         self.pad(value.len());
     }
@@ -135,7 +136,7 @@ impl Encoder {
     /// Bytes that are XDR already, carried along without a copy.
     pub fn splice(&mut self, encoded: Bytes) {
         self.spliced_bytes += encoded.len();
-        self.splices.push((self.buffer.len(), encoded));
+        self.splices.push((self.buffer.len(), encoded.into()));
     }
 
     /// Writes over four bytes at `offset`, for a length that is known only at
@@ -165,7 +166,7 @@ impl Encoder {
         let mut at = 0;
         for (offset, piece) in splices {
             message.push(buffer.split_to(offset - at).freeze());
-            message.push(piece);
+            message.append(piece);
             at = offset;
         }
         message.push(buffer.freeze());

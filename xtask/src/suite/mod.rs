@@ -63,7 +63,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 42] = [
+pub(crate) const SUITES: [Suite; 43] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -128,6 +128,7 @@ pub(crate) const SUITES: [Suite; 42] = [
     suite("disk-full", When::Quick, 240, disks::full),
     suite("log-writes", When::Quick, 300, disks::log_writes),
     suite("spiral", When::Quick, 300, spiral::run),
+    suite("spiral-doors", When::Quick, 300, spiral::run_doors),
     suite("fuzz-sockets", When::Quick, 120, sockets::run),
     suite("kernel-tree-long", When::Full, 1800, kernel::tree_long),
     suite("kernel-fsx-long", When::Full, 3600, kernel::fsx_long),

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo, now};
+use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo};
 use crossdock_peer::Flow;
 use crossdock_secure::{WebEffect, WebFailure, WebStream};
 use crossdock_types::Payload;
 use tracing::debug;
 
 use super::https::Https;
-use super::inject::Injector;
+use super::inject::{Injector, Why};
 
 /// The connections of a door's clients, by numbers that are never used twice.
 pub(super) struct Clients {
@@ -26,8 +26,6 @@ pub(super) struct Clients {
     connections_total: u64,
     /// Bytes that the kernel has not taken yet, of those that have some.
     unsent: BTreeMap<u64, usize>,
-    /// If nodes may send to clients.
-    injector: Option<Injector>,
 }
 
 struct Client {
@@ -61,17 +59,7 @@ impl Clients {
             numbers: BTreeMap::new(),
             connections_total: 0,
             unsent: BTreeMap::new(),
-            injector: None,
         }
-    }
-
-    /// From now on nodes may send to clients.
-    pub(super) fn inject_by(&mut self, injector: Injector) {
-        self.injector = Some(injector);
-    }
-
-    pub(super) fn injector(&mut self) -> Option<&mut Injector> {
-        self.injector.as_mut()
     }
 
     /// Whether nobody is connected.
@@ -98,6 +86,7 @@ impl Clients {
     pub(super) fn take_event(
         &mut self,
         driver: &mut Driver,
+        injector: &mut Injector,
         event: Event,
     ) -> Result<Vec<Heard>, Event> {
         let number = |connection| self.numbers.get(connection).copied();
@@ -111,52 +100,47 @@ impl Clients {
             }
             Event::Received { connection, bytes } => match number(&connection) {
                 Some(number) if self.is_https(number) => {
-                    Ok(self.act(driver, number, |session| session.receive(&bytes)))
+                    Ok(self.act(driver, injector, number, |session| session.receive(&bytes)))
                 }
                 Some(number) => Ok(vec![Heard::Received(number, bytes)]),
                 None => Err(Event::Received { connection, bytes }),
             },
             Event::PeerDone { connection } => match number(&connection) {
-                Some(number) if self.is_https(number) => Ok(self.act(driver, number, |session| {
-                    session.peer_done();
-                    Ok(())
-                })),
+                Some(number) if self.is_https(number) => {
+                    Ok(self.act(driver, injector, number, |session| {
+                        session.peer_done();
+                        Ok(())
+                    }))
+                }
                 Some(number) => Ok(vec![Heard::PeerDone(number)]),
                 None => Err(event),
             },
             Event::Closed { connection, .. } => match self.numbers.remove(&connection) {
                 Some(number) => {
-                    if let Some(injector) = &mut self.injector {
-                        injector.forget(connection);
-                    }
+                    injector.forget(connection);
                     self.forget(number);
                     Ok(vec![Heard::Closed(number)])
                 }
                 None => Err(event),
             },
-            event => match &mut self.injector {
-                Some(injector) => match injector.take_event(driver, event) {
-                    Some(event) => Err(event),
-                    None => Ok(Vec::new()),
-                },
-                None => Err(event),
-            },
+            event => Err(event),
         }
     }
 
     /// Whether nodes may send to a client that has just connected.
     pub(super) fn flow(
-        &mut self,
+        &self,
         driver: &Driver,
+        injector: &mut Injector,
         number: u64,
         peer: SocketAddr,
         may_speak: impl Fn(IpAddr) -> bool,
     ) -> Option<Flow> {
         let client = self.connections.get(&number)?;
-        let injector = self
-            .injector
-            .as_mut()
-            .filter(|_| client.session.is_none())?;
+        if client.session.is_some() {
+            injector.relay(client.id, Why::Tls);
+            return None;
+        }
         injector.accept(driver, client.id, peer, may_speak)
     }
 
@@ -175,7 +159,8 @@ impl Clients {
         }
         self.connections_total += 1;
         let number = self.connections_total;
-        self.connections.insert(number, Client { id, session });
+        let client = Client { id, session };
+        self.connections.insert(number, client);
         self.numbers.insert(id, number);
         Some(Heard::Opened(number, peer))
     }
@@ -191,15 +176,11 @@ impl Clients {
     }
 
     /// What the kernel has taken since it was asked last.
-    pub(super) fn take_sent(&mut self, driver: &mut Driver) -> Vec<Heard> {
+    pub(super) fn take_sent(&mut self, driver: &mut Driver, injector: &mut Injector) -> Vec<Heard> {
         let mut gone = Vec::new();
         for (&number, unsent_bytes) in &mut self.unsent {
             let client = self.connections.get(&number);
-            let injector = self.injector.as_ref();
-            let queued = client.map_or(0, |client| {
-                let waiting = injector.map_or(0, |it| it.waiting_bytes(client.id));
-                driver.queued_bytes(client.id) + waiting
-            });
+            let queued = client.map_or(0, |client| injector.queued_bytes(driver, client.id));
             if queued < *unsent_bytes {
                 gone.push((number, *unsent_bytes - queued));
                 *unsent_bytes = queued;
@@ -213,7 +194,7 @@ impl Clients {
                 continue;
             }
             let mut plain_bytes = 0;
-            heard.extend(self.act(driver, number, |session| {
+            heard.extend(self.act(driver, injector, number, |session| {
                 plain_bytes = session.gone(bytes);
                 Ok(())
             }));
@@ -228,23 +209,16 @@ impl Clients {
     pub(super) fn send(
         &mut self,
         driver: &mut Driver,
+        injector: &mut Injector,
         number: u64,
         payload: Payload,
     ) -> Vec<Heard> {
-        if let Some(client) = self.connections.get(&number)
-            && let Some(injector) = &mut self.injector
-            && injector.has(client.id)
-        {
-            *self.unsent.entry(number).or_default() += payload.len();
-            injector.send(driver, now(), client.id, payload);
+        if !self.is_https(number) {
+            self.transmit(driver, injector, number, payload);
             return Vec::new();
         }
         let pieces = payload.into_pieces();
-        if !self.is_https(number) {
-            self.transmit(driver, number, pieces);
-            return Vec::new();
-        }
-        self.act(driver, number, |session| {
+        self.act(driver, injector, number, |session| {
             session.send(pieces);
             Ok(())
         })
@@ -252,20 +226,20 @@ impl Clients {
 
     /// The door ends a connection behind what it has said. What its client still says over
     /// TLS is not read.
-    pub(super) fn close(&mut self, driver: &mut Driver, number: u64) -> Vec<Heard> {
-        if let Some(client) = self.connections.get(&number)
-            && let Some(injector) = &mut self.injector
-            && injector.has(client.id)
-        {
-            injector.close(now(), client.id);
-            return Vec::new();
-        }
+    pub(super) fn close(
+        &mut self,
+        driver: &mut Driver,
+        injector: &mut Injector,
+        number: u64,
+    ) -> Vec<Heard> {
         if !self.is_https(number) {
-            self.on(driver, number, Driver::close);
+            if let Some(client) = self.connections.get(&number) {
+                injector.close(driver, client.id);
+            }
             return Vec::new();
         }
         self.on(driver, number, Driver::pause_receive);
-        self.act(driver, number, |session| {
+        self.act(driver, injector, number, |session| {
             session.end();
             Ok(())
         })
@@ -289,13 +263,16 @@ impl Clients {
     }
 
     /// Gives pieces to the kernel as they are.
-    fn transmit(&mut self, driver: &mut Driver, number: u64, pieces: Vec<Bytes>) {
-        let bytes: usize = pieces.iter().map(Bytes::len).sum();
+    fn transmit(
+        &mut self,
+        driver: &mut Driver,
+        injector: &mut Injector,
+        number: u64,
+        payload: Payload,
+    ) {
         if let Some(client) = self.connections.get(&number) {
-            *self.unsent.entry(number).or_default() += bytes;
-            if driver.send(client.id, pieces).is_err() {
-                driver.abort(client.id);
-            }
+            *self.unsent.entry(number).or_default() += payload.len();
+            injector.send(driver, client.id, payload);
         }
     }
 
@@ -303,6 +280,7 @@ impl Clients {
     fn act(
         &mut self,
         driver: &mut Driver,
+        injector: &mut Injector,
         number: u64,
         act: impl FnOnce(&mut WebStream) -> Result<(), WebFailure>,
     ) -> Vec<Heard> {
@@ -325,7 +303,8 @@ impl Clients {
             debug!(connection = number, "no HTTPS: {failure}");
         }
         if !sealed.is_empty() {
-            self.transmit(driver, number, sealed);
+            let payload = sealed.into_iter().collect();
+            self.transmit(driver, injector, number, payload);
         }
         if has_ended {
             self.on(driver, number, Driver::close);

@@ -207,7 +207,13 @@ impl Shell {
             } => {
                 let accepted = doors.accept(listener, connection, peer);
                 self.tell_virtual(connection, true);
-                Some(accepted)
+                let name = self.doors.name(connection);
+                self.give(HostInput::Door(accepted));
+                let may_speak = |address| self.host.speaks_as(address);
+                let driver = &self.driver;
+                let flow = self.injector.accept(driver, connection, peer, may_speak);
+                name.filter(|_| flow.is_some())
+                    .map(|name| NfsInput::Flow(name, flow))
             }
             Event::Received { connection, bytes } => {
                 let name = doors.name(connection);
@@ -220,6 +226,7 @@ impl Shell {
             Event::PeerDone { connection } => doors.name(connection).map(NfsInput::PeerDone),
             Event::Closed { connection, .. } => {
                 let closed = doors.closed(connection);
+                self.injector.forget(connection);
                 self.tell_virtual(connection, false);
                 closed
             }
@@ -260,7 +267,8 @@ impl Shell {
         let doors = &mut self.doors;
         for (&name, unsent_bytes) in &mut doors.unsent {
             let connection = doors.connections.get(&name);
-            let queued = connection.map_or(0, |&id| self.driver.queued_bytes(id));
+            let queued = |&id| self.injector.queued_bytes(&self.driver, id);
+            let queued = connection.map_or(0, queued);
             if queued < *unsent_bytes {
                 gone.push((name, *unsent_bytes - queued));
                 *unsent_bytes = queued;
@@ -274,19 +282,19 @@ impl Shell {
 
     pub(super) fn take_door_effect(&mut self, effect: NfsEffect) {
         match effect {
-            NfsEffect::Send(name, pieces) => {
-                let bytes: usize = pieces.iter().map(Bytes::len).sum();
+            NfsEffect::Send(name, payload) => {
                 if let Some(&connection) = self.doors.connections.get(&name) {
-                    *self.doors.unsent.entry(name).or_default() += bytes;
-                    if self.driver.send(connection, pieces).is_err() {
-                        // The door bounds what it sends: a client that does not read.
-                        self.driver.abort(connection);
-                    }
+                    *self.doors.unsent.entry(name).or_default() += payload.len();
+                    self.injector.send(&mut self.driver, connection, payload);
                 }
             }
             NfsEffect::SendDatagram(to, pieces) => self.send_datagram(false, to, pieces),
             NfsEffect::SendPortmapDatagram(to, pieces) => self.send_datagram(true, to, pieces),
-            NfsEffect::Close(name) => self.on_connection(&name, Driver::close),
+            NfsEffect::Close(name) => {
+                if let Some(&connection) = self.doors.connections.get(&name) {
+                    self.injector.close(&mut self.driver, connection);
+                }
+            }
             NfsEffect::Abort(name) => self.on_connection(&name, Driver::abort),
             NfsEffect::Fill(name, fill) => {
                 if let Some(&connection) = self.doors.connections.get(&name) {
@@ -306,6 +314,7 @@ impl Shell {
             }
             // The host has passed them to the router, or to the delivery engine.
             NfsEffect::Router(_)
+            | NfsEffect::ReadFor(..)
             | NfsEffect::Withdraw(_)
             | NfsEffect::Ahead(_)
             | NfsEffect::Deliver(_) => {}

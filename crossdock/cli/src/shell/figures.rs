@@ -147,6 +147,7 @@ impl Shell {
             door: door_figures(&figures),
             http: http_figures(&self.host.http_figures()),
             node_http: node_http_figures(&self.host.object_figures()),
+            transfer: self.transfer_figures(),
             process: ProcessFigures::default(),
         })
     }

@@ -5,16 +5,12 @@ use std::net::SocketAddr;
 use crossdock_delivery::{Congestion, Switches, TcpSample};
 use crossdock_host::HostInput;
 use crossdock_http::{ConnId, HttpEffect, HttpInput};
-use crossdock_names::HostId;
-use crossdock_net::{Driver, Event, ListenerId, TcpInfo, now};
-use crossdock_tunnel::TunnelKey;
-use crossdock_types::Time;
+use crossdock_net::{Driver, Event, ListenerId, TcpInfo};
 use tracing::warn;
 
 use super::Shell;
 use super::clients::{Clients, Heard};
 use super::https::Https;
-use super::inject::Injector;
 
 /// The HTTP clients' connections.
 pub(super) struct Web {
@@ -26,18 +22,13 @@ pub(super) struct Web {
 }
 
 impl Web {
-    pub(super) fn new(
+    pub(super) const fn new(
         listeners: Vec<ListenerId>,
         https: Option<Https>,
         delivery: Switches,
-        injector: Option<Injector>,
     ) -> Self {
-        let mut clients = Clients::new(listeners, https, delivery.idsr);
-        if let Some(injector) = injector {
-            clients.inject_by(injector);
-        }
         Self {
-            clients,
+            clients: Clients::new(listeners, https, delivery.idsr),
             is_daemon: delivery.daemon,
             gives_way: false,
         }
@@ -58,7 +49,11 @@ impl Shell {
     /// Something has happened at an HTTP client's connection; the event again if it is
     /// somebody else's.
     pub(super) fn take_http_event(&mut self, event: Event) -> Option<Event> {
-        match self.web.clients.take_event(&mut self.driver, event) {
+        match self
+            .web
+            .clients
+            .take_event(&mut self.driver, &mut self.injector, event)
+        {
             Ok(heard) => {
                 self.tell_http(heard);
                 None
@@ -83,7 +78,10 @@ impl Shell {
 
     /// Tells the HTTP door what the kernel has taken.
     pub(super) fn tell_http_sent(&mut self) {
-        let heard = self.web.clients.take_sent(&mut self.driver);
+        let heard = self
+            .web
+            .clients
+            .take_sent(&mut self.driver, &mut self.injector);
         self.tell_http(heard);
     }
 
@@ -109,51 +107,27 @@ impl Shell {
     /// Whether nodes may send to a client that has just connected.
     fn tell_flow(&mut self, number: u64, peer: SocketAddr) {
         let may_speak = |address| self.host.speaks_as(address);
-        let flow = self.web.clients.flow(&self.driver, number, peer, may_speak);
+        let (driver, injector) = (&self.driver, &mut self.injector);
+        let flow = self
+            .web
+            .clients
+            .flow(driver, injector, number, peer, may_speak);
         if flow.is_some() {
             let input = HttpInput::Flow(ConnId(number), flow);
             self.give(HostInput::Http(input));
         }
     }
 
-    /// What is acknowledged of what nodes send, and whose packets they need not fill any
-    /// more.
-    pub(super) fn mind_injected(&mut self) {
-        let Some(injector) = self.web.clients.injector() else {
-            return;
-        };
-        injector.look(&mut self.driver, now());
-        for flow in injector.take_ended() {
-            self.host.end_flow(flow);
-        }
-    }
-
-    /// When there is something to mind.
-    pub(super) fn injected_due(&mut self) -> Option<Time> {
-        self.web.clients.injector()?.due()
-    }
-
-    pub(super) fn open_tunnel(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey) {
-        if let Some(injector) = self.web.clients.injector() {
-            injector.connect(holder, address, key);
-        }
-    }
-
-    pub(super) fn close_tunnel(&mut self, holder: HostId) {
-        if let Some(injector) = self.web.clients.injector() {
-            injector.disconnect(&mut self.driver, holder);
-        }
-    }
-
     pub(super) fn take_http_effect(&mut self, effect: HttpEffect) {
         let (clients, driver) = (&mut self.web.clients, &mut self.driver);
+        let injector = &mut self.injector;
         match effect {
             HttpEffect::Send(name, payload) => {
-                let heard = clients.send(driver, name.0, payload);
+                let heard = clients.send(driver, injector, name.0, payload);
                 self.tell_http(heard);
             }
             HttpEffect::Close(name) => {
-                let heard = clients.close(driver, name.0);
+                let heard = clients.close(driver, injector, name.0);
                 self.tell_http(heard);
             }
             HttpEffect::Abort(name) => clients.on(driver, name.0, Driver::abort),

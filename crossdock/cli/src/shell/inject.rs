@@ -14,7 +14,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use crossdock_bpf::{CatchDevice, Catcher};
 use crossdock_names::HostId;
-use crossdock_net::{ConnectionId, Driver, Event, SocketId, WatchId};
+use crossdock_net::{ConnectionId, Driver, Event, SocketId, WatchId, now};
 use crossdock_peer::Flow;
 use crossdock_redirector::{AnnounceError, Redirector};
 use crossdock_tunnel::{ConnectionId as CaughtId, TunnelKey};
@@ -30,8 +30,17 @@ const END_PATIENCE: Duration = Duration::from_secs(60);
 /// Dummy bytes come from here.
 static DUMMY: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The gateway's side of third-party transfer.
+/// How bytes get to clients: nodes send some of them themselves, if the gateway has it so.
+#[derive(Default)]
 pub(crate) struct Injector {
+    catching: Option<Catching>,
+    /// Connections in which nodes might send, but do not.
+    relayed: BTreeMap<ConnectionId, Why>,
+    figures: InjectFigures,
+}
+
+/// The gateway's side of third-party transfer.
+struct Catching {
     catcher: Catcher,
     watch: WatchId,
     tunnel: SocketId,
@@ -43,18 +52,48 @@ pub(crate) struct Injector {
     look_due: Option<Time>,
     /// Flows that have ended since somebody asked.
     ended: Vec<Flow>,
-    figures: InjectFigures,
 }
 
 /// What went which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct InjectFigures {
     /// Bytes that nodes were to send, in connections where they may.
     pub(crate) injected_bytes: u64,
-    /// Bytes that came from the gateway, in those connections.
-    pub(crate) relayed_bytes: u64,
+    /// Bytes that came from the gateway, by why.
+    pub(crate) relayed_bytes: BTreeMap<Why, u64>,
     /// Connections that were reset because nobody had their bytes any more.
     pub(crate) reset: u64,
+}
+
+/// Why bytes are not sent by nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Why {
+    /// They are heads, of small files, or a node did not hold them.
+    Here,
+    /// Over TLS: nodes do not have the keys.
+    Tls,
+    /// The client is on this machine.
+    Loopback,
+    /// No node takes packets of this gateway.
+    NoTunnel,
+    /// Nodes may not speak as the address that the client has connected to.
+    Address,
+    /// The kernel's program has no room for more connections.
+    Program,
+}
+
+impl Why {
+    /// As figures call it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Here => "here",
+            Self::Tls => "tls",
+            Self::Loopback => "loopback",
+            Self::NoTunnel => "no_tunnel",
+            Self::Address => "address",
+            Self::Program => "program",
+        }
+    }
 }
 
 struct Client {
@@ -92,47 +131,76 @@ impl Injector {
         let watch = driver.watch(descriptor)?;
         let (tunnel, _) = driver.bind_datagram(SocketAddr::new(address, 0))?;
         Ok(Self {
-            catcher,
-            watch,
-            tunnel,
-            redirector: Redirector::new(gateway.0, gateway.0),
-            clients: BTreeMap::new(),
-            by_caught: BTreeMap::new(),
-            under_way: BTreeSet::new(),
-            look_due: None,
-            ended: Vec::new(),
-            figures: InjectFigures::default(),
+            catching: Some(Catching {
+                catcher,
+                watch,
+                tunnel,
+                redirector: Redirector::new(gateway.0, gateway.0),
+                clients: BTreeMap::new(),
+                by_caught: BTreeMap::new(),
+                under_way: BTreeSet::new(),
+                look_due: None,
+                ended: Vec::new(),
+            }),
+            ..Self::default()
         })
     }
 
-    /// What went which way so far.
-    pub(crate) const fn figures(&self) -> InjectFigures {
-        self.figures
+    /// What went which way so far; nothing where all passes through the gateway.
+    pub(crate) fn figures(&self) -> Option<&InjectFigures> {
+        self.catching.is_some().then_some(&self.figures)
+    }
+
+    /// Packets, by what became of them at the kernel's program and at the redirector.
+    pub(crate) fn packets(&self) -> BTreeMap<String, u64> {
+        let Some(catching) = &self.catching else {
+            return BTreeMap::new();
+        };
+        let program = catching.catcher.figures().unwrap_or_default();
+        let own = catching.redirector.figures();
+        let all = [
+            ("passed", program.passed),
+            ("caught", program.caught),
+            ("late", program.late),
+            ("unknown", program.unknown),
+            ("full", program.full),
+            ("handed", own.handed),
+            ("unsent", own.unsent),
+            ("unreachable", own.unreachable),
+            ("turns", own.turns),
+        ];
+        all.map(|(fate, packets)| (fate.to_owned(), packets)).into()
+    }
+
+    /// Hosts that fill packets, and connections in which they may.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let catching = self.catching.as_ref();
+        catching.map_or((0, 0), |it| (it.redirector.tunnels(), it.clients.len()))
     }
 
     /// When [`Self::look`] is to be called.
-    pub(crate) const fn due(&self) -> Option<Time> {
-        self.look_due
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.catching.as_ref()?.look_due
     }
 
     /// A host fills packets from now on.
     pub(crate) fn connect(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey) {
-        debug!(%holder, %address, "tunnel opened");
-        self.redirector.connect(holder, address, key);
+        if let Some(catching) = &mut self.catching {
+            debug!(%holder, %address, "tunnel opened");
+            catching.redirector.connect(holder, address, key);
+        }
     }
 
     /// A host does not any more: connections that need it cannot go on.
     pub(crate) fn disconnect(&mut self, driver: &mut Driver, holder: HostId) {
-        for caught in self.redirector.disconnect(holder) {
-            if let Some(&id) = self.by_caught.get(&caught) {
-                self.reset(driver, id);
+        let Some(catching) = &mut self.catching else {
+            return;
+        };
+        for caught in catching.redirector.disconnect(holder) {
+            if let Some(&id) = catching.by_caught.get(&caught) {
+                self.figures.reset(driver, id);
             }
         }
-    }
-
-    fn reset(&mut self, driver: &mut Driver, id: ConnectionId) {
-        self.figures.reset += 1;
-        driver.abort(id);
     }
 
     /// A client has connected: whether nodes may send to it. `may_speak` tells whether they
@@ -144,23 +212,135 @@ impl Injector {
         peer: SocketAddr,
         may_speak: impl Fn(IpAddr) -> bool,
     ) -> Option<Flow> {
-        let socket = driver.socket(id)?;
-        let source = rustix::net::getsockname(socket).ok()?;
+        let accepted = self.catching.as_mut()?.accept(driver, id, peer, may_speak);
+        accepted.map_err(|why| self.relay(id, why)).ok()
+    }
+
+    /// Nodes do not send in this connection.
+    pub(crate) fn relay(&mut self, id: ConnectionId, why: Why) {
+        if self.catching.is_some() {
+            self.relayed.insert(id, why);
+        }
+    }
+
+    /// Bytes that the kernel has not taken yet.
+    pub(crate) fn queued_bytes(&self, driver: &Driver, id: ConnectionId) -> usize {
+        let client = self.catching.as_ref().and_then(|it| it.clients.get(&id));
+        driver.queued_bytes(id) + client.map_or(0, |client| client.waiting_bytes)
+    }
+
+    /// Sends what a door has, behind what it had before. A connection that does not take it
+    /// ends: the doors bound what they send.
+    pub(crate) fn send(&mut self, driver: &mut Driver, id: ConnectionId, payload: Payload) {
+        if let Some(catching) = &mut self.catching {
+            if let Some(client) = catching.clients.get_mut(&id) {
+                client.waiting_bytes += payload.len();
+                client.waiting.extend(payload.into_parts());
+                return catching.go_on(&mut self.figures, driver, now(), id);
+            }
+            let why = self.relayed.get(&id).copied().unwrap_or(Why::Here);
+            self.figures.note_relayed(why, payload.len());
+        }
+        if driver.send(id, payload.into_pieces()).is_err() {
+            driver.abort(id);
+        }
+    }
+
+    /// Ends a connection when its client has everything: until then somebody has to know
+    /// what its dummy bytes are.
+    pub(crate) fn close(&mut self, driver: &mut Driver, id: ConnectionId) {
+        let catching = self.catching.as_mut();
+        match catching.filter(|catching| catching.clients.contains_key(&id)) {
+            Some(catching) => catching.close(now(), id),
+            None => driver.close(id),
+        }
+    }
+
+    /// The connection is gone.
+    pub(crate) fn forget(&mut self, id: ConnectionId) {
+        self.relayed.remove(&id);
+        if let Some(catching) = &mut self.catching {
+            catching.forget(id);
+        }
+    }
+
+    /// Flows that nobody fills packets of any more.
+    pub(crate) fn take_ended(&mut self) -> Vec<Flow> {
+        let catching = self.catching.as_mut();
+        catching.map_or_else(Vec::new, |it| std::mem::take(&mut it.ended))
+    }
+
+    /// Packets may have been caught; the event again if it is somebody else's.
+    pub(crate) fn take_event(&mut self, driver: &mut Driver, event: Event) -> Option<Event> {
+        let Some(catching) = &mut self.catching else {
+            return Some(event);
+        };
+        match event {
+            Event::Readable(watch) if watch == catching.watch => {
+                catching.take_caught(driver);
+                None
+            }
+            // Nobody has anything to say to this end of the tunnels.
+            Event::Datagram { socket, .. } if socket == catching.tunnel => None,
+            event => Some(event),
+        }
+    }
+
+    /// Looks what clients have acknowledged, if it is time.
+    pub(crate) fn look(&mut self, driver: &mut Driver) {
+        let time = now();
+        let Some(catching) = &mut self.catching else {
+            return;
+        };
+        if catching.look_due.take_if(|due| *due <= time).is_none() {
+            return;
+        }
+        let under_way: Vec<ConnectionId> = catching.under_way.iter().copied().collect();
+        for id in under_way {
+            catching.look_at(&mut self.figures, driver, time, id);
+        }
+    }
+}
+
+impl InjectFigures {
+    fn note_relayed(&mut self, why: Why, bytes: usize) {
+        *self.relayed_bytes.entry(why).or_default() += bytes as u64;
+    }
+
+    fn reset(&mut self, driver: &mut Driver, id: ConnectionId) {
+        self.reset += 1;
+        driver.abort(id);
+    }
+}
+
+impl Catching {
+    fn accept(
+        &mut self,
+        driver: &Driver,
+        id: ConnectionId,
+        peer: SocketAddr,
+        may_speak: impl Fn(IpAddr) -> bool,
+    ) -> Result<Flow, Why> {
+        let socket = driver.socket(id).ok_or(Why::Address)?;
+        let source = rustix::net::getsockname(socket).ok();
+        let source = source.and_then(|source| source.try_into().ok());
         let flow = Flow {
-            source: source.try_into().ok()?,
+            source: source.ok_or(Why::Address)?,
             destination: peer,
         };
-        let is_outside = !peer.ip().is_loopback() && peer.ip() != flow.source.ip();
-        if !(is_outside && self.redirector.has_tunnels() && may_speak(flow.source.ip())) {
-            return None;
+        if peer.ip().is_loopback() || peer.ip() == flow.source.ip() {
+            return Err(Why::Loopback);
         }
-        let caught = match self.catcher.add(socket) {
-            Ok(caught) => caught,
-            Err(error) => {
-                debug!(%error, "a connection is relayed");
-                return None;
-            }
-        };
+        if self.redirector.tunnels() == 0 {
+            return Err(Why::NoTunnel);
+        }
+        if !may_speak(flow.source.ip()) {
+            return Err(Why::Address);
+        }
+        let caught = self.catcher.add(socket).map_err(|error| {
+            debug!(%error, "a connection is relayed");
+            Why::Program
+        })?;
         self.redirector.open(caught);
         self.by_caught.insert(caught, id);
         let client = Client {
@@ -171,78 +351,52 @@ impl Injector {
             ending: None,
         };
         self.clients.insert(id, client);
-        Some(flow)
-    }
-
-    /// Whether nodes may send to it.
-    pub(crate) fn has(&self, id: ConnectionId) -> bool {
-        self.clients.contains_key(&id)
-    }
-
-    /// Bytes that the socket has not been given yet.
-    pub(crate) fn waiting_bytes(&self, id: ConnectionId) -> usize {
-        self.clients.get(&id).map_or(0, |it| it.waiting_bytes)
-    }
-
-    /// Sends what the door has, behind what it had before.
-    pub(crate) fn send(
-        &mut self,
-        driver: &mut Driver,
-        now: Time,
-        id: ConnectionId,
-        payload: Payload,
-    ) {
-        let Some(client) = self.clients.get_mut(&id) else {
-            return;
-        };
-        client.waiting_bytes += payload.len();
-        client.waiting.extend(payload.into_parts());
-        self.go_on(driver, now, id);
+        Ok(flow)
     }
 
     /// Gives the socket what the redirector has room for.
-    fn go_on(&mut self, driver: &mut Driver, now: Time, id: ConnectionId) {
+    fn go_on(
+        &mut self,
+        figures: &mut InjectFigures,
+        driver: &mut Driver,
+        now: Time,
+        id: ConnectionId,
+    ) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
         let mut pieces = Vec::new();
         let mut failure = None;
-        while let Some(piece) = client.waiting.front() {
-            match announce(&mut self.redirector, client.caught, piece) {
-                Ok(None) => {}
-                Ok(Some(catch_from)) => self.catcher.catch_from(client.caught, catch_from),
+        while let Some(part) = client.waiting.front() {
+            match announce(&mut self.redirector, client.caught, part) {
+                Ok(catch_from) => self.catcher.catch_from(client.caught, catch_from),
                 Err(AnnounceError::Full(_)) => break,
                 Err(error) => {
                     failure = Some(error);
                     break;
                 }
             }
-            let Some(piece) = client.waiting.pop_front() else {
+            let Some(part) = client.waiting.pop_front() else {
                 break;
             };
-            client.waiting_bytes -= piece.len();
-            match piece {
+            client.waiting_bytes -= part.len();
+            match part {
                 Part::Bytes(bytes) => {
-                    self.figures.relayed_bytes += bytes.len() as u64;
+                    figures.note_relayed(Why::Here, bytes.len());
                     pieces.push(bytes);
                 }
                 Part::Extent(extent) => {
-                    self.figures.injected_bytes += extent.length_bytes as u64;
-                    let mut left = extent.length_bytes;
-                    while left > 0 {
-                        let some = left.min(DUMMY.len());
-                        pieces.push(Bytes::from_static(&DUMMY[..some]));
-                        left -= some;
-                    }
+                    figures.injected_bytes += extent.length_bytes as u64;
+                    push_dummy(&mut pieces, extent.length_bytes);
                 }
             }
         }
-        let is_refused = !pieces.is_empty() && driver.send(id, pieces).is_err();
         if let Some(error) = failure {
             warn!(%error, "a connection is reset: its bytes cannot be sent any more");
+            return figures.reset(driver, id);
         }
-        if is_refused || failure.is_some() {
-            return self.reset(driver, id);
+        if !pieces.is_empty() && driver.send(id, pieces).is_err() {
+            return driver.abort(id);
         }
         self.watch(now, id);
     }
@@ -261,9 +415,7 @@ impl Injector {
         }
     }
 
-    /// Ends a connection when its client has everything: until then somebody has to know
-    /// what its dummy bytes are.
-    pub(crate) fn close(&mut self, now: Time, id: ConnectionId) {
+    fn close(&mut self, now: Time, id: ConnectionId) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.ending.get_or_insert(Ending {
                 is_shut: false,
@@ -274,32 +426,13 @@ impl Injector {
         self.watch(now, id);
     }
 
-    /// The connection is gone.
-    pub(crate) fn forget(&mut self, id: ConnectionId) {
+    fn forget(&mut self, id: ConnectionId) {
         if let Some(client) = self.clients.remove(&id) {
             self.under_way.remove(&id);
             self.by_caught.remove(&client.caught);
             self.redirector.end(client.caught);
             self.catcher.remove(client.caught);
             self.ended.push(client.flow);
-        }
-    }
-
-    /// Flows that nobody fills packets of any more.
-    pub(crate) fn take_ended(&mut self) -> Vec<Flow> {
-        std::mem::take(&mut self.ended)
-    }
-
-    /// Packets may have been caught; the event again if it is somebody else's.
-    pub(crate) fn take_event(&mut self, driver: &mut Driver, event: Event) -> Option<Event> {
-        match event {
-            Event::Readable(watch) if watch == self.watch => {
-                self.take_caught(driver);
-                None
-            }
-            // Nobody has anything to say to this end of the tunnels.
-            Event::Datagram { socket, .. } if socket == self.tunnel => None,
-            event => Some(event),
         }
     }
 
@@ -316,19 +449,13 @@ impl Injector {
         }
     }
 
-    /// Looks what clients have acknowledged.
-    pub(crate) fn look(&mut self, driver: &mut Driver, now: Time) {
-        if self.look_due.is_none_or(|due| due > now) {
-            return;
-        }
-        self.look_due = None;
-        let under_way: Vec<ConnectionId> = self.under_way.iter().copied().collect();
-        for id in under_way {
-            self.look_at(driver, now, id);
-        }
-    }
-
-    fn look_at(&mut self, driver: &mut Driver, now: Time, id: ConnectionId) {
+    fn look_at(
+        &mut self,
+        figures: &mut InjectFigures,
+        driver: &mut Driver,
+        now: Time,
+        id: ConnectionId,
+    ) {
         let (Some(client), Some(info)) = (self.clients.get_mut(&id), driver.tcp_info(id)) else {
             self.under_way.remove(&id);
             return;
@@ -342,43 +469,49 @@ impl Injector {
                 ending.until = now + END_PATIENCE;
             }
             let is_given = client.waiting.is_empty() && driver.queued_bytes(id) == 0;
-            if is_given && !ending.is_shut {
-                ending.is_shut = true;
+            if is_given && !std::mem::replace(&mut ending.is_shut, is_given) {
                 shut(driver, id);
             }
-            let is_done = is_given && !self.redirector.is_under_way(client.caught);
-            if is_done {
+            if is_given && !self.redirector.is_under_way(client.caught) {
                 driver.close(id);
                 self.under_way.remove(&id);
                 return;
             }
             if ending.until <= now {
-                return self.reset(driver, id);
+                return figures.reset(driver, id);
             }
         }
-        self.go_on(driver, now, id);
+        self.go_on(figures, driver, now, id);
     }
 }
 
-/// Tells the redirector of a piece. From where on packets are caught then, if that may have
-/// changed.
+/// Tells the redirector of what enters the socket next. From where on packets are caught then.
 fn announce(
     redirector: &mut Redirector,
     caught: CaughtId,
     part: &Part,
-) -> Result<Option<Option<u64>>, AnnounceError> {
+) -> Result<Option<u64>, AnnounceError> {
     match part {
         Part::Bytes(bytes) => {
             match redirector.announce_literal(caught, bytes.clone()) {
                 // More than is remembered goes by itself, if it overtakes nobody.
                 Err(AnnounceError::Full(_)) => {
                     redirector.pass(caught, bytes.len() as u64)?;
-                    Ok(Some(None))
+                    Ok(None)
                 }
-                announced => announced.map(Some),
+                announced => announced,
             }
         }
-        Part::Extent(extent) => redirector.announce_extent(caught, extent.clone()).map(Some),
+        Part::Extent(extent) => redirector.announce_extent(caught, extent.clone()),
+    }
+}
+
+fn push_dummy(pieces: &mut Vec<Bytes>, length_bytes: usize) {
+    let mut left = length_bytes;
+    while left > 0 {
+        let some = left.min(DUMMY.len());
+        pieces.push(Bytes::from_static(&DUMMY[..some]));
+        left -= some;
     }
 }
 

@@ -12,7 +12,10 @@ impl Shell {
     /// Something has happened at a connection to a node; the event again if it is somebody
     /// else's.
     pub(super) fn take_object_event(&mut self, event: Event) -> Option<Event> {
-        match self.objects.take_event(&mut self.driver, event) {
+        match self
+            .objects
+            .take_event(&mut self.driver, &mut self.injector, event)
+        {
             Ok(heard) => {
                 self.tell_objects(heard);
                 None
@@ -23,7 +26,7 @@ impl Shell {
 
     /// Tells the nodes' HTTP door what the kernel has taken.
     pub(super) fn tell_objects_sent(&mut self) {
-        let heard = self.objects.take_sent(&mut self.driver);
+        let heard = self.objects.take_sent(&mut self.driver, &mut self.injector);
         self.tell_objects(heard);
     }
 
@@ -41,14 +44,15 @@ impl Shell {
 
     pub(super) fn take_object_effect(&mut self, effect: ObjectDoorEffect) {
         let (clients, driver) = (&mut self.objects, &mut self.driver);
+        let injector = &mut self.injector;
         match effect {
             ObjectDoorEffect::Send(name, pieces) => {
                 let payload = pieces.into_iter().collect();
-                let heard = clients.send(driver, name.0, payload);
+                let heard = clients.send(driver, injector, name.0, payload);
                 self.tell_objects(heard);
             }
             ObjectDoorEffect::Close(name) => {
-                let heard = clients.close(driver, name.0);
+                let heard = clients.close(driver, injector, name.0);
                 self.tell_objects(heard);
             }
             ObjectDoorEffect::Abort(name) => clients.on(driver, name.0, Driver::abort),

@@ -257,7 +257,7 @@ impl Bench {
 
     fn drain(&mut self) {
         while let Some(effect) = self.door.poll_effect() {
-            let NfsEffect::Send(CONN, pieces) = effect else {
+            let NfsEffect::Send(CONN, payload) = effect else {
                 self.effects.push(effect);
                 continue;
             };
@@ -265,7 +265,7 @@ impl Bench {
             if self.is_deaf {
                 continue;
             }
-            for mut piece in pieces {
+            for mut piece in payload.into_pieces() {
                 while let Some(reply) = self.reader.next_record(&mut piece).expect("sound") {
                     self.replies.push(reply);
                 }

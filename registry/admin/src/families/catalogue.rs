@@ -6,6 +6,7 @@ mod http;
 mod node;
 mod process;
 mod site;
+mod transfer;
 
 use super::{Family, Samples};
 use crate::snapshot::Snapshot;
@@ -16,6 +17,7 @@ pub(crate) fn families() -> impl Iterator<Item = &'static Family> {
     let all = [
         door::FAMILIES,
         http::FAMILIES,
+        transfer::FAMILIES,
         node::FAMILIES,
         site::FAMILIES,
         process::FAMILIES,

@@ -153,10 +153,10 @@ pub(super) fn carry_out<'a>(
     arrival: impl FnOnce() -> Time,
 ) -> Result<(), String> {
     match effect {
-        NfsEffect::Send(name, pieces) => {
+        NfsEffect::Send(name, payload) => {
             let due = arrival();
             if let Some(wire) = wire(name) {
-                put(&mut wire.to_client, due, pieces.concat().into());
+                put(&mut wire.to_client, due, payload.to_bytes());
             }
         }
         NfsEffect::Fill(name, fill) => {
@@ -173,6 +173,7 @@ pub(super) fn carry_out<'a>(
         | NfsEffect::Pause(_)
         | NfsEffect::Resume(_)
         | NfsEffect::Router(_)
+        | NfsEffect::ReadFor(..)
         | NfsEffect::Withdraw(_)
         | NfsEffect::Ahead(_)
         | NfsEffect::Deliver(_)

@@ -285,6 +285,11 @@ impl<'paths> Cluster<'paths> {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
+    /// Bytes that have left a host by its link.
+    pub(crate) fn received_from(&self, name: &str) -> Result<u64> {
+        switch::received_from(&self.name, name)
+    }
+
     /// The manager of the root directory: the one that has files.
     pub(crate) fn serving_manager(&self) -> Result<String> {
         for manager in self.of(Role::Manager) {

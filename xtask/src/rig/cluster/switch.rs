@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::process::{output, run};
 
@@ -62,6 +62,15 @@ pub(super) fn has(netns: &str, address: IpAddr) -> Result<bool> {
     let shown = output(Command::new("ip").args(words.split(' ')))?;
     let wanted = format!(" {address}/");
     Ok(shown.lines().any(|line| line.contains(&wanted)))
+}
+
+/// Bytes that have come from a host.
+pub(super) fn received_from(rig: &str, host: &str) -> Result<u64> {
+    let words = format!("-n {} -s -j link show dev {host}", netns(rig, "switch"));
+    let shown = output(Command::new("ip").args(words.split(' ')))?;
+    let shown: serde_json::Value = serde_json::from_str(&shown)?;
+    let bytes = shown[0]["stats64"]["rx"]["bytes"].as_u64();
+    bytes.context("no counters")
 }
 
 /// Removes the namespaces of a rig, as far as they are there.

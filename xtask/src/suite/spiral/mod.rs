@@ -2,9 +2,13 @@
 //! client that compares every byte and nodes whose bytes follow from pin and place
 //! (tests/spiral), each in a network namespace of its own.
 
+mod doors;
+
 use std::process::Command;
 
 use anyhow::Result;
+
+pub(super) use doors::run as run_doors;
 
 use super::Stage;
 use crate::process::run_logged;

@@ -1,0 +1,58 @@
+//! Third-party transfer as the data thread sees it: whose packets are caught, and what the
+//! host's machines are told of it.
+
+use crossdock_admin::snapshot::TransferFigures;
+use crossdock_net::Event;
+
+use super::Shell;
+
+impl Shell {
+    /// Packets may have been caught; the event again if it is somebody else's.
+    pub(super) fn take_caught_event(&mut self, event: Event) -> Option<Event> {
+        self.injector.take_event(&mut self.driver, event)
+    }
+
+    /// What is acknowledged of what nodes send, and whose packets they need not fill any
+    /// more.
+    pub(super) fn mind_injected(&mut self) {
+        self.injector.look(&mut self.driver);
+        for flow in self.injector.take_ended() {
+            self.host.end_flow(flow);
+        }
+    }
+
+    /// What went which way, and what this host's nodes have sent.
+    pub(super) fn transfer_figures(&self) -> TransferFigures {
+        let mut all = TransferFigures::default();
+        if let Some(figures) = self.injector.figures() {
+            let relayed = figures.relayed_bytes.iter();
+            let (tunnels, connections) = self.injector.counts();
+            all.is_gateway = true;
+            all.injected_bytes = figures.injected_bytes;
+            all.relayed_bytes = relayed
+                .map(|(why, &bytes)| (why.word().to_owned(), bytes))
+                .collect();
+            (all.tunnels, all.connections) = (tunnels as u64, connections as u64);
+            all.packets = self.injector.packets();
+            all.reset_total = figures.reset;
+        }
+        if let Some(sent) = self.host.transfer_figures() {
+            let inflator = sent.inflator;
+            all.is_node = true;
+            all.sent_bytes = inflator.injected_bytes;
+            all.sent_packets = inflator.sent;
+            (all.held_bytes, all.pins) = (sent.held_bytes, sent.pins);
+            let refused = [
+                ("forged", inflator.forged),
+                ("stale", inflator.stale),
+                ("refused", inflator.refused),
+                ("overflowed", inflator.overflowed),
+                ("untold", inflator.untold),
+                ("unfilled", inflator.unfilled),
+                ("not_held", sent.full),
+            ];
+            all.refused = refused.map(|(why, count)| (why.to_owned(), count)).into();
+        }
+        all
+    }
+}

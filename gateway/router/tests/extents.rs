@@ -1,0 +1,122 @@
+//! Reads whose bytes nodes may send themselves, in a connection of a client.
+
+mod script;
+
+use crossdock_limits::INJECTED_BYTES_MIN;
+use crossdock_names::{NodeId, STRIPE_UNIT_BYTES, Version};
+use crossdock_peer::{Call, CallId, Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteRequest};
+use crossdock_router::{Router, RouterEffect, RouterInput};
+use crossdock_types::{Extent, Payload, Released};
+
+use script::*;
+
+const SIZE: u64 = 4 * STRIPE_UNIT_BYTES;
+
+fn flow() -> Flow {
+    Flow {
+        source: "198.18.2.1:2049".parse().expect("an address"),
+        destination: "198.18.5.1:700".parse().expect("an address"),
+    }
+}
+
+/// Asks for it, up to the columns: what was asked of which node, and whether bytes may stay.
+fn begin(router: &mut Router, id: u64, start: u64, length: u64) -> Vec<(NodeId, CallId, bool)> {
+    let call = Call {
+        id: CallId(id),
+        deadline: DEADLINE,
+        request: SiteRequest::as_root(read(start, length)),
+    };
+    router.handle(secs(0), RouterInput::ReadFor(flow(), Box::new(call)));
+    let [open] = expect(router, vec![Seen::OpenRead]);
+    opened(router, open, SIZE);
+    std::iter::from_fn(|| router.poll_effect())
+        .map(|effect| match effect {
+            RouterEffect::ReadFor(of, node, call, _) => {
+                assert_eq!(of, flow());
+                (node, call.id, true)
+            }
+            RouterEffect::Node(node, call, _) => (node, call.id, false),
+            other => panic!("unexpected {other:?}"),
+        })
+        .collect()
+}
+
+/// What a node keeps, as the host makes it of its word.
+fn held(pin: u64, length: usize, released: &Released) -> Result<NodeAnswer, NodeError> {
+    let mut payload = Payload::new();
+    payload.push_extent(Extent::new(7, pin, length, released));
+    Ok(NodeAnswer::Read {
+        payload,
+        version: Version::NONE,
+    })
+}
+
+fn places(payload: &Payload) -> Vec<(usize, u64, usize)> {
+    let extents = payload.extents().iter();
+    extents
+        .map(|(at, extent)| (*at, extent.pin(), extent.length_bytes))
+        .collect()
+}
+
+/// Goal: what nodes keep lies in the answer where it belongs, with zeros where a column ends early
+/// and bytes where a node gave some; short pieces are not left with nodes.
+#[test]
+fn what_nodes_keep_has_its_place_in_the_answer() {
+    let mut router = router();
+    let released = Released::default();
+    let unit = STRIPE_UNIT_BYTES;
+    let short = INJECTED_BYTES_MIN - 1;
+    let asked = begin(&mut router, 1, unit, 2 * unit + short);
+    let nodes: Vec<_> = asked.iter().map(|(node, _, may)| (node.0, *may)).collect();
+    assert_eq!(nodes, [(20, true), (10, true), (20, false)]);
+    let whole = len(unit);
+    node(&mut router, asked[0].1, held(5, whole - 100, &released));
+    node(&mut router, asked[2].1, bytes_read(vec![3; len(short)]));
+    node(&mut router, asked[1].1, held(6, whole, &released));
+    let (mut seen, _) = drain(&mut router);
+    let Some(Seen::Reply(1, Ok(SiteAnswer::Read { payload, .. }))) = seen.pop() else {
+        panic!("no answer: {seen:?}")
+    };
+    assert_eq!(payload.len(), 2 * whole + len(short));
+    assert_eq!(places(&payload), [(0, 5, whole - 100), (whole, 6, whole)]);
+    assert_eq!(released.take(), []);
+    drop(payload);
+    assert_eq!(released.take(), [(7, 5), (7, 6)]);
+}
+
+/// Goal: of a read that fails, was withdrawn, or has to begin anew because the file was
+/// written over or moved between its layout and its bytes, nothing stays with nodes.
+#[test]
+fn what_is_not_used_is_given_back() {
+    let mut router = router();
+    let released = Released::default();
+    let unit = len(STRIPE_UNIT_BYTES);
+    let asked = begin(&mut router, 1, STRIPE_UNIT_BYTES, 2 * STRIPE_UNIT_BYTES);
+    node(&mut router, asked[0].1, held(1, unit, &released));
+    let bad = NodeError::Media {
+        node: NodeId(10),
+        what: "torn".into(),
+    };
+    node(&mut router, asked[1].1, Err(bad));
+    assert_eq!(effects(&mut router), [Seen::Reply(1, Err(SiteError::Io))]);
+    assert_eq!(released.take(), [(7, 1)]);
+
+    let asked = begin(&mut router, 2, STRIPE_UNIT_BYTES, 2 * STRIPE_UNIT_BYTES);
+    node(&mut router, asked[0].1, held(2, unit, &released));
+    router.handle(secs(1), RouterInput::Withdraw(CallId(2)));
+    assert_eq!(released.take(), [(7, 2)]);
+    node(&mut router, asked[1].1, held(3, unit, &released));
+    assert_eq!(released.take(), [(7, 3)], "one that comes too late");
+    effects(&mut router);
+
+    let asked = begin(&mut router, 3, STRIPE_UNIT_BYTES, 2 * STRIPE_UNIT_BYTES);
+    node(&mut router, asked[0].1, held(4, unit, &released));
+    let moved = NodeError::StaleGeneration { current: 9 };
+    node(&mut router, asked[1].1, Err(moved));
+    assert_eq!(released.take(), [(7, 4)]);
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened(&mut router, open, SIZE);
+    let again = std::iter::from_fn(|| router.poll_effect());
+    let again = again.filter(|effect| matches!(effect, RouterEffect::ReadFor(..)));
+    assert_eq!(again.count(), 2, "resolved again");
+}

@@ -1,0 +1,80 @@
+//! Metrics of third-party transfer, at gateways and at nodes.
+
+use super::family;
+use crate::families::Family;
+use crate::text::MetricKind::{Counter, Gauge};
+
+pub(super) const FAMILIES: &[Family] = &[
+    family(
+        "crossdock_transfer_injected_bytes_total",
+        Counter,
+        "Bytes that nodes were to send to HTTP clients of this gateway.",
+        |all, out| out.count(&[], all.transfer.injected_bytes),
+    ),
+    family(
+        "crossdock_transfer_relayed_bytes_total",
+        Counter,
+        "Bytes that this gateway has sent to HTTP clients itself while it has --spiral-device, by why.",
+        |all, out| {
+            for (why, &bytes) in &all.transfer.relayed_bytes {
+                out.count(&[("why", why)], bytes);
+            }
+        },
+    ),
+    family(
+        "crossdock_transfer_tunnels",
+        Gauge,
+        "Hosts that fill packets of this gateway.",
+        |all, out| out.count(&[], all.transfer.tunnels),
+    ),
+    family(
+        "crossdock_transfer_connections",
+        Gauge,
+        "Connections of this gateway in which nodes may send.",
+        |all, out| out.count(&[], all.transfer.connections),
+    ),
+    family(
+        "crossdock_transfer_reset_total",
+        Counter,
+        "Connections of this gateway that were reset as nobody had their bytes any more.",
+        |all, out| out.count(&[], all.transfer.reset_total),
+    ),
+    family(
+        "crossdock_transfer_packets_total",
+        Counter,
+        "Packets of those connections, before the kernel cuts them, by what became of them.",
+        |all, out| {
+            for (fate, &packets) in &all.transfer.packets {
+                out.count(&[("fate", fate)], packets);
+            }
+        },
+    ),
+    family(
+        "crossdock_transfer_sent_bytes_total",
+        Counter,
+        "Bytes that the nodes of this host have put into packets of gateways, repeated ones too.",
+        |all, out| out.count(&[], all.transfer.sent_bytes),
+    ),
+    family(
+        "crossdock_transfer_held_bytes",
+        Gauge,
+        "Bytes that this host holds in memory for gateways.",
+        |all, out| out.count(&[], all.transfer.held_bytes),
+    ),
+    family(
+        "crossdock_transfer_pins",
+        Gauge,
+        "Reads of gateways whose bytes this host holds.",
+        |all, out| out.count(&[], all.transfer.pins),
+    ),
+    family(
+        "crossdock_transfer_refused_total",
+        Counter,
+        "Datagrams and packets that this host has not filled, by why; and reads that it had no room to hold.",
+        |all, out| {
+            for (why, &count) in &all.transfer.refused {
+                out.count(&[("why", why)], count);
+            }
+        },
+    ),
+];
