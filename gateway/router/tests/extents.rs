@@ -4,7 +4,9 @@ mod script;
 
 use crossdock_limits::INJECTED_BYTES_MIN;
 use crossdock_names::{NodeId, STRIPE_UNIT_BYTES, Version};
-use crossdock_peer::{Call, CallId, Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteRequest};
+use crossdock_peer::{
+    Call, CallId, Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteRequest,
+};
 use crossdock_router::{Router, RouterEffect, RouterInput};
 use crossdock_types::{Extent, Payload, Released};
 

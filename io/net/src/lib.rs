@@ -31,6 +31,7 @@ mod table;
 mod tcp_info;
 mod wake;
 
+pub use crossdock_ring::dummy;
 pub use driver::{Driver, Started};
 pub use event::{
     CloseReason, ConnectionId, DiskId, Event, KernelChoice, ListenerId, NetError, Options,

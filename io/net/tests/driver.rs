@@ -545,6 +545,47 @@ fn disks_are_served_beside_sockets() {
     });
 }
 
+/// Goal: dummy bytes arrive as zeros in their place, however many, and leave nothing behind
+/// when the peer goes in the middle.
+#[test]
+fn dummy_bytes_arrive_in_their_place() {
+    const BYTES: usize = 9_000_001;
+    over_both(|mut rig| {
+        let (_, address) = rig.driver.listen(loopback()).expect("to listen");
+        for is_gone in [false, true] {
+            let client = connect(address);
+            let connection = rig.accepted();
+            let reader = thread::spawn(move || {
+                let mut client = client;
+                let mut all = Vec::new();
+                match is_gone {
+                    true => drop(client.read(&mut [0; 100_000])),
+                    false => drop(client.read_to_end(&mut all).expect("to read")),
+                }
+                all
+            });
+            let mut pieces = vec![Bytes::from_static(b"head")];
+            pieces.extend(crossdock_net::dummy(BYTES));
+            pieces.push(Bytes::from_static(b"tail"));
+            rig.driver.send_whole(connection);
+            rig.driver.send(connection, pieces).expect("room");
+            rig.driver.close(connection);
+            let mut is_over = false;
+            while !is_over {
+                rig.driver.wait(Some(now() + PATIENCE)).expect("to wait");
+                while let Some(event) = rig.driver.next_event() {
+                    is_over |= matches!(event, Event::Closed { .. });
+                }
+            }
+            let all = reader.join().expect("no panic");
+            if !is_gone {
+                let expected = [&b"head"[..], &vec![0; BYTES], b"tail"].concat();
+                assert!(all == expected, "{} bytes", all.len());
+            }
+        }
+    });
+}
+
 /// Goal: a descriptor is told of until it has been read, and again when there is more.
 #[test]
 fn what_is_watched_is_told_of() {

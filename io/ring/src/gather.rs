@@ -5,6 +5,8 @@ use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
 
+use crate::dummy::is_dummy;
+
 /// Pieces that the kernel takes in one call (UIO_MAXIOV).
 pub const GATHER_PIECES_MAX: usize = 1024;
 
@@ -55,15 +57,22 @@ impl Gather {
     }
 
     /// Moves pieces from the front of `other` to the end of this, until this
-    /// holds `bytes_max` bytes or more, or as many pieces as the kernel takes.
+    /// holds `bytes_max` bytes or more, or as many pieces as the kernel takes. Dummy bytes
+    /// are not mixed with others: they are sent in another way.
     pub fn refill(&mut self, other: &mut Self, bytes_max: usize) {
         while self.length_bytes < bytes_max && self.pieces.len() < GATHER_PIECES_MAX {
-            let Some(piece) = other.pieces.pop_front() else {
+            let fits = self.is_empty() || other.is_dummy() == self.is_dummy();
+            let Some(piece) = other.pieces.pop_front_if(|_| fits) else {
                 return;
             };
             other.length_bytes -= piece.len();
             self.push(piece);
         }
+    }
+
+    /// Whether it begins with dummy bytes.
+    pub(crate) fn is_dummy(&self) -> bool {
+        self.pieces.front().is_some_and(is_dummy)
     }
 
     /// Puts what is left of `rest` before the front.
@@ -94,6 +103,29 @@ impl FromIterator<Bytes> for Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: dummy bytes and others go out one after the other, never in one send.
+    #[test]
+    fn dummy_bytes_are_not_mixed_with_others() {
+        let mut all = Gather::default();
+        all.push(Bytes::from_static(b"head"));
+        crate::dummy(100_000).for_each(|piece| all.push(piece));
+        crate::dummy(3 << 20).for_each(|piece| all.push(piece));
+        all.push(Bytes::from_static(b"tail"));
+        let mut sends = Vec::new();
+        while !all.is_empty() {
+            let mut send = Gather::default();
+            send.refill(&mut all, 1 << 20);
+            sends.push((send.is_dummy(), send.len()));
+        }
+        let expected = [
+            (false, 4),
+            (true, 100_000 + (2 << 20)),
+            (true, 1 << 20),
+            (false, 4),
+        ];
+        assert_eq!(sends, expected);
+    }
 
     /// Goal: whatever the steps, the same bytes come out.
     #[test]

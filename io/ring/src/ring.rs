@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{IoUring, Probe, opcode};
+use io_uring::{IoUring, Probe, cqueue, opcode};
 
+use crate::dummy::region;
 use crate::slot::{Entries, Half, Slot};
 use crate::{Completion, Operation};
 
@@ -62,6 +63,8 @@ struct Core {
     free: Vec<u32>,
     /// Whether the first of two entries completes only if it fails.
     skips_success: bool,
+    /// Whether dummy bytes are registered; not known before there are some.
+    has_dummy: Option<bool>,
     /// By index; absent when closed. Never reused.
     mailboxes: Vec<Option<VecDeque<Completion>>>,
     /// Completions that lie in mailboxes.
@@ -84,6 +87,7 @@ impl Ring {
             core: Rc::new(RefCell::new(Core {
                 uring,
                 skips_success,
+                has_dummy: None,
                 slots: Vec::new(),
                 free: Vec::new(),
                 mailboxes: Vec::new(),
@@ -161,8 +165,10 @@ impl Core {
             self.slots.push(Slot::default());
             u32::try_from(self.slots.len() - 1).expect("fewer operations than memory")
         });
+        let is_dummy = matches!(&operation, Operation::Send { pieces, .. } if pieces.is_dummy());
+        let has_dummy = is_dummy && self.has_dummy();
         let slot = &mut self.slots[index as usize];
-        let Entries { only, first } = slot.start(mailbox, tag, operation);
+        let Entries { only, first } = slot.start(mailbox, tag, operation, has_dummy);
         let key = Key {
             index,
             generation: slot.generation,
@@ -178,6 +184,22 @@ impl Core {
         }
         self.push(&only.user_data(key.pack()));
         key
+    }
+
+    /// Registers dummy bytes, if the kernel sends by reference; else they are copied.
+    fn has_dummy(&mut self) -> bool {
+        let submitter = self.uring.submitter();
+        *self.has_dummy.get_or_insert_with(|| {
+            let mut probe = Probe::new();
+            let is_known = submitter.register_probe(&mut probe).is_ok()
+                && probe.is_supported(opcode::SendZc::CODE);
+            let region = libc::iovec {
+                iov_base: region().as_ptr().cast_mut().cast(),
+                iov_len: region().len(),
+            };
+            // SAFETY: the region is never freed, and the kernel only reads it.
+            is_known && unsafe { submitter.register_buffers(&[region]) }.is_ok()
+        })
     }
 
     fn cancel(&mut self, key: Key) {
@@ -247,6 +269,10 @@ impl Core {
 
     fn reap(&mut self) {
         for entry in self.uring.completion() {
+            // What dummy bytes are is not used again: nobody waits for the kernel to be done.
+            if cqueue::notif(entry.flags()) {
+                continue;
+            }
             let Some((key, half)) = Key::unpack(entry.user_data()) else {
                 continue;
             };

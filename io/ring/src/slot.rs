@@ -24,6 +24,7 @@ use io_uring::squeue::Entry;
 use io_uring::types::{Fd, FsyncFlags};
 use socket2::{SockAddr, SockAddrStorage};
 
+use crate::dummy::region;
 use crate::{Completion, Done, Errno, GATHER_PIECES_MAX, Gather, Operation, SendWait};
 
 const COUNTER_BYTES: u32 = 8;
@@ -87,8 +88,15 @@ impl Slot {
     }
 
     /// Takes the operation in and describes it to the kernel. The entries'
-    /// pointers hold until [`Self::finish`].
-    pub(crate) fn start(&mut self, mailbox: usize, tag: u64, operation: Operation) -> Entries {
+    /// pointers hold until [`Self::finish`]. `has_dummy`: dummy bytes are registered as the
+    /// ring's first buffer.
+    pub(crate) fn start(
+        &mut self,
+        mailbox: usize,
+        tag: u64,
+        operation: Operation,
+        has_dummy: bool,
+    ) -> Entries {
         assert!(self.flight.is_none(), "slot taken twice");
         self.generation = self.generation.wrapping_add(1);
         let flight = self.flight.insert(Flight {
@@ -97,7 +105,14 @@ impl Slot {
             operation,
             written: None,
         });
-        let entry = describe(&mut flight.operation, &mut self.scratch);
+        let entry = match &flight.operation {
+            Operation::Send {
+                socket,
+                pieces,
+                wait,
+            } if has_dummy && pieces.is_dummy() => describe_dummy(socket, pieces, *wait),
+            _ => describe(&mut flight.operation, &mut self.scratch),
+        };
         match &flight.operation {
             Operation::Write {
                 file,
@@ -223,13 +238,8 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
             wait,
         } => {
             scratch.set_slices(pieces);
-            let wait = match wait {
-                SendWait::Nothing => libc::MSG_DONTWAIT,
-                SendWait::Room => 0,
-                SendWait::All => libc::MSG_WAITALL,
-            };
             opcode::SendMsg::new(fd(&**socket), scratch.header_of_slices())
-                .flags((libc::MSG_NOSIGNAL | wait) as u32)
+                .flags(send_flags(*wait) as u32)
                 .build()
         }
         Operation::ReceiveFrom { socket, buffer } => {
@@ -263,6 +273,25 @@ fn describe(operation: &mut Operation, scratch: &mut Scratch) -> Entry {
             opcode::Read::new(fd(&**counter), scratch.counter.as_mut_ptr(), COUNTER_BYTES).build()
         }
     }
+}
+
+/// Dummy bytes are all alike: wherever these began, they are sent from the region's beginning.
+fn describe_dummy(socket: &OwnedFd, pieces: &Gather, wait: SendWait) -> Entry {
+    let region = region();
+    let bytes = pieces.len().min(region.len());
+    opcode::SendZc::new(fd(socket), region.as_ptr(), length(bytes))
+        .buf_index(Some(0))
+        .flags(send_flags(wait))
+        .build()
+}
+
+const fn send_flags(wait: SendWait) -> i32 {
+    let wait = match wait {
+        SendWait::Nothing => libc::MSG_DONTWAIT,
+        SendWait::Room => 0,
+        SendWait::All => libc::MSG_WAITALL,
+    };
+    libc::MSG_NOSIGNAL | wait
 }
 
 fn describe_flush(file: &OwnedFd) -> Entry {

@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
 use crossdock_bpf::{CatchDevice, Catcher};
 use crossdock_names::HostId;
 use crossdock_net::{ConnectionId, Driver, Event, SocketId, WatchId, now};
@@ -26,9 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How long a client may take nothing of what is on its way when its connection is to end.
 const END_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Dummy bytes come from here.
-static DUMMY: [u8; 64 << 10] = [0; 64 << 10];
 
 /// How bytes get to clients: nodes send some of them themselves, if the gateway has it so.
 #[derive(Default)]
@@ -387,7 +383,7 @@ impl Catching {
                 }
                 Part::Extent(extent) => {
                     figures.injected_bytes += extent.length_bytes as u64;
-                    push_dummy(&mut pieces, extent.length_bytes);
+                    pieces.extend(crossdock_net::dummy(extent.length_bytes));
                 }
             }
         }
@@ -503,15 +499,6 @@ fn announce(
             }
         }
         Part::Extent(extent) => redirector.announce_extent(caught, extent.clone()),
-    }
-}
-
-fn push_dummy(pieces: &mut Vec<Bytes>, length_bytes: usize) {
-    let mut left = length_bytes;
-    while left > 0 {
-        let some = left.min(DUMMY.len());
-        pieces.push(Bytes::from_static(&DUMMY[..some]));
-        left -= some;
     }
 }
 

@@ -491,11 +491,21 @@ impl<'paths> Cluster<'paths> {
         match role {
             Role::Node if is_spiral => words.extend(["--spiral-listen", &tunnel]),
             Role::Gateway if is_spiral => {
-                words.extend(["--http", &http, "--spiral-device", switch::DEVICE]);
+                words.extend(["--http", &http]);
+                if !self.relays(host) {
+                    words.extend(["--spiral-device", switch::DEVICE]);
+                }
             }
             _ => {}
         }
         Ok(words.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Whether all passes through a gateway though nodes could send.
+    fn relays(&self, host: &Host) -> bool {
+        let place = self.of(Role::Gateway).position(|one| one.name == host.name);
+        let sending = self.options.gateways.saturating_sub(self.options.relays);
+        place.is_some_and(|place| place >= usize::from(sending))
     }
 
     fn start(&mut self, at: usize) -> Result<()> {

@@ -68,6 +68,8 @@ pub(crate) struct Options {
     pub(crate) clocks: Vec<i32>,
     /// Whether nodes send long replies themselves, in the connections of gateways' clients.
     pub(crate) is_spiral: bool,
+    /// How many of the gateways, the last ones, relay everything nevertheless.
+    pub(crate) relays: u8,
     /// Further words of `cluster init`.
     pub(crate) init: Vec<String>,
     /// Megabits per second of the links of each role, both ways; 0: as they are.
@@ -88,6 +90,7 @@ impl Default for Options {
             node_disk: None,
             clocks: Vec::new(),
             is_spiral: false,
+            relays: 0,
             init: Vec::new(),
             rates: [0; ROLES.len()],
         }
@@ -127,6 +130,7 @@ impl Options {
                 "--nodes" => options.nodes = count()?,
                 "--clients" => options.clients = count()?,
                 "--replicas" => options.replicas = count()?,
+                "--relays" => options.relays = count()?,
                 "--virtual" => options.addresses = count()?,
                 "--size" => options.size = value.to_owned(),
                 "--client-gateways" => options.client_gateways = count()?,
