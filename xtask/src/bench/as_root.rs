@@ -17,6 +17,10 @@ use crate::process::run as run_program;
 pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool> {
     match bench {
         "http" => install::http_peer()?,
+        "spiral" => {
+            install::debian(&["curl", "iproute2", "util-linux"])?;
+            install::etcd(paths)?;
+        }
         _ => {
             install::peer()?;
             install::debian(&["fio", "linux-perf"])?;

@@ -12,6 +12,7 @@ mod nfs;
 mod page;
 mod plot;
 mod restart;
+mod spiral;
 mod store;
 
 use anyhow::Result;
@@ -24,9 +25,10 @@ pub(crate) use ensemble::run_as_root as run_ensemble_as_root;
 pub(crate) use http::run_as_root as run_http_as_root;
 pub(crate) use nfs::{run_as_root as run_nfs_as_root, run_growth_as_root};
 pub(crate) use page::generate;
+pub(crate) use spiral::run_as_root as run_spiral_as_root;
 
 /// What can be measured.
-const NAMES: &str = "nfs growth http ensemble store restart";
+const NAMES: &str = "nfs growth http ensemble spiral store restart";
 
 /// What stands in the place of Crossdock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
         "growth" => as_root::run(paths, "growth", &parse(words, &[])?)?,
         "http" => as_root::run(paths, "http", &parse(words, &http::ROWS)?)?,
         "ensemble" => as_root::run(paths, "ensemble", &parse(words, &ensemble::ROWS)?)?,
+        "spiral" => as_root::run(paths, "spiral", &parse(words, &spiral::ROWS)?)?,
         "store" => store::run(paths, words)?,
         "restart" => restart::run(paths, &parse(words, &[])?)?,
         other => return Err(Usage(format!("no such benchmark: {other}\n{NAMES}")).into()),

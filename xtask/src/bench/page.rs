@@ -63,6 +63,13 @@ with every reply checked; it is not SPECsfs97, and not to be compared with its r
 Pictures: Crossdock's figures as lines, what they are compared with dashed.
 ";
 
+const NOTES_SPIRAL: &str = "
+All hosts are network namespaces on one machine, joined by a bridge; its two processors are shared by
+everything. One ensemble has two gateways: nodes send what clients read from the first
+(`--spiral-device`), the second relays the same bytes. A client reads from one and the other in turn,
+from the nodes' memory. CPU time of a gateway is that of its process: what the kernel does for it with packets
+that it sends counts, up to the next host's receiving (a bridge hands packets on at once). *Links*: every link but the client's is slow.
+";
 const NOTES_HTTP: &str = "
 The peer is Debian's nginx as three servers: with `sendfile`, as it is installed; with `sendfile` and
 `aio threads`; and as it is at its best on a slow disk, `directio` with one buffer of 512 KiB and
@@ -144,6 +151,9 @@ fn section(text: &mut String, result: &Value, pictures: &[String]) -> Result<()>
     }
     if bench == "http" {
         text.push_str(NOTES_HTTP);
+    }
+    if bench == "spiral" {
+        text.push_str(NOTES_SPIRAL);
     }
     if bench == "ensemble" {
         text.push_str(NOTES_ENSEMBLE);
