@@ -43,6 +43,16 @@ impl Extent {
         self.pinned.pin
     }
 
+    /// Whether it is the same bytes of the same pin.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let key = |extent: &Self| {
+            let (offset, length) = (extent.offset_bytes, extent.length_bytes);
+            (extent.holder(), extent.pin(), offset, length)
+        };
+        key(self) == key(other)
+    }
+
     /// Bytes `start..end` of it.
     #[must_use]
     pub fn slice(&self, start: usize, end: usize) -> Self {

@@ -82,7 +82,8 @@ impl NodeRequest {
         match self {
             Self::Read {
                 object,
-                version: ReadVersion::Current | ReadVersion::MappedUnder(_),
+                version:
+                    ReadVersion::Current | ReadVersion::MappedUnder(_) | ReadVersion::NotAfter(_),
                 ..
             }
             | Self::Stat { object }

@@ -433,8 +433,9 @@ impl Shell {
                 address,
                 key,
             } => self.injector.connect(holder, address, key),
-            HostEffect::TunnelClosed(holder) => {
-                self.injector.disconnect(&mut self.driver, holder);
+            HostEffect::TunnelClosed(holder) => self.injector.disconnect(holder),
+            HostEffect::Refilled { ticket, found } => {
+                self.injector.refilled(&mut self.driver, ticket, found);
             }
             HostEffect::Warning(what) => warn!("{what}"),
             HostEffect::Failed(reason) => self.failure = Some(reason),

@@ -21,7 +21,7 @@ use crossdock_server::{NodeEffect, NodeInput};
 use crossdock_site::Site;
 use crossdock_store::{IndexRequest, StoreDisk, StoreInput};
 use crossdock_tunnel::TunnelKey;
-use crossdock_types::{Time, WallTime};
+use crossdock_types::{Extent, Time, WallTime};
 use crossdock_web::{ObjectGate, TokenRecord};
 
 use crate::access::Access;
@@ -44,6 +44,7 @@ use crate::peers::Peers;
 use crate::placing::Absences;
 use crate::profiles::DiskProfile;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
+use crate::refill::Refills;
 use crate::replicas::Replicas;
 use crate::scope::Scopes;
 use crate::space::{Load, NodeSpace};
@@ -299,6 +300,13 @@ pub enum HostEffect {
     },
     /// It does not any more.
     TunnelClosed(HostId),
+    /// What came of [`Host::refill`]: who holds the bytes now, if anybody does.
+    Refilled {
+        /// Of which.
+        ticket: u64,
+        /// In place of what was lost.
+        found: Option<Extent>,
+    },
     /// Something that an administrator should know.
     Warning(String),
     /// The host cannot go on, for this reason.
@@ -318,6 +326,7 @@ pub struct Host {
     pub(crate) scopes: Scopes,
     pub(crate) keys: Keys,
     pub(crate) transfers: Transfers,
+    pub(crate) refills: Refills,
     pub(crate) web: Web,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
@@ -431,6 +440,7 @@ impl Host {
             scopes: Scopes::default(),
             keys: Keys::new(handling, proving),
             transfers: Transfers::default(),
+            refills: Refills::default(),
             web: Web::default(),
             following: Following::new(is_shared),
             leases: Leases::default(),
@@ -535,7 +545,7 @@ impl Host {
     pub fn end_turn(&mut self, now: Time, wall: WallTime) {
         self.advance(now, wall);
         self.pump(now, wall);
-        self.release_pins();
+        self.release_pins(now);
     }
 
     /// The next thing for the shell to do.
@@ -565,6 +575,8 @@ impl Host {
             .chain(self.clock_due())
             .chain(self.scrub.step_due)
             .chain(self.fsck.due())
+            .chain(self.refills.due())
+            .chain(self.release_due())
             .chain(self.drain_due)
             .chain(self.following.again_due())
             .chain(self.replicas.due())
@@ -643,6 +655,7 @@ impl Host {
                 Message::Objects(input) => self.run_objects(now, wall, input),
                 Message::Column(reply) => self.take_column(now, reply),
                 Message::Signing(routed) => self.take_signing(now, routed.reply),
+                Message::Refill(reply) => self.take_refill(now, reply),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Sweep(answer) => self.take_swept(answer),
                 Message::FsckNode(reply) => self.take_listed(now, reply),
@@ -862,6 +875,7 @@ impl Host {
             self.queue.push_back(timeout);
         }
         self.expire_signings(now);
+        self.step_refills(now);
         if self.tells_space() && self.space_due <= now {
             self.tell_space(now);
         }

@@ -33,6 +33,7 @@ mod placing;
 mod profiles;
 mod quotas;
 mod ranges;
+mod refill;
 mod replicas;
 mod scope;
 mod sites;

@@ -12,6 +12,7 @@ use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 
 use crate::columns::Signings;
+use crate::refill::Refills;
 
 /// Under which the task that makes replicas equal asks; tools ask otherwise.
 pub(crate) const EQUALIZE_CALL: CallId = CallId(0);
@@ -46,6 +47,8 @@ pub(crate) enum Message {
     /// To what signs URLs of a file's columns: from a node, or a site.
     Column(NodeReply),
     Signing(Box<RoutedReply>),
+    /// To what is asked for again.
+    Refill(NodeReply),
     /// To the task that makes replicas equal.
     Host(Result<NodeAnswer, NodeError>),
     /// To the search for garbage.
@@ -72,6 +75,7 @@ impl Message {
                 Self::Objects(ObjectDoorInput::Reply(reply))
             }
             Port::Router if Signings::owns(reply.id) => Self::Column(reply),
+            Port::Router if Refills::owns(reply.id) => Self::Refill(reply),
             Port::Router => Self::Router(RouterInput::Node(from, reply)),
             Port::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
             Port::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),

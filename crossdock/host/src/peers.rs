@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use crossdock_link::{CallRef, Frame, Role, Stamped, Target};
 use crossdock_members::HostRecord;
-use crossdock_names::{HostId, NodeId, Proof, Rights, SiteId};
+use crossdock_names::{FileCapability, HostId, NodeId, Proof, Rights, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
-    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, Port, SiteError, SiteReply,
-    SiteRequest,
+    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, NodeRequest, Port, SiteError,
+    SiteReply, SiteRequest,
 };
 use crossdock_router::RouterInput;
 use crossdock_server::NodeInput;
@@ -32,6 +32,7 @@ use crate::host::{Host, HostEffect};
 use crate::message::{Message, Shown};
 use crate::mutation::Mutation;
 use crate::profiles::DiskProfile;
+use crate::refill::Source;
 use crate::scope::Judged;
 use crate::sites::ROOT_SITE;
 use crate::space::NodeSpace;
@@ -62,6 +63,8 @@ pub(crate) struct Peers {
 struct Asked {
     node: NodeId,
     at: Time,
+    /// Of a read whose bytes may stay there.
+    source: Option<Source>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -324,10 +327,12 @@ impl Host {
                 to,
                 mut reply,
             } => {
+                let asked = self.peers.asked_nodes.remove(&(peer, to, reply.id));
+                let source = asked.and_then(|asked| asked.source);
+                let outcome = reply.outcome;
                 // Also one that nobody waits for: its pin goes back.
-                reply.outcome = reply.outcome.map(|answer| self.name_held(peer, answer));
-                let key = (peer, to, reply.id);
-                if let Some(asked) = self.peers.asked_nodes.remove(&key) {
+                reply.outcome = outcome.map(|answer| self.name_held(peer, source, answer));
+                if let Some(asked) = asked {
                     if is_leasing(to) && reply.outcome.is_ok() {
                         self.leases.granted(peer, asked.at);
                     }
@@ -495,9 +500,11 @@ impl Host {
         }
         match (host, input) {
             (Some(host), NodeInput::Call { from, call }) => {
+                let source = flow.and_then(|_| source_of(&call.request, capability));
                 let asked = Asked {
                     node,
                     at: self.leases.now,
+                    source,
                 };
                 self.peers.asked_nodes.insert((host, from, call.id), asked);
                 if let Some(flow) = flow {
@@ -661,6 +668,22 @@ impl Host {
             let sent = Box::new(frame.by(self.table.epoch));
             self.effects.push_back(HostEffect::Send { to, sent });
         }
+    }
+}
+
+/// Where the bytes come from that a read asks for.
+const fn source_of(request: &NodeRequest, capability: Option<FileCapability>) -> Option<Source> {
+    match request {
+        NodeRequest::Read {
+            object,
+            offset_bytes,
+            ..
+        } => Some(Source {
+            object: *object,
+            offset_bytes: *offset_bytes,
+            capability,
+        }),
+        _ => None,
     }
 }
 

@@ -21,6 +21,7 @@ use crossdock_tunnel::TunnelKey;
 use crossdock_types::{Extent, Payload, Released, Time};
 
 use crate::host::{Host, HostEffect};
+use crate::refill::Source;
 
 /// Bytes that a host holds for gateways; beyond them it answers with bytes.
 const HELD_BYTES_MAX: usize = 256 << 20;
@@ -29,6 +30,9 @@ const PINS_MAX: usize = 65_536;
 /// What a gateway has not given back by then it has forgotten: its clients have to take
 /// something of a response within less.
 const PIN_PATIENCE: Duration = Duration::from_secs(1800);
+/// Pins wait so long for others, and so many go at once.
+const RELEASE_PAUSE: Duration = Duration::from_millis(20);
+const RELEASED_AT_ONCE: usize = 256;
 /// The number of the only key of two starts of processes.
 const KEY_ID: u8 = 1;
 
@@ -60,6 +64,9 @@ pub struct TransferFigures {
 pub(crate) struct Transfers {
     /// Pins that nobody here needs any more: of a gateway.
     pub(crate) released: Released,
+    /// Those that have not been given back, and until when others may join them.
+    releasing: Vec<(u64, u64)>,
+    release_due: Option<Time>,
     /// Which hosts have been asked for bytes of a connection: of a gateway.
     asked: BTreeMap<Flow, BTreeSet<HostId>>,
     /// Of a host with nodes that can send as gateways.
@@ -349,7 +356,12 @@ impl Host {
 
     /// An answer that names bytes, as the router takes it: they are in the payload as an
     /// extent, which gives the pin back when nobody has it any more.
-    pub(crate) fn name_held(&self, peer: HostId, answer: NodeAnswer) -> NodeAnswer {
+    pub(crate) fn name_held(
+        &mut self,
+        peer: HostId,
+        source: Option<Source>,
+        answer: NodeAnswer,
+    ) -> NodeAnswer {
         let NodeAnswer::Held {
             pin,
             length_bytes,
@@ -361,16 +373,35 @@ impl Host {
         };
         let length_bytes = usize::try_from(length_bytes).unwrap_or(usize::MAX);
         let length_bytes = length_bytes.min(OBJECT_IO_BYTES_MAX);
+        if let Some(source) = source {
+            self.refills.note(peer, pin, source, version);
+        }
         let mut payload = Payload::new();
         let released = &self.transfers.released;
         payload.push_extent(Extent::new(peer.0, pin, length_bytes, released));
         NodeAnswer::Read { payload, version }
     }
 
-    /// Gives back the pins that nobody needs any more.
-    pub(crate) fn release_pins(&mut self) {
+    /// When pins are to be given back.
+    pub(crate) const fn release_due(&self) -> Option<Time> {
+        self.transfers.release_due
+    }
+
+    /// Gives back the pins that nobody needs any more, many at a time.
+    pub(crate) fn release_pins(&mut self, now: Time) {
+        let transfers = &mut self.transfers;
+        transfers.releasing.extend(transfers.released.take());
+        if transfers.releasing.is_empty() {
+            return;
+        }
+        let due = *transfers.release_due.get_or_insert(now + RELEASE_PAUSE);
+        if due > now && transfers.releasing.len() < RELEASED_AT_ONCE {
+            return;
+        }
+        transfers.release_due = None;
         let mut by_holder: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for (holder, pin) in self.transfers.released.take() {
+        for (holder, pin) in std::mem::take(&mut transfers.releasing) {
+            self.refills.forget(HostId(holder), pin);
             by_holder.entry(holder).or_default().push(pin);
         }
         for (holder, pins) in by_holder {
@@ -379,5 +410,68 @@ impl Host {
                 self.send_frame(HostId(holder), Frame::Transfer(release));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn sending() -> Sending {
+        Sending {
+            end: TunnelEnd {
+                address: "198.18.4.1:7072".parse().expect("an address"),
+                secret: [5; 32],
+            },
+            inflator: Inflator::new(1),
+            told: BTreeSet::new(),
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            pins_total: 0,
+            full: 0,
+        }
+    }
+
+    fn bytes(length: usize) -> Payload {
+        Payload::from(Bytes::from(vec![1; length]))
+    }
+
+    /// Goal: a gateway gives back its own pins and nobody else's, once; what is held longer
+    /// than gateways may keep a client waiting is given up.
+    #[test]
+    fn pins_are_their_gateways() {
+        let mut sending = sending();
+        let (one, other) = (HostId(10), HostId(11));
+        let first = sending.hold(Time(0), one, bytes(100)).expect("room");
+        let second = sending.hold(Time(0), other, bytes(50)).expect("room");
+        assert_ne!(first, second);
+        sending.release(other, &[first, 99]);
+        assert_eq!(sending.held_bytes, 150);
+        sending.release(one, &[first, first]);
+        assert_eq!((sending.held_bytes, sending.held.len()), (50, 1));
+        let late = Time(0) + PIN_PATIENCE;
+        sending.give_up(|held| held.until <= late);
+        assert_eq!((sending.held_bytes, sending.held.len()), (0, 0));
+    }
+
+    /// Goal: there is a bound to what is held; beyond it the bytes go as ever.
+    #[test]
+    fn what_is_held_is_bounded() {
+        let mut sending = sending();
+        let whole = bytes(HELD_BYTES_MAX - 10);
+        assert!(sending.hold(Time(0), HostId(1), whole).is_ok());
+        let refused = sending.hold(Time(0), HostId(1), bytes(11));
+        assert_eq!(refused.expect_err("no room").len(), 11);
+        assert!(sending.hold(Time(0), HostId(1), bytes(10)).is_ok());
+        assert_eq!(sending.full, 1);
+    }
+
+    /// Goal: no two gateways, and no two starts of one, have the same secret.
+    #[test]
+    fn secrets_are_of_one_start() {
+        let sending = sending();
+        assert_ne!(sending.secret_of(HostId(1)), sending.secret_of(HostId(2)));
     }
 }

@@ -116,13 +116,21 @@ impl Redirector {
         Some(self.tunnels.get(&holder)?.address)
     }
 
-    /// The process is gone: its extents have to come otherwise. Returns the connections that
-    /// have some on their way.
-    pub fn disconnect(&mut self, holder: HostId) -> Vec<ConnectionId> {
+    /// The process is gone: its extents have to come otherwise. Returns those that are on
+    /// their way to clients.
+    pub fn disconnect(&mut self, holder: HostId) -> Vec<(ConnectionId, Extent)> {
         self.tunnels.remove(&holder);
-        let has_some = |(_, it): &(&ConnectionId, &Connection)| it.stream.needs(holder);
-        let connections = self.connections.iter().filter(has_some);
-        connections.map(|(&id, _)| id).collect()
+        let connections = self.connections.iter();
+        connections
+            .flat_map(|(&id, it)| it.stream.of(holder).map(move |extent| (id, extent.clone())))
+            .collect()
+    }
+
+    /// Somebody else has the bytes of an extent that is on its way.
+    pub fn replace(&mut self, connection: ConnectionId, lost: &Extent, found: &Extent) {
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.stream.replace(lost, found);
+        }
     }
 
     /// A connection whose packets can be caught from now on. Nothing was sent on it yet.

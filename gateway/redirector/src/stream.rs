@@ -206,10 +206,25 @@ impl Stream {
         }
     }
 
-    /// Whether there are bytes on the way to the client that a process holds.
-    pub(crate) fn needs(&self, holder: HostId) -> bool {
-        let mut holders = self.pieces.iter().filter_map(Piece::holder);
-        holders.any(|of_piece| of_piece == holder)
+    /// The extents on their way that a process holds.
+    pub(crate) fn of(&self, holder: HostId) -> impl Iterator<Item = &Extent> {
+        let extents = self.pieces.iter().filter_map(|piece| match &piece.what {
+            What::Extent(extent) => Some(extent),
+            What::Literal(_) => None,
+        });
+        extents.filter(move |extent| extent.holder() == holder.0)
+    }
+
+    /// Another process has the bytes of an extent, as many as it has.
+    pub(crate) fn replace(&mut self, lost: &Extent, found: &Extent) {
+        for piece in &mut self.pieces {
+            if let What::Extent(extent) = &mut piece.what
+                && extent.is_same(lost)
+                && extent.length_bytes == found.length_bytes
+            {
+                *extent = found.clone();
+            }
+        }
     }
 
     /// Behind all that is known of.

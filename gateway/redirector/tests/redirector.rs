@@ -138,7 +138,10 @@ fn pins_end_with_their_holder() {
     let mut redirector = redirector();
     let announced = redirector.announce_extent(CONNECTION, extent(11, 1, 100));
     assert_eq!(announced, Ok(Some(0)));
-    assert_eq!(redirector.disconnect(HostId(11)), [CONNECTION]);
+    let lost = redirector.disconnect(HostId(11));
+    let [(CONNECTION, lost)] = &lost[..] else {
+        panic!("{lost:?}")
+    };
     redirector.connect(HostId(13), address(1), KEY);
     redirector.caught(&caught(0, 100, 0));
     assert_eq!(told(&mut redirector), []);
@@ -151,7 +154,17 @@ fn pins_end_with_their_holder() {
     assert_eq!(new, Ok(Some(0)));
     redirector.caught(&caught(90, 60, 0));
     assert_eq!(told(&mut redirector), [(13, vec![(100, 50)])]);
-    assert_eq!(redirector.disconnect(HostId(12)), []);
+    assert!(redirector.disconnect(HostId(12)).is_empty());
+    redirector.replace(CONNECTION, lost, &extent(13, 5, 99));
+    redirector.caught(&caught(0, 100, 0));
+    assert_eq!(told(&mut redirector), [], "not what was lost");
+    redirector.replace(CONNECTION, lost, &extent(13, 5, 100));
+    redirector.caught(&caught(0, 100, 0));
+    assert_eq!(
+        told(&mut redirector),
+        [(13, vec![(0, 100)])],
+        "who has it now"
+    );
     redirector.disconnect(HostId(13));
     redirector.caught(&caught(100, 50, 0));
     assert_eq!(told(&mut redirector), []);

@@ -227,6 +227,9 @@ pub struct TransferFigures {
     pub connections: u64,
     /// Packets by what became of them.
     pub packets: BTreeMap<String, u64>,
+    /// Bytes whose holder was gone, and that another one has sent.
+    #[serde(default)]
+    pub refilled_bytes: u64,
     /// Connections that were reset.
     pub reset_total: u64,
     /// Bytes of packets that were filled.

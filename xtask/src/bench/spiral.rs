@@ -31,6 +31,8 @@ const READ_BYTES: usize = 192 << 20;
 const SIZES: [usize; 5] = [16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Each link but the clients'.
 const LINK_MBIT: u32 = 200;
+/// What the file is called that is read over NFS.
+const NFS_NAME: &str = "read";
 const PATIENCE: Duration = Duration::from_secs(60);
 const RELAY: &str = "the same through a gateway that relays";
 
@@ -200,7 +202,7 @@ impl<'paths> Field<'paths> {
         Ok(field)
     }
 
-    /// Makes the file that is read over HTTP, and reads it once: nodes have it in memory.
+    /// Makes the files that are read: nodes have them in memory.
     fn fill(&self, folder: &std::path::Path) -> Result<()> {
         let words = ["token", "create", "--read", "--write", "--json"];
         let made = self.cluster.ask("manager-0", &words)?;
@@ -217,7 +219,9 @@ impl<'paths> Field<'paths> {
         curl.arg(format!("http://{}/big.bin", self.door(Door::Http, 0)?));
         let log = folder.join("bench.log");
         run_logged(curl, &log, Instant::now() + PATIENCE)?;
-        self.whole(1).map(drop)
+        self.whole(1)?;
+        let words = format!("--work write --keep --count 64 --span {FILE_BYTES} --name {NFS_NAME}");
+        self.load(self.door(Door::Nfs, 1)?, &words).map(drop)
     }
 
     fn gateway(&self, place: usize) -> Result<(&str, Ipv4Addr)> {
@@ -282,18 +286,11 @@ impl<'paths> Field<'paths> {
         })
     }
 
-    /// The file of each gateway is its own; the first read makes it.
+    /// READs here and there in the file that [`Self::fill`] has made for them.
     fn read_nfs(&self, address: SocketAddr, size: usize) -> Result<f64> {
-        let name = "read";
-        self.load(
-            address,
-            &format!(
-                "--work write --keep --count 64 --size 1048576 --span {FILE_BYTES} --name {name}"
-            ),
-        )?;
         let count = READ_BYTES / size;
         let words = format!(
-            "--work random-read --again --count {count} --outstanding 4 --size {size} --span {FILE_BYTES} --name {name}"
+            "--work random-read --again --keep --count {count} --outstanding 4 --size {size} --span {FILE_BYTES} --name {NFS_NAME}"
         );
         self.load(address, &words)?["bytes"]
             .as_f64()

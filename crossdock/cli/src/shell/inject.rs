@@ -6,18 +6,18 @@
 //! room for waits here until the client has acknowledged some.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_bpf::{CatchDevice, Catcher};
 use crossdock_names::HostId;
-use crossdock_net::{ConnectionId, Driver, Event, SocketId, WatchId, now};
+use crossdock_net::{ConnectionId, Driver, Event, WatchId, now};
 use crossdock_peer::Flow;
 use crossdock_redirector::{AnnounceError, Redirector};
 use crossdock_tunnel::{ConnectionId as CaughtId, TunnelKey};
-use crossdock_types::{Part, Payload, Time};
+use crossdock_types::{Extent, Part, Payload, Time};
 use tracing::{debug, warn};
 
 /// How often connections are looked at whose clients lack something.
@@ -39,7 +39,8 @@ pub(crate) struct Injector {
 struct Catching {
     catcher: Catcher,
     watch: WatchId,
-    tunnel: SocketId,
+    /// Datagrams leave at once: by way of the loop each would cost a turn of its own.
+    tunnel: UdpSocket,
     redirector: Redirector,
     clients: BTreeMap<ConnectionId, Client>,
     by_caught: BTreeMap<CaughtId, ConnectionId>,
@@ -48,6 +49,19 @@ struct Catching {
     look_due: Option<Time>,
     /// Flows that have ended since somebody asked.
     ended: Vec<Flow>,
+    /// Extents whose holder is gone, of which nobody has been asked yet.
+    lost: Vec<Lost>,
+    /// Those of which somebody has, by ticket.
+    asked: BTreeMap<u64, (ConnectionId, Extent)>,
+    tickets_total: u64,
+}
+
+/// Bytes that a client is to get and whose holder is gone.
+pub(crate) struct Lost {
+    /// Names them when they are found.
+    pub(crate) ticket: u64,
+    pub(crate) flow: Flow,
+    pub(crate) extent: Extent,
 }
 
 /// What went which way.
@@ -57,6 +71,8 @@ pub(crate) struct InjectFigures {
     pub(crate) injected_bytes: u64,
     /// Bytes that came from the gateway, by why.
     pub(crate) relayed_bytes: BTreeMap<Why, u64>,
+    /// Bytes whose holder was gone, and that another one has sent.
+    pub(crate) refilled_bytes: u64,
     /// Connections that were reset because nobody had their bytes any more.
     pub(crate) reset: u64,
 }
@@ -125,7 +141,8 @@ impl Injector {
         let catcher = caught.with_context(|| format!("--spiral-device {device}"))?;
         let descriptor: OwnedFd = catcher.as_fd().try_clone_to_owned()?;
         let watch = driver.watch(descriptor)?;
-        let (tunnel, _) = driver.bind_datagram(SocketAddr::new(address, 0))?;
+        let tunnel = UdpSocket::bind((address, 0))?;
+        tunnel.set_nonblocking(true)?;
         Ok(Self {
             catching: Some(Catching {
                 catcher,
@@ -137,6 +154,9 @@ impl Injector {
                 under_way: BTreeSet::new(),
                 look_due: None,
                 ended: Vec::new(),
+                lost: Vec::new(),
+                asked: BTreeMap::new(),
+                tickets_total: 0,
             }),
             ..Self::default()
         })
@@ -187,16 +207,42 @@ impl Injector {
         }
     }
 
-    /// A host does not any more: connections that need it cannot go on.
-    pub(crate) fn disconnect(&mut self, driver: &mut Driver, holder: HostId) {
+    /// A host does not any more: what it has not sent is lost, or others have it.
+    pub(crate) fn disconnect(&mut self, holder: HostId) {
+        if let Some(catching) = &mut self.catching {
+            for (caught, extent) in catching.redirector.disconnect(holder) {
+                if let Some(&id) = catching.by_caught.get(&caught) {
+                    catching.lose(id, extent);
+                }
+            }
+        }
+    }
+
+    /// What somebody is to be asked for.
+    pub(crate) fn take_lost(&mut self) -> Vec<Lost> {
+        let catching = self.catching.as_mut();
+        catching.map_or_else(Vec::new, |it| std::mem::take(&mut it.lost))
+    }
+
+    /// What came of it: another host has the bytes, or nobody, and the connection ends.
+    pub(crate) fn refilled(&mut self, driver: &mut Driver, ticket: u64, found: Option<Extent>) {
         let Some(catching) = &mut self.catching else {
             return;
         };
-        for caught in catching.redirector.disconnect(holder) {
-            if let Some(&id) = catching.by_caught.get(&caught) {
+        let Some((id, lost)) = catching.asked.remove(&ticket) else {
+            return;
+        };
+        let Some(found) = found else {
+            // Unless its holder was only out of reach.
+            let holder = HostId(lost.holder());
+            if catching.redirector.address(holder).is_none() && catching.clients.contains_key(&id) {
                 self.figures.reset(driver, id);
             }
-        }
+            return;
+        };
+        self.figures.refilled_bytes += found.length_bytes as u64;
+        catching.replace(id, &lost, &found);
+        catching.go_on(&mut self.figures, driver, now(), id);
     }
 
     /// A client has connected: whether nodes may send to it. `may_speak` tells whether they
@@ -267,17 +313,15 @@ impl Injector {
     }
 
     /// Packets may have been caught; the event again if it is somebody else's.
-    pub(crate) fn take_event(&mut self, driver: &mut Driver, event: Event) -> Option<Event> {
+    pub(crate) fn take_event(&mut self, event: Event) -> Option<Event> {
         let Some(catching) = &mut self.catching else {
             return Some(event);
         };
         match event {
             Event::Readable(watch) if watch == catching.watch => {
-                catching.take_caught(driver);
+                catching.take_caught();
                 None
             }
-            // Nobody has anything to say to this end of the tunnels.
-            Event::Datagram { socket, .. } if socket == catching.tunnel => None,
             event => Some(event),
         }
     }
@@ -362,11 +406,18 @@ impl Catching {
             return;
         };
         let mut pieces = Vec::new();
-        let mut failure = None;
+        let (mut failure, mut lost) = (None, None);
         while let Some(part) = client.waiting.front() {
             match announce(&mut self.redirector, client.caught, part) {
                 Ok(catch_from) => self.catcher.catch_from(client.caught, catch_from),
                 Err(AnnounceError::Full(_)) => break,
+                // It waits here until somebody else has the bytes.
+                Err(AnnounceError::Tunnel(_)) => {
+                    if let Part::Extent(extent) = part {
+                        lost = Some(extent.clone());
+                    }
+                    break;
+                }
                 Err(error) => {
                     failure = Some(error);
                     break;
@@ -394,6 +445,9 @@ impl Catching {
         if !pieces.is_empty() && driver.send(id, pieces).is_err() {
             return driver.abort(id);
         }
+        if let Some(lost) = lost {
+            self.lose(id, lost);
+        }
         self.watch(now, id);
     }
 
@@ -408,6 +462,39 @@ impl Catching {
             self.look_due.get_or_insert(now + LOOK_EVERY);
         } else {
             self.under_way.remove(&id);
+        }
+    }
+
+    /// Somebody is to be asked for an extent, unless that is so already.
+    fn lose(&mut self, id: ConnectionId, extent: Extent) {
+        let mut asked = self.asked.values();
+        let is_asked = asked.any(|(of, lost)| *of == id && lost.is_same(&extent));
+        let Some(client) = self.clients.get(&id).filter(|_| !is_asked) else {
+            return;
+        };
+        self.tickets_total += 1;
+        let ticket = self.tickets_total;
+        self.asked.insert(ticket, (id, extent.clone()));
+        let flow = client.flow;
+        self.lost.push(Lost {
+            ticket,
+            flow,
+            extent,
+        });
+    }
+
+    /// Another host has the bytes of an extent.
+    fn replace(&mut self, id: ConnectionId, lost: &Extent, found: &Extent) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        self.redirector.replace(client.caught, lost, found);
+        for part in &mut client.waiting {
+            if let Part::Extent(extent) = part
+                && extent.is_same(lost)
+            {
+                *extent = found.clone();
+            }
         }
     }
 
@@ -432,7 +519,7 @@ impl Catching {
         }
     }
 
-    fn take_caught(&mut self, driver: &mut Driver) {
+    fn take_caught(&mut self) {
         while let Some(caught) = self.catcher.next_caught() {
             let catch_from = self.redirector.caught(&caught);
             self.catcher.catch_from(caught.connection, catch_from);
@@ -440,7 +527,7 @@ impl Catching {
         while let Some((holder, datagram)) = self.redirector.poll_datagram() {
             if let Some(address) = self.redirector.address(holder) {
                 // One that is lost is as lost as its packets: TCP repeats them.
-                let _ = driver.send_datagram(self.tunnel, address, vec![datagram.into()]);
+                let _ = self.tunnel.send_to(&datagram, address);
             }
         }
     }

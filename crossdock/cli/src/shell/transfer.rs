@@ -2,20 +2,23 @@
 //! host's machines are told of it.
 
 use crossdock_admin::snapshot::TransferFigures;
-use crossdock_net::Event;
+use crossdock_net::{Event, now};
 
 use super::Shell;
 
 impl Shell {
     /// Packets may have been caught; the event again if it is somebody else's.
     pub(super) fn take_caught_event(&mut self, event: Event) -> Option<Event> {
-        self.injector.take_event(&mut self.driver, event)
+        self.injector.take_event(event)
     }
 
     /// What is acknowledged of what nodes send, and whose packets they need not fill any
     /// more.
     pub(super) fn mind_injected(&mut self) {
         self.injector.look(&mut self.driver);
+        for lost in self.injector.take_lost() {
+            self.host.refill(now(), lost.ticket, lost.flow, lost.extent);
+        }
         for flow in self.injector.take_ended() {
             self.host.end_flow(flow);
         }
@@ -34,6 +37,7 @@ impl Shell {
                 .collect();
             (all.tunnels, all.connections) = (tunnels as u64, connections as u64);
             all.packets = self.injector.packets();
+            all.refilled_bytes = figures.refilled_bytes;
             all.reset_total = figures.reset;
         }
         if let Some(sent) = self.host.transfer_figures() {

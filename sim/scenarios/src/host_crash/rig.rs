@@ -450,6 +450,7 @@ impl Rig {
                 | HostEffect::TokenChanged { .. }
                 | HostEffect::TunnelOpened { .. }
                 | HostEffect::TunnelClosed(_)
+                | HostEffect::Refilled { .. }
                 | HostEffect::WakeClients { .. } => {
                     self.failure = Some("there are no other hosts".to_owned());
                 }

@@ -409,8 +409,19 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         Ok(())
     }
 
-    /// A node that dies: no wrong byte arrives, and when it is back nodes send again.
+    /// A node that dies with bytes that it has promised: others send them, in connections that
+    /// have stood still meanwhile. No wrong byte arrives anywhere, and when it is back it sends again.
     fn node_killed(&mut self) -> Result<()> {
+        let mut standing = Vec::new();
+        for _ in 0..4 {
+            let mut socket = self.connect()?;
+            socket.write_all(b"GET /big.bin HTTP/1.1\r\nHost: x\r\n\r\n")?;
+            read_head(&mut socket)?;
+            let mut got = vec![0; 1 << 20];
+            socket.read_exact(&mut got)?;
+            self.compare(0, &got)?;
+            standing.push(socket);
+        }
         let (is_over, wrong) = (AtomicBool::new(false), AtomicU64::new(0));
         let (whole, broken) = (AtomicU64::new(0), AtomicU64::new(0));
         let (http, content) = (self.http, &self.content);
@@ -446,6 +457,14 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         println!("a node killed: {whole} downloads whole, {broken} broken off, none wrong");
         ensure!(wrong.into_inner() == 0, "wrong bytes");
         ensure!(whole >= 4, "{whole} whole");
+        for mut socket in standing {
+            let mut rest = vec![0; FILE_BYTES - (1 << 20)];
+            socket.read_exact(&mut rest)?;
+            self.compare(1 << 20, &rest)?;
+        }
+        let told = self.transfer("gateway-0")?;
+        println!("of it, sent by others: {} bytes", told["refilled_bytes"]);
+        ensure!(told["refilled_bytes"].as_u64() > Some(0), "{told}");
         self.until("all tunnels are there", || {
             Ok(self.transfer("gateway-0")?["tunnels"].as_u64() == Some(3))
         })?;

@@ -34,6 +34,12 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| out.count(&[], all.transfer.connections),
     ),
     family(
+        "crossdock_transfer_refilled_bytes_total",
+        Counter,
+        "Bytes whose holder was gone before it had sent them, and that another host sends.",
+        |all, out| out.count(&[], all.transfer.refilled_bytes),
+    ),
+    family(
         "crossdock_transfer_reset_total",
         Counter,
         "Connections of this gateway that were reset as nobody had their bytes any more.",

@@ -1035,6 +1035,7 @@ impl World {
                 | HostEffect::GatewayChanged { .. }
                 | HostEffect::TunnelOpened { .. }
                 | HostEffect::TunnelClosed(_)
+                | HostEffect::Refilled { .. }
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }
                 | HostEffect::Withdrawn { .. }
