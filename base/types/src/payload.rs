@@ -16,7 +16,13 @@ use crate::Extent;
 pub struct Payload {
     pieces: Vec<Bytes>,
     length_bytes: usize,
-    /// What dummy bytes stand for, and where they begin; in order.
+    /// Only if there are some: most payloads have none, and are moved often.
+    named: Option<Box<Named>>,
+}
+
+/// What dummy bytes stand for, and where they begin; in order.
+#[derive(Clone, Debug, Default)]
+struct Named {
     extents: Vec<(usize, Extent)>,
 }
 
@@ -27,7 +33,7 @@ impl Payload {
         Self {
             pieces: Vec::new(),
             length_bytes: 0,
-            extents: Vec::new(),
+            named: None,
         }
     }
 
@@ -46,9 +52,11 @@ impl Payload {
             return;
         }
         let behind = self.length_bytes;
-        let extents = other.extents.into_iter();
-        self.extents
-            .extend(extents.map(|(at, extent)| (behind + at, extent)));
+        if let Some(named) = other.named {
+            let extents = named.extents.into_iter();
+            let moved = extents.map(|(at, extent)| (behind + at, extent));
+            self.named.get_or_insert_default().extents.extend(moved);
+        }
         self.length_bytes += other.length_bytes;
         self.pieces.extend(other.pieces);
     }
@@ -57,7 +65,8 @@ impl Payload {
     pub fn push_extent(&mut self, extent: Extent) {
         let length_bytes = extent.length_bytes;
         if length_bytes > 0 {
-            self.extents.push((self.length_bytes, extent));
+            let named = self.named.get_or_insert_default();
+            named.extents.push((self.length_bytes, extent));
             self.push_zeros(length_bytes);
         }
     }
@@ -65,7 +74,7 @@ impl Payload {
     /// What dummy bytes stand for, and where in the payload they begin, in order.
     #[must_use]
     pub fn extents(&self) -> &[(usize, Extent)] {
-        &self.extents
+        self.named.as_ref().map_or(&[], |named| &named.extents)
     }
 
     /// Adds `length_bytes` zeros to the end, without allocating for them.
@@ -99,21 +108,22 @@ impl Payload {
     /// Gives the pieces away, which are all there is: no extents.
     #[must_use]
     pub fn into_pieces(self) -> Vec<Bytes> {
-        debug_assert!(self.extents.is_empty(), "dummy bytes taken for real ones");
+        debug_assert!(self.named.is_none(), "dummy bytes taken for real ones");
         self.pieces
     }
 
     /// Gives away what it consists of, in order; dummy bytes are gone.
     #[must_use]
-    pub fn into_parts(mut self) -> Vec<Part> {
-        self.extents.reverse();
+    pub fn into_parts(self) -> Vec<Part> {
+        let mut extents = self.named.map_or_else(Vec::new, |named| named.extents);
+        extents.reverse();
         let mut parts = Vec::with_capacity(self.pieces.len());
         // Where the piece begins, and up to where extents have gone.
         let (mut at, mut named) = (0, 0);
         for piece in self.pieces {
             let end = at + piece.len();
             let mut from = at.max(named);
-            while let Some((start, extent)) = self.extents.pop_if(|(start, _)| *start < end) {
+            while let Some((start, extent)) = extents.pop_if(|(start, _)| *start < end) {
                 if from < start {
                     parts.push(Part::Bytes(piece.slice(from - at..start - at)));
                 }
@@ -142,19 +152,20 @@ impl Payload {
         }
         self.pieces = pieces.collect(); // In place.
         let cut = taken.length_bytes;
-        taken.extents = self.extents_within(0, cut);
-        self.extents = self.extents_within(cut, self.length_bytes);
+        taken.named = self.named_within(0, cut);
+        self.named = self.named_within(cut, self.length_bytes);
         self.length_bytes -= cut;
         taken
     }
 
     /// The parts of extents in `start..end`, counted from `start`.
-    fn extents_within(&self, start: usize, end: usize) -> Vec<(usize, Extent)> {
+    fn named_within(&self, start: usize, end: usize) -> Option<Box<Named>> {
         let cut = |(at, extent): &(usize, Extent)| {
             let (from, to) = (start.max(*at), end.min(at + extent.length_bytes));
             (from < to).then(|| (from - start, extent.slice(from - at, to - at)))
         };
-        self.extents.iter().filter_map(cut).collect()
+        let extents: Vec<_> = self.extents().iter().filter_map(cut).collect();
+        (!extents.is_empty()).then(|| Box::new(Named { extents }))
     }
 
     /// The bytes of `start..end` (offsets in this payload) as a payload that
@@ -179,7 +190,7 @@ impl Payload {
             }
             at += piece.len();
         }
-        part.extents = self.extents_within(start, end);
+        part.named = self.named_within(start, end);
         part
     }
 
@@ -193,7 +204,7 @@ impl Payload {
     /// One contiguous buffer; copies only if there is more than one piece.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        debug_assert!(self.extents.is_empty(), "dummy bytes taken for real ones");
+        debug_assert!(self.named.is_none(), "dummy bytes taken for real ones");
         match self.pieces.as_slice() {
             [] => Bytes::new(),
             [only] => only.clone(),

@@ -54,6 +54,10 @@ impl ConnectionsConfig {
 /// What happens to a host's connections. Inputs about a link that has ended do
 /// nothing.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a frame in a box would cost each an allocation"
+)]
 pub enum ConnectionsInput {
     /// From now on there is to be a connection to that host.
     Connect(HostId),

@@ -27,7 +27,7 @@ pub enum Frame {
         capability: Option<FileCapability>,
         /// What a read gives may stay at the receiving host, which will be told to send it
         /// in this connection of the sending gateway.
-        flow: Option<Flow>,
+        flow: Option<Box<Flow>>,
     },
     /// A node's answer.
     NodeReply {

@@ -12,6 +12,10 @@ use crate::{EncodeError, FrameError, Refusal, Stamped};
 
 /// What happens to a link.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a frame in a box would cost each an allocation"
+)]
 pub enum LinkInput {
     /// What the certificate says that the other host has shown, and whose key it has
     /// proved; before anything is [received](Self::Received).
@@ -44,6 +48,10 @@ pub enum LinkInput {
 
 /// What a link wants done.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a frame in a box would cost each an allocation"
+)]
 pub enum LinkEffect {
     /// Pieces for the stream, in order; to be held, not copied.
     Transmit(Vec<Bytes>),

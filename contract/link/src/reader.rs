@@ -55,6 +55,10 @@ pub struct Fill {
 
 /// What came out of a stream.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a frame in a box would cost each an allocation"
+)]
 pub(crate) enum Read {
     /// A message that took so many bytes.
     Message(Message, usize),

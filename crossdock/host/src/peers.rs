@@ -306,7 +306,7 @@ impl Host {
                 flow,
                 ..
             } => {
-                let is_held = flow.is_some_and(|flow| self.announce_flow(peer, flow));
+                let is_held = flow.is_some_and(|flow| self.announce_flow(peer, *flow));
                 if is_leasing(from) {
                     self.grant(peer);
                 }
@@ -516,7 +516,7 @@ impl Host {
                     to,
                     call,
                     capability,
-                    flow,
+                    flow: flow.map(Box::new),
                 };
                 self.send_frame(host, frame);
             }

@@ -7,7 +7,7 @@ use crossdock_metrics::Histogram;
 use crate::snapshot::{
     Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures, LoopFigures,
     NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits,
-    Snapshot, Traffic,
+    Snapshot, Traffic, TransferFigures,
 };
 use crate::{NodeStatus, ScrubStatus, Status};
 

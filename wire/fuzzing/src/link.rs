@@ -85,7 +85,7 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
             to,
             call,
             capability,
-            flow: dice.maybe(flow),
+            flow: dice.maybe(flow).map(Box::new),
         });
     }
     let answers = node_answers(dice).into_iter().map(Ok);

@@ -109,7 +109,7 @@ fn what_nodes_send_is_named() {
     rig.settle();
     let pins = rig.named.len();
     rig.named.clear();
-    rig.released.take();
+    drop(rig.released.take());
     rig.input(HttpInput::Closed(id));
     assert!(pins > 0 && !rig.released.take().is_empty(), "what waited");
     rig.flows.clear();

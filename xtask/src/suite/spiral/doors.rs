@@ -68,7 +68,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
     fn new(stage: &'a Stage<'a>, cluster: &'a mut Cluster<'paths>) -> Result<Self> {
         let words = ["token", "create", "--read", "--write", "--json"];
         let made = cluster.ask("manager-0", &words)?;
-        let token = made["secret"].as_str().or(made["token"].as_str());
+        let token = made["token"].as_str();
         let token = token
             .with_context(|| format!("no token: {made}"))?
             .to_owned();
