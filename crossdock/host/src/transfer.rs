@@ -78,6 +78,9 @@ struct Sending {
     end: TunnelEnd,
     inflator: Inflator,
     told: BTreeSet<HostId>,
+    /// Those whose connections and numbers of datagrams are known: a link between hosts may
+    /// come and go meanwhile.
+    admitted: BTreeSet<HostId>,
     held: BTreeMap<u64, Held>,
     held_bytes: usize,
     pins_total: u64,
@@ -169,6 +172,7 @@ impl Host {
             end,
             inflator: Inflator::new(boot),
             told: BTreeSet::new(),
+            admitted: BTreeSet::new(),
             held: BTreeMap::new(),
             held_bytes: 0,
             pins_total: 0,
@@ -249,7 +253,8 @@ impl Host {
             return;
         };
         let gone = |gateway: &HostId| !gateways.contains(gateway);
-        for gateway in sending.told.extract_if(.., |gateway| gone(gateway)) {
+        sending.told.retain(|gateway| !gone(gateway));
+        for gateway in sending.admitted.extract_if(.., |gateway| gone(gateway)) {
             sending.inflator.dismiss(gateway.0);
         }
         sending.give_up(|held| gone(&held.gateway));
@@ -263,9 +268,6 @@ impl Host {
         let is_ours = self.table.hosts.nodes.values().any(|&host| host == peer);
         if is_ours {
             self.effects.push_back(HostEffect::TunnelClosed(peer));
-        }
-        for asked in self.transfers.asked.values_mut() {
-            asked.remove(&peer);
         }
         if let Some(sending) = &mut self.transfers.sending {
             sending.told.remove(&peer);
@@ -289,7 +291,10 @@ impl Host {
             key: TunnelKey { id: KEY_ID, key },
             addresses,
         };
-        sending.inflator.admit(gateway.0, rights);
+        match sending.admitted.insert(gateway) {
+            true => sending.inflator.admit(gateway.0, rights),
+            false => sending.inflator.set_addresses(gateway.0, rights.addresses),
+        }
         let transfer = Transfer::Tunnel {
             address: sending.end.address,
             secret: TunnelSecret(key),
@@ -427,6 +432,7 @@ mod tests {
             },
             inflator: Inflator::new(1),
             told: BTreeSet::new(),
+            admitted: BTreeSet::new(),
             held: BTreeMap::new(),
             held_bytes: 0,
             pins_total: 0,

@@ -17,6 +17,9 @@ use thiserror::Error;
 use crate::headers::headers_at;
 use crate::stream::{Section, Stream, StreamFull};
 
+/// Closed tunnels that are remembered.
+const CLOSED_MAX: usize = 256;
+
 /// What became of caught packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -72,6 +75,8 @@ pub struct Redirector {
     gateway: u64,
     boot: u64,
     tunnels: BTreeMap<HostId, Tunnel>,
+    /// Those that were closed last: they may open again, and their sequence goes on.
+    closed: VecDeque<(HostId, Tunnel)>,
     connections: BTreeMap<ConnectionId, Connection>,
     full: VecDeque<(HostId, Vec<u8>)>,
     figures: Figures,
@@ -85,6 +90,7 @@ impl Redirector {
             gateway,
             boot,
             tunnels: BTreeMap::new(),
+            closed: VecDeque::new(),
             connections: BTreeMap::new(),
             full: VecDeque::new(),
             figures: Figures::default(),
@@ -94,11 +100,15 @@ impl Redirector {
     /// A process with nodes that will send packets; its key is for this start of it and of
     /// the gateway only, as sequence numbers begin anew.
     pub fn connect(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey) {
+        let mut closed = self.closed.iter();
+        let before = closed.position(|(of, tunnel)| *of == holder && tunnel.key == key);
+        let before = before.and_then(|place| self.closed.remove(place));
+        let (sequence, turns) = before.map_or((0, 0), |(_, it)| (it.sequence, it.turns));
         let tunnel = Tunnel {
             address,
             key,
-            sequence: 0,
-            turns: 0,
+            sequence,
+            turns,
             seal: None,
         };
         self.tunnels.insert(holder, tunnel);
@@ -119,7 +129,12 @@ impl Redirector {
     /// The process is gone: its extents have to come otherwise. Returns those that are on
     /// their way to clients.
     pub fn disconnect(&mut self, holder: HostId) -> Vec<(ConnectionId, Extent)> {
-        self.tunnels.remove(&holder);
+        if let Some(tunnel) = self.tunnels.remove(&holder) {
+            self.closed.push_back((holder, tunnel));
+            if self.closed.len() > CLOSED_MAX {
+                self.closed.pop_front();
+            }
+        }
         let connections = self.connections.iter();
         connections
             .flat_map(|(&id, it)| it.stream.of(holder).map(move |extent| (id, extent.clone())))

@@ -170,6 +170,32 @@ fn pins_end_with_their_holder() {
     assert_eq!(told(&mut redirector), []);
 }
 
+/// Goal: a tunnel that is closed and opened again goes on with its sequence: the node takes
+/// no number twice. One of another key begins anew.
+#[test]
+fn a_tunnel_goes_on_where_it_was() {
+    let mut redirector = redirector();
+    let announced = redirector.announce_extent(CONNECTION, extent(11, 1, 100));
+    assert!(announced.is_ok());
+    let sequence = |redirector: &mut Redirector, key: &TunnelKey| {
+        redirector.caught(&caught(0, 100, 0));
+        let (_, datagram) = redirector.poll_datagram().expect("one");
+        let opened = open(&datagram, |_, _| Some(key)).expect("ours");
+        opened.envelope.sequence
+    };
+    assert_eq!(sequence(&mut redirector, &KEY), 1);
+    redirector.disconnect(HostId(11));
+    redirector.connect(HostId(11), address(1), KEY);
+    assert_eq!(sequence(&mut redirector, &KEY), 2);
+    redirector.disconnect(HostId(11));
+    let other = TunnelKey {
+        id: 2,
+        key: [9; 32],
+    };
+    redirector.connect(HostId(11), address(1), other.clone());
+    assert_eq!(sequence(&mut redirector, &other), 1);
+}
+
 /// Goal: of a connection that has ended nothing is sent, and its pins go back.
 #[test]
 fn the_end_of_a_connection_is_the_end() {
