@@ -7,6 +7,7 @@
 //! gateway gives the pin back, is replaced, or lets it grow old. A host that cannot hold
 //! them, or cannot send as the gateway, answers with the bytes.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -95,6 +96,19 @@ struct Held {
 }
 
 impl Sending {
+    fn new(boot: u64, end: TunnelEnd) -> Self {
+        Self {
+            end,
+            inflator: Inflator::new(boot),
+            told: BTreeSet::new(),
+            admitted: BTreeSet::new(),
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            pins_total: 0,
+            full: 0,
+        }
+    }
+
     /// Whether there is room for what a read has given.
     fn hold(&mut self, now: Time, gateway: HostId, payload: Payload) -> Result<u64, Payload> {
         let has_room = self.held.len() < PINS_MAX
@@ -115,19 +129,25 @@ impl Sending {
     }
 
     fn release(&mut self, gateway: HostId, pins: &[u64]) {
-        for pin in pins {
-            if self
-                .held
-                .get(pin)
-                .is_some_and(|held| held.gateway == gateway)
-                && let Some(held) = self.held.remove(pin)
+        for &pin in pins {
+            if let Entry::Occupied(held) = self.held.entry(pin)
+                && held.get().gateway == gateway
             {
-                self.held_bytes -= held.payload.len();
+                self.held_bytes -= held.remove().payload.len();
             }
         }
     }
 
-    /// Gives up what a gateway has, or has had for too long.
+    /// Gives up what gateways have had for too long: the oldest pins have the least numbers.
+    fn expire(&mut self, now: Time) {
+        while let Some(oldest) = self.held.first_entry()
+            && oldest.get().until <= now
+        {
+            self.held_bytes -= oldest.remove().payload.len();
+        }
+    }
+
+    /// Gives up what gateways have that are gone.
     fn give_up(&mut self, is_over: impl Fn(&Held) -> bool) {
         let over = self.held.extract_if(.., |_, held| is_over(held));
         let bytes: usize = over.map(|(_, held)| held.payload.len()).sum();
@@ -168,16 +188,7 @@ impl Host {
     /// tunnel's end to [`take_datagram`](Self::take_datagram).
     pub fn open_tunnel(&mut self, end: TunnelEnd) {
         let HostId(boot) = self.host_id();
-        self.transfers.sending = Some(Sending {
-            end,
-            inflator: Inflator::new(boot),
-            told: BTreeSet::new(),
-            admitted: BTreeSet::new(),
-            held: BTreeMap::new(),
-            held_bytes: 0,
-            pins_total: 0,
-            full: 0,
-        });
+        self.transfers.sending = Some(Sending::new(boot, end));
         self.follow_gateways();
     }
 
@@ -252,12 +263,12 @@ impl Host {
         let Some(sending) = &mut self.transfers.sending else {
             return;
         };
-        let gone = |gateway: &HostId| !gateways.contains(gateway);
-        sending.told.retain(|gateway| !gone(gateway));
-        for gateway in sending.admitted.extract_if(.., |gateway| gone(gateway)) {
+        let is_gone = |gateway: &HostId| !gateways.contains(gateway);
+        sending.told.retain(|gateway| !is_gone(gateway));
+        for gateway in sending.admitted.extract_if(.., |gateway| is_gone(gateway)) {
             sending.inflator.dismiss(gateway.0);
         }
-        sending.give_up(|held| gone(&held.gateway));
+        sending.give_up(|held| is_gone(&held.gateway));
         for gateway in gateways {
             self.tell_tunnel(gateway);
         }
@@ -282,18 +293,19 @@ impl Host {
         let Some(sending) = self.transfers.sending.as_mut().filter(|_| is_there) else {
             return;
         };
-        if !sending.told.insert(gateway) {
-            return sending.inflator.set_addresses(gateway.0, addresses);
-        }
         let key = sending.secret_of(gateway);
-        let rights = Rights {
-            boot: gateway.0,
-            key: TunnelKey { id: KEY_ID, key },
-            addresses,
-        };
-        match sending.admitted.insert(gateway) {
-            true => sending.inflator.admit(gateway.0, rights),
-            false => sending.inflator.set_addresses(gateway.0, rights.addresses),
+        if sending.admitted.insert(gateway) {
+            let rights = Rights {
+                boot: gateway.0,
+                key: TunnelKey { id: KEY_ID, key },
+                addresses,
+            };
+            sending.inflator.admit(gateway.0, rights);
+        } else {
+            sending.inflator.set_addresses(gateway.0, addresses);
+        }
+        if !sending.told.insert(gateway) {
+            return;
         }
         let transfer = Transfer::Tunnel {
             address: sending.end.address,
@@ -341,7 +353,7 @@ impl Host {
         let NodeAnswer::Read { payload, version } = answer else {
             return answer;
         };
-        sending.give_up(|held| held.until <= now);
+        sending.expire(now);
         let length_bytes = payload.len() as u64;
         match sending.hold(now, gateway, payload) {
             Ok(pin) => NodeAnswer::Held {
@@ -425,19 +437,11 @@ mod tests {
     use super::*;
 
     fn sending() -> Sending {
-        Sending {
-            end: TunnelEnd {
-                address: "198.18.4.1:7072".parse().expect("an address"),
-                secret: [5; 32],
-            },
-            inflator: Inflator::new(1),
-            told: BTreeSet::new(),
-            admitted: BTreeSet::new(),
-            held: BTreeMap::new(),
-            held_bytes: 0,
-            pins_total: 0,
-            full: 0,
-        }
+        let end = TunnelEnd {
+            address: "198.18.4.1:7072".parse().expect("an address"),
+            secret: [5; 32],
+        };
+        Sending::new(1, end)
     }
 
     fn bytes(length: usize) -> Payload {
@@ -458,7 +462,7 @@ mod tests {
         sending.release(one, &[first, first]);
         assert_eq!((sending.held_bytes, sending.held.len()), (50, 1));
         let late = Time(0) + PIN_PATIENCE;
-        sending.give_up(|held| held.until <= late);
+        sending.expire(late);
         assert_eq!((sending.held_bytes, sending.held.len()), (0, 0));
     }
 

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use crossdock_delivery::{Pace, StreamId};
 use crossdock_http1::Inbox;
 use crossdock_peer::Flow;
@@ -60,18 +59,8 @@ impl Connection {
         }
     }
 
-    /// Puts pieces behind what is to be sent.
-    pub(crate) fn push(&mut self, pieces: impl IntoIterator<Item = Bytes>) {
-        let before = self.unsent_bytes;
-        for piece in pieces {
-            self.unsent_bytes += piece.len();
-            self.outbox.push(piece);
-        }
-        self.note(Run::Plain(self.unsent_bytes - before));
-    }
-
-    /// The same with bytes of which nodes may have some.
-    pub(crate) fn push_payload(&mut self, payload: Payload) {
+    /// Puts it behind what is to be sent.
+    pub(crate) fn push(&mut self, payload: Payload) {
         self.unsent_bytes += payload.len();
         self.note(Run::Plain(payload.len()));
         self.outbox.append(payload);
@@ -199,6 +188,8 @@ pub(crate) enum Late {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     /// Goal: of what the kernel takes, each stream hears of its own bytes, and of its end
@@ -208,13 +199,13 @@ mod tests {
         let peer = "198.18.0.1:1".parse().expect("an address");
         let mut connection = Connection::new(Time::default(), peer);
         let piece = |bytes: usize| Bytes::from(vec![0; bytes]);
-        connection.push([piece(10)]);
+        connection.push(piece(10).into());
         let mut payload = Payload::from(piece(5));
         payload.push(piece(100));
         connection.push_of(StreamId(1), payload, 100);
         connection.push_of(StreamId(1), piece(50).into(), 50);
         connection.push_end(StreamId(1));
-        connection.push([piece(7)]);
+        connection.push(piece(7).into());
         assert_eq!(connection.unsent_bytes, 172);
         assert_eq!(connection.sent(15), []);
         assert_eq!(connection.sent(149), [Gone::Bytes(StreamId(1), 149)]);

@@ -141,7 +141,7 @@ impl HttpDoor {
             HttpInput::Opened(id, peer) => self.open(now, wall, id, peer),
             HttpInput::Flow(id, flow) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.flow = flow.map(Box::new);
+                    connection.flow = Some(Box::new(flow));
                 }
             }
             HttpInput::Received(id, chunk) => {
@@ -574,16 +574,13 @@ impl HttpDoor {
 
     /// Puts pieces behind what is to be sent.
     pub(crate) fn push(&mut self, id: ConnId, pieces: impl IntoIterator<Item = Bytes>) {
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.push(pieces);
-            self.with_output.push_back(id);
-        }
+        self.push_payload(id, pieces.into_iter().collect());
     }
 
     /// The same with bytes of which nodes may have some.
     pub(crate) fn push_payload(&mut self, id: ConnId, payload: Payload) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.push_payload(payload);
+            connection.push(payload);
             self.with_output.push_back(id);
         }
     }

@@ -99,9 +99,9 @@ impl Default for HttpLimits {
 pub enum HttpInput {
     /// A client has connected.
     Opened(ConnId, SocketAddr),
-    /// From now on nodes may send in this connection themselves, or may not any more: what
-    /// is sent then may have extents.
-    Flow(ConnId, Option<Flow>),
+    /// From now on nodes may send in this connection themselves: what is sent may have
+    /// extents.
+    Flow(ConnId, Flow),
     /// Bytes have arrived. After [`HttpEffect::Pause`] what was under way already is
     /// still taken.
     Received(ConnId, Bytes),
@@ -135,8 +135,7 @@ pub enum HttpInput {
 /// What a door wants done.
 #[derive(Clone, Debug)]
 pub enum HttpEffect {
-    /// Send these pieces in order, behind all earlier ones; tell when the kernel has
-    /// taken them.
+    /// Send this behind all earlier bytes; tell when the kernel has taken it.
     Send(ConnId, Payload),
     /// Close once everything is sent, and tell when it is over.
     Close(ConnId),

@@ -180,7 +180,7 @@ impl NfsDoor {
             }
             NfsInput::Flow(id, flow) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.flow = flow.map(Box::new);
+                    connection.flow = Some(Box::new(flow));
                 }
             }
             NfsInput::Received(id, chunk) => {

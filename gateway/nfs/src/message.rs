@@ -97,9 +97,9 @@ pub enum NfsInput {
     /// Bytes have arrived. After [`NfsEffect::Pause`] what was under way already
     /// is still taken.
     Received(ConnId, Bytes),
-    /// From now on nodes may send in this connection themselves, or may not any more: what
-    /// is sent then may have extents.
-    Flow(ConnId, Option<Flow>),
+    /// From now on nodes may send in this connection themselves: what is sent may have
+    /// extents.
+    Flow(ConnId, Flow),
     /// The record of a [`NfsEffect::Fill`] is complete.
     Filled(ConnId, Bytes),
     /// That many bytes of earlier [`NfsEffect::Send`]s are gone.

@@ -409,7 +409,7 @@ fn what_nodes_send_is_named_in_the_reply() {
     let handle = handle(FILE);
     let file = handle.as_handle();
     let mut door = bench().door;
-    door.handle(NOW, NfsInput::Flow(CONN, Some(flow)));
+    door.handle(NOW, NfsInput::Flow(CONN, flow));
     let call = Call::Read(call::Read {
         file,
         offset: 0,

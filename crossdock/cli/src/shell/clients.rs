@@ -159,8 +159,7 @@ impl Clients {
         }
         self.connections_total += 1;
         let number = self.connections_total;
-        let client = Client { id, session };
-        self.connections.insert(number, client);
+        self.connections.insert(number, Client { id, session });
         self.numbers.insert(id, number);
         Some(Heard::Opened(number, peer))
     }

@@ -212,8 +212,8 @@ impl Shell {
                 let may_speak = |address| self.host.speaks_as(address);
                 let driver = &self.driver;
                 let flow = self.injector.accept(driver, connection, peer, may_speak);
-                name.filter(|_| flow.is_some())
-                    .map(|name| NfsInput::Flow(name, flow))
+                name.zip(flow)
+                    .map(|(name, flow)| NfsInput::Flow(name, flow))
             }
             Event::Received { connection, bytes } => {
                 let name = doors.name(connection);

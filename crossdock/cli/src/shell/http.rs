@@ -112,7 +112,7 @@ impl Shell {
             .web
             .clients
             .flow(driver, injector, number, peer, may_speak);
-        if flow.is_some() {
+        if let Some(flow) = flow {
             let input = HttpInput::Flow(ConnId(number), flow);
             self.give(HostInput::Http(input));
         }

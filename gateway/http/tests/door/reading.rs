@@ -88,7 +88,7 @@ fn what_nodes_send_is_named() {
         source: "198.18.0.1:80".parse().expect("an address"),
         destination: "198.18.0.9:4000".parse().expect("an address"),
     };
-    rig.input(HttpInput::Flow(id, Some(flow)));
+    rig.input(HttpInput::Flow(id, flow));
     rig.send(id, get("/big.bin"));
     rig.settle();
     assert!(rig.flows.values().all(|of_call| *of_call == flow));
