@@ -231,9 +231,19 @@ pub const VIRTUAL_ADDRESSES_MAX: usize = 256;
 /// finds out by itself that its gateway has gone.
 pub const VIRTUAL_CLIENTS_MAX: usize = 4096;
 
-/// What a gateway is to send that is shorter than this it sends itself: to have a node send it
-/// costs more (bench spiral).
-pub const INJECTED_BYTES_MIN: u64 = 16 << 10;
+/// Replies of fewer bytes of a file are sent by the gateway, unless a policy says otherwise:
+/// to have a node send them costs more (bench spiral).
+pub const INJECTED_NFS_BYTES_MIN: u64 = 16 << 10;
+
+/// The same over HTTP.
+pub const INJECTED_HTTP_BYTES_MIN: u64 = 16 << 10;
+
+/// Shorter pieces of a reply than this come through the gateway, whatever the policy says: a
+/// pin, a message and a packet of its own for each are worth more than they are.
+pub const INJECTED_PIECE_BYTES_MIN: u64 = 4 << 10;
+
+/// Rules of the policy: all of them lie in one record of the registry.
+pub const POLICY_RULES_MAX: usize = 256;
 
 /// Pins that one message gives back at most.
 pub const PINS_RELEASED_MAX: usize = 4096;

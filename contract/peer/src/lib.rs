@@ -14,6 +14,7 @@ mod lock;
 mod network;
 mod node;
 mod parts;
+mod policy;
 mod port;
 mod quota;
 mod site;
@@ -37,6 +38,10 @@ pub use node::{
     PinId, ReadVersion,
 };
 pub use parts::{COOKIE_COUNTER_BITS, site_of_cookie};
+pub use policy::{
+    BulkDoor, BulkReply, BulkRequest, Choice, Policy, PolicyConditions, PolicyRule, RelayedBytes,
+    TransferMode,
+};
 pub use port::Port;
 pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{

@@ -15,6 +15,7 @@ use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
 use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
 use crate::places::PlaceCommand;
+use crate::policy::PolicyCommand;
 use crate::quotas::QuotaCommand;
 use crate::reload::Origin;
 use crate::sign::{self, SignArgs};
@@ -100,6 +101,9 @@ enum Command {
     /// Say which addresses the gateways of an ensemble have in turn.
     #[command(subcommand)]
     Address(AddressCommand),
+    /// Say which way the bytes of which files go to clients.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Limit what directories of a running system may hold.
     #[command(subcommand)]
     Quota(QuotaCommand),
@@ -284,6 +288,7 @@ impl Command {
             Self::Fsck(args) => args.remote.json,
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
             Self::Export(command) => command.prints_json(),
+            Self::Policy(command) => command.prints_json(),
             Self::Address(command) => command.prints_json(),
             Self::Quota(command) => command.prints_json(),
             Self::Lock(command) => command.prints_json(),
@@ -342,6 +347,7 @@ impl Command {
                 client::node(&args.remote, args.number, "start")?
             }
             Self::Export(command) => command.carry_out()?,
+            Self::Policy(command) => command.carry_out()?,
             Self::Address(command) => command.carry_out()?,
             Self::Quota(command) => command.carry_out()?,
             Self::Lock(command) => command.carry_out()?,

@@ -22,6 +22,7 @@ mod notify;
 mod offline;
 mod patience;
 mod places;
+mod policy;
 mod privileges;
 mod quotas;
 mod reload;

@@ -19,6 +19,7 @@ mod nodes;
 mod objects;
 mod orders;
 mod placing;
+mod policy;
 mod quotas;
 mod secure;
 mod token_orders;
@@ -33,7 +34,7 @@ use anyhow::{Context, bail};
 use crossdock_delivery::Switches;
 use crossdock_host::{
     AddressTicket, Boot, ColumnsTicket, ExportTicket, GatewayTicket, Host, HostEffect, HostInput,
-    QuotaTicket, ReleaseTicket, TokenTicket,
+    PolicyTicket, QuotaTicket, ReleaseTicket, TokenTicket,
 };
 use crossdock_http::HttpInput;
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
@@ -125,6 +126,8 @@ pub(crate) struct Shell {
     address_replies: Waiting<AddressTicket>,
     /// Who waits for a gateway to be revoked or restored.
     gateway_replies: Waiting<GatewayTicket>,
+    /// The same for rules of the policy.
+    policy_replies: Waiting<PolicyTicket, &'static str>,
     /// Who waits for a bearer token to be made, with its secret, or revoked.
     token_replies: Waiting<TokenTicket, Option<TokenSecret>>,
     /// Who waits for URLs at nodes to be signed.
@@ -169,6 +172,7 @@ impl Shell {
             export_replies: Waiting::new(),
             address_replies: Waiting::new(),
             gateway_replies: Waiting::new(),
+            policy_replies: Waiting::new(),
             token_replies: Waiting::new(),
             column_replies: Waiting::new(),
             quota_replies: Waiting::new(),
@@ -388,6 +392,9 @@ impl Shell {
                 self.take_gateway_changed(ticket, result);
             }
             HostEffect::TokenChanged { ticket, result } => self.take_token_changed(ticket, result),
+            HostEffect::PolicyChanged { ticket, result } => {
+                self.take_policy_changed(ticket, result);
+            }
             HostEffect::ColumnsSigned { ticket, result } => {
                 self.take_columns_signed(ticket, result);
             }

@@ -43,7 +43,7 @@ fn of_gateway(all: &TransferFigures) -> String {
         ]
     };
     let mut rows = vec![
-        ["HTTP clients were sent", "bytes", "of all"]
+        ["clients were sent", "bytes", "of all"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -89,6 +89,8 @@ fn counts(title: &str, counts: &std::collections::BTreeMap<String, u64>) -> Stri
 fn reason(why: &str) -> &str {
     match why {
         "here" => "heads, small files, and what nodes do not hold",
+        "short" => "replies too short to be worth a node's message",
+        "policy" => "as the policy has it",
         "tls" => "over TLS",
         "loopback" => "clients on this machine",
         "no_tunnel" => "no node takes packets",

@@ -349,9 +349,24 @@ pub(crate) fn exports(state: &State) -> Vec<Export> {
         id: ExportId(record.id),
         path: record.path.clone().into_bytes(),
         root: record.root.into(),
+        above: above(state, &record.path),
         rules: record.rules.clone(),
     });
     exports.collect()
+}
+
+/// What `path` lies in, from the inside out, as far as the policy has rules of it.
+fn above(state: &State, path: &str) -> Vec<FileRef> {
+    let names: Vec<&str> = names_of(path).unwrap_or_default();
+    let lies_in = |outer: &Vec<&str>| outer.len() < names.len() && names.starts_with(outer);
+    let outer = state.policy.iter().filter_map(|rule| {
+        let outer = names_of(&rule.path).ok().filter(lies_in)?;
+        Some((outer.len(), rule.place.into()))
+    });
+    let mut outer: Vec<(usize, FileRef)> = outer.collect();
+    outer.sort_by_key(|&(depth, _)| std::cmp::Reverse(depth));
+    outer.dedup();
+    outer.into_iter().map(|(_, place)| place).collect()
 }
 
 fn check_rules(rules: &ExportRules) -> Result<(), ExportError> {

@@ -10,12 +10,13 @@ use crossdock_http::{HttpConfig, HttpDoor, HttpEffect, HttpInput};
 use crossdock_link::{CallRef, Role, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{
-    AddressRecord, Change, ExportRecord, HostRecord, OpenError, Registry, State, VirtualAddress,
+    AddressRecord, Change, ExportRecord, HostRecord, OpenError, PolicyRecord, Registry, State,
+    VirtualAddress,
 };
 use crossdock_names::{HostId, MintingKey, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
 use crossdock_objects::{ObjectDoor, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};
-use crossdock_peer::{NodeError, NodeReply, Port, WriterId};
+use crossdock_peer::{NodeError, NodeReply, Policy, Port, WriterId};
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_server::{NodeEffect, NodeInput};
 use crossdock_site::Site;
@@ -42,6 +43,7 @@ use crate::mutation::Mutation;
 use crate::nodes::{Boot, Drain, NodeSettings, NodeSlot, NodeState};
 use crate::peers::Peers;
 use crate::placing::Absences;
+use crate::policy::{PolicyChange, PolicyError, PolicyTicket};
 use crate::profiles::DiskProfile;
 use crate::quotas::{PlacedQuota, QuotaError, QuotaTicket};
 use crate::refill::Refills;
@@ -209,6 +211,14 @@ pub enum HostEffect {
         ticket: TokenTicket,
         /// What.
         result: Result<TokenRecord, TokenError>,
+    },
+    /// What came of [`Host::set_policy`] or [`Host::remove_policy`]: the rule as it is now,
+    /// or was.
+    PolicyChanged {
+        /// Of which.
+        ticket: PolicyTicket,
+        /// What.
+        result: Result<PolicyRecord, PolicyError>,
     },
     /// What came of [`Host::sign_columns`].
     ColumnsSigned {
@@ -383,6 +393,10 @@ pub struct Host {
     pub(crate) gateway_changes: Vec<GatewayChange>,
     /// The same of bearer tokens.
     pub(crate) token_changes: Vec<TokenChange>,
+    /// Which way bytes go to clients, as the doors know it.
+    pub(crate) policy: Arc<Policy>,
+    /// Changes of it that are not in the registry yet.
+    pub(crate) policy_changes: Vec<PolicyChange>,
     /// Nodes that have been opened while the host was serving.
     pub(crate) started: Vec<NodeId>,
     instance: u64,
@@ -484,6 +498,8 @@ impl Host {
             address_changes: Vec::new(),
             gateway_changes: Vec::new(),
             token_changes: Vec::new(),
+            policy: Arc::default(),
+            policy_changes: Vec::new(),
             started: Vec::new(),
             instance,
             grace,
@@ -492,6 +508,7 @@ impl Host {
         };
         host.tell_exports();
         host.tell_tokens();
+        host.tell_policy();
         host.tell_object_gate();
         Ok(host)
     }
@@ -587,6 +604,7 @@ impl Host {
             .chain(self.address_changes.iter().map(|change| change.due))
             .chain(self.gateway_changes.iter().map(|change| change.due))
             .chain(self.token_changes.iter().map(|change| change.due))
+            .chain(self.policy_changes.iter().map(|change| change.due))
             .min()
     }
 
@@ -897,6 +915,7 @@ impl Host {
         self.settle_addresses(now);
         self.settle_gateways(now);
         self.settle_tokens(now);
+        self.settle_policy(now);
         self.follow_addresses(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

@@ -6,6 +6,7 @@ use crossdock_delivery::Record;
 use crossdock_http::{HttpEffect, HttpFigures, HttpInput};
 use crossdock_nfs::NfsInput;
 use crossdock_objects::ObjectDoorInput;
+use crossdock_peer::RelayedBytes;
 use crossdock_router::RouterInput;
 use crossdock_types::{Time, WallTime};
 use crossdock_web::Gate;
@@ -86,6 +87,12 @@ impl Host {
     /// The last decisions of the delivery engine of this process, oldest first.
     pub fn delivery_decisions(&self) -> impl Iterator<Item = &Record> {
         self.http.decisions()
+    }
+
+    /// What nodes could have sent to clients of each door, NFS and HTTP, and were not asked to.
+    #[must_use]
+    pub fn relayed_bytes(&self) -> (RelayedBytes, RelayedBytes) {
+        (self.door.relayed_bytes(), self.http.figures().relayed)
     }
 
     /// What the HTTP door has counted.

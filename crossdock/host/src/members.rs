@@ -192,6 +192,7 @@ impl Host {
         }
         self.tell_exports();
         self.tell_tokens();
+        self.tell_policy();
         let live = &self.table.hosts.live;
         let is_live = |back: &Return| live.contains(&back.2);
         self.following.copied.retain(is_live);
@@ -211,6 +212,7 @@ impl Host {
         self.find_lost_sets();
         self.settle_exports(now);
         self.settle_tokens(now);
+        self.settle_policy(now);
         self.settle_addresses(now);
         self.settle_gateways(now);
         self.follow_addresses(now);

@@ -1,4 +1,4 @@
-//! From a path that an administrator says to its directory, name by name, as a
+//! From a path that an administrator says to what lies there, name by name, as a
 //! client would ask; then what is to be done with it.
 
 use bytes::Bytes;
@@ -6,8 +6,8 @@ use crossdock_limits::{EXPORT_PATH_BYTES_MAX, NAME_BYTES_MAX};
 use crossdock_locks::Holdings;
 use crossdock_names::FileRef;
 use crossdock_peer::{
-    Call, CallId, ExportRules, FileKind, QuotaChange, SiteAnswer, SiteError, SiteOperation,
-    SiteReply, SiteRequest,
+    Call, CallId, ExportRules, FileKind, PolicyRule, QuotaChange, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, SiteRequest,
 };
 use crossdock_router::RouterInput;
 use crossdock_types::Time;
@@ -15,6 +15,7 @@ use crossdock_types::Time;
 use crate::exports::ExportTicket;
 use crate::host::Host;
 use crate::message::Message;
+use crate::policy::PolicyTicket;
 use crate::quotas::QuotaTicket;
 use crate::sites::{PATIENCE, ROOT_SITE};
 
@@ -32,9 +33,11 @@ pub(crate) struct Walk {
     rest: Vec<Bytes>,
 }
 
-/// What is to be done with the directory.
+/// What is to be done with the directory, or the file.
 pub(crate) enum Goal {
     Export(ExportRules),
+    /// A rule, and its number.
+    Policy(u32, PolicyRule),
     Quota(QuotaChange),
     /// Its site has been asked to change its quota.
     AskedQuota(FileRef),
@@ -60,6 +63,12 @@ impl Walk {
                 .map(|name| Bytes::copy_from_slice(name.as_bytes()))
                 .collect(),
         }
+    }
+
+    /// Whether something that is no directory is what the path leads to, and is wanted.
+    fn may_end_at(&self, kind: FileKind) -> bool {
+        let is_of_files = matches!(self.goal, Goal::Policy(..));
+        self.rest.is_empty() && is_of_files && kind == FileKind::Regular
     }
 }
 
@@ -90,7 +99,8 @@ impl Host {
         }
         let error = match reply.outcome {
             Ok(SiteAnswer::Found { attributes, .. }) => {
-                if attributes.kind == FileKind::Directory {
+                let is_directory = attributes.kind == FileKind::Directory;
+                if is_directory || walk.may_end_at(attributes.kind) {
                     return self.step_walk(now, number, walk, attributes.file);
                 }
                 WalkError::NotDirectory
@@ -102,6 +112,7 @@ impl Host {
         };
         match walk.goal {
             Goal::Export(_) => self.fail_export(ExportTicket(number), walk.path, error),
+            Goal::Policy(..) => self.fail_policy(PolicyTicket(number), walk.path, error),
             _ => self.end_quota(QuotaTicket(number), Err((walk.path, error).into())),
         }
     }
@@ -133,6 +144,9 @@ impl Host {
         match walk.goal {
             Goal::Export(rules) => {
                 self.finish_export(now, ExportTicket(number), walk.path, rules, here);
+            }
+            Goal::Policy(id, rule) => {
+                self.finish_policy(now, PolicyTicket(number), walk.path, (id, rule), here);
             }
             Goal::Quota(change) => {
                 walk.goal = Goal::AskedQuota(here);

@@ -1,6 +1,7 @@
 //! The machine: connections, requests in progress, and what they wait for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use crossdock_delivery::{Delivery, End, Record, StreamId};
 use crossdock_http1::Status;
 use crossdock_limits::DELIVERY_RECORDS_KEPT;
 use crossdock_names::FileRef;
-use crossdock_peer::{Call, CallId, DuplicateKey, Flow, SiteOperation, SiteRequest};
+use crossdock_peer::{Call, CallId, DuplicateKey, Flow, Policy, SiteOperation, SiteRequest};
 use crossdock_router::RoutedReply;
 use crossdock_types::{Payload, Time, WallTime};
 use crossdock_web::Gate;
@@ -59,6 +60,8 @@ pub struct HttpDoor {
     pub(crate) uploads_total: u64,
     /// No connection has waited too long before this time.
     pub(crate) wake: Option<Time>,
+    /// Which way bytes go.
+    pub(crate) transfer: Arc<Policy>,
     pub(crate) figures: HttpFigures,
     pub(crate) effects: VecDeque<HttpEffect>,
     with_output: VecDeque<ConnId>,
@@ -123,6 +126,7 @@ impl HttpDoor {
             upload_bytes: 0,
             uploads_total: 0,
             wake: None,
+            transfer: Arc::default(),
             figures: HttpFigures::default(),
             effects: VecDeque::new(),
             with_output: VecDeque::new(),
@@ -164,6 +168,7 @@ impl HttpDoor {
                 let policy = self.config.policy;
                 self.gate = Gate { policy, ..gate };
             }
+            HttpInput::Policy(policy) => self.transfer = policy,
             HttpInput::Guest(guest) => {
                 guest.tell(now, &mut self.delivery);
                 self.carry_decisions(now);
@@ -511,7 +516,8 @@ impl HttpDoor {
         };
         let call = self.next_call();
         self.calls.insert(call, Pending::Of(id, what));
-        let connection = self.connections.get(&id).filter(|_| what == What::Piece);
+        let is_injected = what == What::Piece && self.stream(id).is_some_and(|it| it.is_injected());
+        let connection = self.connections.get(&id).filter(|_| is_injected);
         let flow = connection.and_then(|connection| connection.flow.as_deref().copied());
         self.send_call(now, call, request, flow);
         Some(call)

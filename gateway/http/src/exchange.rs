@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use crossdock_http1::{HttpVersion, Method, RequestHead};
+use crossdock_names::FileRef;
 use crossdock_peer::Caller;
 
 use crate::access::Scope;
@@ -20,6 +21,8 @@ pub(crate) struct Exchange {
     pub(crate) caller: Caller,
     /// To what the token or signature is bound.
     pub(crate) scope: Scope,
+    /// The directories that its file lies in, from the inside out, where rules are of any.
+    pub(crate) places: Vec<FileRef>,
     pub(crate) stage: Stage,
     pub(crate) body: Body,
     /// The client waits for being told that it may send the content.

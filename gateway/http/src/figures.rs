@@ -2,6 +2,7 @@
 
 use crossdock_delivery::DeliveryFigures;
 use crossdock_http1::{Method, Status};
+use crossdock_peer::RelayedBytes;
 
 /// Responses are counted by the first digit of their status, from 1 on.
 pub const STATUS_CLASSES: usize = 5;
@@ -15,6 +16,8 @@ pub struct HttpFigures {
     pub responses_total: [u64; STATUS_CLASSES],
     /// Bytes of files that were given to connections.
     pub sent_bytes: u64,
+    /// Of these, what nodes could have sent and were not asked to.
+    pub relayed: RelayedBytes,
     /// Bytes of content that came.
     pub received_bytes: u64,
     /// Reads that were withdrawn, as their clients are gone.

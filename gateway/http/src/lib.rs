@@ -31,6 +31,7 @@ mod stream;
 mod timing;
 mod upload;
 mod walk;
+mod way;
 
 pub use door::HttpDoor;
 pub use figures::{HttpFigures, STATUS_CLASSES};

@@ -1,6 +1,7 @@
 //! What goes into the door and what comes out of it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use crossdock_http1::HeadLimits;
 use crossdock_limits::{
     HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_INBOX_BYTES_MAX, HTTP_UPLOAD_BYTES_MAX,
 };
-use crossdock_peer::{Call, CallId, Flow, SiteRequest};
+use crossdock_peer::{Call, CallId, Flow, Policy, SiteRequest};
 use crossdock_router::{ReadAhead, RoutedReply};
 use crossdock_types::Payload;
 use crossdock_web::{Gate, ReadPolicy};
@@ -115,6 +116,8 @@ pub enum HttpInput {
     Closed(ConnId),
     /// From now on requests are judged by these tokens and keys.
     Gate(Gate),
+    /// From now on this says which way bytes go.
+    Policy(Arc<Policy>),
     /// Another door, which uses this one's engine, tells it something.
     Guest(Guest),
     /// From now on the disks of this node are like this.

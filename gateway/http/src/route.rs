@@ -33,6 +33,7 @@ impl HttpDoor {
             keep_alive: head.keep_alive,
             caller,
             scope,
+            places: Vec::new(),
             stage: Stage::Ended,
             is_answered: false,
             dropped_bytes: 0,
@@ -182,6 +183,12 @@ impl HttpDoor {
             return;
         };
         let changes = matches!(exchange.head.method, Method::Put | Method::Delete);
+        if !changes {
+            self.note_places(id, &walk);
+        }
+        let Some(exchange) = self.exchange(id) else {
+            return;
+        };
         let last = exchange.path().last().cloned();
         let is_reached = match (changes, &last) {
             (true, Some(last)) => exchange.scope.reaches(walk.names().chain([last])),

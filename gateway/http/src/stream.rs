@@ -11,7 +11,9 @@ use crossdock_http1::{
     content_range, content_range_unsatisfied, evaluate, media_type, ranges,
 };
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
-use crossdock_peer::{Attributes, CallId, SiteAnswer, SiteError, SiteOperation, SiteReply};
+use crossdock_peer::{
+    Attributes, CallId, SiteAnswer, SiteError, SiteOperation, SiteReply, TransferMode,
+};
 use crossdock_router::ReadAhead;
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -38,6 +40,8 @@ pub(crate) struct Stream {
     /// The response's head, until its first bytes are there.
     head: Option<Bytes>,
     content: Content<CallId>,
+    /// Which way the file's bytes go.
+    mode: TransferMode,
     /// Under which the delivery engine says when to read, if it does.
     number: Option<StreamId>,
     check: Check,
@@ -96,17 +100,25 @@ impl HttpDoor {
                 Planned::Answer(head) => return self.answer(now, wall, id, head, Bytes::new()),
                 Planned::Content(head, content, bytes) => (head, content, bytes),
             };
+        let status = head.status();
+        let is_head = exchange.is_head();
+        let mode = match is_head {
+            true => TransferMode::Relay,
+            false => self.way(id, attributes.file, (status, bytes)),
+        };
+        let Some(exchange) = self.exchange(id) else {
+            return;
+        };
         let is_small = bytes <= SMALL_BYTES;
         let is_one_answer =
             is_small && attributes.size_bytes <= SMALL_BYTES && !is_multipart(&content);
-        let is_head = exchange.is_head();
         let head = head.keep_alive(exchange.keep_alive);
-        let status = head.status();
         let stream = Box::new(Stream {
             file: attributes.file,
             version: attributes.changed,
             head: Some(head.encode(wall)),
             content,
+            mode,
             number: None,
             check: if is_one_answer {
                 Check::OfAnswer
@@ -567,6 +579,11 @@ impl HttpDoor {
 impl Stream {
     pub(crate) const fn number(&self) -> Option<StreamId> {
         self.number
+    }
+
+    /// Whether nodes may send its bytes.
+    pub(crate) const fn is_injected(&self) -> bool {
+        !matches!(self.mode, TransferMode::Relay)
     }
 }
 

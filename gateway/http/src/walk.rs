@@ -66,6 +66,11 @@ impl Walk {
         self.way.iter().map(|(name, _)| name)
     }
 
+    /// The directories that it has led through, from the volume's root on.
+    pub(crate) fn directories(&self) -> impl DoubleEndedIterator<Item = FileRef> {
+        self.way.iter().map(|&(_, directory)| directory)
+    }
+
     /// Asks for the first name.
     pub(crate) fn begin(&mut self) -> WalkStep {
         self.go_on(None)

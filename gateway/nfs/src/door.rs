@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
 use crossdock_locking::{Finished, LockThen, is_reply};
-use crossdock_names::{ExportId, HandleKeys};
+use crossdock_names::{ExportId, FileRef, HandleKeys};
 use crossdock_nfs3::mount;
-use crossdock_peer::{Call, CallId, Flow, SiteOperation, SiteRequest};
+use crossdock_peer::{Call, CallId, Flow, Policy, SiteOperation, SiteRequest, TransferMode};
 use crossdock_router::{RoutedReply, Waited};
 use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::{Payload, Time};
@@ -29,6 +30,7 @@ use crate::proofs::Proofs;
 use crate::proving::Unproven;
 use crate::request::Expected;
 use crate::room::Line;
+use crate::way::{Places, directory_of};
 
 /// Serves NFS, MOUNT and locks to any number of clients.
 ///
@@ -63,6 +65,9 @@ pub struct NfsDoor {
     pub(crate) is_scoped: bool,
     pub(crate) proofs: Proofs,
     pub(crate) readers: Readers,
+    /// Which way bytes go.
+    pub(crate) transfer: Arc<Policy>,
+    pub(crate) places: Places,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
@@ -118,6 +123,10 @@ pub(crate) struct Pending {
     pub(crate) then: Then,
     /// Of a READ over a connection.
     read: Option<Mark>,
+    /// Of a READ that nodes could answer and are not asked to: whether a rule says so.
+    relayed_by_rule: Option<bool>,
+    /// Where a name is looked for, or made.
+    directory: Option<FileRef>,
     /// Of a WRITE: to recognise its retransmission.
     record: Option<Bytes>,
     /// Whether handles in the reply are of format 2: those in the call were, or the
@@ -159,6 +168,8 @@ impl NfsDoor {
             is_scoped: false,
             proofs: Proofs::default(),
             readers: Readers::default(),
+            transfer: Arc::default(),
+            places: Places::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             arrived_bytes: 0,
@@ -235,6 +246,7 @@ impl NfsDoor {
                 self.figures.keep_exports(&exports);
                 self.config.exports = exports;
             }
+            NfsInput::Policy(policy) => self.transfer = policy,
             NfsInput::HandleKey(key) => {
                 self.config.keys = Some(HandleKeys::new(vec![key]));
                 self.wake_waiting(now);
@@ -394,6 +406,8 @@ impl NfsDoor {
                     export,
                     then,
                     read: None,
+                    relayed_by_rule: None,
+                    directory: directory_of(&request.operation),
                     record: is_write.then_some(record),
                     is_proven,
                     unproven: None,
@@ -447,7 +461,7 @@ impl NfsDoor {
         if pending.record.is_some() {
             self.writes.entry(pending.write_key()).or_insert(id);
         }
-        let flow = self.flow_of(&pending.origin, &request);
+        let flow = self.flow_of(&mut pending, &request);
         self.calls.insert(id, pending);
         let call = Box::new(Call {
             id,
@@ -460,13 +474,24 @@ impl NfsDoor {
         });
     }
 
-    /// In which connection nodes may send what is asked for, if it is a read.
-    fn flow_of(&self, origin: &Origin, request: &SiteRequest) -> Option<Flow> {
-        let (Origin::Stream(id, _), SiteOperation::Read { .. }) = (origin, &request.operation)
+    /// In which connection nodes are to send what is asked for, if it is a read.
+    fn flow_of(&self, pending: &mut Pending, request: &SiteRequest) -> Option<Flow> {
+        let SiteOperation::Read {
+            file, length_bytes, ..
+        } = request.operation
         else {
             return None;
         };
-        self.connections.get(id)?.flow.as_deref().copied()
+        let Origin::Stream(id, _) = pending.origin else {
+            return None;
+        };
+        let flow = *self.connections.get(&id)?.flow.as_deref()?;
+        let choice = self.way(&pending.origin, pending.export, (file, length_bytes));
+        if choice.mode == TransferMode::Relay {
+            pending.relayed_by_rule = Some(choice.is_by_rule);
+            return None;
+        }
+        Some(flow)
     }
 
     /// What is kept for whoever called.
@@ -515,6 +540,10 @@ impl NfsDoor {
         let Some(mut pending) = self.take_proved(now, pending, &routed.reply) else {
             return;
         };
+        if let Some(directory) = pending.directory {
+            self.note_place(directory, &routed.reply);
+        }
+        self.note_relayed(pending.relayed_by_rule, &routed.reply);
         let view = View {
             volume: self.config.volume,
             keys: self.config.keys.as_ref(),

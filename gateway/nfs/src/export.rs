@@ -12,6 +12,8 @@ pub struct Export {
     pub path: Vec<u8>,
     /// The directory that is mounted.
     pub root: FileRef,
+    /// What it lies in, from the inside out, as far as a policy has rules of it.
+    pub above: Vec<FileRef>,
     /// Who may do what.
     pub rules: ExportRules,
 }
@@ -24,6 +26,7 @@ impl Export {
             id,
             path: path.to_vec(),
             root,
+            above: Vec::new(),
             rules: ExportRules::local(),
         }
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crossdock_metrics::Histogram;
 use crossdock_names::ExportId;
+use crossdock_peer::RelayedBytes;
 use crossdock_router::Waited;
 use crossdock_rpc::ReplyHeader;
 use crossdock_types::Time;
@@ -57,6 +58,8 @@ pub struct DoorFigures {
     pub retransmitted_total: u64,
     /// How often a connection was not read from any more for want of room.
     pub pauses_total: u64,
+    /// What nodes could have sent and were not asked to.
+    pub relayed: RelayedBytes,
     /// Connections.
     pub connections: usize,
     /// Connections that are not read from at this moment.
@@ -182,6 +185,7 @@ pub(crate) struct Figures {
     pub(crate) rejected_total: u64,
     pub(crate) retransmitted_total: u64,
     pub(crate) pauses_total: u64,
+    pub(crate) relayed: RelayedBytes,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -224,6 +228,7 @@ impl Default for Figures {
             rejected_total: 0,
             retransmitted_total: 0,
             pauses_total: 0,
+            relayed: RelayedBytes::default(),
         }
     }
 }
@@ -435,6 +440,7 @@ impl NfsDoor {
             rejected_total: figures.rejected_total,
             retransmitted_total: figures.retransmitted_total,
             pauses_total: figures.pauses_total,
+            relayed: figures.relayed,
             connections: self.connections.len(),
             paused: paused.filter(|connection| connection.is_paused).count(),
             calls: self.calls.len(),

@@ -36,6 +36,7 @@ mod reading;
 mod reply;
 mod request;
 mod room;
+mod way;
 
 pub use crossdock_locking::Services;
 pub use door::NfsDoor;

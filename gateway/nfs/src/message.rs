@@ -1,6 +1,7 @@
 //! What goes into the door and what comes out of it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use crossdock_limits::{
 };
 use crossdock_locking::Services;
 use crossdock_names::{HandleKey, HandleKeys, VolumeId};
-use crossdock_peer::{Call, CallId, Flow, LockNotice, SiteRequest};
+use crossdock_peer::{Call, CallId, Flow, LockNotice, Policy, SiteRequest};
 use crossdock_router::{ReadAhead, RoutedReply};
 use crossdock_types::Payload;
 
@@ -121,6 +122,8 @@ pub enum NfsInput {
     /// From now on this is what may be mounted by whom: calls that come later
     /// are judged by it, whenever their handles were given out.
     Exports(Vec<Export>),
+    /// From now on this says which way the bytes of READs go.
+    Policy(Arc<Policy>),
     /// What handles of format 1 are made with. Before it is there, calls wait, unless the
     /// gateway is scoped.
     HandleKey(HandleKey),

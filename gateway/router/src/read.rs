@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crossdock_limits::INJECTED_BYTES_MIN;
+use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
     Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
@@ -250,7 +250,7 @@ impl ReadWork {
             capability: layout.capability,
             flow: self
                 .flow
-                .filter(|_| piece.length_bytes >= INJECTED_BYTES_MIN),
+                .filter(|_| piece.length_bytes >= INJECTED_PIECE_BYTES_MIN),
         });
         let parts = parts.collect();
         self.phase = Phase::Columns { pieces, opened };

@@ -2,7 +2,7 @@
 
 mod script;
 
-use crossdock_limits::INJECTED_BYTES_MIN;
+use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
 use crossdock_names::{NodeId, STRIPE_UNIT_BYTES, Version};
 use crossdock_peer::{
     Call, CallId, Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteRequest,
@@ -67,7 +67,7 @@ fn what_nodes_keep_has_its_place_in_the_answer() {
     let mut router = router();
     let released = Released::default();
     let unit = STRIPE_UNIT_BYTES;
-    let short = INJECTED_BYTES_MIN - 1;
+    let short = INJECTED_PIECE_BYTES_MIN - 1;
     let asked = begin(&mut router, 1, unit, 2 * unit + short);
     let nodes: Vec<_> = asked.iter().map(|(node, _, may)| (node.0, *may)).collect();
     assert_eq!(nodes, [(20, true), (10, true), (20, false)]);

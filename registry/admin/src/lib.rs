@@ -1,5 +1,5 @@
 //! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `address`,
-//! `gateway`, `quota`, `lock`, `token` and `sign` talk to.
+//! `gateway`, `policy`, `quota`, `lock`, `token` and `sign` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). Each request becomes a
 //! [`Command`] to the data thread, which answers with JSON, or a question for its
@@ -35,6 +35,9 @@
 //! | `GET /v1/gateways` | a list of [`GatewayStatus`] |
 //! | `POST /v1/gateways/{name}/revoke`, `…/restore` | nodes and managers refuse it, let it in again: → [`GatewayStatus`] |
 //! | `POST /v1/gateways/{name}/scope` | it reaches what lies in some exports only: [`GatewayScope`] → [`GatewayStatus`] |
+//! | `GET /v1/policy` | a list of [`PolicyStatus`], the newest last |
+//! | `POST /v1/policy` | gives a file or directory a rule: [`PolicySetting`] → [`PolicyStatus`] |
+//! | `DELETE /v1/policy/{id}` | takes it away: → [`PolicyStatus`] |
 //! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
 //! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
@@ -63,6 +66,7 @@ mod history;
 mod lock;
 mod page;
 mod place;
+mod policy;
 mod process;
 mod quota;
 #[cfg(test)]
@@ -83,6 +87,7 @@ pub use health::{Check, Condition, Health};
 pub use history::{HISTORY_MAX, Point, point};
 pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};
 pub use place::{PlaceStatus, Placing, RetiringStatus};
+pub use policy::{PolicySetting, PolicyStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};
 pub use serve::{Answer, Command, Control, Refusal, serve};
 pub use snapshot::{SlowRequest, SlowWaits, Snapshot};

@@ -22,7 +22,7 @@ use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
 use crate::{
     AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, PieceSigning,
-    Placing, QuotaSetting, Signing, TokenAddition,
+    Placing, PolicySetting, QuotaSetting, Signing, TokenAddition,
 };
 
 /// What the data thread is asked to do.
@@ -70,6 +70,12 @@ pub enum Command {
     GatewayRestore(String),
     /// It reaches what lies in these exports only; tell a [`crate::GatewayStatus`].
     GatewayScope(String, GatewayScope),
+    /// Tell all rules of the policy, as [`crate::PolicyStatus`]es.
+    PolicyList,
+    /// Give something a rule; tell a [`crate::PolicyStatus`].
+    PolicySet(PolicySetting),
+    /// Take it away; tell a [`crate::PolicyStatus`].
+    PolicyRemove(u32),
     /// Tell all quotas, as [`crate::QuotaStatus`]es.
     QuotaList,
     /// Set a quota; tell a [`crate::QuotaAnswer`].
@@ -267,6 +273,7 @@ fn router(watch: Arc<Watch>) -> Router {
             "/v1/delivery/decisions",
             get(|control: Shared| ask(control, Command::DeliveryDecisions)),
         )
+        .merge(policy())
         .merge(tokens())
         .with_state(control)
         .merge(watch::routes(Arc::clone(&watch)))
@@ -305,13 +312,8 @@ fn places() -> Router<Arc<dyn Control>> {
 /// What requests over HTTP are judged by.
 fn tokens() -> Router<Arc<dyn Control>> {
     let revoke = |control: Shared, Path(id): Path<String>| async move {
-        match u32::from_str_radix(&id, 16) {
-            Ok(id) => ask(control, Command::TokenRemove(id)).await,
-            Err(_) => refuse(&Refusal::Invalid(
-                "a token's number has eight hexadecimal digits: crossdock token list shows them"
-                    .to_owned(),
-            )),
-        }
+        let hint = "a token's number has eight hexadecimal digits: crossdock token list shows them";
+        ask_of(control, &id, Command::TokenRemove, hint).await
     };
     Router::new()
         .route(
@@ -333,6 +335,37 @@ fn tokens() -> Router<Arc<dyn Control>> {
                 ask_with(control, body, Command::SignPieces)
             }),
         )
+}
+
+/// Which way bytes go to clients.
+fn policy() -> Router<Arc<dyn Control>> {
+    let remove = |control: Shared, Path(id): Path<String>| async move {
+        let hint = "a rule's number has eight hexadecimal digits: crossdock policy show lists them";
+        ask_of(control, &id, Command::PolicyRemove, hint).await
+    };
+    Router::new()
+        .route(
+            "/v1/policy",
+            get(|control: Shared| ask(control, Command::PolicyList)).post(
+                |control: Shared, body: Body<PolicySetting>| {
+                    ask_with(control, body, Command::PolicySet)
+                },
+            ),
+        )
+        .route("/v1/policy/{id}", delete(remove))
+}
+
+/// Asks about something whose number has eight hexadecimal digits.
+async fn ask_of(
+    control: Shared,
+    id: &str,
+    command: impl FnOnce(u32) -> Command,
+    hint: &str,
+) -> Response {
+    match u32::from_str_radix(id, 16) {
+        Ok(id) => ask(control, command(id)).await,
+        Err(_) => refuse(&Refusal::Invalid(hint.to_owned())),
+    }
 }
 
 type Body<T> = Result<Json<T>, JsonRejection>;

@@ -1,6 +1,6 @@
 //! The registry: the only consensus in the system. It holds kilobytes (who is a
-//! member, who holds which slot, which epoch a site is at, exports, tokens), never
-//! names or data.
+//! member, who holds which slot, which epoch a site is at, exports, policy, tokens),
+//! never names or data.
 //!
 //! [`Embedded`] keeps it in one local file; [`Shared`] is a process's copy of one
 //! that many have in common, behind the same [`Change`]s and [`State`]. Every
@@ -12,6 +12,7 @@ mod embedded;
 mod gateways;
 mod homes;
 mod hosts;
+mod policy;
 mod shared;
 mod state;
 mod trust;
@@ -22,6 +23,7 @@ pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use gateways::{GatewayRecord, NO_SCOPES};
 pub use homes::Placement;
 pub use hosts::{HostRecord, NodeDoor, SiteLoad};
+pub use policy::PolicyRecord;
 pub use shared::{Registry, Shared};
 pub use state::{
     Change, Conflict, DirectoryRecord, ExportRecord, NodeRecord, SITE_SETS, SetRecord, State,

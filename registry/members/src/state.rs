@@ -15,6 +15,7 @@ use crate::addresses::{AddressRecord, VirtualAddress};
 use crate::gateways::GatewayRecord;
 use crate::homes::Placement;
 use crate::hosts::HostRecord;
+use crate::policy::PolicyRecord;
 use crate::trust::{TOKENS_MAX, TokenRecord, TrustRecord};
 
 /// A storage node of the ensemble.
@@ -172,6 +173,9 @@ pub struct State {
     /// Whom they believe, if they talk over TLS.
     #[serde(default)]
     pub trust: Option<TrustRecord>,
+    /// Which way bytes go to clients, in the order in which it was said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policy: Vec<PolicyRecord>,
     /// Bearer tokens of the HTTP door; their secrets are not here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub web_tokens: Vec<crossdock_web::TokenRecord>,
@@ -397,6 +401,16 @@ pub enum Change {
         /// The token's number.
         id: u32,
     },
+    /// One more rule of the policy, in place of one of the same place and conditions.
+    SetPolicy {
+        /// Which; its number is kept if no other rule has it.
+        record: PolicyRecord,
+    },
+    /// A rule of the policy does not count any more.
+    RemovePolicy {
+        /// Its number.
+        id: u32,
+    },
     /// Whoever shows this bearer token may do something over HTTP.
     AddWebToken {
         /// What.
@@ -473,6 +487,7 @@ impl State {
             gateways: BTreeMap::new(),
             addresses: Vec::new(),
             trust: None,
+            policy: Vec::new(),
             web_tokens: Vec::new(),
         }
     }
@@ -540,7 +555,7 @@ impl State {
             Change::RestoreGateway { name } => self.revoke_gateway(&name, false)?,
             Change::ScopeGateway { name, exports } => self.scope_gateway(&name, exports)?,
             Change::Place(placement) => self.place(placement)?,
-            // Routing does not depend on exports and tokens.
+            // Routing does not depend on exports, policy and tokens.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
             Change::SetExport {
                 id,
@@ -571,6 +586,8 @@ impl State {
             Change::RetireGateway { host } => return self.retire_gateway(host),
             Change::AddToken { id, record } => return self.add_token(id, record),
             Change::RemoveToken { id } => return self.remove_token(id),
+            Change::SetPolicy { record } => return self.set_policy(record),
+            Change::RemovePolicy { id } => return self.remove_policy(id),
             Change::AddWebToken { record } => return self.add_web_token(record),
             Change::RemoveWebToken { id } => return self.remove_web_token(id),
         }

@@ -118,6 +118,9 @@ impl Shell {
                 | Command::ExportAdd(_)
                 | Command::ExportSet(..)
                 | Command::ExportRemove(_)
+                | Command::PolicyList
+                | Command::PolicySet(_)
+                | Command::PolicyRemove(_)
                 | Command::DeliveryDecisions
                 | Command::TokenList
                 | Command::TokenAdd(_)

@@ -87,6 +87,9 @@ impl Shell {
             Command::GatewayScope(name, scope) => {
                 return self.order_gateway(name, GatewayVerb::Scope(scope.exports), reply);
             }
+            Command::PolicySet(setting) => return self.set_policy(setting, reply),
+            Command::PolicyRemove(id) => return self.remove_policy(id, reply),
+            Command::PolicyList => self.list_policy(),
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
             Command::Place(placing) => return self.place(placing, reply),

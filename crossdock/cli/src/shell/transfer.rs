@@ -1,10 +1,13 @@
 //! Third-party transfer as the data thread sees it: whose packets are caught, and what the
 //! host's machines are told of it.
 
+use std::collections::BTreeMap;
+
 use crossdock_admin::snapshot::TransferFigures;
 use crossdock_net::{Event, now};
 
 use super::Shell;
+use super::inject::{InjectFigures, Why};
 
 impl Shell {
     /// Packets may have been caught; the event again if it is somebody else's.
@@ -28,13 +31,11 @@ impl Shell {
     pub(super) fn transfer_figures(&self) -> TransferFigures {
         let mut all = TransferFigures::default();
         if let Some(figures) = self.injector.figures() {
-            let relayed = figures.relayed_bytes.iter();
+            let relayed = self.relayed_bytes(figures);
             let (tunnels, connections) = self.injector.counts();
             all.is_gateway = true;
             all.injected_bytes = figures.injected_bytes;
-            all.relayed_bytes = relayed
-                .map(|(why, &bytes)| (why.word().to_owned(), bytes))
-                .collect();
+            all.relayed_bytes = relayed;
             (all.tunnels, all.connections) = (tunnels as u64, connections as u64);
             all.packets = self.injector.packets();
             all.refilled_bytes = figures.refilled_bytes;
@@ -56,6 +57,25 @@ impl Shell {
                 ("not_held", sent.full),
             ];
             all.refused = refused.map(|(why, count)| (why.to_owned(), count)).into();
+        }
+        all
+    }
+
+    /// Bytes that the gateway has sent itself, by why: the doors know what they have not asked
+    /// nodes for.
+    fn relayed_bytes(&self, figures: &InjectFigures) -> BTreeMap<String, u64> {
+        let by_why = figures.relayed_bytes.iter();
+        let by_why = by_why.map(|(why, &bytes)| (why.word().to_owned(), bytes));
+        let mut all: BTreeMap<String, u64> = by_why.collect();
+        let (nfs, http) = self.host.relayed_bytes();
+        let chosen = [
+            ("short", nfs.short_bytes + http.short_bytes),
+            ("policy", nfs.by_rule_bytes + http.by_rule_bytes),
+        ];
+        for (why, bytes) in chosen {
+            let here = all.entry(Why::Here.word().to_owned()).or_default();
+            *here = here.saturating_sub(bytes);
+            all.insert(why.to_owned(), bytes);
         }
         all
     }

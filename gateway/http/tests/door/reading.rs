@@ -9,11 +9,11 @@ use crate::rig::{Ended, Rig};
 use crossdock_http::{HttpConfig, HttpInput, HttpLimits};
 use crossdock_peer::{FileKind, Flow, SiteError, SiteOperation};
 
-fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
-fn with(path: &str, header: &str) -> String {
+pub(crate) fn with(path: &str, header: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n")
 }
 

@@ -198,6 +198,15 @@ impl Rig {
         Some(&self.files[&here].content)
     }
 
+    /// What lies at a path.
+    pub(crate) fn file(&self, path: &str) -> FileRef {
+        let mut here = FileRef::root_of(SiteId(0));
+        for name in path.trim_matches('/').split('/') {
+            here = self.files[&here].names[name.as_bytes()];
+        }
+        here
+    }
+
     pub(crate) fn names(&self) -> Vec<String> {
         let root = &self.files[&FileRef::root_of(SiteId(0))];
         let names = root.names.keys();

@@ -75,6 +75,8 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::RemoveAddress { .. }
         | Change::AddToken { .. }
         | Change::RemoveToken { .. }
+        | Change::SetPolicy { .. }
+        | Change::RemovePolicy { .. }
         | Change::AddWebToken { .. }
         | Change::RemoveWebToken { .. } => false,
     }

@@ -1,0 +1,99 @@
+//! Which way the bytes of responses go.
+
+use std::sync::Arc;
+
+use crossdock_http::{ConnId, HttpInput};
+use crossdock_names::FileRef;
+use crossdock_peer::{
+    BulkRequest, FileKind, Flow, Policy, PolicyConditions, PolicyRule, RelayedBytes, TransferMode,
+};
+
+use crate::reading::{get, with};
+use crate::rig::Rig;
+
+const BYTES: usize = 1_000_000;
+
+fn always(mode: TransferMode) -> PolicyRule {
+    let when = PolicyConditions::default();
+    PolicyRule { mode, when }
+}
+
+fn rule(rig: &mut Rig, rules: Vec<(FileRef, PolicyRule)>) {
+    rig.input(HttpInput::Policy(Arc::new(Policy(rules))));
+}
+
+/// A connection in which nodes may send.
+fn connect(rig: &mut Rig) -> ConnId {
+    let id = rig.connect();
+    let flow = Flow {
+        source: "198.18.0.1:80".parse().expect("an address"),
+        destination: "198.18.0.9:4000".parse().expect("an address"),
+    };
+    rig.input(HttpInput::Flow(id, flow));
+    id
+}
+
+/// Whether nodes were to send what this request is answered with.
+fn is_injected(rig: &mut Rig, id: ConnId, request: &str) -> bool {
+    rig.flows.clear();
+    rig.send(id, request);
+    rig.settle();
+    rig.named.clear();
+    !rig.flows.is_empty()
+}
+
+/// Goal: rules of a directory count for all below it, the nearest first, by the request and
+/// its length; from the next request on; what is not injected is counted by why.
+#[test]
+fn rules_say_which_way_bytes_go() {
+    let mut rig = Rig::new();
+    let file = rig.put("/dir/sub/big.bin", FileKind::Regular, vec![1; BYTES]);
+    rig.put("/other.bin", FileKind::Regular, vec![1; BYTES]);
+    rig.put("/dir/short.bin", FileKind::Regular, vec![1; 1000]);
+    let directory = rig.file("/dir");
+    let id = connect(&mut rig);
+    assert!(is_injected(&mut rig, id, &get("/dir/sub/big.bin")));
+    assert!(!is_injected(&mut rig, id, &get("/dir/short.bin")));
+    let short = RelayedBytes {
+        short_bytes: 1000,
+        by_rule_bytes: 0,
+    };
+    assert_eq!(rig.door.figures().relayed, short);
+
+    let relay = (directory, always(TransferMode::Relay));
+    rule(&mut rig, vec![relay]);
+    assert!(!is_injected(&mut rig, id, &get("/dir/sub/big.bin")));
+    assert!(is_injected(&mut rig, id, &get("/other.bin")));
+    let by_rule = RelayedBytes {
+        by_rule_bytes: BYTES as u64,
+        ..short
+    };
+    assert_eq!(rig.door.figures().relayed, by_rule);
+
+    let ranges = PolicyRule {
+        mode: TransferMode::Inject,
+        when: PolicyConditions {
+            request: Some(BulkRequest::Range),
+            from_bytes: Some(5000),
+            ..PolicyConditions::default()
+        },
+    };
+    rule(&mut rig, vec![relay, (file, ranges)]);
+    let range = |bytes: u32| with("/dir/sub/big.bin", &format!("Range: bytes=0-{}", bytes - 1));
+    assert!(!is_injected(&mut rig, id, &get("/dir/sub/big.bin")));
+    assert!(is_injected(&mut rig, id, &range(5000)));
+    assert!(!is_injected(&mut rig, id, &range(4999)));
+}
+
+/// Goal: a directory's own page is in that directory.
+#[test]
+fn a_page_lies_in_its_directory() {
+    let mut rig = Rig::new();
+    rig.put("/dir/index.html", FileKind::Regular, vec![b'x'; BYTES]);
+    let directory = rig.file("/dir");
+    let id = connect(&mut rig);
+    assert!(is_injected(&mut rig, id, &get("/dir/")));
+    let relay = (directory, always(TransferMode::Relay));
+    rule(&mut rig, vec![relay]);
+    assert!(!is_injected(&mut rig, id, &get("/dir/")));
+}
