@@ -17,7 +17,7 @@ mod token;
 
 pub use gate::{Denial, Gate, Grant, Method, ReadPolicy, Request};
 pub use object_gate::ObjectGate;
-pub use object_url::ObjectUrl;
+pub use object_url::{FilePlace, ObjectUrl};
 pub use path::{PathError, UrlPath};
 pub use signed::{SignedMethod, SignedUrl, SigningKey, SigningKeys};
 pub use token::{

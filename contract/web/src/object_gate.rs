@@ -49,6 +49,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::FilePlace;
 
     const MANAGER: HostId = HostId(21);
     const GATEWAY: HostId = HostId(22);
@@ -78,6 +79,7 @@ mod tests {
             length_bytes: 100,
             version: Version(3),
             expires: 1000,
+            place: None,
         }
     }
 
@@ -176,6 +178,32 @@ mod tests {
         ] {
             let wrong = signed.replace(from, to);
             assert_eq!(check(&gate(), &wrong, 0), Err(Denial::Query), "{to}");
+        }
+    }
+
+    /// Goal: a place in a file is signed, too, and is one.
+    #[test]
+    fn a_place_in_a_file_is_signed() {
+        let placed = ObjectUrl {
+            place: Some(FilePlace {
+                offset_bytes: 70_000,
+                size_bytes: 80_000,
+            }),
+            ..url()
+        };
+        let signed = placed.sign(&right()).expect("the right");
+        assert_eq!(check(&gate(), &signed, 999), Ok(placed));
+        let plain = signed.replace("&at=70000&size=80000", "");
+        for forged in [signed.replace("at=70000", "at=70001"), plain] {
+            assert_eq!(
+                check(&gate(), &forged, 0),
+                Err(Denial::Signature),
+                "{forged}"
+            );
+        }
+        for wrong in ["&at=70000", "&at=70000&size=70099", "&at=70000&size=x"] {
+            let wrong = signed.replace("&at=70000&size=80000", wrong);
+            assert_eq!(check(&gate(), &wrong, 0), Err(Denial::Query), "{wrong}");
         }
     }
 

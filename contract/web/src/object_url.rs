@@ -3,17 +3,21 @@
 //!
 //! `/o/OBJECT?node=ID&offset=BYTES&length=BYTES&version=N&expires=SECONDS&minter=ID&holder=ID&until=SECONDS&signature=DIGITS`:
 //! object in 48 hexadecimal digits, ids in 16, the others decimal, version 0 for any.
-//! It is for GET and HEAD. The signature is BLAKE3, keyed, as 64 hexadecimal digits, of:
+//! A client that asked a gateway for a range of a file comes with that range; for it
+//! `&at=BYTES&size=BYTES` say where in the file the bytes lie and how long it is, and what is
+//! there under the URL is that file, with no other bytes. It is for GET and HEAD. The signature is BLAKE3, keyed, as 64 hexadecimal digits, of:
 //!
 //! | offset | bytes | name | meaning (big-endian) |
 //! |---|---|---|---|
-//! | 0 | 1 | format | 2 |
+//! | 0 | 1 | format | 2; 3 with a place in a file |
 //! | 1 | 24 | object | [`ObjectId`] |
 //! | 25 | 8 | node | which one may answer |
 //! | 33 | 8 | offset | first byte |
 //! | 41 | 8 | length | bytes, at least 1 |
 //! | 49 | 8 | version | 0 = any |
 //! | 57 | 8 | expires | seconds since 1970; it holds before then |
+//! | 65 | 8 | at | format 3: where in the file the first byte lies |
+//! | 73 | 8 | size | format 3: bytes of the file |
 //!
 //! The key is BLAKE3's `derive_key` of the MAC of a [`FileCapability`] (docs/decisions/0024)
 //! to read the file whose column the object is: `minter` made it for the gateway `holder`,
@@ -29,13 +33,14 @@ use crate::digits::{decimal, from_hex, hex};
 use crate::query::Query;
 
 const FORMAT: u8 = 2;
+const FORMAT_PLACED: u8 = 3;
 
 const CONTEXT: &str = "crossdock 2026 signed URLs of a file's columns";
 
 /// What paths of objects begin with.
 const PREFIX: &[u8] = b"/o/";
 
-const PARAMETERS: [&str; 9] = [
+const PARAMETERS: [&str; 11] = [
     "node",
     "offset",
     "length",
@@ -45,6 +50,8 @@ const PARAMETERS: [&str; 9] = [
     "holder",
     "until",
     "signature",
+    "at",
+    "size",
 ];
 
 /// Bytes of an object that may be read for some time.
@@ -62,6 +69,17 @@ pub struct ObjectUrl {
     pub version: Version,
     /// When it ends, in seconds since 1970.
     pub expires: u64,
+    /// Of which file they are a part; else they are all that there is under the URL.
+    pub place: Option<FilePlace>,
+}
+
+/// Where bytes lie in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePlace {
+    /// The first of them.
+    pub offset_bytes: u64,
+    /// Length of the file.
+    pub size_bytes: u64,
 }
 
 impl ObjectUrl {
@@ -73,7 +91,7 @@ impl ObjectUrl {
         if !is_it || self.expires > right.expiry_seconds {
             return None;
         }
-        Some(format!(
+        let mut text = format!(
             "/o/{}?node={:016x}&offset={}&length={}&version={}&expires={}&minter={:016x}&holder={:016x}&until={}&signature={}",
             hex(&self.object.encode()),
             self.node.0,
@@ -85,12 +103,19 @@ impl ObjectUrl {
             right.holder.0,
             right.expiry_seconds,
             hex(self.signature(right).as_bytes()),
-        ))
+        );
+        if let Some(place) = self.place {
+            text += &format!("&at={}&size={}", place.offset_bytes, place.size_bytes);
+        }
+        Some(text)
     }
 
     fn signature(&self, right: &FileCapability) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(CONTEXT, &right.mac));
-        hasher.update(&[FORMAT]);
+        hasher.update(&[match self.place {
+            None => FORMAT,
+            Some(_) => FORMAT_PLACED,
+        }]);
         hasher.update(&self.object.encode());
         for number in [
             self.node.0,
@@ -100,6 +125,10 @@ impl ObjectUrl {
             self.expires,
         ] {
             hasher.update(&number.to_be_bytes());
+        }
+        if let Some(place) = self.place {
+            hasher.update(&place.offset_bytes.to_be_bytes());
+            hasher.update(&place.size_bytes.to_be_bytes());
         }
         hasher.finalize()
     }
@@ -128,6 +157,13 @@ impl Shown {
             length_bytes: number(2)?,
             version: Version(number(3)?),
             expires: number(4)?,
+            place: match (query.value(9), query.value(10)) {
+                (None, None) => None,
+                _ => Some(FilePlace {
+                    offset_bytes: number(9)?,
+                    size_bytes: number(10)?,
+                }),
+            },
         };
         let right = FileCapability {
             rights: Rights::READ,
@@ -139,7 +175,12 @@ impl Shown {
             mac: [0; 16],
         };
         let end = url.offset_bytes.checked_add(url.length_bytes)?;
-        let is_one = end > url.offset_bytes
+        let is_inside = url.place.is_none_or(|place| {
+            let end = place.offset_bytes.checked_add(url.length_bytes);
+            end.is_some_and(|end| end <= place.size_bytes)
+        });
+        let is_one = is_inside
+            && end > url.offset_bytes
             && object.class == ObjectClass::Column
             && right.covers(&object)
             && url.expires <= right.expiry_seconds;

@@ -34,7 +34,9 @@ fn describe(all: &TransferFigures) -> String {
 
 fn of_gateway(all: &TransferFigures) -> String {
     let relayed: u64 = all.relayed_bytes.values().sum();
-    let percent = |bytes: u64| 100.0 * bytes as f64 / (relayed + all.injected_bytes).max(1) as f64;
+    let percent = |bytes: u64| {
+        100.0 * bytes as f64 / (relayed + all.injected_bytes + all.redirected_bytes).max(1) as f64
+    };
     let row = |way: &str, bytes: u64| {
         vec![
             way.to_owned(),
@@ -48,6 +50,7 @@ fn of_gateway(all: &TransferFigures) -> String {
             .to_vec(),
     ];
     rows.push(row("by nodes", all.injected_bytes));
+    rows.push(row("to nodes, to ask there", all.redirected_bytes));
     let by_why = all.relayed_bytes.iter();
     rows.extend(
         by_why.map(|(why, &bytes)| row(&format!("by this gateway: {}", reason(why)), bytes)),

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use crossdock_http::{ConnId, HttpInput, Wanted};
 use crossdock_members::NodeDoor;
 use crossdock_names::{FileCapability, FileRef, NodeId, ObjectId, Rights, Version};
 use crossdock_peer::{
@@ -20,7 +21,7 @@ use crossdock_peer::{
 use crossdock_router::RouterInput;
 use crossdock_server::CAPABILITY_SECONDS;
 use crossdock_types::{Time, WallTime};
-use crossdock_web::{ObjectUrl, SignedMethod, SignedUrl, UrlPath};
+use crossdock_web::{FilePlace, ObjectUrl, SignedMethod, SignedUrl, UrlPath};
 use thiserror::Error;
 
 use self::cut::{Piece, merge, split};
@@ -39,6 +40,9 @@ pub const SIGNED_PIECES_BYTES_MAX: u64 = 1 << 30;
 /// Longest time for which URLs at nodes hold, in seconds: that of the right by which they are
 /// signed.
 pub const OBJECT_URL_SECONDS_MAX: u64 = CAPABILITY_SECONDS;
+
+/// How long a client that is sent to a node may take to come there: it comes at once.
+const REDIRECT_SECONDS: u64 = 60;
 
 /// How often a file is opened again that is cut while its columns are looked at.
 const REOPENS_MAX: u32 = 8;
@@ -62,6 +66,9 @@ pub struct ColumnsOrder {
     pub uid: u32,
     /// As which group.
     pub gid: u32,
+    /// Whether what is under a URL at a node is that part of the file, and not a range of
+    /// its own.
+    pub is_of_file: bool,
 }
 
 /// A file's pieces, in order and without gaps.
@@ -138,6 +145,8 @@ pub enum ColumnsError {
 pub(crate) struct Signings {
     begun: BTreeMap<u64, Signing>,
     total: u64,
+    /// Those that are for clients of the HTTP door.
+    located: BTreeMap<u64, ConnId>,
     /// Columns that are looked at, and for which of them.
     calls: BTreeMap<CallId, (u64, ObjectId)>,
     calls_total: u64,
@@ -190,6 +199,44 @@ impl Host {
         wall: WallTime,
         order: ColumnsOrder,
     ) -> Result<ColumnsTicket, ColumnsError> {
+        let number = self.begin_signing(now, wall, order)?;
+        self.pump(now, wall);
+        Ok(ColumnsTicket(number))
+    }
+
+    /// The same for a client of the HTTP door, which is told where its range lies if that is at
+    /// one node.
+    pub(crate) fn locate(&mut self, now: Time, wall: WallTime, id: ConnId, wanted: Wanted) {
+        let names = wanted.names.iter().map(AsRef::as_ref);
+        let begun = UrlPath::of_names(names, false).ok().and_then(|path| {
+            let order = ColumnsOrder {
+                path,
+                offset_bytes: wanted.range.start,
+                length_bytes: Some(wanted.range.end - wanted.range.start),
+                seconds: REDIRECT_SECONDS,
+                uid: wanted.uid,
+                gid: wanted.gid,
+                is_of_file: true,
+            };
+            self.begin_signing(now, wall, order).ok()
+        });
+        match begun {
+            Some(number) => _ = self.signings.located.insert(number, id),
+            None => self.tell_located(id, None),
+        }
+    }
+
+    fn tell_located(&mut self, id: ConnId, url: Option<String>) {
+        let located = HttpInput::Located(id, url);
+        self.queue.push_back(Message::Http(located));
+    }
+
+    fn begin_signing(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        order: ColumnsOrder,
+    ) -> Result<u64, ColumnsError> {
         if !(1..=OBJECT_URL_SECONDS_MAX).contains(&order.seconds) {
             return Err(ColumnsError::Seconds(order.seconds));
         }
@@ -222,8 +269,7 @@ impl Host {
         self.signings.total += 1;
         let number = self.signings.total;
         self.step_signing(now, number, signing);
-        self.pump(now, wall);
-        Ok(ColumnsTicket(number))
+        Ok(number)
     }
 
     /// Whether an answer of a site is for what is signed.
@@ -389,7 +435,8 @@ impl Host {
         let expires = signing.expires.min(until);
         let mut pieces: Vec<SignedPiece> = Vec::new();
         for piece in merge(opened.pieces.iter().map(|piece| opened.as_it_is(piece))) {
-            let at_node = right.and_then(|right| self.sign_piece(&piece, opened, expires, &right));
+            let terms = (expires, signing.order.is_of_file);
+            let at_node = right.and_then(|right| self.sign_piece(&piece, opened, terms, &right));
             match pieces.last_mut() {
                 // The same URL, whose client wants one range.
                 Some(last) if last.at_node.is_none() && at_node.is_none() => {
@@ -415,7 +462,7 @@ impl Host {
         &self,
         piece: &Piece,
         opened: &Opened,
-        expires: u64,
+        (expires, is_of_file): (u64, bool),
         right: &FileCapability,
     ) -> Option<NodePiece> {
         let (object, offset_bytes) = piece.column?;
@@ -427,6 +474,10 @@ impl Host {
             length_bytes: piece.length_bytes,
             version: *opened.versions.get(&object)?,
             expires,
+            place: is_of_file.then_some(FilePlace {
+                offset_bytes: piece.offset_bytes,
+                size_bytes: opened.size_bytes,
+            }),
         };
         Some(NodePiece {
             number: self.node_number(node.0)?,
@@ -452,6 +503,9 @@ impl Host {
     fn end_signing(&mut self, number: u64, result: Result<SignedColumns, ColumnsError>) {
         self.signings.begun.remove(&number);
         self.signings.calls.retain(|_, (of, _)| *of != number);
+        if let Some(id) = self.signings.located.remove(&number) {
+            return self.tell_located(id, result.ok().and_then(only_url));
+        }
         let ticket = ColumnsTicket(number);
         self.effects
             .push_back(HostEffect::ColumnsSigned { ticket, result });
@@ -503,6 +557,17 @@ impl Opened {
             column: column.filter(|(object, _)| self.versions.contains_key(object)),
             ..*piece
         }
+    }
+}
+
+/// The URL of the node that has all that was signed, if one has.
+fn only_url(signed: SignedColumns) -> Option<String> {
+    match &signed.pieces[..] {
+        [piece] => {
+            let at_node = piece.at_node.as_ref()?;
+            Some(format!("{}{}", at_node.door, at_node.target))
+        }
+        _ => None,
     }
 }
 

@@ -30,6 +30,7 @@ impl Host {
                     let read = RouterInput::ReadFor(flow, call);
                     self.queue.push_back(Message::Router(read));
                 }
+                HttpEffect::Locate(id, wanted) => self.locate(now, wall, id, *wanted),
                 HttpEffect::Withdraw(id) => {
                     self.queue
                         .push_back(Message::Router(RouterInput::Withdraw(id)));

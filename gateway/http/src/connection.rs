@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     pub(crate) exchange: Option<Box<Exchange>>,
     /// For the next send.
     pub(crate) outbox: Payload,
+    /// Whether it is one over TLS.
+    pub(crate) is_secure: bool,
     /// If nodes may send in it.
     pub(crate) flow: Option<Box<Flow>>,
     /// Bytes of responses that the kernel has not taken yet.
@@ -48,6 +50,7 @@ impl Connection {
             inbox: Inbox::new(),
             exchange: None,
             outbox: Payload::new(),
+            is_secure: false,
             flow: None,
             unsent_bytes: 0,
             pace: None,

@@ -148,6 +148,12 @@ impl HttpDoor {
                     connection.flow = Some(Box::new(flow));
                 }
             }
+            HttpInput::Secure(id) => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.is_secure = true;
+                }
+            }
+            HttpInput::Located(id, url) => self.take_located(now, wall, id, url.as_deref()),
             HttpInput::Received(id, chunk) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.active = now;

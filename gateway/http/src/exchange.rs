@@ -8,6 +8,7 @@ use crossdock_peer::Caller;
 use crate::access::Scope;
 use crate::body::Body;
 use crate::directory::Listing;
+use crate::redirect::Locating;
 use crate::remove::Removal;
 use crate::stream::Stream;
 use crate::upload::Upload;
@@ -33,6 +34,8 @@ pub(crate) struct Exchange {
     pub(crate) keep_alive: bool,
     /// Bytes of its content that nobody wanted.
     pub(crate) dropped_bytes: u64,
+    /// Whether it has been asked which node has its bytes.
+    pub(crate) is_located: bool,
     /// How often it was begun anew, because the file changed meanwhile.
     pub(crate) restarts: u32,
 }
@@ -48,6 +51,8 @@ pub(crate) enum Stage {
     Index(Box<IndexPage>),
     /// Whether the caller may read what it asks the head of.
     Access(Box<Stream>),
+    /// Whether one node has all that is asked for.
+    Locate(Box<Locating>),
     /// Sending a file.
     Stream(Box<Stream>),
     /// Gathering the names of a directory.

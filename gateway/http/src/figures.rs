@@ -18,6 +18,8 @@ pub struct HttpFigures {
     pub sent_bytes: u64,
     /// Of these, what nodes could have sent and were not asked to.
     pub relayed: RelayedBytes,
+    /// Bytes of files for which clients were sent to nodes.
+    pub redirected_bytes: u64,
     /// Bytes of content that came.
     pub received_bytes: u64,
     /// Reads that were withdrawn, as their clients are gone.

@@ -15,6 +15,8 @@ use crossdock_router::{ReadAhead, RoutedReply};
 use crossdock_types::Payload;
 use crossdock_web::{Gate, ReadPolicy};
 
+use crate::redirect::Wanted;
+
 /// A TCP connection, by a number that the shell never uses twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
@@ -103,6 +105,10 @@ pub enum HttpInput {
     /// From now on nodes may send in this connection themselves: what is sent may have
     /// extents.
     Flow(ConnId, Flow),
+    /// The connection is one over TLS.
+    Secure(ConnId),
+    /// What [`HttpEffect::Locate`] asked for: the URL, if there is one.
+    Located(ConnId, Option<String>),
     /// Bytes have arrived. After [`HttpEffect::Pause`] what was under way already is
     /// still taken.
     Received(ConnId, Bytes),
@@ -159,6 +165,8 @@ pub enum HttpEffect {
     Router(Box<Call<SiteRequest>>),
     /// The same of a read whose bytes go to the client in this connection.
     ReadFor(Flow, Box<Call<SiteRequest>>),
+    /// Find the node that has all of this, and sign a URL for it.
+    Locate(ConnId, Box<Wanted>),
     /// Tell the router that nobody waits for this read any more.
     Withdraw(CallId),
     /// This read can wait so much longer.

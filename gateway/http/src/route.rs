@@ -37,6 +37,7 @@ impl HttpDoor {
             stage: Stage::Ended,
             is_answered: false,
             dropped_bytes: 0,
+            is_located: false,
             restarts: 0,
             head,
         };
@@ -142,7 +143,7 @@ impl HttpDoor {
             Stage::Access(stream) => self.after_access(now, wall, id, *stream, &reply),
             Stage::List(list) => self.step_list(now, wall, id, list, reply),
             Stage::Change(change) => self.step_change(now, wall, id, change, reply),
-            stage @ (Stage::Stream(_) | Stage::Upload(_) | Stage::Ended) => {
+            stage @ (Stage::Locate(_) | Stage::Stream(_) | Stage::Upload(_) | Stage::Ended) => {
                 exchange.stage = stage;
             }
         }

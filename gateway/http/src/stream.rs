@@ -106,6 +106,11 @@ impl HttpDoor {
             true => TransferMode::Relay,
             false => self.way(id, attributes.file, (status, bytes)),
         };
+        if mode == TransferMode::Redirect
+            && let Some(range) = self.redirectable(id, &content)
+        {
+            return self.locate(id, attributes, name, range);
+        }
         let Some(exchange) = self.exchange(id) else {
             return;
         };

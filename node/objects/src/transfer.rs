@@ -26,7 +26,7 @@ pub(crate) struct Transfer {
     pub(crate) response: Option<ResponseHead>,
     /// The call that looks at the object, until it is answered.
     stat: Option<CallId>,
-    /// What is read, counted from the beginning of the URL's range.
+    /// What is read, counted as ranges are that clients ask for.
     content: Content<CallId>,
     /// Under which the delivery engine says when.
     pub(crate) stream: Option<StreamId>,
@@ -139,7 +139,7 @@ impl Transfer {
         NodeRequest::Read {
             object: self.url.object,
             // The URL was checked for overflow when it was verified.
-            offset_bytes: self.url.offset_bytes + range.start,
+            offset_bytes: self.url.offset_bytes + (range.start - self.here().0.start),
             length_bytes: range.end - range.start,
             version: ReadVersion::NotAfter(self.version.unwrap_or(Version::NONE)),
             patience_ms,
@@ -153,6 +153,18 @@ impl Transfer {
             offset_bytes: self.url.offset_bytes,
             length_bytes: 0,
             is_wanted: true,
+        }
+    }
+
+    /// What is here of all that there is under the URL, and how many bytes that is.
+    const fn here(&self) -> (Range<u64>, u64) {
+        match self.url.place {
+            // It was checked for overflow, too.
+            Some(place) => {
+                let end = place.offset_bytes + self.url.length_bytes;
+                (place.offset_bytes..end, place.size_bytes)
+            }
+            None => (0..self.url.length_bytes, self.url.length_bytes),
         }
     }
 
@@ -176,7 +188,7 @@ impl Transfer {
                 return Next::Answer(head);
             }
         }
-        let size = self.url.length_bytes;
+        let (here, size) = self.here();
         let (head, range) = match ranges(&self.head, size, &validators, 1) {
             Ranges::One(range) => {
                 let part = content_range(&range, size);
@@ -191,6 +203,13 @@ impl Transfer {
             // More than one were not parsed: all of it is sent.
             Ranges::Whole | Ranges::Many(_) => (answer(Status::Ok), 0..size),
         };
+        if range.start < here.start || here.end < range.end {
+            let (first, last) = (here.start, here.end - 1);
+            let hint = format!(
+                "of this file bytes {first} to {last} are here: say Range: bytes={first}-{last}"
+            );
+            return Next::Refuse(Status::RangeNotSatisfiable, hint);
+        }
         let bytes = range.end - range.start;
         let head = head
             .header("Accept-Ranges", "bytes")
@@ -270,6 +289,7 @@ impl Transfer {
             &version.0.to_be_bytes(),
             &url.offset_bytes.to_be_bytes(),
             &url.length_bytes.to_be_bytes(),
+            &self.here().0.start.to_be_bytes(),
         ];
         ETag::of_bytes(&text.concat())
     }

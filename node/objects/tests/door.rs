@@ -14,7 +14,7 @@ use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, ReadVersion,
 };
 use crossdock_types::{Payload, Time, WallTime};
-use crossdock_web::{ObjectGate, ObjectUrl};
+use crossdock_web::{FilePlace, ObjectGate, ObjectUrl};
 
 const NODE: NodeId = NodeId(7);
 const CLIENT: ConnId = ConnId(1);
@@ -58,6 +58,7 @@ fn url() -> ObjectUrl {
         length_bytes: 10_000,
         version: Version::NONE,
         expires: SECONDS + 60,
+        place: None,
     }
 }
 
@@ -398,6 +399,34 @@ fn what_was_not_signed_is_refused() {
         assert_eq!((world.closed.len(), world.calls.len()), (1, 0));
     }
     assert!(world.calls.is_empty());
+}
+
+/// Goal: a client that a gateway has sent here comes with the range that it asked that for: it
+/// gets what it would have got there, and no other bytes of the file.
+#[test]
+fn a_part_of_a_file_is_read_by_the_files_ranges() {
+    let mut world = World::usual();
+    let part = ObjectUrl {
+        place: Some(FilePlace {
+            offset_bytes: 70_000,
+            size_bytes: 90_000,
+        }),
+        ..url()
+    };
+    let (head, content) = world.get(&part, "Range: bytes=70010-70029\r\n");
+    assert!(head.starts_with("HTTP/1.1 206 "), "{head}");
+    assert!(
+        head.contains("Content-Range: bytes 70010-70029/90000\r\n"),
+        "{head}"
+    );
+    assert!(content == expected(10..30));
+    let (head, content) = world.get(&part, "Range: bytes=-10000\r\n");
+    assert!(head.starts_with("HTTP/1.1 416 "), "{head}");
+    assert!(String::from_utf8_lossy(&content).contains("bytes=70000-79999"));
+    for none in ["", "Range: bytes=69999-70000\r\n"] {
+        let (head, _) = world.get(&part, none);
+        assert!(head.starts_with("HTTP/1.1 416 "), "{head}");
+    }
 }
 
 /// Goal: an object that changes is never sent as a mix: a URL for any version begins anew or

@@ -219,6 +219,9 @@ pub struct TransferFigures {
     pub is_node: bool,
     /// Bytes that nodes were to send.
     pub injected_bytes: u64,
+    /// Bytes for which clients were sent to nodes.
+    #[serde(default)]
+    pub redirected_bytes: u64,
     /// Bytes that the gateway has sent itself, by why.
     pub relayed_bytes: BTreeMap<String, u64>,
     /// Hosts that fill packets.

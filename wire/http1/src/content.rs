@@ -64,6 +64,15 @@ impl<Call: Copy + PartialEq> Content<Call> {
         self.plan.len()
     }
 
+    /// The range that is all of it, before it was asked for.
+    #[must_use]
+    pub fn only_range(&self) -> Option<Range<u64>> {
+        match self.plan.front() {
+            Some(Segment::Range(range)) if self.segments() == 1 => Some(range.clone()),
+            _ => None,
+        }
+    }
+
     /// Bytes of ranges that have not been asked for.
     #[must_use]
     pub const fn unasked_bytes(&self) -> u64 {

@@ -127,6 +127,12 @@ impl Clients {
         }
     }
 
+    /// Whether a client talks over TLS.
+    pub(super) fn is_secure(&self, number: u64) -> bool {
+        let client = self.connections.get(&number);
+        client.is_some_and(|client| client.session.is_some())
+    }
+
     /// Whether nodes may send to a client that has just connected.
     pub(super) fn flow(
         &self,

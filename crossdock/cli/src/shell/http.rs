@@ -106,6 +106,9 @@ impl Shell {
 
     /// Whether nodes may send to a client that has just connected.
     fn tell_flow(&mut self, number: u64, peer: SocketAddr) {
+        if self.web.clients.is_secure(number) {
+            self.give(HostInput::Http(HttpInput::Secure(ConnId(number))));
+        }
         let may_speak = |address| self.host.speaks_as(address);
         let (driver, injector) = (&self.driver, &mut self.injector);
         let flow = self
@@ -141,6 +144,7 @@ impl Shell {
             // The host has passed them to the router, or to the NFS door.
             HttpEffect::Router(_)
             | HttpEffect::ReadFor(..)
+            | HttpEffect::Locate(..)
             | HttpEffect::Advise(_)
             | HttpEffect::Withdraw(_)
             | HttpEffect::Postpone(..)

@@ -117,6 +117,7 @@ impl Shell {
             seconds: signing.seconds,
             uid: signing.uid,
             gid: signing.gid,
+            is_of_file: false,
         };
         let begun = self.host.sign_columns(now(), wall_time(), order);
         let begun = begun.map_err(|error| columns_refusal(&error));

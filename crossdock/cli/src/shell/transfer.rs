@@ -35,6 +35,7 @@ impl Shell {
             let (tunnels, connections) = self.injector.counts();
             all.is_gateway = true;
             all.injected_bytes = figures.injected_bytes;
+            all.redirected_bytes = self.host.http_figures().redirected_bytes;
             all.relayed_bytes = relayed;
             (all.tunnels, all.connections) = (tunnels as u64, connections as u64);
             all.packets = self.injector.packets();

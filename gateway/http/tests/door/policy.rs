@@ -8,7 +8,7 @@ use crossdock_peer::{
     BulkRequest, FileKind, Flow, Policy, PolicyConditions, PolicyRule, RelayedBytes, TransferMode,
 };
 
-use crate::reading::{get, with};
+use crate::reading::{get, pattern, with};
 use crate::rig::Rig;
 
 const BYTES: usize = 1_000_000;
@@ -96,4 +96,58 @@ fn a_page_lies_in_its_directory() {
     let relay = (directory, always(TransferMode::Relay));
     rule(&mut rig, vec![relay]);
     assert!(!is_injected(&mut rig, id, &get("/dir/")));
+}
+
+/// Goal: a client that may be sent elsewhere is sent to the node that has all of its range;
+/// where none has, or it asked in secret, it is served here. What it says about the file's tag
+/// a node cannot judge.
+#[test]
+fn clients_are_sent_to_nodes() {
+    let mut rig = Rig::new();
+    let file = rig.put("/dir/big.bin", FileKind::Regular, pattern(BYTES));
+    rule(&mut rig, vec![(file, always(TransferMode::Redirect))]);
+    let id = connect(&mut rig);
+    let request = with("/dir/big.bin", "Range: bytes=70000-79999");
+    let url = "http://198.18.0.3:8080/o/1";
+    let located = |rig: &mut Rig, id, url: Option<&str>| {
+        rig.settle();
+        let (of, wanted) = rig.wanted.pop().expect("asked");
+        let names = ["dir", "big.bin"].map(bytes::Bytes::from).to_vec();
+        assert_eq!(
+            (of, wanted.names, wanted.range),
+            (id, names, 70_000..80_000)
+        );
+        rig.input(HttpInput::Located(id, url.map(str::to_owned)));
+        rig.settle();
+        rig.response(id)
+    };
+    rig.send(id, &request);
+    let response = located(&mut rig, id, Some(url));
+    assert_eq!(
+        (response.status, response.header("location")),
+        (307, Some(url))
+    );
+    assert_eq!(rig.door.figures().redirected_bytes, 10_000);
+
+    rig.send(id, &request);
+    let response = located(&mut rig, id, None);
+    assert_eq!((response.status, response.body.len()), (206, 10_000));
+    rig.input(HttpInput::Secure(id));
+    rig.send(id, &request);
+    assert_eq!(located(&mut rig, id, Some(url)).status, 206);
+    rig.send(id, &request);
+    let secret = located(&mut rig, id, Some("https://198.18.0.3/o/1"));
+    assert_eq!(secret.status, 307);
+
+    let tagged = "Range: bytes=70000-79999\r\nIf-Range: \"x\"";
+    let tagged = with("/dir/big.bin", tagged);
+    rig.send(id, &tagged);
+    rig.settle();
+    assert!(rig.wanted.is_empty());
+    assert_eq!(rig.response(id).status, 200);
+    rig.send(id, &request);
+    rig.settle();
+    rig.input(HttpInput::Closed(id));
+    rig.input(HttpInput::Located(id, Some(url.to_owned())));
+    assert_eq!(rig.door.calls(), 0);
 }

@@ -17,7 +17,7 @@ pub(crate) fn with(path: &str, header: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n")
 }
 
-fn pattern(bytes: usize) -> Vec<u8> {
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     let byte = |at: usize| u8::try_from((at / 251 + at) % 251).expect("a byte");
     (0..bytes).map(byte).collect()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_delivery::{Advice, TcpSample};
-use crossdock_http::{ConnId, HttpConfig, HttpDoor, HttpEffect, HttpInput};
+use crossdock_http::{ConnId, HttpConfig, HttpDoor, HttpEffect, HttpInput, Wanted};
 use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
 use crossdock_peer::{
     Attributes, Call, CallId, CreateMode, Device, DirectoryEntry, FileKind, Flow, SiteAnswer,
@@ -46,6 +46,8 @@ pub(crate) struct Rig {
     pub(crate) paused: BTreeMap<ConnId, bool>,
     pub(crate) withdrawn: Vec<CallId>,
     pub(crate) advice: Vec<Advice>,
+    /// What is to be found at one node.
+    pub(crate) wanted: Vec<(ConnId, Wanted)>,
     /// Bytes that the client takes of each send before it is told; all by default.
     pub is_reading: bool,
     /// What connections carry, in bytes a second.
@@ -86,6 +88,7 @@ impl Rig {
             paused: BTreeMap::new(),
             withdrawn: Vec::new(),
             advice: Vec::new(),
+            wanted: Vec::new(),
             is_reading: true,
             rate: 100_000_000,
             unsent_bytes: 0,
@@ -280,6 +283,7 @@ impl Rig {
                     self.flows.insert(call.id, flow);
                     self.asked.push_back(*call);
                 }
+                HttpEffect::Locate(id, wanted) => self.wanted.push((id, *wanted)),
                 HttpEffect::Withdraw(id) => {
                     self.asked.retain(|call| call.id != id);
                     self.withdrawn.push(id);

@@ -8,13 +8,19 @@ pub(super) const FAMILIES: &[Family] = &[
     family(
         "crossdock_transfer_injected_bytes_total",
         Counter,
-        "Bytes that nodes were to send to HTTP clients of this gateway.",
+        "Bytes that nodes were to send to clients of this gateway.",
         |all, out| out.count(&[], all.transfer.injected_bytes),
+    ),
+    family(
+        "crossdock_transfer_redirected_bytes_total",
+        Counter,
+        "Bytes for which this gateway has sent HTTP clients to nodes.",
+        |all, out| out.count(&[], all.transfer.redirected_bytes),
     ),
     family(
         "crossdock_transfer_relayed_bytes_total",
         Counter,
-        "Bytes that this gateway has sent to HTTP clients itself while it has --spiral-device, by why.",
+        "Bytes that this gateway has sent to clients itself while it has --spiral-device, by why.",
         |all, out| {
             for (why, &bytes) in &all.transfer.relayed_bytes {
                 out.count(&[("why", why)], bytes);
