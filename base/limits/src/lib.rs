@@ -238,6 +238,12 @@ pub const INJECTED_NFS_BYTES_MIN: u64 = 16 << 10;
 /// The same over HTTP.
 pub const INJECTED_HTTP_BYTES_MIN: u64 = 16 << 10;
 
+/// Bytes of files that are read again and again, which a gateway keeps.
+pub const GATEWAY_HOT_BYTES_MAX: usize = 128 << 20;
+
+/// Longest file that it keeps, in bytes.
+pub const GATEWAY_HOT_FILE_BYTES_MAX: u64 = 16 << 20;
+
 /// Shorter pieces of a reply than this come through the gateway, whatever the policy says: a
 /// pin, a message and a packet of its own for each are worth more than they are.
 pub const INJECTED_PIECE_BYTES_MIN: u64 = 4 << 10;

@@ -112,14 +112,33 @@ pub struct Choice {
 pub struct RelayedBytes {
     /// In short replies.
     pub short_bytes: u64,
+    /// Of files that are read again and again.
+    pub hot_bytes: u64,
     /// As rules have it.
     pub by_rule_bytes: u64,
 }
 
-/// All rules, each with the file or directory that it is of, in the order in which they
-/// were made.
+/// What the doors of a gateway go by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy(pub Vec<(FileRef, PolicyRule)>);
+pub struct Policy {
+    /// All rules, each with the file or directory that it is of, in the order in which they
+    /// were made.
+    pub rules: Vec<(FileRef, PolicyRule)>,
+    /// Longest file that the gateway keeps when it is read again and again, in bytes; 0: it
+    /// keeps nothing.
+    pub hot_file_bytes_max: u64,
+}
+
+impl RelayedBytes {
+    /// So many bytes of a reply are relayed, as the policy has chosen.
+    pub const fn note(&mut self, choice: Choice, is_hot: bool, bytes: u64) {
+        match (choice.is_by_rule, is_hot) {
+            (true, _) => self.by_rule_bytes += bytes,
+            (false, true) => self.hot_bytes += bytes,
+            (false, false) => self.short_bytes += bytes,
+        }
+    }
+}
 
 impl PolicyConditions {
     /// Whether all that is said is so.
@@ -160,13 +179,7 @@ impl Policy {
     /// Whether there are no rules.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether some rule asks how often a file is read.
-    #[must_use]
-    pub fn asks_for_hot(&self) -> bool {
-        self.0.iter().any(|(_, rule)| rule.when.hot.is_some())
+        self.rules.is_empty()
     }
 
     /// Which way a reply goes. `places` are the file, and what it lies in, from the inside
@@ -174,7 +187,7 @@ impl Policy {
     ///
     /// The rules of the innermost place that has one that counts say it; among these the one
     /// with the most conditions, then the newest. Without one: nodes send what is long
-    /// enough to be worth it.
+    /// enough to be worth it, and the gateway what is read again and again.
     pub fn choose(&self, places: impl IntoIterator<Item = FileRef>, reply: &BulkReply) -> Choice {
         let by_length = Choice {
             mode: mode_by_length(reply),
@@ -184,7 +197,7 @@ impl Policy {
             return by_length;
         }
         for place in places {
-            let here = self.0.iter().filter(|(of, _)| *of == place);
+            let here = self.rules.iter().filter(|(of, _)| *of == place);
             let rules = here.map(|(_, rule)| rule);
             let counting = rules.filter(|rule| rule.when.hold(reply));
             // Of equal ones the last.
@@ -205,7 +218,7 @@ const fn mode_by_length(reply: &BulkReply) -> TransferMode {
         BulkDoor::Nfs => INJECTED_NFS_BYTES_MIN,
         BulkDoor::Http => INJECTED_HTTP_BYTES_MIN,
     };
-    if reply.length_bytes >= least {
+    if reply.length_bytes >= least && !reply.is_hot {
         TransferMode::Inject
     } else {
         TransferMode::Relay
@@ -266,6 +279,12 @@ mod tests {
             };
             assert_eq!(of(least), TransferMode::Inject);
             assert_eq!(of(least - 1), TransferMode::Relay);
+            let hot = BulkReply {
+                door,
+                is_hot: true,
+                ..REPLY
+            };
+            assert_eq!(policy.choose([], &hot).mode, TransferMode::Relay);
         }
     }
 
@@ -301,7 +320,7 @@ mod tests {
     #[test]
     fn the_nearest_rule_decides() {
         let (file, directory, root) = (place(3), place(2), place(1));
-        let policy = Policy(vec![
+        let rules = vec![
             (root, rule(TransferMode::Relay, "{}")),
             (directory, rule(TransferMode::Inject, r#"{"door": "http"}"#)),
             (
@@ -313,7 +332,11 @@ mod tests {
             ),
             (file, rule(TransferMode::Relay, r#"{"hot": true}"#)),
             (file, rule(TransferMode::Inject, r#"{"hot": true}"#)),
-        ]);
+        ];
+        let policy = Policy {
+            rules,
+            ..Policy::default()
+        };
         let mode = |reply: BulkReply| policy.choose([file, directory, root], &reply).mode;
         assert_eq!(mode(REPLY), TransferMode::Inject);
         let range = BulkReply {
@@ -335,6 +358,5 @@ mod tests {
         let elsewhere = policy.choose([], &REPLY);
         assert_eq!(elsewhere.mode, TransferMode::Inject);
         assert!(!elsewhere.is_by_rule && policy.choose([root], &REPLY).is_by_rule);
-        assert!(policy.asks_for_hot() && !Policy::default().asks_for_hot());
     }
 }

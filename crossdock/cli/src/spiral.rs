@@ -93,6 +93,7 @@ fn reason(why: &str) -> &str {
     match why {
         "here" => "heads, small files, and what nodes do not hold",
         "short" => "replies too short to be worth a node's message",
+        "hot" => "of files that are read again and again, which it keeps",
         "policy" => "as the policy has it",
         "tls" => "over TLS",
         "loopback" => "clients on this machine",

@@ -846,6 +846,11 @@ impl Host {
                     let read = RouterInput::ReadFor(flow, call);
                     self.queue.push_back(Message::Router(read));
                 }
+                NfsEffect::ReadHot(call) => {
+                    self.requests += 1;
+                    let read = RouterInput::ReadHot(call);
+                    self.queue.push_back(Message::Router(read));
+                }
                 NfsEffect::Withdraw(id) => {
                     self.queue
                         .push_back(Message::Router(RouterInput::Withdraw(id)));

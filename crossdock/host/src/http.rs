@@ -30,6 +30,11 @@ impl Host {
                     let read = RouterInput::ReadFor(flow, call);
                     self.queue.push_back(Message::Router(read));
                 }
+                HttpEffect::ReadHot(call) => {
+                    self.requests += 1;
+                    let read = RouterInput::ReadHot(call);
+                    self.queue.push_back(Message::Router(read));
+                }
                 HttpEffect::Locate(id, wanted) => self.locate(now, wall, id, *wanted),
                 HttpEffect::Withdraw(id) => {
                     self.queue
@@ -94,6 +99,14 @@ impl Host {
     #[must_use]
     pub fn relayed_bytes(&self) -> (RelayedBytes, RelayedBytes) {
         (self.door.relayed_bytes(), self.http.figures().relayed)
+    }
+
+    /// Bytes of files that are read again and again: those that are kept, and those that were
+    /// given out of it so far.
+    #[must_use]
+    pub fn hot_bytes(&self) -> (u64, u64) {
+        let (kept, served) = self.router.hot_bytes();
+        (kept as u64, served)
     }
 
     /// What the HTTP door has counted.

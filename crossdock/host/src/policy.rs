@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crossdock_http::HttpInput;
-use crossdock_limits::POLICY_RULES_MAX;
+use crossdock_limits::{GATEWAY_HOT_FILE_BYTES_MAX, POLICY_RULES_MAX};
 use crossdock_members::{Change, Conflict, OpenError, PolicyRecord};
 use crossdock_names::FileRef;
 use crossdock_nfs::NfsInput;
@@ -244,11 +244,13 @@ impl Host {
     /// The registry may hold other rules than before.
     pub(crate) fn tell_policy(&mut self) {
         let rules = self.policy_records().iter();
-        let policy = Policy(
-            rules
-                .map(|record| (record.place.into(), record.rule))
-                .collect(),
-        );
+        let rules = rules.map(|record| (record.place.into(), record.rule));
+        // Where nodes are of this process, what they keep is here.
+        let keeps = self.registry.is_shared() && self.role.is_gateway;
+        let policy = Policy {
+            rules: rules.collect(),
+            hot_file_bytes_max: if keeps { GATEWAY_HOT_FILE_BYTES_MAX } else { 0 },
+        };
         if policy != *self.policy {
             self.policy = Arc::new(policy);
             let (nfs, http) = (Arc::clone(&self.policy), Arc::clone(&self.policy));

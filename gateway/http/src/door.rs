@@ -9,8 +9,8 @@ use crossdock_delivery::{Delivery, End, Record, StreamId};
 use crossdock_http1::Status;
 use crossdock_limits::DELIVERY_RECORDS_KEPT;
 use crossdock_names::FileRef;
-use crossdock_peer::{Call, CallId, DuplicateKey, Flow, Policy, SiteOperation, SiteRequest};
-use crossdock_router::RoutedReply;
+use crossdock_peer::{Call, CallId, DuplicateKey, Policy, SiteOperation, SiteRequest};
+use crossdock_router::{Bulk, Heat, RoutedReply};
 use crossdock_types::{Payload, Time, WallTime};
 use crossdock_web::Gate;
 
@@ -62,6 +62,7 @@ pub struct HttpDoor {
     pub(crate) wake: Option<Time>,
     /// Which way bytes go.
     pub(crate) transfer: Arc<Policy>,
+    pub(crate) heat: Heat,
     pub(crate) figures: HttpFigures,
     pub(crate) effects: VecDeque<HttpEffect>,
     with_output: VecDeque<ConnId>,
@@ -127,6 +128,7 @@ impl HttpDoor {
             uploads_total: 0,
             wake: None,
             transfer: Arc::default(),
+            heat: Heat::default(),
             figures: HttpFigures::default(),
             effects: VecDeque::new(),
             with_output: VecDeque::new(),
@@ -174,7 +176,10 @@ impl HttpDoor {
                 let policy = self.config.policy;
                 self.gate = Gate { policy, ..gate };
             }
-            HttpInput::Policy(policy) => self.transfer = policy,
+            HttpInput::Policy(policy) => {
+                self.heat.limit(policy.hot_file_bytes_max);
+                self.transfer = policy;
+            }
             HttpInput::Guest(guest) => {
                 guest.tell(now, &mut self.delivery);
                 self.carry_decisions(now);
@@ -522,24 +527,26 @@ impl HttpDoor {
         };
         let call = self.next_call();
         self.calls.insert(call, Pending::Of(id, what));
-        let is_injected = what == What::Piece && self.stream(id).is_some_and(|it| it.is_injected());
-        let connection = self.connections.get(&id).filter(|_| is_injected);
-        let flow = connection.and_then(|connection| connection.flow.as_deref().copied());
-        self.send_call(now, call, request, flow);
+        let bulk = match what {
+            What::Piece => self.bulk_of(id),
+            What::Step | What::Check => Bulk::Relayed,
+        };
+        self.send_call(now, call, request, bulk);
         Some(call)
     }
 
-    /// Asks the router; nodes may send what is read in the connection `flow`.
-    fn send_call(&mut self, now: Time, id: CallId, request: SiteRequest, flow: Option<Flow>) {
+    /// Asks the router.
+    fn send_call(&mut self, now: Time, id: CallId, request: SiteRequest, bulk: Bulk) {
         let deadline = now + self.config.patience;
         let call = Box::new(Call {
             id,
             deadline,
             request,
         });
-        self.effects.push_back(match flow {
-            Some(flow) => HttpEffect::ReadFor(flow, call),
-            None => HttpEffect::Router(call),
+        self.effects.push_back(match bulk {
+            Bulk::Relayed => HttpEffect::Router(call),
+            Bulk::Kept => HttpEffect::ReadHot(call),
+            Bulk::For(flow) => HttpEffect::ReadFor(flow, call),
         });
     }
 
@@ -563,7 +570,7 @@ impl HttpDoor {
         request.duplicate = Some(key);
         let call = self.next_call();
         self.calls.insert(call, Pending::Forgotten);
-        self.send_call(now, call, request, None);
+        self.send_call(now, call, request, Bulk::Relayed);
     }
 
     /// What this call makes is to be removed.

@@ -165,6 +165,8 @@ pub enum HttpEffect {
     Router(Box<Call<SiteRequest>>),
     /// The same of a read whose bytes go to the client in this connection.
     ReadFor(Flow, Box<Call<SiteRequest>>),
+    /// The same of a read of a file that is read again and again.
+    ReadHot(Box<Call<SiteRequest>>),
     /// Find the node that has all of this, and sign a URL for it.
     Locate(ConnId, Box<Wanted>),
     /// Tell the router that nobody waits for this read any more.

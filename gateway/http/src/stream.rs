@@ -21,6 +21,7 @@ use crate::door::{HttpDoor, Pending, What};
 use crate::exchange::{Exchange, Stage};
 use crate::message::{ConnId, HttpEffect};
 use crate::refuse::{is_passing, status_of};
+use crate::way::Way;
 
 /// ACCESS3_READ (RFC 1813 section 3.3.4).
 pub(crate) const ACCESS_READ: u32 = 1;
@@ -41,7 +42,7 @@ pub(crate) struct Stream {
     head: Option<Bytes>,
     content: Content<CallId>,
     /// Which way the file's bytes go.
-    mode: TransferMode,
+    pub(crate) way: Way,
     /// Under which the delivery engine says when to read, if it does.
     number: Option<StreamId>,
     check: Check,
@@ -102,11 +103,11 @@ impl HttpDoor {
             };
         let status = head.status();
         let is_head = exchange.is_head();
-        let mode = match is_head {
-            true => TransferMode::Relay,
-            false => self.way(id, attributes.file, (status, bytes)),
+        let way = match is_head {
+            true => Way::default(),
+            false => self.way(now, id, attributes, (status, bytes)),
         };
-        if mode == TransferMode::Redirect
+        if way.mode == TransferMode::Redirect
             && let Some(range) = self.redirectable(id, &content)
         {
             return self.locate(id, attributes, name, range);
@@ -123,7 +124,7 @@ impl HttpDoor {
             version: attributes.changed,
             head: Some(head.encode(wall)),
             content,
-            mode,
+            way,
             number: None,
             check: if is_one_answer {
                 Check::OfAnswer
@@ -584,11 +585,6 @@ impl HttpDoor {
 impl Stream {
     pub(crate) const fn number(&self) -> Option<StreamId> {
         self.number
-    }
-
-    /// Whether nodes may send its bytes.
-    pub(crate) const fn is_injected(&self) -> bool {
-        !matches!(self.mode, TransferMode::Relay)
     }
 }
 

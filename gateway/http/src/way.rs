@@ -1,8 +1,9 @@
 //! Which way the bytes of a response go, as the policy has it.
 
 use crossdock_http1::Status;
-use crossdock_names::FileRef;
-use crossdock_peer::{BulkDoor, BulkReply, BulkRequest, TransferMode};
+use crossdock_peer::{Attributes, BulkDoor, BulkReply, BulkRequest, TransferMode};
+use crossdock_router::Bulk;
+use crossdock_types::Time;
 
 use crate::door::HttpDoor;
 use crate::message::ConnId;
@@ -22,12 +23,16 @@ impl HttpDoor {
     /// Which way `bytes` of a file go to the client of a request.
     pub(crate) fn way(
         &mut self,
+        now: Time,
         id: ConnId,
-        file: FileRef,
+        attributes: &Attributes,
         (status, bytes): (Status, u64),
-    ) -> TransferMode {
+    ) -> Way {
+        let file = attributes.file;
+        self.heat.note(now, file, bytes, attributes.size_bytes);
+        let is_hot = self.heat.is_hot(now, file);
         let Some(connection) = self.connections.get(&id) else {
-            return TransferMode::Relay;
+            return Way::default();
         };
         let exchange = connection.exchange.as_deref();
         let places = exchange
@@ -41,17 +46,46 @@ impl HttpDoor {
             },
             length_bytes: bytes,
             client: connection.peer.ip(),
-            is_hot: false,
+            is_hot,
         };
-        let choice = self
-            .transfer
-            .choose(std::iter::once(file).chain(places), &reply);
+        let places = std::iter::once(file).chain(places);
+        let choice = self.transfer.choose(places, &reply);
         if choice.mode == TransferMode::Relay && connection.flow.is_some() {
-            match choice.is_by_rule {
-                true => self.figures.relayed.by_rule_bytes += bytes,
-                false => self.figures.relayed.short_bytes += bytes,
-            }
+            self.figures.relayed.note(choice, is_hot, bytes);
         }
-        choice.mode
+        Way {
+            mode: choice.mode,
+            is_hot,
+        }
+    }
+
+    /// What becomes of the bytes that the stream of a connection reads.
+    pub(crate) fn bulk_of(&mut self, id: ConnId) -> Bulk {
+        let connection = self.connections.get(&id);
+        let flow = connection.and_then(|connection| connection.flow.as_deref().copied());
+        let way = self.stream(id).map(|stream| stream.way);
+        match (way, flow) {
+            (Some(way), Some(flow)) if way.mode != TransferMode::Relay => Bulk::For(flow),
+            (Some(way), _) if way.is_hot => Bulk::Kept,
+            _ => Bulk::Relayed,
+        }
+    }
+}
+
+/// Which way the bytes of a response go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) mode: TransferMode,
+    /// Whether its file is read again and again.
+    is_hot: bool,
+}
+
+impl Default for Way {
+    /// Through the gateway.
+    fn default() -> Self {
+        Self {
+            mode: TransferMode::Relay,
+            is_hot: false,
+        }
     }
 }

@@ -10,8 +10,10 @@ use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
 use crossdock_locking::{Finished, LockThen, is_reply};
 use crossdock_names::{ExportId, FileRef, HandleKeys};
 use crossdock_nfs3::mount;
-use crossdock_peer::{Call, CallId, Flow, Policy, SiteOperation, SiteRequest, TransferMode};
-use crossdock_router::{RoutedReply, Waited};
+use crossdock_peer::{
+    Call, CallId, Choice, Flow, Policy, SiteOperation, SiteRequest, TransferMode,
+};
+use crossdock_router::{Bulk, Heat, RoutedReply, Waited};
 use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::{Payload, Time};
 use crossdock_xdr::{Decoder, Encode};
@@ -68,6 +70,7 @@ pub struct NfsDoor {
     /// Which way bytes go.
     pub(crate) transfer: Arc<Policy>,
     pub(crate) places: Places,
+    pub(crate) heat: Heat,
     pub(crate) effects: VecDeque<NfsEffect>,
     with_replies: VecDeque<ConnId>, // Connections whose outbox is not empty.
     pub(crate) arrived_bytes: usize, // Of these, what is no call yet.
@@ -123,8 +126,8 @@ pub(crate) struct Pending {
     pub(crate) then: Then,
     /// Of a READ over a connection.
     read: Option<Mark>,
-    /// Of a READ that nodes could answer and are not asked to: whether a rule says so.
-    relayed_by_rule: Option<bool>,
+    /// Of a READ that nodes could answer and are not asked to: why, and whether its file is hot.
+    relayed: Option<(Choice, bool)>,
     /// Where a name is looked for, or made.
     directory: Option<FileRef>,
     /// Of a WRITE: to recognise its retransmission.
@@ -170,6 +173,7 @@ impl NfsDoor {
             readers: Readers::default(),
             transfer: Arc::default(),
             places: Places::default(),
+            heat: Heat::default(),
             effects: VecDeque::new(),
             with_replies: VecDeque::new(),
             arrived_bytes: 0,
@@ -246,7 +250,10 @@ impl NfsDoor {
                 self.figures.keep_exports(&exports);
                 self.config.exports = exports;
             }
-            NfsInput::Policy(policy) => self.transfer = policy,
+            NfsInput::Policy(policy) => {
+                self.heat.limit(policy.hot_file_bytes_max);
+                self.transfer = policy;
+            }
             NfsInput::HandleKey(key) => {
                 self.config.keys = Some(HandleKeys::new(vec![key]));
                 self.wake_waiting(now);
@@ -406,7 +413,7 @@ impl NfsDoor {
                     export,
                     then,
                     read: None,
-                    relayed_by_rule: None,
+                    relayed: None,
                     directory: directory_of(&request.operation),
                     record: is_write.then_some(record),
                     is_proven,
@@ -461,37 +468,49 @@ impl NfsDoor {
         if pending.record.is_some() {
             self.writes.entry(pending.write_key()).or_insert(id);
         }
-        let flow = self.flow_of(&mut pending, &request);
+        let bulk = self.bulk_of(now, &mut pending, &request);
         self.calls.insert(id, pending);
         let call = Box::new(Call {
             id,
             deadline: now + self.config.patience,
             request,
         });
-        self.effects.push_back(match flow {
-            Some(flow) => NfsEffect::ReadFor(flow, call),
-            None => NfsEffect::Router(call),
+        self.effects.push_back(match bulk {
+            Bulk::Relayed => NfsEffect::Router(call),
+            Bulk::Kept => NfsEffect::ReadHot(call),
+            Bulk::For(flow) => NfsEffect::ReadFor(flow, call),
         });
     }
 
-    /// In which connection nodes are to send what is asked for, if it is a read.
-    fn flow_of(&self, pending: &mut Pending, request: &SiteRequest) -> Option<Flow> {
+    /// In which connection nodes may send.
+    fn flow_of(&self, origin: &Origin) -> Option<Flow> {
+        match origin {
+            Origin::Stream(id, _) => self.connections.get(id)?.flow.as_deref().copied(),
+            Origin::Datagram(_) => None,
+        }
+    }
+
+    /// What becomes of the bytes that are asked for, if it is a read.
+    fn bulk_of(&self, now: Time, pending: &mut Pending, request: &SiteRequest) -> Bulk {
         let SiteOperation::Read {
             file, length_bytes, ..
         } = request.operation
         else {
-            return None;
+            return Bulk::Relayed;
         };
-        let Origin::Stream(id, _) = pending.origin else {
-            return None;
-        };
-        let flow = *self.connections.get(&id)?.flow.as_deref()?;
-        let choice = self.way(&pending.origin, pending.export, (file, length_bytes));
-        if choice.mode == TransferMode::Relay {
-            pending.relayed_by_rule = Some(choice.is_by_rule);
-            return None;
+        let flow = self.flow_of(&pending.origin);
+        let is_hot = self.heat.is_hot(now, file);
+        let choice = self.way(
+            &pending.origin,
+            pending.export,
+            (file, length_bytes, is_hot),
+        );
+        match flow {
+            Some(flow) if choice.mode != TransferMode::Relay => return Bulk::For(flow),
+            Some(_) => pending.relayed = Some((choice, is_hot)),
+            None => {}
         }
-        Some(flow)
+        if is_hot { Bulk::Kept } else { Bulk::Relayed }
     }
 
     /// What is kept for whoever called.
@@ -543,7 +562,7 @@ impl NfsDoor {
         if let Some(directory) = pending.directory {
             self.note_place(directory, &routed.reply);
         }
-        self.note_relayed(pending.relayed_by_rule, &routed.reply);
+        self.note_bytes(now, pending.relayed, &routed.reply);
         let view = View {
             volume: self.config.volume,
             keys: self.config.keys.as_ref(),

@@ -166,6 +166,8 @@ pub enum NfsEffect {
     Router(Box<Call<SiteRequest>>),
     /// The same of a read whose bytes go to the client in this connection.
     ReadFor(Flow, Box<Call<SiteRequest>>),
+    /// The same of a read of a file that is read again and again.
+    ReadHot(Box<Call<SiteRequest>>),
     /// Tell the router that nobody waits for this read any more.
     Withdraw(CallId),
     /// Tell the router what a client will read next, or that it will not.

@@ -12,6 +12,7 @@ use crossdock_peer::{
     BulkDoor, BulkReply, BulkRequest, Choice, FileKind, RelayedBytes, SiteAnswer, SiteOperation,
     SiteReply,
 };
+use crossdock_types::Time;
 
 use crate::door::{NfsDoor, Origin};
 
@@ -75,14 +76,22 @@ impl NfsDoor {
         self.figures.relayed
     }
 
-    /// Counts the bytes of a READ that nodes were not asked to send.
-    pub(crate) fn note_relayed(&mut self, by_rule: Option<bool>, reply: &SiteReply) {
-        if let (Some(by_rule), Ok(SiteAnswer::Read { payload, .. })) = (by_rule, &reply.outcome) {
-            let bytes = payload.len() as u64;
-            match by_rule {
-                true => self.figures.relayed.by_rule_bytes += bytes,
-                false => self.figures.relayed.short_bytes += bytes,
-            }
+    /// Counts the bytes of a READ, and those that nodes were not asked to send by why.
+    pub(crate) fn note_bytes(
+        &mut self,
+        now: Time,
+        relayed: Option<(Choice, bool)>,
+        reply: &SiteReply,
+    ) {
+        let Ok(SiteAnswer::Read { payload, .. }) = &reply.outcome else {
+            return;
+        };
+        let bytes = payload.len() as u64;
+        if let Some(after) = &reply.subject.after {
+            self.heat.note(now, after.file, bytes, after.size_bytes);
+        }
+        if let Some((choice, is_hot)) = relayed {
+            self.figures.relayed.note(choice, is_hot, bytes);
         }
     }
 
@@ -91,14 +100,14 @@ impl NfsDoor {
         &self,
         origin: &Origin,
         export: ExportId,
-        (file, length_bytes): (FileRef, u64),
+        (file, length_bytes, is_hot): (FileRef, u64, bool),
     ) -> Choice {
         let reply = BulkReply {
             door: BulkDoor::Nfs,
             request: BulkRequest::Read,
             length_bytes,
             client: origin.client().ip(),
-            is_hot: false,
+            is_hot,
         };
         let mut exports = self.config.exports.iter();
         let export = exports.find(|known| known.id == export);

@@ -90,7 +90,9 @@ impl Crowd {
                 self.unsent.remove(&id);
                 self.input(NfsInput::Closed(id));
             }
-            NfsEffect::Router(call) | NfsEffect::ReadFor(_, call) => self.asked.push(*call),
+            NfsEffect::Router(call) | NfsEffect::ReadFor(_, call) | NfsEffect::ReadHot(call) => {
+                self.asked.push(*call)
+            }
             NfsEffect::Withdraw(_)
             | NfsEffect::Ahead(_)
             | NfsEffect::Deliver(_)

@@ -36,7 +36,10 @@ fn set(door: &mut NfsDoor, rules: &[(FileRef, TransferMode)]) {
         let when = PolicyConditions::default();
         (place, PolicyRule { mode, when })
     });
-    let policy = Policy(rules.collect());
+    let policy = Policy {
+        rules: rules.collect(),
+        ..Policy::default()
+    };
     door.handle(NOW, NfsInput::Policy(Arc::new(policy)));
 }
 
@@ -68,7 +71,7 @@ fn is_injected(door: &mut NfsDoor, count_bytes: u32) -> bool {
     while let Some(effect) = door.poll_effect() {
         match effect {
             NfsEffect::ReadFor(_, call) => asked = Some((true, call)),
-            NfsEffect::Router(call) => asked = Some((false, call)),
+            NfsEffect::Router(call) | NfsEffect::ReadHot(call) => asked = Some((false, call)),
             _ => {}
         }
     }
@@ -111,6 +114,7 @@ fn long_reads_are_injected() {
     let relayed = RelayedBytes {
         short_bytes: 1000,
         by_rule_bytes: LONG.into(),
+        ..RelayedBytes::default()
     };
     assert_eq!(door.relayed_bytes(), relayed);
     // A client cannot be sent elsewhere over NFS.
@@ -151,4 +155,21 @@ fn rules_of_directories_count_below() {
     export.above = vec![outside];
     door.handle(NOW, NfsInput::Exports(vec![export]));
     assert!(!is_injected(&mut door, LONG));
+}
+
+/// Goal: a file that is read again and again comes through the gateway, where that keeps any.
+#[test]
+fn hot_files_come_through_the_gateway() {
+    let mut door = door();
+    let policy = Policy {
+        hot_file_bytes_max: 1000,
+        ..Policy::default()
+    };
+    door.handle(NOW, NfsInput::Policy(Arc::new(policy)));
+    assert!(is_injected(&mut door, LONG));
+    // It has five bytes, as the reply says.
+    assert!(!is_injected(&mut door, LONG));
+    assert_eq!(door.relayed_bytes().hot_bytes, LONG.into());
+    set(&mut door, &[]);
+    assert!(is_injected(&mut door, LONG));
 }

@@ -273,6 +273,18 @@ impl Leases {
         }
     }
 
+    /// Whether that lease still says that the file is as it was at `changed`.
+    pub(crate) fn is_unchanged(
+        &mut self,
+        now: Time,
+        file: FileRef,
+        lease: LeaseId,
+        changed: WallTime,
+    ) -> bool {
+        let held = self.valid(now, file, lease);
+        held.is_some_and(|held| held.attributes.changed == changed)
+    }
+
     /// Bytes were read under that lease; what is known of the file then, or `None` if it
     /// has ended.
     pub(crate) fn was_read(

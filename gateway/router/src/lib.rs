@@ -19,6 +19,8 @@
 mod ahead;
 mod commit;
 mod find;
+mod heat;
+mod hot;
 mod leases;
 mod list;
 mod machine;
@@ -34,7 +36,9 @@ mod unstable;
 mod work;
 mod write;
 
+pub use heat::Heat;
 pub use machine::Router;
 pub use message::{
     ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier,
 };
+pub use read::Bulk;

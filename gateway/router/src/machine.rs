@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_names::{Epoch, HostId, NodeId, RoutingTable};
-use crossdock_peer::{Call, CallId, Flow, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
+use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
 use crossdock_types::Time;
 
 use crate::ahead;
+use crate::hot::Hot;
 use crate::leases::Leases;
 use crate::maps::Maps;
 use crate::message::{
     ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier,
 };
 use crate::part::{Outcome, Part, PartRequest, PartState, Verdict};
+use crate::read::Bulk;
 use crate::return_lease::ReturnWork;
 use crate::soft::Soft;
 use crate::unstable::Unstable;
@@ -64,13 +66,14 @@ const AHEAD_PATIENCE: Duration = Duration::from_secs(5);
 impl Router {
     /// A router without any state; `table` is the newest that is known.
     #[must_use]
-    pub const fn new(config: RouterConfig, table: Arc<RoutingTable>) -> Self {
+    pub fn new(config: RouterConfig, table: Arc<RoutingTable>) -> Self {
         let soft = Soft {
             now: Time(0),
             host: HostId(config.writer.0),
             unstable: Unstable::new(config.writer),
             leases: Leases::new(config.leases_max),
             maps: Maps::new(config.map_windows_max),
+            hot: Hot::new(config.hot_bytes_max),
             lock_sites: BTreeSet::new(),
             unstable_holders_max: config.unstable_holders_max,
         };
@@ -90,8 +93,9 @@ impl Router {
         self.soft.now = now;
         self.soft.leases.expire(now);
         match input {
-            RouterInput::Request(call) => self.begin(now, *call, None),
-            RouterInput::ReadFor(flow, call) => self.begin(now, *call, Some(flow)),
+            RouterInput::Request(call) => self.begin(now, *call, Bulk::Relayed),
+            RouterInput::ReadFor(flow, call) => self.begin(now, *call, Bulk::For(flow)),
+            RouterInput::ReadHot(call) => self.begin(now, *call, Bulk::Kept),
             RouterInput::Withdraw(door_id) => self.withdraw(door_id),
             RouterInput::Postpone(door_id, by) => self.postpone(door_id, Some((now + by, by))),
             RouterInput::Resume(door_id) => self.postpone(door_id, None),
@@ -153,14 +157,20 @@ impl Router {
         self.soft.maps.len()
     }
 
-    fn begin(&mut self, now: Time, call: Call<SiteRequest>, flow: Option<Flow>) {
+    /// Bytes of files that are kept, and those that were given out of it so far.
+    #[must_use]
+    pub const fn hot_bytes(&self) -> (usize, u64) {
+        (self.soft.hot.bytes(), self.soft.hot.served_bytes)
+    }
+
+    fn begin(&mut self, now: Time, call: Call<SiteRequest>, bulk: Bulk) {
         let verifier = self.soft.unstable.verifier();
         if self.requests.len() >= self.config.requests_max {
             let answer = Answer::failure(SiteError::Busy);
             self.reply(call.id, answer, verifier, Waited::default());
             return;
         }
-        let (work, step) = Work::begin(call.request, flow, &self.table, &mut self.soft);
+        let (work, step) = Work::begin(call.request, bulk, &self.table, &mut self.soft);
         self.begin_work(now, Some(call.id), call.deadline, work, step);
     }
 

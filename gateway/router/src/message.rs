@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossdock_limits::GATEWAY_HOT_BYTES_MAX;
 use crossdock_names::{FileCapability, FileRef, NodeId, RoutingTable, SiteId};
 use crossdock_peer::{
     Call, CallId, Caller, Flow, NodeReply, NodeRequest, Recall, SiteReply, SiteRequest, WriterId,
@@ -27,6 +28,8 @@ pub struct RouterConfig {
     pub leases_max: usize,
     /// Most windows of files' block maps that the router keeps, of up to 1 KiB each.
     pub map_windows_max: usize,
+    /// Most bytes of files that are read again and again.
+    pub hot_bytes_max: usize,
 }
 
 impl RouterConfig {
@@ -39,6 +42,7 @@ impl RouterConfig {
             unstable_holders_max: 16 << 10,
             leases_max: 4096,
             map_windows_max: 16 << 10,
+            hot_bytes_max: GATEWAY_HOT_BYTES_MAX,
         }
     }
 }
@@ -70,6 +74,8 @@ pub enum RouterInput {
     /// The same of a read whose bytes go to a client in this connection: nodes may keep
     /// them, and the payload of the answer then has extents.
     ReadFor(Flow, Box<Call<SiteRequest>>),
+    /// The same of a read of a file that is read again and again: its bytes are kept.
+    ReadHot(Box<Call<SiteRequest>>),
     /// Nobody waits for this request of a door any more: a read ends at once
     /// (its answer is "busy"), anything else goes on.
     Withdraw(CallId),

@@ -20,6 +20,17 @@ use crate::work::{Answer, Step, boundary, site_replies};
 /// How often a file is opened again because what its site gave is outdated.
 pub(crate) const REOPENS_MAX: u32 = 16;
 
+/// What becomes of the bytes of a READ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bulk {
+    /// They pass through the gateway.
+    Relayed,
+    /// And are kept, as more is read of the file.
+    Kept,
+    /// Nodes may send them in this connection.
+    For(Flow),
+}
+
 /// A READ in progress.
 #[derive(Debug)]
 pub(crate) struct ReadWork {
@@ -28,8 +39,7 @@ pub(crate) struct ReadWork {
     start: u64,
     end: u64, // As asked; in the columns at most the file's end.
     patience_ms: u32,
-    /// In which connection nodes may send the bytes themselves.
-    flow: Option<Flow>,
+    bulk: Bulk,
     payload: Payload, // What has been read, from `start` on.
     reopened: u32,    // How often what is known of the file was outdated.
     phase: Phase,
@@ -66,7 +76,7 @@ impl ReadWork {
         caller: Caller,
         file: FileRef,
         range: Range<u64>,
-        (patience_ms, flow): (u32, Option<Flow>),
+        (patience_ms, bulk): (u32, Bulk),
         soft: &mut Soft,
     ) -> (Self, Step) {
         let (offset, end) = (range.start, range.end);
@@ -77,7 +87,7 @@ impl ReadWork {
             start: offset,
             end,
             patience_ms,
-            flow,
+            bulk,
             payload: Payload::new(),
             reopened: 0,
             phase: Phase::Head,
@@ -154,6 +164,9 @@ impl ReadWork {
 
     /// Reads by what is known under a lease, if that is enough.
     fn columns_under(&mut self, known: &Known, soft: &mut Soft) -> Option<Step> {
+        if let Some(step) = self.hot_columns(known, soft) {
+            return Some(step);
+        }
         let column_of = soft.maps.columns_of(self.file, known);
         let told = (&known.layout, &known.attributes);
         self.columns(false, Some(known.lease), told, column_of)
@@ -197,6 +210,11 @@ impl ReadWork {
         let told = (layout, *incarnation, *lease);
         let known = soft.leases.take(soft.now, &opening, told, Some(attributes));
         soft.take_map(self.file, layout, known.as_ref(), *lease);
+        if let Some(known) = &known
+            && let Some(step) = self.hot_columns(known, soft)
+        {
+            return step;
+        }
         let column_of = |block| layout.map.column_of(block);
         let step = match &known {
             Some(known) => {
@@ -248,19 +266,66 @@ impl ReadWork {
             version,
             patience_ms: self.patience_ms,
             capability: layout.capability,
-            flow: self
-                .flow
-                .filter(|_| piece.length_bytes >= INJECTED_PIECE_BYTES_MIN),
+            flow: self.flow_of(piece),
         });
         let parts = parts.collect();
         self.phase = Phase::Columns { pieces, opened };
         Some(Step::Parts(parts))
     }
 
+    /// In which connection the node may send a piece itself.
+    fn flow_of(&self, piece: &ObjectPiece) -> Option<Flow> {
+        match self.bulk {
+            Bulk::For(flow) if piece.length_bytes >= INJECTED_PIECE_BYTES_MIN => Some(flow),
+            _ => None,
+        }
+    }
+
+    /// What is not the site's, if it is kept here, under a lease that says that it is as it
+    /// was.
+    fn hot_columns(&mut self, known: &Known, soft: &mut Soft) -> Option<Step> {
+        let start = boundary(self.start, self.end);
+        let end = self.end.min(known.attributes.size_bytes);
+        if end <= start {
+            return None;
+        }
+        let changed = known.attributes.changed;
+        let payload = soft.hot.get(self.file, changed, start..end)?;
+        self.payload.append(payload);
+        self.end = end;
+        let opened = Opened {
+            lease: Some(known.lease),
+            is_fresh: false,
+            size_bytes: known.attributes.size_bytes,
+            truncate_generation: known.layout.truncate_generation,
+            subject: WeakCache {
+                before: None,
+                after: Some(known.attributes.clone()),
+            },
+        };
+        Some(self.note_access(opened, soft))
+    }
+
+    /// Keeps what was read of a file that is read again and again, if its lease still says that
+    /// it is as it was.
+    fn keep(&self, opened: &Opened, soft: &mut Soft) {
+        if let (Bulk::Kept, Some(lease), Some(told)) =
+            (self.bulk, opened.lease, &opened.subject.after)
+            && soft
+                .leases
+                .is_unchanged(soft.now, self.file, lease, told.changed)
+        {
+            let start = boundary(self.start, self.end);
+            let before = usize::try_from(start - self.start).unwrap_or(usize::MAX);
+            let read = self.payload.slice(before, self.payload.len());
+            soft.hot.put(self.file, told.changed, start, read);
+        }
+    }
+
     fn after_columns(
         &mut self,
         pieces: &[ObjectPiece],
-        mut opened: Opened,
+        opened: Opened,
         outcomes: Vec<Outcome>,
         soft: &mut Soft,
     ) -> Step {
@@ -295,6 +360,12 @@ impl ReadWork {
             self.append(read, piece.length_bytes);
         }
         self.push_zeros_to(self.end);
+        self.keep(&opened, soft);
+        self.note_access(opened, soft)
+    }
+
+    /// All is read: its file's time of access may have to be told.
+    fn note_access(&mut self, mut opened: Opened, soft: &mut Soft) -> Step {
         let told = opened.subject.after.as_ref();
         if told.is_some_and(|told| soft.leases.is_access_due(soft.now, told)) {
             let lease = opened.lease;

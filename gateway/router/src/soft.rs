@@ -6,6 +6,7 @@ use crossdock_names::{FileRef, HostId, SiteId};
 use crossdock_peer::{FileLayout, FileLease};
 use crossdock_types::Time;
 
+use crate::hot::Hot;
 use crate::leases::{Known, Leases};
 use crate::maps::Maps;
 use crate::unstable::Unstable;
@@ -20,6 +21,7 @@ pub(crate) struct Soft {
     pub(crate) unstable: Unstable,
     pub(crate) leases: Leases,
     pub(crate) maps: Maps,
+    pub(crate) hot: Hot,
     /// Sites that were asked about locks: one may have been opened a moment ago, and not
     /// be in this router's table yet.
     pub(crate) lock_sites: BTreeSet<SiteId>,

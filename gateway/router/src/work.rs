@@ -6,8 +6,8 @@ use crossdock_names::{
     FileRef, Incarnation, RoutingTable, SMALL_FILE_THRESHOLD_BYTES, SiteId, Spread,
 };
 use crossdock_peer::{
-    Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
-    Stability, WeakCache,
+    NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability,
+    WeakCache,
 };
 
 use crate::commit::CommitWork;
@@ -15,7 +15,7 @@ use crate::find::FindWork;
 use crate::list::ListWork;
 use crate::merge::MergeWork;
 use crate::part::{Outcome, PartRequest};
-use crate::read::ReadWork;
+use crate::read::{Bulk, ReadWork};
 use crate::return_lease::ReturnWork;
 use crate::soft::Soft;
 use crate::unstable::{Holder, Unstable};
@@ -85,10 +85,10 @@ impl From<SiteReply> for Answer {
 }
 
 impl Work {
-    /// How to do `request`; nodes may send what it reads in the connection `flow`.
+    /// How to do `request`, and what becomes of the bytes that it reads.
     pub(crate) fn begin(
         request: SiteRequest,
-        flow: Option<Flow>,
+        bulk: Bulk,
         table: &RoutingTable,
         soft: &mut Soft,
     ) -> (Self, Step) {
@@ -105,7 +105,7 @@ impl Work {
                 patience_ms,
             } => {
                 let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
-                let (work, step) = ReadWork::begin(caller, file, range, (patience_ms, flow), soft);
+                let (work, step) = ReadWork::begin(caller, file, range, (patience_ms, bulk), soft);
                 (Self::Read(Box::new(work)), step)
             }
             SiteOperation::Write {

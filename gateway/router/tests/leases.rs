@@ -5,8 +5,8 @@ mod script;
 
 use crossdock_names::{FileId, FileRef, Incarnation};
 use crossdock_peer::{
-    Attributes, CallId, FileLease, LeaseId, LeaseUse, NodeAnswer, Recall, SiteAnswer, SiteError,
-    SiteOperation, SiteReply, Stability, WeakCache, WriterId,
+    Attributes, Call, CallId, FileLease, LeaseId, LeaseUse, NodeAnswer, Recall, SiteAnswer,
+    SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache, WriterId,
 };
 use crossdock_router::{RoutedReply, Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_types::{Time, WallTime};
@@ -465,4 +465,102 @@ fn a_read_moves_a_time_of_access_that_is_a_day_old() {
     assert_eq!(noted(old, None), (WALL, 1));
     assert_eq!(noted(new, read_lease), (new, 0));
     assert_eq!(noted(new, None), (new, 0));
+}
+
+/// Asks for bytes of a file that is read again and again.
+fn read_hot(router: &mut Router, now: Time, id: u64, (from, length): (u64, u64)) {
+    let call = Call {
+        id: CallId(id),
+        deadline: DEADLINE,
+        request: SiteRequest::as_root(read(from, length)),
+    };
+    router.handle(now, RouterInput::ReadHot(Box::new(call)));
+}
+
+/// Bytes of a reply to a READ.
+fn content(replies: &[RoutedReply]) -> Vec<u8> {
+    match replies {
+        [reply] => match &reply.reply.outcome {
+            Ok(SiteAnswer::Read { payload, .. }) => payload.to_bytes().to_vec(),
+            other => panic!("unexpected {other:?}"),
+        },
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+/// Goal: what was read of a hot file is given out again without asking a node, as long as a
+/// lease says that the file is as it was, also a later one; not when it has changed, when no
+/// lease counts, or to who reads beyond it.
+#[test]
+fn hot_bytes_are_given_out_under_a_lease_only() {
+    let mut router = router();
+    read_hot(&mut router, secs(1), 1, (T, 50));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    answer(
+        &mut router,
+        secs(1),
+        open,
+        opened_with(Some(lease(1, false))),
+    );
+    let (_, asked) = drain(&mut router);
+    node_at(&mut router, secs(1), asked[0], bytes_read(vec![3; 50]));
+    assert_eq!(content(&happened(&mut router).1), [3; 50]);
+    assert_eq!(router.hot_bytes(), (50, 0));
+
+    ask(&mut router, millis(1100), 2, read(T + 10, 30));
+    let (asked, replies) = happened(&mut router);
+    assert_eq!((asked.len(), content(&replies)), (0, vec![3; 30]));
+    assert_eq!(router.hot_bytes(), (50, 30));
+
+    // Another lease of the same state.
+    ask(&mut router, secs(4), 3, read(T, 50));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    answer(
+        &mut router,
+        secs(4),
+        open,
+        opened_with(Some(lease(2, false))),
+    );
+    assert_eq!(content(&happened(&mut router).1), [3; 50]);
+    // Beyond what is kept a node is asked.
+    ask(&mut router, secs(4), 4, read(T, 60));
+    let (seen, asked) = drain(&mut router);
+    assert!(matches!(seen[..], [Seen::Read(..)]), "{seen:?}");
+    node_at(&mut router, secs(4), asked[0], bytes_read(vec![4; 60]));
+    assert_eq!(content(&happened(&mut router).1), [4; 60]);
+
+    // Without a lease, too.
+    ask(&mut router, secs(8), 5, read(T, 50));
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    answer(&mut router, secs(8), open, opened_with(None));
+    let (seen, _) = drain(&mut router);
+    assert!(matches!(seen[..], [Seen::Read(..)]), "{seen:?}");
+}
+
+/// Goal: a write through the same gateway is seen: what was kept before is of no use, and what
+/// was read while it went on is not kept.
+#[test]
+fn hot_bytes_end_with_a_write() {
+    let mut router = dirty();
+    read_hot(&mut router, secs(1), 2, (T, 10));
+    let (_, asked) = drain(&mut router);
+    write_at(&mut router, secs(1), 3, T);
+    let (seen, ids) = drain(&mut router);
+    assert!(matches!(seen[..], [Seen::Write(..)]), "{seen:?}");
+    node_at(&mut router, secs(1), ids[0], written(2));
+    happened(&mut router);
+    node_at(&mut router, secs(1), asked[0], bytes_read(vec![7; 10]));
+    assert_eq!(content(&happened(&mut router).1), [7; 10]);
+    assert_eq!(router.hot_bytes().0, 0, "the file has changed meanwhile");
+
+    read_hot(&mut router, secs(1), 4, (T, 10));
+    let (_, asked) = drain(&mut router);
+    node_at(&mut router, secs(1), asked[0], bytes_read(vec![7; 10]));
+    happened(&mut router);
+    assert_eq!(router.hot_bytes().0, 10);
+    write_at(&mut router, secs(1), 5, T);
+    finish_write(&mut router, secs(1));
+    ask(&mut router, secs(1), 6, read(T, 10));
+    let (seen, _) = drain(&mut router);
+    assert!(matches!(seen[..], [Seen::Read(..)]), "{seen:?}");
 }

@@ -222,6 +222,12 @@ pub struct TransferFigures {
     /// Bytes for which clients were sent to nodes.
     #[serde(default)]
     pub redirected_bytes: u64,
+    /// Bytes that are kept of files that are read again and again.
+    #[serde(default)]
+    pub hot_bytes: u64,
+    /// Bytes that were given out of it.
+    #[serde(default)]
+    pub hot_served_bytes: u64,
     /// Bytes that the gateway has sent itself, by why.
     pub relayed_bytes: BTreeMap<String, u64>,
     /// Hosts that fill packets.

@@ -315,6 +315,7 @@ impl Shell {
             // The host has passed them to the router, or to the delivery engine.
             NfsEffect::Router(_)
             | NfsEffect::ReadFor(..)
+            | NfsEffect::ReadHot(_)
             | NfsEffect::Withdraw(_)
             | NfsEffect::Ahead(_)
             | NfsEffect::Deliver(_) => {}

@@ -144,6 +144,7 @@ impl Shell {
             // The host has passed them to the router, or to the NFS door.
             HttpEffect::Router(_)
             | HttpEffect::ReadFor(..)
+            | HttpEffect::ReadHot(_)
             | HttpEffect::Locate(..)
             | HttpEffect::Advise(_)
             | HttpEffect::Withdraw(_)

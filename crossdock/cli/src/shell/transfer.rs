@@ -35,6 +35,7 @@ impl Shell {
             let (tunnels, connections) = self.injector.counts();
             all.is_gateway = true;
             all.injected_bytes = figures.injected_bytes;
+            (all.hot_bytes, all.hot_served_bytes) = self.host.hot_bytes();
             all.redirected_bytes = self.host.http_figures().redirected_bytes;
             all.relayed_bytes = relayed;
             (all.tunnels, all.connections) = (tunnels as u64, connections as u64);
@@ -71,6 +72,7 @@ impl Shell {
         let (nfs, http) = self.host.relayed_bytes();
         let chosen = [
             ("short", nfs.short_bytes + http.short_bytes),
+            ("hot", nfs.hot_bytes + http.hot_bytes),
             ("policy", nfs.by_rule_bytes + http.by_rule_bytes),
         ];
         for (why, bytes) in chosen {

@@ -19,7 +19,11 @@ fn always(mode: TransferMode) -> PolicyRule {
 }
 
 fn rule(rig: &mut Rig, rules: Vec<(FileRef, PolicyRule)>) {
-    rig.input(HttpInput::Policy(Arc::new(Policy(rules))));
+    let policy = Policy {
+        rules,
+        ..Policy::default()
+    };
+    rig.input(HttpInput::Policy(Arc::new(policy)));
 }
 
 /// A connection in which nodes may send.
@@ -56,7 +60,7 @@ fn rules_say_which_way_bytes_go() {
     assert!(!is_injected(&mut rig, id, &get("/dir/short.bin")));
     let short = RelayedBytes {
         short_bytes: 1000,
-        by_rule_bytes: 0,
+        ..RelayedBytes::default()
     };
     assert_eq!(rig.door.figures().relayed, short);
 
@@ -150,4 +154,31 @@ fn clients_are_sent_to_nodes() {
     rig.input(HttpInput::Closed(id));
     rig.input(HttpInput::Located(id, Some(url.to_owned())));
     assert_eq!(rig.door.calls(), 0);
+}
+
+/// Goal: a file that is read again and again comes through the gateway, which keeps it, where
+/// it keeps any and no rule says otherwise.
+#[test]
+fn hot_files_are_kept() {
+    let mut rig = Rig::new();
+    let file = rig.put("/hot.bin", FileKind::Regular, vec![1; BYTES]);
+    let id = connect(&mut rig);
+    let policy = Policy {
+        hot_file_bytes_max: BYTES as u64,
+        ..Policy::default()
+    };
+    rig.input(HttpInput::Policy(Arc::new(policy.clone())));
+    for _ in 0..2 {
+        assert!(is_injected(&mut rig, id, &get("/hot.bin")));
+    }
+    assert!(rig.kept.is_empty());
+    assert!(!is_injected(&mut rig, id, &get("/hot.bin")));
+    assert!(!rig.kept.is_empty());
+    assert_eq!(rig.door.figures().relayed.hot_bytes, BYTES as u64);
+    let always = Policy {
+        rules: vec![(file, always(TransferMode::Inject))],
+        ..policy
+    };
+    rig.input(HttpInput::Policy(Arc::new(always)));
+    assert!(is_injected(&mut rig, id, &get("/hot.bin")));
 }

@@ -46,6 +46,8 @@ pub(crate) struct Rig {
     pub(crate) paused: BTreeMap<ConnId, bool>,
     pub(crate) withdrawn: Vec<CallId>,
     pub(crate) advice: Vec<Advice>,
+    /// Reads whose bytes are kept.
+    pub(crate) kept: Vec<CallId>,
     /// What is to be found at one node.
     pub(crate) wanted: Vec<(ConnId, Wanted)>,
     /// Bytes that the client takes of each send before it is told; all by default.
@@ -88,6 +90,7 @@ impl Rig {
             paused: BTreeMap::new(),
             withdrawn: Vec::new(),
             advice: Vec::new(),
+            kept: Vec::new(),
             wanted: Vec::new(),
             is_reading: true,
             rate: 100_000_000,
@@ -281,6 +284,10 @@ impl Rig {
                 HttpEffect::Router(call) => self.asked.push_back(*call),
                 HttpEffect::ReadFor(flow, call) => {
                     self.flows.insert(call.id, flow);
+                    self.asked.push_back(*call);
+                }
+                HttpEffect::ReadHot(call) => {
+                    self.kept.push(call.id);
                     self.asked.push_back(*call);
                 }
                 HttpEffect::Locate(id, wanted) => self.wanted.push((id, *wanted)),

@@ -18,6 +18,18 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| out.count(&[], all.transfer.redirected_bytes),
     ),
     family(
+        "crossdock_transfer_hot_bytes",
+        Gauge,
+        "Bytes that this gateway keeps of files that are read again and again.",
+        |all, out| out.count(&[], all.transfer.hot_bytes),
+    ),
+    family(
+        "crossdock_transfer_hot_served_bytes_total",
+        Counter,
+        "Bytes that it has given out of these.",
+        |all, out| out.count(&[], all.transfer.hot_served_bytes),
+    ),
+    family(
         "crossdock_transfer_relayed_bytes_total",
         Counter,
         "Bytes that this gateway has sent to clients itself while it has --spiral-device, by why.",
