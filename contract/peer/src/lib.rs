@@ -9,6 +9,7 @@ mod call;
 mod carried;
 mod census;
 mod export;
+mod file;
 mod lease;
 mod lock;
 mod network;
@@ -27,6 +28,10 @@ pub use call::{Call, CallId, Stability, WriteContext, WriterId};
 pub use carried::Carries;
 pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, NamePlace, Repair, Rights};
 pub use export::ExportRules;
+pub use file::{
+    AttributeChanges, Attributes, BeforeAttributes, CreateMode, Device, DirectoryEntry, FileKind,
+    FileLayout, OpenFor, SpaceUsage, TimeChange, WeakCache, allocated_bytes, is_access_due,
+};
 pub use lease::{FileLease, LeaseId, LeaseUse, Recall};
 pub use lock::{
     ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner,
@@ -45,9 +50,7 @@ pub use policy::{
 pub use port::Port;
 pub use quota::{Quota, QuotaChange, QuotaLimits};
 pub use site::{
-    AttributeChanges, Attributes, BeforeAttributes, Caller, CreateMode, Device, DirectoryEntry,
-    DuplicateKey, FileKind, FileLayout, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest, SpaceUsage, TimeChange, WeakCache, allocated_bytes, is_access_due,
+    Caller, DuplicateKey, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
 };
 pub use squash::{NOBODY, Squash};
 pub use transaction::{Part, TransactionId, TransactionStep};
