@@ -414,7 +414,7 @@ impl NfsDoor {
                     then,
                     read: None,
                     relayed: None,
-                    directory: directory_of(&request.operation),
+                    directory: None,
                     record: is_write.then_some(record),
                     is_proven,
                     unproven: None,
@@ -464,6 +464,7 @@ impl NfsDoor {
     pub(crate) fn ask(&mut self, now: Time, mut pending: Pending, request: SiteRequest) {
         self.calls_total += 1;
         pending.read = self.note_read(now, &pending.origin, &request);
+        pending.directory = directory_of(&request.operation);
         let id = CallId(self.calls_total);
         if pending.record.is_some() {
             self.writes.entry(pending.write_key()).or_insert(id);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossdock_names::{ExportId, FileId, FileRef, LayoutClass};
 use crossdock_nfs::{Export, NfsDoor, NfsEffect, NfsInput};
-use crossdock_nfs3::{Call, call};
+use crossdock_nfs3::{Call, Path, call, mount};
 use crossdock_peer::{
     FileKind, Flow, Policy, PolicyConditions, PolicyRule, RelayedBytes, SiteAnswer, SiteReply,
     TransferMode, WeakCache,
@@ -43,8 +43,8 @@ fn set(door: &mut NfsDoor, rules: &[(FileRef, TransferMode)]) {
     door.handle(NOW, NfsInput::Policy(Arc::new(policy)));
 }
 
-fn answer(door: &mut NfsDoor, id: crossdock_peer::CallId, answer: SiteAnswer) {
-    let routed = RoutedReply {
+fn routed(id: crossdock_peer::CallId, answer: SiteAnswer) -> NfsInput {
+    NfsInput::Reply(Box::new(RoutedReply {
         reply: SiteReply {
             id,
             outcome: Ok(answer),
@@ -53,8 +53,11 @@ fn answer(door: &mut NfsDoor, id: crossdock_peer::CallId, answer: SiteAnswer) {
         },
         verifier: VERIFIER,
         waited: Waited::default(),
-    };
-    door.handle(NOW, NfsInput::Reply(Box::new(routed)));
+    }))
+}
+
+fn answer(door: &mut NfsDoor, id: crossdock_peer::CallId, answer: SiteAnswer) {
+    door.handle(NOW, routed(id, answer));
     while door.poll_effect().is_some() {}
 }
 
@@ -172,4 +175,32 @@ fn hot_files_come_through_the_gateway() {
     assert_eq!(door.relayed_bytes().hot_bytes, LONG.into());
     set(&mut door, &[]);
     assert!(is_injected(&mut door, LONG));
+}
+
+/// Goal: who mounts a directory below an export has found it on the way there.
+#[test]
+fn a_mount_finds_directories() {
+    let mut door = door();
+    set(&mut door, &[(DIRECTORY, TransferMode::Relay)]);
+    let between = FileRef {
+        id: FileId(21),
+        generation: 1,
+    };
+    let mount = mount::Call::Mnt(Path(b"/dir/sub"));
+    let mount = record(&header(9, mount::PROGRAM, mount::VERSION, 1), &mount);
+    door.handle(NOW, NfsInput::Received(CONN, mount));
+    for found in [DIRECTORY, between] {
+        let Some(NfsEffect::Router(call)) = door.poll_effect() else {
+            panic!("no look-up");
+        };
+        let found = SiteAnswer::Found {
+            attributes: attributes(found, FileKind::Directory),
+            layout: LayoutClass::STRIPED,
+            placement: found.id,
+        };
+        door.handle(NOW, routed(call.id, found));
+    }
+    while door.poll_effect().is_some() {}
+    look_up(&mut door, between, FILE, FileKind::Regular);
+    assert!(!is_injected(&mut door, LONG));
 }
