@@ -140,7 +140,10 @@ fn set(args: SetArgs) -> anyhow::Result<()> {
     };
     let body = serde_json::to_value(setting)?;
     let value = call(&args.remote, Method::Post(Some(body)), "/v1/policy")?;
-    tell(&args.remote, value, "set")
+    if args.remote.json {
+        return format::print_json(&value);
+    }
+    tell(value, "set")
 }
 
 fn show(args: &ShowArgs) -> anyhow::Result<()> {
@@ -182,22 +185,24 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
             args.rule
         );
     }
+    let mut removed = Vec::new();
     for rule in found {
         let path = format!("/v1/policy/{}", rule.id);
-        let value = call(&args.remote, Method::Delete, &path)?;
-        tell(&args.remote, value, "removed")?;
+        removed.push(call(&args.remote, Method::Delete, &path)?);
     }
-    Ok(())
+    if args.remote.json {
+        return format::print_json(&Value::Array(removed));
+    }
+    removed
+        .into_iter()
+        .try_for_each(|value| tell(value, "removed"))
 }
 
 fn rules(remote: &Remote) -> anyhow::Result<Vec<PolicyStatus>> {
     parse(call(remote, Method::Get, "/v1/policy")?)
 }
 
-fn tell(remote: &Remote, value: Value, done: &str) -> anyhow::Result<()> {
-    if remote.json {
-        return format::print_json(&value);
-    }
+fn tell(value: Value, done: &str) -> anyhow::Result<()> {
     let PolicyStatus { id, path, rule } = parse(value)?;
     let (mode, when) = (rule.mode, said(&rule.when));
     Ok(format::print(&format!(

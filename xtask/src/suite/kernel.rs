@@ -39,9 +39,9 @@ pub(super) fn basics(stage: &Stage<'_>) -> Result<()> {
 }
 
 /// A made tree with links, modes and strange names, and real source: that of
-/// every sixth crate that this workspace is built from.
+/// every tenth crate that this workspace is built from.
 pub(super) fn tree(stage: &Stage<'_>) -> Result<()> {
-    tree_with(stage, 6)
+    tree_with(stage, 10)
 }
 
 /// The same with the source of all crates.

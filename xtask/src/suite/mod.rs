@@ -63,12 +63,12 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 43] = [
+pub(crate) const SUITES: [Suite; 44] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
         "conformance-hashed",
-        When::Quick,
+        When::Full,
         240,
         conformance::run_hashed,
     ),
@@ -129,6 +129,7 @@ pub(crate) const SUITES: [Suite; 43] = [
     suite("log-writes", When::Quick, 300, disks::log_writes),
     suite("spiral", When::Quick, 300, spiral::run),
     suite("spiral-doors", When::Quick, 300, spiral::run_doors),
+    suite("spiral-policy", When::Quick, 120, spiral::run_policy),
     suite("fuzz-sockets", When::Quick, 120, sockets::run),
     suite("kernel-tree-long", When::Full, 1800, kernel::tree_long),
     suite("kernel-fsx-long", When::Full, 3600, kernel::fsx_long),

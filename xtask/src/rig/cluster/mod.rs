@@ -489,7 +489,9 @@ impl<'paths> Cluster<'paths> {
             Role::Etcd | Role::Client => bail!("{} runs nothing of ours", host.name),
         }
         match role {
-            Role::Node if is_spiral => words.extend(["--spiral-listen", &tunnel]),
+            Role::Node if is_spiral => {
+                words.extend(["--spiral-listen", &tunnel, "--node-http", &http]);
+            }
             Role::Gateway if is_spiral => {
                 words.extend(["--http", &http]);
                 if !self.relays(host) {

@@ -9,6 +9,7 @@ mod exports;
 mod https;
 pub(super) mod job;
 mod locks;
+mod policy;
 mod privileges;
 pub(super) mod program;
 mod quotas;
@@ -27,7 +28,7 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 24] = [
+const CHECKS: [Check; 25] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
@@ -37,6 +38,7 @@ const CHECKS: [Check; 24] = [
     ("flushes", durability::flushes),
     ("exports", exports::changes),
     ("quotas", quotas::changes),
+    ("policy", policy::changes),
     ("tokens and signed URLs", tokens::changes),
     ("HTTPS", https::serve),
     ("locks", locks::orders),

@@ -21,7 +21,7 @@ use crate::rig::cluster::{Cluster, Options, Role, in_network};
 use crate::suite::Stage;
 
 /// Of the file that is read most.
-const FILE_BYTES: usize = 64 << 20;
+pub(super) const FILE_BYTES: usize = 64 << 20;
 /// Of what could have been sent by nodes, so much has to be.
 const INJECTED_MIN: f64 = 0.95;
 /// What lies at a file's site: gateways send it themselves.
@@ -31,26 +31,35 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
+    with_doors(stage, "suite-spiral-doors", |doors| doors.all())
+}
+
+/// Raises the rig of that name with a long file, and does `work` in its client's network.
+pub(super) fn with_doors(
+    stage: &Stage<'_>,
+    rig: &str,
+    work: impl FnOnce(&mut Doors<'_, '_>) -> Result<()> + Send,
+) -> Result<()> {
     install::debian(&["curl", "iproute2", "libnfs-utils", "util-linux"])?;
     install::etcd(stage.paths)?;
     let mut options = Options::spiral().with(&["--nodes", "3", "--clients", "1"])?;
     options.init = stage.init.to_vec();
     let folder = stage.folder.join("rig");
-    let mut cluster = Cluster::up(stage.paths, "suite-spiral-doors", &folder, &options)?;
+    let mut cluster = Cluster::up(stage.paths, rig, &folder, &options)?;
     let client = cluster.of(Role::Client).next().context("no client")?;
     let netns = client.netns.clone();
-    in_network(&netns, || Doors::new(stage, &mut cluster)?.all())
+    in_network(&netns, || work(&mut Doors::new(stage, &mut cluster)?))
 }
 
 /// An ensemble with a file, and what was sent so far.
-struct Doors<'a, 'paths> {
+pub(super) struct Doors<'a, 'paths> {
     stage: &'a Stage<'a>,
-    cluster: &'a mut Cluster<'paths>,
+    pub(super) cluster: &'a mut Cluster<'paths>,
     /// Of the first gateway.
-    http: SocketAddr,
-    other: SocketAddr,
-    token: String,
-    content: Vec<u8>,
+    pub(super) http: SocketAddr,
+    pub(super) other: SocketAddr,
+    pub(super) token: String,
+    pub(super) content: Vec<u8>,
 }
 
 /// What was sent in which way, of all hosts together.
@@ -165,15 +174,15 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         Ok(sent)
     }
 
-    fn transfer(&self, host: &str) -> Result<Value> {
+    pub(super) fn transfer(&self, host: &str) -> Result<Value> {
         self.cluster.ask(host, &["status", "--spiral", "--json"])
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(super) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.http)
     }
 
-    fn put(&self, path: &str, content: &[u8]) -> Result<()> {
+    pub(super) fn put(&self, path: &str, content: &[u8]) -> Result<()> {
         let file = self.stage.folder.join("sent");
         fs::write(&file, content)?;
         let mut curl = program("curl");
@@ -188,7 +197,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         self.stage.folder.join(format!("received-{name}"))
     }
 
-    fn curl(&self, words: &[&str], name: &str) -> Result<Vec<u8>> {
+    pub(super) fn curl(&self, words: &[&str], name: &str) -> Result<Vec<u8>> {
         let file = self.received(name);
         let mut curl = program("curl");
         curl.args(["-sS", "--fail", "--max-time", "60", "-o"])
@@ -199,7 +208,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         Ok(content)
     }
 
-    fn compare(&self, from: usize, got: &[u8]) -> Result<()> {
+    pub(super) fn compare(&self, from: usize, got: &[u8]) -> Result<()> {
         let expected = &self.content[from..from + got.len()];
         let wrong = got.iter().zip(expected).position(|(a, b)| a != b);
         match wrong {
@@ -511,7 +520,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         })
     }
 
-    fn until(&self, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    pub(super) fn until(&self, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
         let deadline = self.stage.deadline.min(Instant::now() + PATIENCE);
         while !is_so()? {
             ensure!(Instant::now() < deadline, "not in time: {what}");

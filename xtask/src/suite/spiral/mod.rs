@@ -3,12 +3,14 @@
 //! (tests/spiral), each in a network namespace of its own.
 
 mod doors;
+mod policy;
 
 use std::process::Command;
 
 use anyhow::Result;
 
 pub(super) use doors::run as run_doors;
+pub(super) use policy::run as run_policy;
 
 use super::Stage;
 use crate::process::run_logged;
