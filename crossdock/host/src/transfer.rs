@@ -42,6 +42,8 @@ const KEY_ID: u8 = 1;
 pub struct TunnelEnd {
     /// Where it takes packets to finish.
     pub address: SocketAddr,
+    /// Whether it sends over IPv6, too.
+    pub has_ipv6: bool,
     /// A random secret of this process: what it has in common with each gateway is made
     /// of it.
     pub secret: [u8; 32],
@@ -107,6 +109,12 @@ impl Sending {
             pins_total: 0,
             full: 0,
         }
+    }
+
+    /// Whether this host sends in a connection.
+    fn announce(&mut self, gateway: HostId, flow: Flow) -> bool {
+        let has_way = self.end.has_ipv6 || !flow.destination.is_ipv6();
+        has_way && self.inflator.announce(gateway.0, ends(flow))
     }
 
     /// Whether there is room for what a read has given.
@@ -341,7 +349,7 @@ impl Host {
     /// A gateway asks for bytes of a connection: whether they can stay here.
     pub(crate) fn announce_flow(&mut self, gateway: HostId, flow: Flow) -> bool {
         let sending = self.transfers.sending.as_mut();
-        sending.is_some_and(|sending| sending.inflator.announce(gateway.0, ends(flow)))
+        sending.is_some_and(|sending| sending.announce(gateway, flow))
     }
 
     /// What a gateway is answered that lets the bytes stay here.
@@ -439,6 +447,7 @@ mod tests {
     fn sending() -> Sending {
         let end = TunnelEnd {
             address: "198.18.4.1:7072".parse().expect("an address"),
+            has_ipv6: false,
             secret: [5; 32],
         };
         Sending::new(1, end)
@@ -476,6 +485,37 @@ mod tests {
         assert_eq!(refused.expect_err("no room").len(), 11);
         assert!(sending.hold(Time(0), HostId(1), bytes(10)).is_ok());
         assert_eq!(sending.full, 1);
+    }
+
+    /// Goal: a host whose system does not pass packets of IPv6 on answers with bytes there: its
+    /// packets would not come to anybody.
+    #[test]
+    fn ipv6_takes_a_way() {
+        let gateway = HostId(10);
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let flow = |source, destination| Flow {
+            source: address(source),
+            destination: address(destination),
+        };
+        let flows = [
+            flow("198.18.2.1:80", "198.18.5.1:999"),
+            flow("[2001:2::1]:80", "[2001:2::2]:999"),
+        ];
+        for has_ipv6 in [false, true] {
+            let mut sending = sending();
+            sending.end.has_ipv6 = has_ipv6;
+            let rights = Rights {
+                boot: 1,
+                key: TunnelKey {
+                    id: KEY_ID,
+                    key: [0; 32],
+                },
+                addresses: flows.iter().map(|flow| flow.source.ip()).collect(),
+            };
+            sending.inflator.admit(gateway.0, rights);
+            let sends = flows.map(|flow| sending.announce(gateway, flow));
+            assert_eq!(sends, [true, has_ipv6]);
+        }
     }
 
     /// Goal: no two gateways, and no two starts of one, have the same secret.

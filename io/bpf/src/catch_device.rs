@@ -4,9 +4,11 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::net::AddressFamily;
 use socket2::SockRef;
 
 use crate::BpfError;
+use crate::rule::Rule;
 
 /// What it is called; also the name of what people see in `ip link`.
 const NAME: &str = "crossdock-out";
@@ -27,6 +29,7 @@ const NEIGHBOURS: [(&str, &str); 2] = [("-4", "192.0.0.8"), ("-6", "fe80::1")];
 #[derive(Debug)]
 pub struct CatchDevice {
     way_out: u32,
+    way_out_name: String,
 }
 
 impl CatchDevice {
@@ -34,18 +37,16 @@ impl CatchDevice {
     ///
     /// # Errors
     /// [`BpfError`]: a device or a rule cannot be made.
-    pub fn make(way_out: &str) -> Result<Self, BpfError> {
-        let (way_out, mtu) = number_and_mtu(way_out)?;
+    pub fn make(way_out_name: &str) -> Result<Self, BpfError> {
+        let (way_out, mtu) = number_and_mtu(way_out_name)?;
         // First what keeps packets from other ways, then the way.
         let families = families();
         for (family, _) in families {
             ip(&format!(
                 "{family} route replace unreachable default metric 4278198272 table {MARK}"
             ))?;
-            unless_there(&format!(
-                "{family} rule add priority {RULE_PRIORITY} fwmark {MARK} lookup {MARK}"
-            ))?;
         }
+        add_rules()?;
         unless_there(&format!("link add name {NAME} type bridge"))?;
         ip(&format!("link set dev {NAME} arp off mtu {mtu} up"))?;
         for (family, neighbour) in families {
@@ -53,16 +54,36 @@ impl CatchDevice {
                 "{family} route replace default via {neighbour} dev {NAME} onlink metric 1 table {MARK}"
             ))?;
         }
-        Ok(Self { way_out })
+        Ok(Self {
+            way_out,
+            way_out_name: way_out_name.to_owned(),
+        })
     }
 
     pub(crate) const fn name(&self) -> &'static str {
         NAME
     }
 
+    pub(crate) fn way_out_name(&self) -> &str {
+        &self.way_out_name
+    }
+
+    /// Has packets of marked sockets come here again if somebody has taken the rule away that says
+    /// so: what manages a system's rules may take away those that it does not know. Whether that
+    /// was so.
+    pub(crate) fn keep(&self) -> Result<bool, BpfError> {
+        add_rules()
+    }
+
     /// The number of the device that packets leave by.
     pub(crate) const fn way_out(&self) -> u32 {
         self.way_out
+    }
+
+    /// Resets every connection whose packets come here.
+    pub(crate) fn reset_all(&self) -> Result<(), BpfError> {
+        let words = format!("--tcp --kill fwmark = {MARK}");
+        tool("ss", &words).map(drop)
     }
 
     /// From now on packets of the socket come here.
@@ -75,6 +96,28 @@ impl CatchDevice {
     }
 }
 
+/// Adds the rules that route marked sockets to the device; whether one was missing.
+fn add_rules() -> Result<bool, BpfError> {
+    let mut is_new = false;
+    for family in [AddressFamily::INET, AddressFamily::INET6] {
+        if family == AddressFamily::INET6 && !has_ipv6() {
+            continue;
+        }
+        let rule = Rule {
+            family,
+            priority: RULE_PRIORITY,
+            mark: MARK,
+            table: MARK,
+        };
+        let added = rule.add().map_err(|error| BpfError::System {
+            what: "a rule for a mark",
+            error,
+        });
+        is_new |= added?;
+    }
+    Ok(is_new)
+}
+
 /// Those of this system, with their neighbours: IPv6 may be missing.
 fn families() -> &'static [(&'static str, &'static str)] {
     match has_ipv6() {
@@ -84,7 +127,7 @@ fn families() -> &'static [(&'static str, &'static str)] {
 }
 
 /// Whether the system knows IPv6.
-pub(crate) fn has_ipv6() -> bool {
+fn has_ipv6() -> bool {
     Path::new("/proc/sys/net/ipv6").exists()
 }
 
@@ -96,29 +139,35 @@ fn number_and_mtu(device: &str) -> Result<(u32, u32), BpfError> {
     let mtu = line.split(' ').skip_while(|&word| word != "mtu").nth(1);
     let parse = |text: Option<&str>| text.and_then(|text| text.parse().ok());
     let both = parse(number).zip(parse(mtu));
-    both.ok_or_else(|| ip_said(&words, &line))
+    both.ok_or_else(|| failed("ip", &words, &line))
 }
 
-/// Carries a command of iproute2 out; what it says.
+/// Carries a command of `ip` out; what it says.
 pub(crate) fn ip(words: &str) -> Result<String, BpfError> {
-    let output = Command::new("ip").args(words.split(' ')).output();
-    let output = output.map_err(|error| ip_said(words, &error.to_string()))?;
+    tool("ip", words)
+}
+
+/// The same with any program of iproute2.
+fn tool(program: &'static str, words: &str) -> Result<String, BpfError> {
+    let output = Command::new(program).args(words.split(' ')).output();
+    let output = output.map_err(|error| failed(program, words, &error.to_string()))?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match output.status.success() {
         true => Ok(said(&output.stdout)),
-        false => Err(ip_said(words, &said(&output.stderr))),
+        false => Err(failed(program, words, &said(&output.stderr))),
     }
 }
 
 fn unless_there(words: &str) -> Result<(), BpfError> {
     match ip(words) {
-        Err(BpfError::Ip { said, .. }) if said.contains("File exists") => Ok(()),
+        Err(BpfError::Tool { said, .. }) if said.contains("File exists") => Ok(()),
         other => other.map(drop),
     }
 }
 
-fn ip_said(words: &str, said: &str) -> BpfError {
-    BpfError::Ip {
+fn failed(program: &'static str, words: &str, said: &str) -> BpfError {
+    BpfError::Tool {
+        program,
         words: words.to_owned(),
         said: said.trim().to_owned(),
     }

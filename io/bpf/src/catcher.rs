@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf, SkStorage};
-use aya::programs::tc::{self, NlOptions, TcAttachOptions};
-use aya::programs::{SchedClassifier, TcAttachType};
+use aya::programs::tc::{self, NlOptions, TcAttachOptions, TcError, TcHandle};
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, include_bytes_aligned};
 use crossdock_tunnel::{Caught, ConnectionId};
 
@@ -13,8 +13,16 @@ use crate::{BpfError, CatchDevice};
 
 /// Compiled from redirector.bpf.c by `cargo xtask gen bpf`.
 const OBJECT: &[u8] = include_bytes_aligned!("redirector.bpf.o");
-/// Its program.
+/// Its programs: on the device, and on the way out behind it.
 const PROGRAM: &str = "redirector";
+const GUARD: &str = "redirector_guard";
+/// Where they stand among the programs of a device: before others, and those of each gateway at the
+/// same place, so that there cannot be two.
+const PLACE: NlOptions = NlOptions {
+    priority: 1,
+    handle: TcHandle::new(0, 0xcd06),
+    classid: None,
+};
 
 /// What became of the packets of marked sockets so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +37,8 @@ pub struct Figures {
     pub unknown: u64,
     /// Were caught, but there was no room to tell: lost, and TCP repeats them.
     pub full: u64,
+    /// Were on the way out without having come by here: lost.
+    pub stray: u64,
 }
 
 /// The program on a [`CatchDevice`]. Without it nothing leaves the device.
@@ -38,15 +48,16 @@ pub struct Catcher {
     connections: SkStorage<MapData, u64>,
     events: RingBuf<MapData>,
     figures: PerCpuArray<MapData, u64>,
-    /// Holds program and attachment.
-    _program: Ebpf,
+    program: Ebpf,
 }
 
 impl Catcher {
     /// Puts the program on the device, in place of one that a process before has left.
     ///
     /// It stands at a clsact queue: those that attach elsewhere (tcx) let packets out that the
-    /// program has taken.
+    /// program has taken. It stays there when the value and its process are gone. Connections
+    /// whose packets pass there already are another process's, and are reset: nobody knows any
+    /// more what their bytes are.
     ///
     /// # Errors
     /// [`BpfError`]: the kernel does not take it, or the rights are missing.
@@ -68,24 +79,31 @@ impl Catcher {
         let figures = PerCpuArray::try_from(map(&mut program, "figures")?);
 
         // Whatever is there already goes on catching until here.
-        let _ = tc::qdisc_add_clsact(device.name());
-        let _ = tc::qdisc_detach_program(device.name(), TcAttachType::Egress, PROGRAM);
-        let classifier = program.program_mut(PROGRAM);
-        let classifier = classifier.ok_or_else(|| BpfError::Program("no program".to_owned()))?;
-        let classifier: &mut SchedClassifier = classifier.try_into().map_err(refused)?;
-        classifier.load().map_err(refused)?;
-        let options = TcAttachOptions::Netlink(NlOptions::default());
-        classifier
-            .attach_with_options(device.name(), TcAttachType::Egress, options)
-            .map_err(refused)?;
+        for (name, device) in [(GUARD, device.way_out_name()), (PROGRAM, device.name())] {
+            classifier(&mut program, name)?.load().map_err(refused)?;
+            let _ = tc::qdisc_detach_program(device, TcAttachType::Egress, name);
+            put(&mut program, name, device)?;
+        }
+        device.reset_all()?;
         Ok(Self {
             device,
             slots,
             connections: connections.map_err(refused)?,
             events: events.map_err(refused)?,
             figures: figures.map_err(refused)?,
-            _program: program,
+            program,
         })
+    }
+
+    /// Puts back what somebody has taken away: the program, the one behind it, the rule that has
+    /// packets come here. Until then nothing of any connection gets out. Whether that was so.
+    ///
+    /// # Errors
+    /// Something cannot be put back, as the device is gone, for one.
+    pub fn keep(&mut self) -> Result<bool, BpfError> {
+        let guarded = put(&mut self.program, GUARD, self.device.way_out_name())?;
+        let caught = put(&mut self.program, PROGRAM, self.device.name())?;
+        Ok(self.device.keep()? || guarded || caught)
     }
 
     /// Takes a connection's socket: from now on its packets pass here. Offsets of its stream
@@ -136,6 +154,7 @@ impl Catcher {
                 late: of(2)?,
                 unknown: of(3)?,
                 full: of(4)?,
+                stray: of(5)?,
             })
         };
         all().map_err(|error: MapError| refused(error))
@@ -146,6 +165,36 @@ impl Catcher {
 impl AsFd for Catcher {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
+    }
+}
+
+fn classifier<'all>(
+    program: &'all mut Ebpf,
+    name: &str,
+) -> Result<&'all mut SchedClassifier, BpfError> {
+    let classifier = program.program_mut(name);
+    let classifier = classifier.ok_or_else(|| BpfError::Program(format!("no program {name}")))?;
+    classifier.try_into().map_err(refused)
+}
+
+/// Puts a program on a device, unless one is at its place. Whether it was not.
+fn put(program: &mut Ebpf, name: &str, device: &str) -> Result<bool, BpfError> {
+    // A queue that is there already is as good.
+    let _ = tc::qdisc_add_clsact(device);
+    let classifier = classifier(program, name)?;
+    let options = TcAttachOptions::Netlink(PLACE);
+    match classifier.attach_with_options(device, TcAttachType::Egress, options) {
+        Ok(link) => {
+            // What goes with its owner would take the program along.
+            std::mem::forget(classifier.take_link(link).map_err(refused)?);
+            Ok(true)
+        }
+        Err(ProgramError::TcError(TcError::NetlinkError(error)))
+            if error.raw_os_error() == Some(libc::EEXIST) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(refused(error)),
     }
 }
 

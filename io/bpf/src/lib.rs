@@ -11,6 +11,7 @@
 mod catch_device;
 mod catcher;
 mod dummy;
+mod rule;
 mod send_device;
 mod slots;
 
@@ -25,8 +26,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum BpfError {
     /// A command of iproute2 failed.
-    #[error("`ip {words}` failed: {said}; are iproute2 and CAP_NET_ADMIN there?")]
-    Ip {
+    #[error("`{program} {words}` failed: {said}; are iproute2 and CAP_NET_ADMIN there?")]
+    Tool {
+        /// Its program.
+        program: &'static str,
         /// Its words.
         words: String,
         /// Its complaint.

@@ -13,6 +13,7 @@
 #define TYPE(name, type) type *name
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static long (*skb_store)(void *skb, __u32 at, const void *from, __u32 length, __u64 flags) = (void *)BPF_FUNC_skb_store_bytes;
 static long (*skb_load)(const void *skb, __u32 at, void *to, __u32 length) = (void *)BPF_FUNC_skb_load_bytes;
 static struct bpf_sock *(*sk_fullsock)(struct bpf_sock *sk) = (void *)BPF_FUNC_sk_fullsock;
 static struct bpf_tcp_sock *(*tcp_sock)(struct bpf_sock *sk) = (void *)BPF_FUNC_tcp_sock;
@@ -20,6 +21,7 @@ static void *(*sk_storage_get)(void *map, void *sk, void *value, __u64 flags) = 
 static void *(*ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static void (*ringbuf_submit)(void *data, __u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
 static void (*ringbuf_discard)(void *data, __u64 flags) = (void *)BPF_FUNC_ringbuf_discard;
+static long (*clone_redirect)(void *skb, __u32 ifindex, __u64 flags) = (void *)BPF_FUNC_clone_redirect;
 static long (*redirect_neigh)(__u32 ifindex, void *params, int length, __u64 flags) = (void *)BPF_FUNC_redirect_neigh;
 
 #define ETHERNET_BYTES 14
@@ -28,8 +30,12 @@ static long (*redirect_neigh)(__u32 ifindex, void *params, int length, __u64 fla
 #define IPV6_PROTOCOL_AT 6
 #define TCP 6
 #define TCP_BYTES_MIN 20
+#define TCP_SEQUENCE_AT 4
+#define TCP_FLAGS_AT 13
+#define TCP_RESET 4
 #define HEADERS_BYTES_MAX 120
 #define SLOTS 65536
+#define MARK 0xcd06
 #define NEVER (~0ULL)
 #define EVENTS_BYTES (4 << 20)
 
@@ -83,7 +89,7 @@ struct {
 } way_out SECTION(".maps");
 
 // What became of packets. Its side: io/bpf/src/catcher.rs.
-enum figure { PASSED, CAUGHT, LATE, UNKNOWN, FULL, FIGURES };
+enum figure { PASSED, CAUGHT, LATE, UNKNOWN, FULL, STRAY, FIGURES };
 
 struct {
     UINT(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -99,12 +105,14 @@ static __always_inline void count(__u32 figure) {
 }
 
 // Sends the packet on its way. Without a way it is lost with the device.
-static __always_inline int pass(void) {
+static __always_inline int pass(struct __sk_buff *skb) {
     __u32 first = 0;
     __u32 *device = map_lookup(&way_out, &first);
     if (!device || !*device)
         return TC_ACT_STOLEN;
     count(PASSED);
+    // Else the route would be looked for by the rule that led here; and see the guard below.
+    skb->mark = 0;
     return redirect_neigh(*device, 0, 0, 0);
 }
 
@@ -112,6 +120,26 @@ static __always_inline int pass(void) {
 static __always_inline int take(__u32 why) {
     count(why);
     return TC_ACT_STOLEN;
+}
+
+// A reset counts at the client's next byte only (RFC 5961 section 3.2). TCP names what is behind all
+// that it has sent, of which caught packets may be lost; a client that misses them asks back, but not
+// often. So there are two: that one, and one that names the first byte which is not acknowledged. The
+// first is a copy, which comes by here again, and has no socket.
+// The checksum is made behind here (CHECKSUM_PARTIAL), as of everything that TCP sends.
+static __always_inline void aim_reset(struct __sk_buff *skb, __u32 ip_bytes) {
+    struct bpf_sock *socket = skb->sk;
+    if (!socket)
+        return;
+    socket = sk_fullsock(socket);
+    if (!socket)
+        return;
+    struct bpf_tcp_sock *tcp = tcp_sock(socket);
+    if (!tcp)
+        return;
+    __be32 sequence = __builtin_bswap32(tcp->snd_una);
+    clone_redirect(skb, skb->ifindex, 0);
+    skb_store(skb, ETHERNET_BYTES + ip_bytes + TCP_SEQUENCE_AT, &sequence, sizeof sequence, 0);
 }
 
 SECTION("classifier") int redirector(struct __sk_buff *skb) {
@@ -130,8 +158,11 @@ SECTION("classifier") int redirector(struct __sk_buff *skb) {
         return take(UNKNOWN);
     __u32 payload_bytes = skb->len - ETHERNET_BYTES - headers_bytes;
     // Acknowledgements and the end of a stream have nothing that could be wrong.
-    if (payload_bytes == 0)
-        return pass();
+    if (payload_bytes == 0) {
+        if (tcp_header[TCP_FLAGS_AT] & TCP_RESET)
+            aim_reset(skb, ip_bytes);
+        return pass(skb);
+    }
 
     // What has a payload and a mark but no connection is of a gateway that is gone: who knows
     // whether its bytes are any.
@@ -161,7 +192,7 @@ SECTION("classifier") int redirector(struct __sk_buff *skb) {
     if (end <= (__s64)acknowledged)
         return take(LATE);
     if (caught_from == NEVER || (__u64)end <= caught_from)
-        return pass();
+        return pass(skb);
 
     struct caught *event = ringbuf_reserve(&events, sizeof *event, 0);
     if (!event)
@@ -182,6 +213,12 @@ SECTION("classifier") int redirector(struct __sk_buff *skb) {
     event->unused = 0;
     ringbuf_submit(event, 0);
     return take(CAUGHT);
+}
+
+// On the way out itself: what has the mark should have gone to the device first, but somebody has
+// taken the rule away that had it go there. Nobody knows whether its bytes are any.
+SECTION("classifier") int redirector_guard(struct __sk_buff *skb) {
+    return skb->mark == MARK ? take(STRAY) : TC_ACT_UNSPEC;
 }
 
 char _license[] SECTION("license") = "Apache-2.0";

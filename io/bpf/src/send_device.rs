@@ -4,11 +4,12 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::BpfError;
-use crate::catch_device::{has_ipv6, ip};
+use crate::catch_device::ip;
 
 /// What people see in `ip link`.
 const NAME: &str = "crossdock-in";
@@ -19,6 +20,7 @@ const NAME: &str = "crossdock-in";
 #[derive(Debug)]
 pub struct SendDevice {
     file: File,
+    has_ipv6: bool,
 }
 
 impl SendDevice {
@@ -37,19 +39,18 @@ impl SendDevice {
             what: "a TUN device",
             error,
         })?;
-        for (family, setting, value) in [
-            ("ipv4", "forwarding", "1"),
-            ("ipv4", "rp_filter", "0"),
-            ("ipv6", "forwarding", "1"),
-        ] {
-            if family == "ipv6" && !has_ipv6() {
-                continue;
-            }
-            let path = format!("/proc/sys/net/{family}/conf/{NAME}/{setting}");
-            set(&path, value)?;
+        for (setting, value) in [("forwarding", "1"), ("rp_filter", "0")] {
+            set(&format!("/proc/sys/net/ipv4/conf/{NAME}/{setting}"), value)?;
         }
         ip(&format!("link set dev {NAME} up"))?;
-        Ok(Self { file })
+        let has_ipv6 = forwards_ipv6()?;
+        Ok(Self { file, has_ipv6 })
+    }
+
+    /// Whether packets of IPv6 get through, too: the system has to have it, and to forward them.
+    #[must_use]
+    pub const fn has_ipv6(&self) -> bool {
+        self.has_ipv6
     }
 
     /// Sends a packet: what the kernel has to do, headers, payload.
@@ -66,6 +67,18 @@ impl AsFd for SendDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Has packets of IPv6 forwarded, if that can be said of this device alone (Linux 6.17): before,
+/// the system forwards those of all devices or of none. Whether it does.
+fn forwards_ipv6() -> Result<bool, BpfError> {
+    let of = |device: &str, setting: &str| format!("/proc/sys/net/ipv6/conf/{device}/{setting}");
+    let own = of(NAME, "force_forwarding");
+    if Path::new(&own).exists() {
+        return set(&own, "1").map(|()| true);
+    }
+    let all = std::fs::read_to_string(of("all", "forwarding"));
+    Ok(all.is_ok_and(|value| value.trim() == "1"))
 }
 
 fn set(path: &str, value: &str) -> Result<(), BpfError> {

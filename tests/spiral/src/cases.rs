@@ -304,9 +304,10 @@ impl Run {
     /// Whether every client has come to the end that it should, by bytes that nodes sent.
     fn judge(&self, case: Case) -> Result<()> {
         for end in &self.ends {
-            let is_right = match (is_fatal(case.failure), case.manner.leaves_after) {
-                (true, _) => !matches!(end, End::Whole(_)),
-                (_, Some(_)) => matches!(end, End::Reset(_)),
+            let is_right = match (case.failure, case.manner.leaves_after) {
+                // Whoever takes the device over resets what passed there.
+                (Failure::Replaced, _) | (_, Some(_)) => matches!(end, End::Reset(_)),
+                (Failure::Detached, _) => matches!(end, End::Silence(_)),
                 _ => matches!(end, End::Whole(_)),
             };
             ensure!(is_right, "a client's end was {end:?}; {:?}", self.gateway);
@@ -396,8 +397,8 @@ fn fail(failure: Failure, host: &Host, gateway: &Gateway<'_>, nodes: &Nodes) -> 
             gateway.is_deaf.store(false, Relaxed);
             Ok(())
         }
-        // The old one's sockets go on, and so does what it has in the kernel's hands; that
-        // the new program knows none of them must not let anything out.
+        // What the old one has in the kernel's hands goes on until then; that the new program
+        // knows none of it must not let anything out.
         Failure::Replaced => within(host, || {
             let _other = Gateway::new(DEVICE, nodes, 0)?;
             pause(2 * SILENCE);

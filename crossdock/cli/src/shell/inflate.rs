@@ -45,6 +45,7 @@ impl Inflating {
     pub(crate) fn end(&self) -> anyhow::Result<TunnelEnd> {
         Ok(TunnelEnd {
             address: self.address,
+            has_ipv6: self.device.has_ipv6(),
             secret: data::random_bytes()?,
         })
     }

@@ -5,6 +5,9 @@
 //! only after the redirector knows what it is and the program catches it. What there is no
 //! room for waits here until the client has acknowledged some.
 
+mod announce;
+mod ending;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,11 +23,14 @@ use crossdock_tunnel::{ConnectionId as CaughtId, TunnelKey};
 use crossdock_types::{Extent, Part, Payload, Time};
 use tracing::{debug, warn};
 
+use announce::announce;
+use ending::{Ending, reset_when_closed};
+
 /// How often connections are looked at whose clients lack something.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How long a client may take nothing of what is on its way when its connection is to end.
-const END_PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether the kernel's program is where it was put.
+const KEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// How bytes get to clients: nodes send some of them themselves, if the gateway has it so.
 #[derive(Default)]
@@ -47,6 +53,7 @@ struct Catching {
     /// Those that wait for acknowledgements.
     under_way: BTreeSet<ConnectionId>,
     look_due: Option<Time>,
+    keep_due: Option<Time>,
     /// Flows that have ended since somebody asked.
     ended: Vec<Flow>,
     /// Extents whose holder is gone, of which nobody has been asked yet.
@@ -114,16 +121,9 @@ struct Client {
     /// For the socket, when there is room.
     waiting: VecDeque<Part>,
     waiting_bytes: usize,
+    /// Its socket may have dummy bytes, and is reset when it is closed.
+    is_guarded: bool,
     ending: Option<Ending>,
-}
-
-/// A connection ends when its client has everything.
-#[derive(Clone, Copy, Debug)]
-struct Ending {
-    is_shut: bool,
-    acknowledged: u64,
-    /// When it has taken nothing for too long.
-    until: Time,
 }
 
 impl Injector {
@@ -153,6 +153,7 @@ impl Injector {
                 by_caught: BTreeMap::new(),
                 under_way: BTreeSet::new(),
                 look_due: None,
+                keep_due: None,
                 ended: Vec::new(),
                 lost: Vec::new(),
                 asked: BTreeMap::new(),
@@ -180,6 +181,7 @@ impl Injector {
             ("late", program.late),
             ("unknown", program.unknown),
             ("full", program.full),
+            ("stray", program.stray),
             ("handed", own.handed),
             ("unsent", own.unsent),
             ("unreachable", own.unreachable),
@@ -196,7 +198,9 @@ impl Injector {
 
     /// When [`Self::look`] is to be called.
     pub(crate) fn due(&self) -> Option<Time> {
-        self.catching.as_ref()?.look_due
+        let catching = self.catching.as_ref()?;
+        let both = [catching.look_due, catching.keep_due];
+        both.into_iter().flatten().min()
     }
 
     /// A host fills packets from now on.
@@ -326,12 +330,15 @@ impl Injector {
         }
     }
 
-    /// Looks what clients have acknowledged, if it is time.
+    /// Looks what clients have acknowledged, and after the program, if it is time.
     pub(crate) fn look(&mut self, driver: &mut Driver) {
         let time = now();
         let Some(catching) = &mut self.catching else {
             return;
         };
+        if catching.keep_due.take_if(|due| *due <= time).is_some() {
+            catching.keep(time);
+        }
         if catching.look_due.take_if(|due| *due <= time).is_none() {
             return;
         }
@@ -383,11 +390,13 @@ impl Catching {
         })?;
         self.redirector.open(caught);
         self.by_caught.insert(caught, id);
+        self.keep_due.get_or_insert_with(|| now() + KEEP_EVERY);
         let client = Client {
             caught,
             flow,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            is_guarded: false,
             ending: None,
         };
         self.clients.insert(id, client);
@@ -442,6 +451,7 @@ impl Catching {
             warn!(%error, "a connection is reset: its bytes cannot be sent any more");
             return figures.reset(driver, id);
         }
+        self.guard(driver, id);
         if !pieces.is_empty() && driver.send(id, pieces).is_err() {
             return driver.abort(id);
         }
@@ -449,6 +459,27 @@ impl Catching {
             self.lose(id, lost);
         }
         self.watch(now, id);
+    }
+
+    /// A socket is reset when it is closed as long as it may have dummy bytes.
+    fn guard(&mut self, driver: &Driver, id: ConnectionId) {
+        let (Some(client), Some(socket)) = (self.clients.get_mut(&id), driver.socket(id)) else {
+            return;
+        };
+        let is_under_way = self.redirector.is_under_way(client.caught);
+        if std::mem::replace(&mut client.is_guarded, is_under_way) != is_under_way {
+            reset_when_closed(socket, is_under_way);
+        }
+    }
+
+    /// Whether the kernel's program is still there is looked at as long as there are clients.
+    fn keep(&mut self, now: Time) {
+        self.keep_due = (!self.clients.is_empty()).then_some(now + KEEP_EVERY);
+        match self.catcher.keep() {
+            Ok(false) => {}
+            Ok(true) => warn!("somebody had taken away what leads packets to nodes; it is back"),
+            Err(error) => warn!(%error, "clients get nothing any more"),
+        }
     }
 
     /// Whoever has something on its way is looked at again.
@@ -500,11 +531,7 @@ impl Catching {
 
     fn close(&mut self, now: Time, id: ConnectionId) {
         if let Some(client) = self.clients.get_mut(&id) {
-            client.ending.get_or_insert(Ending {
-                is_shut: false,
-                acknowledged: 0,
-                until: now + END_PATIENCE,
-            });
+            client.ending.get_or_insert_with(|| Ending::new(now));
         }
         self.watch(now, id);
     }
@@ -547,52 +574,21 @@ impl Catching {
         let catch_from = self.redirector.acknowledged(client.caught, acknowledged);
         self.catcher.catch_from(client.caught, catch_from);
         if let Some(ending) = &mut client.ending {
-            if acknowledged > ending.acknowledged {
-                ending.acknowledged = acknowledged;
-                ending.until = now + END_PATIENCE;
-            }
             let is_given = client.waiting.is_empty() && driver.queued_bytes(id) == 0;
-            if is_given && !std::mem::replace(&mut ending.is_shut, is_given) {
-                shut(driver, id);
+            if is_given && let Some(socket) = driver.socket(id) {
+                ending.shut(socket);
             }
+            let goes_on = ending.goes_on(now, acknowledged);
             if is_given && !self.redirector.is_under_way(client.caught) {
+                self.guard(driver, id);
                 driver.close(id);
                 self.under_way.remove(&id);
                 return;
             }
-            if ending.until <= now {
+            if !goes_on {
                 return figures.reset(driver, id);
             }
         }
         self.go_on(figures, driver, now, id);
-    }
-}
-
-/// Tells the redirector of what enters the socket next. From where on packets are caught then.
-fn announce(
-    redirector: &mut Redirector,
-    caught: CaughtId,
-    part: &Part,
-) -> Result<Option<u64>, AnnounceError> {
-    match part {
-        Part::Bytes(bytes) => {
-            match redirector.announce_literal(caught, bytes.clone()) {
-                // More than is remembered goes by itself, if it overtakes nobody.
-                Err(AnnounceError::Full(_)) => {
-                    redirector.pass(caught, bytes.len() as u64)?;
-                    Ok(None)
-                }
-                announced => announced,
-            }
-        }
-        Part::Extent(extent) => redirector.announce_extent(caught, extent.clone()),
-    }
-}
-
-/// The client is to see the end of the stream behind all bytes.
-fn shut(driver: &Driver, id: ConnectionId) {
-    if let Some(socket) = driver.socket(id) {
-        // One that is over already has ended, too.
-        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
     }
 }
