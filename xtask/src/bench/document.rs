@@ -82,7 +82,7 @@ pub(super) fn all(paths: &Paths) -> Result<Vec<Value>> {
 }
 
 /// What is measured: the commit, and whether files differ from it.
-pub(super) fn commit(paths: &Paths) -> Result<String> {
+pub(crate) fn commit(paths: &Paths) -> Result<String> {
     let git =
         |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(&paths.root));
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;

@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::Usage;
 use crate::paths::Paths;
 
+pub(crate) use document::commit;
 pub(crate) use ensemble::run_as_root as run_ensemble_as_root;
 pub(crate) use http::run_as_root as run_http_as_root;
 pub(crate) use nfs::{run_as_root as run_nfs_as_root, run_growth_as_root};

@@ -63,7 +63,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 44] = [
+pub(crate) const SUITES: [Suite; 48] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -129,7 +129,9 @@ pub(crate) const SUITES: [Suite; 44] = [
     suite("log-writes", When::Quick, 300, disks::log_writes),
     suite("spiral", When::Quick, 300, spiral::run),
     suite("spiral-doors", When::Quick, 300, spiral::run_doors),
+    suite("spiral-faults", When::Quick, 300, spiral::run_faults),
     suite("spiral-policy", When::Quick, 120, spiral::run_policy),
+    suite("kernel-spiral", When::Quick, 180, spiral::run_kernel),
     suite("fuzz-sockets", When::Quick, 120, sockets::run),
     suite("kernel-tree-long", When::Full, 1800, kernel::tree_long),
     suite("kernel-fsx-long", When::Full, 3600, kernel::fsx_long),
@@ -141,6 +143,13 @@ pub(crate) const SUITES: [Suite; 44] = [
     ),
     suite("kill9-long", When::Full, 1800, crash::run_long),
     suite("log-writes-long", When::Full, 1800, disks::log_writes_long),
+    suite(
+        "spiral-faults-long",
+        When::Full,
+        600,
+        spiral::run_faults_long,
+    ),
+    suite("spiral-volume", When::Full, 1800, spiral::run_volume),
     suite("fuzz-sockets-long", When::Full, 900, sockets::run_long),
     suite("package", When::Full, 900, package::run),
 ];

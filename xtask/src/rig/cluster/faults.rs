@@ -2,11 +2,10 @@
 //! its process stands still or ends, its file system fills up.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::process::Signal;
 
@@ -55,18 +54,9 @@ impl Cluster<'_> {
     }
 
     /// Gives a host's packet filter `rules`.
-    fn filter(&self, name: &str, rules: &str) -> Result<()> {
+    pub(super) fn filter(&self, name: &str, rules: &str) -> Result<()> {
         let host = &self.hosts[self.index(name)?];
-        let mut nft = Command::new("nsenter");
-        nft.arg(format!("--net=/run/netns/{}", host.netns));
-        nft.args(["--", "nft", "--file", "-"]).stdin(Stdio::piped());
-        let mut child = nft.spawn()?;
-        let mut input = child.stdin.take().context("no input pipe")?;
-        input.write_all(rules.as_bytes())?;
-        drop(input);
-        let status = child.wait()?;
-        ensure!(status.success(), "nft of {name}: {status}");
-        Ok(())
+        switch::filter(&host.netns, rules)
     }
 
     /// Has a host's process stand still (SIGSTOP), or go on (SIGCONT).

@@ -9,10 +9,11 @@ mod faults;
 pub(super) mod jail;
 mod options;
 mod switch;
+mod weather;
 mod whole;
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::{Usage, install};
 pub(crate) use faults::Cut;
 use jail::Process;
 pub(crate) use jail::in_network;
+use options::ipv6;
 pub(crate) use options::{Options, Role, words_of};
 pub(crate) use whole::missing_in;
 
@@ -52,7 +54,7 @@ const FAKE_CLOCK: [&str; 4] = [
 /// How long a process may take until it serves.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// Which clients may mount: all of the rig, and those beside a gateway.
-const NETWORKS: &str = "198.18.0.0/15,127.0.0.0/8";
+const NETWORKS: &str = "198.18.0.0/15,127.0.0.0/8,2001:2::/48";
 
 /// Carries `cargo xtask rig cluster …` and `rig spiral …` out.
 pub(crate) fn command(paths: &Paths, name: &str, words: &[&str]) -> Result<bool> {
@@ -231,6 +233,15 @@ impl<'paths> Cluster<'paths> {
             .collect()
     }
 
+    /// Virtual addresses of IPv6, where nodes send: there gateways serve HTTP, too.
+    pub(crate) fn virtual_ipv6(&self) -> Vec<Ipv6Addr> {
+        let addresses = self.options.virtual_addresses().into_iter();
+        addresses
+            .filter(|_| self.options.is_spiral)
+            .map(ipv6)
+            .collect()
+    }
+
     /// The gateways that have an address on their interface.
     pub(crate) fn holders(&self, address: std::net::IpAddr) -> Result<Vec<String>> {
         let mut holders = Vec::new();
@@ -321,6 +332,7 @@ impl<'paths> Cluster<'paths> {
         json!({
             "hosts": hosts,
             "virtual": self.options.virtual_addresses(),
+            "virtual_ipv6": self.virtual_ipv6(),
             "paths": {
                 "data": self.folder.join("data"),
                 "logs": self.folder.join("logs"),
@@ -351,6 +363,9 @@ impl<'paths> Cluster<'paths> {
             self.save()?;
             let host = &self.hosts[self.hosts.len() - 1];
             switch::add(&self.name, &host.name, host.address, rate)?;
+            if self.options.is_spiral {
+                switch::add_ipv6(&self.name, &host.name, ipv6(host.address))?;
+            }
         }
         Ok(())
     }
@@ -434,7 +449,9 @@ impl<'paths> Cluster<'paths> {
         init.args(["--replicas", &self.options.replicas.to_string()]);
         let addresses = self.options.virtual_addresses().into_iter();
         let addresses = addresses.map(|address| format!("{address}/{}", switch::PREFIX_BITS));
-        let addresses: Vec<String> = addresses.collect();
+        let mut addresses: Vec<String> = addresses.collect();
+        let ipv6 = self.virtual_ipv6().into_iter();
+        addresses.extend(ipv6.map(|address| format!("{address}/{}", switch::PREFIX_BITS_IPV6)));
         init.args(["--virtual", &addresses.join(",")]);
         init.args(["--allow", NETWORKS]);
         init.args(&self.options.init);
@@ -460,7 +477,8 @@ impl<'paths> Cluster<'paths> {
             role => role,
         };
         let (http, tunnel) = (
-            format!("{}:{HTTP_PORT}", host.address),
+            // Virtual addresses are served as well, of which those of IPv6 are tried.
+            format!("{}:{HTTP_PORT},[::]:{HTTP_PORT}", host.address),
             format!("{}:{TUNNEL_PORT}", host.address),
         );
         let is_spiral = self.options.is_spiral && host.role != Role::Client;

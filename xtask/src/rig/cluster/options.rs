@@ -1,6 +1,6 @@
 //! What a cluster rig is made of.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
 
@@ -44,6 +44,13 @@ impl Role {
         let third = u8::try_from(place.unwrap_or(0) + 1)?;
         Ok(Ipv4Addr::new(198, 18, third, number + 1))
     }
+}
+
+/// What a host or a virtual address is called over IPv6: the benchmarking range of RFC 5180, with the
+/// last two bytes of the IPv4 address.
+pub(crate) fn ipv6(address: Ipv4Addr) -> Ipv6Addr {
+    let [_, _, third, last] = address.octets().map(u16::from);
+    Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, third, last)
 }
 
 /// How many of each, and how they are joined.

@@ -1,15 +1,18 @@
 //! The network of a rig: a namespace with a bridge, and one per host that hangs on it
 //! by a pair of virtual cables. This machine's own network is not touched.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::process::{output, run};
 
 /// All of 198.18.0.0/15.
 pub(super) const PREFIX_BITS: u8 = 15;
+/// Of IPv6.
+pub(super) const PREFIX_BITS_IPV6: u8 = 64;
 /// What each host calls its end of the cable.
 pub(super) const DEVICE: &str = "eth0";
 /// What a link that is not fast holds back at most.
@@ -56,6 +59,14 @@ pub(super) fn add(rig: &str, host: &str, address: Ipv4Addr, rate_mbit: Option<u3
     Ok(())
 }
 
+/// Gives a host another address.
+pub(super) fn add_ipv6(rig: &str, host: &str, address: Ipv6Addr) -> Result<()> {
+    let own = netns(rig, host);
+    ip(&format!(
+        "-n {own} address add {address}/{PREFIX_BITS_IPV6} dev {DEVICE} nodad"
+    ))
+}
+
 /// Whether a host has an address.
 pub(super) fn has(netns: &str, address: IpAddr) -> Result<bool> {
     let words = format!("-n {netns} -o address show dev {DEVICE}");
@@ -83,6 +94,21 @@ pub(super) fn remove(rig: &str, namespaces: &[&str]) -> Result<()> {
             ip(&format!("netns delete {namespace}"))?;
         }
     }
+    Ok(())
+}
+
+/// Gives the packet filter of a namespace `rules`.
+pub(super) fn filter(netns: &str, rules: &str) -> Result<()> {
+    let mut nft = Command::new("nsenter");
+    nft.arg(format!("--net=/run/netns/{netns}"));
+    nft.args(["--", "nft", "--file", "-"]).stdin(Stdio::piped());
+    let mut child = nft.spawn()?;
+    let mut input = child.stdin.take().context("no input pipe")?;
+    input.write_all(rules.as_bytes())?;
+    input.write_all(b"\n")?;
+    drop(input);
+    let status = child.wait()?;
+    ensure!(status.success(), "nft of {netns}: {status}");
     Ok(())
 }
 

@@ -2,15 +2,24 @@
 //! client that compares every byte and nodes whose bytes follow from pin and place
 //! (tests/spiral), each in a network namespace of its own.
 
+mod deaths;
 mod doors;
+mod faults;
+mod kernel;
+mod model;
 mod policy;
+mod readers;
+mod volume;
 
 use std::process::Command;
 
 use anyhow::Result;
 
 pub(super) use doors::run as run_doors;
+pub(super) use faults::{run as run_faults, run_long as run_faults_long};
+pub(super) use kernel::run_kernel;
 pub(super) use policy::run as run_policy;
+pub(super) use volume::run_volume;
 
 use super::Stage;
 use crate::process::run_logged;
