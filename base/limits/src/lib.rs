@@ -235,6 +235,9 @@ pub const VIRTUAL_CLIENTS_MAX: usize = 4096;
 /// to have a node send them costs more (bench spiral).
 pub const INJECTED_NFS_BYTES_MIN: u64 = 16 << 10;
 
+/// The same over UDP, where a reply is handed to its node as a whole.
+pub const INJECTED_UDP_BYTES_MIN: u64 = 4 << 10;
+
 /// The same over HTTP.
 pub const INJECTED_HTTP_BYTES_MIN: u64 = 16 << 10;
 

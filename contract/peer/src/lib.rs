@@ -54,4 +54,4 @@ pub use site::{
 };
 pub use squash::{NOBODY, Squash};
 pub use transaction::{Part, TransactionId, TransactionStep};
-pub use transfer::{Flow, Transfer, TunnelSecret};
+pub use transfer::{Flow, Transfer, Transport, TunnelSecret};

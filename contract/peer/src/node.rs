@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use crossdock_names::{Epoch, HostId, Incarnation, NodeId, ObjectClass, ObjectId, Version};
+use crossdock_names::{Epoch, Incarnation, NodeId, ObjectClass, ObjectId, Version};
 use crossdock_types::Payload;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -349,8 +349,6 @@ pub enum NodeAnswer {
     /// To a read whose caller wants the bytes to stay where they are: the node's host has
     /// them in memory, and sends them when it is told to.
     Held {
-        /// The host.
-        holder: HostId,
         /// Under which it has them, until it is given back or the gateway is gone.
         pin: u64,
         /// How many; fewer than asked only at the object's end.

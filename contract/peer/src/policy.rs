@@ -8,7 +8,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crossdock_limits::{INJECTED_HTTP_BYTES_MIN, INJECTED_NFS_BYTES_MIN};
+use crossdock_limits::{INJECTED_HTTP_BYTES_MIN, INJECTED_NFS_BYTES_MIN, INJECTED_UDP_BYTES_MIN};
 use crossdock_names::FileRef;
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +96,8 @@ pub struct BulkReply {
     pub client: IpAddr,
     /// Whether the file is read again and again.
     pub is_hot: bool,
+    /// Whether it is one datagram.
+    pub is_datagram: bool,
 }
 
 /// What the policy says of a reply.
@@ -215,6 +217,7 @@ impl Policy {
 /// From which length on nodes are worth it was measured (docs/performance.md).
 const fn mode_by_length(reply: &BulkReply) -> TransferMode {
     let least = match reply.door {
+        BulkDoor::Nfs if reply.is_datagram => INJECTED_UDP_BYTES_MIN,
         BulkDoor::Nfs => INJECTED_NFS_BYTES_MIN,
         BulkDoor::Http => INJECTED_HTTP_BYTES_MIN,
     };
@@ -247,6 +250,7 @@ mod tests {
         length_bytes: 1 << 20,
         client: IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 7)),
         is_hot: false,
+        is_datagram: false,
     };
 
     fn place(number: u64) -> FileRef {
@@ -265,13 +269,15 @@ mod tests {
     #[test]
     fn long_replies_are_injected() {
         let policy = Policy::default();
-        for (door, least) in [
-            (BulkDoor::Http, INJECTED_HTTP_BYTES_MIN),
-            (BulkDoor::Nfs, INJECTED_NFS_BYTES_MIN),
+        for (door, is_datagram, least) in [
+            (BulkDoor::Http, false, INJECTED_HTTP_BYTES_MIN),
+            (BulkDoor::Nfs, false, INJECTED_NFS_BYTES_MIN),
+            (BulkDoor::Nfs, true, INJECTED_UDP_BYTES_MIN),
         ] {
             let of = |length_bytes| {
                 let reply = BulkReply {
                     door,
+                    is_datagram,
                     length_bytes,
                     ..REPLY
                 };

@@ -6,9 +6,20 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// A connection of a gateway, in the direction to the client.
+/// By which protocol a gateway and its client talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Transport {
+    /// In a connection, of whose stream nodes send parts.
+    Tcp,
+    /// In datagrams, each of which a node sends as a whole or not at all.
+    Udp,
+}
+
+/// What a gateway sends to a client: in a connection, or from one port to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Flow {
+    /// What nodes may send in one they may not in the other.
+    pub transport: Transport,
     /// The gateway's end.
     pub source: SocketAddr,
     /// The client's.
@@ -37,7 +48,7 @@ pub enum Transfer {
         /// Under which it believes this gateway.
         secret: TunnelSecret,
     },
-    /// To a host with nodes: no more packets of this connection come.
+    /// To a host with nodes: no more packets of this connection, or to this client, come.
     End(Flow),
     /// To a host with nodes: the gateway does not need these pins any more. Those that are
     /// unknown are none.

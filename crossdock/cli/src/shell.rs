@@ -294,6 +294,7 @@ impl Shell {
         let tunnel = self.host.tunnel_due();
         let injected = self.injector.due();
         let until = [due, links, placing, tunnel, injected, self.stop_by];
+        self.injector.flush();
         self.driver
             .wait(until.into_iter().flatten().min())
             .context("the event loop has failed")?;

@@ -2,7 +2,7 @@
 //! that way.
 
 use crossdock_admin::Snapshot;
-use crossdock_admin::snapshot::TransferFigures;
+use crossdock_admin::snapshot::{DatagramFigures, TransferFigures};
 
 use crate::client::{self, Method};
 use crate::commands::Remote;
@@ -63,14 +63,39 @@ fn of_gateway(all: &TransferFigures) -> String {
         all.reset_total
     );
     text += &format::table(&rows);
+    text += &over_udp(&all.udp);
     text + &counts("packets", &all.packets)
+}
+
+/// Nothing where nobody has asked over UDP.
+fn over_udp(udp: &DatagramFigures) -> String {
+    let relayed: u64 = udp.relayed_bytes.values().sum();
+    if udp.injected + udp.relayed + udp.lost == 0 {
+        return String::new();
+    }
+    let by_why = udp.relayed_bytes.iter();
+    let by_why: Vec<String> = by_why
+        .map(|(why, &bytes)| format!("{} {}", reason(why), format::bytes(bytes)))
+        .collect();
+    format!(
+        "over UDP: by nodes {} in {} replies   by this gateway {} in {} ({})   lost {}\n",
+        format::bytes(udp.injected_bytes),
+        udp.injected,
+        format::bytes(relayed),
+        udp.relayed,
+        by_why.join(", "),
+        udp.lost
+    )
 }
 
 fn of_node(all: &TransferFigures) -> String {
     let text = format!(
-        "sent for gateways {} in {} packets   held for them {} in {} reads\n",
+        "sent for gateways {} in {} packets, over UDP {} in {} replies of {} fragments   held for them {} in {} reads\n",
         format::bytes(all.sent_bytes),
         all.sent_packets,
+        format::bytes(all.udp.sent_bytes),
+        all.udp.sent,
+        all.udp.sent_fragments,
         format::bytes(all.held_bytes),
         all.pins
     );
@@ -100,6 +125,7 @@ fn reason(why: &str) -> &str {
         "no_tunnel" => "no node takes packets",
         "address" => "nodes may not speak as that address",
         "program" => "too many connections for the kernel's program",
+        "datagrams" => "too many clients over UDP, or datagrams to one",
         why => why,
     }
 }

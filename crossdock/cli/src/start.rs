@@ -234,8 +234,7 @@ fn bind(
     let sockets = NfsSockets {
         listener,
         datagrams,
-        is_ipv6: address.is_ipv6(),
-        port: address.port(),
+        address,
         is_portmap: name == "portmap",
         virtual_at: None,
     };

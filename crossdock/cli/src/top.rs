@@ -89,6 +89,13 @@ fn describe(top: &Top, health: &Health) -> String {
             size(top.sent_for_gateways_bytes),
         );
     }
+    if top.udp_injected_bytes + top.udp_relayed_bytes > 0.0 {
+        text += &format!(
+            "over UDP: nodes send {}/s, relayed {}/s\n",
+            size(top.udp_injected_bytes),
+            size(top.udp_relayed_bytes),
+        );
+    }
     text + &procedures(top) + &clients(top) + &nodes(top) + &slow(top)
 }
 

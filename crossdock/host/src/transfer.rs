@@ -13,11 +13,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crossdock_checksum::keyed_hash;
-use crossdock_inflator::{Ends, Filled, Inflator, Rights};
+use crossdock_inflator::{Ends, Filled, GatewayPin, Inflator, Rights};
 use crossdock_limits::{OBJECT_IO_BYTES_MAX, PINS_RELEASED_MAX};
 use crossdock_link::{Frame, Role};
 use crossdock_names::HostId;
-use crossdock_peer::{Flow, NodeAnswer, Transfer, TunnelSecret};
+use crossdock_peer::{Flow, NodeAnswer, Transfer, Transport, TunnelSecret};
 use crossdock_tunnel::TunnelKey;
 use crossdock_types::{Extent, Payload, Released, Time};
 
@@ -146,6 +146,13 @@ impl Sending {
         }
     }
 
+    /// Gives up what was for one datagram, which is sent now.
+    fn release_spent(&mut self) {
+        while let Some(GatewayPin { gateway, pin }) = self.inflator.poll_spent() {
+            self.release(HostId(gateway), &[pin]);
+        }
+    }
+
     /// Gives up what gateways have had for too long: the oldest pins have the least numbers.
     fn expire(&mut self, now: Time) {
         while let Some(oldest) = self.held.first_entry()
@@ -186,6 +193,10 @@ impl Sending {
 /// As the inflator has it.
 const fn ends(flow: Flow) -> Ends {
     Ends {
+        transport: match flow.transport {
+            Transport::Tcp => crossdock_inflator::Transport::Tcp,
+            Transport::Udp => crossdock_inflator::Transport::Udp,
+        },
         source: flow.source,
         destination: flow.destination,
     }
@@ -215,6 +226,7 @@ impl Host {
         sending.inflator.handle_timeout(now);
         sending.fill();
         let filled = std::iter::from_fn(|| sending.inflator.poll_filled()).collect();
+        sending.release_spent();
         let turns = std::iter::from_fn(|| sending.inflator.poll_turn()).collect();
         (filled, turns)
     }
@@ -354,7 +366,7 @@ impl Host {
 
     /// What a gateway is answered that lets the bytes stay here.
     pub(crate) fn hold_for(&mut self, gateway: HostId, answer: NodeAnswer) -> NodeAnswer {
-        let (now, holder) = (self.leases.now, self.host_id());
+        let now = self.leases.now;
         let Some(sending) = &mut self.transfers.sending else {
             return answer;
         };
@@ -365,7 +377,6 @@ impl Host {
         let length_bytes = payload.len() as u64;
         match sending.hold(now, gateway, payload) {
             Ok(pin) => NodeAnswer::Held {
-                holder,
                 pin,
                 length_bytes,
                 version,
@@ -391,7 +402,6 @@ impl Host {
             pin,
             length_bytes,
             version,
-            ..
         } = answer
         else {
             return answer;

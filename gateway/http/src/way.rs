@@ -47,6 +47,7 @@ impl HttpDoor {
             length_bytes: bytes,
             client: connection.peer.ip(),
             is_hot,
+            is_datagram: false,
         };
         let places = std::iter::once(file).chain(places);
         let choice = self.transfer.choose(places, &reply);

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_limits::{NFS_TCP_IO_BYTES_MAX, NFS_UDP_IO_BYTES_MAX};
-use crossdock_locking::{Finished, LockThen, is_reply};
+use crossdock_locking::{Finished, LockThen};
 use crossdock_names::{ExportId, FileRef, HandleKeys};
 use crossdock_nfs3::mount;
 use crossdock_peer::{
-    Call, CallId, Choice, Flow, Policy, SiteOperation, SiteRequest, TransferMode,
+    Call, CallId, Choice, Flow, Policy, SiteOperation, SiteRequest, TransferMode, Transport,
 };
 use crossdock_router::{Bulk, Heat, RoutedReply, Waited};
 use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
@@ -21,6 +21,7 @@ use crossdock_xdr::{Decoder, Encode};
 use crate::ahead::{Mark, Readers};
 use crate::connection::Connection;
 use crate::convert::View;
+use crate::datagrams::datagrams;
 use crate::dispatch::Served;
 use crate::figures::{Answered, Figures, Kind, Meter};
 use crate::identity::CallerCache;
@@ -85,13 +86,14 @@ pub struct NfsDoor {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
     Stream(ConnId, SocketAddr),
-    Datagram(SocketAddr),
+    /// And where it has arrived, if nodes may answer from there.
+    Datagram(SocketAddr, Option<SocketAddr>),
 }
 
 impl Origin {
     pub(crate) const fn client(&self) -> SocketAddr {
         match self {
-            Self::Stream(_, client) | Self::Datagram(client) => *client,
+            Self::Stream(_, client) | Self::Datagram(client, _) => *client,
         }
     }
 
@@ -99,7 +101,7 @@ impl Origin {
     pub(crate) const fn list_bytes_max(&self) -> usize {
         match self {
             Self::Stream(..) => NFS_TCP_IO_BYTES_MAX,
-            Self::Datagram(_) => NFS_UDP_IO_BYTES_MAX,
+            Self::Datagram(..) => NFS_UDP_IO_BYTES_MAX,
         }
     }
 
@@ -110,7 +112,7 @@ impl Origin {
         const UDP: u32 = NFS_UDP_IO_BYTES_MAX as u32;
         match self {
             Self::Stream(..) => TCP,
-            Self::Datagram(_) => UDP,
+            Self::Datagram(..) => UDP,
         }
     }
 }
@@ -235,15 +237,9 @@ impl NfsDoor {
             NfsInput::PortmapDatagram(client, datagram) => self.map_datagram(client, &datagram),
             NfsInput::Services(services) => self.locking.services = services,
             NfsInput::Lock(notice) => self.take_notice(now, notice),
-            NfsInput::Datagram(client, datagram) if is_reply(&datagram) => {
-                self.locking.calls.take_reply(now, client, &datagram);
-                self.run_calls(now);
-            }
-            NfsInput::Datagram(client, datagram) => {
-                // A full door drops it: the client sends it again.
-                if self.has_room(0, 0) {
-                    let _ = self.serve(now, Origin::Datagram(client), datagram);
-                }
+            NfsInput::Datagram(client, datagram) => self.take_datagram(now, client, None, datagram),
+            NfsInput::DatagramIn(flow, datagram) => {
+                self.take_datagram(now, flow.destination, Some(flow.source), datagram);
             }
             NfsInput::Exports(exports) => {
                 self.mounts.keep_of(&exports);
@@ -483,11 +479,11 @@ impl NfsDoor {
         });
     }
 
-    /// In which connection nodes may send.
+    /// In what nodes may send.
     fn flow_of(&self, origin: &Origin) -> Option<Flow> {
         match origin {
             Origin::Stream(id, _) => self.connections.get(id)?.flow.as_deref().copied(),
-            Origin::Datagram(_) => None,
+            Origin::Datagram(client, at) => Some(datagrams((*at)?, *client)),
         }
     }
 
@@ -508,8 +504,11 @@ impl NfsDoor {
         );
         match flow {
             Some(flow) if choice.mode != TransferMode::Relay => return Bulk::For(flow),
-            Some(_) => pending.relayed = Some((choice, is_hot)),
-            None => {}
+            Some(flow) if flow.transport == Transport::Tcp => {
+                pending.relayed = Some((choice, is_hot));
+            }
+            // The shell counts what goes in datagrams.
+            _ => {}
         }
         if is_hot { Bulk::Kept } else { Bulk::Relayed }
     }
@@ -518,7 +517,7 @@ impl NfsDoor {
     fn held_of(&self, origin: &Origin) -> usize {
         match origin {
             Origin::Stream(id, _) => self.connections.get(id).map_or(0, Connection::held_bytes),
-            Origin::Datagram(_) => 0,
+            Origin::Datagram(..) => 0,
         }
     }
 
@@ -620,7 +619,7 @@ impl NfsDoor {
                 self.after_room(now, id);
                 self.close_if_done(now, id);
             }
-            Origin::Datagram(_) => self.wake_waiting(now),
+            Origin::Datagram(..) => self.wake_waiting(now),
         }
     }
 
@@ -632,12 +631,10 @@ impl NfsDoor {
         results: &impl Encode,
     ) -> usize {
         match origin {
-            Origin::Datagram(client) => {
+            Origin::Datagram(client, at) => {
                 let reply = record(RecordWriter::datagram(HEAD_BYTES), header, results);
                 let bytes = reply.len();
-                let pieces = reply.into_pieces();
-                self.effects
-                    .push_back(NfsEffect::SendDatagram(*client, pieces));
+                self.send_datagram(*client, *at, reply);
                 bytes
             }
             Origin::Stream(id, _) => {

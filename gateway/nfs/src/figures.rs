@@ -372,7 +372,7 @@ impl NfsDoor {
         let client = origin.client();
         let connection = match origin {
             Origin::Stream(id, _) => self.connections.get_mut(id),
-            Origin::Datagram(_) => None,
+            Origin::Datagram(..) => None,
         };
         let mut unknown = ClientPlace::default();
         let place = connection.map_or(&mut unknown, |connection| &mut connection.place);

@@ -18,6 +18,7 @@ mod ahead;
 mod arrival;
 mod connection;
 mod convert;
+mod datagrams;
 mod dispatch;
 mod door;
 mod ending;

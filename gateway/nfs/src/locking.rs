@@ -93,7 +93,7 @@ impl NfsDoor {
         };
         let callers = match origin {
             Origin::Stream(id, _) => self.connections.get_mut(id).map(|c| &mut c.callers),
-            Origin::Datagram(_) => None,
+            Origin::Datagram(..) => None,
         };
         let callers = callers.unwrap_or(&mut self.datagram_callers);
         let request = SiteRequest {

@@ -112,6 +112,8 @@ pub enum NfsInput {
     Closed(ConnId),
     /// A datagram has arrived.
     Datagram(SocketAddr, Bytes),
+    /// The same, where nodes may send the reply themselves.
+    DatagramIn(Flow, Bytes),
     /// A datagram has arrived at the portmapper.
     PortmapDatagram(SocketAddr, Bytes),
     /// From now on programs are here, for the portmapper, and this machine is
@@ -148,7 +150,9 @@ pub enum NfsEffect {
     Send(ConnId, Payload),
     /// Send one datagram of these pieces.
     SendDatagram(SocketAddr, Vec<Bytes>),
-    /// The same from the portmapper's address.
+    /// Send one datagram that may have extents: in answer to one that came so.
+    SendIn(Flow, Payload),
+    /// Send one datagram of these pieces from the portmapper's address.
     SendPortmapDatagram(SocketAddr, Vec<Bytes>),
     /// Close once everything is sent, and tell when it is over. Nothing more is
     /// expected of it.

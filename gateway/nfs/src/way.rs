@@ -108,6 +108,7 @@ impl NfsDoor {
             length_bytes,
             client: origin.client().ip(),
             is_hot,
+            is_datagram: matches!(origin, Origin::Datagram(..)),
         };
         let mut exports = self.config.exports.iter();
         let export = exports.find(|known| known.id == export);

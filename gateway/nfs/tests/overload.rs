@@ -99,6 +99,7 @@ impl Crowd {
             | NfsEffect::Sample(_) => {}
             NfsEffect::Fill(..)
             | NfsEffect::SendDatagram(..)
+            | NfsEffect::SendIn(..)
             | NfsEffect::SendPortmapDatagram(..) => panic!("not asked for"),
         }
     }

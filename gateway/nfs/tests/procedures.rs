@@ -16,8 +16,8 @@ use crossdock_nfs3::{
     SetTime, Status, Timestamp, WriteVerifier,
 };
 use crossdock_peer::{
-    AttributeChanges, Caller, CreateMode, Device, ExportRules, FileKind, SiteAnswer, SiteError,
-    SiteOperation, SpaceUsage, Squash, Stability, TimeChange, WeakCache,
+    AttributeChanges, CallId, Caller, CreateMode, Device, ExportRules, FileKind, Flow, SiteAnswer,
+    SiteError, SiteOperation, SpaceUsage, Squash, Stability, TimeChange, Transport, WeakCache,
 };
 use crossdock_rpc::Credential;
 use crossdock_types::{Extent, Part, Payload, Released, WallTime};
@@ -398,14 +398,48 @@ fn bulk_data_is_not_copied() {
     assert_eq!(pieces[1..], [1001, 3]); // Data, padding.
 }
 
+/// A READ's answer of which a node keeps 1001 bytes.
+fn held_answer(id: CallId) -> Box<crossdock_router::RoutedReply> {
+    let mut payload = Payload::from(Bytes::from_static(b"head"));
+    payload.push_extent(Extent::new(7, 9, 1001, &Released::default()));
+    let reply = crossdock_peer::SiteReply {
+        id,
+        outcome: Ok(SiteAnswer::Read {
+            payload,
+            end_of_file: false,
+        }),
+        subject: file_cache(),
+        second: WeakCache::default(),
+    };
+    Box::new(crossdock_router::RoutedReply {
+        reply,
+        verifier: VERIFIER,
+        waited: crossdock_router::Waited::default(),
+    })
+}
+
+/// Which of a reply's parts are extents, and how long each is.
+fn parts_of(payload: Payload) -> Vec<(bool, usize)> {
+    let parts = payload.into_parts();
+    let parts = parts.iter();
+    parts
+        .map(|part| (matches!(part, Part::Extent(_)), part.len()))
+        .collect()
+}
+
+fn flow(transport: Transport) -> Flow {
+    Flow {
+        transport,
+        source: "198.18.2.1:2049".parse().expect("an address"),
+        destination: "127.0.0.1:700".parse().expect("an address"),
+    }
+}
+
 /// Goal: in a connection that nodes may send in a READ is asked for with it, and what they keep
 /// lies in the reply where its bytes would; others know nothing of it.
 #[test]
 fn what_nodes_send_is_named_in_the_reply() {
-    let flow = crossdock_peer::Flow {
-        source: "198.18.2.1:2049".parse().expect("an address"),
-        destination: "198.18.5.1:700".parse().expect("an address"),
-    };
+    let flow = flow(Transport::Tcp);
     let handle = handle(FILE);
     let file = handle.as_handle();
     let mut door = bench().door;
@@ -420,36 +454,53 @@ fn what_nodes_send_is_named_in_the_reply() {
         panic!("nothing asked");
     };
     assert_eq!(of, flow);
-    let mut payload = Payload::from(Bytes::from_static(b"head"));
-    payload.push_extent(Extent::new(7, 9, 1001, &Released::default()));
-    let reply = crossdock_peer::SiteReply {
-        id: asked.id,
-        outcome: Ok(SiteAnswer::Read {
-            payload,
-            end_of_file: false,
-        }),
-        subject: file_cache(),
-        second: WeakCache::default(),
-    };
-    let routed = crossdock_router::RoutedReply {
-        reply,
-        verifier: VERIFIER,
-        waited: crossdock_router::Waited::default(),
-    };
-    door.handle(NOW, NfsInput::Reply(Box::new(routed)));
+    door.handle(NOW, NfsInput::Reply(held_answer(asked.id)));
     let Some(NfsEffect::Send(CONN, payload)) = door.poll_effect() else {
         panic!("no reply");
     };
-    let parts = payload.into_parts();
-    let parts: Vec<(bool, usize)> = parts
-        .iter()
-        .map(|part| (matches!(part, Part::Extent(_)), part.len()))
-        .collect();
     // The head's four bytes, then what the node has, and the padding of 1005 bytes.
+    let parts = parts_of(payload);
     assert_eq!(parts[1..], [(false, 4), (true, 1001), (false, 3)]);
-    let attributes = Call::Getattr(Getattr { object: file });
-    door.handle(NOW, NfsInput::Received(CONN, nfs(3, &attributes)));
-    assert!(matches!(door.poll_effect(), Some(NfsEffect::Router(_))));
+}
+
+/// Goal: the same with a datagram, to a client that nodes may answer: its reads are asked for in
+/// its name, and no other call is; what is sent is one datagram with the extents in it.
+#[test]
+fn what_nodes_send_is_named_in_a_datagram() {
+    let flow = flow(Transport::Udp);
+    let handle = handle(FILE);
+    let mut door = bench().door;
+    let getattr = Call::Getattr(call::Getattr {
+        object: handle.as_handle(),
+    });
+    let read = Call::Read(call::Read {
+        file: handle.as_handle(),
+        offset: 0,
+        count_bytes: 1 << 20,
+    });
+    let datagram = |call: &Call<'_>| {
+        let header = header(5, crossdock_nfs3::PROGRAM, 3, call.procedure().number());
+        message(&header, call)
+    };
+    door.handle(NOW, NfsInput::DatagramIn(flow, datagram(&getattr)));
+    let asked = door.poll_effect();
+    assert!(matches!(asked, Some(NfsEffect::Router(_))), "{asked:?}");
+    door.handle(NOW, NfsInput::Datagram(flow.destination, datagram(&read)));
+    let asked = door.poll_effect();
+    assert!(matches!(asked, Some(NfsEffect::Router(_))), "{asked:?}");
+    door.handle(NOW, NfsInput::DatagramIn(flow, datagram(&read)));
+    let Some(NfsEffect::ReadFor(of, asked)) = door.poll_effect() else {
+        panic!("nothing asked");
+    };
+    assert_eq!(of, flow);
+    door.handle(NOW, NfsInput::Reply(held_answer(asked.id)));
+    let Some(NfsEffect::SendIn(to, payload)) = door.poll_effect() else {
+        panic!("no reply");
+    };
+    assert_eq!(to, flow);
+    let parts = parts_of(payload);
+    assert_eq!(parts[1..], [(false, 4), (true, 1001), (false, 3)]);
+    assert!(door.poll_effect().is_none());
 }
 
 /// Goal: a WRITE says how much was taken, whatever the client claims.

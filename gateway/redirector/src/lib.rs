@@ -5,10 +5,15 @@
 //! repeats, cuts and delays them as TCP wants. A packet that has any is caught before it
 //! leaves. All that is known of it then is where in the connection's stream it lies; here is
 //! what belongs there.
+//!
+//! A reply over UDP enters no socket: it is handed to its node as a whole.
 
 mod headers;
+mod idents;
 mod redirector;
+mod replies;
 mod stream;
 
 pub use redirector::{AnnounceError, Figures, Redirector};
+pub use replies::{Replies, ReplyEnds, ReplyError};
 pub use stream::StreamFull;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crossdock_checksum::mac;
 use crossdock_names::HostId;
 use crossdock_tunnel::{
-    Baton, Caught, ConnectionId, Envelope, Packet, Parts, Record, Seal, TunnelKey,
+    Baton, Caught, ConnectionId, Envelope, Packet, Parts, Record, Reply, Seal, TunnelKey,
 };
 use crossdock_types::Extent;
 use thiserror::Error;
@@ -33,6 +33,8 @@ pub struct Figures {
     pub unreachable: u64,
     /// How often the next bytes of a connection were another node's.
     pub turns: u64,
+    /// Replies over UDP that nodes were handed.
+    pub replies: u64,
 }
 
 /// Why a reply cannot be sent by a node, now or at all.
@@ -264,6 +266,20 @@ impl Redirector {
             connection.handed = connection.handed.max(at + section.length_bytes() as u64);
         }
         catch_from
+    }
+
+    /// Hands a reply that a node sends as it is, in no connection.
+    pub(crate) fn hand_reply(&mut self, holder: HostId, reply: &Reply<'_>) {
+        let mut way = Way {
+            from: (self.gateway, self.boot),
+            tunnels: &mut self.tunnels,
+            full: &mut self.full,
+            figures: &mut self.figures,
+        };
+        match way.put(holder, &Record::Reply(*reply)) {
+            Some(()) => way.figures.replies += 1,
+            None => way.figures.unreachable += 1,
+        }
     }
 
     /// The next datagram: those that are full, then, as nothing more was caught, the rest.

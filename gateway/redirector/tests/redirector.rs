@@ -105,6 +105,7 @@ fn the_second_node_waits_for_its_turn() {
                 match record.expect("a record") {
                     Record::Packet(packet) => awaited.push((holder, packet.turn)),
                     Record::Baton(baton) => passed.push((holder, baton.to, baton.turn)),
+                    Record::Reply(reply) => panic!("over UDP: {reply:?}"),
                 }
             }
         }

@@ -7,7 +7,7 @@ use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
     Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
-    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
+    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, Transport, WeakCache,
 };
 use crossdock_types::{Payload, Time};
 
@@ -266,19 +266,34 @@ impl ReadWork {
             version,
             patience_ms: self.patience_ms,
             capability: layout.capability,
-            flow: self.flow_of(piece),
+            flow: self.flow_of(piece, pieces.len()),
         });
         let parts = parts.collect();
         self.phase = Phase::Columns { pieces, opened };
         Some(Step::Parts(parts))
     }
 
-    /// In which connection the node may send a piece itself.
-    fn flow_of(&self, piece: &ObjectPiece) -> Option<Flow> {
-        match self.bulk {
-            Bulk::For(flow) if piece.length_bytes >= INJECTED_PIECE_BYTES_MIN => Some(flow),
-            _ => None,
-        }
+    /// In what the node may send a piece itself. A datagram is one node's as a whole: a read
+    /// of several pieces, or of what the site has, goes through the gateway.
+    fn flow_of(&self, piece: &ObjectPiece, pieces: usize) -> Option<Flow> {
+        let Bulk::For(flow) = self.bulk else {
+            return None;
+        };
+        let is_all = pieces == 1 && piece.file_offset == self.start;
+        let is_long = piece.length_bytes >= INJECTED_PIECE_BYTES_MIN;
+        (is_long && (flow.transport == Transport::Tcp || is_all)).then_some(flow)
+    }
+
+    /// Whether bytes stay with a node that were to be a whole datagram, and there are zeros
+    /// beside them, as its column ends early.
+    fn is_mixed_datagram(&self) -> bool {
+        let is_datagram = match self.bulk {
+            Bulk::For(flow) => flow.transport == Transport::Udp,
+            Bulk::Kept | Bulk::Relayed => false,
+        };
+        let held = self.payload.extents().iter();
+        let held_bytes: usize = held.map(|(_, extent)| extent.length_bytes).sum();
+        is_datagram && held_bytes > 0 && held_bytes < self.payload.len()
     }
 
     /// What is not the site's, if it is kept here, under a lease that says that it is as it
@@ -360,6 +375,10 @@ impl ReadWork {
             self.append(read, piece.length_bytes);
         }
         self.push_zeros_to(self.end);
+        if self.is_mixed_datagram() {
+            (self.bulk, self.payload) = (Bulk::Relayed, Payload::new());
+            return self.open(soft);
+        }
         self.keep(&opened, soft);
         self.note_access(opened, soft)
     }

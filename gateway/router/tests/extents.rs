@@ -5,7 +5,7 @@ mod script;
 use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
 use crossdock_names::{NodeId, STRIPE_UNIT_BYTES, Version};
 use crossdock_peer::{
-    Call, CallId, Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteRequest,
+    Call, CallId, Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteRequest, Transport,
 };
 use crossdock_router::{Router, RouterEffect, RouterInput};
 use crossdock_types::{Extent, Payload, Released};
@@ -14,8 +14,9 @@ use script::*;
 
 const SIZE: u64 = 4 * STRIPE_UNIT_BYTES;
 
-fn flow() -> Flow {
+fn flow(transport: Transport) -> Flow {
     Flow {
+        transport,
         source: "198.18.2.1:2049".parse().expect("an address"),
         destination: "198.18.5.1:700".parse().expect("an address"),
     }
@@ -23,18 +24,33 @@ fn flow() -> Flow {
 
 /// Asks for it, up to the columns: what was asked of which node, and whether bytes may stay.
 fn begin(router: &mut Router, id: u64, start: u64, length: u64) -> Vec<(NodeId, CallId, bool)> {
+    begin_in(Transport::Tcp, router, id, start, length)
+}
+
+fn begin_in(
+    transport: Transport,
+    router: &mut Router,
+    id: u64,
+    start: u64,
+    length: u64,
+) -> Vec<(NodeId, CallId, bool)> {
+    let flow = flow(transport);
     let call = Call {
         id: CallId(id),
         deadline: DEADLINE,
         request: SiteRequest::as_root(read(start, length)),
     };
-    router.handle(secs(0), RouterInput::ReadFor(flow(), Box::new(call)));
+    router.handle(secs(0), RouterInput::ReadFor(flow, Box::new(call)));
     let [open] = expect(router, vec![Seen::OpenRead]);
     opened(router, open, SIZE);
+    asked_of_nodes(router, flow)
+}
+
+fn asked_of_nodes(router: &mut Router, flow: Flow) -> Vec<(NodeId, CallId, bool)> {
     std::iter::from_fn(|| router.poll_effect())
         .map(|effect| match effect {
             RouterEffect::ReadFor(of, node, call, _) => {
-                assert_eq!(of, flow());
+                assert_eq!(of, flow);
                 (node, call.id, true)
             }
             RouterEffect::Node(node, call, _) => (node, call.id, false),
@@ -121,4 +137,51 @@ fn what_is_not_used_is_given_back() {
     let again = std::iter::from_fn(|| router.poll_effect());
     let again = again.filter(|effect| matches!(effect, RouterEffect::ReadFor(..)));
     assert_eq!(again.count(), 2, "resolved again");
+}
+
+/// Goal: a datagram is left to a node only as a whole: what lies in one piece there and is not
+/// too short.
+#[test]
+fn a_datagram_is_one_nodes() {
+    let unit = STRIPE_UNIT_BYTES;
+    let few = INJECTED_PIECE_BYTES_MIN;
+    let cases = [
+        (unit, 32 << 10, vec![true]),
+        (unit, few, vec![true]),
+        (unit, few - 1, vec![false]),
+        (2 * unit - 8192, 16 << 10, vec![false; 2]),
+    ];
+    for (start, length, expected) in cases {
+        let mut router = router();
+        let asked = begin_in(Transport::Udp, &mut router, 1, start, length);
+        let may: Vec<bool> = asked.iter().map(|(_, _, may)| *may).collect();
+        assert_eq!(may, expected, "{start} {length}");
+    }
+}
+
+/// Goal: where a column ends before the file, zeros would have to go with a node's bytes in one
+/// datagram: they are read again to go through the gateway, and the node's are given back.
+#[test]
+fn a_datagram_with_zeros_is_read_again() {
+    let mut router = router();
+    let released = Released::default();
+    let asked = begin_in(Transport::Udp, &mut router, 1, STRIPE_UNIT_BYTES, 32 << 10);
+    assert_eq!(asked.len(), 1);
+    node(&mut router, asked[0].1, held(5, 20_000, &released));
+    assert_eq!(released.take(), [(7, 5)]);
+    let [open] = expect(&mut router, vec![Seen::OpenRead]);
+    opened(&mut router, open, SIZE);
+    let asked = asked_of_nodes(&mut router, flow(Transport::Udp));
+    let [(_, id, false)] = asked[..] else {
+        panic!("asked for again in the same way: {asked:?}");
+    };
+    node(&mut router, id, bytes_read(vec![3; 20_000]));
+    let (mut seen, _) = drain(&mut router);
+    let Some(Seen::Reply(1, Ok(SiteAnswer::Read { payload, .. }))) = seen.pop() else {
+        panic!("no answer: {seen:?}")
+    };
+    assert_eq!((payload.len(), places(&payload)), (32 << 10, vec![]));
+    let bytes = payload.to_bytes();
+    assert!(bytes[..20_000].iter().all(|&byte| byte == 3));
+    assert!(bytes[20_000..].iter().all(|&byte| byte == 0));
 }

@@ -4,6 +4,8 @@
 use crossdock_tunnel::tcp::{CHECKSUM, CWR, FLAGS};
 use crossdock_tunnel::{Flow, HeaderError, TCP};
 
+use crate::sum::Sum;
+
 /// Of what goes before a packet that is written to a packet socket or a TUN device
 /// (`virtio_net_hdr`, VIRTIO 1.2 section 5.1.6).
 pub const OFFLOAD_BYTES: usize = 10;
@@ -22,12 +24,13 @@ const SEGMENTS_ECN: u8 = 0x80;
 /// What goes out before the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Of which connection it is.
+    /// Whose it is, and where the header of IP ends.
     pub flow: Flow,
-    /// What the kernel does: completes the checksum, cuts it into segments.
+    /// What the kernel does: completes the checksum, cuts it into segments; nothing with a
+    /// datagram of UDP.
     pub offload: [u8; OFFLOAD_BYTES],
     /// IP and TCP; the checksum of TCP is that of the pseudo-header, which the kernel
-    /// completes by the payload.
+    /// completes by the payload. Or IP and, before the first bytes of a datagram, UDP.
     pub headers: Vec<u8>,
 }
 
@@ -61,7 +64,7 @@ pub fn finish(
         true => {
             ip[2..4].copy_from_slice(&whole.to_be_bytes());
             ip[10..12].fill(0);
-            let checksum = !fold(sum(ip));
+            let checksum = !Sum::of(ip).fold();
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
             (&ip[12..20], SEGMENTS_TCP4)
         }
@@ -70,7 +73,8 @@ pub fn finish(
             (&ip[8..], SEGMENTS_TCP6)
         }
     };
-    let pseudo = fold(sum(addresses) + u32::from(TCP) + u32::from(tcp_bytes));
+    let pseudo = Sum::of(addresses).and(&[0, TCP]);
+    let pseudo = pseudo.and(&tcp_bytes.to_be_bytes()).fold();
     tcp[CHECKSUM..CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
     let ecn = match tcp[FLAGS] & CWR {
         0 => 0,
@@ -91,19 +95,4 @@ pub fn finish(
         offload,
         headers,
     })
-}
-
-/// The sum of the 16-bit words (RFC 1071) of an even number of bytes, not folded yet.
-fn sum(bytes: &[u8]) -> u32 {
-    let words = bytes.chunks_exact(2);
-    words
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum()
-}
-
-fn fold(mut sum: u32) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap_or(u16::MAX)
 }

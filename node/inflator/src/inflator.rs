@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_tunnel::{
-    Baton, Flow, Packet, Part, Record, ReplayWindow, TunnelKey, decode_turn, encode_turn, open,
+    Baton, Flow, Packet, Part, Parts, Record, ReplayWindow, Reply, decode_turn, encode_turn, open,
 };
 use crossdock_types::{Payload, Time};
 
-use crate::frame::{Frame, finish};
+use crate::fragment::{Head, packets};
+use crate::frame::finish;
 use crate::merge::Shape;
+use crate::message::{Ends, Figures, Filled, GatewayPin, Read, ReadId, Rights, Transport};
+use crate::waiting::{Form, Waiting, pieces};
 
 /// Packets that wait for bytes, of all gateways.
 const PACKETS_MAX: usize = 16_384;
@@ -29,94 +32,18 @@ const TURN_PATIENCE: Duration = Duration::from_millis(100);
 /// Turns that came before what they are for.
 const TURNS_MAX: usize = 16_384;
 
-/// What a gateway may have a node do.
-#[derive(Clone, Debug)]
-pub struct Rights {
-    /// The gateway's boot; datagrams of any other are refused.
-    pub boot: u64,
-    /// What proves that a datagram is the gateway's.
-    pub key: TunnelKey,
-    /// As whom the node may speak for it.
-    pub addresses: Vec<IpAddr>,
-}
-
-/// Whose packets, and to whom: what a gateway announces before it hands packets of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ends {
-    /// The gateway's.
-    pub source: SocketAddr,
-    /// The client's.
-    pub destination: SocketAddr,
-}
-
-/// Which read of which packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadId {
-    packet: u64,
-    part: usize,
-}
-
-/// Bytes that a packet needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// To be given back with the bytes.
-    pub id: ReadId,
-    /// Whose pin.
-    pub gateway: u64,
-    /// The pin.
-    pub pin: u64,
-    /// Of the first byte, in the object.
-    pub offset_bytes: u64,
-    /// How many.
-    pub length_bytes: usize,
-}
-
-/// A packet that is ready to be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filled {
-    /// What goes before the payload.
-    pub frame: Frame,
-    /// The payload, in order.
-    pub payload: Vec<Bytes>,
-}
-
-/// A pin whose bytes this node does not give: the gateway has to do without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unfilled {
-    /// Whose packet it was.
-    pub gateway: u64,
-    /// The pin.
-    pub pin: u64,
-}
-
-/// What became of datagrams and packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Packets that were sent, after merging.
-    pub sent: u64,
-    /// Of them: those that others were merged into, each counted.
-    pub merged: u64,
-    /// Bytes of extents in them.
-    pub injected_bytes: u64,
-    /// Datagrams that nobody with a key has made, or none at all.
-    pub forged: u64,
-    /// Datagrams that came before, or of another boot of either side.
-    pub stale: u64,
-    /// Packets that were none, of an address that is not the gateway's, or of a flow
-    /// that it has not announced.
-    pub refused: u64,
-    /// Packets for which there was no room.
-    pub overflowed: u64,
-    /// Packets whose turn did not come in time; they were sent then.
-    pub untold: u64,
-    /// Packets whose bytes could not be read.
-    pub unfilled: u64,
-}
-
 #[derive(Debug)]
 struct Gateway {
     rights: Rights,
     window: ReplayWindow,
+}
+
+/// Why a record does nothing.
+enum Untaken {
+    /// It may not.
+    Refused,
+    /// There is no room for it.
+    Full,
 }
 
 /// The packets of a flow go out in the order in which they came.
@@ -136,39 +63,14 @@ enum Item {
     },
 }
 
-#[derive(Debug)]
-struct Waiting {
-    ends: Ends,
-    shape: Shape,
-    parts: Vec<Option<Payload>>,
-    /// Parts that are not there yet.
-    missing: usize,
-    extent_bytes: usize,
-    has_failed: bool,
-    /// What has to come before it, if that has not come.
-    turn: Option<u64>,
-}
-
-impl Waiting {
-    /// Nothing is missing any more: it goes, or is lost.
-    const fn is_settled(&self) -> bool {
-        self.missing == 0 && self.turn.is_none()
-    }
-
-    const fn is_lost(&self) -> bool {
-        self.is_settled() && self.has_failed
-    }
-
-    /// Of how many pieces of memory its payload is, as far as it is there.
-    fn pieces(&self) -> usize {
-        let parts = self.parts.iter().flatten();
-        parts.map(|part| part.pieces().len()).sum()
-    }
-}
-
-fn pieces(parts: Vec<Option<Payload>>) -> impl Iterator<Item = Bytes> {
-    let parts = parts.into_iter().flatten();
-    parts.flat_map(Payload::into_pieces)
+/// Whose headers of a connection's packet they are.
+fn connection(headers: &[u8]) -> Result<Ends, Untaken> {
+    let flow = Flow::of(headers).map_err(|_| Untaken::Refused)?;
+    Ok(Ends {
+        transport: Transport::Tcp,
+        source: flow.source,
+        destination: flow.destination,
+    })
 }
 
 /// A node's side of third-party transfer (SPIRAL section 2).
@@ -191,7 +93,10 @@ pub struct Inflator {
     turns: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Flows whose first packet may be ready.
     ready: BTreeSet<Ends>,
-    unfilled: BTreeSet<Unfilled>,
+    unfilled: BTreeSet<GatewayPin>,
+    /// Of a datagram: what is to be sent before anything else.
+    fragments: VecDeque<Filled>,
+    spent: Vec<GatewayPin>,
     figures: Figures,
 }
 
@@ -213,6 +118,8 @@ impl Inflator {
             turns: VecDeque::new(),
             ready: BTreeSet::new(),
             unfilled: BTreeSet::new(),
+            fragments: VecDeque::new(),
+            spent: Vec::new(),
             figures: Figures::default(),
         }
     }
@@ -276,7 +183,7 @@ impl Inflator {
             self.awaited.remove(&turn);
             self.deadlines.remove(&packet);
         }
-        self.waiting_bytes -= waiting.shape.payload_bytes;
+        self.waiting_bytes -= waiting.payload_bytes;
         Some(waiting)
     }
 
@@ -307,37 +214,35 @@ impl Inflator {
             let taken = match record {
                 Ok(Record::Packet(packet)) => self.wait(now, envelope.sender, &packet),
                 Ok(Record::Baton(baton)) => self.hold(envelope.sender, &baton),
-                Err(_) => None,
+                Ok(Record::Reply(reply)) => self.wait_reply(envelope.sender, &reply),
+                Err(_) => Err(Untaken::Refused),
             };
             match taken {
-                Some(true) => {}
-                Some(false) => self.figures.overflowed += 1,
-                None => self.figures.refused += 1,
+                Ok(()) => {}
+                Err(Untaken::Full) => self.figures.overflowed += 1,
+                Err(Untaken::Refused) => self.figures.refused += 1,
             }
         }
     }
 
     /// The queue of a flow that the gateway has announced.
-    fn queue(&mut self, gateway: u64, headers: &[u8]) -> Option<(Ends, &mut Queue)> {
-        let flow = Flow::of(headers).ok()?;
-        let ends = Ends {
-            source: flow.source,
-            destination: flow.destination,
-        };
-        let queue = self.flows.get_mut(&ends);
-        Some((ends, queue.filter(|queue| queue.gateway == gateway)?))
+    fn queue(&mut self, gateway: u64, ends: &Ends) -> Result<&mut Queue, Untaken> {
+        let queue = self.flows.get_mut(ends);
+        let queue = queue.filter(|queue| queue.gateway == gateway);
+        queue.ok_or(Untaken::Refused)
     }
 
-    /// Has a turn wait for the packets before it; false if there is no room.
-    fn hold(&mut self, gateway: u64, baton: &Baton<'_>) -> Option<bool> {
-        let (ends, queue) = self.queue(gateway, baton.headers)?;
+    /// Has a turn wait for the packets before it.
+    fn hold(&mut self, gateway: u64, baton: &Baton<'_>) -> Result<(), Untaken> {
+        let ends = connection(baton.headers)?;
+        let queue = self.queue(gateway, &ends)?;
         if queue.items.len() >= PACKETS_MAX {
-            return Some(false);
+            return Err(Untaken::Full);
         }
         let Baton { turn, to, .. } = *baton;
         queue.items.push_back(Item::Baton { turn, to });
         self.ready.insert(ends);
-        Some(true)
+        Ok(())
     }
 
     /// A node before this one has sent what comes before the packets of this turn.
@@ -389,36 +294,74 @@ impl Inflator {
         self.turns.pop_front()
     }
 
-    /// Has the packet wait for its bytes; false if there is no room.
-    fn wait(&mut self, now: Time, gateway: u64, packet: &Packet<'_>) -> Option<bool> {
+    /// Has the packet wait for its bytes.
+    fn wait(&mut self, now: Time, gateway: u64, packet: &Packet<'_>) -> Result<(), Untaken> {
+        let ends = connection(packet.headers)?;
+        let form = Form::Segments(Shape {
+            headers: packet.headers.to_vec(),
+            segment_bytes: packet.segment_bytes,
+            payload_bytes: packet.parts.payload_bytes(),
+        });
+        let number = self.enqueue(gateway, ends, form, packet.parts)?;
+        if packet.turn != 0 {
+            let turn = self.await_turn(now, number, packet.turn);
+            if let Some(waiting) = self.waiting.get_mut(&number) {
+                waiting.turn = turn;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with a datagram of UDP.
+    fn wait_reply(&mut self, gateway: u64, reply: &Reply<'_>) -> Result<(), Untaken> {
+        let head = Head {
+            source: reply.source,
+            destination: reply.destination,
+            identification: reply.identification,
+            mtu: reply.mtu,
+        };
+        let ends = Ends {
+            transport: Transport::Udp,
+            source: reply.source,
+            destination: reply.destination,
+        };
+        let pins = reply.parts.iter().filter_map(|part| match part {
+            Part::Extent { pin, .. } => Some(pin),
+            Part::Literal(_) => None,
+        });
+        let form = Form::Datagram(head, pins.collect());
+        self.enqueue(gateway, ends, form, reply.parts).map(drop)
+    }
+
+    /// Its number.
+    fn enqueue(
+        &mut self,
+        gateway: u64,
+        ends: Ends,
+        form: Form,
+        parts: Parts<'_>,
+    ) -> Result<u64, Untaken> {
         let number = self.next + 1;
-        let payload_bytes = packet.parts.payload_bytes();
+        let payload_bytes = parts.payload_bytes();
         let has_room =
             self.waiting.len() < PACKETS_MAX && payload_bytes <= BYTES_MAX - self.waiting_bytes;
-        let (ends, queue) = self.queue(gateway, packet.headers)?;
+        let queue = self.queue(gateway, &ends)?;
         if !has_room {
-            return Some(false);
+            return Err(Untaken::Full);
         }
         queue.items.push_back(Item::Packet(number));
         self.next = number;
-        let turn = match packet.turn {
-            0 => None,
-            turn => self.await_turn(now, number, turn),
-        };
         let mut waiting = Waiting {
             ends,
-            shape: Shape {
-                headers: packet.headers.to_vec(),
-                segment_bytes: packet.segment_bytes,
-                payload_bytes,
-            },
+            form,
+            payload_bytes,
             parts: Vec::new(),
             missing: 0,
             extent_bytes: 0,
             has_failed: false,
-            turn,
+            turn: None,
         };
-        for (part, what) in packet.parts.iter().enumerate() {
+        for (part, what) in parts.iter().enumerate() {
             let length_bytes = what.length_bytes();
             waiting.parts.push(match what {
                 Part::Literal(bytes) => Some(Bytes::copy_from_slice(bytes).into()),
@@ -446,7 +389,7 @@ impl Inflator {
         }
         self.waiting_bytes += payload_bytes;
         self.waiting.insert(number, waiting);
-        Some(true)
+        Ok(number)
     }
 
     /// The next bytes to be read; each is answered by [`Self::on_read`].
@@ -464,7 +407,7 @@ impl Inflator {
         if bytes.is_none() {
             waiting.has_failed = true;
             let Read { gateway, pin, .. } = *read;
-            self.unfilled.insert(Unfilled { gateway, pin });
+            self.unfilled.insert(GatewayPin { gateway, pin });
         }
         if let Some(part @ None) = waiting.parts.get_mut(read.id.part) {
             *part = Some(bytes.unwrap_or_default());
@@ -476,42 +419,91 @@ impl Inflator {
     }
 
     /// A pin that a gateway has to be told of.
-    pub fn poll_unfilled(&mut self) -> Option<Unfilled> {
+    pub fn poll_unfilled(&mut self) -> Option<GatewayPin> {
         self.unfilled.pop_first()
     }
 
+    /// A pin that nothing needs any more: the datagram that it was for is sent.
+    pub fn poll_spent(&mut self) -> Option<GatewayPin> {
+        self.spent.pop()
+    }
+
     /// The next packet to be sent: the first of its flow, with those behind it that can go
-    /// along.
+    /// along; or the next fragment of a datagram.
     pub fn poll_filled(&mut self) -> Option<Filled> {
-        while let Some(&ends) = self.ready.first() {
+        loop {
+            if let Some(fragment) = self.fragments.pop_front() {
+                return Some(fragment);
+            }
+            let &ends = self.ready.first()?;
             self.settle(ends);
             let whole = self.first(ends).is_some();
             let Some(first) = whole.then(|| self.pop(ends)).flatten() else {
                 self.ready.remove(&ends);
                 continue;
             };
-            let mut shape = first.shape;
-            let mut extent_bytes = first.extent_bytes;
-            let mut payload: Vec<Bytes> = pieces(first.parts).collect();
-            while let Some(next) = self.first(ends)
-                && payload.len() + next.pieces() <= PIECES_MAX
-                && shape.merge(&next.shape)
-                && let Some(next) = self.pop(ends)
-            {
-                extent_bytes += next.extent_bytes;
-                payload.extend(pieces(next.parts));
-                self.figures.merged += 1;
-            }
-            match finish(&shape.headers, shape.segment_bytes, shape.payload_bytes) {
-                Ok(frame) => {
-                    self.figures.sent += 1;
-                    self.figures.injected_bytes += extent_bytes as u64;
-                    return Some(Filled { frame, payload });
+            match first.form {
+                Form::Segments(shape) => {
+                    let filled = self.merge(ends, shape, first.parts, first.extent_bytes);
+                    if filled.is_some() {
+                        return filled;
+                    }
                 }
-                Err(_) => self.figures.refused += 1,
+                Form::Datagram(head, pins) => {
+                    self.send_datagram(&head, first.parts, first.extent_bytes);
+                    self.spend(ends, pins);
+                }
             }
         }
-        None
+    }
+
+    /// A packet of a connection, with its neighbours.
+    fn merge(
+        &mut self,
+        ends: Ends,
+        mut shape: Shape,
+        parts: Vec<Option<Payload>>,
+        mut extent_bytes: usize,
+    ) -> Option<Filled> {
+        let mut payload: Vec<Bytes> = pieces(parts).collect();
+        while let Some(next) = self.first(ends)
+            && payload.len() + next.pieces() <= PIECES_MAX
+            && let Form::Segments(next) = &next.form
+            && shape.merge(next)
+            && let Some(next) = self.pop(ends)
+        {
+            extent_bytes += next.extent_bytes;
+            payload.extend(pieces(next.parts));
+            self.figures.merged += 1;
+        }
+        let finished = finish(&shape.headers, shape.segment_bytes, shape.payload_bytes);
+        let Ok(frame) = finished else {
+            self.figures.refused += 1;
+            return None;
+        };
+        self.figures.sent += 1;
+        self.figures.injected_bytes += extent_bytes as u64;
+        Some(Filled { frame, payload })
+    }
+
+    fn send_datagram(&mut self, head: &Head, parts: Vec<Option<Payload>>, extent_bytes: usize) {
+        let payload: Payload = pieces(parts).collect();
+        let Some(packets) = packets(head, &payload) else {
+            self.figures.refused += 1;
+            return;
+        };
+        self.figures.replies += 1;
+        self.figures.fragments += packets.len() as u64;
+        self.figures.replied_bytes += extent_bytes as u64;
+        self.fragments.extend(packets);
+    }
+
+    /// Pins of a datagram, which has been sent or never will be.
+    fn spend(&mut self, ends: Ends, pins: Vec<u64>) {
+        if let Some(gateway) = self.flows.get(&ends).map(|queue| queue.gateway) {
+            let pins = pins.into_iter().map(|pin| GatewayPin { gateway, pin });
+            self.spent.extend(pins);
+        }
     }
 
     /// All before the front of a flow is sent: turns there are passed on, and packets that

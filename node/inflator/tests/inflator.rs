@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_inflator::{Ends, Filled, Inflator, Read, Rights, Unfilled};
+use crossdock_inflator::{Ends, Filled, GatewayPin, Inflator, Read, Rights, Transport};
 use crossdock_tunnel::{
-    Baton, Envelope, Packet, Part, Parts, Record, Seal, TunnelKey, encode_turn,
+    Baton, Envelope, Packet, Part, Parts, Record, Reply, Seal, TunnelKey, encode_turn,
 };
 use crossdock_types::Time;
 use proptest::prelude::*;
@@ -22,6 +22,7 @@ const KEY: TunnelKey = TunnelKey {
 
 fn ends(port: u16) -> Ends {
     Ends {
+        transport: Transport::Tcp,
         source: SocketAddr::from(([198, 18, 0, 1], 80)),
         destination: SocketAddr::from(([198, 18, 0, 9], port)),
     }
@@ -192,7 +193,7 @@ fn what_cannot_be_read_is_not_sent() {
         inflator.on_read(&read, bytes.map(Into::into));
         let filled = inflator.poll_filled().expect("the second");
         assert_eq!(payload(&filled), b"tail");
-        let told = Unfilled {
+        let told = GatewayPin {
             gateway: GATEWAY,
             pin: 7,
         };
@@ -397,4 +398,99 @@ proptest! {
         }
         prop_assert_eq!(came, expected);
     }
+}
+
+fn over_udp(port: u16) -> Ends {
+    Ends {
+        transport: Transport::Udp,
+        ..ends(port)
+    }
+}
+
+fn sealed_reply(sequence: u64, ends: Ends, parts: &[Part<'_>]) -> Vec<u8> {
+    let mut seal = Seal::new(&envelope(sequence), &KEY);
+    let reply = Reply {
+        source: ends.source,
+        destination: ends.destination,
+        identification: 0x1234,
+        mtu: 1500,
+        parts: Parts::Given(parts),
+    };
+    assert_eq!(seal.push(&Record::Reply(reply)), Ok(true));
+    seal.finish()
+}
+
+/// Goal: a reply over UDP goes out as its datagram's fragments, and its pin is needed no more;
+/// with an unknown pin nothing goes.
+#[test]
+fn a_reply_goes_out_in_fragments() {
+    let mut inflator = inflator();
+    assert!(inflator.announce(GATEWAY, over_udp(1000)));
+    let long = Part::Extent {
+        pin: 9,
+        offset_bytes: 100,
+        length_bytes: 4096,
+    };
+    let parts = [Part::Literal(b"head"), long, Part::Literal(b"pad")];
+    inflator.take(NOW, &sealed_reply(1, over_udp(1000), &parts));
+    let read = inflator.poll_read().expect("a read");
+    assert_eq!(inflator.poll_filled(), None);
+    assert_eq!(inflator.poll_spent(), None, "not sent");
+    let bytes = bytes_of(&read);
+    inflator.on_read(&read, Some(bytes.clone().into()));
+    let fragments: Vec<Filled> = std::iter::from_fn(|| inflator.poll_filled()).collect();
+    let lengths: Vec<usize> = fragments.iter().map(|it| it.frame.headers.len()).collect();
+    assert_eq!(lengths, [28, 20, 20]);
+    let all: Vec<u8> = fragments.iter().flat_map(payload).collect();
+    assert_eq!(all, [b"head", &bytes[..], b"pad"].concat());
+    let spent = GatewayPin {
+        gateway: GATEWAY,
+        pin: 9,
+    };
+    assert_eq!(inflator.poll_spent(), Some(spent));
+    assert_eq!(inflator.poll_spent(), None);
+    let figures = inflator.figures();
+    assert_eq!((figures.replies, figures.fragments), (1, 3));
+    assert_eq!((figures.replied_bytes, figures.injected_bytes), (4096, 0));
+
+    inflator.take(NOW, &sealed_reply(2, over_udp(1000), &parts));
+    let read = inflator.poll_read().expect("a read");
+    inflator.on_read(&read, None);
+    assert_eq!(inflator.poll_filled(), None);
+    assert_eq!(inflator.poll_spent(), None);
+    assert_eq!(inflator.figures().unfilled, 1);
+    assert!(inflator.poll_unfilled().is_some());
+}
+
+/// Goal: what is announced for connections may not be said over UDP, nor the other way around;
+/// nor does a datagram count twice.
+#[test]
+fn a_reply_is_announced_for_udp() {
+    let mut inflator = inflator();
+    inflator.take(NOW, &sealed_reply(1, over_udp(1000), &[EXTENT]));
+    assert_eq!(inflator.figures().refused, 1, "announced for TCP only");
+    assert!(inflator.announce(GATEWAY, over_udp(1002)));
+    let connection = headers(ends(1002), 1);
+    inflator.take(NOW, &sealed(&envelope(2), &KEY, &connection, &[EXTENT]));
+    assert_eq!(inflator.figures().refused, 2, "announced for UDP only");
+    assert_eq!(inflator.poll_read(), None);
+
+    let good = sealed_reply(3, over_udp(1002), &[EXTENT]);
+    inflator.take(NOW, &good);
+    inflator.take(NOW, &good);
+    assert_eq!(inflator.figures().stale, 1);
+    assert!(inflator.poll_read().is_some());
+    assert_eq!(inflator.poll_read(), None);
+
+    let foreign = Ends {
+        source: SocketAddr::from(([198, 18, 0, 2], 2049)),
+        ..over_udp(1002)
+    };
+    assert!(!inflator.announce(GATEWAY, foreign), "not its address");
+    inflator.take(NOW, &sealed_reply(4, foreign, &[EXTENT]));
+    assert_eq!(inflator.figures().refused, 3);
+    inflator.withdraw(GATEWAY, over_udp(1002));
+    inflator.take(NOW, &sealed_reply(5, over_udp(1002), &[EXTENT]));
+    assert_eq!(inflator.figures().refused, 4, "withdrawn");
+    assert_eq!(inflator.poll_filled(), None);
 }

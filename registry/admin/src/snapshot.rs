@@ -241,6 +241,9 @@ pub struct TransferFigures {
     pub refilled_bytes: u64,
     /// Connections that were reset.
     pub reset_total: u64,
+    /// Over UDP; nothing above has it in.
+    #[serde(default)]
+    pub udp: DatagramFigures,
     /// Bytes of packets that were filled.
     pub sent_bytes: u64,
     /// Those packets.
@@ -251,6 +254,27 @@ pub struct TransferFigures {
     pub pins: u64,
     /// What was not filled or held, by why.
     pub refused: BTreeMap<String, u64>,
+}
+
+/// Replies over UDP: those of a gateway's door, and of a host with nodes those that it has sent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DatagramFigures {
+    /// Replies that nodes were to send.
+    pub injected: u64,
+    /// Bytes of files in them.
+    pub injected_bytes: u64,
+    /// Replies that the gateway has sent itself.
+    pub relayed: u64,
+    /// Their bytes, by why.
+    pub relayed_bytes: BTreeMap<String, u64>,
+    /// Replies whose node was gone by then, or that had no number: their clients ask again.
+    pub lost: u64,
+    /// Replies that this host's nodes have sent.
+    pub sent: u64,
+    /// Bytes of files in them.
+    pub sent_bytes: u64,
+    /// Packets of IP that they were.
+    pub sent_fragments: u64,
 }
 
 /// A node that runs.

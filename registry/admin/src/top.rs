@@ -38,6 +38,10 @@ pub struct Top {
     pub injected_bytes: f64,
     /// Bytes a second that this gateway has sent where nodes might have.
     pub relayed_bytes: f64,
+    /// The same of files' bytes in replies over UDP, which are in neither.
+    pub udp_injected_bytes: f64,
+    /// Bytes a second of replies over UDP that this gateway has sent.
+    pub udp_relayed_bytes: f64,
     /// Bytes a second that nodes of this process have sent as gateways.
     pub sent_for_gateways_bytes: f64,
     /// Procedures that were called.
@@ -142,7 +146,11 @@ impl Top {
         Self {
             injected_bytes: rate(|all| all.transfer.injected_bytes),
             relayed_bytes: rate(|all| all.transfer.relayed_bytes.values().sum()),
-            sent_for_gateways_bytes: rate(|all| all.transfer.sent_bytes),
+            udp_injected_bytes: rate(|all| all.transfer.udp.injected_bytes),
+            udp_relayed_bytes: rate(|all| all.transfer.udp.relayed_bytes.values().sum()),
+            sent_for_gateways_bytes: rate(|all| {
+                all.transfer.sent_bytes + all.transfer.udp.sent_bytes
+            }),
             at: whole.at,
             seconds,
             uptime_seconds: later.uptime_seconds,

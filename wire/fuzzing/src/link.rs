@@ -15,7 +15,8 @@ use crossdock_names::{
 use crossdock_peer::{
     AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, Flow, LeaseId,
     NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion,
-    Recall, SiteReply, SiteRequest, Stability, Transfer, TunnelSecret, WriteContext, WriterId,
+    Recall, SiteReply, SiteRequest, Stability, Transfer, Transport, TunnelSecret, WriteContext,
+    WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -199,6 +200,7 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
 
 fn flow(dice: &mut Dice) -> Flow {
     Flow {
+        transport: dice.one_of(&[Transport::Tcp, Transport::Udp]),
         source: SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 80)),
         destination: SocketAddr::from((Ipv6Addr::from(sixteen(dice)), 4000)),
     }
@@ -422,7 +424,6 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
         NodeAnswer::Unpinned,
         NodeAnswer::Ahead,
         NodeAnswer::Held {
-            holder: HostId(dice.u64()),
             pin: dice.u64(),
             length_bytes: dice.u64(),
             version,

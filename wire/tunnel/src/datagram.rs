@@ -12,7 +12,7 @@ use crate::packet::{Record, RecordError};
 pub const DATAGRAM_BYTES_MAX: usize = 1400;
 
 const MAGIC: [u8; 4] = *b"XDTU";
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const ENVELOPE_BYTES: usize = 40;
 
 /// What is left for records.
@@ -39,7 +39,7 @@ impl fmt::Debug for TunnelKey {
 /// | offset | bytes | name | meaning (big-endian) |
 /// |---|---|---|---|
 /// | 0 | 4 | magic | "XDTU" |
-/// | 4 | 1 | format | 1 |
+/// | 4 | 1 | format | 2 |
 /// | 5 | 1 | key id | which key made the MAC |
 /// | 6 | 2 | – | zero |
 /// | 8 | 8 | sender | the gateway |

@@ -2,13 +2,15 @@
 //!
 //! The redirector catches the packets of a client's connection, takes the dummy bytes out,
 //! and tells a node what belongs there: the packet's headers, literal bytes, and extents by
-//! their pins. Several such packets travel in one datagram, which is authentic or nothing:
-//! who could forge one could have a node say anything in the name of a gateway.
+//! their pins. A reply over UDP it hands over whole, as it never was in a socket. Several such
+//! records travel in one datagram, which is authentic or nothing: who could forge one could
+//! have a node say anything in the name of a gateway.
 
 mod caught;
 mod datagram;
 mod flow;
 mod packet;
+mod reply;
 mod turn;
 mod window;
 
@@ -22,5 +24,6 @@ pub use packet::{
     Baton, HEADERS_BYTES_MAX, PARTS_MAX, PARTS_ROOM_BYTES, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
     Record, RecordError,
 };
+pub use reply::{IPV4_MTU_MIN, IPV6_MTU_MIN, REPLY_BYTES_MAX, REPLY_ROOM_BYTES, Reply};
 pub use turn::{decode_turn, encode_turn};
 pub use window::ReplayWindow;

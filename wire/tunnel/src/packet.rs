@@ -1,10 +1,11 @@
 //! A caught packet: its headers, and what its payload is made of; and whose turn is next.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
 
 use crate::datagram::PACKET_ROOM_BYTES;
+use crate::reply::{Reply, as_ipv6};
 
 /// IPv4 and TCP have up to 60 bytes each; IPv6 has 40.
 pub const HEADERS_BYTES_MAX: usize = 120;
@@ -26,6 +27,7 @@ const EXTENT_BYTES: usize = 19;
 
 const KIND_PACKET: u8 = 1;
 const KIND_BATON: u8 = 2;
+pub(crate) const KIND_REPLY: u8 = 3;
 const PART_LITERAL: u8 = 1;
 const PART_EXTENT: u8 = 2;
 
@@ -80,6 +82,8 @@ pub enum Record<'a> {
     Packet(Packet<'a>),
     /// To be passed on behind the packets before it.
     Baton(Baton<'a>),
+    /// To be built and sent.
+    Reply(Reply<'a>),
 }
 
 /// A piece of a payload.
@@ -186,30 +190,26 @@ pub enum RecordError {
     /// More than a packet can carry.
     #[error("a payload of {0} bytes is longer than a packet's")]
     Payload(usize),
+    /// Addresses of which one is IPv4's and the other IPv6's.
+    #[error("from an address of one version of IP to one of the other")]
+    Versions,
+    /// Less than what every link takes.
+    #[error("an MTU of {0} bytes is no link's")]
+    Mtu(u16),
 }
 
 impl<'a> Packet<'a> {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), RecordError> {
         let headers = self.headers.len();
-        let (mut count, mut payload_bytes) = (0, 0);
-        for part in self.parts.iter() {
-            count += 1;
-            payload_bytes += part.length_bytes();
-            if part.length_bytes() == 0 {
-                return Err(RecordError::Parts(count));
-            }
-        }
-        let parts = u8::try_from(count).map_err(|_| RecordError::Parts(count))?;
-        check(headers, count, payload_bytes)?;
+        let (parts, payload_bytes) = payload_of(self.parts)?;
+        check(headers, payload_bytes)?;
         let headers_length = u8::try_from(headers).map_err(|_| RecordError::Headers(headers))?;
         out.extend([KIND_PACKET, headers_length]);
         out.extend(self.segment_bytes.to_be_bytes());
         out.push(parts);
         out.extend(self.turn.to_be_bytes());
         out.extend(self.headers);
-        for part in self.parts.iter() {
-            encode_part(&part, out);
-        }
+        encode_parts(self.parts, out);
         Ok(())
     }
 
@@ -219,18 +219,13 @@ impl<'a> Packet<'a> {
         let turn = u64::from_be_bytes(take_array(bytes)?);
         let (headers, count) = (usize::from(headers), usize::from(count));
         let headers = take(bytes, headers)?;
-        let before = *bytes;
-        let mut payload_bytes = 0;
-        for _ in 0..count {
-            payload_bytes += decode_part(bytes)?.length_bytes();
-        }
-        check(headers.len(), count, payload_bytes)?;
-        let encoded = &before[..before.len() - bytes.len()];
+        let (parts, payload_bytes) = decode_parts(count, bytes)?;
+        check(headers.len(), payload_bytes)?;
         Ok(Self {
             headers,
             segment_bytes: u16::from_be_bytes(segment),
             turn,
-            parts: Parts::Encoded(EncodedParts { bytes: encoded }),
+            parts,
         })
     }
 }
@@ -239,15 +234,11 @@ impl<'a> Baton<'a> {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), RecordError> {
         let headers = self.headers.len();
         let length = u8::try_from(headers).map_err(|_| RecordError::Headers(headers))?;
-        check(headers, 1, 0)?;
+        check(headers, 0)?;
         out.extend([KIND_BATON, length]);
         out.extend(self.turn.to_be_bytes());
         out.extend(self.to.port().to_be_bytes());
-        let address = match self.to.ip() {
-            IpAddr::V4(address) => address.to_ipv6_mapped(),
-            IpAddr::V6(address) => address,
-        };
-        out.extend(address.octets());
+        out.extend(as_ipv6(self.to.ip()).octets());
         out.extend(self.headers);
         Ok(())
     }
@@ -258,7 +249,7 @@ impl<'a> Baton<'a> {
         let port = u16::from_be_bytes(take_array(bytes)?);
         let address = Ipv6Addr::from(take_array::<16>(bytes)?).to_canonical();
         let headers = take(bytes, usize::from(headers))?;
-        check(headers.len(), 1, 0)?;
+        check(headers.len(), 0)?;
         Ok(Self {
             turn,
             to: SocketAddr::new(address, port),
@@ -273,6 +264,7 @@ impl<'a> Record<'a> {
         match self {
             Self::Packet(packet) => packet.encode(out),
             Self::Baton(baton) => baton.encode(out),
+            Self::Reply(reply) => reply.encode(out),
         }
     }
 
@@ -281,22 +273,60 @@ impl<'a> Record<'a> {
         match take_array::<1>(bytes)? {
             [KIND_PACKET] => Packet::decode(bytes).map(Self::Packet),
             [KIND_BATON] => Baton::decode(bytes).map(Self::Baton),
+            [KIND_REPLY] => Reply::decode(bytes).map(Self::Reply),
             [kind] => Err(RecordError::Kind(kind)),
         }
     }
 }
 
-const fn check(headers: usize, parts: usize, payload_bytes: usize) -> Result<(), RecordError> {
+const fn check(headers: usize, payload_bytes: usize) -> Result<(), RecordError> {
     if headers == 0 || headers > HEADERS_BYTES_MAX {
         return Err(RecordError::Headers(headers));
-    }
-    if parts == 0 {
-        return Err(RecordError::Parts(parts));
     }
     if payload_bytes > PAYLOAD_BYTES_MAX {
         return Err(RecordError::Payload(payload_bytes));
     }
     Ok(())
+}
+
+/// How many parts there are, and how many bytes they are together.
+pub(crate) fn payload_of(parts: Parts<'_>) -> Result<(u8, usize), RecordError> {
+    let (mut count, mut payload_bytes) = (0, 0);
+    for part in parts.iter() {
+        count += 1;
+        payload_bytes += part.length_bytes();
+        if part.length_bytes() == 0 {
+            return Err(RecordError::Parts(count));
+        }
+    }
+    match u8::try_from(count) {
+        Ok(count @ 1..) => Ok((count, payload_bytes)),
+        _ => Err(RecordError::Parts(count)),
+    }
+}
+
+pub(crate) fn encode_parts(parts: Parts<'_>, out: &mut Vec<u8>) {
+    for part in parts.iter() {
+        encode_part(&part, out);
+    }
+}
+
+/// Takes `count` parts from the front of `bytes`: them, and how many bytes they are together.
+pub(crate) fn decode_parts<'a>(
+    count: usize,
+    bytes: &mut &'a [u8],
+) -> Result<(Parts<'a>, usize), RecordError> {
+    if count == 0 {
+        return Err(RecordError::Parts(count));
+    }
+    let before = *bytes;
+    let mut payload_bytes = 0;
+    for _ in 0..count {
+        payload_bytes += decode_part(bytes)?.length_bytes();
+    }
+    let encoded = &before[..before.len() - bytes.len()];
+    let parts = Parts::Encoded(EncodedParts { bytes: encoded });
+    Ok((parts, payload_bytes))
 }
 
 /// Its length is 1 to 65535.
@@ -342,7 +372,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], RecordError
     Ok(taken)
 }
 
-fn take_array<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], RecordError> {
+pub(crate) fn take_array<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], RecordError> {
     let (taken, rest) = bytes.split_first_chunk().ok_or(RecordError::Short)?;
     *bytes = rest;
     Ok(*taken)

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use crossdock_checksum::mac;
 use crossdock_tunnel::{
     Baton, DATAGRAM_BYTES_MAX, Envelope, HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Packet, Part, Parts,
-    Record, RecordError, ReplayWindow, Seal, TunnelError, TunnelKey, decode_turn, encode_turn,
-    open,
+    REPLY_BYTES_MAX, REPLY_ROOM_BYTES, Record, RecordError, ReplayWindow, Reply, Seal, TunnelError,
+    TunnelKey, decode_turn, encode_turn, open,
 };
 use proptest::prelude::*;
 
@@ -46,6 +46,17 @@ const BATON: Record<'static> = Record::Baton(Baton {
     headers: &HEADERS,
 });
 
+/// Over IPv4.
+fn reply<'a>(parts: &'a [Part<'a>]) -> Reply<'a> {
+    Reply {
+        source: SocketAddr::from(([198, 18, 0, 1], 2049)),
+        destination: SocketAddr::from(([198, 18, 0, 9], 700)),
+        identification: 0x0102_0304,
+        mtu: 1500,
+        parts: Parts::Given(parts),
+    }
+}
+
 fn sealed(records: &[Record<'_>]) -> Vec<u8> {
     let mut seal = Seal::new(&ENVELOPE, &KEY);
     for record in records {
@@ -68,7 +79,18 @@ fn records_come_out_as_they_went_in() {
         EXTENT,
         Part::Literal(b"x"),
     ];
-    let records = [packet(&parts), BATON, packet(&parts[1..2])];
+    let over_ipv6 = Reply {
+        source: "[fd00::1]:2049".parse().expect("an address"),
+        destination: "[fd00::9]:700".parse().expect("an address"),
+        ..reply(&parts)
+    };
+    let records = [
+        packet(&parts),
+        BATON,
+        Record::Reply(reply(&parts)),
+        Record::Reply(over_ipv6),
+        packet(&parts[1..2]),
+    ];
     let bytes = sealed(&records);
     let opened = open(&bytes, the_key).expect("authentic");
     assert_eq!(opened.envelope, ENVELOPE);
@@ -81,8 +103,8 @@ fn records_come_out_as_they_went_in() {
 #[test]
 fn the_layout_is_fixed() {
     let parts = [Part::Literal(b"ab"), EXTENT];
-    let bytes = sealed(&[packet(&parts), BATON]);
-    let mut expected = b"XDTU\x01\x03\x00\x00".to_vec();
+    let bytes = sealed(&[packet(&parts), BATON, Record::Reply(reply(&parts[..1]))]);
+    let mut expected = b"XDTU\x02\x03\x00\x00".to_vec();
     for number in [11u64, 12, 13, 1] {
         expected.extend(number.to_be_bytes());
     }
@@ -94,6 +116,10 @@ fn the_layout_is_fixed() {
     expected.extend([2, 40, 0, 0, 0, 0, 0, 0, 0, 3, 0x1b, 0xa0]);
     expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 0, 7]);
     expected.extend(HEADERS);
+    expected.extend([3, 1, 0x05, 0xdc, 1, 2, 3, 4, 0x08, 0x01, 0x02, 0xbc]);
+    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 0, 1]);
+    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 0, 9]);
+    expected.extend([1, 0, 2, b'a', b'b']);
     assert_eq!(bytes[..bytes.len() - 16], expected);
 }
 
@@ -187,6 +213,51 @@ fn what_is_no_packet_is_refused() {
     let one = [Part::Literal(b"x"); 256];
     assert_eq!(seal.push(&packet(&one)), Err(RecordError::Parts(256)));
     assert!(seal.is_empty());
+}
+
+/// Goal: a reply that no datagram of UDP could be is not taken by either side, and one takes as
+/// many literal bytes as it says.
+#[test]
+fn what_is_no_reply_is_refused() {
+    let parts = [EXTENT];
+    let usual = reply(&parts);
+    let ipv6: SocketAddr = "[fd00::1]:1".parse().expect("an address");
+    let mut seal = Seal::new(&ENVELOPE, &KEY);
+    let mut push = |reply| seal.push(&Record::Reply(reply));
+    let mixed = Reply {
+        source: ipv6,
+        ..usual
+    };
+    assert_eq!(push(mixed), Err(RecordError::Versions));
+    let narrow = Reply { mtu: 67, ..usual };
+    assert_eq!(push(narrow), Err(RecordError::Mtu(67)));
+    let narrow = Reply {
+        source: ipv6,
+        destination: ipv6,
+        mtu: 1279,
+        ..usual
+    };
+    assert_eq!(push(narrow), Err(RecordError::Mtu(1279)));
+    assert_eq!(push(reply(&[])), Err(RecordError::Parts(0)));
+    let refused = push(reply(&[EXTENT; 2]));
+    assert_eq!(refused, Err(RecordError::Payload(100_000)));
+    let longest = |length_bytes| Part::Extent {
+        pin: 1,
+        offset_bytes: 0,
+        length_bytes,
+    };
+    let most = u16::try_from(REPLY_BYTES_MAX).expect("a length");
+    let (too_long, most) = ([longest(most + 1)], [longest(most)]);
+    let refused = push(reply(&too_long));
+    assert_eq!(refused, Err(RecordError::Payload(REPLY_BYTES_MAX + 1)));
+    assert_eq!(push(reply(&most)), Ok(true));
+
+    let literal = [0; DATAGRAM_BYTES_MAX];
+    for (length, fits) in [(REPLY_ROOM_BYTES - 3, true), (REPLY_ROOM_BYTES - 2, false)] {
+        let mut seal = Seal::new(&ENVELOPE, &KEY);
+        let parts = [Part::Literal(&literal[..length])];
+        assert_eq!(seal.push(&Record::Reply(reply(&parts))), Ok(fits));
+    }
 }
 
 /// Goal: each number is taken once, in any order within the window.

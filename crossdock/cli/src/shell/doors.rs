@@ -7,6 +7,8 @@ use bytes::Bytes;
 use crossdock_host::HostInput;
 use crossdock_net::{ConnectionId, Driver, Event, ListenerId, NetError, SocketId};
 use crossdock_nfs::{ConnId, NfsEffect, NfsInput, Services};
+use crossdock_peer::Flow;
+use crossdock_types::Payload;
 
 use super::Shell;
 
@@ -14,10 +16,8 @@ use super::Shell;
 pub(crate) struct NfsSockets {
     pub(crate) listener: ListenerId,
     pub(crate) datagrams: SocketId,
-    /// Which kind of address a client has that it serves.
-    pub(crate) is_ipv6: bool,
-    /// Its port.
-    pub(crate) port: u16,
+    /// Where; clients have one of the same kind.
+    pub(crate) address: SocketAddr,
     /// Whether it is not NFS's, but the portmapper's.
     pub(crate) is_portmap: bool,
     /// The virtual address where it is, and its port, if it is at one.
@@ -105,6 +105,13 @@ impl Doors {
         Some(NfsInput::Closed(name))
     }
 
+    /// Where a client of NFS asks whose datagram has come to `socket`.
+    fn asked_at(&self, socket: SocketId) -> Option<SocketAddr> {
+        let mut sockets = self.sockets.iter().filter(|sockets| !sockets.is_portmap);
+        let here = sockets.find(|sockets| sockets.datagrams == socket)?;
+        Some(here.address)
+    }
+
     fn datagram(&mut self, socket: SocketId, from: SocketAddr, bytes: Bytes) -> NfsInput {
         let mut sockets = self.sockets.iter();
         let is_virtual =
@@ -124,9 +131,10 @@ impl Doors {
     pub(super) fn port(&self, is_ipv6: bool) -> Option<u16> {
         let own = self.sockets.iter();
         let own = own.filter(|sockets| !sockets.is_portmap && sockets.virtual_at.is_none());
-        let same = own.clone().find(|sockets| sockets.is_ipv6 == is_ipv6);
+        let is_same = |sockets: &&NfsSockets| sockets.address.is_ipv6() == is_ipv6;
+        let same = own.clone().find(is_same);
         same.or_else(|| own.clone().next())
-            .map(|sockets| sockets.port)
+            .map(|sockets| sockets.address.port())
     }
 
     /// Serves at a virtual address.
@@ -142,10 +150,9 @@ impl Doors {
         self.sockets.push(NfsSockets {
             listener,
             datagrams,
-            is_ipv6: at.is_ipv6(),
+            address: at,
             is_portmap: false,
             virtual_at: Some(at),
-            port: at.port(),
         });
         Ok(())
     }
@@ -234,7 +241,16 @@ impl Shell {
                 socket,
                 from,
                 bytes,
-            } => Some(doors.datagram(socket, from, bytes)),
+            } => {
+                let may_speak = |address| self.host.speaks_as(address);
+                let flow = self.doors.asked_at(socket);
+                let flow = flow.and_then(|at| self.injector.admit_datagram(at, from, may_speak));
+                let input = self.doors.datagram(socket, from, bytes);
+                Some(match (input, flow) {
+                    (NfsInput::Datagram(_, bytes), Some(flow)) => NfsInput::DatagramIn(flow, bytes),
+                    (input, _) => input,
+                })
+            }
             Event::Writable { .. }
             | Event::Disk(..)
             | Event::Readable(_)
@@ -290,6 +306,7 @@ impl Shell {
             }
             NfsEffect::SendDatagram(to, pieces) => self.send_datagram(false, to, pieces),
             NfsEffect::SendPortmapDatagram(to, pieces) => self.send_datagram(true, to, pieces),
+            NfsEffect::SendIn(flow, reply) => self.send_in(flow, reply),
             NfsEffect::Close(name) => {
                 if let Some(&connection) = self.doors.connections.get(&name) {
                     self.injector.close(&mut self.driver, connection);
@@ -326,15 +343,33 @@ impl Shell {
         let mut sockets = self.doors.sockets.iter();
         let is_own = |sockets: &&NfsSockets| {
             sockets.is_portmap == is_portmap
-                && sockets.is_ipv6 == to.is_ipv6()
+                && sockets.address.is_ipv6() == to.is_ipv6()
                 && sockets.virtual_at.is_none()
         };
         let asked_at = self.doors.datagrams_at.get(&to).copied();
         let asked_at = asked_at.filter(|_| !is_portmap);
         let own = || Some(sockets.find(is_own)?.datagrams);
         if let Some(socket) = asked_at.or_else(own) {
+            if !is_portmap {
+                let bytes = pieces.iter().map(Bytes::len).sum();
+                self.injector.note_datagram(to, bytes);
+            }
             // A datagram that does not fit is lost, as on the wire.
             let _ = self.driver.send_datagram(socket, to, pieces);
+        }
+    }
+
+    /// Has a node answer a client's datagram, or answers it from where it was asked.
+    fn send_in(&mut self, flow: Flow, reply: Payload) {
+        let Some(reply) = self.injector.send_in(flow, reply) else {
+            return;
+        };
+        let to = flow.destination;
+        self.injector.note_datagram(to, reply.len());
+        let mut sockets = self.doors.sockets.iter();
+        let here = sockets.find(|sockets| !sockets.is_portmap && sockets.address == flow.source);
+        if let Some(socket) = here.map(|sockets| sockets.datagrams) {
+            let _ = self.driver.send_datagram(socket, to, reply.into_pieces());
         }
     }
 

@@ -6,7 +6,9 @@
 //! room for waits here until the client has acknowledged some.
 
 mod announce;
+mod datagrams;
 mod ending;
+mod figures;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -17,14 +19,17 @@ use anyhow::Context;
 use crossdock_bpf::{CatchDevice, Catcher};
 use crossdock_names::HostId;
 use crossdock_net::{ConnectionId, Driver, Event, WatchId, now};
-use crossdock_peer::Flow;
+use crossdock_peer::{Flow, Transport};
 use crossdock_redirector::{AnnounceError, Redirector};
 use crossdock_tunnel::{ConnectionId as CaughtId, TunnelKey};
 use crossdock_types::{Extent, Part, Payload, Time};
 use tracing::{debug, warn};
 
+use crate::data;
 use announce::announce;
+use datagrams::Datagrams;
 use ending::{Ending, reset_when_closed};
+pub(crate) use figures::{InjectFigures, Why};
 
 /// How often connections are looked at whose clients lack something.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -61,6 +66,8 @@ struct Catching {
     /// Those of which somebody has, by ticket.
     asked: BTreeMap<u64, (ConnectionId, Extent)>,
     tickets_total: u64,
+    /// What goes in no connection.
+    datagrams: Datagrams,
 }
 
 /// Bytes that a client is to get and whose holder is gone.
@@ -69,50 +76,6 @@ pub(crate) struct Lost {
     pub(crate) ticket: u64,
     pub(crate) flow: Flow,
     pub(crate) extent: Extent,
-}
-
-/// What went which way.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct InjectFigures {
-    /// Bytes that nodes were to send, in connections where they may.
-    pub(crate) injected_bytes: u64,
-    /// Bytes that came from the gateway, by why.
-    pub(crate) relayed_bytes: BTreeMap<Why, u64>,
-    /// Bytes whose holder was gone, and that another one has sent.
-    pub(crate) refilled_bytes: u64,
-    /// Connections that were reset because nobody had their bytes any more.
-    pub(crate) reset: u64,
-}
-
-/// Why bytes are not sent by nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Why {
-    /// They are heads, of small files, or a node did not hold them.
-    Here,
-    /// Over TLS: nodes do not have the keys.
-    Tls,
-    /// The client is on this machine.
-    Loopback,
-    /// No node takes packets of this gateway.
-    NoTunnel,
-    /// Nodes may not speak as the address that the client has connected to.
-    Address,
-    /// The kernel's program has no room for more connections.
-    Program,
-}
-
-impl Why {
-    /// As figures call it.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Here => "here",
-            Self::Tls => "tls",
-            Self::Loopback => "loopback",
-            Self::NoTunnel => "no_tunnel",
-            Self::Address => "address",
-            Self::Program => "program",
-        }
-    }
 }
 
 struct Client {
@@ -158,6 +121,7 @@ impl Injector {
                 lost: Vec::new(),
                 asked: BTreeMap::new(),
                 tickets_total: 0,
+                datagrams: Datagrams::new(data::random_bytes()?),
             }),
             ..Self::default()
         })
@@ -186,6 +150,7 @@ impl Injector {
             ("unsent", own.unsent),
             ("unreachable", own.unreachable),
             ("turns", own.turns),
+            ("replies", own.replies),
         ];
         all.map(|(fate, packets)| (fate.to_owned(), packets)).into()
     }
@@ -199,8 +164,9 @@ impl Injector {
     /// When [`Self::look`] is to be called.
     pub(crate) fn due(&self) -> Option<Time> {
         let catching = self.catching.as_ref()?;
-        let both = [catching.look_due, catching.keep_due];
-        both.into_iter().flatten().min()
+        let datagrams = catching.datagrams.poll_timeout();
+        let all = [catching.look_due, catching.keep_due, datagrams];
+        all.into_iter().flatten().min()
     }
 
     /// A host fills packets from now on.
@@ -339,6 +305,7 @@ impl Injector {
         if catching.keep_due.take_if(|due| *due <= time).is_some() {
             catching.keep(time);
         }
+        catching.mind_datagrams(time);
         if catching.look_due.take_if(|due| *due <= time).is_none() {
             return;
         }
@@ -346,17 +313,6 @@ impl Injector {
         for id in under_way {
             catching.look_at(&mut self.figures, driver, time, id);
         }
-    }
-}
-
-impl InjectFigures {
-    fn note_relayed(&mut self, why: Why, bytes: usize) {
-        *self.relayed_bytes.entry(why).or_default() += bytes as u64;
-    }
-
-    fn reset(&mut self, driver: &mut Driver, id: ConnectionId) {
-        self.reset += 1;
-        driver.abort(id);
     }
 }
 
@@ -372,18 +328,11 @@ impl Catching {
         let source = rustix::net::getsockname(socket).ok();
         let source = source.and_then(|source| source.try_into().ok());
         let flow = Flow {
+            transport: Transport::Tcp,
             source: source.ok_or(Why::Address)?,
             destination: peer,
         };
-        if peer.ip().is_loopback() || peer.ip() == flow.source.ip() {
-            return Err(Why::Loopback);
-        }
-        if self.redirector.tunnels() == 0 {
-            return Err(Why::NoTunnel);
-        }
-        if !may_speak(flow.source.ip()) {
-            return Err(Why::Address);
-        }
+        self.check(flow.source, peer, may_speak)?;
         let caught = self.catcher.add(socket).map_err(|error| {
             debug!(%error, "a connection is relayed");
             Why::Program
@@ -401,6 +350,25 @@ impl Catching {
         };
         self.clients.insert(id, client);
         Ok(flow)
+    }
+
+    /// Whether nodes can send from there to the client.
+    fn check(
+        &self,
+        source: SocketAddr,
+        client: SocketAddr,
+        may_speak: impl Fn(IpAddr) -> bool,
+    ) -> Result<(), Why> {
+        if client.ip().is_loopback() || client.ip() == source.ip() {
+            return Err(Why::Loopback);
+        }
+        if self.redirector.tunnels() == 0 {
+            return Err(Why::NoTunnel);
+        }
+        match may_speak(source.ip()) {
+            true => Ok(()),
+            false => Err(Why::Address),
+        }
     }
 
     /// Gives the socket what the redirector has room for.
@@ -551,6 +519,10 @@ impl Catching {
             let catch_from = self.redirector.caught(&caught);
             self.catcher.catch_from(caught.connection, catch_from);
         }
+        self.send_tunnelled();
+    }
+
+    fn send_tunnelled(&mut self) {
         while let Some((holder, datagram)) = self.redirector.poll_datagram() {
             if let Some(address) = self.redirector.address(holder) {
                 // One that is lost is as lost as its packets: TCP repeats them.

@@ -42,12 +42,20 @@ impl Shell {
             all.packets = self.injector.packets();
             all.refilled_bytes = figures.refilled_bytes;
             all.reset_total = figures.reset;
+            all.udp.injected = figures.datagrams.injected;
+            all.udp.injected_bytes = figures.datagrams.injected_bytes;
+            all.udp.relayed = figures.datagrams.relayed;
+            all.udp.relayed_bytes = by_word(&figures.datagrams.relayed_bytes);
+            all.udp.lost = figures.datagrams.lost;
         }
         if let Some(sent) = self.host.transfer_figures() {
             let inflator = sent.inflator;
             all.is_node = true;
             all.sent_bytes = inflator.injected_bytes;
             all.sent_packets = inflator.sent;
+            all.udp.sent = inflator.replies;
+            all.udp.sent_bytes = inflator.replied_bytes;
+            all.udp.sent_fragments = inflator.fragments;
             (all.held_bytes, all.pins) = (sent.held_bytes, sent.pins);
             let refused = [
                 ("forged", inflator.forged),
@@ -66,9 +74,7 @@ impl Shell {
     /// Bytes that the gateway has sent itself, by why: the doors know what they have not asked
     /// nodes for.
     fn relayed_bytes(&self, figures: &InjectFigures) -> BTreeMap<String, u64> {
-        let by_why = figures.relayed_bytes.iter();
-        let by_why = by_why.map(|(why, &bytes)| (why.word().to_owned(), bytes));
-        let mut all: BTreeMap<String, u64> = by_why.collect();
+        let mut all = by_word(&figures.relayed_bytes);
         let (nfs, http) = self.host.relayed_bytes();
         let chosen = [
             ("short", nfs.short_bytes + http.short_bytes),
@@ -82,4 +88,11 @@ impl Shell {
         }
         all
     }
+}
+
+fn by_word(relayed: &BTreeMap<Why, u64>) -> BTreeMap<String, u64> {
+    let relayed = relayed.iter();
+    relayed
+        .map(|(why, &bytes)| (why.word().to_owned(), bytes))
+        .collect()
 }

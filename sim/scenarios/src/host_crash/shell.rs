@@ -169,6 +169,7 @@ pub(super) fn carry_out<'a>(
         }
         // Clients here have few calls in flight, and no datagrams.
         NfsEffect::SendDatagram(..)
+        | NfsEffect::SendIn(..)
         | NfsEffect::SendPortmapDatagram(..)
         | NfsEffect::Pause(_)
         | NfsEffect::Resume(_)

@@ -74,6 +74,56 @@ pub(super) const FAMILIES: &[Family] = &[
         },
     ),
     family(
+        "crossdock_transfer_udp_replies_total",
+        Counter,
+        "Replies over UDP of this gateway, by way: injected (a node was to send it), relayed, or lost (its node was gone by then).",
+        |all, out| {
+            let udp = &all.transfer.udp;
+            let ways = [
+                ("injected", udp.injected),
+                ("relayed", udp.relayed),
+                ("lost", udp.lost),
+            ];
+            for (way, replies) in ways {
+                out.count(&[("way", way)], replies);
+            }
+        },
+    ),
+    family(
+        "crossdock_transfer_udp_injected_bytes_total",
+        Counter,
+        "Bytes of files in replies over UDP that nodes were to send.",
+        |all, out| out.count(&[], all.transfer.udp.injected_bytes),
+    ),
+    family(
+        "crossdock_transfer_udp_relayed_bytes_total",
+        Counter,
+        "Bytes of replies over UDP that this gateway has sent itself while it has --spiral-device, by why.",
+        |all, out| {
+            for (why, &bytes) in &all.transfer.udp.relayed_bytes {
+                out.count(&[("why", why)], bytes);
+            }
+        },
+    ),
+    family(
+        "crossdock_transfer_udp_sent_replies_total",
+        Counter,
+        "Replies over UDP that the nodes of this host have sent.",
+        |all, out| out.count(&[], all.transfer.udp.sent),
+    ),
+    family(
+        "crossdock_transfer_udp_sent_fragments_total",
+        Counter,
+        "Packets of IP that those replies were.",
+        |all, out| out.count(&[], all.transfer.udp.sent_fragments),
+    ),
+    family(
+        "crossdock_transfer_udp_sent_bytes_total",
+        Counter,
+        "Bytes of files in those replies.",
+        |all, out| out.count(&[], all.transfer.udp.sent_bytes),
+    ),
+    family(
         "crossdock_transfer_sent_bytes_total",
         Counter,
         "Bytes that the nodes of this host have put into packets of gateways, repeated ones too.",
