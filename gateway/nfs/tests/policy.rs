@@ -10,7 +10,7 @@ use crossdock_nfs::{Export, NfsDoor, NfsEffect, NfsInput};
 use crossdock_nfs3::{Call, Path, call, mount};
 use crossdock_peer::{
     FileKind, Flow, Policy, PolicyConditions, PolicyRule, RelayedBytes, SiteAnswer, SiteReply,
-    TransferMode, WeakCache,
+    TransferMode, Transport, WeakCache,
 };
 use crossdock_router::{RoutedReply, Waited};
 use support::*;
@@ -24,6 +24,7 @@ const LONG: u32 = 1 << 20;
 fn door() -> NfsDoor {
     let mut door = bench().door;
     let flow = Flow {
+        transport: Transport::Tcp,
         source: "198.18.2.1:2049".parse().expect("an address"),
         destination: "198.18.5.1:700".parse().expect("an address"),
     };

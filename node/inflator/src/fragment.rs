@@ -166,7 +166,7 @@ fn ipv4(
     let [_, _, identification @ ..] = head.identification.to_be_bytes();
     let fragment = match place {
         Some(place) if place.is_last => place.at_bytes / 8,
-        Some(place) => MORE_FRAGMENTS | place.at_bytes / 8,
+        Some(place) => MORE_FRAGMENTS | (place.at_bytes / 8),
         None => DONT_FRAGMENT,
     };
     let mut header = vec![0x45, 0];

@@ -56,7 +56,7 @@ mod tests {
         #[test]
         fn pieces_do_not_show(bytes in prop::collection::vec(any::<u8>(), 0..300), cuts in prop::collection::vec(1usize..40, 0..20)) {
             let words = bytes.chunks(2).map(|word| {
-                u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0))
+                (u32::from(word[0]) << 8) | u32::from(word.get(1).copied().unwrap_or(0))
             });
             let mut expected: u32 = words.sum();
             while expected > 0xffff {

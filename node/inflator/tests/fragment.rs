@@ -25,7 +25,7 @@ fn ones_sum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let all: Vec<u8> = parts.into_iter().flatten().copied().collect();
     let words = all.chunks(2);
     let words =
-        words.map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0)));
+        words.map(|word| (u32::from(word[0]) << 8) | u32::from(word.get(1).copied().unwrap_or(0)));
     let mut sum: u32 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

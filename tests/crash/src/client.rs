@@ -338,6 +338,13 @@ fn exchange(address: SocketAddr, of: (u32, u32, u32), arguments: &impl Encode) -
     Ok(reply.freeze())
 }
 
+/// One call as a datagram.
+pub(crate) fn datagram(xid: Xid, call: &Call<'_>) -> Payload {
+    let number = call.procedure().number();
+    let of = (crossdock_nfs3::PROGRAM, crossdock_nfs3::VERSION, number);
+    encode(RecordWriter::datagram(HEADER_BYTES), xid, of, call)
+}
+
 /// One call as a record.
 fn record(xid: Xid, of: (u32, u32, u32), arguments: &impl Encode) -> Payload {
     encode(RecordWriter::stream(HEADER_BYTES), xid, of, arguments)

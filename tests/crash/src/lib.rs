@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 pub mod client;
+pub mod datagrams;
 pub mod server;
 pub mod wire;
 

@@ -18,7 +18,7 @@ use crate::gateway::{GATEWAY, Gateway, pause};
 use crate::model::Shape;
 use crate::node::{Nodes, host_of};
 
-const DEVICE: &str = "eth0";
+pub(crate) const DEVICE: &str = "eth0";
 const TUNNEL_PORT: u16 = 7072;
 const DOOR_PORT: u16 = 8000;
 /// How long nothing may come to a client that is to come to its end.
@@ -478,14 +478,14 @@ fn sent_bytes() -> Result<u64> {
     Ok(sent.context("no figures of the device")?.parse()?)
 }
 
-fn command(name: &str, words: &str) -> Result<()> {
+pub(crate) fn command(name: &str, words: &str) -> Result<()> {
     let status = Command::new(name).args(words.split(' ')).status()?;
     ensure!(status.success(), "{name} {words}: {status}");
     Ok(())
 }
 
 /// Does `work` on a thread that is in a host's network, as are those that it starts.
-fn within<T: Send>(host: &Host, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(crate) fn within<T: Send>(host: &Host, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let namespace = File::open(format!("/run/netns/{}", host.netns))?;
     thread::scope(|scope| {
         joined(scope.spawn(|| {
@@ -495,7 +495,7 @@ fn within<T: Send>(host: &Host, work: impl FnOnce() -> Result<T> + Send) -> Resu
     })
 }
 
-fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+pub(crate) fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread
         .join()
         .map_err(|_| anyhow!("a thread has panicked"))?

@@ -20,7 +20,7 @@ use crossdock_types::{Extent, Released};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::model::{Piece, Shape, pieces};
-use crate::node::{Ends, Nodes, host_of, node_of};
+use crate::node::{Ends, Nodes, Transport, host_of, node_of};
 
 /// How often a connection looks at what is acknowledged while it may send no more.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -112,6 +112,7 @@ impl<'nodes> Gateway<'nodes> {
         // So that whoever waits for a window sees the end of the case.
         socket.set_write_timeout(Some(Duration::from_millis(100)))?;
         let ends = Ends {
+            transport: Transport::Tcp,
             source: socket.local_addr()?,
             destination: socket.peer_addr()?,
         };

@@ -1,12 +1,14 @@
 //! Third-party transfer between real kernels' TCP (SPIRAL sections 2 and 3): a client, a
 //! gateway and nodes, each in a network namespace of its own. What nodes hold follows from
-//! a pin and a place, so that each byte that a client sees can be compared.
+//! a pin and a place, so that each byte that a client sees can be compared. And datagrams that
+//! nodes send.
 //!
 //! Arguments: namespace and address of the client, of the gateway, and of each node; the suite
 //! `spiral` of xtask makes them.
 
 mod cases;
 mod client;
+mod datagrams;
 mod gateway;
 mod model;
 mod node;
@@ -35,5 +37,6 @@ fn main() -> Result<()> {
         hosts.len() as u64 == 2 + cases::NODES && words.len().is_multiple_of(2),
         "namespace and address of a client, a gateway and three nodes are needed"
     );
+    datagrams::run(&hosts[0], &hosts[1], &hosts[2])?;
     cases::run(&hosts[0], &hosts[1], &hosts[2..])
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use bytes::Bytes;
 use crossdock_bpf::SendDevice;
-pub(crate) use crossdock_inflator::Ends;
+pub(crate) use crossdock_inflator::{Ends, Transport};
 use crossdock_inflator::{Figures, Filled, Inflator, Rights};
 use crossdock_names::HostId;
 use crossdock_sim::random::Random;

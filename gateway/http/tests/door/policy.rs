@@ -6,6 +6,7 @@ use crossdock_http::{ConnId, HttpInput};
 use crossdock_names::FileRef;
 use crossdock_peer::{
     BulkRequest, FileKind, Flow, Policy, PolicyConditions, PolicyRule, RelayedBytes, TransferMode,
+    Transport,
 };
 
 use crate::reading::{get, pattern, with};
@@ -30,6 +31,7 @@ fn rule(rig: &mut Rig, rules: Vec<(FileRef, PolicyRule)>) {
 fn connect(rig: &mut Rig) -> ConnId {
     let id = rig.connect();
     let flow = Flow {
+        transport: Transport::Tcp,
         source: "198.18.0.1:80".parse().expect("an address"),
         destination: "198.18.0.9:4000".parse().expect("an address"),
     };

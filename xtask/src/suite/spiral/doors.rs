@@ -20,11 +20,12 @@ use crate::install;
 use crate::process::{program, run_logged};
 use crate::rig::cluster::{Cluster, Host, Options, Role, in_network};
 use crate::suite::Stage;
+use crate::suite::spiral::udp::Served;
 
 /// Of the file that is read most.
 pub(super) const FILE_BYTES: usize = 64 << 20;
 /// Of what could have been sent by nodes, so much has to be.
-const INJECTED_MIN: f64 = 0.95;
+pub(super) const INJECTED_MIN: f64 = 0.95;
 /// What lies at a file's site: gateways send it themselves.
 pub(super) const SITE_BYTES: u64 = 64 << 10;
 const HTTP_PORT: u16 = 8080;
@@ -70,7 +71,7 @@ pub(super) struct Sent {
     relayed: u64,
     by_nodes: u64,
     /// What has left the gateways by their links.
-    from_gateways: u64,
+    pub(super) from_gateways: u64,
     pub(super) pins: u64,
 }
 
@@ -109,6 +110,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         self.counted("who reads slowly", 0, Self::slowly)?;
         self.leaving().context("clients that leave")?;
         self.counted("NFS over TCP", 1, Self::over_nfs)?;
+        self.over_udp()?;
         self.overwritten().context("overwritten")?;
         self.status().context("what status and top say")?;
         self.node_killed().context("a node killed")?;
@@ -146,6 +148,13 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         Ok(())
     }
 
+    /// Hosts of a role that have not been killed.
+    pub(super) fn running(&self, role: Role) -> Vec<String> {
+        let down = self.cluster.names_down();
+        let names = self.cluster.of(role).map(|host| host.name.clone());
+        names.filter(|name| !down.contains(name)).collect()
+    }
+
     pub(super) fn sent(&self) -> Result<Sent> {
         let mut sent = Sent {
             injected: 0,
@@ -154,21 +163,15 @@ impl<'a, 'paths> Doors<'a, 'paths> {
             from_gateways: 0,
             pins: 0,
         };
-        let down = self.cluster.names_down();
-        let runs = |name: &str| !down.iter().any(|one| one == name);
-        for host in self
-            .cluster
-            .of(Role::Gateway)
-            .filter(|host| runs(&host.name))
-        {
-            let told = self.transfer(&host.name)?;
+        for host in self.running(Role::Gateway) {
+            let told = self.transfer(&host)?;
             sent.injected += told["injected_bytes"].as_u64().unwrap_or(0);
             let relayed = told["relayed_bytes"].as_object().into_iter().flatten();
             sent.relayed += relayed.filter_map(|(_, bytes)| bytes.as_u64()).sum::<u64>();
-            sent.from_gateways += self.cluster.received_from(&host.name)?;
+            sent.from_gateways += self.cluster.received_from(&host)?;
         }
-        for host in self.cluster.of(Role::Node).filter(|host| runs(&host.name)) {
-            let told = self.transfer(&host.name)?;
+        for host in self.running(Role::Node) {
+            let told = self.transfer(&host)?;
             sent.by_nodes += told["sent_bytes"].as_u64().unwrap_or(0);
             sent.pins += told["pins"].as_u64().unwrap_or(0);
         }
@@ -433,22 +436,28 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         Ok(())
     }
 
-    /// A node that dies with bytes that it has promised: others send them, in connections that
-    /// have stood still meanwhile. No wrong byte arrives anywhere, and when it is back it sends again.
-    fn node_killed(&mut self) -> Result<()> {
-        let mut standing = Vec::new();
-        for _ in 0..4 {
+    /// Connections whose clients have taken a MiB of a file, and now take nothing.
+    fn standing(&self) -> Result<Vec<TcpStream>> {
+        let begin = |_| {
             let mut socket = self.connect()?;
             socket.write_all(b"GET /big.bin HTTP/1.1\r\nHost: x\r\n\r\n")?;
             read_head(&mut socket)?;
             let mut got = vec![0; 1 << 20];
             socket.read_exact(&mut got)?;
             self.compare(0, &got)?;
-            standing.push(socket);
-        }
+            Ok(socket)
+        };
+        (0..4).map(begin).collect()
+    }
+
+    /// A node that dies with bytes that it has promised: others send them, in connections that
+    /// have stood still meanwhile. No wrong byte arrives anywhere, and when it is back it sends again.
+    fn node_killed(&mut self) -> Result<()> {
+        let standing = self.standing()?;
         let (is_over, wrong) = (AtomicBool::new(false), AtomicU64::new(0));
         let (whole, broken) = (AtomicU64::new(0), AtomicU64::new(0));
         let (http, content) = (self.http, &self.content);
+        let served = Served::at(self.cluster.nfs_doors()[0])?;
         let netns = self.client()?.netns.clone();
         let read = || -> Result<()> {
             while !is_over.load(Relaxed) {
@@ -462,9 +471,11 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         };
         let cluster = &mut *self.cluster;
         thread::scope(|scope| {
-            let readers: Vec<_> = (0..2)
+            let mut readers: Vec<_> = (0..2)
                 .map(|_| scope.spawn(|| in_network(&netns, read)))
                 .collect();
+            let over_udp = || served.read_until(&is_over, content);
+            readers.push(scope.spawn(move || in_network(&netns, over_udp)));
             wait(Duration::from_secs(1));
             let killed = cluster.kill_keeping_files("node-1");
             wait(Duration::from_secs(8));

@@ -9,6 +9,7 @@ mod kernel;
 mod model;
 mod policy;
 mod readers;
+mod udp;
 mod volume;
 
 use std::process::Command;
