@@ -451,6 +451,7 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use crossdock_peer::Transport;
 
     use super::*;
 
@@ -504,6 +505,7 @@ mod tests {
         let gateway = HostId(10);
         let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let flow = |source, destination| Flow {
+            transport: Transport::Tcp,
             source: address(source),
             destination: address(destination),
         };

@@ -83,7 +83,8 @@ fn send(
                 Ok(())
             })
         });
-        joined(sender).and(joined(receiver))
+        let (sent, received) = (joined(sender), joined(receiver));
+        sent.and(received)
     })?;
     Ok(all.len())
 }

@@ -448,6 +448,7 @@ impl Rig {
                 | HostEffect::AddressChanged { .. }
                 | HostEffect::GatewayChanged { .. }
                 | HostEffect::TokenChanged { .. }
+                | HostEffect::PolicyChanged { .. }
                 | HostEffect::TunnelOpened { .. }
                 | HostEffect::TunnelClosed(_)
                 | HostEffect::Refilled { .. }

@@ -175,6 +175,7 @@ pub(super) fn carry_out<'a>(
         | NfsEffect::Resume(_)
         | NfsEffect::Router(_)
         | NfsEffect::ReadFor(..)
+        | NfsEffect::ReadHot(_)
         | NfsEffect::Withdraw(_)
         | NfsEffect::Ahead(_)
         | NfsEffect::Deliver(_)

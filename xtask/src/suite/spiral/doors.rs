@@ -469,13 +469,13 @@ impl<'a, 'paths> Doors<'a, 'paths> {
             }
             Ok(())
         };
-        let cluster = &mut *self.cluster;
+        let (cluster, netns) = (&mut *self.cluster, &netns);
         thread::scope(|scope| {
             let mut readers: Vec<_> = (0..2)
-                .map(|_| scope.spawn(|| in_network(&netns, read)))
+                .map(|_| scope.spawn(|| in_network(netns, read)))
                 .collect();
             let over_udp = || served.read_until(&is_over, content);
-            readers.push(scope.spawn(move || in_network(&netns, over_udp)));
+            readers.push(scope.spawn(move || in_network(netns, over_udp)));
             wait(Duration::from_secs(1));
             let killed = cluster.kill_keeping_files("node-1");
             wait(Duration::from_secs(8));

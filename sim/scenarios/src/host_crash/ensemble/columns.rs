@@ -36,6 +36,7 @@ fn order(path: &str) -> ColumnsOrder {
         seconds: OBJECT_URL_SECONDS_MAX,
         uid: 0,
         gid: 0,
+        is_of_file: false,
     }
 }
 

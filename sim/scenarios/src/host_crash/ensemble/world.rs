@@ -1018,6 +1018,7 @@ impl World {
                 HostEffect::TokenChanged { result, .. } => self.tokens.push(result),
                 #[cfg(not(test))]
                 HostEffect::TokenChanged { .. } => {}
+                HostEffect::PolicyChanged { .. } => {} // Nobody has asked.
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
                 // Nobody is connected there.
                 HostEffect::Http(_) => {}
