@@ -101,13 +101,7 @@ impl Connection {
             program,
             version,
             procedure,
-            credential: Credential::Sys(AuthSys {
-                stamp: 0,
-                machine_name: b"load",
-                uid: 0,
-                gid: 0,
-                groups: Groups::default(),
-            }),
+            credential: Credential::Sys(credential()),
             verifier: Verifier::NONE,
         });
         encoder.put(call);
@@ -246,8 +240,19 @@ impl Connection {
     }
 }
 
+/// Who calls.
+pub(crate) fn credential() -> AuthSys<'static> {
+    AuthSys {
+        stamp: 0,
+        machine_name: b"load",
+        uid: 0,
+        gid: 0,
+        groups: Groups::default(),
+    }
+}
+
 /// Calls of two runs must not be each other's retransmissions.
-fn first_xid() -> u32 {
+pub(crate) fn first_xid() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanoseconds = since.map_or(0, |since| since.subsec_nanos());
     nanoseconds ^ std::process::id().rotate_left(16)

@@ -5,7 +5,10 @@
 mod client;
 mod floor;
 mod http;
+mod pace;
+mod relay;
 mod sfs;
+mod udp;
 mod untar;
 mod usage;
 mod workload;
@@ -19,6 +22,7 @@ use crossdock_nfs3::{HandleBuffer, Procedure, mount};
 use serde_json::{Value, json};
 
 use crate::client::{Connection, wait_ready};
+use crate::pace::Pace;
 use crate::sfs::Mix;
 use crate::untar::Untar;
 use crate::usage::Usage;
@@ -37,6 +41,8 @@ enum Command {
     Run(Run),
     /// A server that answers every call at once: the floor. Prints its address.
     Floor,
+    /// A relay of connections that copies nothing. Prints where it listens.
+    Relay(relay::Relay),
     /// Works on an HTTP server.
     #[command(subcommand)]
     Http(http::Command),
@@ -80,6 +86,13 @@ struct Run {
     /// Operations per second of each connection, for `sfs`.
     #[arg(long, default_value_t = 100.0)]
     rate: f64,
+    /// Operations per second of each connection, for other work; none: as many as are
+    /// answered.
+    #[arg(long)]
+    pace: Option<f64>,
+    /// By datagrams, for `random-read`.
+    #[arg(long)]
+    udp: bool,
     /// Files of each client: that an earlier run has made, or that `sfs` makes.
     #[arg(long, default_value_t = 1)]
     files: usize,
@@ -97,6 +110,7 @@ struct Run {
 fn main() -> anyhow::Result<()> {
     match Flags::parse().command {
         Command::Floor => floor::serve(),
+        Command::Relay(flags) => relay::serve(&flags),
         Command::Http(command) => {
             println!("{}", http::run(&command)?);
             Ok(())
@@ -114,12 +128,16 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
         "clients, outstanding and count must be at least 1"
     );
     ensure!(
+        !flags.udp || (flags.work == Kind::RandomRead && flags.pace.is_none()),
+        "by datagrams goes random-read alone, as fast as it is answered"
+    );
+    ensure!(
         (1..=1 << 20).contains(&flags.size) && flags.span >= flags.size,
         "size must be from 1 byte to 1 MiB, span at least size"
     );
     let limit = Duration::try_from_secs_f64(flags.seconds)?;
     let mut clients = prepare(flags, limit)?;
-    let mut directories = 0;
+    let (mut directories, mut repeated) = (0, 0);
     let mut mixes = match flags.work {
         Kind::Sfs => {
             let all = std::mem::take(&mut clients).into_iter().enumerate();
@@ -140,6 +158,9 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
             (clients, directories) = unpack(clients, flags, limit, &mut latencies_us)?;
         }
         Kind::Sfs => sfs::drive(&mut mixes, flags.outstanding, limit, &mut latencies_us)?,
+        Kind::RandomRead if flags.udp => {
+            repeated = udp::drive(&mut clients, flags, limit, &mut latencies_us)?;
+        }
         _ => drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?,
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -156,6 +177,7 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     let put_off = put_off + mixes.iter().map(Mix::put_off).sum::<usize>();
     figures["put_off"] = json!(put_off);
     figures["directories"] = json!(directories);
+    figures["repeated"] = json!(repeated);
     figures["started_at"] = json!(started_at.duration_since(UNIX_EPOCH)?.as_secs_f64());
     figures["load_cpu_seconds"] = json!(own_after.since(&own_before).cpu_seconds);
     if let (Some(before), Some(after)) = (server_before, server_after) {
@@ -211,6 +233,9 @@ fn prepare(flags: &Run, limit: Duration) -> anyhow::Result<Vec<Workload>> {
         client.set_size(flags.size);
         client.set_files(flags.files.max(1));
         client.begin(flags.work, count);
+        if let Some(rate) = flags.pace {
+            client.set_pace(Pace::new(rate, Instant::now())?);
+        }
     }
     Ok(clients)
 }
@@ -228,13 +253,15 @@ fn drive(
         client.fill(outstanding)?;
     }
     while !busy.is_empty() {
-        let ready = wait_ready(busy.iter().map(|client| client.connection()), None)?;
+        let due = busy.iter().filter_map(|client| client.due()).min();
+        let patience = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let ready = wait_ready(busy.iter().map(|client| client.connection()), patience)?;
         let is_late = started.elapsed() >= limit;
         for (client, is_ready) in busy.iter_mut().zip(ready) {
             if is_late {
                 client.stop();
             }
-            if is_ready {
+            if is_ready || due.is_some() {
                 client.turn(outstanding, latencies_us)?;
             }
         }

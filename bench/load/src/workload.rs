@@ -1,5 +1,8 @@
 //! What a client does: one kind of request, over and over.
 
+use std::collections::BTreeSet;
+use std::time::Instant;
+
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -13,6 +16,7 @@ use crossdock_nfs3::{
 use crossdock_types::Payload;
 
 use crate::client::{Connection, Received, results};
+use crate::pace::Pace;
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,6 +62,8 @@ pub(crate) enum Kind {
     Tree,
     /// Many kinds at a given rate: see sfs.rs.
     Sfs,
+    /// One READ as `random-read` has them, then four LOOKUPs, and so on.
+    Generic,
 }
 
 /// What has to be there before requests of a kind make sense.
@@ -94,7 +100,11 @@ impl Kind {
 
     pub(crate) const fn needs(self) -> Needs {
         match self {
-            Self::Read | Self::RandomRead | Self::RandomWrite | Self::RandomSync => Needs::Content,
+            Self::Read
+            | Self::RandomRead
+            | Self::RandomWrite
+            | Self::RandomSync
+            | Self::Generic => Needs::Content,
             Self::Remove | Self::Rename => Needs::Files,
             Self::Readdirplus => Needs::Entries,
             _ => Needs::Nothing,
@@ -105,7 +115,7 @@ impl Kind {
         match self {
             Self::Null | Self::Untar | Self::Names | Self::Tree | Self::Sfs => Procedure::Null,
             Self::Getattr => Procedure::Getattr,
-            Self::Lookup | Self::RandomLookup => Procedure::Lookup,
+            Self::Lookup | Self::RandomLookup | Self::Generic => Procedure::Lookup,
             Self::Create => Procedure::Create,
             Self::Remove => Procedure::Remove,
             Self::Read | Self::RandomRead => Procedure::Read,
@@ -128,6 +138,8 @@ const SMALL_BYTES: usize = 64 << 10;
 pub(crate) const ENTRIES: usize = 100;
 /// Room for all of them in one reply.
 const LISTING_BYTES: u32 = 64 << 10;
+/// Of so many requests of `generic` one is a READ: a fifth of all, as in the trace of SPIRAL 3.2.
+const GENERIC_CYCLE: usize = 5;
 /// Files are filled in steps of this size.
 const FILL_BYTES: usize = 1 << 20;
 
@@ -146,6 +158,10 @@ pub(crate) struct Workload {
     done: usize,
     /// Requests that were to be sent again later (JUKEBOX).
     put_off: usize,
+    /// When requests are due, if not as soon as others are answered.
+    pace: Option<Pace>,
+    /// READs on their way among LOOKUPs.
+    reads: BTreeSet<u32>,
     data: Bytes,
 }
 
@@ -166,6 +182,8 @@ impl Workload {
             issued: 0,
             done: 0,
             put_off: 0,
+            pace: None,
+            reads: BTreeSet::new(),
             data: content(size),
         })
     }
@@ -246,6 +264,17 @@ impl Workload {
         self.done = 0;
     }
 
+    /// Requests are due at a rate from now on.
+    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+        self.pace = Some(pace);
+    }
+
+    /// When the next one is, if there will be one.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let pace = self.pace.filter(|_| self.issued < self.count);
+        pace.map(|pace| pace.due())
+    }
+
     /// No more requests than were sent.
     pub(crate) const fn stop(&mut self) {
         self.count = self.issued;
@@ -292,7 +321,11 @@ impl Workload {
 
     /// Keeps `outstanding` requests in flight.
     pub(crate) fn fill(&mut self, outstanding: usize) -> anyhow::Result<()> {
+        let now = Instant::now();
         while self.issued < self.count && self.connection.outstanding() < outstanding {
+            if self.pace.as_mut().is_some_and(|it| it.take(now).is_none()) {
+                break;
+            }
             self.issue();
             self.issued += 1;
         }
@@ -335,6 +368,10 @@ impl Workload {
                 object: handle(&file),
             }),
             Kind::Lookup => Call::Lookup(location(&directory, FILE)),
+            Kind::Generic if self.issued.is_multiple_of(GENERIC_CYCLE) => {
+                self.read(&file, self.random_offset())
+            }
+            Kind::Generic => Call::Lookup(location(&directory, FILE)),
             Kind::RandomLookup => Call::Lookup(location(&directory, &any_name)),
             Kind::Create => Call::Create(Create {
                 location: location(&directory, &name),
@@ -371,13 +408,23 @@ impl Workload {
                 self.write(&file, offset, StableHow::FileSync)
             }
         };
-        let procedure = call.procedure() as u32;
-        self.connection.queue(
+        let procedure = call.procedure();
+        let xid = self.connection.queue(
             crossdock_nfs3::PROGRAM,
             crossdock_nfs3::VERSION,
-            procedure,
+            procedure as u32,
             &call,
         );
+        if self.kind == Kind::Generic && procedure == Procedure::Read {
+            self.reads.insert(xid);
+        }
+    }
+
+    /// The file and where in it the next READ of `random-read` goes.
+    pub(crate) fn next_random_read(&mut self) -> (HandleBuffer, u64) {
+        let offset = self.random_offset();
+        self.issued += 1;
+        (self.file, offset)
     }
 
     fn read<'a>(&self, file: &'a HandleBuffer, offset: u64) -> Call<'a> {
@@ -427,8 +474,12 @@ impl Workload {
     }
 
     /// Whether it was carried out, and not put off.
-    fn check(&self, record: &Bytes) -> anyhow::Result<bool> {
-        let procedure = self.kind.procedure();
+    fn check(&mut self, record: &Bytes) -> anyhow::Result<bool> {
+        let xid = u32::from_be_bytes(record[..4].try_into()?);
+        let procedure = match self.reads.remove(&xid) {
+            true => Procedure::Read,
+            false => self.kind.procedure(),
+        };
         let mut decoder = results(record)?;
         let reply = Reply::decode(procedure, &mut decoder)?;
         match reply.status() {

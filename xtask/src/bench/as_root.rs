@@ -18,7 +18,8 @@ pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool>
     match bench {
         "http" => install::http_peer()?,
         "spiral" => {
-            install::debian(&["curl", "iproute2", "util-linux"])?;
+            install::http_peer()?;
+            install::debian(&["iproute2", "nftables", "util-linux"])?;
             install::etcd(paths)?;
         }
         _ => {

@@ -3,6 +3,7 @@
 //! docs/benchmarks.md.
 
 mod as_root;
+mod cpu;
 mod document;
 mod ensemble;
 pub(crate) mod figures;
@@ -14,6 +15,7 @@ mod plot;
 mod restart;
 mod spiral;
 mod store;
+mod webbench;
 
 use anyhow::Result;
 use serde_json::Value;
@@ -82,6 +84,11 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     };
     generate(paths)?;
     Ok(measured)
+}
+
+/// What a rig is called that is measured: another process may measure at the same time.
+fn rig_name() -> String {
+    format!("bench-{}", std::process::id())
 }
 
 /// Hands results to who keeps them.

@@ -7,6 +7,7 @@ mod group;
 mod make;
 mod requests;
 mod streams;
+mod wanted;
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -94,12 +95,14 @@ enum Version {
 }
 
 /// Files of one kind: words `prefix=`, `count=`, `size=` (bytes), `weight=` (how often
-/// they are asked for), with commas.
+/// they are asked for), `range=` (bytes of a range that is asked for in place of a whole
+/// file), with commas.
 #[derive(Clone, Debug)]
 struct Class {
     prefix: String,
     count: usize,
     size: u64,
+    range: Option<u64>,
     weight: f64,
 }
 
@@ -117,6 +120,7 @@ impl FromStr for Class {
             prefix: String::new(),
             count: 1,
             size: 0,
+            range: None,
             weight: 1.0,
         };
         for (key, value) in words(text)? {
@@ -124,11 +128,14 @@ impl FromStr for Class {
                 "prefix" => class.prefix = value.to_owned(),
                 "count" => class.count = value.parse()?,
                 "size" => class.size = value.parse()?,
+                "range" => class.range = Some(value.parse()?),
                 "weight" => class.weight = value.parse()?,
                 other => bail!("no such key: {other}"),
             }
         }
         ensure!(class.count > 0 && !class.prefix.is_empty(), "no files");
+        let has_ranges = |range| wanted::has_ranges(class.size, range);
+        ensure!(class.range.is_none_or(has_ranges), "no such ranges");
         Ok(class)
     }
 }

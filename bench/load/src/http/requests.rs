@@ -1,5 +1,5 @@
-//! As many whole files as are answered: connections that stay, with several requests
-//! on their way, or one connection for each request.
+//! As many whole files as are answered, or at a rate: connections that stay, with several
+//! requests on their way, or one connection for each request.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,17 +12,24 @@ use rustix::event::{Timespec, epoll};
 use serde_json::{Value, json};
 
 use super::connection::{Answer, Connection, Step};
-use super::{Class, Place, Version, file_number, percentiles};
+use super::wanted::{Choice, Wanted};
+use super::{Class, Place, Version, percentiles};
+use crate::pace::Pace;
 use crate::usage::Usage;
 
 /// Bytes looked at a time.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Most requests of a connection of `mixed` that stays (SPIRAL 3.3).
+const MIXED_MAX: usize = 10;
+/// Of its connections so many stay: they have 5.5 requests on average, so that one half of
+/// all requests is theirs.
+const MIXED_STAY: f64 = 1.0 / 6.5;
 
 #[derive(Args)]
 pub(crate) struct Flags {
     #[command(flatten)]
     place: Place,
-    /// Files: `prefix=P,count=N,size=BYTES,weight=W`.
+    /// Files: `prefix=P,count=N,size=BYTES,weight=W,range=BYTES`.
     #[arg(long = "class", required = true)]
     classes: Vec<Class>,
     /// Connections.
@@ -37,27 +44,64 @@ pub(crate) struct Flags {
     /// HTTP/1.0: a connection for each request.
     #[arg(long)]
     old: bool,
+    /// One half of the requests HTTP/1.0, the other on connections of 1 to 10 requests, 1 to
+    /// 10 of them on their way.
+    #[arg(long, conflicts_with_all = ["old", "per_connection", "pipeline"])]
+    mixed: bool,
+    /// Requests in a second, of all connections; none: as many as are answered. Times count
+    /// from when a request was due.
+    #[arg(long, conflicts_with_all = ["old", "mixed", "per_connection", "pipeline"])]
+    rate: Option<f64>,
     /// Seconds until no more is asked.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
 }
 
-/// A file that can be asked for.
-struct Wanted {
-    request: Vec<u8>,
-    number: u32,
-    size: u64,
-}
-
 /// One of the clients.
 struct Client {
     connection: Connection,
+    habit: Habit,
     /// What was asked, and when.
     asked: VecDeque<(usize, Instant)>,
     /// Requests since it was opened.
     count: usize,
     /// Bytes of the answer that have come.
     at: u64,
+}
+
+/// How a connection is used.
+#[derive(Clone, Copy)]
+struct Habit {
+    version: Version,
+    /// Requests on their way.
+    pipeline: usize,
+    /// Requests in all.
+    most: usize,
+}
+
+impl Habit {
+    fn of(flags: &Flags, choice: &mut Choice) -> Self {
+        let is_old = match flags.mixed {
+            true => !choice.happens(MIXED_STAY),
+            false => flags.old,
+        };
+        if is_old {
+            return Self {
+                version: Version::Old,
+                pipeline: 1,
+                most: 1,
+            };
+        }
+        let (pipeline, most) = match flags.mixed {
+            true => (choice.up_to(MIXED_MAX), choice.up_to(MIXED_MAX)),
+            false => (flags.pipeline, flags.per_connection.unwrap_or(usize::MAX)),
+        };
+        Self {
+            version: Version::New,
+            pipeline,
+            most,
+        }
+    }
 }
 
 /// What all of them have got.
@@ -105,42 +149,23 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<Value> {
 /// All clients.
 struct Crowd<'flags> {
     flags: &'flags Flags,
-    files: Vec<Wanted>,
-    /// The weights of files, each added to those before it.
-    weights: Vec<f64>,
+    choice: Choice,
     clients: Vec<Option<Client>>,
+    pace: Option<Pace>,
     epoll: rustix::fd::OwnedFd,
-    random: u64,
     buffer: Vec<u8>,
     got: Got,
 }
 
 impl<'flags> Crowd<'flags> {
     fn new(flags: &'flags Flags) -> anyhow::Result<Self> {
-        let version = if flags.old {
-            Version::Old
-        } else {
-            Version::New
-        };
-        let (mut files, mut weights, mut sum) = (Vec::new(), Vec::new(), 0.0);
-        for class in &flags.classes {
-            for name in (0..class.count).map(|number| class.name(number)) {
-                sum += class.weight / count_as_f64(class.count);
-                weights.push(sum);
-                files.push(Wanted {
-                    request: flags.place.request("GET", &name, version, ""),
-                    number: file_number(&name),
-                    size: class.size,
-                });
-            }
-        }
+        let pace = flags.rate.map(|rate| Pace::new(rate, Instant::now()));
         Ok(Self {
             flags,
-            files,
-            weights,
+            choice: Choice::new(&flags.place, &flags.classes),
             clients: Vec::new(),
+            pace: pace.transpose()?,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            random: 0x9e37_79b9_7f4a_7c15,
             buffer: vec![0; CHUNK_BYTES],
             got: Got::default(),
         })
@@ -152,10 +177,14 @@ impl<'flags> Crowd<'flags> {
             self.open(number)?;
         }
         let mut events = Vec::with_capacity(self.flags.connections);
-        let patience = Timespec::try_from(Duration::from_millis(100))?;
+        let patience = Duration::from_millis(100);
         let mut idle = Instant::now();
         while self.clients.iter().any(Option::is_some) {
             events.clear();
+            let now = Instant::now();
+            let due = self.ask_due(now, now < until)?;
+            let patience = due.map_or(patience, |due| patience.min(due - now));
+            let patience = Timespec::try_from(patience)?;
             epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&patience))?;
             ensure!(
                 idle.elapsed() < Duration::from_secs(30),
@@ -170,6 +199,31 @@ impl<'flags> Crowd<'flags> {
         Ok(())
     }
 
+    /// Has those that rest ask for what is due, or go; when something is due next for one that
+    /// rests.
+    fn ask_due(&mut self, now: Instant, is_going_on: bool) -> anyhow::Result<Option<Instant>> {
+        let Some(pace) = &mut self.pace else {
+            return Ok(None);
+        };
+        for place in &mut self.clients {
+            let Some(client) = place.as_mut().filter(|it| it.asked.is_empty()) else {
+                continue;
+            };
+            if !is_going_on {
+                *place = None;
+                continue;
+            }
+            let Some(due) = pace.take(now) else {
+                return Ok(Some(pace.due()));
+            };
+            let which = self.choice.next();
+            let request = self.choice.get(which).request(Version::New);
+            client.asked.push_back((which, due));
+            client.connection.ask(request, 1)?;
+        }
+        Ok(None)
+    }
+
     /// Opens a connection and asks.
     fn open(&mut self, number: usize) -> anyhow::Result<()> {
         let mut connection = Connection::open(self.flags.place.server, None, None)?;
@@ -181,13 +235,15 @@ impl<'flags> Crowd<'flags> {
         self.got.opened += 1;
         let client = self.clients[number].insert(Client {
             connection,
+            habit: Habit::of(self.flags, &mut self.choice),
             asked: VecDeque::new(),
             count: 0,
             at: 0,
         });
-        let flags = self.flags;
-        let (files, weights) = (&self.files, &self.weights);
-        client.ask(flags, files, weights, &mut self.random)
+        match self.pace {
+            Some(_) => Ok(()),
+            None => client.ask(&mut self.choice),
+        }
     }
 
     fn turn(&mut self, number: usize, is_going_on: bool) -> anyhow::Result<()> {
@@ -203,10 +259,10 @@ impl<'flags> Crowd<'flags> {
                     is_over = true;
                     break;
                 }
-                Step::Head(answer) => client.begin(answer, &self.files)?,
+                Step::Head(answer) => client.begin(answer, &self.choice)?,
                 Step::Body(count) => {
                     if self.flags.place.check {
-                        client.check(&buffer[..count], &self.files)?;
+                        client.check(&buffer[..count], &self.choice)?;
                     }
                     client.at += count as u64;
                     self.got.bytes += count as u64;
@@ -214,13 +270,15 @@ impl<'flags> Crowd<'flags> {
                 Step::End => {
                     let (_, asked) = client.asked.pop_front().context("asked for nothing")?;
                     self.got.times.push(asked.elapsed());
-                    is_over = client.connection.ends() || self.flags.old;
+                    is_over = client.connection.ends() || client.habit.version == Version::Old;
                     if is_over {
                         break;
                     }
+                    if self.pace.is_some() {
+                        return Ok(());
+                    }
                     if is_going_on {
-                        let flags = self.flags;
-                        client.ask(flags, &self.files, &self.weights, &mut self.random)?;
+                        client.ask(&mut self.choice)?;
                     }
                     is_over = client.connection.outstanding() == 0;
                     if is_over {
@@ -244,28 +302,20 @@ impl<'flags> Crowd<'flags> {
 
 impl Client {
     /// Asks for as many files as may be on their way.
-    fn ask(
-        &mut self,
-        flags: &Flags,
-        files: &[Wanted],
-        weights: &[f64],
-        random: &mut u64,
-    ) -> anyhow::Result<()> {
-        let most = match (flags.old, flags.per_connection) {
-            (true, _) => 1,
-            (false, Some(most)) => most,
-            (false, None) => usize::MAX,
-        };
+    fn ask(&mut self, choice: &mut Choice) -> anyhow::Result<()> {
+        let Habit {
+            version,
+            pipeline,
+            most,
+        } = self.habit;
         // Half of them at a time, so that several leave in one segment.
-        if self.asked.len() > flags.pipeline / 2 {
+        if self.asked.len() > pipeline / 2 {
             return Ok(());
         }
         let (mut requests, mut count) = (Vec::new(), 0);
-        while self.asked.len() < flags.pipeline && self.count < most {
-            let part = random_part(random) * weights.last().copied().unwrap_or(1.0);
-            let which = weights.partition_point(|&weight| weight <= part);
-            let which = which.min(files.len() - 1);
-            requests.extend_from_slice(&files[which].request);
+        while self.asked.len() < pipeline && self.count < most {
+            let which = choice.next();
+            requests.extend_from_slice(choice.get(which).request(version));
             self.asked.push_back((which, Instant::now()));
             self.count += 1;
             count += 1;
@@ -276,36 +326,28 @@ impl Client {
         self.connection.ask(&requests, count)
     }
 
-    fn begin(&mut self, answer: Answer, files: &[Wanted]) -> anyhow::Result<()> {
+    fn wanted<'choice>(&self, choice: &'choice Choice) -> anyhow::Result<&'choice Wanted> {
         let (which, _) = self.asked.front().context("asked for nothing")?;
-        let size = files[*which].size;
+        Ok(choice.get(*which))
+    }
+
+    fn begin(&mut self, answer: Answer, choice: &Choice) -> anyhow::Result<()> {
+        let wanted = self.wanted(choice)?;
         let Answer { status, length } = answer;
         ensure!(
-            status == 200 && length == size,
-            "status {status}, {length} bytes of {size}"
+            status == wanted.status && length == wanted.size,
+            "status {status}, {length} bytes of {}",
+            wanted.size
         );
         self.at = 0;
         Ok(())
     }
 
-    fn check(&self, bytes: &[u8], files: &[Wanted]) -> anyhow::Result<()> {
-        let (which, _) = self.asked.front().context("asked for nothing")?;
-        let is_right = content::is_right(files[*which].number, self.at, bytes);
-        ensure!(is_right, "wrong content from {} on", self.at);
+    fn check(&self, bytes: &[u8], choice: &Choice) -> anyhow::Result<()> {
+        let wanted = self.wanted(choice)?;
+        let from = wanted.from + self.at;
+        let is_right = content::is_right(wanted.number, from, bytes);
+        ensure!(is_right, "wrong content from {from} on");
         Ok(())
     }
-}
-
-/// Evenly from 0 to 1 (xorshift).
-#[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
-pub(super) fn random_part(random: &mut u64) -> f64 {
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    (*random >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "some thousand files")]
-fn count_as_f64(count: usize) -> f64 {
-    count as f64
 }

@@ -11,8 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::admin::{self, ADMIN};
-use crate::bench::Options;
-use crate::bench::restart::cpu_seconds;
+use crate::bench::{Options, cpu, rig_name};
 use crate::paths::Paths;
 use crate::process::program;
 use crate::rig::cluster::{Cluster, Options as RigOptions, Role, in_network, words_of};
@@ -110,8 +109,7 @@ impl<'paths> Field<'paths> {
 
     /// CPU seconds that a host's process has spent.
     pub(super) fn cpu_seconds(&self, host: &str) -> Result<f64> {
-        let pid = self.cluster.pid(host)?;
-        cpu_seconds(&fs::read_to_string(format!("/proc/{pid}/stat"))?)
+        cpu::seconds(self.cluster.pid(host)?)
     }
 
     /// The same of all managers.
@@ -199,11 +197,6 @@ impl Sample {
         let weighted = samples.iter().map(|one| one.mean_us * one.operations);
         weighted.sum::<f64>() / Self::sum(samples, |one| one.operations)
     }
-}
-
-/// Of this process: another one may measure at the same time.
-pub(super) fn rig_name() -> String {
-    format!("bench-{}", std::process::id())
 }
 
 pub(super) fn folder(paths: &Paths) -> PathBuf {

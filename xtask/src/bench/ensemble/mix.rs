@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::field::{Field, Sample, folder, load_from, rig_name};
+use super::field::{Field, Sample, folder, load_from};
 use super::{Figure, Keep, affinity, several};
-use crate::bench::Options;
+use crate::bench::{Options, rig_name};
 use crate::paths::Paths;
 use crate::rig::cluster::{Cluster, Options as RigOptions, Role};
 use crate::rig::network::Network;

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::ablation::IDSR;
 use super::field::{Field, Standing, Who};
-use crate::bench::Keep;
 use crate::bench::figures::{Figure, Sample, row};
 use crate::bench::nfs::number;
+use crate::bench::{Keep, webbench};
 use crate::rig::nginx::Variant;
 
 /// Connections of `cached`.
@@ -21,19 +21,8 @@ const LARGE_FILES: usize = 30;
 const SMALL_BYTES: [u64; 3] = [1 << 10, 4 << 10, 16 << 10];
 /// Files of each size.
 const SMALL_FILES: usize = 100;
-/// Sizes of files among requests, and their parts of them in percent (SPIRAL, table 3).
-const WEBBENCH: [(u64, f64); 10] = [
-    (223, 20.0),
-    (735, 8.0),
-    (1522, 12.0),
-    (2895, 20.0),
-    (6040, 14.0),
-    (11426, 16.0),
-    (22132, 7.0),
-    (41518, 0.8),
-    (87360, 0.1),
-    (541_761, 0.1),
-];
+/// Files of each size of `mix`.
+const MIX_FILES: usize = 20;
 
 /// One kind of load.
 struct Work<'text> {
@@ -147,10 +136,7 @@ pub(super) fn small(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
 
 /// A mix of sizes.
 pub(super) fn mix(field: &mut Field<'_>, keep: Keep<'_>) -> Result<()> {
-    let classes: Vec<String> = WEBBENCH
-        .iter()
-        .map(|(bytes, part)| format!("prefix=w{bytes}-,count=20,size={bytes},weight={part}"))
-        .collect();
+    let classes = webbench::classes(webbench::Mix::Small, MIX_FILES);
     let mut all = field.stand_cached(&classes)?;
     let kinds: [(&str, usize, &[&str]); 3] = [
         ("HTTP/1.0", 1, &["--old"]),

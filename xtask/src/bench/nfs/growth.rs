@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::contestant::{Contestant, number};
 use super::remove;
+use crate::bench::cpu;
 use crate::bench::figures::Spread;
 use crate::paths::Paths;
 use crate::rig::network::Network;
@@ -311,29 +312,17 @@ fn cpu_us(figures: &Value) -> Result<f64> {
     reason = "that nothing happens for a while is no event"
 )]
 fn rest(pid: u32) -> Result<f64> {
-    let begun = cpu_seconds(pid)?;
+    let begun = cpu::seconds(pid)?;
     let patience = Instant::now() + REST_PATIENCE;
     let mut before = begun;
     loop {
         thread::sleep(REST);
-        let now = cpu_seconds(pid)?;
+        let now = cpu::seconds(pid)?;
         if now - before < REST_SHARE * REST.as_secs_f64() || Instant::now() > patience {
             return Ok(now - begun);
         }
         before = now;
     }
-}
-
-/// CPU time of all threads of a process, user and kernel, in steps of 10 ms
-/// (proc(5), fields 14 and 15 of `stat`).
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
-    let ticks = rest.split(' ').skip(11).take(2);
-    let ticks = ticks
-        .map(str::parse::<u64>)
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(ticks.iter().sum::<u64>() as f64 / 100.0)
 }
 
 /// Memory of a process that is its own.

@@ -298,7 +298,12 @@ impl<'paths> Cluster<'paths> {
 
     /// Bytes that have left a host by its link.
     pub(crate) fn received_from(&self, name: &str) -> Result<u64> {
-        switch::received_from(&self.name, name)
+        switch::bytes(&self.name, name, "rx")
+    }
+
+    /// Bytes that have come to a host by its link.
+    pub(crate) fn sent_to(&self, name: &str) -> Result<u64> {
+        switch::bytes(&self.name, name, "tx")
     }
 
     /// The manager of the root directory: the one that has files.
@@ -494,7 +499,7 @@ impl<'paths> Cluster<'paths> {
                 "--size",
                 size,
                 "--cache",
-                "64M",
+                &self.options.cache,
             ]),
             Role::Manager => words.extend(["--grace", "5"]),
             Role::Gateway => {
@@ -508,7 +513,10 @@ impl<'paths> Cluster<'paths> {
         }
         match role {
             Role::Node if is_spiral => {
-                words.extend(["--spiral-listen", &tunnel, "--node-http", &http]);
+                words.extend(["--node-http", &http]);
+                if !self.options.is_deaf {
+                    words.extend(["--spiral-listen", &tunnel]);
+                }
             }
             Role::Gateway if is_spiral => {
                 words.extend(["--http", &http]);

@@ -65,6 +65,8 @@ pub(crate) struct Options {
     pub(crate) addresses: u8,
     /// Space of each node, as `--size` takes it.
     pub(crate) size: String,
+    /// Read cache of each node, as `--cache` takes it.
+    pub(crate) cache: String,
     /// How many of the clients have a gateway on their own host, on its loopback only:
     /// the paper's client-based proxy (Slice 4.1).
     pub(crate) client_gateways: u8,
@@ -75,6 +77,9 @@ pub(crate) struct Options {
     pub(crate) clocks: Vec<i32>,
     /// Whether nodes send long replies themselves, in the connections of gateways' clients.
     pub(crate) is_spiral: bool,
+    /// Whether nodes take no packets of gateways all the same: what catches packets is in
+    /// place, and nothing is for it.
+    pub(crate) is_deaf: bool,
     /// How many of the gateways, the last ones, relay everything nevertheless.
     pub(crate) relays: u8,
     /// Further words of `cluster init`.
@@ -93,10 +98,12 @@ impl Default for Options {
             replicas: 2,
             addresses: 2,
             size: "2G".to_owned(),
+            cache: "64M".to_owned(),
             client_gateways: 0,
             node_disk: None,
             clocks: Vec::new(),
             is_spiral: false,
+            is_deaf: false,
             relays: 0,
             init: Vec::new(),
             rates: [0; ROLES.len()],
@@ -140,6 +147,7 @@ impl Options {
                 "--relays" => options.relays = count()?,
                 "--virtual" => options.addresses = count()?,
                 "--size" => options.size = value.to_owned(),
+                "--cache" => options.cache = value.to_owned(),
                 "--client-gateways" => options.client_gateways = count()?,
                 "--node-disk" => options.node_disk = Some(value.to_owned()),
                 "--clocks" => {

@@ -75,12 +75,12 @@ pub(super) fn has(netns: &str, address: IpAddr) -> Result<bool> {
     Ok(shown.lines().any(|line| line.contains(&wanted)))
 }
 
-/// Bytes that have come from a host.
-pub(super) fn received_from(rig: &str, host: &str) -> Result<u64> {
+/// Bytes that the bridge has received from a host (`rx`) or sent to it (`tx`).
+pub(super) fn bytes(rig: &str, host: &str, way: &str) -> Result<u64> {
     let words = format!("-n {} -s -j link show dev {host}", netns(rig, "switch"));
     let shown = output(Command::new("ip").args(words.split(' ')))?;
     let shown: serde_json::Value = serde_json::from_str(&shown)?;
-    let bytes = shown[0]["stats64"]["rx"]["bytes"].as_u64();
+    let bytes = shown[0]["stats64"][way]["bytes"].as_u64();
     bytes.context("no counters")
 }
 

@@ -1,0 +1,194 @@
+//! What bytes cost the gateway and everybody, by the size of replies: sent by nodes, relayed
+//! by a gateway of ours, and relayed by splice(2). Everything is on one processor, so that no
+//! time goes into interrupts from one to the other.
+
+use anyhow::Result;
+
+use super::RELAY;
+use super::field::{Cost, Door, Field, Shape, Way};
+use crate::bench::figures::{Comparison, Spread};
+use crate::bench::{Keep, Options};
+use crate::paths::Paths;
+
+/// Bytes of replies of HTTP and NFS over TCP, and of NFS over UDP.
+const SIZES: [usize; 8] = [
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    1 << 20,
+];
+const UDP_SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
+/// Where packets get lost, so many in a hundred.
+const LOSSY_SIZES: [usize; 2] = [64 << 10, 1 << 20];
+const LOST_PERCENT: u8 = 1;
+const NODES: u8 = 3;
+/// From that size on nodes send unless they are told otherwise.
+const THRESHOLD_KIB: f64 = 16.0;
+const SPLICE: &str = "splice(2) in front of nginx, no storage system";
+
+/// Over HTTP, where there is another relay.
+pub(super) fn http(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
+    let mut field = Field::raise(paths, options, Shape::of(NODES))?;
+    field.splice()?;
+    field.keep_on_one()?;
+    let ways = [Way::Inject, Way::Relay, Way::Splice];
+    sweep(&field, options, Door::Http, (&ways, &SIZES), keep)
+}
+
+/// NFS over TCP.
+pub(super) fn nfs(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
+    let mut field = Field::raise(paths, options, Shape::of(NODES))?;
+    field.keep_on_one()?;
+    let ways = [Way::Inject, Way::Relay];
+    sweep(&field, options, Door::Nfs, (&ways, &SIZES), keep)
+}
+
+/// NFS over UDP.
+pub(super) fn udp(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
+    let mut field = Field::raise(paths, options, Shape::of(NODES))?;
+    field.keep_on_one()?;
+    let ways = [Way::Inject, Way::Relay];
+    sweep(&field, options, Door::NfsUdp, (&ways, &UDP_SIZES), keep)
+}
+
+/// Over TCP while packets get lost on their way to the client.
+pub(super) fn with_losses(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
+    let mut field = Field::raise(paths, options, Shape::of(NODES))?;
+    field.keep_on_one()?;
+    field.cluster.lose("client-0", LOST_PERCENT)?;
+    for door in [Door::Http, Door::Nfs] {
+        for size in LOSSY_SIZES {
+            let costs = alternate(&field, options, door, (&[Way::Inject, Way::Relay], size))?;
+            let rows = Rows {
+                door,
+                size,
+                more: &format!(", {LOST_PERCENT} % of packets lost"),
+            };
+            let goal = |row: &str| (row == "gateway-cpu").then_some(1.0);
+            keep(rows.of(&costs[0], (RELAY, &costs[1]), goal));
+        }
+    }
+    Ok(())
+}
+
+/// All sizes.
+fn sweep(
+    field: &Field<'_>,
+    options: &Options,
+    door: Door,
+    (ways, sizes): (&[Way], &[usize]),
+    keep: Keep<'_>,
+) -> Result<()> {
+    let mut cheaper_from = None;
+    for &size in sizes {
+        let costs = alternate(field, options, door, (ways, size))?;
+        let rows = Rows {
+            door,
+            size,
+            more: "",
+        };
+        let goal = |row: &str| goal(row, size);
+        for (way, theirs) in ways.iter().zip(&costs).skip(1) {
+            let name = if *way == Way::Splice { SPLICE } else { RELAY };
+            keep(rows.of(&costs[0], (name, theirs), goal));
+        }
+        let gateway = |costs: &[Cost]| Spread::of(costs.iter().map(|it| it.gateway)).median;
+        match gateway(&costs[0]) <= gateway(&costs[1]) {
+            true => cheaper_from = cheaper_from.or(Some(size)),
+            false => cheaper_from = None,
+        }
+    }
+    if let Some(size) = cheaper_from {
+        keep(vec![crossover(door, size)]);
+    }
+    Ok(())
+}
+
+/// In a ratio of costs more is better.
+fn goal(row: &str, size: usize) -> Option<f64> {
+    match (row, size >> 10) {
+        ("gateway-cpu", 64) => Some(3.0),
+        ("gateway-cpu", 1024) => Some(8.0),
+        ("system-cpu", 1024) => Some(1.0 / 0.7),
+        _ => None,
+    }
+}
+
+/// From which size on, of those that were measured, the gateway spends no more.
+#[expect(clippy::cast_precision_loss, reason = "some KiB")]
+fn crossover(door: Door, size: usize) -> serde_json::Value {
+    Comparison {
+        row: &format!("crossover-{}", door.word()),
+        variant: "least size from which on nodes' sending costs the gateway no more".to_owned(),
+        place: None,
+        unit: "KiB",
+        ours: &[(size >> 10) as f64],
+        peer: ("the threshold as it is", &[THRESHOLD_KIB]),
+        is_less_better: true,
+        goal: None,
+    }
+    .json()
+}
+
+/// Each way in turn, a few times.
+fn alternate(
+    field: &Field<'_>,
+    options: &Options,
+    door: Door,
+    (ways, size): (&[Way], usize),
+) -> Result<Vec<Vec<Cost>>> {
+    let (rounds, seconds) = if options.full { (7, 3.0) } else { (3, 0.7) };
+    let mut costs: Vec<Vec<Cost>> = ways.iter().map(|_| Vec::new()).collect();
+    for _ in 0..rounds {
+        for (&way, costs) in ways.iter().zip(&mut costs) {
+            costs.push(field.cost(door, way, size, seconds)?);
+        }
+    }
+    Ok(costs)
+}
+
+/// What is said of one size.
+struct Rows<'text> {
+    door: Door,
+    size: usize,
+    more: &'text str,
+}
+
+impl Rows<'_> {
+    fn of(
+        &self,
+        ours: &[Cost],
+        (peer, theirs): (&str, &[Cost]),
+        goal: impl Fn(&str) -> Option<f64>,
+    ) -> Vec<serde_json::Value> {
+        let figure = |row: &str, unit: &str, of: fn(&Cost) -> f64| {
+            let [ours, theirs] = [ours, theirs].map(|it| it.iter().map(of).collect::<Vec<f64>>());
+            let kib = self.size >> 10;
+            let door = self.door.word();
+            Comparison {
+                row: &format!("{row}-{door}"),
+                variant: format!(
+                    "{door}: READs of {kib} KiB, {NODES} nodes, one connection, one processor{}",
+                    self.more
+                ),
+                place: Some((door.to_owned(), kib)),
+                unit,
+                ours: &ours,
+                peer: (peer, &theirs),
+                is_less_better: row != "rate",
+                goal: goal(row),
+            }
+            .json()
+        };
+        vec![
+            figure("gateway-cpu", "CPU s/GB", |cost| cost.gateway),
+            figure("system-cpu", "CPU s/GB", |cost| cost.system),
+            figure("gateway-link", "bytes/byte", |cost| cost.link),
+            figure("rate", "MB/s", |cost| cost.rate),
+        ]
+    }
+}
