@@ -26,6 +26,8 @@ const UDP_SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
 const LOSSY_SIZES: [usize; 2] = [64 << 10, 1 << 20];
 const LOST_PERCENT: u8 = 1;
 const NODES: u8 = 3;
+/// Where nodes send no more than that leaves the gateway for each byte of a reply.
+const INJECTED_LINK_MAX: f64 = 0.5;
 /// From that size on nodes send unless they are told otherwise.
 const THRESHOLD_KIB: f64 = 16.0;
 const SPLICE: &str = "splice(2) in front of nginx, no storage system";
@@ -96,8 +98,10 @@ fn sweep(
             let name = if *way == Way::Splice { SPLICE } else { RELAY };
             keep(rows.of(&costs[0], (name, theirs), goal));
         }
-        let gateway = |costs: &[Cost]| Spread::of(costs.iter().map(|it| it.gateway)).median;
-        match gateway(&costs[0]) <= gateway(&costs[1]) {
+        let median = |costs: &[Cost], of: fn(&Cost) -> f64| Spread::of(costs.iter().map(of)).median;
+        let [ours, theirs] = [0, 1].map(|at| median(&costs[at], |cost| cost.gateway));
+        let is_injected = median(&costs[0], |cost| cost.link) < INJECTED_LINK_MAX;
+        match is_injected && ours <= theirs {
             true => cheaper_from = cheaper_from.or(Some(size)),
             false => cheaper_from = None,
         }

@@ -16,10 +16,10 @@ const NODES: u8 = 5;
 /// Files of each size but films: 13 MB in all.
 const FILES: usize = 20;
 /// Read caches of each node, with what is said of them.
-const CACHES: [(&str, &str); 2] = [
-    ("64M", "all in the nodes' memory"),
-    ("2M", "not all in memory"),
-];
+const CACHES: [(&str, &str); 2] = [(FITS, "all in memory"), ("2M", "not all in memory")];
+const FITS: &str = "64M";
+/// Links but those of clients: as they are, and slow, as all were in the paper.
+const LINKS_MBIT: [Option<u32>; 2] = [None, Some(200)];
 /// The paper's clients: three with 15 threads each.
 const CONNECTIONS: usize = 45;
 
@@ -30,30 +30,41 @@ struct Sample {
     fetched: f64,
 }
 
-/// All eight combinations, injected and relayed.
+/// All combinations, injected and relayed.
 pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
-    for (cache, fits) in CACHES {
-        let shape = Shape {
-            cache,
-            ..Shape::of(NODES)
-        };
-        let field = Field::bare(paths, options, shape)?;
-        field.make(&webbench::classes(Mix::Films, FILES))?;
-        for (flags, versions) in [
-            ("--old", "HTTP/1.0"),
-            ("--mixed", "half of it HTTP/1.1, 1 to 10 requests pipelined"),
-        ] {
-            for (mix, films) in [(Mix::Small, ""), (Mix::Films, ", films of 32 MiB")] {
-                let words = words(options, mix, flags);
-                let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-                for _ in 0..if options.full { 5 } else { 2 } {
-                    ours.push(once(&field, Way::Inject, &words)?);
-                    theirs.push(once(&field, Way::Relay, &words)?);
-                }
-                let variant = format!("WebBench's sizes{films}, {fits}, {versions}");
-                let goal = goal(mix, fits == CACHES[0].1, flags);
-                keep(rows(&variant, goal, &ours, &theirs));
+    for link_mbit in LINKS_MBIT {
+        for (cache, fits) in CACHES {
+            let shape = Shape {
+                cache,
+                link_mbit,
+                ..Shape::of(NODES)
+            };
+            let field = Field::bare(paths, options, shape)?;
+            field.make(&webbench::classes(Mix::Films, FILES))?;
+            let links =
+                link_mbit.map_or_else(String::new, |mbit| format!(", links of {mbit} Mbit/s"));
+            mixes(&field, options, &format!("{fits}{links}"), keep)?;
+        }
+    }
+    Ok(())
+}
+
+/// Both versions of HTTP, with and without films.
+fn mixes(field: &Field<'_>, options: &Options, place: &str, keep: Keep<'_>) -> Result<()> {
+    for (flags, versions) in [
+        ("--old", "HTTP/1.0"),
+        ("--mixed", "half of it HTTP/1.1, 1 to 10 requests pipelined"),
+    ] {
+        for (mix, films) in [(Mix::Small, ""), (Mix::Films, ", films of 32 MiB")] {
+            let words = words(options, mix, flags);
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            for _ in 0..if options.full { 5 } else { 2 } {
+                ours.push(once(field, Way::Inject, &words)?);
+                theirs.push(once(field, Way::Relay, &words)?);
             }
+            let variant = format!("WebBench's sizes{films}, {versions}, {place}");
+            let goal = goal(mix, place.starts_with(CACHES[0].1), flags);
+            keep(rows(&variant, goal, &ours, &theirs));
         }
     }
     Ok(())
