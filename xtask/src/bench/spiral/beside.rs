@@ -43,6 +43,9 @@ struct Sample {
     hits: f64,
 }
 
+/// One of its figures.
+type Figure = fn(&Sample) -> f64;
+
 /// Latencies at all rates.
 pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     let shape = Shape {
@@ -154,7 +157,7 @@ fn rows(rate: u32, [ours, relayed, alone]: &[Vec<Sample>; 3]) -> Vec<Value> {
         }
         .json()
     };
-    let latencies: [(&str, fn(&Sample) -> f64); 4] = [
+    let latencies: [(&str, Figure); 4] = [
         ("small-p50", |one| one.small_p50),
         ("small-p99", |one| one.small_p99),
         ("getattr-p50", |one| one.getattr_p50),
