@@ -66,9 +66,21 @@ Pictures: Crossdock's figures as lines, what they are compared with dashed.
 const NOTES_SPIRAL: &str = "
 All hosts are network namespaces on one machine, joined by a bridge; its two processors are shared by
 everything. One ensemble has two gateways: nodes send what clients read from the first
-(`--spiral-device`), the second relays the same bytes. A client reads from one and the other in turn,
-from the nodes' memory. CPU time of a gateway is that of its process: what the kernel does for it with packets
-that it sends counts, up to the next host's receiving (a bridge hands packets on at once). *Links*: every link but the client's is slow.
+(`--spiral-device`), the second relays the same bytes. Clients read from one and the other in turn,
+from the nodes' memory; data of one copy. CPU time of a gateway is that of its process: what the kernel does for it with packets
+that it sends counts, up to the next host's receiving (a bridge hands packets on at once). *System* is all
+processes, clients too.
+*CPU* rows have everything on one processor, one connection, over HTTP one request outstanding, over NFS four; a
+rule has nodes send from 4 KiB on, so that the rows show from where on it pays (*crossover*). The other relay is one that hands
+bytes from socket to pipe to socket (`crossdock-load relay`, splice(2)), on the gateway's host, in front of Debian's nginx on a node's: no storage system at
+all, the least that a relay costs. *1 % lost*: TCP packets are cut to the size of the network by the bridge before the client, and
+one in a hundred is dropped there.
+*Unused*: nodes take no packets of gateways; one gateway has the kernel's program before its device, the other has not. *Left*: gateways have one processor, everything
+else has the other; a loop in the first-level cache with the lowest priority (nice 19) takes what the gateway leaves, while 85 % of what a relay
+delivers at most is delivered. *Links*, *beside*, and a half of *WebBench*: every link but the clients' has 200 Mbit/s. *Beside*: latencies
+count from when a request was due. *WebBench*: sizes and shares of the paper's tables 3 and 5, 20 files of each size and two films of 32 MiB, 45 connections; *not
+all in memory* is a read cache of 2 MiB for each node. *Memory*: files that a gateway finds hot and keeps, beside the same with a rule that has nodes send them.
+*Generic*: eight outstanding; what a READ costs in LOOKUPs is reckoned from the relay's CPU time.
 ";
 const NOTES_HTTP: &str = "
 The peer is Debian's nginx as three servers: with `sendfile`, as it is installed; with `sendfile` and

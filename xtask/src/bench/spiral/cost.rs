@@ -26,15 +26,16 @@ const UDP_SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
 const LOSSY_SIZES: [usize; 2] = [64 << 10, 1 << 20];
 const LOST_PERCENT: u8 = 1;
 const NODES: u8 = 3;
+/// Nodes send all that they may, so that the rows show from where on it pays.
+const FORCED: &str = "4K";
 /// Where nodes send no more than that leaves the gateway for each byte of a reply.
 const INJECTED_LINK_MAX: f64 = 0.5;
-/// From that size on nodes send unless they are told otherwise.
-const THRESHOLD_KIB: f64 = 16.0;
 const SPLICE: &str = "splice(2) in front of nginx, no storage system";
 
 /// Over HTTP, where there is another relay.
 pub(super) fn http(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     let mut field = Field::raise(paths, options, Shape::of(NODES))?;
+    field.inject_from(FORCED)?;
     field.splice()?;
     field.keep_on_one()?;
     let ways = [Way::Inject, Way::Relay, Way::Splice];
@@ -44,6 +45,7 @@ pub(super) fn http(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<(
 /// NFS over TCP.
 pub(super) fn nfs(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     let mut field = Field::raise(paths, options, Shape::of(NODES))?;
+    field.inject_from(FORCED)?;
     field.keep_on_one()?;
     let ways = [Way::Inject, Way::Relay];
     sweep(&field, options, Door::Nfs, (&ways, &SIZES), keep)
@@ -52,6 +54,7 @@ pub(super) fn nfs(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()
 /// NFS over UDP.
 pub(super) fn udp(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     let mut field = Field::raise(paths, options, Shape::of(NODES))?;
+    field.inject_from(FORCED)?;
     field.keep_on_one()?;
     let ways = [Way::Inject, Way::Relay];
     sweep(&field, options, Door::NfsUdp, (&ways, &UDP_SIZES), keep)
@@ -61,6 +64,7 @@ pub(super) fn udp(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()
 pub(super) fn with_losses(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     let mut field = Field::raise(paths, options, Shape::of(NODES))?;
     field.keep_on_one()?;
+    field.inject_from(FORCED)?;
     field.cluster.lose("client-0", LOST_PERCENT)?;
     for door in [Door::Http, Door::Nfs] {
         for size in LOSSY_SIZES {
@@ -125,13 +129,17 @@ fn goal(row: &str, size: usize) -> Option<f64> {
 /// From which size on, of those that were measured, the gateway spends no more.
 #[expect(clippy::cast_precision_loss, reason = "some KiB")]
 fn crossover(door: Door, size: usize) -> serde_json::Value {
+    let threshold = match door {
+        Door::Http => INJECTED_HTTP_BYTES_MIN,
+        Door::Nfs | Door::NfsUdp => INJECTED_NFS_BYTES_MIN,
+    };
     Comparison {
         row: &format!("crossover-{}", door.word()),
         variant: "least size from which on nodes' sending costs the gateway no more".to_owned(),
         place: None,
         unit: "KiB",
         ours: &[(size >> 10) as f64],
-        peer: ("the threshold as it is", &[THRESHOLD_KIB]),
+        peer: ("the threshold as it is", &[(threshold >> 10) as f64]),
         is_less_better: true,
         goal: None,
     }
@@ -194,5 +202,43 @@ impl Rows<'_> {
             figure("gateway-link", "bytes/byte", |cost| cost.link),
             figure("rate", "MB/s", |cost| cost.rate),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(gateway: f64, link: f64) -> Cost {
+        Cost {
+            gateway,
+            system: 4.0,
+            link,
+            rate: 100.0,
+        }
+    }
+
+    /// Goal: a third at 64 KiB and an eighth at 1 MiB are asked of the gateway, and nothing
+    /// where the issue asks nothing; half the cost reads 2.0 and misses both.
+    #[test]
+    fn goals_are_of_their_sizes() {
+        let rows = |kib: usize| {
+            let rows = Rows {
+                door: Door::Http,
+                size: kib << 10,
+                more: "",
+            };
+            let goal = |row: &str| goal(row, kib << 10);
+            rows.of(&[cost(0.5, 0.01)], (RELAY, &[cost(1.0, 1.0)]), goal)
+        };
+        let gateway = |kib| rows(kib)[0].clone();
+        assert_eq!(gateway(64)["row"], "gateway-cpu-http");
+        assert_eq!(gateway(64)["ratio"], 2.0);
+        assert_eq!(gateway(64)["goal"], 3.0);
+        assert_eq!(gateway(64)["met"], false);
+        assert_eq!(gateway(1024)["goal"], 8.0);
+        assert_eq!(gateway(256)["goal"], serde_json::Value::Null);
+        assert_eq!(rows(1024)[1]["met"], false, "0.7 of the system's time");
+        assert_eq!(rows(64)[1]["goal"], serde_json::Value::Null);
     }
 }

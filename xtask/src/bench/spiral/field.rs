@@ -4,10 +4,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::admin::{self, ADMIN};
 use crate::bench::nfs::number;
@@ -233,6 +234,20 @@ impl<'paths> Field<'paths> {
         self.load(0, &words).map(drop)
     }
 
+    /// Has nodes send replies from a length on, whatever else would be chosen.
+    pub(super) fn inject_from(&self, length: &str) -> Result<()> {
+        let words = ["policy", "set", "/", "inject", "--from", length, "--json"];
+        self.cluster.ask("manager-0", &words)?;
+        let gateway = &self.host(Way::Inject)?.name;
+        let until = Instant::now() + PATIENCE;
+        // The registry tells it.
+        while self.cluster.ask(gateway, &["policy", "show", "--json"])? == json!([]) {
+            ensure!(Instant::now() < until, "{gateway} has no rule");
+            thread::park_timeout(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
     /// Starts the third way.
     pub(super) fn splice(&mut self) -> Result<()> {
         let root = self.folder.join("spliced");
@@ -326,9 +341,13 @@ impl<'paths> Field<'paths> {
 
     /// Reads in replies of that size.
     pub(super) fn cost(&self, door: Door, way: Way, size: usize, seconds: f64) -> Result<Cost> {
+        self.cost_of(door, way, &door.reads(size, seconds))
+    }
+
+    /// What a load costs.
+    pub(super) fn cost_of(&self, door: Door, way: Way, words: &str) -> Result<Cost> {
         let words = format!(
-            "{} --server {} --server-pid {}",
-            door.reads(size, seconds),
+            "{words} --server {} --server-pid {}",
             self.address(door, way)?,
             self.pid(way)?
         );

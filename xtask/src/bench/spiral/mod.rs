@@ -8,6 +8,7 @@ mod field;
 mod generic;
 mod left;
 mod links;
+mod memory;
 mod mix;
 mod unused;
 
@@ -17,9 +18,9 @@ use super::{Keep, Options, keep, parse};
 use crate::paths::Paths;
 
 /// The rows that can be asked for.
-pub(super) const ROWS: [&str; 10] = [
-    "cpu-http", "cpu-nfs", "cpu-loss", "unused", "left", "links", "beside", "webbench", "generic",
-    "cpu-udp",
+pub(super) const ROWS: [&str; 11] = [
+    "cpu-http", "cpu-nfs", "cpu-udp", "cpu-loss", "unused", "left", "links", "beside", "webbench",
+    "memory", "generic",
 ];
 
 /// What rows are compared with.
@@ -50,6 +51,7 @@ fn measure(row: &str, paths: &Paths, options: &Options, keep: Keep<'_>) -> Resul
         "left" => left::measure(paths, options, keep),
         "links" => links::measure(paths, options, keep),
         "beside" => beside::measure(paths, options, keep),
+        "memory" => memory::measure(paths, options, keep),
         "webbench" => mix::measure(paths, options, keep),
         _ => generic::measure(paths, options, keep),
     }
