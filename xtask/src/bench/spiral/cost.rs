@@ -3,6 +3,7 @@
 //! time goes into interrupts from one to the other.
 
 use anyhow::Result;
+use crossdock_limits::{INJECTED_HTTP_BYTES_MIN, INJECTED_NFS_BYTES_MIN};
 
 use super::RELAY;
 use super::field::{Cost, Door, Field, Shape, Way};
