@@ -23,9 +23,9 @@ const SIZES: [usize; 8] = [
     1 << 20,
 ];
 const UDP_SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
-/// Where packets get lost, so many in a hundred.
+/// Where packets get lost, so many in a thousand.
 const LOSSY_SIZES: [usize; 2] = [64 << 10, 1 << 20];
-const LOST_PERCENT: u8 = 1;
+const LOST_PERMILLE: u32 = 10;
 const NODES: u8 = 3;
 /// Nodes send all that they may, so that the rows show from where on it pays.
 const FORCED: &str = "4K";
@@ -66,14 +66,15 @@ pub(super) fn with_losses(paths: &Paths, options: &Options, keep: Keep<'_>) -> R
     let mut field = Field::raise(paths, options, Shape::of(NODES))?;
     field.keep_on_one()?;
     field.inject_from(FORCED)?;
-    field.cluster.lose("client-0", LOST_PERCENT)?;
+    field.cluster.cut_segments_to("client-0")?;
+    field.cluster.lose("client-0", LOST_PERMILLE)?;
     for door in [Door::Http, Door::Nfs] {
         for size in LOSSY_SIZES {
             let costs = alternate(&field, options, door, (&[Way::Inject, Way::Relay], size))?;
             let rows = Rows {
                 door,
                 size,
-                more: &format!(", {LOST_PERCENT} % of packets lost"),
+                more: &format!(", {} % of packets lost", LOST_PERMILLE / 10),
             };
             let goal = |row: &str| (row == "gateway-cpu").then_some(1.0);
             keep(rows.of(&costs[0], (RELAY, &costs[1]), goal));

@@ -53,22 +53,6 @@ impl Cluster<'_> {
         self.filter(name, "delete table inet cut\n")
     }
 
-    /// Has so many in a hundred TCP packets that come to a host be lost, from now on. The
-    /// bridge cuts them to the size of the network before: what is lost is one of them.
-    pub(crate) fn lose(&self, name: &str, percent: u8) -> Result<()> {
-        let switch = switch::netns(&self.name, "switch");
-        switch::ip(&format!("-n {switch} link set dev {name} gso_max_segs 1"))?;
-        let device = switch::DEVICE;
-        let rules = [
-            "add table inet loss",
-            "add chain inet loss lost { type filter hook prerouting priority -300; }",
-            &format!(
-                "add rule inet loss lost iifname {device} meta l4proto tcp numgen random mod 100 < {percent} drop"
-            ),
-        ];
-        self.filter(name, &rules.join("\n"))
-    }
-
     /// Gives a host's packet filter `rules`.
     pub(super) fn filter(&self, name: &str, rules: &str) -> Result<()> {
         let host = &self.hosts[self.index(name)?];

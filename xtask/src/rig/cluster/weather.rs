@@ -64,6 +64,13 @@ impl Cluster<'_> {
         run(Command::new("tc").args(words.split(' ')))
     }
 
+    /// Has the bridge cut what goes to a host into single segments: each is lost by itself then,
+    /// and hosts send as they do without losses.
+    pub(crate) fn cut_segments_to(&self, name: &str) -> Result<()> {
+        let switch = switch::netns(&self.name, "switch");
+        switch::ip(&format!("-n {switch} link set dev {name} gso_max_segs 1"))
+    }
+
     /// Whether all hosts cut what they send into single segments before their links, as they
     /// do where a network's card cannot: each is lost or late by itself then.
     pub(crate) fn cut_segments(&self, is_so: bool) -> Result<()> {
