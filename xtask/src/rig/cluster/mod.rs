@@ -481,11 +481,12 @@ impl<'paths> Cluster<'paths> {
             Role::Client => Role::Gateway,
             role => role,
         };
-        let (http, tunnel) = (
-            // Virtual addresses are served as well, of which those of IPv6 are tried.
-            format!("{}:{HTTP_PORT},[::]:{HTTP_PORT}", host.address),
+        let (own_http, tunnel) = (
+            format!("{}:{HTTP_PORT}", host.address),
             format!("{}:{TUNNEL_PORT}", host.address),
         );
+        // Virtual addresses are served as well, of which those of IPv6 are tried.
+        let http = format!("{own_http},[::]:{HTTP_PORT}");
         let is_spiral = self.options.is_spiral && host.role != Role::Client;
         let mut words = vec!["/programs/crossdock", role.word(), "run"];
         words.extend(["--etcd", &etcd, "--name", POOL]);
@@ -513,7 +514,7 @@ impl<'paths> Cluster<'paths> {
         }
         match role {
             Role::Node if is_spiral => {
-                words.extend(["--node-http", &http]);
+                words.extend(["--node-http", &own_http]);
                 if !self.options.is_deaf {
                     words.extend(["--spiral-listen", &tunnel]);
                 }
