@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crossdock_metrics::Histogram;
 
 use crate::snapshot::{
-    Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures, LoopFigures,
-    NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits,
-    Snapshot, Traffic, TransferFigures,
+    Client, DatagramFigures, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures,
+    LoopFigures, NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest,
+    SlowWaits, Snapshot, Traffic, TransferFigures,
 };
 use crate::{NodeStatus, ScrubStatus, Status};
 
@@ -46,6 +46,10 @@ pub(crate) fn snapshot() -> Snapshot {
             relayed_bytes: [("loopback".to_owned(), 7)].into(),
             packets: [("caught".to_owned(), 3)].into(),
             refused: [("forged".to_owned(), 1)].into(),
+            udp: DatagramFigures {
+                relayed_bytes: [("here".to_owned(), 5)].into(),
+                ..DatagramFigures::default()
+            },
             ..TransferFigures::default()
         },
         node_http: NodeHttpFigures {
