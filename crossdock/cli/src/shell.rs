@@ -190,6 +190,9 @@ impl Shell {
         if let Some(inflating) = &shell.inflating {
             shell.host.open_tunnel(inflating.end()?);
         }
+        if shell.injector.figures().is_some() {
+            shell.host.keep_hot();
+        }
         // A host without nodes joins at once.
         shell.give(HostInput::Timeout);
         Ok(shell)

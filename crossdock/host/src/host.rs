@@ -395,6 +395,8 @@ pub struct Host {
     pub(crate) token_changes: Vec<TokenChange>,
     /// Which way bytes go to clients, as the doors know it.
     pub(crate) policy: Arc<Policy>,
+    /// Whether the gateway keeps what is read again and again.
+    pub(crate) keeps_hot: bool,
     /// Changes of it that are not in the registry yet.
     pub(crate) policy_changes: Vec<PolicyChange>,
     /// Nodes that have been opened while the host was serving.
@@ -499,6 +501,7 @@ impl Host {
             gateway_changes: Vec::new(),
             token_changes: Vec::new(),
             policy: Arc::default(),
+            keeps_hot: false,
             policy_changes: Vec::new(),
             started: Vec::new(),
             instance,

@@ -241,12 +241,18 @@ impl Host {
         }
     }
 
+    /// From now on this gateway, whose nodes send to clients, keeps what is read again and
+    /// again: it would never see it otherwise.
+    pub fn keep_hot(&mut self) {
+        self.keeps_hot = true;
+        self.tell_policy();
+    }
+
     /// The registry may hold other rules than before.
     pub(crate) fn tell_policy(&mut self) {
         let rules = self.policy_records().iter();
         let rules = rules.map(|record| (record.place.into(), record.rule));
-        // Where nodes are of this process, what they keep is here.
-        let keeps = self.registry.is_shared() && self.role.is_gateway;
+        let keeps = self.keeps_hot;
         let policy = Policy {
             rules: rules.collect(),
             hot_file_bytes_max: if keeps { GATEWAY_HOT_FILE_BYTES_MAX } else { 0 },
