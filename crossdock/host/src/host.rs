@@ -839,21 +839,9 @@ impl Host {
         self.door.handle(now, input);
         while let Some(effect) = self.door.poll_effect() {
             match effect {
-                NfsEffect::Router(call) => {
-                    self.requests += 1;
-                    self.queue
-                        .push_back(Message::Router(RouterInput::Request(call)));
-                }
-                NfsEffect::ReadFor(flow, call) => {
-                    self.requests += 1;
-                    let read = RouterInput::ReadFor(flow, call);
-                    self.queue.push_back(Message::Router(read));
-                }
-                NfsEffect::ReadHot(call) => {
-                    self.requests += 1;
-                    let read = RouterInput::ReadHot(call);
-                    self.queue.push_back(Message::Router(read));
-                }
+                NfsEffect::Router(call) => self.ask_router(RouterInput::Request(call)),
+                NfsEffect::ReadFor(flow, call) => self.ask_router(RouterInput::ReadFor(flow, call)),
+                NfsEffect::ReadHot(call) => self.ask_router(RouterInput::ReadHot(call)),
                 NfsEffect::Withdraw(id) => {
                     self.queue
                         .push_back(Message::Router(RouterInput::Withdraw(id)));

@@ -20,21 +20,11 @@ impl Host {
         self.http.handle(now, wall, input);
         while let Some(effect) = self.http.poll_effect() {
             match effect {
-                HttpEffect::Router(call) => {
-                    self.requests += 1;
-                    self.queue
-                        .push_back(Message::Router(RouterInput::Request(call)));
-                }
+                HttpEffect::Router(call) => self.ask_router(RouterInput::Request(call)),
                 HttpEffect::ReadFor(flow, call) => {
-                    self.requests += 1;
-                    let read = RouterInput::ReadFor(flow, call);
-                    self.queue.push_back(Message::Router(read));
+                    self.ask_router(RouterInput::ReadFor(flow, call))
                 }
-                HttpEffect::ReadHot(call) => {
-                    self.requests += 1;
-                    let read = RouterInput::ReadHot(call);
-                    self.queue.push_back(Message::Router(read));
-                }
+                HttpEffect::ReadHot(call) => self.ask_router(RouterInput::ReadHot(call)),
                 HttpEffect::Locate(id, wanted) => self.locate(now, wall, id, *wanted),
                 HttpEffect::Withdraw(id) => {
                     self.queue
@@ -59,6 +49,12 @@ impl Host {
                 effect => self.effects.push_back(HostEffect::Http(effect)),
             }
         }
+    }
+
+    /// A door asks the router for something.
+    pub(crate) fn ask_router(&mut self, request: RouterInput) {
+        self.requests += 1;
+        self.queue.push_back(Message::Router(request));
     }
 
     /// Tells the HTTP door what requests are judged by.

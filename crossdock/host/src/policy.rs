@@ -225,6 +225,7 @@ impl Host {
             due: now + REGISTRY_PATIENCE,
         });
         self.tell_policy();
+        self.tell_exports(); // They say what they lie in.
         self.settle_policy(now);
         Ok(())
     }
@@ -252,17 +253,18 @@ impl Host {
     pub(crate) fn tell_policy(&mut self) {
         let rules = self.policy_records().iter();
         let rules = rules.map(|record| (record.place.into(), record.rule));
-        let keeps = self.keeps_hot;
         let policy = Policy {
             rules: rules.collect(),
-            hot_file_bytes_max: if keeps { GATEWAY_HOT_FILE_BYTES_MAX } else { 0 },
+            hot_file_bytes_max: match self.keeps_hot {
+                true => GATEWAY_HOT_FILE_BYTES_MAX,
+                false => 0,
+            },
         };
         if policy != *self.policy {
             self.policy = Arc::new(policy);
             let (nfs, http) = (Arc::clone(&self.policy), Arc::clone(&self.policy));
             self.queue.push_back(Message::Door(NfsInput::Policy(nfs)));
             self.queue.push_back(Message::Http(HttpInput::Policy(http)));
-            self.tell_exports(); // They say what they lie in.
         }
     }
 }

@@ -71,6 +71,25 @@ struct Opened {
     subject: WeakCache,
 }
 
+impl Opened {
+    fn as_told(
+        is_fresh: bool,
+        lease: Option<LeaseId>,
+        (layout, attributes): (&FileLayout, &Attributes),
+    ) -> Self {
+        Self {
+            lease,
+            is_fresh,
+            size_bytes: attributes.size_bytes,
+            truncate_generation: layout.truncate_generation,
+            subject: WeakCache {
+                before: None,
+                after: Some(attributes.clone()),
+            },
+        }
+    }
+}
+
 impl ReadWork {
     pub(crate) fn begin(
         caller: Caller,
@@ -234,16 +253,7 @@ impl ReadWork {
         (layout, attributes): (&FileLayout, &Attributes),
         column_of: impl FnMut(u64) -> Option<u8>,
     ) -> Option<Step> {
-        let opened = Opened {
-            lease,
-            is_fresh,
-            size_bytes: attributes.size_bytes,
-            truncate_generation: layout.truncate_generation,
-            subject: WeakCache {
-                before: None,
-                after: Some(attributes.clone()),
-            },
-        };
+        let opened = Opened::as_told(is_fresh, lease, (layout, attributes));
         let start = boundary(self.start, self.end);
         let end = self.end.min(opened.size_bytes);
         let pieces = match layout.columns == 0 || end <= start {
@@ -308,16 +318,8 @@ impl ReadWork {
         let payload = soft.hot.get(self.file, changed, start..end)?;
         self.payload.append(payload);
         self.end = end;
-        let opened = Opened {
-            lease: Some(known.lease),
-            is_fresh: false,
-            size_bytes: known.attributes.size_bytes,
-            truncate_generation: known.layout.truncate_generation,
-            subject: WeakCache {
-                before: None,
-                after: Some(known.attributes.clone()),
-            },
-        };
+        let told = (&known.layout, &known.attributes);
+        let opened = Opened::as_told(false, Some(known.lease), told);
         Some(self.note_access(opened, soft))
     }
 

@@ -66,6 +66,12 @@ fn opened_with(lease: Option<FileLease>) -> Result<SiteAnswer, SiteError> {
     })
 }
 
+/// The site is asked for a file to read, and answers with that lease.
+fn open_to_read(router: &mut Router, now: Time, lease: Option<FileLease>) {
+    let [open] = expect(router, vec![Seen::OpenRead]);
+    answer(router, now, open, opened_with(lease));
+}
+
 fn recall(router: &mut Router, now: Time, id: u64) {
     let recall = Recall {
         file: FILE,
@@ -133,13 +139,7 @@ fn after(reply: &RoutedReply) -> &Attributes {
 fn reads_under_a_lease_ask_the_site_once() {
     let mut router = router();
     ask(&mut router, secs(1), 1, read(T, 10));
-    let [open] = expect(&mut router, vec![Seen::OpenRead]);
-    answer(
-        &mut router,
-        secs(1),
-        open,
-        opened_with(Some(lease(1, false))),
-    );
+    open_to_read(&mut router, secs(1), Some(lease(1, false)));
     for (id, now) in [(1, millis(1000)), (2, millis(1200)), (3, millis(2400))] {
         if id > 1 {
             ask(&mut router, now, id, read(T, 10));
@@ -242,13 +242,7 @@ fn a_lease_that_was_recalled_before_it_came_is_none() {
 fn a_recall_ends_what_became_of_an_older_lease() {
     let mut router = router();
     ask(&mut router, secs(1), 1, read(T, 10));
-    let [open] = expect(&mut router, vec![Seen::OpenRead]);
-    answer(
-        &mut router,
-        secs(1),
-        open,
-        opened_with(Some(lease(1, false))),
-    );
+    open_to_read(&mut router, secs(1), Some(lease(1, false)));
     expect::<1>(&mut router, vec![Seen::Read(10, column(0), T, 10)]);
     write_at(&mut router, secs(1), 2, T);
     expect::<1>(&mut router, vec![Seen::OpenWrite(T, T + 10)]);
@@ -362,13 +356,7 @@ fn a_lease_that_makes_room_tells_what_was_written_under_it() {
         patience_ms: 0,
     };
     ask(&mut router, secs(1), 2, read);
-    let [open] = expect(&mut router, vec![Seen::OpenRead]);
-    answer(
-        &mut router,
-        secs(1),
-        open,
-        opened_with(Some(lease(2, false))),
-    );
+    open_to_read(&mut router, secs(1), Some(lease(2, false)));
     let (mut asked, mut of_nodes) = (Vec::new(), 0);
     while let Some(effect) = router.poll_effect() {
         match effect {
@@ -495,13 +483,7 @@ fn content(replies: &[RoutedReply]) -> Vec<u8> {
 fn hot_bytes_are_given_out_under_a_lease_only() {
     let mut router = router();
     read_hot(&mut router, secs(1), 1, (T, 50));
-    let [open] = expect(&mut router, vec![Seen::OpenRead]);
-    answer(
-        &mut router,
-        secs(1),
-        open,
-        opened_with(Some(lease(1, false))),
-    );
+    open_to_read(&mut router, secs(1), Some(lease(1, false)));
     let (_, asked) = drain(&mut router);
     node_at(&mut router, secs(1), asked[0], bytes_read(vec![3; 50]));
     assert_eq!(content(&happened(&mut router).1), [3; 50]);
@@ -514,13 +496,7 @@ fn hot_bytes_are_given_out_under_a_lease_only() {
 
     // Another lease of the same state.
     ask(&mut router, secs(4), 3, read(T, 50));
-    let [open] = expect(&mut router, vec![Seen::OpenRead]);
-    answer(
-        &mut router,
-        secs(4),
-        open,
-        opened_with(Some(lease(2, false))),
-    );
+    open_to_read(&mut router, secs(4), Some(lease(2, false)));
     assert_eq!(content(&happened(&mut router).1), [3; 50]);
     // Beyond what is kept a node is asked.
     ask(&mut router, secs(4), 4, read(T, 60));
@@ -531,8 +507,7 @@ fn hot_bytes_are_given_out_under_a_lease_only() {
 
     // Without a lease, too.
     ask(&mut router, secs(8), 5, read(T, 50));
-    let [open] = expect(&mut router, vec![Seen::OpenRead]);
-    answer(&mut router, secs(8), open, opened_with(None));
+    open_to_read(&mut router, secs(8), None);
     let (seen, _) = drain(&mut router);
     assert!(matches!(seen[..], [Seen::Read(..)]), "{seen:?}");
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crossdock_http::{ConnId, HttpInput};
 use crossdock_names::FileRef;
 use crossdock_peer::{
-    BulkRequest, FileKind, Flow, Policy, PolicyConditions, PolicyRule, RelayedBytes, TransferMode,
-    Transport,
+    BulkRequest, FileKind, Policy, PolicyConditions, PolicyRule, RelayedBytes, TransferMode,
 };
 
 use crate::reading::{get, pattern, with};
@@ -27,18 +26,6 @@ fn rule(rig: &mut Rig, rules: Vec<(FileRef, PolicyRule)>) {
     rig.input(HttpInput::Policy(Arc::new(policy)));
 }
 
-/// A connection in which nodes may send.
-fn connect(rig: &mut Rig) -> ConnId {
-    let id = rig.connect();
-    let flow = Flow {
-        transport: Transport::Tcp,
-        source: "198.18.0.1:80".parse().expect("an address"),
-        destination: "198.18.0.9:4000".parse().expect("an address"),
-    };
-    rig.input(HttpInput::Flow(id, flow));
-    id
-}
-
 /// Whether nodes were to send what this request is answered with.
 fn is_injected(rig: &mut Rig, id: ConnId, request: &str) -> bool {
     rig.flows.clear();
@@ -57,7 +44,7 @@ fn rules_say_which_way_bytes_go() {
     rig.put("/other.bin", FileKind::Regular, vec![1; BYTES]);
     rig.put("/dir/short.bin", FileKind::Regular, vec![1; 1000]);
     let directory = rig.file("/dir");
-    let id = connect(&mut rig);
+    let (id, _) = rig.connect_for_nodes();
     assert!(is_injected(&mut rig, id, &get("/dir/sub/big.bin")));
     assert!(!is_injected(&mut rig, id, &get("/dir/short.bin")));
     let short = RelayedBytes {
@@ -97,7 +84,7 @@ fn a_page_lies_in_its_directory() {
     let mut rig = Rig::new();
     rig.put("/dir/index.html", FileKind::Regular, vec![b'x'; BYTES]);
     let directory = rig.file("/dir");
-    let id = connect(&mut rig);
+    let (id, _) = rig.connect_for_nodes();
     assert!(is_injected(&mut rig, id, &get("/dir/")));
     let relay = (directory, always(TransferMode::Relay));
     rule(&mut rig, vec![relay]);
@@ -112,7 +99,7 @@ fn clients_are_sent_to_nodes() {
     let mut rig = Rig::new();
     let file = rig.put("/dir/big.bin", FileKind::Regular, pattern(BYTES));
     rule(&mut rig, vec![(file, always(TransferMode::Redirect))]);
-    let id = connect(&mut rig);
+    let (id, _) = rig.connect_for_nodes();
     let request = with("/dir/big.bin", "Range: bytes=70000-79999");
     let url = "http://198.18.0.3:8080/o/1";
     let located = |rig: &mut Rig, id, url: Option<&str>| {
@@ -164,7 +151,7 @@ fn clients_are_sent_to_nodes() {
 fn hot_files_are_kept() {
     let mut rig = Rig::new();
     let file = rig.put("/hot.bin", FileKind::Regular, vec![1; BYTES]);
-    let id = connect(&mut rig);
+    let (id, _) = rig.connect_for_nodes();
     let policy = Policy {
         hot_file_bytes_max: BYTES as u64,
         ..Policy::default()

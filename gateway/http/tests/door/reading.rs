@@ -7,7 +7,7 @@ use crossdock_delivery::{Advice, DiskProfile, Guest};
 
 use crate::rig::{Ended, Rig};
 use crossdock_http::{HttpConfig, HttpInput, HttpLimits};
-use crossdock_peer::{FileKind, Flow, SiteError, SiteOperation, Transport};
+use crossdock_peer::{FileKind, SiteError, SiteOperation};
 
 pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -83,13 +83,7 @@ fn a_large_file_is_streamed() {
 fn what_nodes_send_is_named() {
     let mut rig = Rig::new();
     rig.put("/big.bin", FileKind::Regular, vec![1; 3_000_000]);
-    let id = rig.connect();
-    let flow = Flow {
-        transport: Transport::Tcp,
-        source: "198.18.0.1:80".parse().expect("an address"),
-        destination: "198.18.0.9:4000".parse().expect("an address"),
-    };
-    rig.input(HttpInput::Flow(id, flow));
+    let (id, flow) = rig.connect_for_nodes();
     rig.send(id, get("/big.bin"));
     rig.settle();
     assert!(rig.flows.values().all(|of_call| *of_call == flow));

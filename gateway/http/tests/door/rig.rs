@@ -10,7 +10,7 @@ use crossdock_http::{ConnId, HttpConfig, HttpDoor, HttpEffect, HttpInput, Wanted
 use crossdock_names::{FileId, FileRef, Incarnation, LayoutClass, SiteId};
 use crossdock_peer::{
     Attributes, Call, CallId, CreateMode, Device, DirectoryEntry, FileKind, Flow, SiteAnswer,
-    SiteError, SiteOperation, SiteReply, SiteRequest, WeakCache,
+    SiteError, SiteOperation, SiteReply, SiteRequest, Transport, WeakCache,
 };
 use crossdock_router::{RoutedReply, Waited};
 use crossdock_types::{Extent, Part, Payload, Released, Time, WallTime};
@@ -219,6 +219,18 @@ impl Rig {
         names
             .map(|name| String::from_utf8_lossy(name).into_owned())
             .collect()
+    }
+
+    /// A connection in which nodes may send.
+    pub(crate) fn connect_for_nodes(&mut self) -> (ConnId, Flow) {
+        let id = self.connect();
+        let flow = Flow {
+            transport: Transport::Tcp,
+            source: "198.18.0.1:80".parse().expect("an address"),
+            destination: "198.18.0.9:4000".parse().expect("an address"),
+        };
+        self.input(HttpInput::Flow(id, flow));
+        (id, flow)
     }
 
     pub(crate) fn connect(&mut self) -> ConnId {

@@ -60,7 +60,7 @@ pub(super) struct Doors<'a, 'paths> {
     /// Of the first gateway.
     pub(super) http: SocketAddr,
     pub(super) other: SocketAddr,
-    pub(super) token: String,
+    token: String,
     pub(super) content: Vec<u8>,
 }
 
@@ -189,16 +189,22 @@ impl<'a, 'paths> Doors<'a, 'paths> {
     pub(super) fn put(&self, path: &str, content: &[u8]) -> Result<()> {
         let file = self.stage.folder.join("sent");
         fs::write(&file, content)?;
-        let mut curl = program("curl");
-        curl.args(["-sS", "--fail", "--max-time", "60", "-T"])
-            .arg(&file);
-        curl.args(["-H", &format!("Authorization: Bearer {}", self.token)]);
+        let mut curl = self.curl_to_write();
+        curl.arg("-T").arg(&file);
         curl.arg(format!("http://{}{path}", self.other));
         run_logged(curl, &self.stage.log, self.stage.deadline)
     }
 
     fn received(&self, name: &str) -> PathBuf {
         self.stage.folder.join(format!("received-{name}"))
+    }
+
+    /// A curl that may change something.
+    pub(super) fn curl_to_write(&self) -> Command {
+        let mut curl = program("curl");
+        curl.args(["-sS", "--fail", "--max-time", "60"]);
+        curl.args(["-H", &format!("Authorization: Bearer {}", self.token)]);
+        curl
     }
 
     pub(super) fn curl(&self, words: &[&str], name: &str) -> Result<Vec<u8>> {
@@ -246,9 +252,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
 
     pub(super) fn whole_files(&self) -> Result<u64> {
         for _ in 0..2 {
-            let got = self.curl(&[&self.url("/big.bin")], "whole")?;
-            ensure!(got.len() == FILE_BYTES, "{} bytes", got.len());
-            self.compare(0, &got)?;
+            self.whole_of("/big.bin")?;
         }
         Ok(2 * FILE_BYTES as u64)
     }
@@ -360,18 +364,26 @@ impl<'a, 'paths> Doors<'a, 'paths> {
     }
 
     fn over_nfs(&self) -> Result<u64> {
+        self.whole_over_nfs("/big.bin")?;
+        Ok(FILE_BYTES as u64)
+    }
+
+    /// A copy of the long file, whole, over HTTP.
+    pub(super) fn whole_of(&self, path: &str) -> Result<()> {
+        let got = self.curl(&[&self.url(path)], "whole")?;
+        ensure!(got.len() == FILE_BYTES, "{} bytes", got.len());
+        self.compare(0, &got)
+    }
+
+    /// The same over NFS.
+    pub(super) fn whole_over_nfs(&self, path: &str) -> Result<()> {
         let door = self.cluster.nfs_doors()[0];
-        let url = format!(
-            "nfs://{}//big.bin?version=3&nfsport={}&mountport={}",
-            door.ip(),
-            door.port(),
-            door.port()
-        );
+        let (ip, port) = (door.ip(), door.port());
+        let url = format!("nfs://{ip}/{path}?version=3&nfsport={port}&mountport={port}");
         let got = program("nfs-cat").arg(&url).output()?;
         ensure!(got.status.success(), "nfs-cat {url}: {}", got.status);
         ensure!(got.stdout.len() == FILE_BYTES, "{} bytes", got.stdout.len());
-        self.compare(0, &got.stdout)?;
-        Ok(FILE_BYTES as u64)
+        self.compare(0, &got.stdout)
     }
 
     /// The other gateway gives the name another file again and again: what comes whole is one

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::doors::{Doors, FILE_BYTES, with_doors};
-use crate::process::{output, program};
+use crate::process::output;
 use crate::suite::Stage;
 
 /// Where the cases' file lies.
@@ -107,28 +107,9 @@ impl Doors<'_, '_> {
 
     fn make_directories(&self, paths: &[&str]) -> Result<()> {
         for path in paths {
-            let mut curl = program("curl");
-            curl.args(["-sS", "--fail", "--max-time", "60", "-X", "PUT"]);
-            curl.args(["-H", &format!("Authorization: Bearer {}", self.token)]);
-            output(curl.arg(self.url(path)))?;
+            output(self.curl_to_write().args(["-X", "PUT"]).arg(self.url(path)))?;
         }
         Ok(())
-    }
-
-    fn whole_of(&self, path: &str) -> Result<()> {
-        let got = self.curl(&[&self.url(path)], "whole")?;
-        ensure!(got.len() == FILE_BYTES, "{} bytes", got.len());
-        self.compare(0, &got)
-    }
-
-    fn whole_over_nfs(&self, path: &str) -> Result<()> {
-        let door = self.cluster.nfs_doors()[0];
-        let (ip, port) = (door.ip(), door.port());
-        let url = format!("nfs://{ip}/{path}?version=3&nfsport={port}&mountport={port}");
-        let got = program("nfs-cat").arg(&url).output()?;
-        ensure!(got.status.success(), "nfs-cat {url}: {}", got.status);
-        ensure!(got.stdout.len() == FILE_BYTES, "{} bytes", got.stdout.len());
-        self.compare(0, &got.stdout)
     }
 
     /// Has a manager do something about rules; the gateway has heard of it then.
