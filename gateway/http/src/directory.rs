@@ -83,9 +83,6 @@ impl HttpDoor {
     ) {
         match reply.outcome {
             Ok(SiteAnswer::Found { attributes, .. }) if attributes.kind == FileKind::Regular => {
-                if let Some(exchange) = self.exchange(id) {
-                    exchange.places.insert(0, page.directory.file);
-                }
                 self.begin_file(now, wall, id, &attributes, INDEX);
             }
             Ok(_) | Err(SiteError::NotFound) => {

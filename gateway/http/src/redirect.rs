@@ -90,11 +90,12 @@ impl HttpDoor {
         let Some(exchange) = self.exchange(id) else {
             return;
         };
-        if !matches!(exchange.stage, Stage::Locate(_)) {
-            return;
-        }
-        let Stage::Locate(locating) = std::mem::replace(&mut exchange.stage, Stage::Ended) else {
-            return;
+        let locating = match std::mem::replace(&mut exchange.stage, Stage::Ended) {
+            Stage::Locate(locating) => locating,
+            stage => {
+                exchange.stage = stage;
+                return;
+            }
         };
         exchange.is_located = true;
         // Who has asked in secret is not sent where others read along.

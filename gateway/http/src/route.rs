@@ -185,7 +185,7 @@ impl HttpDoor {
         };
         let changes = matches!(exchange.head.method, Method::Put | Method::Delete);
         if !changes {
-            self.note_places(id, &walk);
+            self.note_places(id, &walk, &attributes);
         }
         let Some(exchange) = self.exchange(id) else {
             return;

@@ -1,7 +1,7 @@
 //! Which way the bytes of a response go, as the policy has it.
 
 use crossdock_http1::Status;
-use crossdock_peer::{Attributes, BulkDoor, BulkReply, BulkRequest, TransferMode};
+use crossdock_peer::{Attributes, BulkDoor, BulkReply, BulkRequest, FileKind, TransferMode};
 use crossdock_router::Bulk;
 use crossdock_types::Time;
 
@@ -10,13 +10,15 @@ use crate::message::ConnId;
 use crate::walk::Walk;
 
 impl HttpDoor {
-    /// Keeps what a path has led through, as far as rules may be of it.
-    pub(crate) fn note_places(&mut self, id: ConnId, walk: &Walk) {
+    /// Keeps the directories that a path has led through, and to, as far as rules may be of
+    /// them.
+    pub(crate) fn note_places(&mut self, id: ConnId, walk: &Walk, found: &Attributes) {
         if self.transfer.is_empty() {
             return;
         }
         if let Some(exchange) = self.exchange(id) {
-            exchange.places = walk.directories().rev().collect();
+            let end = Some(found.file).filter(|_| found.kind == FileKind::Directory);
+            exchange.places = end.into_iter().chain(walk.directories().rev()).collect();
         }
     }
 
