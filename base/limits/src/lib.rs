@@ -82,6 +82,18 @@ pub const HTTP_CLIENTS_MAX: usize = 65_536;
 /// Trailer section behind the chunks of an HTTP request, in bytes.
 pub const HTTP_TRAILER_BYTES_MAX: usize = 4 << 10;
 
+/// Longest request line of IBP with its LF, in bytes: LoCI's depot takes no longer one.
+pub const IBP_REQUEST_BYTES_MAX: usize = 512;
+
+/// Longest answer line of IBP with its LF, in bytes.
+pub const IBP_ANSWER_BYTES_MAX: usize = 1024;
+
+/// Longest status of an IBP depot, in bytes.
+pub const IBP_STATUS_BYTES_MAX: usize = 64 << 10;
+
+/// Most resources of an IBP depot.
+pub const IBP_RESOURCES_MAX: usize = 1024;
+
 /// Longest file name that is decoded, in bytes: long enough for the server to
 /// see a name that it must refuse with NFS3ERR_NAMETOOLONG.
 pub const NAME_DECODE_BYTES_MAX: usize = 4096;

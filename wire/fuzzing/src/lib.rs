@@ -12,6 +12,7 @@ pub mod samples;
 
 mod dice;
 mod http;
+mod ibp;
 mod join;
 mod locking;
 mod targets;
@@ -19,6 +20,7 @@ mod tunnel;
 
 pub use dice::Dice;
 pub use http::http_request;
+pub use ibp::ibp;
 pub use join::join;
 pub use link::link_frame;
 pub use locking::{nlm_call, nlm_reply, nsm, portmap};

@@ -7,7 +7,7 @@ use crossdock_nfs3::{Call, Procedure, Reply, mount};
 use crossdock_rpc::{CallHeader, RecordError, RecordReader, RecordWriter, ReplyHeader};
 use crossdock_xdr::{Decode, Decoder, Encode, Encoder};
 
-use crate::{Dice, http, join, link, locking, samples, tunnel};
+use crate::{Dice, http, ibp, join, link, locking, samples, tunnel};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +101,11 @@ pub const TARGETS: &[Target] = &[
         name: "tunnel",
         run: tunnel::tunnel,
         seeds: tunnel::tunnel_seeds,
+    },
+    Target {
+        name: "ibp",
+        run: ibp::ibp,
+        seeds: ibp::ibp_seeds,
     },
 ];
 
