@@ -13,17 +13,21 @@ pub mod samples;
 mod dice;
 mod http;
 mod ibp;
+mod iscsi;
 mod join;
 mod locking;
+mod scsi;
 mod targets;
 mod tunnel;
 
 pub use dice::Dice;
 pub use http::http_request;
 pub use ibp::ibp;
+pub use iscsi::{iscsi_stream, iscsi_text};
 pub use join::join;
 pub use link::link_frame;
 pub use locking::{nlm_call, nlm_reply, nsm, portmap};
+pub use scsi::{scsi_cdb, scsi_lists};
 pub use targets::{
     TARGETS, Target, mount_call, mount_reply, nfs3_call, nfs3_reply, record_reader, rpc_call,
     rpc_reply, xdr,

@@ -7,7 +7,7 @@ use crossdock_nfs3::{Call, Procedure, Reply, mount};
 use crossdock_rpc::{CallHeader, RecordError, RecordReader, RecordWriter, ReplyHeader};
 use crossdock_xdr::{Decode, Decoder, Encode, Encoder};
 
-use crate::{Dice, http, ibp, join, link, locking, samples, tunnel};
+use crate::{Dice, http, ibp, iscsi, join, link, locking, samples, scsi, tunnel};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +106,26 @@ pub const TARGETS: &[Target] = &[
         name: "ibp",
         run: ibp::ibp,
         seeds: ibp::ibp_seeds,
+    },
+    Target {
+        name: "iscsi_stream",
+        run: iscsi::iscsi_stream,
+        seeds: iscsi::iscsi_stream_seeds,
+    },
+    Target {
+        name: "iscsi_text",
+        run: iscsi::iscsi_text,
+        seeds: iscsi::iscsi_text_seeds,
+    },
+    Target {
+        name: "scsi_cdb",
+        run: scsi::scsi_cdb,
+        seeds: scsi::scsi_cdb_seeds,
+    },
+    Target {
+        name: "scsi_lists",
+        run: scsi::scsi_lists,
+        seeds: scsi::scsi_lists_seeds,
     },
 ];
 
