@@ -302,3 +302,29 @@ pub const DELIVERY_RECORDS_MAX: usize = 65_536;
 
 /// As many are kept by a running gateway.
 pub const DELIVERY_RECORDS_KEPT: usize = 1024;
+
+/// Longest exNode document, in bytes: a million mappings with capabilities of the usual length.
+pub const EXNODE_DOCUMENT_BYTES_MAX: u64 = 2 << 30;
+
+/// Most mappings of an exNode.
+pub const EXNODE_MAPPINGS_MAX: usize = 1_000_000;
+
+/// Longest single piece of an exNode document (a tag, a text), in bytes.
+pub const EXNODE_TOKEN_BYTES_MAX: usize = 64 << 10;
+
+/// How deep elements of an exNode may lie in one another.
+pub const EXNODE_DEPTH_MAX: usize = 32;
+
+/// Most items of metadata, arguments and functions of an exNode and of each of its mappings.
+pub const EXNODE_ITEMS_MAX: usize = 256;
+
+/// Longest run of bytes that is coded as one, in bytes: a block, or what a compressed
+/// mapping covers.
+pub const EXNODE_BLOCK_BYTES_MAX: u64 = 64 << 20;
+
+/// Most pieces of a file that are coded together, those that restore lost ones included.
+pub const EXNODE_SHARDS_MAX: u32 = 256;
+
+/// Sources of one extent that are kept, best first: an exNode whose mappings all overlap
+/// would have as many as mappings.
+pub const EXNODE_SOURCES_MAX: usize = 32;

@@ -11,6 +11,7 @@ pub mod link;
 pub mod samples;
 
 mod dice;
+mod exnode;
 mod http;
 mod ibp;
 mod iscsi;
@@ -21,6 +22,7 @@ mod targets;
 mod tunnel;
 
 pub use dice::Dice;
+pub use exnode::exnode;
 pub use http::http_request;
 pub use ibp::ibp;
 pub use iscsi::{iscsi_stream, iscsi_text};
