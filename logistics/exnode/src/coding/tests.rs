@@ -1,3 +1,5 @@
+#![expect(clippy::cast_possible_truncation, reason = "small numbers")]
+
 use super::*;
 use crate::group::Code;
 
