@@ -124,6 +124,7 @@ fn reason(why: &str) -> &str {
         "loopback" => "clients on this machine",
         "no_tunnel" => "no node takes packets",
         "address" => "nodes may not speak as that address",
+        "window" => "congestion windows are small after losses",
         "program" => "too many connections for the kernel's program",
         "datagrams" => "too many clients over UDP, or datagrams to one",
         why => why,

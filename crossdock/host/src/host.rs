@@ -803,7 +803,7 @@ impl Host {
                     Some(Message::Routed(node, call, Shown { capability, flow }))
                 }
                 RouterEffect::ReadFor(flow, node, call, capability) => {
-                    let flow = Some(flow);
+                    let flow = self.flow_for(flow);
                     Some(Message::Routed(node, call, Shown { capability, flow }))
                 }
                 RouterEffect::CancelNode(node, id) => {

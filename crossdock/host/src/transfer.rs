@@ -72,6 +72,8 @@ pub(crate) struct Transfers {
     release_due: Option<Time>,
     /// Which hosts have been asked for bytes of a connection: of a gateway.
     asked: BTreeMap<Flow, BTreeSet<HostId>>,
+    /// Connections in which nobody is asked for now, as their windows are small.
+    narrow: BTreeSet<Flow>,
     /// Of a host with nodes that can send as gateways.
     sending: Option<Sending>,
 }
@@ -249,8 +251,23 @@ impl Host {
         })
     }
 
+    /// The congestion window of a client's connection is small after losses, or is so no longer: nodes
+    /// are not to send in it meanwhile.
+    pub fn narrow(&mut self, flow: Flow, is_narrow: bool) {
+        match is_narrow {
+            true => self.transfers.narrow.insert(flow),
+            false => self.transfers.narrow.remove(&flow),
+        };
+    }
+
+    /// The connection for which bytes of a read may stay at a node, if they may now.
+    pub(crate) fn flow_for(&self, flow: Flow) -> Option<Flow> {
+        (!self.transfers.narrow.contains(&flow)).then_some(flow)
+    }
+
     /// A connection of a client is over: nobody fills packets of it any more.
     pub fn end_flow(&mut self, flow: Flow) {
+        self.transfers.narrow.remove(&flow);
         let asked = self.transfers.asked.remove(&flow);
         for host in asked.into_iter().flatten() {
             self.send_frame(host, Frame::Transfer(Transfer::End(flow)));

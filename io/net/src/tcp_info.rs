@@ -17,6 +17,8 @@ pub struct TcpInfo {
     pub is_app_limited: bool,
     /// Bytes in a full segment (tcpi_snd_mss).
     pub segment_bytes: u32,
+    /// Full segments that may be on their way at once (tcpi_snd_cwnd).
+    pub congestion_window: u32,
     /// Smoothed round trip time (tcpi_rtt).
     pub rtt: Duration,
     /// Bytes that the peer has acknowledged so far (tcpi_bytes_acked).
@@ -76,6 +78,7 @@ impl TcpInfo {
             is_app_limited: byte(7) & 1 != 0,
             segment_bytes: word(16).unwrap_or(0),
             rtt: Duration::from_micros(u64::from(word(68).unwrap_or(0))),
+            congestion_window: word(80).unwrap_or(0),
             acked_bytes: long(120),
             unsent_bytes: word(144).unwrap_or(0),
             delivery_rate: long(160),
@@ -123,6 +126,7 @@ mod tests {
         );
         assert!(info.rtt > Duration::ZERO && info.rtt < Duration::from_secs(1));
         assert_eq!((info.unsent_bytes, info.congestion_state), (0, 0));
+        assert!(info.congestion_window > 0 && info.congestion_window < 100_000);
         assert!(info.window_bytes.is_none_or(|bytes| bytes > 0), "{info:?}");
         drop(reader.join());
     }

@@ -9,6 +9,7 @@ mod announce;
 mod datagrams;
 mod ending;
 mod figures;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -30,6 +31,7 @@ use announce::announce;
 use datagrams::Datagrams;
 use ending::{Ending, reset_when_closed};
 pub(crate) use figures::{InjectFigures, Why};
+use window::is_narrow;
 
 /// How often connections are looked at whose clients lack something.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -61,6 +63,8 @@ struct Catching {
     keep_due: Option<Time>,
     /// Flows that have ended since somebody asked.
     ended: Vec<Flow>,
+    /// Flows whose window has become small, or is so no longer, since somebody asked.
+    narrowed: Vec<(Flow, bool)>,
     /// Extents whose holder is gone, of which nobody has been asked yet.
     lost: Vec<Lost>,
     /// Those of which somebody has, by ticket.
@@ -86,6 +90,8 @@ struct Client {
     waiting_bytes: usize,
     /// Its socket may have dummy bytes, and is reset when it is closed.
     is_guarded: bool,
+    /// Its window is small after losses: it is relayed.
+    is_narrow: bool,
     ending: Option<Ending>,
 }
 
@@ -118,6 +124,7 @@ impl Injector {
                 look_due: None,
                 keep_due: None,
                 ended: Vec::new(),
+                narrowed: Vec::new(),
                 lost: Vec::new(),
                 asked: BTreeMap::new(),
                 tickets_total: 0,
@@ -282,6 +289,12 @@ impl Injector {
         catching.map_or_else(Vec::new, |it| std::mem::take(&mut it.ended))
     }
 
+    /// Flows that nodes are not to send in for now, or are again.
+    pub(crate) fn take_narrowed(&mut self) -> Vec<(Flow, bool)> {
+        let catching = self.catching.as_mut();
+        catching.map_or_else(Vec::new, |it| std::mem::take(&mut it.narrowed))
+    }
+
     /// Packets may have been caught; the event again if it is somebody else's.
     pub(crate) fn take_event(&mut self, event: Event) -> Option<Event> {
         let Some(catching) = &mut self.catching else {
@@ -346,6 +359,7 @@ impl Catching {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             is_guarded: false,
+            is_narrow: false,
             ending: None,
         };
         self.clients.insert(id, client);
@@ -382,6 +396,10 @@ impl Catching {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
+        let here = match client.is_narrow {
+            true => Why::Window,
+            false => Why::Here,
+        };
         let mut pieces = Vec::new();
         let (mut failure, mut lost) = (None, None);
         while let Some(part) = client.waiting.front() {
@@ -406,7 +424,7 @@ impl Catching {
             client.waiting_bytes -= part.len();
             match part {
                 Part::Bytes(bytes) => {
-                    figures.note_relayed(Why::Here, bytes.len());
+                    figures.note_relayed(here, bytes.len());
                     pieces.push(bytes);
                 }
                 Part::Extent(extent) => {
@@ -456,7 +474,8 @@ impl Catching {
             return;
         };
         let is_under_way = self.redirector.is_under_way(client.caught);
-        if is_under_way || client.waiting_bytes > 0 || client.ending.is_some() {
+        let is_held_up = client.waiting_bytes > 0 || client.is_narrow || client.ending.is_some();
+        if is_under_way || is_held_up {
             self.under_way.insert(id);
             self.look_due.get_or_insert(now + LOOK_EVERY);
         } else {
@@ -542,6 +561,10 @@ impl Catching {
             self.under_way.remove(&id);
             return;
         };
+        let narrow = is_narrow(client.is_narrow, &info);
+        if std::mem::replace(&mut client.is_narrow, narrow) != narrow {
+            self.narrowed.push((client.flow, narrow));
+        }
         let acknowledged = info.acked_bytes;
         let catch_from = self.redirector.acknowledged(client.caught, acknowledged);
         self.catcher.catch_from(client.caught, catch_from);

@@ -22,6 +22,9 @@ impl Shell {
         for lost in self.injector.take_lost() {
             self.host.refill(now(), lost.ticket, lost.flow, lost.extent);
         }
+        for (flow, is_narrow) in self.injector.take_narrowed() {
+            self.host.narrow(flow, is_narrow);
+        }
         for flow in self.injector.take_ended() {
             self.host.end_flow(flow);
         }

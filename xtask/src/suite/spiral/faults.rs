@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use crossdock_sim::random::Random;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -34,6 +34,9 @@ const SHUT: Duration = Duration::from_secs(5);
 const SHUT_LONG: Duration = Duration::from_secs(60);
 /// Shorter than what has a gateway replaced (docs/operations.md).
 const STOPPED: Duration = Duration::from_millis(1200);
+/// What is lost where windows become small, and what HTTP clients read then.
+const NARROW_PERMILLE: u32 = 200;
+const NARROW_BYTES: u64 = 4 * MIB;
 /// Clients that come at once, and what each of them reads.
 const CROWD: usize = 1000;
 const CROWD_BYTES: u64 = 128 << 10;
@@ -158,7 +161,26 @@ impl Doors<'_, '_> {
                 read
             })?;
         }
+        self.narrow().context("20 % lost")?;
         self.cluster.cut_segments(false)
+    }
+
+    /// Where so much is lost that windows stay small, the gateway sends itself.
+    fn narrow(&self) -> Result<()> {
+        let client = &self.client()?.name;
+        let relayed = || -> Result<u64> {
+            let told = self.transfer("gateway-0")?;
+            Ok(told["relayed_bytes"]["window"].as_u64().unwrap_or(0))
+        };
+        let before = relayed()?;
+        self.cluster.lose(client, NARROW_PERMILLE)?;
+        let read = self.read_both(self.http, NARROW_BYTES, NARROW_BYTES / CLIENTS);
+        self.cluster.clear(client)?;
+        read?;
+        let by_window = relayed()? - before;
+        println!("20 % lost: {by_window} bytes of {NARROW_BYTES} relayed as windows were small");
+        ensure!(by_window > 0);
+        Ok(())
     }
 
     /// Links that take them, at a gateway that has begun with them.

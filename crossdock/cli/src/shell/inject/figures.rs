@@ -36,6 +36,8 @@ pub(crate) enum Why {
     Address,
     /// The kernel's program has no room for more connections.
     Program,
+    /// The client's congestion window is small, after losses.
+    Window,
     /// Too many clients ask over UDP, or one for more than there are numbers of datagrams.
     Datagrams,
 }
@@ -50,6 +52,7 @@ impl Why {
             Self::NoTunnel => "no_tunnel",
             Self::Address => "address",
             Self::Program => "program",
+            Self::Window => "window",
             Self::Datagrams => "datagrams",
         }
     }
