@@ -1,14 +1,16 @@
 //! Datagrams of UDP as packets of IP: with their checksum, and in fragments where the way to
 //! the client takes no more.
 //!
-//! Fragments are made here for both versions: nobody on the way cuts packets of IPv6.
+//! The kernel cuts those of IPv4 on their way out of the node, as late as may be: one write for
+//! each, and fragments that lie side by side. Those of IPv6 are cut here, as the kernel would give
+//! them numbers of its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crossdock_tunnel::Flow;
 use crossdock_types::Payload;
 
-use crate::frame::{Frame, OFFLOAD_BYTES};
+use crate::frame::{Frame, OFFLOAD_BYTES, SEGMENTS_UDP, offload};
 use crate::message::Filled;
 use crate::sum::Sum;
 
@@ -20,6 +22,8 @@ const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const FRAGMENT_BYTES: usize = 8;
 const UDP_BYTES: usize = 8;
+/// Where the checksum is in UDP's.
+const CHECKSUM: usize = 6;
 /// Fragments begin at multiples of it.
 const FRAGMENT_UNIT: usize = 8;
 /// As Linux has it.
@@ -41,24 +45,34 @@ pub struct Head {
     pub mtu: u16,
 }
 
-/// The packets that carry a datagram: one, or its fragments in order. One says that it is not
+/// What carries a datagram.
+#[derive(Debug)]
+pub struct Packets {
+    /// What is to be sent, in order.
+    pub filled: Vec<Filled>,
+    /// As how many packets the client gets it.
+    pub fragments: usize,
+}
+
+/// The packets that carry a datagram: one, or its fragments. One says that it is not
 /// to be cut on its way, as the system itself says: what cannot pass is reported to the
 /// source, which then knows the way better.
 ///
 /// None if it is longer than a datagram can be, the MTU is none of a link, or the addresses are
 /// of different versions.
 #[must_use]
-pub fn packets(head: &Head, payload: &Payload) -> Option<Vec<Filled>> {
+pub fn packets(head: &Head, payload: &Payload) -> Option<Packets> {
     let addresses = match (head.source.ip(), head.destination.ip()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4(source, destination),
         (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6(source, destination),
         _ => return None,
     };
     let udp_bytes = UDP_BYTES + payload.len();
-    let udp = udp_header(head, &addresses, payload)?;
     let (whole, fragment) = addresses.header_bytes();
     let mtu = usize::from(head.mtu);
     let is_whole = whole + udp_bytes <= mtu;
+    let is_cut_behind = !is_whole && matches!(addresses, Addresses::V4(..));
+    let udp = udp_header(head, &addresses, payload, is_cut_behind)?;
     let step = match is_whole {
         true => udp_bytes,
         false => mtu.checked_sub(fragment)? / FRAGMENT_UNIT * FRAGMENT_UNIT,
@@ -66,9 +80,18 @@ pub fn packets(head: &Head, payload: &Payload) -> Option<Vec<Filled>> {
     if step == 0 {
         return None;
     }
-    let mut packets = Vec::with_capacity(udp_bytes.div_ceil(step));
-    for at in (0..udp_bytes).step_by(step) {
-        let end = udp_bytes.min(at + step);
+    let fragments = udp_bytes.div_ceil(step);
+    let (at_once, offload) = match is_cut_behind {
+        true => {
+            let step = u16::try_from(step).ok()?;
+            let place = (IPV4_BYTES, UDP_BYTES, CHECKSUM);
+            (udp_bytes, offload(SEGMENTS_UDP, place, step)?)
+        }
+        false => (step, [0; OFFLOAD_BYTES]),
+    };
+    let mut filled = Vec::with_capacity(udp_bytes.div_ceil(at_once));
+    for at in (0..udp_bytes).step_by(at_once) {
+        let end = udp_bytes.min(at + at_once);
         let place = Place {
             at_bytes: u16::try_from(at).ok()?,
             is_last: end == udp_bytes,
@@ -83,20 +106,20 @@ pub fn packets(head: &Head, payload: &Payload) -> Option<Vec<Filled>> {
             headers.extend(udp);
         }
         let payload = payload.slice(at.saturating_sub(UDP_BYTES), end - UDP_BYTES);
-        packets.push(Filled {
+        filled.push(Filled {
             frame: Frame {
                 flow: Flow {
                     source: head.source,
                     destination: head.destination,
                     ip_bytes,
                 },
-                offload: [0; OFFLOAD_BYTES],
+                offload,
                 headers,
             },
             payload: payload.into_pieces(),
         });
     }
-    Some(packets)
+    Some(Packets { filled, fragments })
 }
 
 #[derive(Clone, Copy)]
@@ -128,8 +151,14 @@ struct Place {
     is_last: bool,
 }
 
-/// RFC 768; the pseudo-header of IPv6 has the same sum (RFC 8200 section 8.1).
-fn udp_header(head: &Head, addresses: &Addresses, payload: &Payload) -> Option<[u8; UDP_BYTES]> {
+/// RFC 768; the pseudo-header of IPv6 has the same sum (RFC 8200 section 8.1). Where the kernel
+/// cuts the datagram it adds the sum of the payload, too.
+fn udp_header(
+    head: &Head,
+    addresses: &Addresses,
+    payload: &Payload,
+    is_cut_behind: bool,
+) -> Option<[u8; UDP_BYTES]> {
     let longest = match addresses {
         Addresses::V4(..) => usize::from(u16::MAX) - IPV4_BYTES,
         Addresses::V6(..) => usize::from(u16::MAX),
@@ -142,6 +171,10 @@ fn udp_header(head: &Head, addresses: &Addresses, payload: &Payload) -> Option<[
         place.copy_from_slice(&word.to_be_bytes());
     }
     let pseudo = addresses.sum().and(&[0, UDP]).and(&udp_bytes.to_be_bytes());
+    if is_cut_behind {
+        header[CHECKSUM..].copy_from_slice(&pseudo.fold().to_be_bytes());
+        return Some(header);
+    }
     let pieces = payload.pieces().iter();
     let sum = pieces.fold(pseudo.and(&header), |sum, piece| sum.and(piece));
     // Zero would say that there is none.
@@ -149,7 +182,7 @@ fn udp_header(head: &Head, addresses: &Addresses, payload: &Payload) -> Option<[
         0 => u16::MAX,
         checksum => checksum,
     };
-    header[6..].copy_from_slice(&checksum.to_be_bytes());
+    header[CHECKSUM..].copy_from_slice(&checksum.to_be_bytes());
     Some(header)
 }
 

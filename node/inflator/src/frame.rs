@@ -17,6 +17,8 @@ pub(crate) const IP_TOTAL_MAX: usize = u16::MAX as usize;
 const NEEDS_CHECKSUM: u8 = 1;
 const NO_SEGMENTS: u8 = 0;
 const SEGMENTS_TCP4: u8 = 1;
+/// Fragments of IP: the header of UDP counts among the bytes that are cut.
+pub(crate) const SEGMENTS_UDP: u8 = 3;
 const SEGMENTS_TCP6: u8 = 4;
 /// The first segment alone tells that the window was reduced.
 const SEGMENTS_ECN: u8 = 0x80;
@@ -26,8 +28,8 @@ const SEGMENTS_ECN: u8 = 0x80;
 pub struct Frame {
     /// Whose it is, and where the header of IP ends.
     pub flow: Flow,
-    /// What the kernel does: completes the checksum, cuts it into segments; nothing with a
-    /// datagram of UDP.
+    /// What the kernel does: completes the checksum, cuts it into segments, or a datagram of UDP
+    /// into fragments; nothing with one that need not be cut, or not by the kernel.
     pub offload: [u8; OFFLOAD_BYTES],
     /// IP and TCP; the checksum of TCP is that of the pseudo-header, which the kernel
     /// completes by the payload. Or IP and, before the first bytes of a datagram, UDP.
@@ -56,8 +58,7 @@ pub fn finish(
         return Err(too_long);
     }
     let whole = short(headers.len() + payload_bytes)?;
-    let (header_bytes, ip_bytes) = (short(headers.len())?, short(flow.ip_bytes)?);
-    let tcp_bytes = whole - ip_bytes;
+    let tcp_bytes = whole - short(flow.ip_bytes)?;
     let mut headers = headers.to_vec();
     let (ip, tcp) = headers.split_at_mut(flow.ip_bytes);
     let (addresses, segments) = match flow.source.is_ipv4() {
@@ -84,15 +85,30 @@ pub fn finish(
         true => (segments | ecn, segment_bytes),
         false => (NO_SEGMENTS, 0),
     };
-    let mut offload = [0; OFFLOAD_BYTES];
-    offload[..2].copy_from_slice(&[NEEDS_CHECKSUM, kind]);
-    let numbers = [header_bytes, segment_bytes, ip_bytes, short(CHECKSUM)?];
-    for (place, number) in offload[2..].chunks_exact_mut(2).zip(numbers) {
-        place.copy_from_slice(&number.to_le_bytes());
-    }
+    let tcp_bytes = headers.len() - flow.ip_bytes;
+    let place = (flow.ip_bytes, tcp_bytes, CHECKSUM);
+    let offload = offload(kind, place, segment_bytes).ok_or(too_long)?;
     Ok(Frame {
         flow,
         offload,
         headers,
     })
+}
+
+/// What the kernel has to do: to complete the checksum at `checksum` in the header behind IP's, and
+/// to cut what lies behind both.
+pub(crate) fn offload(
+    kind: u8,
+    (ip_bytes, own_bytes, checksum): (usize, usize, usize),
+    segment_bytes: u16,
+) -> Option<[u8; OFFLOAD_BYTES]> {
+    let mut offload = [0; OFFLOAD_BYTES];
+    offload[..2].copy_from_slice(&[NEEDS_CHECKSUM, kind]);
+    let [headers, ip, checksum] =
+        [ip_bytes + own_bytes, ip_bytes, checksum].map(|it| u16::try_from(it).ok());
+    let numbers = [headers?, segment_bytes, ip?, checksum?];
+    for (place, number) in offload[2..].chunks_exact_mut(2).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    Some(offload)
 }

@@ -493,9 +493,9 @@ impl Inflator {
             return;
         };
         self.figures.replies += 1;
-        self.figures.fragments += packets.len() as u64;
+        self.figures.fragments += packets.fragments as u64;
         self.figures.replied_bytes += extent_bytes as u64;
-        self.fragments.extend(packets);
+        self.fragments.extend(packets.filled);
     }
 
     /// Pins of a datagram, which has been sent or never will be.

@@ -10,7 +10,7 @@ mod message;
 mod sum;
 mod waiting;
 
-pub use fragment::{Head, packets};
+pub use fragment::{Head, Packets, packets};
 pub use frame::{Frame, OFFLOAD_BYTES, finish};
 pub use inflator::Inflator;
 pub use message::{Ends, Figures, Filled, GatewayPin, Read, ReadId, Rights, Transport};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use crossdock_inflator::{Filled, Head, packets};
+use crossdock_inflator::{Filled, Head, Packets, packets};
 use crossdock_types::Payload;
 use proptest::prelude::*;
 
@@ -33,11 +33,52 @@ fn ones_sum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     sum
 }
 
-fn bytes_of(packet: &Filled) -> Vec<u8> {
-    assert_eq!(packet.frame.offload, [0; 10], "nothing for the kernel");
+/// What leaves the node: what the kernel is to cut it cuts (`udp4_ufo_fragment` of Linux).
+fn leave(packets: Packets) -> Vec<Vec<u8>> {
+    let filled = packets.filled.iter();
+    let all: Vec<Vec<u8>> = filled.flat_map(on_the_wire).collect();
+    assert_eq!(all.len(), packets.fragments);
+    all
+}
+
+fn on_the_wire(packet: &Filled) -> Vec<Vec<u8>> {
     let mut bytes = packet.frame.headers.clone();
     bytes.extend(packet.payload.iter().flatten());
-    bytes
+    let offload = packet.frame.offload;
+    if offload == [0; 10] {
+        return vec![bytes];
+    }
+    let number = |at: usize| usize::from(u16::from_le_bytes([offload[at], offload[at + 1]]));
+    let told = (offload[..2].to_vec(), number(2), number(6), number(8));
+    assert_eq!(told, (vec![1, 3], 28, 20, 6), "fragments of UDP over IPv4");
+    assert_eq!(short(&bytes, 6), 0, "nothing of fragments yet");
+    let (ip, udp) = bytes.split_at_mut(20);
+    let length = u16::try_from(udp.len()).expect("16 bits").to_be_bytes();
+    let pseudo = [&ip[12..20], &[0, 17], &length].concat();
+    let partial = u32::from(u16::from_be_bytes([udp[6], udp[7]]));
+    assert_eq!(partial, ones_sum([&pseudo[..]]), "of the pseudo-header");
+    let sum = ones_sum([&udp[..]]).to_be_bytes();
+    let checksum = match [!sum[2], !sum[3]] {
+        [0, 0] => [0xff, 0xff],
+        checksum => checksum,
+    };
+    udp[6..8].copy_from_slice(&checksum);
+    let step = number(4);
+    let pieces = udp.chunks(step).enumerate();
+    let count = udp.len().div_ceil(step);
+    let fragment = |(index, piece): (usize, &[u8])| {
+        let mut packet = [&*ip, piece].concat();
+        let total = u16::try_from(packet.len()).expect("16 bits");
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        let more = if index + 1 < count { 0x2000 } else { 0 };
+        let place = u16::try_from(index * step / 8).expect("16 bits") | more;
+        packet[6..8].copy_from_slice(&place.to_be_bytes());
+        packet[10..12].fill(0);
+        let sum = ones_sum([&packet[..20]]).to_be_bytes();
+        packet[10..12].copy_from_slice(&[!sum[2], !sum[3]]);
+        packet
+    };
+    pieces.map(fragment).collect()
 }
 
 fn short(bytes: &[u8], at: usize) -> u16 {
@@ -166,7 +207,7 @@ proptest! {
         }
         payload.push(Bytes::copy_from_slice(rest));
         let packets = packets(&head, &payload).expect("a datagram");
-        let mut all: Vec<Vec<u8>> = packets.iter().map(bytes_of).collect();
+        let mut all = leave(packets);
         let headers = if is_v6 { 40 } else { 20 };
         prop_assert_eq!(all.len() == 1, headers + 8 + length <= usize::from(mtu));
         let first = turned.index(all.len());
@@ -182,12 +223,12 @@ fn bounds_are_exact() {
         let (head, whole) = (head(false, 7, mtu), content(length, 1));
         let payload = Payload::from(Bytes::from(whole.clone()));
         let packets = packets(&head, &payload).expect("a datagram");
-        assert_eq!(packets.len(), count, "{length} bytes");
-        let all: Vec<Vec<u8>> = packets.iter().map(bytes_of).collect();
+        assert_eq!(packets.fragments, count, "{length} bytes");
+        let all = leave(packets);
         assert_eq!(reassemble(&head, &all), whole);
     }
     let packets = packets(&head(true, 7, 1280), &Bytes::from(content(1233, 1)).into());
-    assert_eq!(packets.map(|all| all.len()), Some(2));
+    assert_eq!(packets.map(|all| all.filled.len()), Some(2));
 }
 
 /// Goal: a checksum that comes out as zero is sent as its other form: zero would be none.
@@ -197,7 +238,7 @@ fn a_checksum_is_never_zero() {
     let checksum = |payload: [u8; 2]| {
         let payload = Payload::from(Bytes::copy_from_slice(&payload));
         let packets = packets(&head, &payload).expect("a datagram");
-        short(&packets[0].frame.headers, 26)
+        short(&packets.filled[0].frame.headers, 26)
     };
     let before = checksum([0, 0]);
     assert_eq!(checksum(before.to_be_bytes()), 0xffff);
