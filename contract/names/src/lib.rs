@@ -20,7 +20,7 @@ pub use block_map::{
 };
 pub use capability::{Capability, CapabilityKey, Rights};
 pub use extent::Extent;
-pub use file_capability::{FileCapability, MintingKey};
+pub use file_capability::{FileCapability, MintingKey, Scope};
 pub use handle::{FileHandle, HANDLE_BYTES, HandleError, HandleKey, HandleKeys};
 pub use ids::{
     Epoch, ExportId, FileId, FileRef, HostId, Incarnation, NUMBERS_MAX, NodeId, SetId, SiteId,

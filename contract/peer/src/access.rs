@@ -92,6 +92,12 @@ impl NodeRequest {
             {
                 Some(Rights::READ)
             }
+            // What has been overwritten since may be another file's.
+            Self::Read {
+                object,
+                version: ReadVersion::NotAfter(_),
+                ..
+            } if object.class == ObjectClass::SmallFiles => Some(Rights::READ),
             Self::Write {
                 object,
                 order: Order::Primary,
@@ -123,12 +129,31 @@ impl NodeRequest {
             let holder = shown.holder;
             return Err(AccessError::OtherHolder { holder });
         }
-        if !self.object().is_some_and(|object| shown.covers(object)) {
+        if !self.is_covered(shown) {
             return Err(AccessError::OtherFile);
         }
         if !shown.rights.allow(wanted) {
             return Err(AccessError::Rights);
         }
         Ok(*shown)
+    }
+
+    /// Whether what it is about is the file's that was shown.
+    fn is_covered(&self, shown: &FileCapability) -> bool {
+        match self {
+            Self::Read {
+                object,
+                offset_bytes,
+                length_bytes,
+                version: ReadVersion::NotAfter(version),
+                ..
+            } if object.class == ObjectClass::SmallFiles => {
+                let end = offset_bytes.saturating_add(*length_bytes);
+                shown.covers_range(object, *offset_bytes..end, *version)
+            }
+            _ => self
+                .object()
+                .is_some_and(|object| shown.covers_column(object)),
+        }
     }
 }

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use crossdock_names::{FileCapability, FileId, FileRef, LayoutClass, MapFragment};
+use crossdock_names::{
+    FileCapability, FileId, FileRef, LayoutClass, MapFragment, ObjectId, Version,
+};
 use crossdock_types::WallTime;
 use serde::{Deserialize, Serialize};
 
@@ -246,6 +248,24 @@ pub struct FileLayout {
     pub truncate_generation: u64,
     /// Of a file with a block map, as much of it as the range of the open needs.
     pub map: MapFragment,
+    /// What the nodes of other hosts want to see: made when the answer leaves for a
+    /// router on another host.
+    pub capability: Option<FileCapability>,
+}
+
+/// Bytes of a small file, or of a file's head, in a backing object of its site.
+///
+/// Space there is used again: it is these bytes only as long as nothing in the range is newer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackingExtent {
+    /// The backing object.
+    pub object: ObjectId,
+    /// First byte.
+    pub offset_bytes: u64,
+    /// How many.
+    pub length_bytes: u32,
+    /// The newest version of the file's bytes.
+    pub version: Version,
     /// What the nodes of other hosts want to see: made when the answer leaves for a
     /// router on another host.
     pub capability: Option<FileCapability>,

@@ -29,8 +29,9 @@ pub use carried::Carries;
 pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, NamePlace, Repair, Rights};
 pub use export::ExportRules;
 pub use file::{
-    AttributeChanges, Attributes, BeforeAttributes, CreateMode, Device, DirectoryEntry, FileKind,
-    FileLayout, OpenFor, SpaceUsage, TimeChange, WeakCache, allocated_bytes, is_access_due,
+    AttributeChanges, Attributes, BackingExtent, BeforeAttributes, CreateMode, Device,
+    DirectoryEntry, FileKind, FileLayout, OpenFor, SpaceUsage, TimeChange, WeakCache,
+    allocated_bytes, is_access_due,
 };
 pub use lease::{FileLease, LeaseId, LeaseUse, Recall};
 pub use lock::{

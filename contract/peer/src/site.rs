@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    AttributeChanges, Attributes, CallId, CensusClass, CensusPage, CensusPlace, CreateMode, Device,
-    DirectoryEntry, FileKind, FileLayout, FileLease, LeaseUse, ListedLock, LockOperation,
-    LockRefusal, NamePlace, OpenFor, Quota, QuotaChange, Repair, SpaceUsage, Stability,
-    TransactionId, TransactionStep, WeakCache,
+    AttributeChanges, Attributes, BackingExtent, CallId, CensusClass, CensusPage, CensusPlace,
+    CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, LeaseUse, ListedLock,
+    LockOperation, LockRefusal, NamePlace, OpenFor, Quota, QuotaChange, Repair, SpaceUsage,
+    Stability, TransactionId, TransactionStep, WeakCache,
 };
 
 /// Who asks, after squashing.
@@ -243,6 +243,18 @@ pub enum SiteOperation {
         /// (T_n of TPF section 3.2, for who reads ahead). 0: as soon as may be.
         patience_ms: u32,
     },
+    /// The same of a read whose bytes nodes may send themselves: if all of them lie in backing
+    /// objects the answer is where ([`SiteAnswer::Located`]), else as to a read.
+    Locate {
+        /// The file.
+        file: FileRef,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+        /// As of a read.
+        patience_ms: u32,
+    },
     /// Writes below the threshold; `offset + length` ≤ threshold.
     Write {
         /// The file.
@@ -355,6 +367,7 @@ impl SiteOperation {
             | Self::ReadLink { file }
             | Self::Space { file }
             | Self::Read { file, .. }
+            | Self::Locate { file, .. }
             | Self::Write { file, .. }
             | Self::Commit { file, .. }
             | Self::Open { file, .. }
@@ -462,6 +475,14 @@ pub enum SiteAnswer {
         /// The bytes, shorter than asked only at the end of the file.
         #[serde(skip)]
         payload: Payload,
+        /// Whether the file ends with them.
+        end_of_file: bool,
+    },
+    /// To locating bytes that are to be read.
+    Located {
+        /// Where they lie, in the order of the file; shorter in all than asked only at the end of
+        /// the file.
+        extents: Vec<BackingExtent>,
         /// Whether the file ends with them.
         end_of_file: bool,
     },

@@ -45,7 +45,7 @@ impl ObjectGate {
 
 #[cfg(test)]
 mod tests {
-    use crossdock_names::{FileCapability, FileId, ObjectId, Rights, Version};
+    use crossdock_names::{FileCapability, FileId, ObjectId, Rights, Scope, Version};
     use proptest::prelude::*;
 
     use super::*;
@@ -63,8 +63,10 @@ mod tests {
             rights: Rights::READ,
             minter: MANAGER,
             holder: GATEWAY,
-            placement: FileId(9),
-            generation: 1,
+            scope: Scope::Columns {
+                placement: FileId(9),
+                generation: 1,
+            },
             expiry_seconds: 1200,
             mac: [0; 16],
         };

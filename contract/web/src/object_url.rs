@@ -26,7 +26,7 @@
 //! never more than that right; who has the URL only cannot make the capability from it.
 
 use crossdock_names::{
-    FileCapability, FileId, HostId, NodeId, OBJECT_ID_BYTES, ObjectClass, ObjectId, Rights, Version,
+    FileCapability, FileId, HostId, NodeId, OBJECT_ID_BYTES, ObjectId, Rights, Scope, Version,
 };
 
 use crate::digits::{decimal, from_hex, hex};
@@ -87,7 +87,7 @@ impl ObjectUrl {
     /// one, or ends before the URL.
     #[must_use]
     pub fn sign(&self, right: &FileCapability) -> Option<String> {
-        let is_it = right.covers(&self.object) && right.rights == Rights::READ;
+        let is_it = right.covers_column(&self.object) && right.rights == Rights::READ;
         if !is_it || self.expires > right.expiry_seconds {
             return None;
         }
@@ -169,8 +169,10 @@ impl Shown {
             rights: Rights::READ,
             minter: HostId(id(5)?),
             holder: HostId(id(6)?),
-            placement: FileId(object.placement),
-            generation: object.generation,
+            scope: Scope::Columns {
+                placement: FileId(object.placement),
+                generation: object.generation,
+            },
             expiry_seconds: number(7)?,
             mac: [0; 16],
         };
@@ -181,8 +183,7 @@ impl Shown {
         });
         let is_one = is_inside
             && end > url.offset_bytes
-            && object.class == ObjectClass::Column
-            && right.covers(&object)
+            && right.covers_column(&object)
             && url.expires <= right.expiry_seconds;
         let signature = from_hex(query.value(8)?)?;
         is_one.then_some(Self {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_link::{Frame, Role};
 use crossdock_members::HostRecord;
-use crossdock_names::{FileCapability, HostId, MintingKey, NodeId, Rights};
+use crossdock_names::{FileCapability, HostId, MintingKey, NodeId, Rights, Scope};
 use crossdock_peer::{
     AccessError, NodeRequest, OpenFor, Port, SiteAnswer, SiteError, SiteOperation, SiteReply,
     Transfer,
@@ -224,30 +224,48 @@ impl Host {
     /// Puts the capability into an answer that leaves for the router of `holder`, which
     /// had asked for `rights`.
     pub(crate) fn mint(&self, holder: HostId, rights: Rights, reply: &mut SiteReply) {
-        let Ok(SiteAnswer::Opened { layout, .. }) = &mut reply.outcome else {
-            return;
-        };
         if rights == Rights::default() || self.has(Mutation::MintNothing) {
             return;
         }
         let now = u64::try_from(self.access.wall.parts().0).unwrap_or(0);
-        let capability = FileCapability {
-            rights,
-            minter: self.host_id(),
-            holder,
-            placement: layout.placement,
-            generation: layout.generation,
-            expiry_seconds: now + CAPABILITY_SECONDS,
-            mac: [0; 16],
+        let capability = |scope| {
+            let capability = FileCapability {
+                rights,
+                minter: self.host_id(),
+                holder,
+                scope,
+                expiry_seconds: now + CAPABILITY_SECONDS,
+                mac: [0; 16],
+            };
+            Some(capability.mint(&self.access.own))
         };
-        layout.capability = Some(capability.mint(&self.access.own));
+        match &mut reply.outcome {
+            Ok(SiteAnswer::Opened { layout, .. }) => {
+                layout.capability = capability(Scope::Columns {
+                    placement: layout.placement,
+                    generation: layout.generation,
+                });
+            }
+            Ok(SiteAnswer::Located { extents, .. }) => {
+                for extent in extents {
+                    extent.capability = capability(Scope::Range {
+                        object: extent.object,
+                        offset_bytes: extent.offset_bytes,
+                        length_bytes: extent.length_bytes.into(),
+                        version: extent.version,
+                    });
+                }
+            }
+            _ => {}
+        }
     }
 }
 
 /// What an operation asks of nodes on behalf of a router.
 pub(crate) const fn rights_of(operation: &SiteOperation) -> Rights {
     match operation {
-        SiteOperation::Open {
+        SiteOperation::Locate { .. }
+        | SiteOperation::Open {
             purpose: OpenFor::Read { .. },
             ..
         } => Rights::READ,

@@ -1,15 +1,20 @@
 //! READ of any range (Slice 3.1): the site's part first, because most files end
 //! there; then permission, layout and size from the site, and the columns.
 
+mod head;
+
 use std::ops::Range;
 
 use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
-    Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
-    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, Transport, WeakCache,
+    Attributes, BackingExtent, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor,
+    ReadVersion, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability,
+    Transport, WeakCache,
 };
 use crossdock_types::{Payload, Time};
+
+use head::Located;
 
 use crate::leases::{Known, Opening};
 use crate::part::{Outcome, PartRequest, site_error};
@@ -47,8 +52,10 @@ pub(crate) struct ReadWork {
 
 #[derive(Debug)]
 enum Phase {
-    /// The site reads below the threshold.
+    /// The site reads below the threshold, or tells where that lies.
     Head,
+    /// What lies there is read, as the site told it.
+    Located(Located),
     /// The site gives layout and size.
     Opening { asked_at: Time },
     /// The columns read.
@@ -113,12 +120,7 @@ impl ReadWork {
         };
         // An empty read at the threshold or below is the site's, too.
         let step = if end <= SMALL_FILE_THRESHOLD_BYTES || offset < boundary {
-            work.site(SiteOperation::Read {
-                file,
-                offset_bytes: offset,
-                length_bytes: boundary - offset,
-                patience_ms,
-            })
+            work.head()
         } else {
             work.open(soft)
         };
@@ -135,6 +137,7 @@ impl ReadWork {
                 Some(reply) => self.after_head(reply, soft),
                 None => io_error(),
             },
+            Phase::Located(located) => self.after_located(located, outcomes, soft),
             Phase::Opening { asked_at } => match site_replies(outcomes).next() {
                 Some(reply) => self.after_open(reply, asked_at, soft),
                 None => io_error(),
@@ -189,23 +192,6 @@ impl ReadWork {
         let column_of = soft.maps.columns_of(self.file, known);
         let told = (&known.layout, &known.attributes);
         self.columns(false, Some(known.lease), told, column_of)
-    }
-
-    fn after_head(&mut self, reply: SiteReply, soft: &mut Soft) -> Step {
-        let boundary = boundary(self.start, self.end);
-        match &reply.outcome {
-            // All of the head, and more is wanted.
-            Ok(SiteAnswer::Read {
-                payload,
-                end_of_file: false,
-            }) if boundary < self.end && payload.len() as u64 == boundary - self.start => {
-                self.payload = payload.clone();
-                self.open(soft)
-            }
-            // The end of the file, a failure, or fewer bytes than asked: a short
-            // read is allowed, and the client asks for the rest.
-            _ => Step::Reply(reply.into()),
-        }
     }
 
     fn after_open(&mut self, reply: SiteReply, asked_at: Time, soft: &mut Soft) -> Step {

@@ -3,9 +3,10 @@
 mod script;
 
 use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
-use crossdock_names::{NodeId, STRIPE_UNIT_BYTES, Version};
+use crossdock_names::{NodeId, ObjectClass, ObjectId, STRIPE_UNIT_BYTES, SiteId, Version};
 use crossdock_peer::{
-    Call, CallId, Flow, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteRequest, Transport,
+    AccessError, BackingExtent, Call, CallId, Flow, NodeAnswer, NodeError, NodeRequest,
+    ReadVersion, SiteAnswer, SiteError, SiteRequest, Transport,
 };
 use crossdock_router::{Router, RouterEffect, RouterInput};
 use crossdock_types::{Extent, Payload, Released};
@@ -34,16 +35,47 @@ fn begin_in(
     start: u64,
     length: u64,
 ) -> Vec<(NodeId, CallId, bool)> {
-    let flow = flow(transport);
+    read_for(transport, router, id, start, length);
+    let [open] = expect(router, vec![Seen::OpenRead]);
+    opened(router, open, SIZE);
+    asked_of_nodes(router, flow(transport))
+}
+
+fn read_for(transport: Transport, router: &mut Router, id: u64, start: u64, length: u64) {
     let call = Call {
         id: CallId(id),
         deadline: DEADLINE,
         request: SiteRequest::as_root(read(start, length)),
     };
-    router.handle(secs(0), RouterInput::ReadFor(flow, Box::new(call)));
-    let [open] = expect(router, vec![Seen::OpenRead]);
-    opened(router, open, SIZE);
-    asked_of_nodes(router, flow)
+    let input = RouterInput::ReadFor(flow(transport), Box::new(call));
+    router.handle(secs(0), input);
+}
+
+/// Where a site tells that bytes lie: pieces of so many bytes of one object, one after the other.
+fn located(router: &mut Router, id: CallId, lengths: &[u32]) {
+    let mut offset_bytes = 1 << 20;
+    let extents = lengths.iter().map(|&length_bytes| {
+        offset_bytes += 8192;
+        BackingExtent {
+            object: backing(),
+            offset_bytes,
+            length_bytes,
+            version: Version(5),
+            capability: None,
+        }
+    });
+    let extents = extents.collect();
+    let end_of_file = true;
+    let answer = SiteAnswer::Located {
+        extents,
+        end_of_file,
+    };
+    let size = lengths.iter().map(|&length| u64::from(length)).sum();
+    site(router, id, Ok(answer), size);
+}
+
+fn backing() -> ObjectId {
+    ObjectId::of_site(ObjectClass::SmallFiles, SiteId(0), 3)
 }
 
 fn asked_of_nodes(router: &mut Router, flow: Flow) -> Vec<(NodeId, CallId, bool)> {
@@ -184,4 +216,100 @@ fn a_datagram_with_zeros_is_read_again() {
     let bytes = payload.to_bytes();
     assert!(bytes[..20_000].iter().all(|&byte| byte == 3));
     assert!(bytes[20_000..].iter().all(|&byte| byte == 0));
+}
+
+/// Goal: what nodes may send of a small file stays where it lies, in the version that the site has
+/// told; a piece that is too short is read; and the answer is the file's bytes, in order.
+#[test]
+fn a_small_file_stays_where_it_lies() {
+    let mut router = router();
+    let released = Released::default();
+    read_for(Transport::Tcp, &mut router, 1, 0, 64 << 10);
+    let [asked] = expect(&mut router, vec![Seen::SiteLocate(0, 64 << 10)]);
+    located(&mut router, asked, &[8192, 100, 5000]);
+    let (mut of_nodes, mut ids) = (Vec::new(), Vec::new());
+    while let Some(effect) = router.poll_effect() {
+        let (call, may) = match effect {
+            RouterEffect::ReadFor(_, _, call, _) => (call, true),
+            RouterEffect::Node(_, call, _) => (call, false),
+            other => panic!("unexpected {other:?}"),
+        };
+        let NodeRequest::Read {
+            object,
+            length_bytes,
+            version,
+            ..
+        } = call.request
+        else {
+            panic!("{call:?}")
+        };
+        let expected = (backing(), ReadVersion::NotAfter(Version(5)));
+        assert_eq!((object, version), expected);
+        of_nodes.push((length_bytes, may));
+        ids.push(call.id);
+    }
+    assert_eq!(of_nodes, [(8192, true), (100, false), (5000, true)]);
+    node(&mut router, ids[1], bytes_read(vec![3; 100]));
+    node(&mut router, ids[2], held(6, 5000, &released));
+    node(&mut router, ids[0], held(5, 8192, &released));
+    let (mut seen, _) = drain(&mut router);
+    let Some(Seen::Reply(1, Ok(SiteAnswer::Read { payload, .. }))) = seen.pop() else {
+        panic!("no answer: {seen:?}")
+    };
+    assert_eq!(payload.len(), 8192 + 100 + 5000);
+    assert_eq!(places(&payload), [(0, 5, 8192), (8292, 6, 5000)]);
+    drop(payload);
+    assert_eq!(released.take(), [(7, 5), (7, 6)]);
+}
+
+/// Goal: what is not where the site has told any more - overwritten, moved, of a node that has
+/// fewer bytes, or forbidden - the site reads itself, and nothing stays with nodes.
+#[test]
+fn what_lies_elsewhere_by_now_the_site_reads() {
+    let expired = AccessError::Expired { seconds: 9 };
+    for answer in [
+        Err(NodeError::VersionGone),
+        Err(NodeError::NoObject),
+        Err(NodeError::Refused(expired)),
+        bytes_read(vec![3; 8191]),
+    ] {
+        let mut router = router();
+        let released = Released::default();
+        read_for(Transport::Tcp, &mut router, 1, 0, 16 << 10);
+        let [asked] = expect(&mut router, vec![Seen::SiteLocate(0, 16 << 10)]);
+        located(&mut router, asked, &[8192, 8192]);
+        let asked = asked_of_nodes(&mut router, flow(Transport::Tcp));
+        node(&mut router, asked[0].1, held(5, 8192, &released));
+        node(&mut router, asked[1].1, answer.clone());
+        let seen = drain(&mut router);
+        assert_eq!(seen.0, [Seen::SiteRead(0, 16 << 10)], "{answer:?}");
+        assert_eq!(released.take(), [(7, 5)]);
+        let read = Ok(site_read(vec![4; 16 << 10], true));
+        site(&mut router, seen.1[0], read, 16 << 10);
+        let (mut seen, _) = drain(&mut router);
+        let Some(Seen::Reply(1, Ok(SiteAnswer::Read { payload, .. }))) = seen.pop() else {
+            panic!("no answer: {seen:?}")
+        };
+        assert_eq!((payload.len(), places(&payload)), (16 << 10, vec![]));
+    }
+}
+
+/// Goal: a datagram is one node's: a small file in several pieces comes through the gateway, and so
+/// does a range that goes beyond what the site has.
+#[test]
+fn a_datagram_of_a_small_file_is_one_piece() {
+    let mut router = router();
+    read_for(Transport::Udp, &mut router, 1, 0, 16 << 10);
+    let [asked] = expect(&mut router, vec![Seen::SiteLocate(0, 16 << 10)]);
+    located(&mut router, asked, &[8192]);
+    let asked = asked_of_nodes(&mut router, flow(Transport::Udp));
+    assert!(matches!(asked[..], [(_, _, true)]), "{asked:?}");
+
+    read_for(Transport::Udp, &mut router, 2, 0, 16 << 10);
+    let [asked] = expect(&mut router, vec![Seen::SiteLocate(0, 16 << 10)]);
+    located(&mut router, asked, &[8192, 8192]);
+    let [_] = expect(&mut router, vec![Seen::SiteRead(0, 16 << 10)]);
+
+    read_for(Transport::Udp, &mut router, 3, 60 << 10, 8 << 10);
+    let [_] = expect(&mut router, vec![Seen::SiteRead(60 << 10, 4 << 10)]);
 }

@@ -179,6 +179,7 @@ impl Directory {
             | SiteOperation::SetQuota { .. }
             | SiteOperation::RemoveQuota { .. }
             | SiteOperation::Read { .. }
+            | SiteOperation::Locate { .. }
             | SiteOperation::Write { .. }
             | SiteOperation::Commit { .. }
             | SiteOperation::Open { .. }

@@ -152,6 +152,7 @@ impl Site {
             | SiteOperation::SetAttributes { file, .. }
             | SiteOperation::Access { file, .. }
             | SiteOperation::Read { file, .. }
+            | SiteOperation::Locate { file, .. }
             | SiteOperation::Commit { file, .. }
             | SiteOperation::Link { file, .. } => Some((file, Touch::Shows)),
             SiteOperation::Write { file, .. } | SiteOperation::Repair { file, .. } => {

@@ -94,12 +94,16 @@ impl Site {
             | SiteOperation::ReadDirectory { .. } => self.names(now, wall, call),
             SiteOperation::Space { file } => self.tell_space(&call, *file),
             // Its columns are being changed, and nobody can say how far.
-            SiteOperation::Read { .. } | SiteOperation::Open { .. }
+            SiteOperation::Read { .. }
+            | SiteOperation::Locate { .. }
+            | SiteOperation::Open { .. }
                 if self.state.intentions.is_busy(file) =>
             {
                 self.refuse(call.id, SiteError::Io);
             }
-            SiteOperation::Read { .. } => self.read_small(now, wall, call),
+            SiteOperation::Read { .. } | SiteOperation::Locate { .. } => {
+                self.read_small(now, wall, call);
+            }
             &SiteOperation::Open {
                 file,
                 purpose: purpose @ OpenFor::Read { .. },

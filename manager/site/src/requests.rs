@@ -86,7 +86,9 @@ impl Site {
             SiteOperation::Repair { .. } => self.repair(now, wall, &call),
             // A host that has a key answers it itself: within a process there are none.
             SiteOperation::Prove { .. } => self.refuse(call.id, SiteError::NotProven),
-            SiteOperation::Read { .. } => self.read_small(now, wall, call),
+            SiteOperation::Read { .. } | SiteOperation::Locate { .. } => {
+                self.read_small(now, wall, call);
+            }
             SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
                 self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
             }
@@ -128,6 +130,7 @@ impl Site {
 const fn touches_content(operation: &SiteOperation) -> bool {
     match operation {
         SiteOperation::Read { .. }
+        | SiteOperation::Locate { .. }
         | SiteOperation::Write { .. }
         | SiteOperation::Commit { .. }
         | SiteOperation::Open { .. } => true,

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use crossdock_directory::{Mutation, Wanted};
 use crossdock_names::{ObjectId, SMALL_FILE_THRESHOLD_BYTES, Version};
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteAnswer, SiteError,
-    SiteOperation, SiteRequest, Stability,
+    BackingExtent, Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion,
+    SiteAnswer, SiteError, SiteOperation, SiteRequest, Stability,
 };
 use crossdock_smallfile::{
-    BackingRead, BackingWrite, Fetched, Plan, ReadPlan, ReadTicket, Sequence, SmallFileError, Write,
+    BackingRead, BackingWrite, Fetched, Plan, ReadPiece, ReadPlan, ReadTicket, Sequence,
+    SmallFileError, Write,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -106,8 +107,19 @@ impl Site {
                 self.reply_content(&call, &shape, Err(error), After::default());
             }
             Ok((plan, end_of_file)) => {
-                let reads: Vec<_> = plan.reads().cloned().collect();
                 let ticket = plan.ticket;
+                if let Some(extents) = located(&call.request.operation, &plan) {
+                    let located = SiteAnswer::Located {
+                        extents,
+                        end_of_file,
+                    };
+                    self.answer_read(now, wall, &call, &plan, Ok(located));
+                    // Whoever reads there looks at the version: the space may be used again.
+                    return ticket
+                        .into_iter()
+                        .for_each(|it| self.state.small.read_done(it));
+                }
+                let reads: Vec<_> = plan.reads().cloned().collect();
                 self.start_reads(now, wall, Job::Read(call, plan, end_of_file), reads, ticket);
             }
         }
@@ -264,12 +276,18 @@ impl Site {
     }
 
     fn plan_read(&mut self, call: &Call<SiteRequest>) -> Result<(ReadPlan, bool), SiteError> {
-        let SiteOperation::Read {
+        let (SiteOperation::Read {
             file,
             offset_bytes,
             length_bytes,
             ..
-        } = call.request.operation
+        }
+        | SiteOperation::Locate {
+            file,
+            offset_bytes,
+            length_bytes,
+            ..
+        }) = call.request.operation
         else {
             return Err(SiteError::Invalid);
         };
@@ -442,7 +460,11 @@ impl Site {
                     Some(error) => Err(error),
                     None => plan.assemble(task.payloads).map_err(|_| SiteError::Io),
                 };
-                self.answer_read(now, wall, &call, &plan, outcome, end_of_file);
+                let outcome = outcome.map(|payload| SiteAnswer::Read {
+                    payload,
+                    end_of_file,
+                });
+                self.answer_read(now, wall, &call, &plan, outcome);
             }
             Job::Change(call, mut fetched) => match task.failed {
                 None if let Some(file) = self.keeper_of(&call.request.operation, None) => {
@@ -476,8 +498,7 @@ impl Site {
         wall: WallTime,
         call: &Call<SiteRequest>,
         plan: &ReadPlan,
-        outcome: Result<Payload, SiteError>,
-        end_of_file: bool,
+        outcome: Result<SiteAnswer, SiteError>,
     ) {
         let file = call.request.operation.subject();
         let read = self.state.directory.cell(*file).ok();
@@ -485,10 +506,6 @@ impl Site {
             self.change_volatile(now, cell);
         }
         let shape = self.shape(&call.request.operation, None, false);
-        let outcome = outcome.map(|payload| SiteAnswer::Read {
-            payload,
-            end_of_file,
-        });
         let after = After::default().and_sequence(plan.after);
         self.reply_content(call, &shape, outcome, after);
     }
@@ -590,6 +607,23 @@ impl Site {
             self.reply(reply, After::position(position));
         }
     }
+}
+
+/// Where all that was asked for lies, if that may be the answer.
+fn located(operation: &SiteOperation, plan: &ReadPlan) -> Option<Vec<BackingExtent>> {
+    let may_be = matches!(operation, SiteOperation::Locate { .. }) && !plan.pieces.is_empty();
+    let extent = |piece: &ReadPiece| match piece {
+        ReadPiece::Backing(read) => Some(BackingExtent {
+            object: read.object,
+            offset_bytes: read.offset_bytes,
+            length_bytes: read.length_bytes,
+            version: read.version,
+            capability: None,
+        }),
+        ReadPiece::Memory(_) | ReadPiece::Zeros(_) => None,
+    };
+    let extents = plan.pieces.iter().map(extent);
+    extents.collect::<Option<Vec<_>>>().filter(|_| may_be)
 }
 
 fn add_fetched(fetched: &mut Fetched, reads: &[BackingRead], payloads: &[Payload]) {

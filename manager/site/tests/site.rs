@@ -522,6 +522,55 @@ fn a_replaced_manager_answers_who_waits_for_a_node() {
     assert_eq!(rig.replies[&asked].outcome, Err(SiteError::Moved));
 }
 
+/// Goal: a file whose bytes lie in backing objects is located there, with the version by which an
+/// overwrite is noticed; one with bytes in memory is read.
+#[test]
+fn a_file_is_located_where_it_lies() {
+    let mut rig = rig();
+    let file = rig.create("a");
+    let content: Vec<u8> = (0..20_000u32).map(|at| at.to_le_bytes()[0]).collect();
+    rig.write(file, 0, &content, Stability::Stable);
+    let locate = |length_bytes| SiteOperation::Locate {
+        file,
+        offset_bytes: 0,
+        length_bytes,
+        patience_ms: 0,
+    };
+    let Ok(SiteAnswer::Located {
+        extents,
+        end_of_file: true,
+    }) = rig.ask(locate(65_536)).outcome
+    else {
+        panic!("not located")
+    };
+    let mut there = Vec::new();
+    for extent in &extents {
+        let object = &rig.nodes[&NodeId(1)].objects[&extent.object];
+        let start = usize::try_from(extent.offset_bytes).expect("little");
+        there.extend_from_slice(&object.bytes[start..start + extent.length_bytes as usize]);
+    }
+    assert_eq!(there, content);
+    let Ok(SiteAnswer::Located {
+        end_of_file: false, ..
+    }) = rig.ask(locate(8192)).outcome
+    else {
+        panic!("not located")
+    };
+    rig.write(file, 0, &content[..8192], Stability::Stable);
+    let Ok(SiteAnswer::Located { extents: later, .. }) = rig.ask(locate(8192)).outcome else {
+        panic!("not located")
+    };
+    assert!(later[0].version > extents[0].version, "{later:?}");
+    rig.write(file, 100, b"new", Stability::Unstable);
+    match rig.ask(locate(65_536)).outcome {
+        Ok(SiteAnswer::Read {
+            payload,
+            end_of_file: true,
+        }) => assert_eq!(&payload.to_bytes()[99..104], [99, b'n', b'e', b'w', 103]),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Goal: checkpoints are made while the site works; old log objects and
 /// checkpoints go, and restarts begin from the newest.
 #[test]

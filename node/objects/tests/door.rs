@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_delivery::{DeliveryConfig, DiskProfile, TcpSample};
 use crossdock_names::{
-    Epoch, FileCapability, FileId, HostId, MintingKey, NodeId, ObjectId, Rights, Version,
+    Epoch, FileCapability, FileId, HostId, MintingKey, NodeId, ObjectId, Rights, Scope, Version,
 };
 use crossdock_objects::{ConnId, ObjectDoor, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};
 use crossdock_peer::{
@@ -30,8 +30,10 @@ fn right(key: u8) -> FileCapability {
         rights: Rights::READ,
         minter: MANAGER,
         holder: GATEWAY,
-        placement: FileId(5),
-        generation: 0,
+        scope: Scope::Columns {
+            placement: FileId(5),
+            generation: 0,
+        },
         expiry_seconds: SECONDS + 60,
         mac: [0; 16],
     };

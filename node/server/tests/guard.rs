@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crossdock_names::{
-    FileCapability, FileId, HostId, Incarnation, MintingKey, ObjectClass, ObjectId, Rights, SiteId,
-    Version,
+    FileCapability, FileId, HostId, Incarnation, MintingKey, ObjectClass, ObjectId, Rights, Scope,
+    SiteId, Version,
 };
 use crossdock_peer::{
     AccessError, NodeRequest, Order, PinId, ReadVersion, Stability, WriteContext,
@@ -33,8 +33,10 @@ fn capability(rights: Rights) -> FileCapability {
         rights,
         minter: MANAGER,
         holder: GATEWAY,
-        placement: FILE,
-        generation: 1,
+        scope: Scope::Columns {
+            placement: FILE,
+            generation: 1,
+        },
         expiry_seconds: NOW.unsigned_abs() + CAPABILITY_SECONDS,
         mac: [0; 16],
     }
@@ -208,4 +210,60 @@ fn gateways_reach_nothing_but_what_is_in_files() {
         let refused = check(&request, Some(all));
         assert_eq!(refused, Err(AccessError::NotForGateways), "{request:?}");
     }
+}
+
+/// Goal: of an object with small files a gateway may read the range that it was told of, up to the
+/// version of that time, and nothing beside it: other files lie there.
+#[test]
+fn small_files_do_not_show_their_neighbours() {
+    let object = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 1);
+    let scope = Scope::Range {
+        object,
+        offset_bytes: 8192,
+        length_bytes: 4096,
+        version: Version(7),
+    };
+    let shown = FileCapability {
+        scope,
+        ..capability(Rights::READ)
+    };
+    let shown = shown.mint(&KEY);
+    let asked = |object, offset_bytes, length_bytes, version| {
+        let request = NodeRequest::Read {
+            object,
+            offset_bytes,
+            length_bytes,
+            version,
+            patience_ms: 0,
+        };
+        check(&request, Some(shown))
+    };
+    let then = ReadVersion::NotAfter(Version(7));
+    assert_eq!(asked(object, 8192, 4096, then), Ok(()));
+    assert_eq!(asked(object, 9000, 1, then), Ok(()));
+    let other = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 2);
+    let later = ReadVersion::NotAfter(Version(8));
+    for (object, offset, length, version) in [
+        (object, 8191, 4096, then),
+        (object, 8192, 4097, then),
+        (object, 8192, u64::MAX, then),
+        (other, 8192, 4096, then),
+        (object, 8192, 4096, later),
+        (column(), 8192, 4096, then),
+    ] {
+        let refused = asked(object, offset, length, version);
+        assert_eq!(refused, Err(AccessError::OtherFile), "{object} {offset}");
+    }
+    let now = asked(object, 8192, 4096, ReadVersion::Current);
+    assert_eq!(now, Err(AccessError::NotForGateways));
+    // A right to columns is none to backing objects.
+    let request = NodeRequest::Read {
+        object,
+        offset_bytes: 8192,
+        length_bytes: 4096,
+        version: then,
+        patience_ms: 0,
+    };
+    let columns = check(&request, Some(made(Rights::READ)));
+    assert_eq!(columns, Err(AccessError::OtherFile));
 }

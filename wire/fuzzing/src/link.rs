@@ -10,7 +10,7 @@ use crossdock_link::{
 };
 use crossdock_names::{
     Epoch, FileCapability, FileId, FileRef, HandleKey, HostId, Incarnation, MintingKey, NodeId,
-    ObjectClass, ObjectId, Proof, ProofKey, Rights, SiteId, Version,
+    ObjectClass, ObjectId, Proof, ProofKey, Rights, Scope, SiteId, Version,
 };
 use crossdock_peer::{
     AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, Flow, LeaseId,
@@ -234,7 +234,7 @@ fn sixteen(dice: &mut Dice) -> [u8; 16] {
     (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
 }
 
-fn object(dice: &mut Dice) -> ObjectId {
+pub(crate) fn object(dice: &mut Dice) -> ObjectId {
     let (placement, number) = (FileId(dice.u64()), dice.u32());
     match dice.below(4) {
         0 => ObjectId::of_site(ObjectClass::SiteLog, SiteId(3), number),
@@ -498,13 +498,27 @@ pub fn access_errors(dice: &mut Dice) -> Vec<AccessError> {
     ]
 }
 
+fn scope(dice: &mut Dice) -> Scope {
+    match dice.flag() {
+        true => Scope::Columns {
+            placement: FileId(dice.u64()),
+            generation: dice.u32(),
+        },
+        false => Scope::Range {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            version: Version(dice.u64()),
+        },
+    }
+}
+
 pub(crate) fn capability(dice: &mut Dice) -> FileCapability {
     FileCapability {
         rights: Rights(dice.eight()[0]),
         minter: HostId(dice.u64()),
         holder: HostId(dice.u64()),
-        placement: FileId(dice.u64()),
-        generation: dice.u32(),
+        scope: scope(dice),
         expiry_seconds: dice.u64(),
         mac: sixteen(dice),
     }

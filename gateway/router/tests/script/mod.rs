@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_names::{
     Epoch, FileCapability, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment, NodeId,
-    ObjectId, ReplicaSet, Rights, RoutingTable, SITES, SLOTS, SMALL_FILE_THRESHOLD_BYTES, SetId,
-    SiteId, SiteRecord, Version,
+    ObjectId, ReplicaSet, Rights, RoutingTable, SITES, SLOTS, SMALL_FILE_THRESHOLD_BYTES, Scope,
+    SetId, SiteId, SiteRecord, Version,
 };
 use crossdock_peer::{
     Attributes, Call, CallId, Caller, Device, FileKind, FileLayout, NodeAnswer, NodeError,
@@ -136,6 +136,7 @@ pub(crate) fn commit() -> SiteOperation {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Seen {
     SiteRead(u64, u64),
+    SiteLocate(u64, u64),
     SiteWrite(u64, usize, Stability),
     SiteCommit(u64),
     OpenRead,
@@ -184,6 +185,11 @@ pub(crate) fn see_site(operation: SiteOperation) -> Seen {
             length_bytes,
             ..
         } => Seen::SiteRead(offset_bytes, length_bytes),
+        SiteOperation::Locate {
+            offset_bytes,
+            length_bytes,
+            ..
+        } => Seen::SiteLocate(offset_bytes, length_bytes),
         SiteOperation::Write {
             offset_bytes,
             payload,
@@ -308,8 +314,10 @@ pub(crate) fn capability(expiry_seconds: u64) -> FileCapability {
         rights: Rights::READ,
         minter: HostId(1),
         holder: HostId(2),
-        placement: FILE.id,
-        generation: 1,
+        scope: Scope::Columns {
+            placement: FILE.id,
+            generation: 1,
+        },
         expiry_seconds,
         mac: [0; 16],
     }

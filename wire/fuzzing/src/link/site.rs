@@ -3,19 +3,19 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crossdock_names::{
-    Epoch, ExportId, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment, Proof,
+    Epoch, ExportId, FileId, FileRef, HostId, Incarnation, LayoutClass, MapFragment, Proof, Version,
 };
 use crossdock_peer::{
-    AttributeChanges, Attributes, BeforeAttributes, CensusClass, CensusPage, CensusPlace,
-    CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, ForgetWhat,
-    GrantId, GrantedLock, LeaseId, LeaseUse, ListedLock, LockClient, LockNotice, LockOperation,
-    LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, NamePlace, OpenFor, Part, Quota,
-    QuotaChange, QuotaLimits, Repair, Rights, ShareTerms, SiteAnswer, SiteError, SiteOperation,
-    SpaceUsage, TimeChange, TransactionId, TransactionStep, WeakCache,
+    AttributeChanges, Attributes, BackingExtent, BeforeAttributes, CensusClass, CensusPage,
+    CensusPlace, CensusRow, CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease,
+    ForgetWhat, GrantId, GrantedLock, LeaseId, LeaseUse, ListedLock, LockClient, LockNotice,
+    LockOperation, LockOwner, LockRange, LockRefusal, LockTerms, LockWanted, NamePlace, OpenFor,
+    Part, Quota, QuotaChange, QuotaLimits, Repair, Rights, ShareTerms, SiteAnswer, SiteError,
+    SiteOperation, SpaceUsage, TimeChange, TransactionId, TransactionStep, WeakCache,
 };
 use crossdock_types::WallTime;
 
-use super::{bytes, payload, sixteen, stability};
+use super::{bytes, capability, object, payload, sixteen, stability};
 use crate::Dice;
 
 fn file(dice: &mut Dice) -> FileRef {
@@ -352,6 +352,12 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
             length_bytes: dice.u64(),
             patience_ms: 1500,
         },
+        SiteOperation::Locate {
+            file,
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            patience_ms: dice.u32(),
+        },
         SiteOperation::Write {
             file,
             offset_bytes: dice.u64(),
@@ -539,6 +545,16 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
         }),
         SiteAnswer::Read {
             payload: payload(dice),
+            end_of_file: dice.flag(),
+        },
+        SiteAnswer::Located {
+            extents: vec![BackingExtent {
+                object: object(dice),
+                offset_bytes: dice.u64(),
+                length_bytes: dice.u32(),
+                version: Version(dice.u64()),
+                capability: dice.maybe(capability),
+            }],
             end_of_file: dice.flag(),
         },
         SiteAnswer::Written { incarnation },

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use crossdock_link::{Frame, FrameReader, Hello, Message, PROTOCOL_VERSION, Role};
 use crossdock_names::{
-    Epoch, FileCapability, FileId, HostId, NodeId, ObjectClass, ObjectId, Rights, SiteId,
+    Epoch, FileCapability, FileId, HostId, NodeId, ObjectClass, ObjectId, Rights, Scope, SiteId,
 };
 use crossdock_nfs3::{Call as NfsCall, Status, call};
 use crossdock_peer::{
@@ -84,8 +84,10 @@ fn refuse(stage: &Stage<'_>, node: &Member<'_>, gateway: HostId) -> Result<()> {
         rights: Rights(7),
         minter: manager,
         holder: gateway,
-        placement: FileId(column.placement),
-        generation: column.generation,
+        scope: Scope::Columns {
+            placement: FileId(column.placement),
+            generation: column.generation,
+        },
         expiry_seconds: u64::MAX,
         mac: [9; 16],
     };

@@ -1,0 +1,145 @@
+//! The part of a READ that is the site's: it gives the bytes, or, where nodes may send them
+//! themselves, tells where they lie in backing objects (SPIRAL section 2).
+
+use super::*;
+
+/// Where the site told that bytes lie.
+#[derive(Debug)]
+pub(super) struct Located {
+    extents: Vec<BackingExtent>,
+    end_of_file: bool,
+    subject: WeakCache,
+}
+
+impl Located {
+    fn length_bytes(&self) -> u64 {
+        let extents = self.extents.iter();
+        extents.map(|extent| u64::from(extent.length_bytes)).sum()
+    }
+}
+
+impl ReadWork {
+    /// Asks for what lies below the threshold, or for where that is.
+    pub(super) fn head(&self) -> Step {
+        let offset_bytes = self.start;
+        let length_bytes = boundary(self.start, self.end) - self.start;
+        let (file, patience_ms) = (self.file, self.patience_ms);
+        self.site(match self.may_locate(length_bytes) {
+            true => SiteOperation::Locate {
+                file,
+                offset_bytes,
+                length_bytes,
+                patience_ms,
+            },
+            false => SiteOperation::Read {
+                file,
+                offset_bytes,
+                length_bytes,
+                patience_ms,
+            },
+        })
+    }
+
+    /// A datagram is one node's as a whole.
+    fn may_locate(&self, length_bytes: u64) -> bool {
+        let Bulk::For(flow) = self.bulk else {
+            return false;
+        };
+        let is_all = self.end <= SMALL_FILE_THRESHOLD_BYTES;
+        length_bytes >= INJECTED_PIECE_BYTES_MIN && (flow.transport == Transport::Tcp || is_all)
+    }
+
+    /// The site has answered.
+    pub(super) fn after_head(&mut self, reply: SiteReply, soft: &mut Soft) -> Step {
+        match reply.outcome {
+            Ok(SiteAnswer::Read {
+                payload,
+                end_of_file,
+            }) => self.has_head(payload, end_of_file, reply.subject, soft),
+            Ok(SiteAnswer::Located {
+                extents,
+                end_of_file,
+            }) => self.read_located(Located {
+                extents,
+                end_of_file,
+                subject: reply.subject,
+            }),
+            _ => Step::Reply(reply.into()),
+        }
+    }
+
+    fn read_located(&mut self, located: Located) -> Step {
+        let Bulk::For(flow) = self.bulk else {
+            return io_error();
+        };
+        if located.length_bytes() > boundary(self.start, self.end) - self.start {
+            return io_error();
+        }
+        if flow.transport == Transport::Udp && located.extents.len() != 1 {
+            return self.relay_head();
+        }
+        let parts = located.extents.iter().map(|extent| PartRequest::Read {
+            object: extent.object,
+            offset_bytes: extent.offset_bytes,
+            length_bytes: extent.length_bytes.into(),
+            version: ReadVersion::NotAfter(extent.version),
+            patience_ms: self.patience_ms,
+            capability: extent.capability,
+            flow: (u64::from(extent.length_bytes) >= INJECTED_PIECE_BYTES_MIN).then_some(flow),
+        });
+        let parts = parts.collect();
+        self.phase = Phase::Located(located);
+        Step::Parts(parts)
+    }
+
+    /// Nodes have answered. What is not there any more as it was told, the site reads.
+    pub(super) fn after_located(
+        &mut self,
+        located: Located,
+        outcomes: Vec<Outcome>,
+        soft: &mut Soft,
+    ) -> Step {
+        let mut head = Payload::new();
+        for (extent, outcome) in located.extents.iter().zip(outcomes) {
+            match outcome {
+                Outcome::Node(Ok(NodeAnswer::Read { payload, .. }))
+                    if payload.len() as u64 == u64::from(extent.length_bytes) =>
+                {
+                    head.append(payload);
+                }
+                _ => return self.relay_head(),
+            }
+        }
+        self.has_head(head, located.end_of_file, located.subject, soft)
+    }
+
+    /// The head comes through the gateway.
+    fn relay_head(&mut self) -> Step {
+        let bulk = std::mem::replace(&mut self.bulk, Bulk::Relayed);
+        let step = self.head();
+        self.bulk = bulk;
+        step
+    }
+
+    fn has_head(
+        &mut self,
+        head: Payload,
+        end_of_file: bool,
+        subject: WeakCache,
+        soft: &mut Soft,
+    ) -> Step {
+        let boundary = boundary(self.start, self.end);
+        // All of the head, and more is wanted.
+        if !end_of_file && boundary < self.end && head.len() as u64 == boundary - self.start {
+            self.payload = head;
+            return self.open(soft);
+        }
+        // The end of the file, or fewer bytes than asked: a short read is allowed, and the
+        // client asks for the rest.
+        let read = SiteAnswer::Read {
+            payload: head,
+            end_of_file,
+        };
+        Step::Reply(Answer::new(Ok(read), subject))
+    }
+}
