@@ -104,7 +104,8 @@ fn contents(mtu: u16, random: &mut Random) -> Vec<Vec<u8>> {
     lengths.into_iter().map(content).collect()
 }
 
-/// Sends the packets of a datagram, whose payload lies in pieces, in any order.
+/// Sends the packets of a datagram, whose payload lies in pieces, in any order where they are
+/// several: the kernel cuts those of IPv4.
 fn pass(device: &SendDevice, head: &Head, content: &[u8], random: &mut Random) -> Result<()> {
     let mut payload = Payload::new();
     let mut rest = content;
@@ -113,7 +114,7 @@ fn pass(device: &SendDevice, head: &Head, content: &[u8], random: &mut Random) -
         payload.push(Bytes::copy_from_slice(piece));
         rest = behind;
     }
-    let mut packets = packets(head, &payload).context("no datagram")?;
+    let mut packets = packets(head, &payload).context("no datagram")?.filled;
     let first = random.index(packets.len());
     packets.rotate_left(first);
     for packet in &packets {

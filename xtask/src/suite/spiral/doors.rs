@@ -104,6 +104,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
     fn all(&mut self) -> Result<()> {
         self.counted("whole files", 2, Self::whole_files)?;
         self.counted("ranges", 0, Self::ranges)?;
+        self.counted("small files", 0, Self::small_files)?;
         self.counted("pipelined", 0, Self::pipelined)?;
         self.counted("HTTP/1.0", 1, Self::old_http)?;
         self.counted("many at once", 24, Self::many_at_once)?;
@@ -255,6 +256,25 @@ impl<'a, 'paths> Doors<'a, 'paths> {
             self.whole_of("/big.bin")?;
         }
         Ok(2 * FILE_BYTES as u64)
+    }
+
+    /// Files that end below what sites keep, each written over between two reads of it.
+    fn small_files(&self) -> Result<u64> {
+        let mut random = Random::new(13);
+        let mut bytes = 0;
+        for number in 0..12 {
+            let path = format!("/small-{number}.bin");
+            for _ in 0..2 {
+                let length = 20_000 + random.index(45_000);
+                let from = random.index(FILE_BYTES - length);
+                self.put(&path, &self.content[from..from + length])?;
+                let got = self.curl(&[&self.url(&path)], "small")?;
+                ensure!(got.len() == length, "{} of {length} bytes", got.len());
+                self.compare(from, &got)?;
+                bytes += length as u64;
+            }
+        }
+        Ok(bytes)
     }
 
     fn ranges(&self) -> Result<u64> {
