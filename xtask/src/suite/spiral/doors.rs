@@ -102,6 +102,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
     }
 
     fn all(&mut self) -> Result<()> {
+        self.have_all_injected()?;
         self.counted("whole files", 2, Self::whole_files)?;
         self.counted("ranges", 0, Self::ranges)?;
         self.counted("small files", 0, Self::small_files)?;

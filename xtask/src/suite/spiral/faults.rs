@@ -112,6 +112,7 @@ pub(in crate::suite) fn run_long(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn all(doors: &mut Doors<'_, '_>, shut: Duration) -> Result<()> {
+    doors.have_all_injected()?;
     doors.over_ipv6()?;
     doors.weather()?;
     doors.long_packets().context("packets of 9000 bytes")?;

@@ -22,6 +22,7 @@ pub(in crate::suite) fn run_kernel(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn read(stage: &Stage<'_>, doors: &mut Doors<'_, '_>) -> Result<()> {
+    doors.have_all_injected()?;
     let client = Network::of_host(&doors.client()?.netns);
     client.add(&LINK)?;
     doors.cluster.route_by(&doors.client()?.name, LINK.guest)?;

@@ -112,14 +112,23 @@ impl Doors<'_, '_> {
         Ok(())
     }
 
-    /// Has a manager do something about rules; the gateway has heard of it then.
+    /// Nodes send all that they may, whatever is worth it: the cases of other suites are about how.
+    pub(super) fn have_all_injected(&self) -> Result<()> {
+        self.rule(&["set", "/", "inject", "--from", "4K"])?;
+        Ok(())
+    }
+
+    /// Has a manager do something about rules; the gateways have heard of it then.
     fn rule(&self, words: &[&str]) -> Result<serde_json::Value> {
         let words = [&["policy"], words, &["--json"]].concat();
         let told = self.cluster.ask("manager-0", &words)?;
         let shown = |host| self.cluster.ask(host, &["policy", "show", "--json"]);
         let all = shown("manager-0")?;
-        self.until("the gateway has the rules", || {
-            Ok(shown("gateway-0")? == all)
+        self.until("the gateways have the rules", || {
+            let shown = ["gateway-0", "gateway-1"].map(shown);
+            Ok(shown
+                .into_iter()
+                .all(|shown| shown.is_ok_and(|it| it == all)))
         })?;
         Ok(told)
     }

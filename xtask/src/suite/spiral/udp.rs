@@ -32,8 +32,8 @@ pub(super) struct Served {
 
 /// What was sent over UDP in which way, of all hosts together.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sent {
-    injected: u64,
+pub(super) struct Sent {
+    pub(super) injected: u64,
     relayed: u64,
     lost: u64,
     by_nodes: u64,
@@ -68,13 +68,18 @@ impl Missed {
 impl Served {
     /// The file that is read most, at a door.
     pub(super) fn at(door: SocketAddr) -> Result<Self> {
+        Self::find(door, "big.bin")
+    }
+
+    /// A file at the top, at a door.
+    pub(super) fn find(door: SocketAddr, name: &str) -> Result<Self> {
         let root = match mount_by_datagram(door, &mount::Call::Mnt(Path(b"/")))? {
             mount::Reply::Mnt(Ok(mounted)) => mounted.root,
             other => bail!("{other:?}"),
         };
         let location = Location {
             directory: root.as_handle(),
-            name: Name(b"big.bin"),
+            name: Name(name.as_bytes()),
         };
         match call_by_datagram(door, &Call::Lookup(location))? {
             Reply::Lookup(Ok(found)) => Ok(Self {
@@ -108,7 +113,7 @@ impl Served {
     }
 }
 
-const fn reading(offset: u64, length: usize) -> Reading {
+pub(super) const fn reading(offset: u64, length: usize) -> Reading {
     Reading {
         offset,
         length,
@@ -233,7 +238,7 @@ impl Doors<'_, '_> {
         Ok(())
     }
 
-    fn sent_udp(&self) -> Result<Sent> {
+    pub(super) fn sent_udp(&self) -> Result<Sent> {
         let mut sent = Sent::default();
         let number = |told: &Value, what: &str| told["udp"][what].as_u64().unwrap_or(0);
         for host in self.running(Role::Gateway) {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::doors::{Doors, with_doors};
 use super::model::{Model, Version};
 use super::readers::{Http, Nfs, joined};
+use super::udp::{Served, reading};
 use crate::bench::commit;
 use crate::suite::Stage;
 
@@ -29,10 +30,11 @@ const CLIENTS: u64 = 2;
 /// Then the files get other bytes.
 const GENERATION_BYTES: u64 = 5_000_000_000;
 
-/// By what nodes send. (NFS over UDP has its place here.)
+/// By what nodes send.
 #[derive(Clone, Copy, Debug)]
 enum Door {
     NfsTcp,
+    NfsUdp,
     Http,
 }
 
@@ -40,7 +42,16 @@ impl Door {
     const fn word(self) -> &'static str {
         match self {
             Self::NfsTcp => "nfs-tcp",
+            Self::NfsUdp => "nfs-udp",
             Self::Http => "http",
+        }
+    }
+
+    /// Bytes that nodes were to send so far.
+    fn injected(self, doors: &Doors<'_, '_>) -> Result<u64> {
+        match self {
+            Self::NfsTcp | Self::Http => Ok(doors.sent()?.injected),
+            Self::NfsUdp => Ok(doors.sent_udp()?.injected),
         }
     }
 }
@@ -59,10 +70,11 @@ pub(in crate::suite) fn run_volume(stage: &Stage<'_>) -> Result<()> {
         Err(_) => GIGABYTES,
     };
     with_doors(stage, "suite-spiral-volume", |doors| {
+        doors.have_all_injected()?;
         let results = stage.paths.root.join("bench/results/spiral-volume.json");
         let commit = commit(stage.paths)?;
         let model = Model::new(gigabytes);
-        for door in [Door::NfsTcp, Door::Http] {
+        for door in [Door::NfsTcp, Door::NfsUdp, Door::Http] {
             let checked = read(doors, &model, door, gigabytes * 1_000_000_000)?;
             let row = json!({
                 "commit": commit,
@@ -89,7 +101,7 @@ fn read(doors: &Doors<'_, '_>, model: &Model, door: Door, bytes: u64) -> Result<
             let content = model.content(version, usize::try_from(FILE_BYTES)?);
             doors.put(&path(file), &content)?;
         }
-        let before = doors.sent()?;
+        let before = door.injected(doors)?;
         let wanted = GENERATION_BYTES.min(bytes - sum.bytes);
         let (read, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
         let (read_by, wrong_by) = (&read, &wrong);
@@ -117,7 +129,7 @@ fn read(doors: &Doors<'_, '_>, model: &Model, door: Door, bytes: u64) -> Result<
         })?;
         sum.bytes += read.into_inner();
         sum.wrong += wrong.into_inner();
-        sum.injected += doors.sent()?.injected - before.injected;
+        sum.injected += door.injected(doors)? - before;
     }
     println!(
         "{}: {} bytes checked, {} of them sent by nodes, {} wrong, {:.0} MB/s",
@@ -134,6 +146,7 @@ fn read(doors: &Doors<'_, '_>, model: &Model, door: Door, bytes: u64) -> Result<
 enum Client {
     Http { http: Http, next: u64 },
     Nfs { files: Vec<(Nfs, u64)>, next: usize },
+    Datagrams { files: Vec<Served>, next: u64 },
 }
 
 impl Client {
@@ -154,18 +167,26 @@ impl Client {
                     next: usize::try_from(number)?,
                 })
             }
+            Door::NfsUdp => {
+                let at = SocketAddr::new(doors.http.ip(), NFS_PORT);
+                let files = (0..FILES).map(|file| Served::find(at, &path(file)[1..]));
+                Ok(Self::Datagrams {
+                    files: files.collect::<Result<_>>()?,
+                    next: number,
+                })
+            }
         }
     }
 
     /// Which file is read next.
     fn file(&self) -> u64 {
         match self {
-            Self::Http { next, .. } => next % FILES,
+            Self::Http { next, .. } | Self::Datagrams { next, .. } => next % FILES,
             Self::Nfs { files, next } => files[next % files.len()].1,
         }
     }
 
-    fn read(&mut self, judge: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    fn read(&mut self, mut judge: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let file = self.file();
         match self {
             Self::Http { http, next } => {
@@ -176,6 +197,12 @@ impl Client {
                 let place = *next % files.len();
                 *next += 1;
                 files[place].0.read(0..FILE_BYTES, judge)
+            }
+            Self::Datagrams { files, next } => {
+                *next += 1;
+                let served = &files[usize::try_from(file)?];
+                let (got, _) = served.read(reading(0, usize::try_from(FILE_BYTES)?))?;
+                judge(0, &got)
             }
         }
     }
