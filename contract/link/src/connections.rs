@@ -90,6 +90,10 @@ pub enum ConnectionsInput {
 
 /// What a host's connections want done.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a frame in a box would cost each an allocation"
+)]
 pub enum ConnectionsEffect {
     /// A stream is to be connected to that host:
     /// [`ConnectionsInput::Opened`] or [`ConnectionsInput::Closed`] follows.

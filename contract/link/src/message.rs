@@ -25,6 +25,10 @@ pub const PROTOCOL_VERSION: u16 = 11;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a frame in a box would cost each an allocation"
+)]
 pub enum Message {
     /// The first one, of the host that has connected.
     Hello(Hello),

@@ -19,6 +19,10 @@ pub(crate) mod frames;
 
 /// What a link has told its host.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a frame in a box would cost each an allocation"
+)]
 pub(crate) enum Told {
     Ready(Peer),
     Frame(Frame),
