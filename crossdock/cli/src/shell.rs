@@ -298,9 +298,14 @@ impl Shell {
         let injected = self.injector.due();
         let until = [due, links, placing, tunnel, injected, self.stop_by];
         self.injector.flush();
+        let until = match self.injector.sleeps() {
+            true => until.into_iter().flatten().min(),
+            false => Some(now()),
+        };
         self.driver
-            .wait(until.into_iter().flatten().min())
+            .wait(until)
             .context("the event loop has failed")?;
+        self.injector.wakes();
         while let Some(event) = self.driver.next_event() {
             self.take_event(event);
         }

@@ -8,7 +8,7 @@ use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, include_bytes_aligned};
 use crossdock_tunnel::{Caught, ConnectionId};
 
-use crate::slots::Slots;
+use crate::slots::{Awake, Slots};
 use crate::{BpfError, CatchDevice};
 
 /// Compiled from redirector.bpf.c by `cargo xtask gen bpf`.
@@ -45,6 +45,7 @@ pub struct Figures {
 pub struct Catcher {
     device: CatchDevice,
     slots: Slots,
+    awake: Awake,
     connections: SkStorage<MapData, u64>,
     events: RingBuf<MapData>,
     figures: PerCpuArray<MapData, u64>,
@@ -67,10 +68,12 @@ impl Catcher {
             let map = program.take_map(name);
             map.ok_or_else(|| BpfError::Program(format!("no map {name}")))
         };
-        let Map::Array(slots) = map(&mut program, "slots")? else {
-            return Err(BpfError::Program("the slots are no array".to_owned()));
+        let array = |program: &mut Ebpf, name: &str| match map(program, name)? {
+            Map::Array(array) => Ok(array),
+            _ => Err(BpfError::Program(format!("{name} is no array"))),
         };
-        let slots = Slots::map(slots.fd().as_fd())?;
+        let slots = Slots::map(array(&mut program, "slots")?.fd().as_fd())?;
+        let awake = Awake::map(array(&mut program, "awake")?.fd().as_fd())?;
         let mut way_out: Array<MapData, u32> =
             Array::try_from(map(&mut program, "way_out")?).map_err(refused)?;
         way_out.set(0, device.way_out(), 0).map_err(refused)?;
@@ -88,6 +91,7 @@ impl Catcher {
         Ok(Self {
             device,
             slots,
+            awake,
             connections: connections.map_err(refused)?,
             events: events.map_err(refused)?,
             figures: figures.map_err(refused)?,
@@ -132,6 +136,15 @@ impl Catcher {
     /// The connection has ended. What it still sends with a payload is lost.
     pub fn remove(&mut self, id: ConnectionId) {
         self.slots.give_back(id);
+    }
+
+    /// Whether the caller looks for caught packets by itself, before it sleeps. It does not wake
+    /// then: only what is caught while nobody is awake makes this readable.
+    ///
+    /// A packet that another processor catches in the very moment in which this is said may go
+    /// unnoticed until the next look: whoever has connections looks from time to time.
+    pub fn set_awake(&self, is_awake: bool) {
+        self.awake.set(is_awake);
     }
 
     /// The next caught packet, if there is one.

@@ -1,4 +1,5 @@
-//! The slots of connections: memory that the program reads and the gateway writes.
+//! Memory that the program reads and the gateway writes: the slots of connections, and whether the
+//! gateway is awake.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -11,7 +12,6 @@ use crate::BpfError;
 
 /// As many connections as redirector.bpf.c has slots for.
 const SLOTS: usize = 65_536;
-const BYTES: usize = SLOTS * size_of::<Slot>();
 /// Nothing is caught.
 const NEVER: u64 = u64::MAX;
 
@@ -24,15 +24,11 @@ struct Slot {
 
 /// All slots, and which of them are free.
 pub(crate) struct Slots {
-    memory: NonNull<Slot>,
+    memory: Shared<Slot>,
     free: Vec<u16>,
     /// How many connections there have been.
     given: u64,
 }
-
-// SAFETY: the memory is this value's own, and what lies in it are atomic numbers.
-#[expect(unsafe_code, reason = "memory that the kernel shares")]
-unsafe impl Send for Slots {}
 
 /// Of a connection's slot.
 const fn number(id: ConnectionId) -> u16 {
@@ -42,39 +38,16 @@ const fn number(id: ConnectionId) -> u16 {
 
 impl Slots {
     /// Of the program's map.
-    #[expect(unsafe_code, reason = "memory that the kernel shares")]
     pub(crate) fn map(map: BorrowedFd<'_>) -> Result<Self, BpfError> {
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping of the kernel's choice aliases nothing of ours; the map has
-        // SLOTS values of that size, and lives as long as it is mapped.
-        let memory = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                BYTES,
-                rights,
-                MapFlags::SHARED,
-                map,
-                0,
-            )
-        };
-        let memory = memory.map_err(BpfError::system("the slots' memory"))?;
-        let memory = NonNull::new(memory.cast()).ok_or(BpfError::Full(0))?;
         Ok(Self {
-            memory,
+            memory: Shared::map(map, SLOTS)?,
             free: (0..=u16::MAX).rev().collect(),
             given: 0,
         })
     }
 
-    #[expect(unsafe_code, reason = "memory that the kernel shares")]
-    fn all(&self) -> &[Slot] {
-        // SAFETY: SLOTS of them are mapped until the value is dropped, any bits are valid,
-        // and the kernel changes none.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), SLOTS) }
-    }
-
     fn of(&self, id: ConnectionId) -> &Slot {
-        &self.all()[usize::from(number(id))]
+        &self.memory.all()[usize::from(number(id))]
     }
 
     /// A slot for a connection, of which nothing is caught yet.
@@ -106,11 +79,68 @@ impl Slots {
     }
 }
 
-impl Drop for Slots {
+/// Whether the gateway looks after caught packets by itself.
+pub(crate) struct Awake(Shared<AtomicU64>);
+
+impl Awake {
+    /// Of the program's map.
+    pub(crate) fn map(map: BorrowedFd<'_>) -> Result<Self, BpfError> {
+        Ok(Self(Shared::map(map, 1)?))
+    }
+
+    /// What is caught from now on wakes the gateway, or does not.
+    pub(crate) fn set(&self, is_awake: bool) {
+        self.0.all()[0].store(is_awake.into(), Ordering::SeqCst);
+    }
+}
+
+/// The values of a map.
+struct Shared<T> {
+    memory: NonNull<T>,
+    count: usize,
+}
+
+// SAFETY: the memory is this value's own, and what lies in it are atomic numbers.
+#[expect(unsafe_code, reason = "memory that the kernel shares")]
+unsafe impl<T: Sync> Send for Shared<T> {}
+
+impl<T: Sync> Shared<T> {
+    /// The map has `count` values of that size, and any bits are one.
+    #[expect(unsafe_code, reason = "memory that the kernel shares")]
+    fn map(map: BorrowedFd<'_>, count: usize) -> Result<Self, BpfError> {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let length = count * size_of::<T>();
+        // SAFETY: a new mapping of the kernel's choice aliases nothing of ours; the map lives
+        // as long as it is mapped.
+        let memory = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                length,
+                rights,
+                MapFlags::SHARED,
+                map,
+                0,
+            )
+        };
+        let memory = memory.map_err(BpfError::system("memory of the program"))?;
+        let memory = NonNull::new(memory.cast()).ok_or(BpfError::Full(0))?;
+        Ok(Self { memory, count })
+    }
+
+    #[expect(unsafe_code, reason = "memory that the kernel shares")]
+    fn all(&self) -> &[T] {
+        // SAFETY: so many of them are mapped until the value is dropped, any bits are valid,
+        // and the kernel changes none.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.count) }
+    }
+}
+
+impl<T> Drop for Shared<T> {
     #[expect(unsafe_code, reason = "memory that the kernel shares")]
     fn drop(&mut self) {
+        let length = self.count * size_of::<T>();
         // SAFETY: it was mapped with this length, and nothing refers to it any more.
-        let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), BYTES) };
+        let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), length) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }

@@ -65,6 +65,8 @@ struct Catching {
     ended: Vec<Flow>,
     /// Flows whose window has become small, or is so no longer, since somebody asked.
     narrowed: Vec<(Flow, bool)>,
+    /// Dummy bytes enter sockets when the loop turns next: their packets are caught then.
+    has_given: bool,
     /// Extents whose holder is gone, of which nobody has been asked yet.
     lost: Vec<Lost>,
     /// Those of which somebody has, by ticket.
@@ -125,6 +127,7 @@ impl Injector {
                 keep_due: None,
                 ended: Vec::new(),
                 narrowed: Vec::new(),
+                has_given: false,
                 lost: Vec::new(),
                 asked: BTreeMap::new(),
                 tickets_total: 0,
@@ -309,6 +312,28 @@ impl Injector {
         }
     }
 
+    /// The loop turns next: whether it may sleep then. It may not if packets will be caught as it
+    /// turns, which are looked at right behind it.
+    pub(crate) fn sleeps(&mut self) -> bool {
+        let Some(catching) = &mut self.catching else {
+            return true;
+        };
+        if std::mem::take(&mut catching.has_given) {
+            return false;
+        }
+        catching.catcher.set_awake(false);
+        catching.take_caught();
+        true
+    }
+
+    /// The loop has turned.
+    pub(crate) fn wakes(&mut self) {
+        if let Some(catching) = &mut self.catching {
+            catching.catcher.set_awake(true);
+            catching.take_caught();
+        }
+    }
+
     /// Looks what clients have acknowledged, and after the program, if it is time.
     pub(crate) fn look(&mut self, driver: &mut Driver) {
         let time = now();
@@ -430,6 +455,7 @@ impl Catching {
                 Part::Extent(extent) => {
                     figures.injected_bytes += extent.length_bytes as u64;
                     pieces.extend(crossdock_net::dummy(extent.length_bytes));
+                    self.has_given = true;
                 }
             }
         }
