@@ -244,14 +244,14 @@ pub const VIRTUAL_ADDRESSES_MAX: usize = 256;
 pub const VIRTUAL_CLIENTS_MAX: usize = 4096;
 
 /// Replies of fewer bytes of a file are sent by the gateway, unless a policy says otherwise:
-/// to have a node send them costs more (bench spiral).
-pub const INJECTED_NFS_BYTES_MIN: u64 = 16 << 10;
+/// to have a node send them costs its processor more (docs/performance.md, "Third-party transfer").
+pub const INJECTED_NFS_BYTES_MIN: u64 = 128 << 10;
 
 /// The same over UDP, where a reply is handed to its node as a whole.
-pub const INJECTED_UDP_BYTES_MIN: u64 = 4 << 10;
+pub const INJECTED_UDP_BYTES_MIN: u64 = 8 << 10;
 
 /// The same over HTTP.
-pub const INJECTED_HTTP_BYTES_MIN: u64 = 16 << 10;
+pub const INJECTED_HTTP_BYTES_MIN: u64 = 1 << 20;
 
 /// Bytes of files that are read again and again, which a gateway keeps.
 pub const GATEWAY_HOT_BYTES_MAX: usize = 128 << 20;

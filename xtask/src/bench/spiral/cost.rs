@@ -3,7 +3,7 @@
 //! time goes into interrupts from one to the other.
 
 use anyhow::Result;
-use crossdock_limits::{INJECTED_HTTP_BYTES_MIN, INJECTED_NFS_BYTES_MIN};
+use crossdock_limits::{INJECTED_HTTP_BYTES_MIN, INJECTED_NFS_BYTES_MIN, INJECTED_UDP_BYTES_MIN};
 
 use super::RELAY;
 use super::field::{Cost, Door, Field, Shape, Way};
@@ -133,7 +133,8 @@ fn goal(row: &str, size: usize) -> Option<f64> {
 fn crossover(door: Door, size: usize) -> serde_json::Value {
     let threshold = match door {
         Door::Http => INJECTED_HTTP_BYTES_MIN,
-        Door::Nfs | Door::NfsUdp => INJECTED_NFS_BYTES_MIN,
+        Door::Nfs => INJECTED_NFS_BYTES_MIN,
+        Door::NfsUdp => INJECTED_UDP_BYTES_MIN,
     };
     Comparison {
         row: &format!("crossover-{}", door.word()),
