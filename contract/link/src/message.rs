@@ -21,7 +21,7 @@ use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
-pub const PROTOCOL_VERSION: u16 = 11;
+pub const PROTOCOL_VERSION: u16 = 12;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -474,7 +474,7 @@ impl Message {
             }
             Kind::Transfer => {
                 let (epoch, transfer) = whole(kind, body)?;
-                if let Transfer::Release(pins) = &transfer
+                if let Transfer::Release(pins) | Transfer::Unfilled(pins) = &transfer
                     && pins.len() > PINS_RELEASED_MAX
                 {
                     return Err(nonsense(kind, format!("{} pins", pins.len())));

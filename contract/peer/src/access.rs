@@ -83,7 +83,10 @@ impl NodeRequest {
             Self::Read {
                 object,
                 version:
-                    ReadVersion::Current | ReadVersion::MappedUnder(_) | ReadVersion::NotAfter(_),
+                    ReadVersion::Current
+                    | ReadVersion::MappedUnder(_)
+                    | ReadVersion::NotAfter(_)
+                    | ReadVersion::Exactly(_),
                 ..
             }
             | Self::Stat { object }

@@ -38,6 +38,9 @@ pub enum ReadVersion {
     /// Current ones, unless the object has been truncated under a later generation: the
     /// map by which it is read may be outdated then.
     MappedUnder(u64),
+    /// All of the range with this as the newest version in it: as it is now, or as a pin
+    /// still holds it. Whichever member has that has the same bytes, so any may answer.
+    Exactly(Version),
 }
 
 /// What can be asked of a storage node.

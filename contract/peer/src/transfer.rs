@@ -53,4 +53,7 @@ pub enum Transfer {
     /// To a host with nodes: the gateway does not need these pins any more. Those that are
     /// unknown are none.
     Release(Vec<u64>),
+    /// To a gateway: packets came for these pins, which the sending host does not have (any
+    /// more), or whose connection it does not know: somebody else has to send.
+    Unfilled(Vec<u64>),
 }

@@ -81,6 +81,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     let (listener, link) = doors.bind_link(settings.listen)?;
     let host = HostId(data::random_u64()?);
     let (mut interface, mut injector) = (None, Injector::default());
+    let mut inflating = None;
     let mut kept = CapabilitySet::empty();
     if let Part::Gateway {
         door,
@@ -100,17 +101,18 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         if let Some(device) = spiral_device {
             let driver = &mut doors.driver;
             injector = Injector::open(driver, device, link.ip(), host)?;
+            inflating = Inflating::own(driver, link.ip());
             // Each client's socket is marked and shown to the program.
             kept |= CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
         }
     }
-    let inflating = match &settings.part {
-        Part::Node {
-            spiral_listen: Some(address),
-            ..
-        } => Some(Inflating::open(&mut doors.driver, *address)?),
-        _ => None,
-    };
+    if let Part::Node {
+        spiral_listen: Some(address),
+        ..
+    } = &settings.part
+    {
+        inflating = Some(Inflating::open(&mut doors.driver, *address)?);
+    }
     let admin = doors.bind_admin(process)?;
     let node_door = match &settings.part {
         Part::Node { door, .. } => doors.bind_node_http(door)?,

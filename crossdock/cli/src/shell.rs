@@ -85,7 +85,7 @@ pub(crate) struct Parts {
     pub(crate) delivery: Switches,
     /// Of a gateway: if nodes may send to its clients.
     pub(crate) injector: Injector,
-    /// Of a node: if it sends to clients of gateways.
+    /// Of a node: if it sends to clients of gateways. Of a gateway: if it does what no node can.
     pub(crate) inflating: Option<Inflating>,
     /// If HTTP clients are to talk over TLS.
     pub(crate) https: Option<Https>,
@@ -188,7 +188,7 @@ impl Shell {
             shell.start_node(number)?;
         }
         if let Some(inflating) = &shell.inflating {
-            shell.host.open_tunnel(inflating.end()?);
+            inflating.show(&mut shell.host)?;
         }
         if shell.injector.figures().is_some() {
             shell.host.keep_hot();
@@ -450,6 +450,7 @@ impl Shell {
                 key,
             } => self.injector.connect(holder, address, key),
             HostEffect::TunnelClosed(holder) => self.injector.disconnect(holder),
+            HostEffect::Unfilled { holder, pins } => self.injector.disown(holder, &pins),
             HostEffect::Refilled { ticket, found } => {
                 self.injector.refilled(&mut self.driver, ticket, found);
             }

@@ -56,10 +56,11 @@ fn of_gateway(all: &TransferFigures) -> String {
         by_why.map(|(why, &bytes)| row(&format!("by this gateway: {}", reason(why)), bytes)),
     );
     let mut text = format!(
-        "tunnels to hosts with nodes {}   connections in which they may send {}\nsent by others when a node was gone {}   connections reset {}\n",
+        "tunnels to hosts with nodes {}   connections in which they may send {}\nsent by others when a node was gone {}   by this gateway, as no node could {}   connections reset {}\n",
         all.tunnels,
         all.connections,
         format::bytes(all.refilled_bytes),
+        format::bytes(all.sent_bytes),
         all.reset_total
     );
     text += &format::table(&rows);

@@ -175,7 +175,7 @@ impl Host {
             Frame::Clients { .. } | Frame::Transfer(Transfer::End(_) | Transfer::Release(_)) => {
                 role == Role::Gateway
             }
-            Frame::Transfer(Transfer::Tunnel { .. }) => role == Role::Node,
+            Frame::Transfer(Transfer::Tunnel { .. } | Transfer::Unfilled(_)) => role == Role::Node,
             Frame::NodeReply { .. }
             | Frame::CancelNode { .. }
             | Frame::PostponeNode { .. }

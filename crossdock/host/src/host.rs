@@ -310,6 +310,13 @@ pub enum HostEffect {
     },
     /// It does not any more.
     TunnelClosed(HostId),
+    /// It does not send what it is told of some pins: others have to.
+    Unfilled {
+        /// Which.
+        holder: HostId,
+        /// What it does not have, or for whom.
+        pins: Vec<u64>,
+    },
     /// What came of [`Host::refill`]: who holds the bytes now, if anybody does.
     Refilled {
         /// Of which.
@@ -677,6 +684,7 @@ impl Host {
                 Message::Column(reply) => self.take_column(now, reply),
                 Message::Signing(routed) => self.take_signing(now, routed.reply),
                 Message::Refill(reply) => self.take_refill(now, reply),
+                Message::Spare(reply) => self.take_spare(reply),
                 Message::Host(answer) => self.step_equalize(Some(answer)),
                 Message::Sweep(answer) => self.take_swept(answer),
                 Message::FsckNode(reply) => self.take_listed(now, reply),
@@ -737,6 +745,7 @@ impl Host {
                 self.answer_for_node(id, to, reply, shows);
             }
             NodeEffect::Peer { to, call } => {
+                self.spare_held(to, &call.request);
                 let from = Port::Node(id);
                 self.queue.push_back(Message::call(to, from, call));
             }

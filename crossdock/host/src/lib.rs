@@ -18,6 +18,7 @@ mod file_leases;
 mod fsck;
 mod gateway_orders;
 mod handover;
+mod held;
 mod host;
 mod http;
 mod keys;

@@ -12,6 +12,7 @@ use crossdock_server::NodeInput;
 use crossdock_site::SiteInput;
 
 use crate::columns::Signings;
+use crate::held::SPARE_BIT;
 use crate::refill::Refills;
 
 /// Under which the task that makes replicas equal asks; tools ask otherwise.
@@ -49,6 +50,8 @@ pub(crate) enum Message {
     Signing(Box<RoutedReply>),
     /// To what is asked for again.
     Refill(NodeReply),
+    /// To what is held for gateways, of pins at other members.
+    Spare(NodeReply),
     /// To the task that makes replicas equal.
     Host(Result<NodeAnswer, NodeError>),
     /// To the search for garbage.
@@ -82,6 +85,7 @@ impl Message {
             Port::Host => match reply.id {
                 EQUALIZE_CALL => Self::Host(reply.outcome),
                 SWEEP_CALL => Self::Sweep(reply.outcome),
+                CallId(id) if id & SPARE_BIT != 0 => Self::Spare(reply),
                 CallId(id) if id & FSCK_NODE_BIT != 0 => Self::FsckNode(reply),
                 _ => Self::Tool(reply),
             },

@@ -72,8 +72,8 @@ struct Origin {
     host: HostId,
     id: CallId,
     callee: Callee,
-    /// What is read stays here.
-    is_held: bool,
+    /// What is read stays here, under this pin.
+    pin: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -179,11 +179,15 @@ impl Host {
             .collect();
         for id in begun {
             self.scopes.end(id);
-            if let Some(origin) = self.peers.end_relay(id)
-                && let Callee::Node(node, from) = origin.callee
-            {
+            let Some(origin) = self.peers.end_relay(id) else {
+                continue;
+            };
+            if let Callee::Node(node, from) = origin.callee {
                 let cancel = NodeInput::Cancel { from, id };
                 self.queue.push_back(Message::Node(node, cancel));
+            }
+            if let Some(pin) = origin.pin {
+                self.drop_hold(pin);
             }
         }
     }
@@ -306,7 +310,7 @@ impl Host {
                 flow,
                 ..
             } => {
-                let is_held = flow.is_some_and(|flow| self.announce_flow(peer, *flow));
+                let pin = flow.and_then(|flow| self.begin_hold(peer, *flow, &call.request));
                 if is_leasing(from) {
                     self.grant(peer);
                 }
@@ -316,7 +320,7 @@ impl Host {
                     host: peer,
                     id: call.id,
                     callee,
-                    is_held,
+                    pin,
                 });
                 let from = self.asker(to, from, &call.request);
                 let input = NodeInput::Call { from, call };
@@ -393,7 +397,7 @@ impl Host {
                     host: peer,
                     id: call.id,
                     callee: Callee::Site(from, rights_of(&call.request.operation)),
-                    is_held: false,
+                    pin: None,
                 });
                 if let Some(shown) = shown {
                     self.scopes.begin(call.id, shown);
@@ -596,7 +600,7 @@ impl Host {
                     host,
                     id: call.id,
                     callee: Callee::Site(from, Rights::default()),
-                    is_held: false,
+                    pin: None,
                 });
                 self.queue.push_back(Message::request(to, call));
             }
@@ -615,9 +619,8 @@ impl Host {
         }
         if let Some(origin) = self.peers.end_relay(reply.id) {
             reply.id = origin.id;
-            if origin.is_held {
-                let outcome = reply.outcome;
-                reply.outcome = outcome.map(|answer| self.hold_for(origin.host, answer));
+            if let Some(pin) = origin.pin {
+                reply.outcome = self.hold_for(pin, reply.outcome);
             }
             let to = match origin.callee {
                 Callee::Node(_, port) => port,

@@ -7,7 +7,6 @@
 //! gateway gives the pin back, is replaced, or lets it grow old. A host that cannot hold
 //! them, or cannot send as the gateway, answers with the bytes.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -16,21 +15,15 @@ use crossdock_checksum::keyed_hash;
 use crossdock_inflator::{Ends, Filled, GatewayPin, Inflator, Rights};
 use crossdock_limits::{OBJECT_IO_BYTES_MAX, PINS_RELEASED_MAX};
 use crossdock_link::{Frame, Role};
-use crossdock_names::HostId;
-use crossdock_peer::{Flow, NodeAnswer, Transfer, Transport, TunnelSecret};
+use crossdock_names::{HostId, Version};
+use crossdock_peer::{Flow, NodeAnswer, NodeError, NodeRequest, Transfer, Transport, TunnelSecret};
 use crossdock_tunnel::TunnelKey;
 use crossdock_types::{Extent, Payload, Released, Time};
 
+use crate::held::{Holds, Place};
 use crate::host::{Host, HostEffect};
 use crate::refill::Source;
 
-/// Bytes that a host holds for gateways; beyond them it answers with bytes.
-const HELD_BYTES_MAX: usize = 256 << 20;
-/// Pins of all gateways.
-const PINS_MAX: usize = 65_536;
-/// What a gateway has not given back by then it has forgotten: its clients have to take
-/// something of a response within less.
-const PIN_PATIENCE: Duration = Duration::from_secs(1800);
 /// Pins wait so long for others, and so many go at once.
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 const RELEASED_AT_ONCE: usize = 256;
@@ -74,42 +67,39 @@ pub(crate) struct Transfers {
     asked: BTreeMap<Flow, BTreeSet<HostId>>,
     /// Connections in which nobody is asked for now, as their windows are small.
     narrow: BTreeSet<Flow>,
-    /// Of a host with nodes that can send as gateways.
+    /// Of a host with nodes that can send as gateways, or of a gateway that can as itself.
     sending: Option<Sending>,
+}
+
+impl Transfers {
+    /// What this host holds for gateways, if it does that.
+    pub(crate) fn holds(&mut self) -> Option<&mut Holds> {
+        Some(&mut self.sending.as_mut()?.holds)
+    }
 }
 
 /// A host that sends for gateways.
 struct Sending {
     end: TunnelEnd,
+    /// It is a gateway, and sends to its own clients what no node can.
+    is_own: bool,
     inflator: Inflator,
     told: BTreeSet<HostId>,
     /// Those whose connections and numbers of datagrams are known: a link between hosts may
     /// come and go meanwhile.
     admitted: BTreeSet<HostId>,
-    held: BTreeMap<u64, Held>,
-    held_bytes: usize,
-    pins_total: u64,
-    full: u64,
-}
-
-/// Bytes that stay in memory.
-struct Held {
-    gateway: HostId,
-    payload: Payload,
-    until: Time,
+    holds: Holds,
 }
 
 impl Sending {
-    fn new(boot: u64, end: TunnelEnd) -> Self {
+    fn new(boot: u64, end: TunnelEnd, is_own: bool) -> Self {
         Self {
             end,
+            is_own,
             inflator: Inflator::new(boot),
             told: BTreeSet::new(),
             admitted: BTreeSet::new(),
-            held: BTreeMap::new(),
-            held_bytes: 0,
-            pins_total: 0,
-            full: 0,
+            holds: Holds::default(),
         }
     }
 
@@ -119,76 +109,48 @@ impl Sending {
         has_way && self.inflator.announce(gateway.0, ends(flow))
     }
 
-    /// Whether there is room for what a read has given.
-    fn hold(&mut self, now: Time, gateway: HostId, payload: Payload) -> Result<u64, Payload> {
-        let has_room = self.held.len() < PINS_MAX
-            && payload.len() <= HELD_BYTES_MAX.saturating_sub(self.held_bytes);
-        if !has_room {
-            self.full += 1;
-            return Err(payload);
-        }
-        self.held_bytes += payload.len();
-        self.pins_total += 1;
-        let held = Held {
-            gateway,
-            payload,
-            until: now + PIN_PATIENCE,
-        };
-        self.held.insert(self.pins_total, held);
-        Ok(self.pins_total)
-    }
-
-    fn release(&mut self, gateway: HostId, pins: &[u64]) {
-        for &pin in pins {
-            if let Entry::Occupied(held) = self.held.entry(pin)
-                && held.get().gateway == gateway
-            {
-                self.held_bytes -= held.remove().payload.len();
-            }
-        }
-    }
-
     /// Gives up what was for one datagram, which is sent now.
     fn release_spent(&mut self) {
         while let Some(GatewayPin { gateway, pin }) = self.inflator.poll_spent() {
-            self.release(HostId(gateway), &[pin]);
+            self.holds.release(HostId(gateway), &[pin]);
         }
-    }
-
-    /// Gives up what gateways have had for too long: the oldest pins have the least numbers.
-    fn expire(&mut self, now: Time) {
-        while let Some(oldest) = self.held.first_entry()
-            && oldest.get().until <= now
-        {
-            self.held_bytes -= oldest.remove().payload.len();
-        }
-    }
-
-    /// Gives up what gateways have that are gone.
-    fn give_up(&mut self, is_over: impl Fn(&Held) -> bool) {
-        let over = self.held.extract_if(.., |_, held| is_over(held));
-        let bytes: usize = over.map(|(_, held)| held.payload.len()).sum();
-        self.held_bytes -= bytes;
     }
 
     /// What this host and a gateway have in common.
-    fn secret_of(&self, gateway: HostId) -> [u8; 32] {
-        keyed_hash(&self.end.secret, &gateway.0.to_be_bytes())
+    fn key_of(&self, gateway: HostId) -> TunnelKey {
+        TunnelKey {
+            id: KEY_ID,
+            key: keyed_hash(&self.end.secret, &gateway.0.to_be_bytes()),
+        }
     }
 
-    /// Fills what can be filled.
-    fn fill(&mut self) {
+    /// From now on packets of this gateway count, with these addresses as their source.
+    fn admit(&mut self, gateway: HostId, addresses: Vec<IpAddr>) {
+        if self.admitted.insert(gateway) {
+            let rights = Rights {
+                boot: gateway.0,
+                key: self.key_of(gateway),
+                addresses,
+            };
+            self.inflator.admit(gateway.0, rights);
+        } else {
+            self.inflator.set_addresses(gateway.0, addresses);
+        }
+    }
+
+    /// Fills what can be filled; pins of gateways that others have to fill.
+    fn fill(&mut self) -> BTreeMap<HostId, Vec<u64>> {
         while let Some(read) = self.inflator.poll_read() {
-            let held = self.held.get(&read.pin);
-            let held = held.filter(|held| held.gateway.0 == read.gateway);
-            let bytes = held.and_then(|held| {
-                let start = usize::try_from(read.offset_bytes).ok()?;
-                let end = start.checked_add(read.length_bytes)?;
-                (end <= held.payload.len()).then(|| held.payload.slice(start, end))
-            });
+            let end = read.offset_bytes.saturating_add(read.length_bytes as u64);
+            let range = read.offset_bytes..end;
+            let bytes = self.holds.bytes(HostId(read.gateway), read.pin, range);
             self.inflator.on_read(&read, bytes);
         }
-        while self.inflator.poll_unfilled().is_some() {} // It has been counted.
+        let mut unfilled: BTreeMap<HostId, Vec<u64>> = BTreeMap::new();
+        while let Some(GatewayPin { gateway, pin }) = self.inflator.poll_unfilled() {
+            unfilled.entry(HostId(gateway)).or_default().push(pin);
+        }
+        unfilled
     }
 }
 
@@ -209,7 +171,23 @@ impl Host {
     /// tunnel's end to [`take_datagram`](Self::take_datagram).
     pub fn open_tunnel(&mut self, end: TunnelEnd) {
         let HostId(boot) = self.host_id();
-        self.transfers.sending = Some(Sending::new(boot, end));
+        self.transfers.sending = Some(Sending::new(boot, end, false));
+        self.follow_gateways();
+    }
+
+    /// From now on this gateway can send to its own clients what no node can any more
+    /// (docs/decisions/0044). For its redirector it is one more host that fills packets; nobody
+    /// else hears of it.
+    pub fn open_filler(&mut self, end: TunnelEnd) {
+        let own = self.host_id();
+        let sending = Sending::new(own.0, end, true);
+        let opened = HostEffect::TunnelOpened {
+            holder: own,
+            address: end.address,
+            key: sending.key_of(own),
+        };
+        self.effects.push_back(opened);
+        self.transfers.sending = Some(sending);
         self.follow_gateways();
     }
 
@@ -226,11 +204,29 @@ impl Host {
             return (Vec::new(), Vec::new());
         };
         sending.inflator.handle_timeout(now);
-        sending.fill();
+        let unfilled = sending.fill();
         let filled = std::iter::from_fn(|| sending.inflator.poll_filled()).collect();
         sending.release_spent();
         let turns = std::iter::from_fn(|| sending.inflator.poll_turn()).collect();
+        for (gateway, pins) in unfilled {
+            self.tell_unfilled(gateway, pins);
+        }
+        self.end_spares();
         (filled, turns)
+    }
+
+    /// A gateway has somebody else send what is under these pins.
+    fn tell_unfilled(&mut self, gateway: HostId, pins: Vec<u64>) {
+        let holder = self.host_id();
+        if gateway == holder {
+            return self
+                .effects
+                .push_back(HostEffect::Unfilled { holder, pins });
+        }
+        for some in pins.chunks(PINS_RELEASED_MAX) {
+            let unfilled = Transfer::Unfilled(some.to_vec());
+            self.send_frame(gateway, Frame::Transfer(unfilled));
+        }
     }
 
     /// When [`fill_packets`](Self::fill_packets) has something to do again.
@@ -243,10 +239,11 @@ impl Host {
     #[must_use]
     pub fn transfer_figures(&self) -> Option<TransferFigures> {
         let sending = self.transfers.sending.as_ref()?;
+        let (held_bytes, pins) = sending.holds.figures();
         Some(TransferFigures {
-            held_bytes: sending.held_bytes as u64,
-            pins: sending.held.len() as u64,
-            full: sending.full,
+            held_bytes: held_bytes as u64,
+            pins: pins as u64,
+            full: sending.holds.full,
             inflator: sending.inflator.figures(),
         })
     }
@@ -268,9 +265,14 @@ impl Host {
     /// A connection of a client is over: nobody fills packets of it any more.
     pub fn end_flow(&mut self, flow: Flow) {
         self.transfers.narrow.remove(&flow);
+        self.end_refills(flow);
+        let own = self.host_id();
         let asked = self.transfers.asked.remove(&flow);
         for host in asked.into_iter().flatten() {
-            self.send_frame(host, Frame::Transfer(Transfer::End(flow)));
+            match &mut self.transfers.sending {
+                Some(sending) if host == own => sending.inflator.withdraw(own.0, ends(flow)),
+                _ => self.send_frame(host, Frame::Transfer(Transfer::End(flow))),
+            }
         }
     }
 
@@ -296,19 +298,24 @@ impl Host {
     /// The table or the connections have changed: gateways learn where this host takes
     /// packets, and what those have that are gone is given up.
     pub(crate) fn follow_gateways(&mut self) {
-        let gateways = self.table.hosts.gateways.clone();
+        let own = self.host_id();
+        let (gateways, addresses) = (self.table.hosts.gateways.clone(), self.addresses_of(own));
         let Some(sending) = &mut self.transfers.sending else {
             return;
         };
+        if sending.is_own {
+            return sending.admit(own, addresses);
+        }
         let is_gone = |gateway: &HostId| !gateways.contains(gateway);
         sending.told.retain(|gateway| !is_gone(gateway));
         for gateway in sending.admitted.extract_if(.., |gateway| is_gone(gateway)) {
             sending.inflator.dismiss(gateway.0);
         }
-        sending.give_up(|held| is_gone(&held.gateway));
+        sending.holds.give_up(|gateway| is_gone(&gateway));
         for gateway in gateways {
             self.tell_tunnel(gateway);
         }
+        self.end_spares();
     }
 
     /// A connection is new: who is at its other end may be so, too.
@@ -330,20 +337,11 @@ impl Host {
         let Some(sending) = self.transfers.sending.as_mut().filter(|_| is_there) else {
             return;
         };
-        let key = sending.secret_of(gateway);
-        if sending.admitted.insert(gateway) {
-            let rights = Rights {
-                boot: gateway.0,
-                key: TunnelKey { id: KEY_ID, key },
-                addresses,
-            };
-            sending.inflator.admit(gateway.0, rights);
-        } else {
-            sending.inflator.set_addresses(gateway.0, addresses);
-        }
+        sending.admit(gateway, addresses);
         if !sending.told.insert(gateway) {
             return;
         }
+        let TunnelKey { key, .. } = sending.key_of(gateway);
         let transfer = Transfer::Tunnel {
             address: sending.end.address,
             secret: TunnelSecret(key),
@@ -368,38 +366,95 @@ impl Host {
                 }
             }
             Transfer::Release(pins) => {
-                if let Some(sending) = &mut self.transfers.sending {
-                    sending.release(peer, &pins);
+                if let Some(holds) = self.transfers.holds() {
+                    holds.release(peer, &pins);
                 }
+                self.end_spares();
+            }
+            Transfer::Unfilled(pins) => {
+                let unfilled = HostEffect::Unfilled { holder: peer, pins };
+                self.effects.push_back(unfilled);
             }
         }
     }
 
-    /// A gateway asks for bytes of a connection: whether they can stay here.
-    pub(crate) fn announce_flow(&mut self, gateway: HostId, flow: Flow) -> bool {
-        let sending = self.transfers.sending.as_mut();
-        sending.is_some_and(|sending| sending.announce(gateway, flow))
+    /// A gateway asks for bytes of a connection: under which pin they can stay here, if they
+    /// can.
+    pub(crate) fn begin_hold(
+        &mut self,
+        gateway: HostId,
+        flow: Flow,
+        request: &NodeRequest,
+    ) -> Option<u64> {
+        let now = self.leases.now;
+        let NodeRequest::Read {
+            object,
+            offset_bytes,
+            length_bytes,
+            ..
+        } = *request
+        else {
+            return None;
+        };
+        let sending = self.transfers.sending.as_mut()?;
+        let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
+        let place = Place { object, range };
+        let is_announced = sending.announce(gateway, flow);
+        is_announced.then(|| sending.holds.begin(now, gateway, Some(place)))?
     }
 
-    /// What a gateway is answered that lets the bytes stay here.
-    pub(crate) fn hold_for(&mut self, gateway: HostId, answer: NodeAnswer) -> NodeAnswer {
-        let now = self.leases.now;
-        let Some(sending) = &mut self.transfers.sending else {
-            return answer;
+    /// What a gateway is answered whose bytes may stay here under `pin`.
+    pub(crate) fn hold_for(
+        &mut self,
+        pin: u64,
+        outcome: Result<NodeAnswer, NodeError>,
+    ) -> Result<NodeAnswer, NodeError> {
+        let Some(holds) = self.transfers.holds() else {
+            return outcome;
         };
-        let NodeAnswer::Read { payload, version } = answer else {
-            return answer;
+        let Ok(NodeAnswer::Read { payload, version }) = outcome else {
+            self.drop_hold(pin);
+            return outcome;
         };
-        sending.expire(now);
         let length_bytes = payload.len() as u64;
-        match sending.hold(now, gateway, payload) {
-            Ok(pin) => NodeAnswer::Held {
+        let answer = match holds.fill(pin, payload, version) {
+            Ok(()) => NodeAnswer::Held {
                 pin,
                 length_bytes,
                 version,
             },
             Err(payload) => NodeAnswer::Read { payload, version },
+        };
+        self.end_spares();
+        Ok(answer)
+    }
+
+    /// Nobody waits for what was to be held any more.
+    pub(crate) fn drop_hold(&mut self, pin: u64) {
+        if let Some(holds) = self.transfers.holds() {
+            holds.drop(pin);
         }
+        self.end_spares();
+    }
+
+    /// This gateway holds bytes of a connection itself, as nobody else sends them; none if it
+    /// cannot.
+    pub(crate) fn hold_own(
+        &mut self,
+        flow: Flow,
+        payload: Payload,
+        version: Version,
+    ) -> Option<Extent> {
+        let (own, now, length_bytes) = (self.host_id(), self.leases.now, payload.len());
+        let sending = self.transfers.sending.as_mut()?;
+        if !sending.announce(own, flow) {
+            return None;
+        }
+        let pin = sending.holds.begin(now, own, None)?;
+        sending.holds.fill(pin, payload, version).ok()?;
+        self.note_asked(flow, own);
+        let released = &self.transfers.released;
+        Some(Extent::new(own.0, pin, length_bytes, released))
     }
 
     /// This gateway asks a host for bytes of a connection.
@@ -426,7 +481,7 @@ impl Host {
         let length_bytes = usize::try_from(length_bytes).unwrap_or(usize::MAX);
         let length_bytes = length_bytes.min(OBJECT_IO_BYTES_MAX);
         if let Some(source) = source {
-            self.refills.note(peer, pin, source, version);
+            self.refills.note(peer, pin, source, length_bytes, version);
         }
         let mut payload = Payload::new();
         let released = &self.transfers.released;
@@ -456,7 +511,14 @@ impl Host {
             self.refills.forget(HostId(holder), pin);
             by_holder.entry(holder).or_default().push(pin);
         }
+        let own = self.host_id();
         for (holder, pins) in by_holder {
+            if let Some(holds) = self.transfers.holds()
+                && HostId(holder) == own
+            {
+                holds.release(own, &pins);
+                continue;
+            }
             for some in pins.chunks(PINS_RELEASED_MAX) {
                 let release = Transfer::Release(some.to_vec());
                 self.send_frame(HostId(holder), Frame::Transfer(release));
@@ -467,9 +529,6 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use crossdock_peer::Transport;
-
     use super::*;
 
     fn sending() -> Sending {
@@ -478,41 +537,7 @@ mod tests {
             has_ipv6: false,
             secret: [5; 32],
         };
-        Sending::new(1, end)
-    }
-
-    fn bytes(length: usize) -> Payload {
-        Payload::from(Bytes::from(vec![1; length]))
-    }
-
-    /// Goal: a gateway gives back its own pins and nobody else's, once; what is held longer
-    /// than gateways may keep a client waiting is given up.
-    #[test]
-    fn pins_are_their_gateways() {
-        let mut sending = sending();
-        let (one, other) = (HostId(10), HostId(11));
-        let first = sending.hold(Time(0), one, bytes(100)).expect("room");
-        let second = sending.hold(Time(0), other, bytes(50)).expect("room");
-        assert_ne!(first, second);
-        sending.release(other, &[first, 99]);
-        assert_eq!(sending.held_bytes, 150);
-        sending.release(one, &[first, first]);
-        assert_eq!((sending.held_bytes, sending.held.len()), (50, 1));
-        let late = Time(0) + PIN_PATIENCE;
-        sending.expire(late);
-        assert_eq!((sending.held_bytes, sending.held.len()), (0, 0));
-    }
-
-    /// Goal: there is a bound to what is held; beyond it the bytes go as ever.
-    #[test]
-    fn what_is_held_is_bounded() {
-        let mut sending = sending();
-        let whole = bytes(HELD_BYTES_MAX - 10);
-        assert!(sending.hold(Time(0), HostId(1), whole).is_ok());
-        let refused = sending.hold(Time(0), HostId(1), bytes(11));
-        assert_eq!(refused.expect_err("no room").len(), 11);
-        assert!(sending.hold(Time(0), HostId(1), bytes(10)).is_ok());
-        assert_eq!(sending.full, 1);
+        Sending::new(1, end, false)
     }
 
     /// Goal: a host whose system does not pass packets of IPv6 on answers with bytes there: its
@@ -533,15 +558,8 @@ mod tests {
         for has_ipv6 in [false, true] {
             let mut sending = sending();
             sending.end.has_ipv6 = has_ipv6;
-            let rights = Rights {
-                boot: 1,
-                key: TunnelKey {
-                    id: KEY_ID,
-                    key: [0; 32],
-                },
-                addresses: flows.iter().map(|flow| flow.source.ip()).collect(),
-            };
-            sending.inflator.admit(gateway.0, rights);
+            let addresses = flows.iter().map(|flow| flow.source.ip());
+            sending.admit(gateway, addresses.collect());
             let sends = flows.map(|flow| sending.announce(gateway, flow));
             assert_eq!(sends, [true, has_ipv6]);
         }
@@ -551,6 +569,6 @@ mod tests {
     #[test]
     fn secrets_are_of_one_start() {
         let sending = sending();
-        assert_ne!(sending.secret_of(HostId(1)), sending.secret_of(HostId(2)));
+        assert_ne!(sending.key_of(HostId(1)), sending.key_of(HostId(2)));
     }
 }

@@ -99,7 +99,7 @@ impl Redirector {
         }
     }
 
-    /// A process with nodes that will send packets; its key is for this start of it and of
+    /// A process with nodes that will send packets, or the gateway itself; its key is for this start of it and of
     /// the gateway only, as sequence numbers begin anew.
     pub fn connect(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey) {
         let mut closed = self.closed.iter();
@@ -116,10 +116,13 @@ impl Redirector {
         self.tunnels.insert(holder, tunnel);
     }
 
-    /// How many processes fill packets.
+    /// How many other processes fill packets.
     #[must_use]
     pub fn tunnels(&self) -> usize {
-        self.tunnels.len()
+        let holders = self.tunnels.keys();
+        holders
+            .filter(|&&HostId(holder)| holder != self.gateway)
+            .count()
     }
 
     /// Where the inflator of a process is, if there is a tunnel to it.
@@ -137,10 +140,27 @@ impl Redirector {
                 self.closed.pop_front();
             }
         }
-        let connections = self.connections.iter();
-        connections
-            .flat_map(|(&id, it)| it.stream.of(holder).map(move |extent| (id, extent.clone())))
-            .collect()
+        self.lose(holder, |_| true)
+    }
+
+    /// The process has no bytes under some of its pins any more. Returns the extents of those
+    /// that are on their way to clients.
+    pub fn lose(
+        &mut self,
+        holder: HostId,
+        is_lost: impl Fn(u64) -> bool,
+    ) -> Vec<(ConnectionId, Extent)> {
+        let mut lost = Vec::new();
+        for (&id, connection) in &mut self.connections {
+            let extents = connection.stream.of(holder);
+            let gone = extents.filter(|extent| is_lost(extent.pin()));
+            let before = lost.len();
+            lost.extend(gone.map(|extent| (id, extent.clone())));
+            if lost.len() > before || !self.tunnels.contains_key(&holder) {
+                connection.stream.forget(holder);
+            }
+        }
+        lost
     }
 
     /// Somebody else has the bytes of an extent that is on its way.

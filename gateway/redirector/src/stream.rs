@@ -215,6 +215,11 @@ impl Stream {
         extents.filter(move |extent| extent.holder() == holder.0)
     }
 
+    /// A process sends nothing any more: literal bytes do not go with what it has sent.
+    pub(crate) fn forget(&mut self, holder: HostId) {
+        self.last.take_if(|last| *last == holder);
+    }
+
     /// Another process has the bytes of an extent, as many as it has.
     pub(crate) fn replace(&mut self, lost: &Extent, found: &Extent) {
         for piece in &mut self.pieces {

@@ -171,6 +171,50 @@ fn pins_end_with_their_holder() {
     assert_eq!(told(&mut redirector), []);
 }
 
+/// Goal: literal bytes behind what a process has sent that is gone go with whom comes next, and do
+/// not wait for it for ever.
+#[test]
+fn nothing_waits_for_who_is_gone() {
+    for is_gone in [true, false] {
+        let mut redirector = redirector();
+        for _ in 0..2 {
+            let announced = redirector.announce_extent(CONNECTION, extent(11, 1, 100));
+            assert!(announced.is_ok());
+            let head = Bytes::from_static(b"0123456789");
+            assert!(redirector.announce_literal(CONNECTION, head).is_ok());
+        }
+        let next = redirector.announce_extent(CONNECTION, extent(12, 1, 90));
+        assert!(next.is_ok());
+        // The first extent is acknowledged, the second one is lost.
+        redirector.acknowledged(CONNECTION, 100);
+        let lost = match is_gone {
+            true => redirector.disconnect(HostId(11)),
+            false => redirector.lose(HostId(11), |pin| pin == 1),
+        };
+        let [(CONNECTION, lost)] = &lost[..] else {
+            panic!("{lost:?}")
+        };
+        redirector.replace(CONNECTION, lost, &extent(12, 2, 100));
+        redirector.caught(&caught(100, 10, 100));
+        assert_eq!(told(&mut redirector), [(12, vec![(100, 10)])]);
+        assert!(redirector.lose(HostId(12), |pin| pin == 9).is_empty());
+    }
+}
+
+/// Goal: a gateway that fills packets itself, where no node can, does not take itself for one:
+/// without nodes everything is relayed.
+#[test]
+fn a_gateway_is_no_node_of_its_own() {
+    let mut redirector = redirector();
+    assert_eq!(redirector.tunnels(), 2);
+    redirector.connect(HostId(9), address(9), KEY);
+    assert_eq!(redirector.tunnels(), 2);
+    let own = redirector.announce_extent(CONNECTION, extent(9, 1, 100));
+    assert_eq!(own, Ok(Some(0)));
+    redirector.caught(&caught(0, 100, 0));
+    assert_eq!(told(&mut redirector), [(9, vec![(0, 100)])]);
+}
+
 /// Goal: a tunnel that is closed and opened again goes on with its sequence: the node takes
 /// no number twice. One of another key begins anew.
 #[test]

@@ -3,7 +3,7 @@
 //! A gateway has a [`CatchDevice`], which only the packets of marked sockets are routed to
 //! and which sends nothing by itself, and on it the [`Catcher`], a program that forwards
 //! what may go as it is and tells of all else. A node has a [`SendDevice`], which takes
-//! packets with a gateway's address as their source.
+//! packets with a gateway's address as their source; a gateway has one for what no node sends.
 //!
 //! Linux only, and all but [`Dummy`] with the privileges to administer the network
 //! (CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON).
@@ -18,7 +18,7 @@ mod slots;
 pub use catch_device::CatchDevice;
 pub use catcher::{Catcher, Figures};
 pub use dummy::Dummy;
-pub use send_device::SendDevice;
+pub use send_device::{SendDevice, Speaker};
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! The device by which a node sends packets as a gateway.
+//! The device by which a node sends packets as a gateway, or a gateway those that no node can.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -11,8 +11,32 @@ use rustix::fs::{Mode, OFlags, open};
 use crate::BpfError;
 use crate::catch_device::ip;
 
-/// What people see in `ip link`.
-const NAME: &str = "crossdock-in";
+/// As whom packets are sent: the device's name in `ip link`, and what the system is told
+/// of sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaker {
+    /// A node, as gateways on other machines.
+    Node,
+    /// A gateway, as itself: the system would take a packet that comes in with an address of
+    /// its own for a forged one.
+    Gateway,
+}
+
+impl Speaker {
+    const fn device(self) -> &'static str {
+        match self {
+            Self::Node => "crossdock-in",
+            Self::Gateway => "crossdock-own",
+        }
+    }
+
+    const fn accept_local(self) -> &'static str {
+        match self {
+            Self::Node => "0",
+            Self::Gateway => "1",
+        }
+    }
+}
 
 /// A TUN device: what is written to it comes into the system as if from a network, and the
 /// system routes it on. Each packet has a `virtio_net_hdr` before it: the system completes
@@ -31,19 +55,25 @@ impl SendDevice {
     ///
     /// # Errors
     /// [`BpfError`]: without /dev/net/tun, or without the rights.
-    pub fn make() -> Result<Self, BpfError> {
+    pub fn make(speaker: Speaker) -> Result<Self, BpfError> {
+        let name = speaker.device();
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = open("/dev/net/tun", flags, Mode::empty());
         let file = File::from(file.map_err(BpfError::system("/dev/net/tun"))?);
-        take_name(file.as_fd()).map_err(|error| BpfError::System {
+        take_name(file.as_fd(), name).map_err(|error| BpfError::System {
             what: "a TUN device",
             error,
         })?;
-        for (setting, value) in [("forwarding", "1"), ("rp_filter", "0")] {
-            set(&format!("/proc/sys/net/ipv4/conf/{NAME}/{setting}"), value)?;
+        let settings = [
+            ("forwarding", "1"),
+            ("rp_filter", "0"),
+            ("accept_local", speaker.accept_local()),
+        ];
+        for (setting, value) in settings {
+            set(&format!("/proc/sys/net/ipv4/conf/{name}/{setting}"), value)?;
         }
-        ip(&format!("link set dev {NAME} up"))?;
-        let has_ipv6 = forwards_ipv6()?;
+        ip(&format!("link set dev {name} up"))?;
+        let has_ipv6 = forwards_ipv6(name)?;
         Ok(Self { file, has_ipv6 })
     }
 
@@ -71,9 +101,9 @@ impl AsFd for SendDevice {
 
 /// Has packets of IPv6 forwarded, if that can be said of this device alone (Linux 6.17): before,
 /// the system forwards those of all devices or of none. Whether it does.
-fn forwards_ipv6() -> Result<bool, BpfError> {
+fn forwards_ipv6(name: &str) -> Result<bool, BpfError> {
     let of = |device: &str, setting: &str| format!("/proc/sys/net/ipv6/conf/{device}/{setting}");
-    let own = of(NAME, "force_forwarding");
+    let own = of(name, "force_forwarding");
     if Path::new(&own).exists() {
         return set(&own, "1").map(|()| true);
     }
@@ -90,8 +120,8 @@ fn set(path: &str, value: &str) -> Result<(), BpfError> {
 
 /// The file is the device's from here on.
 #[expect(unsafe_code, reason = "no library of ours has this call")]
-fn take_name(file: BorrowedFd<'_>) -> io::Result<()> {
-    let name = CString::new(NAME)?;
+fn take_name(file: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let name = CString::new(name)?;
     // SAFETY: all zeros are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, &from) in request.ifr_name.iter_mut().zip(name.as_bytes_with_nul()) {

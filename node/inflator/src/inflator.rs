@@ -42,6 +42,8 @@ struct Gateway {
 enum Untaken {
     /// It may not.
     Refused,
+    /// Its flow is not announced, or not any more.
+    Unknown,
     /// There is no room for it.
     Full,
 }
@@ -211,16 +213,22 @@ impl Inflator {
             return;
         }
         for record in opened.records() {
-            let taken = match record {
-                Ok(Record::Packet(packet)) => self.wait(now, envelope.sender, &packet),
-                Ok(Record::Baton(baton)) => self.hold(envelope.sender, &baton),
-                Ok(Record::Reply(reply)) => self.wait_reply(envelope.sender, &reply),
+            let taken = match &record {
+                Ok(Record::Packet(packet)) => self.wait(now, envelope.sender, packet),
+                Ok(Record::Baton(baton)) => self.hold(envelope.sender, baton),
+                Ok(Record::Reply(reply)) => self.wait_reply(envelope.sender, reply),
                 Err(_) => Err(Untaken::Refused),
             };
             match taken {
                 Ok(()) => {}
                 Err(Untaken::Full) => self.figures.overflowed += 1,
                 Err(Untaken::Refused) => self.figures.refused += 1,
+                Err(Untaken::Unknown) => {
+                    self.figures.refused += 1;
+                    if let Ok(Record::Packet(packet)) = record {
+                        self.disown(envelope.sender, packet.parts);
+                    }
+                }
             }
         }
     }
@@ -229,7 +237,17 @@ impl Inflator {
     fn queue(&mut self, gateway: u64, ends: &Ends) -> Result<&mut Queue, Untaken> {
         let queue = self.flows.get_mut(ends);
         let queue = queue.filter(|queue| queue.gateway == gateway);
-        queue.ok_or(Untaken::Refused)
+        queue.ok_or(Untaken::Unknown)
+    }
+
+    /// The gateway has to be told that nothing of a packet is sent from here: it takes the
+    /// flow for announced.
+    fn disown(&mut self, gateway: u64, parts: Parts<'_>) {
+        let pins = parts.iter().filter_map(|part| match part {
+            Part::Extent { pin, .. } => Some(GatewayPin { gateway, pin }),
+            Part::Literal(_) => None,
+        });
+        self.unfilled.extend(pins);
     }
 
     /// Has a turn wait for the packets before it.

@@ -139,6 +139,12 @@ fn only_what_was_announced_is_sent() {
     let unknown = headers(ends(1002), 1);
     inflator.take(NOW, &sealed(&envelope(2), &KEY, &unknown, &[EXTENT]));
     assert_eq!(inflator.figures().refused, 1);
+    let told = GatewayPin {
+        gateway: GATEWAY,
+        pin: 7,
+    };
+    assert_eq!(inflator.poll_unfilled(), Some(told), "somebody else has to");
+    assert_eq!(inflator.poll_unfilled(), None);
     let foreign = Ends {
         source: SocketAddr::from(([198, 18, 0, 2], 80)),
         ..ends(1000)

@@ -15,7 +15,8 @@ use crossdock_names::{
     Epoch, Incarnation, NodeId, ObjectClass, ObjectId, RoutingTable, SetId, Version,
 };
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, WriteContext,
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, ReadVersion,
+    WriteContext,
 };
 use crossdock_store::{
     IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk, StoreEffect,
@@ -452,6 +453,11 @@ impl Node {
                 let others = self.ordering.others(set);
                 Ok(Some(((set, epoch, Version::NONE), others)))
             }
+            NodeRequest::Read {
+                object,
+                version: ReadVersion::Exactly(_),
+                ..
+            } if from == Port::Router => self.ordering.check_member(object).map(|()| None),
             _ => {
                 if let Some(object) = shown_by(from, request) {
                     self.ordering.primary_of(object)?;
@@ -655,9 +661,14 @@ impl Node {
     }
 }
 
-/// The object of which only the primary of its set may show what it has.
+/// The object of which only the primary of its set may show what it has. Which bytes a
+/// version is made of is the same at every member.
 fn shown_by(from: Port, request: &NodeRequest) -> Option<&ObjectId> {
     match request {
+        NodeRequest::Read {
+            version: ReadVersion::Exactly(_),
+            ..
+        } => None,
         NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
             if from == Port::Router && object.class == ObjectClass::Column =>
         {

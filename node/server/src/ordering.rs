@@ -76,6 +76,15 @@ impl Ordering {
         }
     }
 
+    /// Whether this node has all changes of an object that were answered: it is a member of the
+    /// object's set, and not only about to become one.
+    pub(crate) fn check_member(&self, object: &ObjectId) -> Result<(), NodeError> {
+        match self.is_member(self.table.set_of(object), self.node) {
+            true => Ok(()),
+            false => Err(self.stale()),
+        }
+    }
+
     /// Gives the next version for a change of `object`.
     pub(crate) fn give(
         &mut self,

@@ -416,3 +416,36 @@ fn what_a_primary_answers_alone_is_marked() {
     assert!(refused.is_err());
     assert_eq!(rig.shown, None, "nothing is shown");
 }
+
+/// Goal: any member gives the bytes of one version, alone and without a lease, as they are the
+/// same everywhere; whoever has left the set does not, as it may lack some of them.
+#[test]
+fn any_member_gives_exactly_one_version() {
+    let mut rig = Rig::new();
+    let of = |version| NodeRequest::Read {
+        object: OBJECT,
+        offset_bytes: 0,
+        length_bytes: (BLOCKS * BLOCK_BYTES) as u64,
+        version,
+        patience_ms: 0,
+    };
+    let current = rig.call(PRIMARY, of(ReadVersion::Current));
+    let Ok(NodeAnswer::Read { version, .. }) = current else {
+        panic!("{current:?}");
+    };
+    assert!(rig.call(OTHER, of(ReadVersion::Current)).is_err());
+    let exactly = of(ReadVersion::Exactly(version));
+    assert_eq!(rig.call(OTHER, exactly.clone()), current);
+    assert_eq!(rig.shown, None, "it is nobody's word but the version's");
+    assert!(rig.write(0, vec![5; 100]).is_ok());
+    let gone = Err(NodeError::VersionGone);
+    assert_eq!(rig.call(OTHER, exactly.clone()), gone);
+    rig.table = table(2, &[PRIMARY]);
+    let input = NodeInput::Table(Arc::clone(&rig.table));
+    rig.give(OTHER, input);
+    let refused = rig.call(OTHER, exactly);
+    assert!(
+        matches!(refused, Err(NodeError::StaleTable { .. })),
+        "{refused:?}"
+    );
+}

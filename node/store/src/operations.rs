@@ -227,6 +227,9 @@ impl Store {
         if let ReadVersion::Pinned(pin) = version {
             return self.read_pinned(call, id, (offset, length), pin);
         }
+        if let ReadVersion::Exactly(version) = version {
+            return self.read_exactly(call, id, (offset, length), version);
+        }
         let plan = self.plan_range(id, offset, length)?;
         if let ReadVersion::MappedUnder(generation) = version {
             self.check_generation(id, generation)?;

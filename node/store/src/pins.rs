@@ -152,6 +152,36 @@ impl Store {
         Ok(())
     }
 
+    /// Reads a range that has this as its newest version: as it is, or as a pin holds it.
+    pub(crate) fn read_exactly(
+        &mut self,
+        call: CallId,
+        id: &ObjectId,
+        (offset, length): (u64, u64),
+        version: Version,
+    ) -> Result<(), Hold> {
+        self.expire_pins();
+        let current = match self.plan_range(id, offset, length) {
+            Err(Hold::Refuse(_)) => None, // Removed, or cut off before it.
+            planned => Some(planned?),
+        };
+        let current = current.filter(|plan| plan.version == version && plan.length == length);
+        let is_it = |pin: &&Pin| {
+            let end = pin.offset + pin.plan.length;
+            let holds_all = pin.offset <= offset && offset + length <= end;
+            pin.object == *id && pin.plan.version == version && holds_all
+        };
+        let pinned = || {
+            let pin = self.pins.values().find(is_it)?;
+            let from = offset - pin.offset;
+            Some(pin.plan.part(from, from + length))
+        };
+        let plan = current.or_else(pinned);
+        let plan = plan.ok_or(Hold::Refuse(NodeError::VersionGone))?;
+        self.start_read(Reader::Client(call), None, plan);
+        Ok(())
+    }
+
     /// The plan of a range, cut at the object's end.
     pub(crate) fn plan_range(
         &mut self,

@@ -406,6 +406,52 @@ fn a_pin_holds_what_was_there() {
     assert_eq!(rig.call(read), Err(NodeError::UnknownPin));
 }
 
+/// Goal: who asks for exactly one version gets it while it is there, then from a pin – also
+/// when the object is gone –, and never the bytes of another version.
+#[test]
+fn exactly_one_version_is_read() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![1; 100_000], true, 2)).is_ok());
+    let read = |version, length_bytes| NodeRequest::Read {
+        object: id,
+        offset_bytes: 4096,
+        length_bytes,
+        version: ReadVersion::Exactly(Version(version)),
+        patience_ms: 0,
+    };
+    let old = |length| NodeAnswer::Read {
+        payload: payload(vec![1; length]),
+        version: Version(2),
+    };
+    let gone = Err(NodeError::VersionGone);
+    assert_eq!(rig.call(read(2, 50_000)), Ok(old(50_000)));
+    assert_eq!(rig.call(read(1, 50_000)), gone);
+    assert_eq!(rig.call(read(3, 50_000)), gone);
+    assert_eq!(rig.call(read(2, 100_000)), gone, "not all of it is there");
+    let pin = NodeRequest::Pin {
+        object: id,
+        offset_bytes: 4096,
+        length_bytes: 50_000,
+        version: Some(Version(2)),
+        lease_ms: 60_000,
+    };
+    let Ok(NodeAnswer::Pinned { pin, .. }) = rig.call(pin) else {
+        panic!("no pin");
+    };
+    assert!(rig.call(write(id, 8192, vec![9; 4096], true, 7)).is_ok());
+    rig.wait(20);
+    assert_eq!(rig.call(read(2, 50_000)), Ok(old(50_000)));
+    assert_eq!(rig.call(read(2, 60_000)), gone, "more than the pin holds");
+    assert!(rig.call(remove(id, 8)).is_ok());
+    rig.wait(20);
+    assert_eq!(rig.call(read(2, 30_000)), Ok(old(30_000)));
+    assert_eq!(rig.call(read(7, 30_000)), gone);
+    assert!(rig.call(NodeRequest::Unpin { pin }).is_ok());
+    assert_eq!(rig.call(read(2, 30_000)), gone);
+}
+
 /// Goal: lists are in order, complete at once, and come in pages.
 #[test]
 fn lists_know_the_newest_objects() {

@@ -236,7 +236,7 @@ pub struct TransferFigures {
     pub connections: u64,
     /// Packets by what became of them.
     pub packets: BTreeMap<String, u64>,
-    /// Bytes whose holder was gone, and that another one has sent.
+    /// Bytes whose holder did not send them, and that others have sent, or the gateway.
     #[serde(default)]
     pub refilled_bytes: u64,
     /// Connections that were reset.
@@ -244,7 +244,8 @@ pub struct TransferFigures {
     /// Over UDP; nothing above has it in.
     #[serde(default)]
     pub udp: DatagramFigures,
-    /// Bytes of packets that were filled.
+    /// Bytes of packets that were filled: by nodes for gateways, by a gateway where no node
+    /// could.
     pub sent_bytes: u64,
     /// Those packets.
     pub sent_packets: u64,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use crossdock_bpf::SendDevice;
+use crossdock_bpf::{SendDevice, Speaker};
 use crossdock_inflator::{Head, packets};
 use crossdock_sim::random::Random;
 use crossdock_types::Payload;
@@ -33,7 +33,7 @@ pub(crate) fn run(client: &Host, gateway: &Host, node: &Host) -> Result<()> {
         let words = format!("-6 address replace {address}/64 dev {DEVICE} nodad");
         within(host, || command("ip", &words))?;
     }
-    let device = within(node, || Ok(SendDevice::make()?))?;
+    let device = within(node, || Ok(SendDevice::make(Speaker::Node)?))?;
     let of_ipv4 = (gateway.address, client.address);
     let of_ipv6 = (GATEWAY.parse()?, CLIENT.parse()?);
     for ((source, destination), mtus) in [(of_ipv4, [1500, 576]), (of_ipv6, [1500, 1280])] {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bytes::Bytes;
-use crossdock_bpf::SendDevice;
+use crossdock_bpf::{SendDevice, Speaker};
 pub(crate) use crossdock_inflator::{Ends, Transport};
 use crossdock_inflator::{Figures, Filled, Inflator, Rights};
 use crossdock_names::HostId;
@@ -115,7 +115,7 @@ impl Nodes {
         let socket = UdpSocket::bind(self.addresses[number])?;
         socket.set_read_timeout(Some(Duration::from_millis(10)))?;
         socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
-        let device = SendDevice::make()?;
+        let device = SendDevice::make(Speaker::Node)?;
         let mut sender = Sender {
             device,
             mischief: &self.mischief,

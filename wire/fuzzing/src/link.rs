@@ -187,6 +187,9 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         Some(Transfer::Release(
             (0..dice.below(9)).map(|_| dice.u64()).collect(),
         )),
+        Some(Transfer::Unfilled(
+            (0..dice.below(9)).map(|_| dice.u64()).collect(),
+        )),
     ];
     all.extend(transfers.into_iter().flatten().map(Frame::Transfer));
     let old = SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 2049));
@@ -284,6 +287,7 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
         ReadVersion::NotAfter(Version(dice.u64())),
         ReadVersion::Pinned(PinId(dice.u64())),
         ReadVersion::MappedUnder(dice.u64()),
+        ReadVersion::Exactly(Version(dice.u64())),
     ];
     let mut all: Vec<NodeRequest> = versions
         .map(|version| NodeRequest::Read {

@@ -1,13 +1,14 @@
 //! A node's side of third-party transfer: what comes through the tunnels leaves as packets of
-//! gateways.
+//! gateways. A gateway has the same for itself, for what no node sends.
 
 use std::io::IoSlice;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
-use crossdock_bpf::SendDevice;
-use crossdock_host::TunnelEnd;
+use crossdock_bpf::{SendDevice, Speaker};
+use crossdock_host::{Host, TunnelEnd};
 use crossdock_net::{Driver, Event, SocketId, now};
+use tracing::warn;
 
 use super::Shell;
 use crate::data;
@@ -16,38 +17,59 @@ use crate::data;
 pub(crate) struct Inflating {
     socket: SocketId,
     device: SendDevice,
+    speaker: Speaker,
     address: SocketAddr,
     /// Something has come that is not filled yet.
     has_some: bool,
 }
 
 impl Inflating {
-    /// Takes datagrams at `address`.
+    /// A node's: takes datagrams of gateways at `address`.
     ///
     /// # Errors
     /// There is no such address, or no device of the kernel to send by.
     pub(crate) fn open(driver: &mut Driver, address: SocketAddr) -> anyhow::Result<Self> {
-        let context = || format!("--spiral-listen {address}");
-        let device = SendDevice::make().with_context(context)?;
-        let (socket, address) = driver.bind_datagram(address).with_context(context)?;
+        let opened = Self::begin(driver, Speaker::Node, address);
+        opened.with_context(|| format!("--spiral-listen {address}"))
+    }
+
+    /// A gateway's own, at any port of `address`. Without it nothing is lost but connections
+    /// whose nodes have died, if those that are left do not send.
+    pub(crate) fn own(driver: &mut Driver, address: IpAddr) -> Option<Self> {
+        let opened = Self::begin(driver, Speaker::Gateway, (address, 0).into());
+        let warned = opened.inspect_err(|error| {
+            warn!("connections are reset where no node can send any more: {error:#}");
+        });
+        warned.ok()
+    }
+
+    fn begin(driver: &mut Driver, speaker: Speaker, address: SocketAddr) -> anyhow::Result<Self> {
+        let device = SendDevice::make(speaker)?;
+        let (socket, address) = driver.bind_datagram(address)?;
         Ok(Self {
             socket,
             device,
+            speaker,
             address,
             has_some: false,
         })
     }
 
-    /// What gateways are told of it.
+    /// Tells the host of it.
     ///
     /// # Errors
     /// The system has no random bytes.
-    pub(crate) fn end(&self) -> anyhow::Result<TunnelEnd> {
-        Ok(TunnelEnd {
+    pub(super) fn show(&self, host: &mut Host) -> anyhow::Result<()> {
+        let end = TunnelEnd {
             address: self.address,
             has_ipv6: self.device.has_ipv6(),
             secret: data::random_bytes()?,
-        })
+        };
+        match self.speaker {
+            Speaker::Node => host.open_tunnel(end),
+            Speaker::Gateway => host.open_filler(end),
+        }
+        Ok(())
     }
 }
 

@@ -70,7 +70,7 @@ struct Catching {
     /// Extents whose holder is gone, of which nobody has been asked yet.
     lost: Vec<Lost>,
     /// Those of which somebody has, by ticket.
-    asked: BTreeMap<u64, (ConnectionId, Extent)>,
+    asked: BTreeMap<u64, Asked>,
     tickets_total: u64,
     /// What goes in no connection.
     datagrams: Datagrams,
@@ -82,6 +82,13 @@ pub(crate) struct Lost {
     pub(crate) ticket: u64,
     pub(crate) flow: Flow,
     pub(crate) extent: Extent,
+}
+
+struct Asked {
+    id: ConnectionId,
+    lost: Extent,
+    /// Its holder has said that it does not send it; else it may only be out of reach.
+    is_disowned: bool,
 }
 
 struct Client {
@@ -192,7 +199,19 @@ impl Injector {
         if let Some(catching) = &mut self.catching {
             for (caught, extent) in catching.redirector.disconnect(holder) {
                 if let Some(&id) = catching.by_caught.get(&caught) {
-                    catching.lose(id, extent);
+                    catching.lose(id, extent, false);
+                }
+            }
+        }
+    }
+
+    /// A host does not send what is under these pins.
+    pub(crate) fn disown(&mut self, holder: HostId, pins: &[u64]) {
+        if let Some(catching) = &mut self.catching {
+            let is_lost = |pin| pins.contains(&pin);
+            for (caught, extent) in catching.redirector.lose(holder, is_lost) {
+                if let Some(&id) = catching.by_caught.get(&caught) {
+                    catching.lose(id, extent, true);
                 }
             }
         }
@@ -209,13 +228,19 @@ impl Injector {
         let Some(catching) = &mut self.catching else {
             return;
         };
-        let Some((id, lost)) = catching.asked.remove(&ticket) else {
+        let Some(asked) = catching.asked.remove(&ticket) else {
             return;
         };
+        let Asked {
+            id,
+            lost,
+            is_disowned,
+        } = asked;
         let Some(found) = found else {
             // Unless its holder was only out of reach.
             let holder = HostId(lost.holder());
-            if catching.redirector.address(holder).is_none() && catching.clients.contains_key(&id) {
+            let is_gone = is_disowned || catching.redirector.address(holder).is_none();
+            if is_gone && catching.clients.contains_key(&id) {
                 self.figures.reset(driver, id);
             }
             return;
@@ -468,7 +493,7 @@ impl Catching {
             return driver.abort(id);
         }
         if let Some(lost) = lost {
-            self.lose(id, lost);
+            self.lose(id, lost, false);
         }
         self.watch(now, id);
     }
@@ -510,15 +535,20 @@ impl Catching {
     }
 
     /// Somebody is to be asked for an extent, unless that is so already.
-    fn lose(&mut self, id: ConnectionId, extent: Extent) {
+    fn lose(&mut self, id: ConnectionId, extent: Extent, is_disowned: bool) {
         let mut asked = self.asked.values();
-        let is_asked = asked.any(|(of, lost)| *of == id && lost.is_same(&extent));
+        let is_asked = asked.any(|asked| asked.id == id && asked.lost.is_same(&extent));
         let Some(client) = self.clients.get(&id).filter(|_| !is_asked) else {
             return;
         };
         self.tickets_total += 1;
         let ticket = self.tickets_total;
-        self.asked.insert(ticket, (id, extent.clone()));
+        let asked = Asked {
+            id,
+            lost: extent.clone(),
+            is_disowned,
+        };
+        self.asked.insert(ticket, asked);
         let flow = client.flow;
         self.lost.push(Lost {
             ticket,

@@ -30,7 +30,8 @@ impl Shell {
         }
     }
 
-    /// What went which way, and what this host's nodes have sent.
+    /// What went which way, and what this host has sent: its nodes, or a gateway where no node
+    /// could.
     pub(super) fn transfer_figures(&self) -> TransferFigures {
         let mut all = TransferFigures::default();
         if let Some(figures) = self.injector.figures() {
@@ -53,7 +54,7 @@ impl Shell {
         }
         if let Some(sent) = self.host.transfer_figures() {
             let inflator = sent.inflator;
-            all.is_node = true;
+            all.is_node = !all.is_gateway;
             all.sent_bytes = inflator.injected_bytes;
             all.sent_packets = inflator.sent;
             all.udp.sent = inflator.replies;

@@ -451,6 +451,7 @@ impl Rig {
                 | HostEffect::PolicyChanged { .. }
                 | HostEffect::TunnelOpened { .. }
                 | HostEffect::TunnelClosed(_)
+                | HostEffect::Unfilled { .. }
                 | HostEffect::Refilled { .. }
                 | HostEffect::WakeClients { .. } => {
                     self.failure = Some("there are no other hosts".to_owned());

@@ -67,6 +67,13 @@ impl Cluster<'_> {
             .signal(signal)
     }
 
+    /// Has a node that does not run take no packets of gateways any more, once it is started.
+    pub(crate) fn deafen(&mut self, name: &str) -> Result<()> {
+        let at = self.index(name)?;
+        self.hosts[at].is_deaf = true;
+        Ok(())
+    }
+
     /// Starts every member again that has ended, as a supervisor does; which. They
     /// may not serve yet.
     pub(crate) fn supervise(&mut self) -> Result<Vec<String>> {

@@ -104,6 +104,8 @@ pub(crate) struct Host {
     pub(crate) address: Ipv4Addr,
     /// Its network namespace, as `ip netns` knows it.
     pub(crate) netns: String,
+    /// It takes no packets of gateways, if it is a node.
+    is_deaf: bool,
     process: Option<Process>,
 }
 
@@ -360,6 +362,7 @@ impl<'paths> Cluster<'paths> {
                 address: role.address(number)?,
                 name,
                 role,
+                is_deaf: false,
                 process: None,
             };
             let rate = self.options.rate_mbit(role);
@@ -515,7 +518,7 @@ impl<'paths> Cluster<'paths> {
         match role {
             Role::Node if is_spiral => {
                 words.extend(["--node-http", &own_http]);
-                if !self.options.is_deaf {
+                if !(self.options.is_deaf || host.is_deaf) {
                     words.extend(["--spiral-listen", &tunnel]);
                 }
             }

@@ -470,7 +470,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
     }
 
     /// Connections whose clients have taken a MiB of a file, and now take nothing.
-    fn standing(&self) -> Result<Vec<TcpStream>> {
+    pub(super) fn standing(&self) -> Result<Vec<TcpStream>> {
         let begin = |_| {
             let mut socket = self.connect()?;
             socket.write_all(b"GET /big.bin HTTP/1.1\r\nHost: x\r\n\r\n")?;

@@ -122,11 +122,12 @@ fn all(doors: &mut Doors<'_, '_>, shut: Duration) -> Result<()> {
     doors.counted("ranges of one byte among others", 0, Doors::single_bytes)?;
     doors.counted("clients that leave at any moment", 0, Doors::leave)?;
     doors.until("the pins are back", || Ok(doors.sent()?.pins == 0))?;
-    doors.detached()
+    doors.detached()?;
+    doors.promises().context("what was promised")
 }
 
 impl Doors<'_, '_> {
-    fn nfs_door(&self) -> SocketAddr {
+    pub(super) fn nfs_door(&self) -> SocketAddr {
         SocketAddr::new(self.http.ip(), NFS_PORT)
     }
 

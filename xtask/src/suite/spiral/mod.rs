@@ -8,6 +8,7 @@ mod faults;
 mod kernel;
 mod model;
 mod policy;
+mod promises;
 mod readers;
 mod udp;
 mod volume;

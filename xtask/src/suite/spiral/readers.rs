@@ -8,7 +8,8 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use crossdock_nfs3::call::{self, Call};
+use bytes::Bytes;
+use crossdock_nfs3::call::{self, Call, StableHow};
 use crossdock_nfs3::{HandleBuffer, Location, Name, Reply};
 use crossdock_tests_crash::client::{Client, Xid};
 
@@ -127,6 +128,21 @@ impl Nfs {
         let xid = xid.context("the connection is gone")?;
         self.asked.insert(xid, piece);
         Ok(())
+    }
+
+    /// Writes other bytes, and waits until they are safe.
+    pub(super) fn write(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
+        let write = Call::Write(call::Write {
+            file: self.file.as_handle(),
+            offset,
+            count_bytes: u32::try_from(bytes.len())?,
+            stable: StableHow::FileSync,
+            data: Bytes::from(bytes).into(),
+        });
+        match self.client.call(&write)? {
+            Reply::Write(Ok(_)) => Ok(()),
+            other => bail!("WRITE: {:?}", other.status()),
+        }
     }
 
     /// Takes the next answer, whichever it is.

@@ -54,7 +54,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family(
         "crossdock_transfer_refilled_bytes_total",
         Counter,
-        "Bytes whose holder was gone before it had sent them, and that another host sends.",
+        "Bytes whose holder was gone before it had sent them, and that another host sends, or this gateway itself.",
         |all, out| out.count(&[], all.transfer.refilled_bytes),
     ),
     family(
@@ -126,19 +126,19 @@ pub(super) const FAMILIES: &[Family] = &[
     family(
         "crossdock_transfer_sent_bytes_total",
         Counter,
-        "Bytes that the nodes of this host have put into packets of gateways, repeated ones too.",
+        "Bytes that the nodes of this host have put into packets of gateways, or this gateway into its own where no node could; repeated ones too.",
         |all, out| out.count(&[], all.transfer.sent_bytes),
     ),
     family(
         "crossdock_transfer_held_bytes",
         Gauge,
-        "Bytes that this host holds in memory for gateways.",
+        "Bytes that this host holds in memory for gateways, or for its own clients where no node can.",
         |all, out| out.count(&[], all.transfer.held_bytes),
     ),
     family(
         "crossdock_transfer_pins",
         Gauge,
-        "Reads of gateways whose bytes this host holds.",
+        "Reads of gateways whose bytes those are.",
         |all, out| out.count(&[], all.transfer.pins),
     ),
     family(

@@ -1036,6 +1036,7 @@ impl World {
                 | HostEffect::GatewayChanged { .. }
                 | HostEffect::TunnelOpened { .. }
                 | HostEffect::TunnelClosed(_)
+                | HostEffect::Unfilled { .. }
                 | HostEffect::Refilled { .. }
                 | HostEffect::WakeClients { .. }
                 | HostEffect::Damage { .. }

@@ -1,0 +1,174 @@
+//! What a node has promised to send comes also when it dies: in the version that was promised,
+//! by whoever has that, or by the gateway itself. If nobody has it the connection is reset.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::deaths::read_to_reset;
+use super::doors::{Doors, FILE_BYTES, SITE_BYTES};
+use super::readers::Nfs;
+use crate::rig::cluster::Role;
+
+const PATH: &str = "/promised.bin";
+const NAME: &str = "promised.bin";
+const NFS_PORT: u16 = 2049;
+const MIB: u64 = 1 << 20;
+/// READs of a MiB whose answers nobody takes at first.
+const READS: u64 = 16;
+/// What the client's system takes of them nevertheless, at most.
+const TAKEN_BYTES_MAX: u64 = 8 * MIB;
+/// How long after the last copy is gone a client may wait for the reset: the gateway asks for
+/// 20 s, as a node may come back.
+const RESET_MAX: Duration = Duration::from_secs(40);
+
+/// What a gateway has done where nodes could not.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    /// Bytes that were found elsewhere.
+    refilled: u64,
+    /// Bytes that it has sent itself.
+    own: u64,
+    reset: u64,
+}
+
+impl Doors<'_, '_> {
+    pub(super) fn promises(&mut self) -> Result<()> {
+        self.put(PATH, &self.content)?;
+        self.overwritten_then_killed()
+            .context("overwritten, then its node killed")?;
+        self.nobody_else_sends()
+            .context("a node killed, and no other one sends")?;
+        self.nobody_has_it().context("all copies gone")
+    }
+
+    fn done(&self) -> Result<Done> {
+        let told = self.transfer("gateway-0")?;
+        let count = |what: &str| told[what].as_u64().context("a figure");
+        Ok(Done {
+            refilled: count("refilled_bytes")?,
+            own: count("sent_bytes")?,
+            reset: count("reset_total")?,
+        })
+    }
+
+    /// Bytes that nodes hold for gateways.
+    fn held(&self) -> Result<u64> {
+        let nodes = self.running(Role::Node);
+        let held = nodes.iter().map(|node| {
+            let told = self.transfer(node)?;
+            told["held_bytes"].as_u64().context("a figure")
+        });
+        held.sum()
+    }
+
+    fn whole_again(&self) -> Result<()> {
+        self.until("all sets are whole", || {
+            // Its sites may be about to open, too.
+            let manager = self.cluster.serving_manager();
+            let status = manager.and_then(|manager| self.cluster.status(&manager));
+            Ok(status.is_ok_and(|status| status["sets_short"] == 0))
+        })
+    }
+
+    /// READs that were answered, but whose bytes nobody has taken; another gateway's client
+    /// writes over them, and one of the nodes that hold them is killed. What comes is what was
+    /// there when they were answered: other members have kept it.
+    fn overwritten_then_killed(&mut self) -> Result<()> {
+        let mut nfs = Nfs::open(self.nfs_door(), NAME)?;
+        for number in 0..READS {
+            let from = SITE_BYTES + number * MIB;
+            nfs.ask(from..from + MIB)?;
+        }
+        let all = READS * MIB;
+        self.until("nodes hold what was asked for", || {
+            Ok(self.held()? >= all - TAKEN_BYTES_MAX)
+        })?;
+        let before = self.done()?;
+        let mut other = Nfs::open(SocketAddr::new(self.other.ip(), NFS_PORT), NAME)?;
+        for number in 0..READS {
+            other.write(SITE_BYTES + number * MIB, vec![0xee; usize::try_from(MIB)?])?;
+        }
+        self.cluster.kill_keeping_files("node-1")?;
+        let mut judge = |at: u64, bytes: &[u8]| self.judge(at, bytes);
+        for _ in 0..READS {
+            nfs.take(&mut judge)?;
+        }
+        let after = self.done()?;
+        println!(
+            "overwritten, then its node killed: {} bytes as they were, {} of them found elsewhere",
+            all,
+            after.refilled - before.refilled
+        );
+        ensure!(after.refilled > before.refilled, "{before:?} {after:?}");
+        ensure!(after.reset == before.reset, "{before:?} {after:?}");
+        let now = |_: u64, bytes: &[u8]| {
+            ensure!(
+                bytes.iter().all(|&byte| byte == 0xee),
+                "not what was written"
+            );
+            Ok(())
+        };
+        other.read(SITE_BYTES..SITE_BYTES + all, now)
+    }
+
+    /// The only node that sends dies with what it holds: its copies' nodes do not send, so the
+    /// gateway does.
+    fn nobody_else_sends(&mut self) -> Result<()> {
+        self.cluster.deafen("node-1")?;
+        self.cluster.restart("node-1")?;
+        self.whole_again()?;
+        self.cluster.kill_keeping_files("node-2")?;
+        self.cluster.deafen("node-2")?;
+        self.cluster.restart("node-2")?;
+        self.whole_again()?;
+        let before = self.done()?;
+        let standing = self.standing()?;
+        self.until("node-0 holds some", || Ok(self.held()? > 0))?;
+        self.cluster.kill_keeping_files("node-0")?;
+        for mut socket in standing {
+            let mut rest = vec![0; FILE_BYTES - (1 << 20)];
+            socket.read_exact(&mut rest)?;
+            self.compare(1 << 20, &rest)?;
+        }
+        let after = self.done()?;
+        println!(
+            "a node killed, and no other one sends: {} bytes by the gateway itself, {} with what was repeated",
+            after.refilled - before.refilled,
+            after.own - before.own
+        );
+        ensure!(after.own > before.own, "{before:?} {after:?}");
+        ensure!(after.reset == before.reset, "{before:?} {after:?}");
+        let held = || Ok(self.transfer("gateway-0")?["pins"].as_u64() == Some(0));
+        self.until("the gateway holds nothing any more", held)
+    }
+
+    /// Nobody has the bytes any more that a client waits for: it sees a reset, and no wrong byte.
+    fn nobody_has_it(&mut self) -> Result<()> {
+        self.cluster.restart("node-0")?;
+        self.whole_again()?;
+        let before = self.done()?;
+        let standing = self.standing()?;
+        self.until("node-0 holds some", || Ok(self.held()? > 0))?;
+        let killed = Instant::now();
+        for node in ["node-0", "node-1", "node-2"] {
+            self.cluster.kill_keeping_files(node)?;
+        }
+        let mut bytes = 0;
+        for mut socket in standing {
+            let mut got = Vec::new();
+            read_to_reset(&mut socket, &mut got, killed + RESET_MAX)?;
+            self.compare(1 << 20, &got)?;
+            bytes += got.len();
+        }
+        let after = self.done()?;
+        println!(
+            "all copies gone: {bytes} bytes had come, all right; resets within {:.0} s",
+            killed.elapsed().as_secs_f64()
+        );
+        ensure!(after.reset > before.reset, "{before:?} {after:?}");
+        Ok(())
+    }
+}
