@@ -77,6 +77,8 @@ pub(crate) struct Known {
     pub(crate) layout: FileLayout,
     pub(crate) incarnation: Incarnation,
     pub(crate) attributes: Attributes,
+    /// Whether size and times change here.
+    pub(crate) is_exclusive: bool,
 }
 
 /// A lease that ends, and what is to be told with it.
@@ -473,6 +475,7 @@ impl Held {
             layout: self.layout.clone(),
             incarnation: self.incarnation,
             attributes: self.attributes.clone(),
+            is_exclusive: self.lease.is_exclusive,
         }
     }
 

@@ -33,6 +33,7 @@ mod read;
 mod return_lease;
 mod soft;
 mod unstable;
+mod warm;
 mod work;
 mod write;
 

@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_names::{Epoch, HostId, NodeId, RoutingTable};
-use crossdock_peer::{Call, CallId, NodeReply, SiteError, SiteReply, SiteRequest, WriterId};
+use crossdock_names::{Epoch, HostId, NodeId, RoutingTable, Version};
+use crossdock_peer::{
+    Call, CallId, NodeAnswer, NodeReply, NodeRequest, ReadVersion, SiteError, SiteReply,
+    SiteRequest, WriterId,
+};
 use crossdock_types::Time;
 
 use crate::ahead;
@@ -15,11 +18,12 @@ use crate::maps::Maps;
 use crate::message::{
     ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier,
 };
-use crate::part::{Outcome, Part, PartRequest, PartState, Verdict};
+use crate::part::{Asked, Outcome, Part, PartRequest, PartState, Verdict};
 use crate::read::Bulk;
 use crate::return_lease::ReturnWork;
 use crate::soft::Soft;
 use crate::unstable::Unstable;
+use crate::warm::Warm;
 use crate::work::{Answer, Step, Work};
 
 /// Sends requests of doors to sites and nodes, and puts the answers together.
@@ -74,6 +78,7 @@ impl Router {
             leases: Leases::new(config.leases_max),
             maps: Maps::new(config.map_windows_max),
             hot: Hot::new(config.hot_bytes_max),
+            warm: Warm::default(),
             lock_sites: BTreeSet::new(),
             unstable_holders_max: config.unstable_holders_max,
         };
@@ -215,6 +220,7 @@ impl Router {
                 now,
                 number,
                 table: &self.table,
+                warm: &self.soft.warm,
                 writer: self.config.writer,
                 effects: &mut self.effects,
             };
@@ -274,6 +280,7 @@ impl Router {
         let part = &mut request.parts[index];
         match judge(part) {
             Verdict::Done(outcome) => {
+                note_warm(&mut self.soft.warm, &self.table, part, &outcome);
                 request
                     .work
                     .observe(&part.request, &outcome, &mut self.soft.unstable);
@@ -353,6 +360,7 @@ impl Router {
                     now,
                     number,
                     table: &self.table,
+                    warm: &self.soft.warm,
                     writer: self.config.writer,
                     effects: &mut self.effects,
                 };
@@ -522,6 +530,17 @@ impl Part {
     }
 }
 
+/// Remembers who has given a piece of a file that nobody changes.
+fn note_warm(warm: &mut Warm, table: &RoutingTable, part: &Part, outcome: &Outcome) {
+    if let Some((piece, changed)) = part.request.piece()
+        && let PartState::Sent(_, Some(node)) = part.state
+        && let Outcome::Node(Ok(NodeAnswer::Read { payload, version })) = outcome
+        && payload.len() as u64 == piece.length_bytes
+    {
+        warm.note(table, piece, changed, (node, *version));
+    }
+}
+
 /// How long a site may take to say what became of a change that is made once:
 /// from each time that it is asked, as the client waits for the answer anyway.
 const DOUBT_PATIENCE: Duration = Duration::from_secs(20);
@@ -531,6 +550,7 @@ struct Sender<'a> {
     now: Time,
     number: u64,
     table: &'a RoutingTable,
+    warm: &'a Warm,
     writer: WriterId,
     effects: &'a mut VecDeque<RouterEffect>,
 }
@@ -545,7 +565,12 @@ impl Sender<'_> {
         let id = CallId(self.number << CALL_BITS | sub);
         let postponed = request.postponed.filter(|&until| until > self.now);
         let part = &mut request.parts[index];
-        let node = self.node_of(part);
+        let warm = self.warm_holder(part);
+        let node = warm.map(|(node, _)| node).or_else(|| self.node_of(part));
+        part.asked = match warm {
+            Some(_) => Asked::Warm,
+            None => Asked::Owner,
+        };
         let epoch: Epoch = self.table.epoch;
         match (&part.request, node) {
             (PartRequest::Site(site_request), _) => {
@@ -561,9 +586,13 @@ impl Sender<'_> {
                 part.state = PartState::Sent(id, None);
             }
             (column, Some(node)) => {
-                let Some(request) = column.node_request(epoch, self.writer) else {
+                let Some(mut request) = column.node_request(epoch, self.writer) else {
                     return;
                 };
+                if let (NodeRequest::Read { version, .. }, Some((_, given))) = (&mut request, warm)
+                {
+                    *version = ReadVersion::Exactly(given);
+                }
                 let call = Call {
                     id,
                     deadline,
@@ -588,6 +617,15 @@ impl Sender<'_> {
             }
         }
         request.calls_total += 1;
+    }
+
+    /// Who has a piece in memory, and in which version, if that is not the primary.
+    fn warm_holder(&self, part: &Part) -> Option<(NodeId, Version)> {
+        let (piece, changed) = part
+            .request
+            .piece()
+            .filter(|_| part.asked == Asked::Nobody)?;
+        self.warm.holder(self.table, &piece, changed)
     }
 
     fn node_of(&self, part: &Part) -> Option<NodeId> {

@@ -9,7 +9,9 @@ use crossdock_peer::{
     AccessError, CallId, Flow, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteError,
     SiteReply, SiteRequest, Stability, WriteContext, WriterId,
 };
-use crossdock_types::{Payload, Time};
+use crossdock_types::{Payload, Time, WallTime};
+
+use crate::warm::Piece;
 
 /// What is asked of whom.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub(crate) enum PartRequest {
         capability: Option<FileCapability>,
         /// In which connection the node may send the bytes itself.
         flow: Option<Flow>,
+        /// In which state its file is, if nobody changes it as long as a lease lasts.
+        state: Option<WallTime>,
     },
     /// Writes to a column.
     Write {
@@ -53,6 +57,26 @@ impl PartRequest {
             | Self::Write { object, .. }
             | Self::Commit { object, .. } => Some(object),
         }
+    }
+
+    /// A piece that is read of a file, and in which state that is, if it is known.
+    pub(crate) fn piece(&self) -> Option<(Piece, WallTime)> {
+        let Self::Read {
+            object,
+            offset_bytes,
+            length_bytes,
+            state,
+            ..
+        } = *self
+        else {
+            return None;
+        };
+        let piece = Piece {
+            object,
+            offset_bytes,
+            length_bytes,
+        };
+        Some((piece, state?))
     }
 
     /// In which connection the node may send what is read.
@@ -157,8 +181,21 @@ pub(crate) struct Part {
     pub(crate) request: PartRequest,
     pub(crate) state: PartState,
     attempts: u32,
+    /// Who was asked last.
+    pub(crate) asked: Asked,
     /// A change that a site may have made without being able to say so.
     is_in_doubt: bool,
+}
+
+/// Who was asked for a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Nobody yet: what a lease says holds still.
+    Nobody,
+    /// A member that may have it in memory, for one version.
+    Warm,
+    /// Who knows which version is current.
+    Owner,
 }
 
 /// What to do after an answer.
@@ -187,6 +224,7 @@ impl Part {
             request,
             state: PartState::Later(Time(0)),
             attempts: 0,
+            asked: Asked::Nobody,
             is_in_doubt: false,
         }
     }
@@ -216,6 +254,8 @@ impl Part {
         table: Epoch,
     ) -> Verdict {
         match outcome {
+            // The primary has it, if anybody does.
+            Err(_) if self.asked == Asked::Warm => Verdict::After(Duration::ZERO),
             Err(NodeError::Busy { retry_after_ms }) => {
                 let asked = Duration::from_millis(u64::from(retry_after_ms));
                 Verdict::After(self.next_pause().max(asked.min(PAUSE_LONGEST)))

@@ -191,7 +191,7 @@ impl ReadWork {
         }
         let column_of = soft.maps.columns_of(self.file, known);
         let told = (&known.layout, &known.attributes);
-        self.columns(false, Some(known.lease), told, column_of)
+        self.columns(false, Some(known), told, column_of)
     }
 
     fn after_open(&mut self, reply: SiteReply, asked_at: Time, soft: &mut Soft) -> Step {
@@ -224,7 +224,7 @@ impl ReadWork {
         let step = match &known {
             Some(known) => {
                 let told = (&known.layout, &known.attributes);
-                self.columns(true, Some(known.lease), told, column_of)
+                self.columns(true, Some(known), told, column_of)
             }
             None => self.columns(true, None, (layout, attributes), column_of),
         };
@@ -235,10 +235,11 @@ impl ReadWork {
     fn columns(
         &mut self,
         is_fresh: bool,
-        lease: Option<LeaseId>,
+        known: Option<&Known>,
         (layout, attributes): (&FileLayout, &Attributes),
         column_of: impl FnMut(u64) -> Option<u8>,
     ) -> Option<Step> {
+        let lease = known.map(|known| known.lease);
         let opened = Opened::as_told(is_fresh, lease, (layout, attributes));
         let start = boundary(self.start, self.end);
         let end = self.end.min(opened.size_bytes);
@@ -255,6 +256,8 @@ impl ReadWork {
             Some(_) => ReadVersion::MappedUnder(layout.truncate_generation),
             None => ReadVersion::Current,
         };
+        let lasting = known.filter(|known| !known.is_exclusive);
+        let state = lasting.map(|known| known.attributes.changed);
         let parts = pieces.iter().map(|piece| PartRequest::Read {
             object: piece.object,
             offset_bytes: piece.object_offset,
@@ -263,6 +266,7 @@ impl ReadWork {
             patience_ms: self.patience_ms,
             capability: layout.capability,
             flow: self.flow_of(piece, pieces.len()),
+            state,
         });
         let parts = parts.collect();
         self.phase = Phase::Columns { pieces, opened };

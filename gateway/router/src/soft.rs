@@ -10,6 +10,7 @@ use crate::hot::Hot;
 use crate::leases::{Known, Leases};
 use crate::maps::Maps;
 use crate::unstable::Unstable;
+use crate::warm::Warm;
 
 /// The soft state, and the time.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub(crate) struct Soft {
     pub(crate) leases: Leases,
     pub(crate) maps: Maps,
     pub(crate) hot: Hot,
+    pub(crate) warm: Warm,
     /// Sites that were asked about locks: one may have been opened a moment ago, and not
     /// be in this router's table yet.
     pub(crate) lock_sites: BTreeSet<SiteId>,

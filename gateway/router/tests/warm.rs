@@ -1,0 +1,149 @@
+//! Who is asked for what was read before, when the set has another primary since.
+
+mod script;
+
+use std::sync::Arc;
+
+use crossdock_names::{Incarnation, NodeId, Version};
+use crossdock_peer::{
+    CallId, FileLease, LeaseId, NodeAnswer, NodeError, NodeRequest, ReadVersion, SiteAnswer,
+    SiteReply, WeakCache,
+};
+use crossdock_router::{Router, RouterEffect, RouterInput};
+use crossdock_types::{Payload, WallTime};
+
+use script::*;
+
+const END: u64 = T + 100;
+const GIVEN: Version = Version(40);
+
+/// Reads ten bytes, and opens the file with a lease unless that is known already.
+fn begin(
+    router: &mut Router,
+    id: u64,
+    lease: Option<(bool, WallTime)>,
+) -> (NodeId, CallId, ReadVersion) {
+    ask(router, secs(1), id, read(T, 10));
+    if let Some((is_exclusive, changed)) = lease {
+        let [open] = expect(router, vec![Seen::OpenRead]);
+        let lease = FileLease {
+            id: LeaseId(1 << 32 | id),
+            is_exclusive,
+            lasts_ms: 1500,
+            wall: WallTime(1_000_000_000_000),
+            writable_bytes: 1 << 30,
+        };
+        let opened = SiteAnswer::Opened {
+            layout: layout(),
+            incarnation: Incarnation(1),
+            lease: Some(lease),
+        };
+        let mut told = attributes(END);
+        told.changed = changed;
+        let subject = WeakCache {
+            before: None,
+            after: Some(told),
+        };
+        let reply = SiteReply {
+            id: open,
+            outcome: Ok(opened),
+            subject,
+            second: WeakCache::default(),
+        };
+        router.handle(secs(1), RouterInput::Site(Box::new(reply)));
+    }
+    asked(router)
+}
+
+/// The one node that is asked to read.
+#[track_caller]
+fn asked(router: &mut Router) -> (NodeId, CallId, ReadVersion) {
+    match router.poll_effect() {
+        Some(RouterEffect::Node(node, call, _)) => match call.request {
+            NodeRequest::Read { version, .. } => (node, call.id, version),
+            other => panic!("unexpected {other:?}"),
+        },
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+fn give(router: &mut Router, id: CallId, version: Version) {
+    let payload = Payload::from(bytes::Bytes::from_static(b"0123456789"));
+    node(router, id, Ok(NodeAnswer::Read { payload, version }));
+    let (seen, _) = drain(router);
+    let is_right = matches!(seen[..], [Seen::Reply(_, Ok(SiteAnswer::Read { .. }))]);
+    assert!(is_right, "{seen:?}");
+}
+
+/// The other member of set 0 is its primary now.
+fn swap(router: &mut Router) {
+    let mut table = Arc::unwrap_or_clone(table(2));
+    for set in table.sets.values_mut() {
+        set.members.reverse();
+    }
+    router.handle(secs(1), RouterInput::Table(Arc::new(table)));
+}
+
+/// A router that has read a piece of node 10 under a lease, before node 11 became the primary.
+fn after_swap(is_exclusive: bool) -> Router {
+    let mut router = router();
+    let lease = (is_exclusive, WallTime(5));
+    let (asked, call, version) = begin(&mut router, 1, Some(lease));
+    assert_eq!((asked, version), (NodeId(10), ReadVersion::Current));
+    give(&mut router, call, GIVEN);
+    swap(&mut router);
+    router
+}
+
+/// Goal: as long as a lease says that nobody has changed the file, the member that has given a
+/// piece gives it again, in the version that it gave, though another one is the primary.
+#[test]
+fn who_gave_a_piece_is_asked_again() {
+    let mut router = after_swap(false);
+    for id in 2..4 {
+        let (asked, call, version) = begin(&mut router, id, None);
+        assert_eq!((asked, version), (NodeId(10), ReadVersion::Exactly(GIVEN)));
+        give(&mut router, call, GIVEN);
+    }
+}
+
+/// Goal: who does not have it any more, or cannot be asked, is asked once: then the primary is,
+/// as ever, and its answer counts from then on.
+#[test]
+fn the_primary_is_asked_if_that_fails() {
+    for error in [
+        NodeError::VersionGone,
+        NodeError::Unavailable { node: NodeId(10) },
+    ] {
+        let mut router = after_swap(false);
+        let (asked_first, call, _) = begin(&mut router, 2, None);
+        assert_eq!(asked_first, NodeId(10));
+        node(&mut router, call, Err(error));
+        router.handle(secs(1), RouterInput::Timeout);
+        let (node, call, version) = asked(&mut router);
+        assert_eq!((node, version), (NodeId(11), ReadVersion::Current));
+        give(&mut router, call, GIVEN);
+        let (node, _, version) = begin(&mut router, 3, None);
+        assert_eq!((node, version), (NodeId(11), ReadVersion::Current));
+    }
+}
+
+/// Goal: the primary is asked if the file was changed since, and under a lease to write, when
+/// changes may be on their way.
+#[test]
+fn only_an_unchanged_file_counts() {
+    let mut router = after_swap(true);
+    let (node, _, version) = begin(&mut router, 2, None);
+    assert_eq!((node, version), (NodeId(11), ReadVersion::Current));
+
+    let mut router = after_swap(false);
+    let recall = crossdock_peer::Recall {
+        file: FILE,
+        lease: LeaseId(1 << 32 | 1),
+    };
+    router.handle(secs(1), RouterInput::Recall(recall));
+    while router.poll_effect().is_some() {} // It goes back.
+    let changed = Some((false, WallTime(6)));
+    let (node, _, version) = begin(&mut router, 2, changed);
+    assert_eq!((node, version), (NodeId(11), ReadVersion::Current));
+}
