@@ -454,10 +454,10 @@ impl Node {
                 Ok(Some(((set, epoch, Version::NONE), others)))
             }
             NodeRequest::Read {
-                object,
-                version: ReadVersion::Exactly(_),
-                ..
-            } if from == Port::Router => self.ordering.check_member(object).map(|()| None),
+                object, version, ..
+            } if from == Port::Router && is_any_members(object, *version) => {
+                self.ordering.check_member(object).map(|()| None)
+            }
             _ => {
                 if let Some(object) = shown_by(from, request) {
                     self.ordering.primary_of(object)?;
@@ -659,6 +659,12 @@ impl Node {
     pub const fn id(&self) -> NodeId {
         self.id
     }
+}
+
+/// Whether any member may answer a router's read: it is of one version, or of a small file, whose
+/// site has told in which version it is there.
+const fn is_any_members(object: &ObjectId, version: ReadVersion) -> bool {
+    matches!(version, ReadVersion::Exactly(_)) || matches!(object.class, ObjectClass::SmallFiles)
 }
 
 /// The object of which only the primary of its set may show what it has. Which bytes a

@@ -86,6 +86,7 @@ impl ReadWork {
             patience_ms: self.patience_ms,
             capability: extent.capability,
             flow: (u64::from(extent.length_bytes) >= INJECTED_PIECE_BYTES_MIN).then_some(flow),
+            state: None,
         });
         let parts = parts.collect();
         self.phase = Phase::Located(located);
