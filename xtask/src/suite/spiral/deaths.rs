@@ -66,11 +66,7 @@ impl Doors<'_, '_> {
 }
 
 /// Reads what still comes, until the connection is reset.
-pub(super) fn read_to_reset(
-    socket: &mut TcpStream,
-    got: &mut Vec<u8>,
-    until: Instant,
-) -> Result<()> {
+fn read_to_reset(socket: &mut TcpStream, got: &mut Vec<u8>, until: Instant) -> Result<()> {
     let mut some = vec![0; 65_536];
     loop {
         let patience = until.saturating_duration_since(Instant::now());

@@ -1,13 +1,11 @@
 //! What a node has promised to send comes also when it dies: in the version that was promised,
-//! by whoever has that, or by the gateway itself. If nobody has it the connection is reset.
+//! by whoever has that, or by the gateway itself.
 
 use std::io::Read;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::deaths::read_to_reset;
 use super::doors::{Doors, FILE_BYTES, SITE_BYTES};
 use super::readers::Nfs;
 use crate::rig::cluster::Role;
@@ -20,10 +18,6 @@ const MIB: u64 = 1 << 20;
 const READS: u64 = 16;
 /// What the client's system takes of them nevertheless, at most.
 const TAKEN_BYTES_MAX: u64 = 8 * MIB;
-/// How long after the last copy is gone a client may wait for the reset: the gateway asks for
-/// 20 s, as a node may come back.
-const RESET_MAX: Duration = Duration::from_secs(40);
-
 /// What a gateway has done where nodes could not.
 #[derive(Clone, Copy, Debug)]
 struct Done {
@@ -40,8 +34,7 @@ impl Doors<'_, '_> {
         self.overwritten_then_killed()
             .context("overwritten, then its node killed")?;
         self.nobody_else_sends()
-            .context("a node killed, and no other one sends")?;
-        self.nobody_has_it().context("all copies gone")
+            .context("a node killed, and no other one sends")
     }
 
     fn done(&self) -> Result<Done> {
@@ -143,32 +136,5 @@ impl Doors<'_, '_> {
         ensure!(after.reset == before.reset, "{before:?} {after:?}");
         let held = || Ok(self.transfer("gateway-0")?["pins"].as_u64() == Some(0));
         self.until("the gateway holds nothing any more", held)
-    }
-
-    /// Nobody has the bytes any more that a client waits for: it sees a reset, and no wrong byte.
-    fn nobody_has_it(&mut self) -> Result<()> {
-        self.cluster.restart("node-0")?;
-        self.whole_again()?;
-        let before = self.done()?;
-        let standing = self.standing()?;
-        self.until("node-0 holds some", || Ok(self.held()? > 0))?;
-        let killed = Instant::now();
-        for node in ["node-0", "node-1", "node-2"] {
-            self.cluster.kill_keeping_files(node)?;
-        }
-        let mut bytes = 0;
-        for mut socket in standing {
-            let mut got = Vec::new();
-            read_to_reset(&mut socket, &mut got, killed + RESET_MAX)?;
-            self.compare(1 << 20, &got)?;
-            bytes += got.len();
-        }
-        let after = self.done()?;
-        println!(
-            "all copies gone: {bytes} bytes had come, all right; resets within {:.0} s",
-            killed.elapsed().as_secs_f64()
-        );
-        ensure!(after.reset > before.reset, "{before:?} {after:?}");
-        Ok(())
     }
 }
