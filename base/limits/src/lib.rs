@@ -76,8 +76,8 @@ pub const HTTP_UPLOAD_BYTES_MAX: usize = 64 << 20;
 /// Longest content of an HTTP request, unless configured, in bytes: what a file can hold.
 pub const HTTP_BODY_BYTES_MAX: u64 = FILE_BYTES_MAX;
 
-/// HTTP clients whose requests are counted, to bound their rate.
-pub const HTTP_CLIENTS_MAX: usize = 65_536;
+/// Clients of a door whose requests are counted, to bound their rate.
+pub const PACED_CLIENTS_MAX: usize = 65_536;
 
 /// Trailer section behind the chunks of an HTTP request, in bytes.
 pub const HTTP_TRAILER_BYTES_MAX: usize = 4 << 10;
@@ -93,6 +93,24 @@ pub const IBP_STATUS_BYTES_MAX: usize = 64 << 10;
 
 /// Most resources of an IBP depot.
 pub const IBP_RESOURCES_MAX: usize = 1024;
+
+/// Connections of one IBP depot, unless configured: each may hold a piece that is stored.
+pub const IBP_CONNECTIONS_MAX: usize = 512;
+
+/// Connections of all IBP depots of a process.
+pub const IBP_PROCESS_CONNECTIONS_MAX: usize = 4096;
+
+/// Allocations of one IBP depot: all of them are in memory.
+pub const IBP_ALLOCATIONS_MAX: usize = 1 << 20;
+
+/// What one IBP depot has read and its connections have not taken, in bytes.
+pub const IBP_READ_BYTES_MAX: u64 = 64 << 20;
+
+/// What has come to one IBP depot and is not stored yet, in bytes.
+pub const IBP_STORE_BYTES_MAX: usize = 64 << 20;
+
+/// The same of one connection, before it is not read from.
+pub const IBP_STORE_WINDOW_BYTES: usize = 2 << 20;
 
 /// Longest file name that is decoded, in bytes: long enough for the server to
 /// see a name that it must refuse with NFS3ERR_NAMETOOLONG.

@@ -90,7 +90,7 @@ fn samples_are_of_every_kind() {
         assert_eq!(seen, (0..count).collect());
     }
     let dice = &mut Dice::new(3);
-    all_of(&samples::node_requests(dice), number_of_request, 16);
+    all_of(&samples::node_requests(dice), number_of_request, 17);
     all_of(&samples::node_answers(dice), number_of_answer, 12);
     all_of(&samples::node_errors(dice), number_of_error, 14);
     all_of(&samples::access_errors(dice), number_of_access_error, 11);
@@ -118,6 +118,7 @@ fn number_of_request(of: &NodeRequest) -> usize {
         NodeRequest::Pin { .. } => 13,
         NodeRequest::Unpin { .. } => 14,
         NodeRequest::Ahead { .. } => 15,
+        NodeRequest::SetAttributes { .. } => 16,
     }
 }
 

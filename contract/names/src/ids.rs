@@ -41,6 +41,10 @@ id!(
     SetId(u32),
     "{}"
 );
+impl SetId {
+    /// No set: what lies on one node without replicas.
+    pub const NONE: Self = Self(u32::MAX);
+}
 id!(
     /// A logical site, one of [`crate::SITES`].
     SiteId(u16),

@@ -10,7 +10,8 @@ use crate::{FileId, SiteId};
 pub const OBJECT_ID_BYTES: usize = 24;
 
 /// What an object is for. It decides who orders its writes: columns by the
-/// primary of their replica set, everything else by the site that owns it.
+/// primary of their replica set, allocations by the depot that has them, everything else by
+/// the site that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u16)]
 pub enum ObjectClass {
@@ -22,6 +23,8 @@ pub enum ObjectClass {
     Checkpoint = 2,
     /// Backing object of a site's small files.
     SmallFiles = 3,
+    /// An allocation of a depot (IBP): of one node, without replicas.
+    Allocation = 4,
 }
 
 impl ObjectClass {
@@ -33,6 +36,7 @@ impl ObjectClass {
             1 => Self::SiteLog,
             2 => Self::Checkpoint,
             3 => Self::SmallFiles,
+            4 => Self::Allocation,
             _ => return None,
         })
     }
@@ -43,7 +47,7 @@ impl ObjectClass {
 /// | offset | bytes | name | meaning (all big-endian, so that ids sort as bytes) |
 /// |---|---|---|---|
 /// | 0 | 2 | class | [`ObjectClass`] |
-/// | 2 | 8 | placement | file id of the origin; for site objects the site |
+/// | 2 | 8 | placement | file id of the origin; for site objects the site; for allocations their number |
 /// | 10 | 4 | generation | the file's generation |
 /// | 14 | 4 | branch | 0, or the clone or snapshot |
 /// | 18 | 4 | segment | 64 GiB piece of the file; number of a site's object |
@@ -53,7 +57,7 @@ pub struct ObjectId {
     /// What the object is for.
     pub class: ObjectClass,
     /// The file id of the origin, kept by clones and snapshots; for objects of
-    /// a site, the site's number.
+    /// a site, the site's number; of allocations, theirs.
     pub placement: u64,
     /// The file's generation.
     pub generation: u32,
@@ -88,6 +92,19 @@ impl ObjectId {
             generation: 0,
             branch: 0,
             segment: number,
+            column: 0,
+        }
+    }
+
+    /// Allocation `number` of a depot.
+    #[must_use]
+    pub const fn allocation(number: u64) -> Self {
+        Self {
+            class: ObjectClass::Allocation,
+            placement: number,
+            generation: 0,
+            branch: 0,
+            segment: 0,
             column: 0,
         }
     }
@@ -151,10 +168,12 @@ mod tests {
         let small = ObjectId::column(FileId(7), 1, 0, 2);
         let large = ObjectId::column(FileId(7), 1, 1, 0);
         let log = ObjectId::of_site(ObjectClass::SiteLog, SiteId(3), 9);
-        for id in [small, large, log] {
+        let allocation = ObjectId::allocation(u64::MAX);
+        for id in [small, large, log, allocation] {
             assert_eq!(ObjectId::decode(&id.encode()), Some(id));
         }
         assert!(small < large && small.encode() < large.encode());
         assert!(large < log && large.encode() < log.encode());
+        assert!(log < allocation && log.encode() < allocation.encode());
     }
 }

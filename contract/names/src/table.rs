@@ -91,7 +91,7 @@ impl RoutingTable {
         Slot((hash % SLOTS as u64) as u16)
     }
 
-    /// The set that holds `object`.
+    /// The set that holds `object`; [`SetId::NONE`] if it has no replicas.
     ///
     /// # Panics
     /// If the table does not have [`SLOTS`] slots and [`SITES`] sites, or an
@@ -108,6 +108,7 @@ impl RoutingTable {
                 let site = usize::try_from(object.placement).unwrap_or(usize::MAX);
                 self.sites[site].set
             }
+            ObjectClass::Allocation => SetId::NONE,
         }
     }
 

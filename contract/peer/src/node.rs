@@ -156,6 +156,19 @@ pub enum NodeRequest {
         /// Version of the removal.
         order: Order,
     },
+    /// Changes what the object is described by, and what is set aside for it.
+    SetAttributes {
+        /// The object.
+        object: ObjectId,
+        /// Bytes set aside for it in all.
+        reservation_bytes: u64,
+        /// Opaque to the node; up to `limits::OBJECT_ATTRIBUTES_BYTES_MAX`.
+        attributes: Bytes,
+        /// Fences.
+        context: WriteContext,
+        /// Version of the change.
+        order: Order,
+    },
     /// Gives the node a block back that it cannot read, as another member of the
     /// set has it. Taken only if it is what must be there: by its checksum, or,
     /// where the journal holds part of it or the checksum is lost too, by its
@@ -246,6 +259,7 @@ impl NodeRequest {
             | Self::Truncate { object, .. }
             | Self::Zero { object, .. }
             | Self::Remove { object, .. }
+            | Self::SetAttributes { object, .. }
             | Self::Repair { object, .. }
             | Self::Stat { object }
             | Self::Pin { object, .. }
@@ -297,8 +311,8 @@ pub struct ChangedRange {
 /// What a node answers when all went well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeAnswer {
-    /// To create, truncate, zero and remove: it is durable on all members. To
-    /// repair: on this node.
+    /// To create, truncate, zero, remove and set attributes: it is durable on all members.
+    /// To repair: on this node.
     Done {
         /// The version it got.
         version: Version,

@@ -14,4 +14,6 @@ pub enum Port {
     Node(NodeId),
     /// The host itself: its tools, and its upkeep.
     Host,
+    /// The depot of the node that is called (IBP).
+    Depot,
 }

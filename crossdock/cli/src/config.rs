@@ -1,6 +1,7 @@
 //! Configuration: one TOML file per process, every key also a flag and an
 //! environment variable. Flags win over the file, the file over defaults.
 
+mod depot;
 mod groups;
 mod http;
 mod member;
@@ -19,6 +20,7 @@ use toml::Spanned;
 
 use crate::format;
 
+pub(crate) use depot::DepotSettings;
 pub(crate) use groups::{
     DoorSettings, EnsembleFlags, NodeDoorSettings, ProcessSettings, REBUILD_RATE_DEFAULT,
     StoreSettings, TransportSettings,

@@ -118,6 +118,9 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         Part::Node { door, .. } => doors.bind_node_http(door)?,
         _ => None,
     };
+    if let Part::Node { number, depot, .. } = &settings.part {
+        doors.bind_depots(depot, [*number].into_iter())?;
+    }
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(kept, account)?;
     // As the account that reads them again when they change.
@@ -164,6 +167,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         nfs: doors.nfs,
         http: doors.http,
         node_http: doors.node_http,
+        depots: doors.depots,
         delivery: match &settings.part {
             Part::Gateway { http, .. } => http.switches(),
             _ => Switches::default(), // Nobody is served over HTTP.
@@ -346,6 +350,9 @@ fn machines(
     })
     .context("cannot begin with the registry's state")?;
     machines.set_slow_after(settings.process.slow_after());
+    if let Part::Node { depot, .. } = &settings.part {
+        depot.apply(&mut machines)?;
+    }
     Ok(machines)
 }
 

@@ -4,6 +4,7 @@
 mod address_orders;
 mod addresses;
 mod clients;
+mod depots;
 mod doors;
 mod ensemble;
 mod exports;
@@ -49,6 +50,7 @@ use crate::report::Surroundings;
 
 pub(crate) use addresses::Addresses;
 use clients::Clients;
+use depots::Depots;
 use doors::Doors;
 pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
@@ -81,6 +83,8 @@ pub(crate) struct Parts {
     pub(crate) http: Vec<ListenerId>,
     /// Where clients of nodes connect.
     pub(crate) node_http: Vec<ListenerId>,
+    /// Where clients of each node's depot connect, by number.
+    pub(crate) depots: BTreeMap<u32, Vec<ListenerId>>,
     /// Which mechanisms of delivery are on.
     pub(crate) delivery: Switches,
     /// Of a gateway: if nodes may send to its clients.
@@ -108,6 +112,7 @@ pub(crate) struct Shell {
     injector: Injector,
     inflating: Option<Inflating>,
     objects: Clients,
+    depots: Depots,
     ensemble: Option<Ensemble>,
     turns_total: u64,
     told: figures::Told,
@@ -148,6 +153,7 @@ impl Shell {
     pub(crate) fn start(parts: Parts) -> anyhow::Result<Self> {
         let waker = parts.driver.waker();
         let (index_sender, index_replies) = crossdock_net::channel(INDEX_REPLIES_MAX, waker);
+        let depots = Depots::new(parts.depots, &parts.driver);
         let mut shell = Self {
             host: parts.host,
             driver: parts.driver,
@@ -158,6 +164,7 @@ impl Shell {
             injector: parts.injector,
             inflating: parts.inflating,
             objects: Clients::new(parts.node_http, parts.node_https, true),
+            depots,
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),
@@ -262,6 +269,7 @@ impl Shell {
             self.tell_sent();
             self.tell_http_sent();
             self.tell_objects_sent();
+            self.tell_depots_sent();
         }
         Ok(())
     }
@@ -271,6 +279,7 @@ impl Shell {
         self.doors.has_unsent()
             || self.web.has_unsent()
             || self.objects.has_unsent()
+            || self.depots.has_unsent()
             || ensemble.is_some_and(|ensemble| ensemble.links.has_unsent())
     }
 
@@ -314,6 +323,7 @@ impl Shell {
         self.tell_sent();
         self.tell_http_sent();
         self.tell_objects_sent();
+        self.tell_depots_sent();
         self.mind_others();
         let time = now();
         self.settle_figures(time);
@@ -340,7 +350,8 @@ impl Shell {
                 let others = others.and_then(|event| self.take_tunnel_event(event));
                 let others = others.and_then(|event| self.take_caught_event(event));
                 let others = others.and_then(|event| self.take_http_event(event));
-                if let Some(event) = others.and_then(|event| self.take_object_event(event)) {
+                let others = others.and_then(|event| self.take_object_event(event));
+                if let Some(event) = others.and_then(|event| self.take_depot_event(event)) {
                     self.take_door_event(event);
                 }
             }
@@ -357,6 +368,7 @@ impl Shell {
                 input,
             });
         }
+        self.take_dialed_depots();
         self.take_notices();
         self.take_orders();
     }
@@ -378,6 +390,7 @@ impl Shell {
             HostEffect::Door(effect) => self.take_door_effect(effect),
             HostEffect::Http(effect) => self.take_http_effect(effect),
             HostEffect::Objects(effect) => self.take_object_effect(effect),
+            HostEffect::Depot { number, effect } => self.take_depot_effect(number, effect),
             HostEffect::Disk {
                 number,
                 disk,
@@ -471,8 +484,10 @@ impl Shell {
         self.doors.stop(&mut self.driver);
         self.web.stop(&mut self.driver);
         self.objects.stop(&mut self.driver);
+        self.depots.stop(&mut self.driver);
         self.give(HostInput::Http(HttpInput::Stop));
         self.give(HostInput::Objects(ObjectDoorInput::Stop));
+        self.host.stop_depots();
         self.host.drain(now(), wall_time());
     }
 }

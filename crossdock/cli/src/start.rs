@@ -1,6 +1,7 @@
 //! What every kind of process does when it starts: doors, event loop, signals,
 //! the line that says that it is ready.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -9,7 +10,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_admin::{DoorStatus, Events, Watch};
-use crossdock_limits::{HTTP_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX, NODE_HTTP_CONNECTIONS_MAX};
+use crossdock_limits::{
+    HTTP_CONNECTIONS_MAX, IBP_PROCESS_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX,
+    NODE_HTTP_CONNECTIONS_MAX,
+};
 use crossdock_members::NodeDoor;
 use crossdock_net::{Driver, KernelChoice, ListenerId, Options, Receiver, Started};
 use crossdock_nfs::{DoorLimits, Services};
@@ -18,7 +22,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
-use crate::config::{DoorSettings, HttpSettings, Io, NodeDoorSettings, ProcessSettings};
+use crate::config::{
+    DepotSettings, DoorSettings, HttpSettings, Io, NodeDoorSettings, ProcessSettings,
+};
 use crate::format;
 use crate::leftover::when_free;
 use crate::notify;
@@ -48,6 +54,8 @@ pub(crate) struct Doors {
     pub(crate) http: Vec<ListenerId>,
     /// Of the nodes' own HTTP door.
     pub(crate) node_http: Vec<ListenerId>,
+    /// Of depots, by the number of their nodes.
+    pub(crate) depots: BTreeMap<u32, Vec<ListenerId>>,
     /// What clients are told about where programs are.
     pub(crate) services: Services,
     admin: Vec<TcpListener>,
@@ -72,6 +80,7 @@ impl Doors {
             nfs: Vec::new(),
             http: Vec::new(),
             node_http: Vec::new(),
+            depots: BTreeMap::new(),
             services: Services {
                 host: host_name(),
                 ..Services::default()
@@ -141,6 +150,28 @@ impl Doors {
             first = first.or(Some(NodeDoor { address, is_secure }));
         }
         Ok(first)
+    }
+
+    /// Where clients of depots connect: the first node's at the address itself, the next ones'
+    /// at the ports behind it; with port 0 each at one of its own.
+    pub(crate) fn bind_depots(
+        &mut self,
+        settings: &DepotSettings,
+        numbers: impl Iterator<Item = u32>,
+    ) -> anyhow::Result<()> {
+        for (number, behind) in numbers.zip(0..) {
+            for &address in settings.ibp.addresses() {
+                let mut address = address;
+                if address.port() != 0 {
+                    let port = address.port().checked_add(behind);
+                    address.set_port(port.context("--ibp: there are not so many ports")?);
+                }
+                let (listener, address) = listen(&mut self.driver, "ibp", "ibp", address)?;
+                self.depots.entry(number).or_default().push(listener);
+                self.bound.push(door("ibp", address));
+            }
+        }
+        Ok(())
     }
 
     /// Where administrators connect; the first address, if there is one.
@@ -276,6 +307,7 @@ fn start_driver(settings: &ProcessSettings) -> anyhow::Result<Started> {
         connections_max: DoorLimits::default().connections_max
             + HTTP_CONNECTIONS_MAX
             + NODE_HTTP_CONNECTIONS_MAX
+            + IBP_PROCESS_CONNECTIONS_MAX
             + CONNECTIONS_SPARE,
         ..Options::default()
     };

@@ -44,6 +44,10 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         // What the account makes is the account's.
         None => data::open(&settings)?,
     };
+    doors.bind_depots(
+        &settings.depot,
+        (0..).take(directory.node_directories.len()),
+    )?;
     // As the account that reads them again when they change.
     let https = settings.http.https()?;
     let node_https = settings.node_door.https()?;
@@ -66,6 +70,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         nfs: doors.nfs,
         http: doors.http,
         node_http: doors.node_http,
+        depots: doors.depots,
         delivery: settings.http.switches(),
         injector: Injector::default(),
         inflating: None,
@@ -112,5 +117,6 @@ fn host(
     })
     .context("cannot write the registry")?;
     host.set_slow_after(settings.process.slow_after());
+    settings.depot.apply(&mut host)?;
     Ok(host)
 }

@@ -162,7 +162,7 @@ impl Host {
                 }
                 Port::Router => true,
                 Port::Site(_) => role == Role::Manager,
-                Port::Node(_) | Port::Host => false,
+                Port::Node(_) | Port::Host | Port::Depot => false,
             },
             Frame::Lock(_)
             | Frame::Minting(_)

@@ -538,7 +538,10 @@ impl Asker {
     const fn newest_of(&self, object: &ObjectId) -> Version {
         match object.class {
             ObjectClass::SiteLog | ObjectClass::Checkpoint => NOW,
-            ObjectClass::Column | ObjectClass::SmallFiles => self.newest.get(),
+            // An allocation has one node, and is not copied.
+            ObjectClass::Column | ObjectClass::SmallFiles | ObjectClass::Allocation => {
+                self.newest.get()
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossdock_depot::{DepotEffect, DepotInput};
 use crossdock_disk::DiskRequest;
 use crossdock_http::{HttpConfig, HttpDoor, HttpEffect, HttpInput};
 use crossdock_link::{CallRef, Role, Stamped};
@@ -30,6 +31,7 @@ use crate::address_orders::{AddressChange, AddressError, AddressTicket};
 use crate::addresses::Addresses;
 use crate::clocks::Clocks;
 use crate::columns::{ColumnsError, ColumnsTicket, SignedColumns, Signings};
+use crate::depots::DepotSettings;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::fsck::Fsck;
 use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
@@ -92,6 +94,13 @@ pub enum HostInput {
     Http(HttpInput),
     /// Something happened at the sockets of the nodes' HTTP door.
     Objects(ObjectDoorInput),
+    /// Something happened at the sockets of a node's depot.
+    Depot {
+        /// The node's number.
+        number: u32,
+        /// What.
+        input: DepotInput,
+    },
     /// A disk or an index of a node answered.
     Store {
         /// The node's number.
@@ -159,6 +168,13 @@ pub enum HostEffect {
     Http(HttpEffect),
     /// Something at the sockets of the nodes' HTTP door.
     Objects(ObjectDoorEffect),
+    /// Something at the sockets of a node's depot.
+    Depot {
+        /// The node's number.
+        number: u32,
+        /// What.
+        effect: DepotEffect,
+    },
     /// A request to a node's disk.
     Disk {
         /// The node's number.
@@ -360,6 +376,8 @@ pub struct Host {
     pub(crate) objects: ObjectDoor,
     /// What that door was told last.
     pub(crate) object_gate: ObjectGate,
+    /// How depots of nodes are set up, if there are any.
+    pub(crate) depots: Option<DepotSettings>,
     pub(crate) signings: Signings,
     pub(crate) queue: VecDeque<Message>,
     /// Whose turn has begun.
@@ -478,6 +496,7 @@ impl Host {
             http: HttpDoor::new(http),
             objects: ObjectDoor::new(ObjectDoorConfig::default()),
             object_gate: ObjectGate::default(),
+            depots: None,
             signings: Signings::default(),
             queue: VecDeque::new(),
             sites_at_work: Vec::new(),
@@ -540,6 +559,7 @@ impl Host {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
             HostInput::Http(input) => self.queue.push_back(Message::Http(input)),
             HostInput::Objects(input) => self.queue.push_back(Message::Objects(input)),
+            HostInput::Depot { number, input } => self.take_depot_input(number, input),
             HostInput::Store {
                 number,
                 boot,
@@ -597,6 +617,7 @@ impl Host {
             .chain(self.door.poll_timeout())
             .chain(self.http.poll_timeout())
             .chain(self.objects.poll_timeout())
+            .chain(self.depot_due())
             .chain(self.signings.due())
             .chain(self.tells_space().then_some(self.space_due))
             .chain(self.clock_due())
@@ -681,6 +702,7 @@ impl Host {
                 Message::Door(input) => self.run_door(now, input),
                 Message::Http(input) => self.run_http(now, wall, input),
                 Message::Objects(input) => self.run_objects(now, wall, input),
+                Message::Depot(id, input) => self.run_depot(now, wall, id, input),
                 Message::Column(reply) => self.take_column(now, reply),
                 Message::Signing(routed) => self.take_signing(now, routed.reply),
                 Message::Refill(reply) => self.take_refill(now, reply),
@@ -897,6 +919,7 @@ impl Host {
             let timeout = Message::Objects(ObjectDoorInput::Timeout);
             self.queue.push_back(timeout);
         }
+        self.wake_depots(now);
         self.expire_signings(now);
         self.step_refills(now);
         if self.tells_space() && self.space_due <= now {
@@ -957,6 +980,7 @@ impl NodeSlot {
             state: NodeState::Stopped,
             boot: Boot(0),
             node: None,
+            depot: None,
             is_quiet: false,
         }
     }

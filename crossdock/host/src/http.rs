@@ -80,6 +80,7 @@ impl Host {
             let input = HttpInput::Disk(node.0, profile);
             self.queue.push_back(Message::Http(input));
             if self.nodes.contains_key(&node) {
+                self.tell_depot_disk(node, profile);
                 let input = ObjectDoorInput::Disk(node, profile);
                 self.queue.push_back(Message::Objects(input));
             }

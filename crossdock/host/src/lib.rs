@@ -11,6 +11,7 @@ mod address_orders;
 mod addresses;
 mod clocks;
 mod columns;
+mod depots;
 mod equalize;
 mod exports;
 mod figures;

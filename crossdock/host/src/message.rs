@@ -1,5 +1,6 @@
 //! What travels between the machines of one host.
 
+use crossdock_depot::DepotInput;
 use crossdock_http::HttpInput;
 use crossdock_names::{FileCapability, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
@@ -45,6 +46,8 @@ pub(crate) enum Message {
     Http(HttpInput),
     /// To the nodes' HTTP door.
     Objects(ObjectDoorInput),
+    /// To the depot of a node.
+    Depot(NodeId, DepotInput),
     /// To what signs URLs of a file's columns: from a node, or a site.
     Column(NodeReply),
     Signing(Box<RoutedReply>),
@@ -82,6 +85,7 @@ impl Message {
             Port::Router => Self::Router(RouterInput::Node(from, reply)),
             Port::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
             Port::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),
+            Port::Depot => Self::Depot(from, DepotInput::Reply(reply)),
             Port::Host => match reply.id {
                 EQUALIZE_CALL => Self::Host(reply.outcome),
                 SWEEP_CALL => Self::Sweep(reply.outcome),
@@ -101,7 +105,9 @@ impl Message {
     pub(crate) fn answer(to: Port, reply: Box<SiteReply>) -> Self {
         match to {
             Port::Site(site) => Self::Site(site, SiteInput::Site(reply)),
-            Port::Router | Port::Host | Port::Node(_) => Self::Router(RouterInput::Site(reply)),
+            Port::Router | Port::Host | Port::Node(_) | Port::Depot => {
+                Self::Router(RouterInput::Site(reply))
+            }
         }
     }
 }

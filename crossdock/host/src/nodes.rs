@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossdock_depot::Depot;
 use crossdock_members::Change;
 use crossdock_names::{Incarnation, NodeId};
 use crossdock_peer::{Call, NodeError, NodeReply, NodeRequest, Port};
@@ -87,6 +88,8 @@ pub(crate) struct NodeSlot {
     pub(crate) boot: Boot,
     /// `None` while stopped or failed.
     pub(crate) node: Option<Node>,
+    /// If the host has depots, as long as the node runs.
+    pub(crate) depot: Option<Box<Depot>>,
     pub(crate) is_quiet: bool,
 }
 
@@ -211,6 +214,7 @@ impl Host {
             slot.state = NodeState::Opening;
             slot.node = Some(node);
         }
+        self.make_depot(id);
         self.spread_table();
         self.drain_node(id);
         self.pump(now, wall);
@@ -253,6 +257,7 @@ impl Host {
             slot.state = NodeState::Stopped;
             slot.node = None;
         }
+        self.end_depot(id);
         self.spread_table();
         // Its step of a scrub has no answer now.
         self.scrub.is_step_wanted |= self.scrub.left.first() == Some(&number);
@@ -399,6 +404,7 @@ impl Host {
                 slot.node = None;
             }
         }
+        self.open_depot(id, result.is_ok());
         if self.is_ready && result.is_ok() {
             self.plan_returns(|_, _, node| node == id);
             self.started.push(id);

@@ -9,6 +9,7 @@ use crossdock_delivery::{Delivery, End, Record, StreamId};
 use crossdock_http1::Status;
 use crossdock_limits::DELIVERY_RECORDS_KEPT;
 use crossdock_names::FileRef;
+use crossdock_pace::Pace;
 use crossdock_peer::{Call, CallId, DuplicateKey, Policy, SiteOperation, SiteRequest};
 use crossdock_router::{Bulk, Heat, RoutedReply};
 use crossdock_types::{Payload, Time, WallTime};
@@ -18,7 +19,6 @@ use crate::connection::{Connection, Gone};
 use crate::exchange::{Exchange, Stage};
 use crate::figures::HttpFigures;
 use crate::message::{ConnId, HttpConfig, HttpEffect, HttpInput};
-use crate::pace::Pace;
 
 /// Calls of the door have this bit, those of others never.
 const CALL_BIT: u64 = 1 << 59;

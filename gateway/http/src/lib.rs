@@ -21,7 +21,6 @@ mod door;
 mod exchange;
 mod figures;
 mod message;
-mod pace;
 mod page;
 mod redirect;
 mod refuse;

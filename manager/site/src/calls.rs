@@ -281,7 +281,8 @@ fn stamp_table_epoch(request: &mut NodeRequest, table: &RoutingTable) {
         | NodeRequest::Write { context, .. }
         | NodeRequest::Truncate { context, .. }
         | NodeRequest::Zero { context, .. }
-        | NodeRequest::Remove { context, .. } => context.table_epoch = table.epoch,
+        | NodeRequest::Remove { context, .. }
+        | NodeRequest::SetAttributes { context, .. } => context.table_epoch = table.epoch,
         NodeRequest::Read { .. }
         | NodeRequest::Commit { .. }
         | NodeRequest::Append { .. }

@@ -64,7 +64,7 @@ impl ReadOfPending {
                 Port::Router => object.class == ObjectClass::Column,
                 // What is made equal must not stay unequal for one bad block.
                 Port::Host => true,
-                Port::Site(_) | Port::Node(_) => false,
+                Port::Site(_) | Port::Node(_) | Port::Depot => false,
             },
             asked: 0,
             own_error: None,

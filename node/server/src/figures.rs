@@ -17,9 +17,24 @@ pub struct NodeCounts {
 }
 
 /// What a node can be asked for, in the order of [`NodeCounts::requests`].
-pub const REQUESTS: [&str; 16] = [
-    "create", "read", "write", "commit", "append", "seal", "truncate", "zero", "remove", "stat",
-    "list", "pin", "unpin", "repair", "changes", "ahead",
+pub const REQUESTS: [&str; 17] = [
+    "create",
+    "read",
+    "write",
+    "commit",
+    "append",
+    "seal",
+    "truncate",
+    "zero",
+    "remove",
+    "stat",
+    "list",
+    "pin",
+    "unpin",
+    "repair",
+    "changes",
+    "ahead",
+    "set-attributes",
 ];
 
 /// Place of a request in [`REQUESTS`].
@@ -41,5 +56,6 @@ pub(crate) const fn index(request: &NodeRequest) -> usize {
         NodeRequest::Repair { .. } => 13,
         NodeRequest::Changes { .. } => 14,
         NodeRequest::Ahead { .. } => 15,
+        NodeRequest::SetAttributes { .. } => 16,
     }
 }

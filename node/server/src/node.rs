@@ -361,7 +361,9 @@ impl Node {
     ) -> Result<(), NodeError> {
         let ordered = self.prepare(from, &mut request)?;
         let change = match change_of(&mut request) {
-            Some(((object, _), Order::Given(version))) if from != Port::Host => {
+            Some(((object, _), Order::Given(version)))
+                if from != Port::Host && from != Port::Depot =>
+            {
                 Some((self.ordering.set_of(&object), *version))
             }
             _ => None,
@@ -716,6 +718,12 @@ fn change_of(request: &mut NodeRequest) -> Option<((ObjectId, WriteContext), &mu
             object,
             context,
             order,
+        }
+        | NodeRequest::SetAttributes {
+            object,
+            context,
+            order,
+            ..
         } => Some(((*object, *context), order)),
         _ => None,
     }

@@ -141,6 +141,8 @@ impl Ordering {
                 let site = usize::try_from(object.placement).unwrap_or(usize::MAX);
                 self.table.sites.get(site).map(|site| site.epoch)
             }
+            // Its depot is part of the node, and starts with it.
+            ObjectClass::Allocation => None,
         };
         match current {
             Some(current) if version < Version::first_of(current) => {

@@ -77,6 +77,15 @@ impl Store {
                 }
             }
             Record::Grown { blocks } => self.space.set_grown(blocks),
+            Record::Attributes {
+                object,
+                reserved_blocks,
+                version,
+                attributes,
+            } => self.change_head(&object, version, |head| {
+                head.reserved_blocks = reserved_blocks;
+                head.attributes = attributes;
+            }),
         }
     }
 

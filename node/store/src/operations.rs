@@ -109,6 +109,17 @@ impl Store {
                 context,
                 order,
             } => self.remove(id, object, context, given(*order)?),
+            NodeRequest::SetAttributes {
+                object,
+                reservation_bytes,
+                attributes,
+                context,
+                order,
+            } => {
+                let version = given(*order)?;
+                let wanted = (*reservation_bytes, attributes);
+                self.set_attributes(id, object, wanted, context, version)
+            }
             NodeRequest::Repair {
                 object,
                 offset_bytes,
@@ -176,11 +187,7 @@ impl Store {
         attributes: &Bytes,
         version: Version,
     ) -> Result<(), Hold> {
-        if attributes.len() > OBJECT_ATTRIBUTES_BYTES_MAX {
-            return Err(Hold::Refuse(NodeError::Invalid(
-                "attributes too long".into(),
-            )));
-        }
+        check_attributes(attributes)?;
         self.need_object(id)?;
         if let Some(object) = self.object(id) {
             let (position, version) = (object.last_position, object.visible_version);
@@ -193,6 +200,35 @@ impl Store {
         }
         self.need_journal(SMALL_RECORDS_BYTES)?;
         let position = self.record_create(id, blocks, attributes.clone(), version);
+        self.reply_at(position, call, NodeAnswer::Done { version });
+        Ok(())
+    }
+
+    fn set_attributes(
+        &mut self,
+        call: CallId,
+        id: &ObjectId,
+        (reservation, attributes): (u64, &Bytes),
+        context: &WriteContext,
+        version: Version,
+    ) -> Result<(), Hold> {
+        check_attributes(attributes)?;
+        self.need_existing(id)?;
+        self.check_context(id, context, false)?;
+        let reserved_blocks = reservation.div_ceil(BLOCK);
+        if let Some(object) = self.object(id)
+            && reserved_blocks > object.head.reserved_blocks
+        {
+            let wanted = reserved_blocks.saturating_sub(object.head.allocated_blocks);
+            self.need_space(id, wanted)?;
+        }
+        self.need_journal(SMALL_RECORDS_BYTES)?;
+        let position = self.record(Record::Attributes {
+            object: *id,
+            reserved_blocks,
+            version,
+            attributes: Bytes::copy_from_slice(attributes),
+        });
         self.reply_at(position, call, NodeAnswer::Done { version });
         Ok(())
     }
@@ -510,6 +546,15 @@ fn given(order: Order) -> Result<Version, Hold> {
         Order::Primary => Err(Hold::Refuse(NodeError::Invalid(
             "a store gives no versions".into(),
         ))),
+    }
+}
+
+fn check_attributes(attributes: &Bytes) -> Result<(), Hold> {
+    match attributes.len() > OBJECT_ATTRIBUTES_BYTES_MAX {
+        true => Err(Hold::Refuse(NodeError::Invalid(
+            "attributes too long".into(),
+        ))),
+        false => Ok(()),
     }
 }
 

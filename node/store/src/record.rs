@@ -16,6 +16,7 @@
 //! | 8 | marker | object, stamp, version, block, CRC32C (4 bytes) |
 //! | 9 | reap | serial, first block, end block, 1 if nothing is left |
 //! | 10 | grown | blocks of the data disk |
+//! | 11 | attributes | object, reserved blocks, version, attributes |
 //!
 //! The stamp orders what concerns the same bytes: a bulk write is recorded when
 //! its data is on the disk, which may be after the record of a later write.
@@ -91,6 +92,12 @@ pub(crate) enum Record {
     Grown {
         blocks: u64,
     },
+    Attributes {
+        object: ObjectId,
+        reserved_blocks: u64,
+        version: Version,
+        attributes: Bytes,
+    },
 }
 
 impl Record {
@@ -104,7 +111,8 @@ impl Record {
             | Self::Truncate { object, .. }
             | Self::Remove { object, .. }
             | Self::Fence { object, .. }
-            | Self::Marker { object, .. } => Some(*object),
+            | Self::Marker { object, .. }
+            | Self::Attributes { object, .. } => Some(*object),
             Self::Reap { .. } | Self::Grown { .. } => None,
         }
     }
@@ -232,6 +240,17 @@ impl Record {
                 head.push(10);
                 put_varint(head, *blocks);
             }
+            Self::Attributes {
+                object,
+                reserved_blocks,
+                version,
+                attributes,
+            } => {
+                put_object(head, 11, object);
+                put_varint(head, *reserved_blocks);
+                put_varint(head, version.0);
+                return attributes;
+            }
         }
         &[]
     }
@@ -311,6 +330,12 @@ impl Record {
                 version: Version(get_varint(&mut at)?),
                 first_block: get_varint(&mut at)?,
                 checksums: get_checksums(at)?,
+            },
+            11 => Self::Attributes {
+                object,
+                reserved_blocks: get_varint(&mut at)?,
+                version: Version(get_varint(&mut at)?),
+                attributes: bytes.slice_ref(at),
             },
             _ => return None,
         })
@@ -392,6 +417,7 @@ mod tests {
             for record in [
                 Record::Create { object, serial: stamp, incarnation: number, reserved_blocks: 5, version, attributes: bytes.clone() },
                 Record::Map { object, stamp, version, first_block: 1, disk: number, end_bytes: 4, checksums: checksums.clone() },
+                Record::Attributes { object, reserved_blocks: number, version, attributes: bytes.clone() },
                 Record::Inline { object, stamp, version, offset: number, checksum: 77, bytes },
                 Record::Zero { object, stamp, version, offset: number, length: stamp },
                 Record::Truncate { object, stamp, version, size: 8, generation: number, serial: 3 },

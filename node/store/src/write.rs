@@ -208,7 +208,9 @@ impl Store {
             ObjectClass::SiteLog | ObjectClass::Checkpoint => 0,
             // What is its own stays its own, whatever logs have taken.
             _ if blocks <= own => 0,
-            ObjectClass::Column | ObjectClass::SmallFiles => self.metadata_reserve_blocks(),
+            ObjectClass::Column | ObjectClass::SmallFiles | ObjectClass::Allocation => {
+                self.metadata_reserve_blocks()
+            }
         };
         let taken = self.reserve_blocks() + kept + self.totals.reserved - own;
         let needed = taken + self.totals.promised_blocks + blocks;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crossdock_metrics::Histogram;
 
 use crate::snapshot::{
-    Client, DatagramFigures, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures,
-    LoopFigures, NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest,
-    SlowWaits, Snapshot, Traffic, TransferFigures,
+    Client, DatagramFigures, DepotFigures, DiskClass, DiskFigures, DiskOperation, DoorFigures,
+    HttpFigures, LoopFigures, NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures,
+    SlowRequest, SlowWaits, Snapshot, Traffic, TransferFigures,
 };
 use crate::{NodeStatus, ScrubStatus, Status};
 
@@ -175,6 +175,11 @@ fn node(number: u32) -> NodeFigures {
         cache_capacity_bytes: 1 << 28,
         media_errors: 0,
         has_failed: false,
+        depot: Some(DepotFigures {
+            commands: BTreeMap::from([("load".to_owned(), 3)]),
+            gone: BTreeMap::from([("expired".to_owned(), 2)]),
+            ..DepotFigures::default()
+        }),
     }
 }
 

@@ -332,6 +332,44 @@ pub struct NodeFigures {
     pub media_errors: u64,
     /// Whether its disk takes no writes any more.
     pub has_failed: bool,
+    /// Of its depot, if it has one.
+    #[serde(default)]
+    pub depot: Option<DepotFigures>,
+}
+
+/// A node's IBP depot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DepotFigures {
+    /// Requests that were understood, by command.
+    pub commands: BTreeMap<String, u64>,
+    /// Requests that were refused, or have failed.
+    pub refused_total: u64,
+    /// Connections and requests that were told to come again.
+    pub busy_total: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Connections that were ended because the other side took too long.
+    pub late_total: u64,
+    /// Bytes that were stored.
+    pub stored_bytes: u64,
+    /// Bytes that were given to connections.
+    pub sent_bytes: u64,
+    /// Bytes of loads and copies in memory.
+    pub held_bytes: u64,
+    /// Loads that were broken off.
+    pub broken_total: u64,
+    /// Reads that were withdrawn.
+    pub withdrawn_total: u64,
+    /// Reads that were moved behind others.
+    pub postponed_total: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Allocations that have ended, by why.
+    pub gone: BTreeMap<String, u64>,
+    /// Bytes that stable allocations may hold.
+    pub stable_bytes: u64,
+    /// Bytes that volatile ones may hold.
+    pub volatile_bytes: u64,
 }
 
 /// A disk and the queue before it.

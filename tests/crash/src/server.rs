@@ -45,7 +45,16 @@ impl Server {
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(binary)
-            .args(["up", "--nfs", "127.0.0.1:0", "--http", "off", "--data"])
+            .args([
+                "up",
+                "--nfs",
+                "127.0.0.1:0",
+                "--http",
+                "off",
+                "--ibp",
+                "off",
+            ])
+            .arg("--data")
             .arg(folder.join("data"))
             .args(arguments)
             .stdin(Stdio::null())

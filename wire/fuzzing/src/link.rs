@@ -381,6 +381,13 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             length_bytes: dice.u64(),
             is_wanted: dice.flag(),
         },
+        NodeRequest::SetAttributes {
+            object: object(dice),
+            reservation_bytes: dice.u64(),
+            attributes: bytes(dice),
+            context: context(dice),
+            order: order(dice),
+        },
     ]);
     all
 }

@@ -11,6 +11,7 @@ mod disks;
 mod ensemble;
 mod etcd;
 mod http;
+mod ibp;
 mod kernel;
 mod libnfs;
 mod locks;
@@ -63,7 +64,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 48] = [
+pub(crate) const SUITES: [Suite; 49] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -76,6 +77,7 @@ pub(crate) const SUITES: [Suite; 48] = [
     suite("console", When::Quick, 120, console::run),
     suite("etcd", When::Quick, 120, etcd::run),
     suite("http", When::Quick, 300, http::run),
+    suite("ibp", When::Quick, 120, ibp::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 900, kernel::tree),

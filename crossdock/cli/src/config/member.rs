@@ -8,6 +8,7 @@ use clap::Args;
 use crossdock_secure::{GATEWAY_NAME_BYTES_MAX as NAME_BYTES_MAX, is_name};
 use serde::Serialize;
 
+use super::depot::{DepotFlags, DepotSettings};
 use super::groups::{
     AuthorityFlags, CatchFlags, DoorFlags, DoorSettings, EnsembleFlags, FillFlags,
     GatewayNameFlags, LinkFlags, LockFlags, NodeDoorFlags, NodeDoorSettings, NumberFlags,
@@ -32,6 +33,8 @@ pub(crate) struct NodeFlags {
     store: StoreFlags,
     #[command(flatten)]
     door: NodeDoorFlags,
+    #[command(flatten)]
+    depot: DepotFlags,
     #[command(flatten)]
     filling: FillFlags,
     #[command(flatten)]
@@ -122,6 +125,8 @@ pub(crate) enum Part {
         store: StoreSettings,
         #[serde(flatten)]
         door: NodeDoorSettings,
+        #[serde(flatten)]
+        depot: Box<DepotSettings>,
         /// Where it takes packets of gateways, if it does.
         spiral_listen: Option<SocketAddr>,
     },
@@ -159,6 +164,7 @@ impl NodeFlags {
         let number = file.complete(self.number)?;
         let store = file.complete(self.store)?;
         let door = file.complete(self.door)?;
+        let depot = file.complete(self.depot)?;
         let spiral_listen = file.complete(self.filling)?.spiral_listen;
         let link = file.complete(self.link)?;
         let transport = file.complete(self.transport)?;
@@ -168,6 +174,7 @@ impl NodeFlags {
         let number = number.ok_or_else(|| missing("number", "which of the nodes this is"))?;
         let store = store.settle(None)?;
         let door = door.settle(Door::Off)?;
+        let depot = Box::new(depot.settle(Door::Off)?);
         Ok(MemberSettings {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
@@ -176,6 +183,7 @@ impl NodeFlags {
                 number,
                 store,
                 door,
+                depot,
                 spiral_listen,
             },
             process: process.settle()?,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::depot::{DepotFlags, DepotSettings};
 use super::groups::{
     DoorFlags, DoorSettings, LockFlags, NodeDoorFlags, NodeDoorSettings, ProcessFlags,
     ProcessSettings, StoreFlags, StoreSettings,
@@ -35,6 +36,8 @@ pub(crate) struct UpFlags {
     http: HttpFlags,
     #[command(flatten)]
     node_door: NodeDoorFlags,
+    #[command(flatten)]
+    depot: DepotFlags,
     #[command(flatten)]
     process: ProcessFlags,
     #[command(flatten)]
@@ -70,9 +73,6 @@ struct AbsentFlags {
     /// iSCSI door: not built yet, only `off`.
     #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_ISCSI")]
     iscsi: Option<Door>,
-    /// IBP door: not built yet, only `off`.
-    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_IBP")]
-    ibp: Option<Door>,
     /// L-Bone door: not built yet, only `off`.
     #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_LBONE")]
     lbone: Option<Door>,
@@ -97,7 +97,6 @@ impl Group for AbsentFlags {
     fn over(self, file: Self) -> Self {
         Self {
             iscsi: self.iscsi.or(file.iscsi),
-            ibp: self.ibp.or(file.ibp),
             lbone: self.lbone.or(file.lbone),
             disks: self.disks.or(file.disks),
         }
@@ -126,6 +125,8 @@ pub(crate) struct UpSettings {
     #[serde(flatten)]
     pub(crate) node_door: NodeDoorSettings,
     #[serde(flatten)]
+    pub(crate) depot: DepotSettings,
+    #[serde(flatten)]
     pub(crate) process: ProcessSettings,
     /// In seconds.
     pub(crate) grace: u64,
@@ -148,6 +149,7 @@ impl UpFlags {
         let door = file.complete(self.door)?;
         let http = file.complete(self.http)?;
         let node_door = file.complete(self.node_door)?;
+        let depot = file.complete(self.depot)?;
         let process = file.complete(self.process)?;
         let locks = file.complete(self.locks)?;
         let absent = file.complete(self.absent)?;
@@ -165,6 +167,7 @@ impl UpFlags {
             door: door.settle()?,
             http: http.settle(loopback(8080))?,
             node_door: node_door.settle(loopback(0))?,
+            depot: depot.settle(loopback(crossdock_ibp::PORT))?,
             process: process.settle()?,
             grace: locks.settle()?,
         })
@@ -173,11 +176,7 @@ impl UpFlags {
 
 impl AbsentFlags {
     fn check(self) -> anyhow::Result<()> {
-        for (name, door) in [
-            ("iscsi", self.iscsi),
-            ("ibp", self.ibp),
-            ("lbone", self.lbone),
-        ] {
+        for (name, door) in [("iscsi", self.iscsi), ("lbone", self.lbone)] {
             if let Some(Door::At(_)) = door {
                 return Err(usage(format!(
                     "the {name} door is not built in this version; leave --{name} away or say --{name} off"

@@ -98,7 +98,8 @@ impl From<Placement> for LayoutClass {
 pub(crate) struct Secret(pub(crate) String);
 
 /// How long something holds, written like 30m, 1h or 7d; in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct Span(pub(crate) u64);
 
 /// How log lines look.
@@ -210,6 +211,20 @@ impl std::str::FromStr for Span {
         let number = digits.parse::<u64>().ok().filter(|number| *number > 0);
         let total = number.and_then(|number| number.checked_mul(seconds));
         total.map(Self).ok_or_else(wrong)
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> Self {
+        format!("{}s", span.0)
     }
 }
 

@@ -1,8 +1,9 @@
-//! The sockets of a door that speaks HTTP, with TLS over them or without: who is connected,
+//! The sockets of a door over TCP, with TLS over them or without: who is connected,
 //! and what the kernel has taken of what was sent.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 
 use bytes::Bytes;
 use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo};
@@ -170,6 +171,16 @@ impl Clients {
         Some(Heard::Opened(number, peer))
     }
 
+    /// A connection that the door has opened itself, under a number of its own.
+    pub(super) fn adopt(&mut self, driver: &mut Driver, number: u64, id: ConnectionId) {
+        if self.sends_whole {
+            driver.send_whole(id);
+        }
+        self.connections
+            .insert(number, Client { id, session: None });
+        self.numbers.insert(id, number);
+    }
+
     /// The connection is over.
     fn forget(&mut self, number: u64) {
         let gone = self.connections.remove(&number);
@@ -260,6 +271,11 @@ impl Clients {
     /// How a connection is.
     pub(super) fn tcp_info(&self, driver: &Driver, number: u64) -> Option<TcpInfo> {
         driver.tcp_info(self.connections.get(&number)?.id)
+    }
+
+    /// Its socket.
+    pub(super) fn socket<'a>(&self, driver: &'a Driver, number: u64) -> Option<BorrowedFd<'a>> {
+        driver.socket(self.connections.get(&number)?.id)
     }
 
     fn is_https(&self, number: u64) -> bool {

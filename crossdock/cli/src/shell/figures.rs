@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_admin::snapshot::{
-    Client, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures, LoopFigures,
-    NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest, SlowWaits,
-    Snapshot, Traffic,
+    Client, DepotFigures, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures,
+    LoopFigures, NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest,
+    SlowWaits, Snapshot, Traffic,
 };
 use crossdock_disks::{DiskClass as Class, Operation};
-use crossdock_host::{HostFigures, HostStatus};
+use crossdock_host::{Host, HostFigures, HostStatus};
 use crossdock_metrics::Histogram;
 use crossdock_names::ExportId;
 use crossdock_net::now;
@@ -135,7 +135,7 @@ impl Shell {
                 .filter_map(|(id, sum)| Some((path(*id)?, traffic(sum))))
                 .collect(),
             memory: memory(&figures, &stores),
-            nodes: nodes(&figures, &stores),
+            nodes: nodes(&self.host, &figures, &stores),
             sites: sites(&figures),
             scrub: serde_json::from_value(scrub).ok()?,
             event_loop: LoopFigures {
@@ -290,6 +290,30 @@ fn node_http_figures(door: &crossdock_objects::ObjectDoorFigures) -> NodeHttpFig
     }
 }
 
+fn depot_figures(depot: &crossdock_depot::DepotFigures) -> DepotFigures {
+    let named = |names: &[&str], counts: &[u64]| {
+        let names = names.iter().map(|name| (*name).to_owned());
+        names.zip(counts.iter().copied()).collect()
+    };
+    DepotFigures {
+        commands: named(&crossdock_depot::COMMANDS, &depot.commands),
+        refused_total: depot.refused_total,
+        busy_total: depot.busy_total,
+        connections: depot.connections as u64,
+        late_total: depot.late_total,
+        stored_bytes: depot.stored_bytes,
+        sent_bytes: depot.sent_bytes,
+        held_bytes: depot.held_bytes,
+        broken_total: depot.broken_total,
+        withdrawn_total: depot.withdrawn_total,
+        postponed_total: depot.postponed_total,
+        allocations: depot.allocations as u64,
+        gone: named(&crossdock_depot::GONE, &depot.gone),
+        stable_bytes: depot.stable_bytes,
+        volatile_bytes: depot.volatile_bytes,
+    }
+}
+
 fn memory(figures: &HostFigures, stores: &HostStatus) -> BTreeMap<String, u64> {
     let sum = |part: fn(&crossdock_store::StoreStatus) -> u64| -> u64 {
         stores.nodes.iter().map(|node| part(&node.store)).sum()
@@ -323,12 +347,16 @@ fn memory(figures: &HostFigures, stores: &HostStatus) -> BTreeMap<String, u64> {
     parts.map(|(part, bytes)| (part.to_owned(), bytes)).into()
 }
 
-fn nodes(figures: &HostFigures, stores: &HostStatus) -> Vec<NodeFigures> {
+fn nodes(host: &Host, figures: &HostFigures, stores: &HostStatus) -> Vec<NodeFigures> {
     let stores = stores.nodes.iter();
     let nodes = stores.filter_map(|node| {
         let mut running = figures.nodes.iter();
         let (_, counts, records) = running.find(|(number, ..)| *number == node.number)?;
-        Some(node_figures(node, counts, records))
+        let depot = host.depot_figures(node.number);
+        Some(NodeFigures {
+            depot: depot.map(|depot| depot_figures(&depot)),
+            ..node_figures(node, counts, records)
+        })
     });
     nodes.collect()
 }
@@ -372,6 +400,7 @@ fn node_figures(
         cache_capacity_bytes: store.cache_capacity_bytes,
         media_errors: store.media_errors,
         has_failed: store.has_failed,
+        depot: None,
     }
 }
 

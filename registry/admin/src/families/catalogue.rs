@@ -1,6 +1,7 @@
 //! The catalogue of metrics. docs/metrics.md lists the same; a test compares the
 //! two.
 
+mod depot;
 mod door;
 mod http;
 mod node;
@@ -19,6 +20,7 @@ pub(crate) fn families() -> impl Iterator<Item = &'static Family> {
         http::FAMILIES,
         transfer::FAMILIES,
         node::FAMILIES,
+        depot::FAMILIES,
         site::FAMILIES,
         process::FAMILIES,
     ];

@@ -73,8 +73,9 @@ impl Finished {
 pub(in crate::suite) fn crossdock(stage: &Stage<'_>, arguments: &[&str]) -> Command {
     let mut command = program(stage.paths.release_binary());
     command.args(arguments);
-    // The usual port may be another one's.
+    // The usual ports may be another one's.
     command.env("CROSSDOCK_HTTP", "127.0.0.1:0");
+    command.env("CROSSDOCK_IBP", "127.0.0.1:0");
     command
 }
 

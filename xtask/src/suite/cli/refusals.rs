@@ -21,14 +21,18 @@ const NOBODY: u32 = 65_534;
 pub(super) fn wrong_usage(stage: &Stage<'_>) -> Result<()> {
     let unused = stage.folder.join("unused");
     let unused = text(&unused)?;
-    let cases: [(&[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str]); 10] = [
         (&["--wrong"], &["--wrong"]),
         (&["--nfs", "localhost"], &["localhost", "127.0.0.1:2049"]),
         (
             &["--iscsi", "127.0.0.1:3260"],
             &["iscsi", "not built", "off"],
         ),
-        (&["--ibp", "127.0.0.1:6714"], &["ibp", "not built", "off"]),
+        (
+            &["--lbone", "127.0.0.1:6767"],
+            &["lbone", "not built", "off"],
+        ),
+        (&["--ibp-rate", "0"], &["ibp_rate", "1"]),
         (&["--disks", "a,b"], &["disk sets", "not built"]),
         (&["--nodes", "0"], &["1 to 64"]),
         (&["--nodes", "2", "--replicas", "3"], &["replicas", "(2)"]),

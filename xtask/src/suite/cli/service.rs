@@ -118,7 +118,15 @@ pub(super) fn without_io_uring(stage: &Stage<'_>) -> Result<()> {
         command
             .arg("without-io-uring")
             .arg(stage.paths.release_binary())
-            .args(["up", "--data", text(&data)?, "--http", "off"])
+            .args([
+                "up",
+                "--data",
+                text(&data)?,
+                "--http",
+                "off",
+                "--ibp",
+                "off",
+            ])
             .args(arguments);
         Ok(command)
     };

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crossdock_limits::HTTP_CLIENTS_MAX;
+use crossdock_limits::PACED_CLIENTS_MAX;
 use crossdock_types::Time;
 
 /// How many seconds' worth may come at once.
 const BURST_SECONDS: u64 = 10;
 
-/// Buckets of the clients that have asked lately.
+/// Buckets of the clients that have asked lately: each may ask so often on average, and
+/// some seconds' worth at once.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     buckets: BTreeMap<IpAddr, Bucket>,
 }
 
@@ -25,13 +26,13 @@ struct Bucket {
 
 impl Pace {
     /// Whether the client may make another request, of `rate` a second.
-    pub(crate) fn admits(&mut self, now: Time, client: IpAddr, rate: u32) -> bool {
+    pub fn admits(&mut self, now: Time, client: IpAddr, rate: u32) -> bool {
         let full = u64::from(rate) * BURST_SECONDS * 1000;
         let client = of(client);
-        if !self.buckets.contains_key(&client) && self.buckets.len() >= HTTP_CLIENTS_MAX {
+        if !self.buckets.contains_key(&client) && self.buckets.len() >= PACED_CLIENTS_MAX {
             self.forget(now);
         }
-        if !self.buckets.contains_key(&client) && self.buckets.len() >= HTTP_CLIENTS_MAX {
+        if !self.buckets.contains_key(&client) && self.buckets.len() >= PACED_CLIENTS_MAX {
             return false; // So many have asked in the last seconds that none can be told apart.
         }
         let bucket = self.buckets.entry(client).or_insert(Bucket {
@@ -107,10 +108,10 @@ mod tests {
     fn the_table_is_bounded() {
         let mut pace = Pace::default();
         let start = Time::from_secs(1);
-        for number in 0..u32::try_from(HTTP_CLIENTS_MAX).expect("small") + 10 {
+        for number in 0..u32::try_from(PACED_CLIENTS_MAX).expect("small") + 10 {
             pace.admits(start, IpAddr::V4(number.into()), 1);
         }
-        assert_eq!(pace.buckets.len(), HTTP_CLIENTS_MAX);
+        assert_eq!(pace.buckets.len(), PACED_CLIENTS_MAX);
         let late = start + Duration::from_secs(BURST_SECONDS);
         assert!(pace.admits(late, IpAddr::V4(u32::MAX.into()), 1));
     }

@@ -1,0 +1,209 @@
+//! The sockets of depots, one set for each node: of clients, and of other depots that copies
+//! go to.
+//!
+//! Connecting to another depot waits for its name and for the network, so each attempt is a
+//! short-lived thread; there are no more of them than a depot may have connections.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::Duration;
+
+use crossdock_depot::{ConnId, DepotEffect, DepotInput};
+use crossdock_host::HostInput;
+use crossdock_net::{Driver, Event, ListenerId, Receiver, Sender};
+use tracing::debug;
+
+use super::Shell;
+use super::clients::{Clients, Heard};
+use super::http::sample;
+
+/// Attempts to connect that have ended and wait for the data thread.
+const DIALED_MAX: usize = 256;
+
+/// How long an attempt may take, with each address that a name has.
+const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The connections of this process's depots, by the number of their nodes.
+pub(super) struct Depots {
+    clients: BTreeMap<u32, Clients>,
+    dialed: Receiver<Dialed>,
+    dialer: Sender<Dialed>,
+}
+
+struct Dialed {
+    number: u32,
+    id: ConnId,
+    stream: io::Result<TcpStream>,
+}
+
+impl Depots {
+    pub(super) fn new(listeners: BTreeMap<u32, Vec<ListenerId>>, driver: &Driver) -> Self {
+        let (dialer, dialed) = crossdock_net::channel(DIALED_MAX, driver.waker());
+        let clients = listeners
+            .into_iter()
+            .map(|(number, listeners)| (number, Clients::new(listeners, None, true)));
+        Self {
+            clients: clients.collect(),
+            dialed,
+            dialer,
+        }
+    }
+
+    /// Whether the kernel has not taken all that was sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.clients.values().any(Clients::has_unsent)
+    }
+
+    /// Takes no more clients, and no more requests of those that are there.
+    pub(super) fn stop(&mut self, driver: &mut Driver) {
+        for clients in self.clients.values_mut() {
+            clients.stop(driver);
+        }
+    }
+
+    fn dial(&self, number: u32, id: ConnId, host: String, port: u16) -> io::Result<()> {
+        let dialer = self.dialer.clone();
+        let attempt = move || {
+            let stream = connect(&host, port);
+            // If the data thread is gone, nobody wants it any more.
+            let _ = dialer.send(Dialed { number, id, stream });
+        };
+        let thread = thread::Builder::new().name("dial".to_owned());
+        thread.spawn(attempt).map(drop)
+    }
+}
+
+/// Tries the addresses of a host one after the other.
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let name = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in (name.unwrap_or(host), port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, DIAL_PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Shell {
+    /// Something has happened at a connection of a depot; the event again if it is somebody
+    /// else's.
+    pub(super) fn take_depot_event(&mut self, event: Event) -> Option<Event> {
+        let mut event = event;
+        let numbers: Vec<u32> = self.depots.clients.keys().copied().collect();
+        for number in numbers {
+            let clients = self.depots.clients.get_mut(&number)?;
+            match clients.take_event(&mut self.driver, &mut self.injector, event) {
+                Ok(heard) => {
+                    self.tell_depot(number, heard);
+                    return None;
+                }
+                Err(other) => event = other,
+            }
+        }
+        Some(event)
+    }
+
+    /// Tells depots what the kernel has taken.
+    pub(super) fn tell_depots_sent(&mut self) {
+        let numbers: Vec<u32> = self.depots.clients.keys().copied().collect();
+        for number in numbers {
+            let Some(clients) = self.depots.clients.get_mut(&number) else {
+                continue;
+            };
+            let heard = clients.take_sent(&mut self.driver, &mut self.injector);
+            self.tell_depot(number, heard);
+        }
+    }
+
+    fn tell_depot(&mut self, number: u32, heard: Vec<Heard>) {
+        for heard in heard {
+            let input = match heard {
+                Heard::Opened(client, peer) => {
+                    let Some(local) = self.reached_at(number, client) else {
+                        continue; // It is gone already; that is told, too.
+                    };
+                    let id = ConnId(client);
+                    DepotInput::Opened { id, peer, local }
+                }
+                Heard::Received(client, bytes) => DepotInput::Received(ConnId(client), bytes),
+                Heard::Sent(client, bytes) => DepotInput::Sent(ConnId(client), bytes),
+                Heard::PeerDone(client) => DepotInput::PeerDone(ConnId(client)),
+                Heard::Closed(client) => DepotInput::Closed(ConnId(client)),
+            };
+            self.give(HostInput::Depot { number, input });
+        }
+    }
+
+    /// At which of our addresses a client is connected.
+    fn reached_at(&self, number: u32, client: u64) -> Option<SocketAddr> {
+        let clients = self.depots.clients.get(&number)?;
+        let socket = clients.socket(&self.driver, client)?;
+        SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()
+    }
+
+    /// Attempts to connect that have ended.
+    pub(super) fn take_dialed_depots(&mut self) {
+        while let Some(Dialed { number, id, stream }) = self.depots.dialed.try_receive() {
+            let adopted = stream.and_then(|stream| {
+                let adopted = self.driver.adopt(stream);
+                adopted.map_err(|error| io::Error::other(error.to_string()))
+            });
+            let input = match (adopted, self.depots.clients.get_mut(&number)) {
+                (Ok(connection), Some(clients)) => {
+                    clients.adopt(&mut self.driver, id.0, connection);
+                    DepotInput::Connected(id)
+                }
+                (Ok(connection), None) => {
+                    self.driver.abort(connection);
+                    DepotInput::Closed(id)
+                }
+                (Err(error), _) => {
+                    debug!(node = number, %error, "cannot connect to another depot");
+                    DepotInput::Closed(id)
+                }
+            };
+            self.give(HostInput::Depot { number, input });
+        }
+    }
+
+    pub(super) fn take_depot_effect(&mut self, number: u32, effect: DepotEffect) {
+        let Some(clients) = self.depots.clients.get_mut(&number) else {
+            return;
+        };
+        let (driver, injector) = (&mut self.driver, &mut self.injector);
+        let mut heard = Vec::new();
+        match effect {
+            DepotEffect::Connect(id, host, port) => {
+                if let Err(error) = self.depots.dial(number, id, host, port) {
+                    debug!(node = number, %error, "cannot connect: no thread");
+                    heard.push(Heard::Closed(id.0));
+                }
+            }
+            DepotEffect::Send(id, pieces) => {
+                let payload = pieces.into_iter().collect();
+                heard = clients.send(driver, injector, id.0, payload);
+            }
+            DepotEffect::Close(id) => heard = clients.close(driver, injector, id.0),
+            DepotEffect::Abort(id) => clients.on(driver, id.0, Driver::abort),
+            DepotEffect::Pause(id) => clients.on(driver, id.0, Driver::pause_receive),
+            DepotEffect::Resume(id) => clients.on(driver, id.0, Driver::resume_receive),
+            DepotEffect::Sample(id) => {
+                if let Some(info) = clients.tcp_info(driver, id.0) {
+                    let input = DepotInput::Sampled(id, sample(&info));
+                    self.give(HostInput::Depot { number, input });
+                }
+            }
+            // The host has passed them to its node, or has told of them.
+            DepotEffect::Node(_)
+            | DepotEffect::Cancel(_)
+            | DepotEffect::Postpone(..)
+            | DepotEffect::Hurry(_)
+            | DepotEffect::Warning(_) => {}
+        }
+        self.tell_depot(number, heard);
+    }
+}
