@@ -187,18 +187,20 @@ mod tests {
     /// the next start; what passes between two starts counts.
     #[test]
     fn steps_of_the_machine_s_clock_are_none_of_the_depot_s() {
-        let mut clock = Clock::resume(Time::from_secs(10), wall(1000), &NEW);
-        assert_eq!(clock.read(Time::from_secs(10)), Millis(1_000_000));
+        let start = 1_000_000;
+        let mut clock = Clock::resume(Time::from_secs(10), wall(start), &NEW);
+        assert_eq!(clock.read(Time::from_secs(10)), Millis(1_000_000_000));
         let day = 86_400;
         for step in [day, -day] {
             let later = Time::from_secs(20);
-            assert_eq!(clock.read(later), Millis(1_010_000));
-            let saved = clock.to_save(later, wall(1010 + step), NEW.key);
+            assert_eq!(clock.read(later), Millis(1_000_010_000));
+            let saved = clock.to_save(later, wall(start + 10 + step), NEW.key);
             let saved = saved.expect("it has stepped");
-            assert!(clock.to_save(later, wall(1010 + step), NEW.key).is_none());
+            let again = clock.to_save(later, wall(start + 10 + step), NEW.key);
+            assert!(again.is_none());
             // Down for 5 s.
-            let again = Clock::resume(Time::from_secs(3), wall(1015 + step), &saved);
-            assert_eq!(again.read(Time::from_secs(3)), Millis(1_015_000));
+            let again = Clock::resume(Time::from_secs(3), wall(start + 15 + step), &saved);
+            assert_eq!(again.read(Time::from_secs(3)), Millis(1_000_015_000));
         }
     }
 
