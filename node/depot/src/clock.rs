@@ -135,7 +135,12 @@ impl Clock {
     }
 
     /// What is to be written now, if that is so.
-    pub(crate) fn to_save(&mut self, now: Time, wall: WallTime, key: [u8; 32]) -> Option<State> {
+    pub(crate) fn take_unsaved(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        key: [u8; 32],
+    ) -> Option<State> {
         let ahead = self.ahead(now, wall);
         let has_stepped = ahead.abs_diff(self.saved_ahead) > DRIFT_MILLIS;
         if !has_stepped && now < self.saved + SAVE_EVERY {
@@ -194,9 +199,9 @@ mod tests {
         for step in [day, -day] {
             let later = Time::from_secs(20);
             assert_eq!(clock.read(later), Millis(1_000_010_000));
-            let saved = clock.to_save(later, wall(start + 10 + step), NEW.key);
+            let saved = clock.take_unsaved(later, wall(start + 10 + step), NEW.key);
             let saved = saved.expect("it has stepped");
-            let again = clock.to_save(later, wall(start + 10 + step), NEW.key);
+            let again = clock.take_unsaved(later, wall(start + 10 + step), NEW.key);
             assert!(again.is_none());
             // Down for 5 s.
             let again = Clock::resume(Time::from_secs(3), wall(start + 15 + step), &saved);
@@ -209,7 +214,7 @@ mod tests {
     fn time_never_goes_back() {
         let mut clock = Clock::resume(Time::from_secs(0), wall(1000), &NEW);
         let later = Time::from_secs(60);
-        let saved = clock.to_save(later, wall(1060), NEW.key).expect("due");
+        let saved = clock.take_unsaved(later, wall(1060), NEW.key).expect("due");
         let again = Clock::resume(Time::from_secs(0), wall(10), &saved);
         assert_eq!(again.read(Time::from_secs(1)), Millis(1_061_000));
         assert_eq!(again.when(Millis(1_062_000)), Time::from_secs(2));

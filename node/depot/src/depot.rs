@@ -606,7 +606,7 @@ impl Depot {
         }
         let key = self.ring.as_ref().map(Keyring::key);
         let clock = self.clock.as_mut().zip(key);
-        if let Some(state) = clock.and_then(|(clock, key)| clock.to_save(now, wall, key)) {
+        if let Some(state) = clock.and_then(|(clock, key)| clock.take_unsaved(now, wall, key)) {
             let request = self.save(&state);
             self.ask(now, Purpose::Nobody, request);
         }

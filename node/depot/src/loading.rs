@@ -71,9 +71,10 @@ impl Loading {
         let most = most.filter(|&most| most > 0);
         let most = most.ok_or(ErrorCode::INVALID_PARAMETER)?;
         let here = record.length_bytes.saturating_sub(offset);
-        let wanted = self
-            .size_bytes
-            .map_or(here.max(1), |size| size.get().min(most));
+        let wanted = match self.size_bytes {
+            Some(size) => size.get().min(most),
+            None => here.max(1),
+        };
         let is_late = now >= self.deadline;
         let is_free = record.storage == StorageType::ByteArray || allocation.is_free();
         let given = here.min(wanted);

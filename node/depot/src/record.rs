@@ -152,10 +152,10 @@ impl Record {
         if bytes == 0 {
             return Vec::new();
         }
-        if !self.is_queue() {
-            return vec![from..from + bytes];
-        }
-        let ring = 2 * self.size_bytes;
+        let ring = match self.is_queue() {
+            true => 2 * self.size_bytes,
+            false => u64::MAX,
+        };
         let first = from % ring;
         let until = (first + bytes).min(ring);
         let rest = bytes - (until - first);
@@ -246,11 +246,15 @@ mod tests {
         assert_eq!((second.place(6), second.place(7)), (0, 12));
 
         let (first, _) = record(StorageType::CircularQueue).stored(6);
-        assert_eq!(first.ranges(first.place(6), 6), [6..12]);
+        let places = |record: &Record| -> Vec<(u64, u64)> {
+            let ranges = record.ranges(record.place(6), 6).into_iter();
+            ranges.map(|range| (range.start, range.end)).collect()
+        };
+        assert_eq!(places(&first), [(6, 12)]);
         let (second, freed) = first.stored(6);
         assert_eq!((second.start, second.length_bytes, freed), (2, 10, 0..2));
         let (third, _) = second.stored(6);
-        assert_eq!(third.ranges(third.place(6), 6), [18..20, 0..4]);
+        assert_eq!(places(&third), [(18, 20), (0, 4)]);
         let (empty, freed) = third.taken(10);
         assert_eq!((empty.length_bytes, freed), (0, 8..18));
     }

@@ -159,20 +159,20 @@ impl Rig {
         }
     }
 
-    fn to_node(&mut self, input: NodeInput) {
+    fn tell_node(&mut self, input: NodeInput) {
         self.node.handle(self.now, input);
     }
 
     fn take_depot_effect(&mut self, effect: DepotEffect) {
         let from = Port::Depot;
         match effect {
-            DepotEffect::Node(call) => self.to_node(NodeInput::Call { from, call }),
+            DepotEffect::Node(call) => self.tell_node(NodeInput::Call { from, call }),
             DepotEffect::Cancel(id) => {
                 self.cancelled += 1;
-                self.to_node(NodeInput::Cancel { from, id });
+                self.tell_node(NodeInput::Cancel { from, id });
             }
-            DepotEffect::Postpone(id, by) => self.to_node(NodeInput::Postpone { from, id, by }),
-            DepotEffect::Hurry(id) => self.to_node(NodeInput::Resume { from, id }),
+            DepotEffect::Postpone(id, by) => self.tell_node(NodeInput::Postpone { from, id, by }),
+            DepotEffect::Hurry(id) => self.tell_node(NodeInput::Resume { from, id }),
             DepotEffect::Send(id, pieces) => {
                 let heard = self.heard.entry(id).or_default();
                 let before = heard.len();
@@ -225,7 +225,7 @@ impl Rig {
             NodeEffect::Disk(StoreDisk::Data, request) => self.data.submit(request),
             NodeEffect::Index(request) => {
                 let reply = self.index.handle(request);
-                self.to_node(NodeInput::Store(StoreInput::Index(reply)));
+                self.tell_node(NodeInput::Store(StoreInput::Index(reply)));
             }
             NodeEffect::Opened(outcome) => {
                 outcome.expect("the store opens");
@@ -250,10 +250,10 @@ impl Rig {
         self.data.advance(self.now);
         if let Some(completion) = self.journal.poll() {
             let input = StoreInput::Disk(StoreDisk::Journal, completion);
-            self.to_node(NodeInput::Store(input));
+            self.tell_node(NodeInput::Store(input));
         } else if let Some(completion) = self.data.poll() {
             let input = StoreInput::Disk(StoreDisk::Data, completion);
-            self.to_node(NodeInput::Store(input));
+            self.tell_node(NodeInput::Store(input));
         }
         self.carry();
         true
@@ -274,7 +274,7 @@ impl Rig {
             };
             self.now = self.now.max(due);
             if dues[1].is_some_and(|due| due <= self.now) {
-                self.to_node(NodeInput::Store(StoreInput::Timeout));
+                self.tell_node(NodeInput::Store(StoreInput::Timeout));
             }
             self.give(DepotInput::Timeout);
         }
