@@ -431,7 +431,9 @@ impl Rig {
                 }
                 // Nobody is connected there.
                 HostEffect::Http(_) => {}
-                HostEffect::Objects(_) | HostEffect::ColumnsSigned { .. } => {}
+                HostEffect::Objects(_)
+                | HostEffect::Depot { .. }
+                | HostEffect::ColumnsSigned { .. } => {}
                 // No scenario exports anything while it runs.
                 HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }

@@ -2,7 +2,7 @@
 //! replayed: the depot has to say the same but for keys, and for what it says of itself.
 
 use anyhow::{Context, Result, ensure};
-use crossdock_ibp::answer;
+use crossdock_ibp::{Capability, answer};
 
 use super::talk::{Depots, Talk, content, keys};
 
@@ -61,7 +61,7 @@ pub(super) fn copy(depots: &Depots) -> Result<()> {
     let target = to.allocate("2 1 3600 102400")?;
     let data = content(2, 102_400);
     from.store(&source.write, &data)?;
-    let send = |target, place| {
+    let send = |target: &Capability, place: &str| {
         let (key, attribute) = (&source.read.key, &source.read.attribute_key);
         let line = format!("0 5 {key} {target} {attribute} {place} 39 39 40 \n");
         assert!(line.len() < 512, "{line}");

@@ -1028,7 +1028,9 @@ impl World {
                 HostEffect::ColumnsSigned { result, .. } => self.columns.push(result),
                 #[cfg(not(test))]
                 HostEffect::Objects(_) | HostEffect::ColumnsSigned { .. } => {}
-                HostEffect::NodeOpened { result: Ok(()), .. }
+                // No host of a scenario has depots.
+                HostEffect::Depot { .. }
+                | HostEffect::NodeOpened { result: Ok(()), .. }
                 | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. }
