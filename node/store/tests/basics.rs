@@ -359,6 +359,47 @@ fn reservations_are_kept() {
     assert!(own >= 40, "{own}");
 }
 
+/// Goal: attributes and reservation change together, durably, and not beyond what there is.
+#[test]
+fn attributes_and_reservations_change() {
+    let set = |object, reservation_bytes, attributes: &'static [u8], version| {
+        NodeRequest::SetAttributes {
+            object,
+            reservation_bytes,
+            attributes: bytes::Bytes::from_static(attributes),
+            context: context(),
+            order: given(version),
+        }
+    };
+    let mut rig = Rig::new();
+    let id = object(1);
+    let nobody = rig.call(set(id, 0, b"x", 1));
+    assert_eq!(nobody, Err(NodeError::NoObject));
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![1; 100_000], true, 2)).is_ok());
+    let before = rig.store.status().reserved_bytes;
+    assert_eq!(rig.call(set(id, 40 << 20, b"first", 3)), done(3));
+    assert!(rig.store.status().reserved_bytes > before + (39 << 20));
+    let too_much = rig.call(set(id, 100 << 20, b"second", 4));
+    assert_eq!(too_much, Err(NodeError::NoSpace));
+    assert!(rig.call(set(id, 0, &[0; 513], 4)).is_err());
+    let mut rig = rig.crash(&mut Random::new(4));
+    let stat = |rig: &mut Rig| match rig.call(NodeRequest::Stat { object: id }) {
+        Ok(NodeAnswer::Stat(stat)) => stat,
+        other => panic!("{other:?}"),
+    };
+    let found = stat(&mut rig);
+    assert_eq!((&found.attributes[..], found.version.0), (&b"first"[..], 3));
+    assert_eq!(found.size_bytes, 100_000);
+    assert_eq!(rig.call(set(id, 0, b"third", 5)), done(5));
+    assert_eq!(rig.store.status().reserved_bytes, before);
+    rig.settle();
+    let mut rig = rig.crash(&mut Random::new(5));
+    assert_eq!(&stat(&mut rig).attributes[..], b"third");
+    assert_eq!(rig.store.status().reserved_bytes, before);
+    assert_eq!(rig.read(id, 0, 100_000), Ok(vec![1; 100_000]));
+}
+
 /// Goal: a pin keeps showing the old bytes, until it is given back.
 #[test]
 fn a_pin_holds_what_was_there() {
