@@ -346,3 +346,6 @@ pub const EXNODE_SHARDS_MAX: u32 = 256;
 /// Sources of one extent that are kept, best first: an exNode whose mappings all overlap
 /// would have as many as mappings.
 pub const EXNODE_SOURCES_MAX: usize = 32;
+
+/// Most depots that one answer of an L-Bone tells, and that one request asks about.
+pub const LBONE_DEPOTS_MAX: u32 = 4096;

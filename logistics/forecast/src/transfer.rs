@@ -58,11 +58,11 @@ const MOVE: f64 = 0.4;
 /// How often it is looked for what is slow.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often all sources of a piece are tried before it is lost.
-const ROUNDS: u32 = 2;
+/// How often a piece may break before its source counts as one that does not have it.
+const BROKEN_MAX: u32 = 20;
 
 /// How often a piece is refused for want of connections before that counts as a failure.
-const BUSY_MAX: u32 = 40;
+const BUSY_MAX: u32 = 12;
 
 /// The machine; see the module's page. After each [`handle`](Self::handle) all effects are
 /// polled; after [`poll_timeout`](Self::poll_timeout) comes [`Input::Timeout`].
@@ -88,11 +88,12 @@ pub struct Transfer {
 #[derive(Debug)]
 struct PieceState {
     piece: Piece,
-    /// Sources that have failed in this round, and for ever.
+    /// Sources that have failed, and those that are none.
     failed: Vec<bool>,
     missing: Vec<bool>,
-    round: u32,
+    /// How often it was refused, and broke.
     busy: u32,
+    broken: u32,
     running: Vec<TaskId>,
 }
 
@@ -168,10 +169,17 @@ impl Transfer {
         stalls.chain(retries).chain(tick).min()
     }
 
-    /// Whether more pieces are needed to keep all threads busy.
+    /// Whether more pieces are needed to keep all threads busy, and there is memory for one.
     #[must_use]
     pub fn wants_more(&self) -> bool {
-        self.waiting.len() < 2 * self.settings.threads
+        let new = self
+            .waiting
+            .iter()
+            .filter(|id| !self.memory.contains_key(id));
+        let bytes: u64 = new.map(|id| self.pieces[id].piece.bytes).sum();
+        self.pieces.is_empty()
+            || self.waiting.len() < 2 * self.settings.threads
+                && self.memory_used + bytes < self.settings.memory_bytes
     }
 
     /// Whether nothing is left to do.
@@ -199,8 +207,8 @@ impl Transfer {
             piece,
             failed: vec![false; sources],
             missing: vec![false; sources],
-            round: 1,
             busy: 0,
+            broken: 0,
             running: Vec::new(),
         };
         assert!(self.pieces.insert(id, state).is_none(), "{id:?} twice");
@@ -209,7 +217,7 @@ impl Transfer {
 
     fn progress(&mut self, task: TaskId, bytes: u64) {
         if let Some(task) = self.tasks.get_mut(&task) {
-            if task.done == 0 {
+            if task.done == 0 && bytes > 0 {
                 self.depots[task.depot.0].began(self.now - task.started);
             }
             task.done = bytes.min(task.bytes);
@@ -255,9 +263,13 @@ impl Transfer {
         match failure {
             Failure::Busy => {
                 state.busy += 1;
-                state.failed[task.source] |= state.busy % BUSY_MAX == 0;
+                state.missing[task.source] |= state.busy.is_multiple_of(BUSY_MAX);
             }
-            Failure::Broken => state.failed[task.source] = true,
+            Failure::Broken => {
+                state.broken += 1;
+                state.failed[task.source] = true;
+                state.missing[task.source] |= state.broken.is_multiple_of(BROKEN_MAX);
+            }
             Failure::Missing => state.missing[task.source] = true,
         }
         if let Some(spread) = state.piece.spread {
@@ -365,11 +377,10 @@ impl Transfer {
             let Some(state) = self.pieces.get_mut(&id) else {
                 return Choice::Wait;
             };
-            if state.round >= ROUNDS || state.missing.iter().all(|&missing| missing) {
-                return Choice::Lost;
+            // Who may come back is asked again.
+            for (failed, depot) in state.failed.iter_mut().zip(&state.piece.sources) {
+                *failed &= self.depots[depot.0].is_away(self.now, self.settings.away);
             }
-            state.round += 1;
-            state.failed.fill(false);
             sources = self.usable(id);
         }
         let bytes = self.pieces[&id].piece.bytes;

@@ -9,10 +9,10 @@ use crate::forecaster::Forecaster;
 
 /// How long a depot that has refused a connection, or broken, is left alone: doubled each time
 /// in a row.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest such pause.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Pieces per connection that have to come well before one more connection is tried.
 const PIECES_PER_CONNECTION: usize = 4;
@@ -28,8 +28,9 @@ pub(super) struct DepotState {
     limit_max: usize,
     /// Pieces that came well while it had as many connections as it may.
     well: usize,
-    /// Failures in a row.
+    /// Failures in a row, and since when.
     failures: u32,
+    broken_since: Option<Time>,
     /// Before that it is left alone.
     pub(super) retry_at: Time,
     /// The longest that a connection lately waited for its first byte.
@@ -47,6 +48,7 @@ impl DepotState {
             limit_max: limit,
             well: 0,
             failures: 0,
+            broken_since: None,
             retry_at: Time::default(),
             first_byte: Duration::ZERO,
         }
@@ -74,6 +76,7 @@ impl DepotState {
     pub(super) fn succeeded(&mut self, bytes: u64, elapsed: Duration) {
         self.observe(bytes, elapsed);
         self.failures = 0;
+        self.broken_since = None;
         if self.active + 1 < self.limit || self.limit == self.limit_max {
             return;
         }
@@ -95,10 +98,20 @@ impl DepotState {
 
     /// A connection of it broke.
     pub(super) fn broke(&mut self, now: Time) {
+        self.broken_since.get_or_insert(now);
         self.pause(now);
     }
 
+    /// Whether it has been away for so long.
+    pub(super) fn is_away(&self, now: Time, patience: Duration) -> bool {
+        self.broken_since
+            .is_some_and(|since| now - since >= patience)
+    }
+
     fn pause(&mut self, now: Time) {
+        if now < self.retry_at {
+            return; // Others failed at the same time.
+        }
         let doubled = PAUSE.saturating_mul(1 << self.failures.min(16));
         self.failures += 1;
         self.retry_at = now + doubled.min(PAUSE_MAX);

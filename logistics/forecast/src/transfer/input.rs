@@ -24,6 +24,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// How long a connection may be without a byte before another source is taken.
     pub stall: Duration,
+    /// How long a depot may be away before what only it has is lost.
+    pub away: Duration,
     /// Whether idle threads fetch again what is slow.
     pub fetches_again: bool,
 }

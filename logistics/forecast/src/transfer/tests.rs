@@ -208,6 +208,7 @@ fn settings(threads: usize) -> Settings {
         threads,
         memory_bytes: u64::MAX,
         stall: Duration::from_secs(5),
+        away: Duration::from_secs(1),
         fetches_again: true,
     }
 }
