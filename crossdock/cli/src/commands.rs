@@ -2,12 +2,14 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use crossdock_tools::command::{Lors, Tool, historic_words};
 
 use crate::addresses::AddressCommand;
 use crate::cluster::ClusterCommand;
@@ -121,6 +123,10 @@ enum Command {
         --url https://files.example"
     )]
     Sign(SignArgs),
+    #[command(flatten)]
+    Logistic(Tool),
+    #[command(flatten)]
+    Lors(Lors),
 }
 
 #[derive(Subcommand)]
@@ -234,7 +240,12 @@ pub(crate) struct Remote {
 
 /// Carries out the command line.
 pub(crate) fn run() -> ExitCode {
-    let command = CommandLine::parse().command;
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let command = match Lors::of_words(words.clone()) {
+        Some(Ok(tool)) => Command::Lors(tool),
+        Some(Err(error)) => error.exit(),
+        None => CommandLine::parse_from(historic_words(words)).command,
+    };
     let prints_json = command.prints_json();
     match command.carry_out() {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
@@ -294,6 +305,8 @@ impl Command {
             Self::Lock(command) => command.prints_json(),
             Self::Token(command) => command.prints_json(),
             Self::Sign(args) => args.remote.json,
+            Self::Logistic(tool) => tool.prints_json(),
+            Self::Lors(_) => false,
         }
     }
 
@@ -353,6 +366,8 @@ impl Command {
             Self::Lock(command) => command.carry_out()?,
             Self::Token(command) => command.carry_out()?,
             Self::Sign(args) => sign::sign(&args)?,
+            Self::Logistic(tool) => tool.carry_out()?,
+            Self::Lors(tool) => tool.carry_out()?,
         }
         Ok(Verdict::Good)
     }

@@ -409,7 +409,11 @@ impl Transfer {
             .and_then(|spread| self.spread.get(&spread));
         let is_usable = |&source: &usize| {
             let depot = state.piece.sources[source];
-            !state.failed[source]
+            let known = &self.depots[depot.0];
+            // Who has been away for long is asked now and then, and waited for no more.
+            let is_away = known.retry_at > self.now && known.is_away(self.now, self.settings.away);
+            !is_away
+                && !state.failed[source]
                 && !state.missing[source]
                 && !apart.is_some_and(|apart| apart.contains(&depot))
         };

@@ -270,7 +270,7 @@ pub async fn download_knowing(
     observer: &mut Observer,
 ) -> Result<()> {
     let size = exnode.size();
-    let range = options.range.clone().unwrap_or_else(|| 0..size);
+    let range = options.range.clone().unwrap_or(0..size);
     ensure!(
         range.start <= range.end && range.end <= size,
         "the file has {size} bytes; bytes {} to {} are not all in it",

@@ -83,11 +83,16 @@ impl Lors {
     }
 }
 
-/// Words with options of two letters behind one dash (`-bs`) as those of one letter.
+/// The words of a program; behind the name of a historic tool, options of two letters and one
+/// dash (`-bs`) are those of one letter.
 pub fn historic_words(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let word = |word: OsString| match word.to_str() {
-        Some("-bs") => OsString::from("-b"),
-        _ => word,
+    let mut is_historic = false;
+    let word = |word: OsString| {
+        is_historic |= word.to_str().is_some_and(|word| word.starts_with("lors_"));
+        match word.to_str() {
+            Some("-bs") if is_historic => OsString::from("-b"),
+            _ => word,
+        }
     };
     words.into_iter().map(word).collect()
 }
