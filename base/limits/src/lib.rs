@@ -349,3 +349,9 @@ pub const EXNODE_SOURCES_MAX: usize = 32;
 
 /// Most depots that one answer of an L-Bone tells, and that one request asks about.
 pub const LBONE_DEPOTS_MAX: u32 = 4096;
+
+/// Longest request to an L-Bone, in bytes: a table of as many pairs as are answered.
+pub const LBONE_REQUEST_BYTES_MAX: usize = 2 << 20;
+
+/// Connections of an L-Bone at a time.
+pub const LBONE_CONNECTIONS_MAX: usize = 64;
