@@ -7,7 +7,7 @@ use crossdock_nfs3::{Call, Procedure, Reply, mount};
 use crossdock_rpc::{CallHeader, RecordError, RecordReader, RecordWriter, ReplyHeader};
 use crossdock_xdr::{Decode, Decoder, Encode, Encoder};
 
-use crate::{Dice, exnode, http, ibp, iscsi, join, link, locking, samples, scsi, tunnel};
+use crate::{Dice, exnode, http, ibp, iscsi, join, lbone, link, locking, samples, scsi, tunnel};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,11 @@ pub const TARGETS: &[Target] = &[
         name: "exnode",
         run: exnode::exnode,
         seeds: exnode::exnode_seeds,
+    },
+    Target {
+        name: "lbone",
+        run: lbone::lbone,
+        seeds: lbone::lbone_seeds,
     },
     Target {
         name: "rpc_call",
