@@ -4,6 +4,7 @@
 mod depot;
 mod groups;
 mod http;
+mod lbone;
 mod member;
 mod up;
 mod values;
@@ -26,6 +27,7 @@ pub(crate) use groups::{
     StoreSettings, TransportSettings,
 };
 pub(crate) use http::HttpSettings;
+pub(crate) use lbone::LboneSettings;
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
     check_gateway_name,

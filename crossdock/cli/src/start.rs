@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_admin::{DoorStatus, Events, Watch};
+use crossdock_depots::Record;
 use crossdock_limits::{
     HTTP_CONNECTIONS_MAX, IBP_PROCESS_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX,
     NODE_HTTP_CONNECTIONS_MAX,
@@ -23,7 +24,7 @@ use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::config::{
-    DepotSettings, DoorSettings, HttpSettings, Io, NodeDoorSettings, ProcessSettings,
+    DepotSettings, DoorSettings, HttpSettings, Io, LboneSettings, NodeDoorSettings, ProcessSettings,
 };
 use crate::format;
 use crate::leftover::when_free;
@@ -59,6 +60,7 @@ pub(crate) struct Doors {
     /// What clients are told about where programs are.
     pub(crate) services: Services,
     admin: Vec<TcpListener>,
+    lbone: Vec<TcpListener>,
 }
 
 impl Doors {
@@ -86,6 +88,7 @@ impl Doors {
                 ..Services::default()
             },
             admin: Vec::new(),
+            lbone: Vec::new(),
         })
     }
 
@@ -174,6 +177,19 @@ impl Doors {
         Ok(())
     }
 
+    /// Where clients ask for depots.
+    pub(crate) fn bind_lbone(&mut self, settings: &LboneSettings) -> anyhow::Result<()> {
+        for &address in settings.lbone.addresses() {
+            let (listener, address) = when_free(PORT_PATIENCE, is_port_taken, || {
+                crossdock_net::listener(address)
+            })
+            .map_err(|error| port_advice(error, "lbone", "lbone", address))?;
+            self.bound.push(door("lbone", address));
+            self.lbone.push(listener);
+        }
+        Ok(())
+    }
+
     /// Where administrators connect; the first address, if there is one.
     pub(crate) fn bind_admin(
         &mut self,
@@ -202,6 +218,8 @@ impl Doors {
     pub(crate) fn take_background(&mut self) -> Background {
         Background {
             admin: std::mem::take(&mut self.admin),
+            lbone: std::mem::take(&mut self.lbone),
+            depots: Vec::new(),
             doors: self.bound.clone(),
         }
     }
@@ -210,6 +228,9 @@ impl Doors {
 /// What goes on beside the data thread.
 pub(crate) struct Background {
     admin: Vec<TcpListener>,
+    lbone: Vec<TcpListener>,
+    /// What the L-Bone knows.
+    pub(crate) depots: Vec<Record>,
     doors: Vec<DoorStatus>,
 }
 
@@ -229,6 +250,10 @@ impl Background {
         for listener in self.admin {
             crossdock_admin::serve(listener, Arc::clone(&watch))
                 .context("cannot start the admin API")?;
+        }
+        if !self.lbone.is_empty() {
+            let served = crossdock_depots::serve(self.lbone, self.depots);
+            served.context("cannot start the L-Bone")?;
         }
         shell.pin();
         shell.tell_exports();

@@ -48,6 +48,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         &settings.depot,
         (0..).take(directory.node_directories.len()),
     )?;
+    doors.bind_lbone(&settings.lbone)?;
     // As the account that reads them again when they change.
     let https = settings.http.https()?;
     let node_https = settings.node_door.https()?;
@@ -55,7 +56,9 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     let nodes = directory.node_directories.len();
     let reloader = Reloader::new(origin, &settings, filter, nodes)?;
     follow_signals(orders.clone(), reloader)?;
-    let background = doors.take_background();
+    let mut background = doors.take_background();
+    let called = settings.depot.host();
+    background.depots = settings.lbone.records(&doors.bound, called)?;
     let surroundings = Surroundings {
         io: doors.io,
         doors: doors.bound,

@@ -277,6 +277,22 @@ impl Coding {
         Ok(coding)
     }
 
+    /// Whether what is encrypted can be read with `key`.
+    ///
+    /// # Errors
+    /// [`CodingError::KeyMissing`] and [`CodingError::KeyWrong`].
+    pub fn check_key(&self, id: ExNodeId, key: Option<&FileKey>) -> Result<(), CodingError> {
+        for step in &self.steps {
+            if let Step::AesGcm(check) = step {
+                let key = key.ok_or(CodingError::KeyMissing)?;
+                if key.check(id) != *check {
+                    return Err(CodingError::KeyWrong);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a mapping is one block, whatever its `e2e_blocksize` says.
     #[must_use]
     pub fn is_one_block(&self) -> bool {

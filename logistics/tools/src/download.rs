@@ -362,6 +362,7 @@ pub(crate) struct Part {
 
 impl Sources {
     fn new(exnode: &ExNode, client: &Depots, options: &Options) -> Result<Self> {
+        let id = exnode.id().unwrap_or(ExNodeId([0; 16]));
         let mut depots: Vec<Address> = Vec::new();
         let mut numbers: BTreeMap<Address, usize> = BTreeMap::new();
         let mut part = |mapping: &Mapping| -> Result<Part, String> {
@@ -373,6 +374,9 @@ impl Sources {
                 depots.len() - 1
             });
             let coding = Coding::of(mapping).map_err(|error| error.to_string())?;
+            // Before all of it is loaded for nothing.
+            let openable = coding.check_key(id, options.key.as_ref());
+            openable.map_err(|error| error.to_string())?;
             Ok(Part {
                 depot: DepotId(depot),
                 read,
@@ -385,7 +389,7 @@ impl Sources {
             bail!("no mapping can be read: {reason}");
         }
         Ok(Self {
-            id: exnode.id().unwrap_or(ExNodeId([0; 16])),
+            id,
             mappings: exnode.mappings.clone(),
             parts,
             depots,

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use crossdock_exnode::{Coding, ExNode, Mapping, Shard};
-use crossdock_ibp::{Capability, Probe, Reliability};
+use crossdock_ibp::{Capability, ErrorCode, Probe, Reliability};
 
 use crate::knowledge::Knowledge;
 use crate::parallel::each;
@@ -60,7 +60,12 @@ pub async fn stat(
     let probes = probes.await;
     let status = |(mapping, probe): (&Mapping, Option<Result<Probe, Reason>>)| {
         let depot = capability(mapping).ok().map(|it| Address::from(&it));
-        let is_gone = matches!(&probe, Some(Err(Reason::Depot(DepotError::Refused { .. }))));
+        let is_gone = match &probe {
+            Some(Err(Reason::Depot(DepotError::Refused { code, .. }))) => {
+                *code == ErrorCode::CAP_NOT_FOUND
+            }
+            _ => false,
+        };
         let probe = match probe {
             Some(Ok(probe)) => Ok(probe),
             Some(Err(Reason::Depot(error))) => Err(error.to_string()),

@@ -53,6 +53,8 @@ impl Server {
                 "off",
                 "--ibp",
                 "off",
+                "--lbone",
+                "off",
             ])
             .arg("--data")
             .arg(folder.join("data"))

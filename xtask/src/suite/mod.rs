@@ -15,6 +15,7 @@ mod ibp;
 mod kernel;
 mod libnfs;
 mod locks;
+mod logistics;
 mod metrics;
 mod package;
 pub(crate) mod pjdfstest;
@@ -64,7 +65,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 49] = [
+pub(crate) const SUITES: [Suite; 50] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -78,6 +79,7 @@ pub(crate) const SUITES: [Suite; 49] = [
     suite("etcd", When::Quick, 120, etcd::run),
     suite("http", When::Quick, 300, http::run),
     suite("ibp", When::Quick, 120, ibp::run),
+    suite("logistics", When::Quick, 120, logistics::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 900, kernel::tree),

@@ -120,6 +120,8 @@ fn serves(stage: &Stage<'_>, binary: &str, more: &[&str]) -> Result<()> {
         "127.0.0.1:0",
         "--ibp",
         "127.0.0.1:0",
+        "--lbone",
+        "127.0.0.1:0",
     ]);
     words.extend(more);
     let mut command = chroot(stage, &words);

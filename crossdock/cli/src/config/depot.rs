@@ -133,6 +133,11 @@ impl DepotSettings {
         Ok(())
     }
 
+    /// The name or address that all its depots go by, if they do not go by their own.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.ibp_host.as_deref()
+    }
+
     fn policy(&self) -> DepotPolicy {
         let default = DepotPolicy::default();
         let duration = self.ibp_duration.map(|span| span.0);

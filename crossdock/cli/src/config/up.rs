@@ -11,6 +11,7 @@ use super::groups::{
     ProcessSettings, StoreFlags, StoreSettings,
 };
 use super::http::{HttpFlags, HttpSettings};
+use super::lbone::{LboneFlags, LboneSettings};
 use super::values::{Door, Names, Placement, loopback};
 use super::{File, Group, usage};
 
@@ -43,6 +44,8 @@ pub(crate) struct UpFlags {
     #[command(flatten)]
     locks: LockFlags,
     #[command(flatten)]
+    lbone: LboneFlags,
+    #[command(flatten)]
     absent: AbsentFlags,
 }
 
@@ -73,9 +76,6 @@ struct AbsentFlags {
     /// iSCSI door: not built yet, only `off`.
     #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_ISCSI")]
     iscsi: Option<Door>,
-    /// L-Bone door: not built yet, only `off`.
-    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_LBONE")]
-    lbone: Option<Door>,
     /// Disk sets: not built yet.
     #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
     disks: Option<String>,
@@ -97,7 +97,6 @@ impl Group for AbsentFlags {
     fn over(self, file: Self) -> Self {
         Self {
             iscsi: self.iscsi.or(file.iscsi),
-            lbone: self.lbone.or(file.lbone),
             disks: self.disks.or(file.disks),
         }
     }
@@ -127,6 +126,8 @@ pub(crate) struct UpSettings {
     #[serde(flatten)]
     pub(crate) depot: DepotSettings,
     #[serde(flatten)]
+    pub(crate) lbone: LboneSettings,
+    #[serde(flatten)]
     pub(crate) process: ProcessSettings,
     /// In seconds.
     pub(crate) grace: u64,
@@ -152,6 +153,7 @@ impl UpFlags {
         let depot = file.complete(self.depot)?;
         let process = file.complete(self.process)?;
         let locks = file.complete(self.locks)?;
+        let lbone = file.complete(self.lbone)?;
         let absent = file.complete(self.absent)?;
         file.finish()?;
         absent.check()?;
@@ -168,6 +170,7 @@ impl UpFlags {
             http: http.settle(loopback(8080))?,
             node_door: node_door.settle(loopback(0))?,
             depot: depot.settle(loopback(crossdock_ibp::PORT))?,
+            lbone: lbone.settle(loopback(crossdock_lbone::PORT))?,
             process: process.settle()?,
             grace: locks.settle()?,
         })
@@ -176,7 +179,7 @@ impl UpFlags {
 
 impl AbsentFlags {
     fn check(self) -> anyhow::Result<()> {
-        for (name, door) in [("iscsi", self.iscsi), ("lbone", self.lbone)] {
+        for (name, door) in [("iscsi", self.iscsi)] {
             if let Some(Door::At(_)) = door {
                 return Err(usage(format!(
                     "the {name} door is not built in this version; leave --{name} away or say --{name} off"

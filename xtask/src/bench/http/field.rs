@@ -374,7 +374,7 @@ impl<'run> Field<'run> {
         let mut command = self.network.program(self.paths.release_binary());
         command.arg("up").arg("--data").arg(place.join("data"));
         command.args(["--nodes", "1", "--nfs", "off", "--http", &door]);
-        command.args(["--ibp", "off", "--request-memory", "16M"]);
+        command.args(["--ibp", "off", "--lbone", "off", "--request-memory", "16M"]);
         command.arg("--cache").arg(cache.to_string());
         command.arg("--delivery-memory").arg(ahead.to_string());
         if let Who::Without(flag) = who {

@@ -76,6 +76,7 @@ pub(in crate::suite) fn crossdock(stage: &Stage<'_>, arguments: &[&str]) -> Comm
     // The usual ports may be another one's.
     command.env("CROSSDOCK_HTTP", "127.0.0.1:0");
     command.env("CROSSDOCK_IBP", "127.0.0.1:0");
+    command.env("CROSSDOCK_LBONE", "127.0.0.1:0");
     command
 }
 

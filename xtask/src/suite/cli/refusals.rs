@@ -29,8 +29,8 @@ pub(super) fn wrong_usage(stage: &Stage<'_>) -> Result<()> {
             &["iscsi", "not built", "off"],
         ),
         (
-            &["--lbone", "127.0.0.1:6767"],
-            &["lbone", "not built", "off"],
+            &["--lbone-location", "on the moon"],
+            &["lbone_location", "on the moon", "lat="],
         ),
         (&["--ibp-rate", "0"], &["ibp_rate", "1"]),
         (&["--disks", "a,b"], &["disk sets", "not built"]),

@@ -126,6 +126,8 @@ pub(super) fn without_io_uring(stage: &Stage<'_>) -> Result<()> {
                 "off",
                 "--ibp",
                 "off",
+                "--lbone",
+                "off",
             ])
             .args(arguments);
         Ok(command)
