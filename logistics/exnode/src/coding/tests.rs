@@ -173,6 +173,12 @@ fn keys_are_told_apart() {
     reader.key = Some(&other);
     let wrong = coding.decode(&mapping, &covering, bytes.clone(), ID, &reader);
     assert_eq!(wrong, Err(CodingError::KeyWrong));
+    assert_eq!(coding.check_key(ID, None), Err(CodingError::KeyMissing));
+    assert_eq!(
+        coding.check_key(ID, Some(&other)),
+        Err(CodingError::KeyWrong)
+    );
+    assert_eq!(coding.check_key(ID, Some(&key('a'))), Ok(()));
     assert!(!format!("{mapping:?}").contains("aaaaaaaaaaaaaaaa"));
 }
 
