@@ -189,6 +189,11 @@ pub(crate) fn http_clients() -> Result<()> {
     debian(&["aria2", "curl", "wrk"])
 }
 
+/// Installs initiators of iSCSI that need no kernel.
+pub(crate) fn iscsi_initiators() -> Result<()> {
+    debian(&["libiscsi-bin", "qemu-utils", "qemu-block-extra", "curl"])
+}
+
 /// Installs the browser that opens the console.
 pub(crate) fn browser() -> Result<()> {
     debian(&["chromium", "fonts-dejavu-core"])

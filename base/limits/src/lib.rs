@@ -355,3 +355,45 @@ pub const LBONE_REQUEST_BYTES_MAX: usize = 2 << 20;
 
 /// Connections of an L-Bone at a time.
 pub const LBONE_CONNECTIONS_MAX: usize = 64;
+
+/// LUNs of an ensemble: all of them lie in one record of the registry.
+pub const LUNS_MAX: usize = 256;
+
+/// Longest name of a LUN, in bytes.
+pub const LUN_NAME_BYTES_MAX: usize = 64;
+
+/// Initiators that one LUN names.
+pub const LUN_INITIATORS_MAX: usize = 64;
+
+/// Initiators that are registered for reservations of one LUN.
+pub const LUN_REGISTRANTS_MAX: usize = 128;
+
+/// Longest name of an initiator or target, in bytes (RFC 7143 section 4.2.7.1).
+pub const ISCSI_NAME_BYTES_MAX: usize = 223;
+
+/// Connections of initiators.
+pub const ISCSI_CONNECTIONS_MAX: usize = 1024;
+
+/// Connections of one session.
+pub const ISCSI_SESSION_CONNECTIONS_MAX: usize = 8;
+
+/// Commands of one session that are in progress.
+pub const ISCSI_COMMANDS_MAX: u32 = 128;
+
+/// Bytes of one PDU's data that are taken.
+pub const ISCSI_DATA_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of one R2T or sequence of Data-In PDUs.
+pub const ISCSI_BURST_BYTES_MAX: u32 = 1 << 20;
+
+/// Bytes of one command's unsolicited data.
+pub const ISCSI_FIRST_BURST_BYTES_MAX: u32 = 256 << 10;
+
+/// Transfers of one command that an initiator is asked for at a time.
+pub const ISCSI_TRANSFERS_MAX: u32 = 16;
+
+/// Bytes that one command transfers (MAXIMUM TRANSFER LENGTH).
+pub const ISCSI_TRANSFER_BYTES_MAX: u32 = 4 << 20;
+
+/// Memory for what all commands transfer, in bytes.
+pub const ISCSI_HELD_BYTES_MAX: usize = 256 << 20;

@@ -12,6 +12,7 @@ mod export;
 mod file;
 mod lease;
 mod lock;
+mod lun;
 mod network;
 mod node;
 mod parts;
@@ -37,6 +38,10 @@ pub use lease::{FileLease, LeaseId, LeaseUse, Recall};
 pub use lock::{
     ForgetWhat, GrantId, GrantedLock, ListedLock, LockClient, LockNotice, LockOperation, LockOwner,
     LockRange, LockRefusal, LockTerms, LockWanted, ShareTerms,
+};
+pub use lun::{
+    ChapSecret, ChapUser, InitiatorRule, Lun, LunAccess, Nexus, Registrant, Reservation,
+    Reservations, ReserveCause, TARGET_PREFIX,
 };
 pub use network::{Network, NetworkError};
 pub use node::{

@@ -16,6 +16,7 @@ use crate::cluster::ClusterCommand;
 use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
 use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
+use crate::luns::LunCommand;
 use crate::places::PlaceCommand;
 use crate::policy::PolicyCommand;
 use crate::quotas::QuotaCommand;
@@ -106,6 +107,9 @@ enum Command {
     /// Say which way the bytes of which files go to clients.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Let initiators of iSCSI have files of the volume as disks.
+    #[command(subcommand)]
+    Lun(LunCommand),
     /// Limit what directories of a running system may hold.
     #[command(subcommand)]
     Quota(QuotaCommand),
@@ -300,6 +304,7 @@ impl Command {
             Self::Node(NodeCommand::Stop(args) | NodeCommand::Start(args)) => args.remote.json,
             Self::Export(command) => command.prints_json(),
             Self::Policy(command) => command.prints_json(),
+            Self::Lun(command) => command.prints_json(),
             Self::Address(command) => command.prints_json(),
             Self::Quota(command) => command.prints_json(),
             Self::Lock(command) => command.prints_json(),
@@ -361,6 +366,7 @@ impl Command {
             }
             Self::Export(command) => command.carry_out()?,
             Self::Policy(command) => command.carry_out()?,
+            Self::Lun(command) => command.carry_out()?,
             Self::Address(command) => command.carry_out()?,
             Self::Quota(command) => command.carry_out()?,
             Self::Lock(command) => command.carry_out()?,

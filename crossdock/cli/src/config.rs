@@ -4,6 +4,7 @@
 mod depot;
 mod groups;
 mod http;
+mod iscsi;
 mod lbone;
 mod member;
 mod up;
@@ -27,6 +28,7 @@ pub(crate) use groups::{
     StoreSettings, TransportSettings,
 };
 pub(crate) use http::HttpSettings;
+pub(crate) use iscsi::IscsiSettings;
 pub(crate) use lbone::LboneSettings;
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,

@@ -16,6 +16,7 @@ mod joining;
 mod leftover;
 mod locks;
 mod log;
+mod luns;
 mod member;
 mod memory;
 mod notify;

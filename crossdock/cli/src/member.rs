@@ -10,6 +10,7 @@ use crossdock_delivery::Switches;
 use crossdock_etcd::Notice;
 use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
 use crossdock_http::HttpConfig;
+use crossdock_iscsi::IscsiConfig;
 use crossdock_limits::NFS_REQUEST_BYTES_MIN;
 use crossdock_link::{LinkConfig, Role};
 use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
@@ -86,6 +87,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     if let Part::Gateway {
         door,
         http,
+        iscsi,
         virtual_interface,
         spiral_device,
         ..
@@ -93,6 +95,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     {
         doors.bind_nfs(door)?;
         doors.bind_http(http)?;
+        doors.bind_iscsi(iscsi)?;
         if let Some(name) = virtual_interface {
             let opened = Interface::open(name);
             interface = Some(opened.with_context(|| format!("--virtual-interface {name}"))?);
@@ -166,6 +169,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         node_directories: place.directories,
         nfs: doors.nfs,
         http: doors.http,
+        iscsi: doors.iscsi,
         node_http: doors.node_http,
         depots: doors.depots,
         delivery: match &settings.part {
@@ -186,6 +190,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         },
     })?;
     shell.tell_services(doors.services);
+    shell.tell_portals(doors.portals);
     background.run(shell, process, events, orders)
 }
 
@@ -342,6 +347,12 @@ fn machines(
         nodes,
         request_bytes,
         http: web,
+        iscsi: IscsiConfig {
+            // Other gateways may serve the same LUNs, and cannot flush what this one holds.
+            has_write_cache: false,
+            seed: data::random_bytes()?,
+            ..IscsiConfig::default()
+        },
         instance: host.0,
         minting: MintingKey(data::random_bytes()?),
         proving: data::random_bytes()?,

@@ -14,8 +14,10 @@ mod http;
 mod https;
 mod inflate;
 mod inject;
+mod iscsi;
 mod links;
 mod locks;
+mod luns;
 mod nodes;
 mod objects;
 mod orders;
@@ -35,9 +37,10 @@ use anyhow::{Context, bail};
 use crossdock_delivery::Switches;
 use crossdock_host::{
     AddressTicket, Boot, ColumnsTicket, ExportTicket, GatewayTicket, Host, HostEffect, HostInput,
-    PolicyTicket, QuotaTicket, ReleaseTicket, TokenTicket,
+    LunTicket, PolicyTicket, QuotaTicket, ReleaseTicket, TokenTicket,
 };
 use crossdock_http::HttpInput;
+use crossdock_iscsi::IscsiInput;
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_objects::ObjectDoorInput;
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
@@ -81,6 +84,7 @@ pub(crate) struct Parts {
     pub(crate) node_directories: BTreeMap<u32, PathBuf>,
     pub(crate) nfs: Vec<NfsSockets>,
     pub(crate) http: Vec<ListenerId>,
+    pub(crate) iscsi: Vec<ListenerId>,
     /// Where clients of nodes connect.
     pub(crate) node_http: Vec<ListenerId>,
     /// Where clients of each node's depot connect, by number.
@@ -113,6 +117,7 @@ pub(crate) struct Shell {
     inflating: Option<Inflating>,
     objects: Clients,
     depots: Depots,
+    initiators: Clients,
     ensemble: Option<Ensemble>,
     turns_total: u64,
     told: figures::Told,
@@ -133,6 +138,8 @@ pub(crate) struct Shell {
     gateway_replies: Waiting<GatewayTicket>,
     /// The same for rules of the policy.
     policy_replies: Waiting<PolicyTicket, &'static str>,
+    /// The same for LUNs.
+    lun_replies: Waiting<LunTicket, &'static str>,
     /// Who waits for a bearer token to be made, with its secret, or revoked.
     token_replies: Waiting<TokenTicket, Option<TokenSecret>>,
     /// Who waits for URLs at nodes to be signed.
@@ -165,6 +172,7 @@ impl Shell {
             inflating: parts.inflating,
             objects: Clients::new(parts.node_http, parts.node_https, true),
             depots,
+            initiators: Clients::new(parts.iscsi, None, false),
             ensemble: parts.ensemble,
             turns_total: 0,
             told: figures::Told::default(),
@@ -180,6 +188,7 @@ impl Shell {
             address_replies: Waiting::new(),
             gateway_replies: Waiting::new(),
             policy_replies: Waiting::new(),
+            lun_replies: Waiting::new(),
             token_replies: Waiting::new(),
             column_replies: Waiting::new(),
             quota_replies: Waiting::new(),
@@ -268,6 +277,7 @@ impl Shell {
             while self.driver.next_event().is_some() {}
             self.tell_sent();
             self.tell_http_sent();
+            self.tell_iscsi_sent();
             self.tell_objects_sent();
             self.tell_depots_sent();
         }
@@ -280,6 +290,7 @@ impl Shell {
             || self.web.has_unsent()
             || self.objects.has_unsent()
             || self.depots.has_unsent()
+            || self.initiators.has_unsent()
             || ensemble.is_some_and(|ensemble| ensemble.links.has_unsent())
     }
 
@@ -322,6 +333,7 @@ impl Shell {
         self.mind_injected();
         self.tell_sent();
         self.tell_http_sent();
+        self.tell_iscsi_sent();
         self.tell_objects_sent();
         self.tell_depots_sent();
         self.mind_others();
@@ -350,6 +362,7 @@ impl Shell {
                 let others = others.and_then(|event| self.take_tunnel_event(event));
                 let others = others.and_then(|event| self.take_caught_event(event));
                 let others = others.and_then(|event| self.take_http_event(event));
+                let others = others.and_then(|event| self.take_iscsi_event(event));
                 let others = others.and_then(|event| self.take_object_event(event));
                 if let Some(event) = others.and_then(|event| self.take_depot_event(event)) {
                     self.take_door_event(event);
@@ -389,6 +402,7 @@ impl Shell {
         match effect {
             HostEffect::Door(effect) => self.take_door_effect(effect),
             HostEffect::Http(effect) => self.take_http_effect(effect),
+            HostEffect::Iscsi(effect) => self.take_iscsi_effect(effect),
             HostEffect::Objects(effect) => self.take_object_effect(effect),
             HostEffect::Depot { number, effect } => self.take_depot_effect(number, effect),
             HostEffect::Disk {
@@ -417,6 +431,7 @@ impl Shell {
             HostEffect::PolicyChanged { ticket, result } => {
                 self.take_policy_changed(ticket, result);
             }
+            HostEffect::LunChanged { ticket, result } => self.take_lun_changed(ticket, result),
             HostEffect::ColumnsSigned { ticket, result } => {
                 self.take_columns_signed(ticket, result);
             }
@@ -485,6 +500,8 @@ impl Shell {
         self.web.stop(&mut self.driver);
         self.objects.stop(&mut self.driver);
         self.depots.stop(&mut self.driver);
+        self.initiators.stop(&mut self.driver);
+        self.give(HostInput::Iscsi(IscsiInput::Stop));
         self.give(HostInput::Http(HttpInput::Stop));
         self.give(HostInput::Objects(ObjectDoorInput::Stop));
         self.host.stop_depots();

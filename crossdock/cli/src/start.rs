@@ -12,7 +12,7 @@ use anyhow::Context;
 use crossdock_admin::{DoorStatus, Events, Watch};
 use crossdock_depots::Record;
 use crossdock_limits::{
-    HTTP_CONNECTIONS_MAX, IBP_PROCESS_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX,
+    HTTP_CONNECTIONS_MAX, IBP_PROCESS_CONNECTIONS_MAX, ISCSI_CONNECTIONS_MAX, LINK_HANDSHAKES_MAX,
     NODE_HTTP_CONNECTIONS_MAX,
 };
 use crossdock_members::NodeDoor;
@@ -24,7 +24,8 @@ use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::config::{
-    DepotSettings, DoorSettings, HttpSettings, Io, LboneSettings, NodeDoorSettings, ProcessSettings,
+    DepotSettings, DoorSettings, HttpSettings, Io, IscsiSettings, LboneSettings, NodeDoorSettings,
+    ProcessSettings,
 };
 use crate::format;
 use crate::leftover::when_free;
@@ -53,6 +54,9 @@ pub(crate) struct Doors {
     pub(crate) bound: Vec<DoorStatus>,
     pub(crate) nfs: Vec<NfsSockets>,
     pub(crate) http: Vec<ListenerId>,
+    pub(crate) iscsi: Vec<ListenerId>,
+    /// Where initiators are told that targets are.
+    pub(crate) portals: Vec<SocketAddr>,
     /// Of the nodes' own HTTP door.
     pub(crate) node_http: Vec<ListenerId>,
     /// Of depots, by the number of their nodes.
@@ -81,6 +85,8 @@ impl Doors {
             bound: Vec::new(),
             nfs: Vec::new(),
             http: Vec::new(),
+            iscsi: Vec::new(),
+            portals: Vec::new(),
             node_http: Vec::new(),
             depots: BTreeMap::new(),
             services: Services {
@@ -133,6 +139,17 @@ impl Doors {
             let (listener, address) = listen(&mut self.driver, name, "http", address)?;
             self.http.push(listener);
             self.bound.push(door(name, address));
+        }
+        Ok(())
+    }
+
+    /// Where initiators connect.
+    pub(crate) fn bind_iscsi(&mut self, settings: &IscsiSettings) -> anyhow::Result<()> {
+        for &address in settings.iscsi.addresses() {
+            let (listener, address) = listen(&mut self.driver, "iscsi", "iscsi", address)?;
+            self.iscsi.push(listener);
+            self.portals.push(address);
+            self.bound.push(door("iscsi", address));
         }
         Ok(())
     }
@@ -331,6 +348,7 @@ fn start_driver(settings: &ProcessSettings) -> anyhow::Result<Started> {
         // The door refuses what is too much for it; the loop would only let it wait.
         connections_max: DoorLimits::default().connections_max
             + HTTP_CONNECTIONS_MAX
+            + ISCSI_CONNECTIONS_MAX
             + NODE_HTTP_CONNECTIONS_MAX
             + IBP_PROCESS_CONNECTIONS_MAX
             + CONNECTIONS_SPARE,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
+use crossdock_iscsi::IscsiConfig;
 use crossdock_members::{HostRecord, NodeDoor, Registry};
 use crossdock_names::MintingKey;
 use rustix::thread::CapabilitySet;
@@ -35,6 +36,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     let mut doors = Doors::start(process)?;
     doors.bind_nfs(&settings.door)?;
     doors.bind_http(&settings.http)?;
+    doors.bind_iscsi(&settings.iscsi)?;
     doors.bind_admin(process)?;
     let node_door = doors.bind_node_http(&settings.node_door)?;
     // From here on there are other threads, which are to have no more rights.
@@ -72,6 +74,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         node_directories,
         nfs: doors.nfs,
         http: doors.http,
+        iscsi: doors.iscsi,
         node_http: doors.node_http,
         depots: doors.depots,
         delivery: settings.http.switches(),
@@ -84,6 +87,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         surroundings,
     })?;
     shell.tell_services(doors.services);
+    shell.tell_portals(doors.portals);
     info!(data = %settings.store.data.display(), io = doors.io, "starting");
     background.run(shell, process, events, orders)
 }
@@ -112,6 +116,10 @@ fn host(
         http: settings
             .http
             .config(memory::delivery_bytes(), data::random_u64()?),
+        iscsi: IscsiConfig {
+            seed: data::random_bytes()?,
+            ..IscsiConfig::default()
+        },
         instance: data::random_u64()?,
         minting: MintingKey(data::random_bytes()?),
         proving: data::random_bytes()?,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossdock_depot::{DepotEffect, DepotInput};
 use crossdock_disk::DiskRequest;
 use crossdock_http::{HttpConfig, HttpDoor, HttpEffect, HttpInput};
+use crossdock_iscsi::{IscsiConfig, IscsiDoor, IscsiEffect, IscsiInput, LunTable};
 use crossdock_link::{CallRef, Role, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{
@@ -17,7 +18,7 @@ use crossdock_members::{
 use crossdock_names::{HostId, MintingKey, NodeId, RoutingTable, SiteId};
 use crossdock_nfs::{NfsDoor, NfsEffect, NfsInput};
 use crossdock_objects::{ObjectDoor, ObjectDoorConfig, ObjectDoorEffect, ObjectDoorInput};
-use crossdock_peer::{NodeError, NodeReply, Policy, Port, WriterId};
+use crossdock_peer::{Lun, NodeError, NodeReply, Policy, Port, WriterId};
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_server::{NodeEffect, NodeInput};
 use crossdock_site::Site;
@@ -35,9 +36,11 @@ use crate::depots::DepotSettings;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::fsck::Fsck;
 use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
+use crate::iscsi::ReserveChange;
 use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
+use crate::luns::{LunChange, LunError, LunTicket};
 use crate::members::Following;
 use crate::message::{Message, Shown};
 #[cfg(feature = "mutations")]
@@ -71,6 +74,8 @@ pub struct HostConfig {
     pub request_bytes: usize,
     /// How the HTTP door is set up, whether anybody can reach it or not.
     pub http: HttpConfig,
+    /// How the iSCSI door is, likewise.
+    pub iscsi: IscsiConfig,
     /// A random number of this process: it names the gateway's instance.
     pub instance: u64,
     /// A random secret of this process: a manager makes capabilities with it.
@@ -92,6 +97,8 @@ pub enum HostInput {
     Door(NfsInput),
     /// Something happened at the HTTP door's sockets.
     Http(HttpInput),
+    /// Something happened at the iSCSI door's sockets.
+    Iscsi(IscsiInput),
     /// Something happened at the sockets of the nodes' HTTP door.
     Objects(ObjectDoorInput),
     /// Something happened at the sockets of a node's depot.
@@ -166,6 +173,8 @@ pub enum HostEffect {
     Door(NfsEffect),
     /// Something at the HTTP door's sockets.
     Http(HttpEffect),
+    /// Something at the iSCSI door's sockets.
+    Iscsi(IscsiEffect),
     /// Something at the sockets of the nodes' HTTP door.
     Objects(ObjectDoorEffect),
     /// Something at the sockets of a node's depot.
@@ -235,6 +244,13 @@ pub enum HostEffect {
         ticket: PolicyTicket,
         /// What.
         result: Result<PolicyRecord, PolicyError>,
+    },
+    /// What came of an order about LUNs: the LUN as it is now, or was.
+    LunChanged {
+        /// Of which.
+        ticket: LunTicket,
+        /// What.
+        result: Result<Lun, LunError>,
     },
     /// What came of [`Host::sign_columns`].
     ColumnsSigned {
@@ -373,6 +389,13 @@ pub struct Host {
     pub(crate) router: Router,
     pub(crate) door: NfsDoor,
     pub(crate) http: HttpDoor,
+    pub(crate) iscsi: IscsiDoor,
+    /// The LUNs, as that door knows them.
+    pub(crate) luns: Arc<LunTable>,
+    /// Changes of them that are not in the registry yet.
+    pub(crate) lun_changes: Vec<LunChange>,
+    /// The same of their reservations.
+    pub(crate) reserve_changes: Vec<ReserveChange>,
     pub(crate) objects: ObjectDoor,
     /// What that door was told last.
     pub(crate) object_gate: ObjectGate,
@@ -448,6 +471,7 @@ impl Host {
             nodes: settings,
             request_bytes,
             http,
+            iscsi,
             instance,
             minting,
             proving,
@@ -494,6 +518,10 @@ impl Host {
             router,
             door,
             http: HttpDoor::new(http),
+            iscsi: IscsiDoor::new(iscsi),
+            luns: Arc::default(),
+            lun_changes: Vec::new(),
+            reserve_changes: Vec::new(),
             objects: ObjectDoor::new(ObjectDoorConfig::default()),
             object_gate: ObjectGate::default(),
             depots: None,
@@ -538,6 +566,7 @@ impl Host {
         host.tell_exports();
         host.tell_tokens();
         host.tell_policy();
+        host.tell_luns();
         host.tell_object_gate();
         Ok(host)
     }
@@ -558,6 +587,7 @@ impl Host {
         match input {
             HostInput::Door(input) => self.queue.push_back(Message::Door(input)),
             HostInput::Http(input) => self.queue.push_back(Message::Http(input)),
+            HostInput::Iscsi(input) => self.queue.push_back(Message::Iscsi(input)),
             HostInput::Objects(input) => self.queue.push_back(Message::Objects(input)),
             HostInput::Depot { number, input } => self.take_depot_input(number, input),
             HostInput::Store {
@@ -616,6 +646,7 @@ impl Host {
             .chain(self.router.poll_timeout())
             .chain(self.door.poll_timeout())
             .chain(self.http.poll_timeout())
+            .chain(self.iscsi.poll_timeout())
             .chain(self.objects.poll_timeout())
             .chain(self.depot_due())
             .chain(self.signings.due())
@@ -636,6 +667,8 @@ impl Host {
             .chain(self.gateway_changes.iter().map(|change| change.due))
             .chain(self.token_changes.iter().map(|change| change.due))
             .chain(self.policy_changes.iter().map(|change| change.due))
+            .chain(self.lun_changes.iter().map(|change| change.due))
+            .chain(self.reserve_changes.iter().map(|change| change.due))
             .min()
     }
 
@@ -701,6 +734,7 @@ impl Host {
                 Message::Router(input) => self.run_router(now, input),
                 Message::Door(input) => self.run_door(now, input),
                 Message::Http(input) => self.run_http(now, wall, input),
+                Message::Iscsi(input) => self.run_iscsi(now, input),
                 Message::Objects(input) => self.run_objects(now, wall, input),
                 Message::Depot(id, input) => self.run_depot(now, wall, id, input),
                 Message::Column(reply) => self.take_column(now, reply),
@@ -861,6 +895,9 @@ impl Host {
                 RouterEffect::Reply(routed) if HttpDoor::owns(routed.reply.id) => {
                     Some(Message::Http(HttpInput::Reply(routed)))
                 }
+                RouterEffect::Reply(routed) if IscsiDoor::owns(routed.reply.id) => {
+                    Some(Message::Iscsi(IscsiInput::Reply(routed)))
+                }
                 RouterEffect::Reply(routed) => Some(Message::Door(NfsInput::Reply(routed))),
             });
         }
@@ -915,6 +952,9 @@ impl Host {
         if self.http.poll_timeout().is_some_and(|due| due <= now) {
             self.queue.push_back(Message::Http(HttpInput::Timeout));
         }
+        if self.iscsi.poll_timeout().is_some_and(|due| due <= now) {
+            self.queue.push_back(Message::Iscsi(IscsiInput::Timeout));
+        }
         if self.objects.poll_timeout().is_some_and(|due| due <= now) {
             let timeout = Message::Objects(ObjectDoorInput::Timeout);
             self.queue.push_back(timeout);
@@ -944,6 +984,8 @@ impl Host {
         self.settle_gateways(now);
         self.settle_tokens(now);
         self.settle_policy(now);
+        self.settle_luns(now);
+        self.settle_reservations(now);
         self.follow_addresses(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

@@ -54,6 +54,11 @@ impl Host {
     /// A door asks the router for something.
     pub(crate) fn ask_router(&mut self, request: RouterInput) {
         self.requests += 1;
+        if let RouterInput::Request(call) = &request
+            && self.guards(&call.request.operation)
+        {
+            return self.refuse_guarded(call.id);
+        }
         self.queue.push_back(Message::Router(request));
     }
 

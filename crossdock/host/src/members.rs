@@ -193,6 +193,7 @@ impl Host {
         self.tell_exports();
         self.tell_tokens();
         self.tell_policy();
+        self.tell_luns();
         let live = &self.table.hosts.live;
         let is_live = |back: &Return| live.contains(&back.2);
         self.following.copied.retain(is_live);
@@ -213,6 +214,8 @@ impl Host {
         self.settle_exports(now);
         self.settle_tokens(now);
         self.settle_policy(now);
+        self.settle_luns(now);
+        self.settle_reservations(now);
         self.settle_addresses(now);
         self.settle_gateways(now);
         self.follow_addresses(now);

@@ -2,6 +2,7 @@
 
 use crossdock_depot::DepotInput;
 use crossdock_http::HttpInput;
+use crossdock_iscsi::IscsiInput;
 use crossdock_names::{FileCapability, NodeId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_objects::{ObjectDoor, ObjectDoorInput};
@@ -44,6 +45,7 @@ pub(crate) enum Message {
     Router(RouterInput),
     Door(NfsInput),
     Http(HttpInput),
+    Iscsi(IscsiInput),
     /// To the nodes' HTTP door.
     Objects(ObjectDoorInput),
     /// To the depot of a node.

@@ -14,6 +14,7 @@ use crossdock_types::Time;
 
 use crate::exports::ExportTicket;
 use crate::host::Host;
+use crate::luns::LunWork;
 use crate::message::Message;
 use crate::policy::PolicyTicket;
 use crate::quotas::QuotaTicket;
@@ -41,6 +42,8 @@ pub(crate) enum Goal {
     Quota(QuotaChange),
     /// Its site has been asked to change its quota.
     AskedQuota(FileRef),
+    /// An order about a LUN, which asks for what it needs.
+    Lun(Box<LunWork>),
     /// The site has been asked to give up what some clients have.
     AskedRelease(Holdings),
 }
@@ -93,6 +96,9 @@ impl Host {
         };
         if let Goal::AskedQuota(directory) = walk.goal {
             return self.take_quota(number, &walk.path, directory, reply.outcome);
+        }
+        if let Goal::Lun(work) = walk.goal {
+            return self.step_lun(now, number, work, reply);
         }
         if let Goal::AskedRelease(had) = walk.goal {
             return self.take_release(number, had, reply.outcome);
@@ -155,7 +161,7 @@ impl Host {
                 self.ask_for_walk(now, number, walk, operation);
             }
             // Their walks have ended before.
-            Goal::AskedQuota(_) | Goal::AskedRelease(_) => {}
+            Goal::AskedQuota(_) | Goal::AskedRelease(_) | Goal::Lun(_) => {}
         }
     }
 }

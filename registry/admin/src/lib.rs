@@ -1,5 +1,5 @@
 //! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `address`,
-//! `gateway`, `policy`, `quota`, `lock`, `token` and `sign` talk to.
+//! `gateway`, `policy`, `lun`, `quota`, `lock`, `token` and `sign` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). Each request becomes a
 //! [`Command`] to the data thread, which answers with JSON, or a question for its
@@ -38,6 +38,10 @@
 //! | `GET /v1/policy` | a list of [`PolicyStatus`], the newest last |
 //! | `POST /v1/policy` | gives a file or directory a rule: [`PolicySetting`] → [`PolicyStatus`] |
 //! | `DELETE /v1/policy/{id}` | takes it away: → [`PolicyStatus`] |
+//! | `GET /v1/luns` | a list of [`LunStatus`] |
+//! | `POST /v1/luns` | makes a LUN: [`LunCreation`] → [`LunStatus`] |
+//! | `PATCH /v1/luns/{name}` | makes it longer, or says who may use it: [`LunChange`] → [`LunStatus`] |
+//! | `DELETE /v1/luns/{name}` | removes it: → [`LunStatus`] |
 //! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
 //! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
@@ -64,6 +68,7 @@ mod guard;
 mod health;
 mod history;
 mod lock;
+mod lun;
 mod page;
 mod place;
 mod policy;
@@ -86,6 +91,7 @@ pub use gateway::{GatewayScope, GatewayStatus};
 pub use health::{Check, Condition, Health};
 pub use history::{HISTORY_MAX, Point, point};
 pub use lock::{LockKind, LockList, LockRelease, LockReleased, LockStatus};
+pub use lun::{InitiatorStatus, LunChange, LunCreation, LunStatus};
 pub use place::{PlaceStatus, Placing, RetiringStatus};
 pub use policy::{PolicySetting, PolicyStatus};
 pub use quota::{QuotaAnswer, QuotaSetting, QuotaStatus};

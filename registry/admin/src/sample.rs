@@ -6,8 +6,8 @@ use crossdock_metrics::Histogram;
 
 use crate::snapshot::{
     Client, DatagramFigures, DepotFigures, DiskClass, DiskFigures, DiskOperation, DoorFigures,
-    HttpFigures, LoopFigures, NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures,
-    SlowRequest, SlowWaits, Snapshot, Traffic, TransferFigures,
+    HttpFigures, IscsiFigures, LoopFigures, NodeFigures, NodeHttpFigures, Procedure,
+    ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic, TransferFigures,
 };
 use crate::{NodeStatus, ScrubStatus, Status};
 
@@ -51,6 +51,11 @@ pub(crate) fn snapshot() -> Snapshot {
                 ..DatagramFigures::default()
             },
             ..TransferFigures::default()
+        },
+        iscsi: IscsiFigures {
+            commands: BTreeMap::from([("read".to_owned(), 4)]),
+            responses: BTreeMap::from([("good".to_owned(), 4)]),
+            ..IscsiFigures::default()
         },
         node_http: NodeHttpFigures {
             responses: BTreeMap::from([("2xx".to_owned(), 5)]),

@@ -21,8 +21,8 @@ use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
 use crate::{
-    AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, PieceSigning,
-    Placing, PolicySetting, QuotaSetting, Signing, TokenAddition,
+    AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, LunChange,
+    LunCreation, PieceSigning, Placing, PolicySetting, QuotaSetting, Signing, TokenAddition,
 };
 
 /// What the data thread is asked to do.
@@ -76,6 +76,14 @@ pub enum Command {
     PolicySet(PolicySetting),
     /// Take it away; tell a [`crate::PolicyStatus`].
     PolicyRemove(u32),
+    /// Tell all LUNs, as [`crate::LunStatus`]es.
+    LunList,
+    /// Make a LUN; tell a [`crate::LunStatus`].
+    LunCreate(LunCreation),
+    /// Change the LUN of that name; tell a [`crate::LunStatus`].
+    LunSet(String, LunChange),
+    /// Remove it; tell a [`crate::LunStatus`].
+    LunRemove(String),
     /// Tell all quotas, as [`crate::QuotaStatus`]es.
     QuotaList,
     /// Set a quota; tell a [`crate::QuotaAnswer`].
@@ -273,6 +281,7 @@ fn router(watch: Arc<Watch>) -> Router {
             "/v1/delivery/decisions",
             get(|control: Shared| ask(control, Command::DeliveryDecisions)),
         )
+        .merge(luns())
         .merge(policy())
         .merge(tokens())
         .with_state(control)
@@ -333,6 +342,30 @@ fn tokens() -> Router<Arc<dyn Control>> {
             "/v1/sign/pieces",
             post(|control: Shared, body: Body<PieceSigning>| {
                 ask_with(control, body, Command::SignPieces)
+            }),
+        )
+}
+
+/// Files of the volume as disks.
+fn luns() -> Router<Arc<dyn Control>> {
+    Router::new()
+        .route(
+            "/v1/luns",
+            get(|control: Shared| ask(control, Command::LunList)).post(
+                |control: Shared, body: Body<LunCreation>| {
+                    ask_with(control, body, Command::LunCreate)
+                },
+            ),
+        )
+        .route(
+            "/v1/luns/{name}",
+            patch(
+                |control: Shared, Path(name): Path<String>, body: Body<LunChange>| {
+                    ask_with(control, body, move |change| Command::LunSet(name, change))
+                },
+            )
+            .delete(|control: Shared, Path(name): Path<String>| {
+                ask(control, Command::LunRemove(name))
             }),
         )
 }

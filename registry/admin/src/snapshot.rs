@@ -36,6 +36,9 @@ pub struct Snapshot {
     /// The nodes' own HTTP door.
     #[serde(default)]
     pub node_http: NodeHttpFigures,
+    /// The iSCSI door.
+    #[serde(default)]
+    pub iscsi: IscsiFigures,
     /// What nodes send to clients themselves.
     #[serde(default)]
     pub transfer: TransferFigures,
@@ -207,6 +210,35 @@ pub struct NodeHttpFigures {
     pub broken_total: u64,
     /// Connections that were ended because their clients took too long.
     pub late_total: u64,
+}
+
+/// The iSCSI door.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct IscsiFigures {
+    /// Commands by what they do: `read`, `write`, `other`.
+    pub commands: BTreeMap<String, u64>,
+    /// Answers by status: `good`, `check_condition`, `reservation_conflict`, `busy`.
+    pub responses: BTreeMap<String, u64>,
+    /// Bytes of LUNs that were given to connections.
+    pub sent_bytes: u64,
+    /// Bytes that came with commands.
+    pub received_bytes: u64,
+    /// Commands that were aborted.
+    pub aborted_total: u64,
+    /// Reads of aborted commands that were withdrawn.
+    pub withdrawn_total: u64,
+    /// Logins that were refused.
+    pub refused_logins_total: u64,
+    /// PDUs that were refused, or ended their connection.
+    pub rejected_total: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Commands in progress.
+    pub tasks: u64,
+    /// Bytes that they hold.
+    pub held_bytes: u64,
 }
 
 /// Third-party transfer: of a gateway what went which way and why, of a host with nodes what

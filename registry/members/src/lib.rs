@@ -12,6 +12,7 @@ mod embedded;
 mod gateways;
 mod homes;
 mod hosts;
+mod luns;
 mod policy;
 mod shared;
 mod state;

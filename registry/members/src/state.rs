@@ -7,7 +7,7 @@ use crossdock_names::{
     Epoch, FileId, FileRef, LayoutClass, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS, SetId,
     SiteId, SiteRecord, Spread, VolumeId,
 };
-use crossdock_peer::ExportRules;
+use crossdock_peer::{ExportRules, Lun, Reservations};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -179,6 +179,12 @@ pub struct State {
     /// Bearer tokens of the HTTP door; their secrets are not here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub web_tokens: Vec<crossdock_web::TokenRecord>,
+    /// LUNs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub luns: Vec<Lun>,
+    /// The directory in which their files are, once there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun_directory: Option<DirectoryRecord>,
 }
 
 /// Somebody else was faster.
@@ -421,6 +427,34 @@ pub enum Change {
         /// The token's number.
         id: u32,
     },
+    /// Initiators have one more LUN.
+    AddLun {
+        /// Which.
+        record: Lun,
+        /// Where the files of all LUNs are.
+        directory: DirectoryRecord,
+    },
+    /// A LUN has another size, or other rules.
+    SetLun {
+        /// As it was seen.
+        expected: Box<Lun>,
+        /// As it is from now on.
+        wanted: Box<Lun>,
+    },
+    /// They have it no more.
+    RemoveLun {
+        /// Its number.
+        id: u64,
+    },
+    /// Other initiators have reserved it.
+    SetReservations {
+        /// Its number.
+        id: u64,
+        /// As it was seen.
+        expected: Reservations,
+        /// As it is from now on.
+        wanted: Reservations,
+    },
 }
 
 impl State {
@@ -489,6 +523,8 @@ impl State {
             trust: None,
             policy: Vec::new(),
             web_tokens: Vec::new(),
+            luns: Vec::new(),
+            lun_directory: None,
         }
     }
 
@@ -540,6 +576,7 @@ impl State {
             Change::RaiseAll => {
                 self.sets.values_mut().for_each(|set| set.epoch += 1);
                 self.sites.iter_mut().for_each(|site| site.0 += 1);
+                self.forget_reservations();
             }
             Change::NodeStopped { number, stopped } => {
                 let node = self
@@ -555,7 +592,7 @@ impl State {
             Change::RestoreGateway { name } => self.revoke_gateway(&name, false)?,
             Change::ScopeGateway { name, exports } => self.scope_gateway(&name, exports)?,
             Change::Place(placement) => self.place(placement)?,
-            // Routing does not depend on exports, policy and tokens.
+            // Routing does not depend on exports, policy, tokens and LUNs.
             Change::AddExport { path, root, rules } => return self.add_export(path, root, rules),
             Change::SetExport {
                 id,
@@ -590,6 +627,14 @@ impl State {
             Change::RemovePolicy { id } => return self.remove_policy(id),
             Change::AddWebToken { record } => return self.add_web_token(record),
             Change::RemoveWebToken { id } => return self.remove_web_token(id),
+            Change::AddLun { record, directory } => return self.add_lun(record, directory),
+            Change::SetLun { expected, wanted } => return self.set_lun(&expected, *wanted),
+            Change::RemoveLun { id } => return self.remove_lun(id),
+            Change::SetReservations {
+                id,
+                expected,
+                wanted,
+            } => return self.set_reservations(id, &expected, wanted),
         }
         self.table_epoch += 1;
         Ok(())

@@ -51,6 +51,8 @@ impl Server {
                 "127.0.0.1:0",
                 "--http",
                 "off",
+                "--iscsi",
+                "off",
                 "--ibp",
                 "off",
                 "--lbone",

@@ -158,10 +158,8 @@ pub enum Command {
     },
     /// READ.
     Read(BlockRange, Access),
-    /// WRITE, also WRITE ATOMIC.
+    /// WRITE.
     Write(BlockRange, Access),
-    /// WRITE ATOMIC (16): bounds are narrower than those of WRITE.
-    WriteAtomic(BlockRange, Access),
     /// WRITE AND VERIFY.
     WriteVerify(BlockRange, ByteCheck),
     /// VERIFY.
@@ -440,12 +438,6 @@ fn sixteen(cdb: &[u8; 16]) -> Result<Command, CdbError> {
             Command::CompareAndWrite(BlockRange { lba, blocks }, access)
         }
         (0x8b, _) => Command::OrWrite(range, access),
-        // Behind the address come a boundary, which must not be, and the length.
-        (0x9c, _) if u16_at(cdb, 10) != 0 => return Err(field(10, 7)),
-        (0x9c, _) => {
-            let blocks = u32::from(u16_at(cdb, 12));
-            Command::WriteAtomic(BlockRange { lba, blocks }, access)
-        }
         (0x9e, 0x10) => Command::ReadCapacity16 { allocation: length },
         (0x9e, 0x12) => Command::GetLbaStatus {
             lba,

@@ -145,16 +145,14 @@ pub struct BlockLimits {
     pub unmap_descriptors_max: u32,
     /// Blocks of which UNMAP frees space.
     pub unmap_granularity_blocks: u32,
-    /// Blocks of WRITE SAME; none of 0 blocks is taken (WSNZ).
+    /// Blocks of WRITE SAME.
     pub same_blocks_max: u64,
-    /// Blocks of WRITE ATOMIC.
-    pub atomic_blocks_max: u32,
 }
 
 /// Page B0h.
 #[must_use]
 pub fn block_limits(limits: &BlockLimits) -> Vec<u8> {
-    let mut body = vec![0x01, limits.compare_blocks_max];
+    let mut body = vec![0, limits.compare_blocks_max];
     body.extend(limits.granularity_blocks.to_be_bytes());
     body.extend(limits.transfer_blocks_max.to_be_bytes());
     body.extend(limits.transfer_blocks_best.to_be_bytes());
@@ -166,7 +164,6 @@ pub fn block_limits(limits: &BlockLimits) -> Vec<u8> {
     let valid = u32::from(limits.unmap_granularity_blocks != 0) << 31;
     body.extend(valid.to_be_bytes());
     body.extend(limits.same_blocks_max.to_be_bytes());
-    body.extend(limits.atomic_blocks_max.to_be_bytes());
     body.resize(60, 0);
     page(VpdPage::BlockLimits, body)
 }
@@ -249,7 +246,6 @@ mod tests {
             unmap_descriptors_max: 256,
             unmap_granularity_blocks: 8,
             same_blocks_max: 1 << 16,
-            atomic_blocks_max: 8,
         };
         let pages = [
             supported_pages(),
@@ -266,7 +262,7 @@ mod tests {
         }
         assert_eq!(pages[0][4..], [0, 0x80, 0x83, 0xb0, 0xb1, 0xb2]);
         assert_eq!(pages[3].len(), 64);
-        assert_eq!(pages[3][4..8], [1, 255, 0, 8]);
+        assert_eq!(pages[3][4..8], [0, 255, 0, 8]);
         assert_eq!(pages[3][32..36], [0x80, 0, 0, 0]);
     }
 

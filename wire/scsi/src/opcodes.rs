@@ -95,7 +95,6 @@ pub const OPCODES: &[Opcode] = &[
     opcode(0x90, &long_usage(0x90, IMMED)),
     opcode(0x91, &long_usage(0x91, SYNC)),
     opcode(0x93, &long_usage(0x93, SAME | 1)),
-    opcode(0x9c, &long_usage(0x9c, 0x18)),
     action(
         0x9e,
         0x10,

@@ -158,7 +158,9 @@ impl Pool<'_> {
         let mut command = program(self.paths.release_binary());
         command.arg("up").arg("--data").arg(&self.data);
         command.args(["--nfs", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-        command.args(["--http", "off", "--ibp", "off", "--lbone", "off"]);
+        command.args([
+            "--http", "off", "--iscsi", "off", "--ibp", "off", "--lbone", "off",
+        ]);
         command.stdin(Stdio::null());
         let (running, lines) = Running::start_with_lines(command, &self.log())?;
         let address = door(&lines)?;

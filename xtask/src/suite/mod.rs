@@ -12,6 +12,7 @@ mod ensemble;
 mod etcd;
 mod http;
 mod ibp;
+mod iscsi;
 mod kernel;
 mod libnfs;
 mod locks;
@@ -80,6 +81,7 @@ pub(crate) const SUITES: [Suite; 50] = [
     suite("http", When::Quick, 300, http::run),
     suite("ibp", When::Quick, 120, ibp::run),
     suite("logistics", When::Quick, 120, logistics::run),
+    suite("iscsi", When::Quick, 240, iscsi::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 900, kernel::tree),
@@ -137,6 +139,7 @@ pub(crate) const SUITES: [Suite; 50] = [
     suite("spiral-policy", When::Quick, 120, spiral::run_policy),
     suite("kernel-spiral", When::Quick, 180, spiral::run_kernel),
     suite("fuzz-sockets", When::Quick, 120, sockets::run),
+    suite("iscsi-long", When::Full, 1200, iscsi::run_long),
     suite("kernel-tree-long", When::Full, 1800, kernel::tree_long),
     suite("kernel-fsx-long", When::Full, 3600, kernel::fsx_long),
     suite(

@@ -118,6 +118,8 @@ fn serves(stage: &Stage<'_>, binary: &str, more: &[&str]) -> Result<()> {
         "127.0.0.1:0",
         "--http",
         "127.0.0.1:0",
+        "--iscsi",
+        "127.0.0.1:0",
         "--ibp",
         "127.0.0.1:0",
         "--lbone",

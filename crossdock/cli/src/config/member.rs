@@ -16,6 +16,7 @@ use super::groups::{
     VirtualFlags, missing,
 };
 use super::http::{HttpFlags, HttpSettings};
+use super::iscsi::{IscsiFlags, IscsiSettings};
 use super::values::Door;
 use super::{File, usage};
 
@@ -82,6 +83,8 @@ pub(crate) struct GatewayFlags {
     #[command(flatten)]
     http: HttpFlags,
     #[command(flatten)]
+    iscsi: IscsiFlags,
+    #[command(flatten)]
     addresses: VirtualFlags,
     #[command(flatten)]
     catching: CatchFlags,
@@ -139,6 +142,8 @@ pub(crate) enum Part {
         door: DoorSettings,
         #[serde(flatten)]
         http: Box<HttpSettings>,
+        #[serde(flatten)]
+        iscsi: IscsiSettings,
         /// Where virtual addresses are; nowhere without.
         virtual_interface: Option<String>,
         /// By which packets leave for clients, if nodes may send to them.
@@ -238,6 +243,7 @@ impl GatewayFlags {
         let transport = file.complete(self.transport)?;
         let door = file.complete(self.door)?;
         let http = file.complete(self.http)?.settle(Door::Off)?;
+        let iscsi = file.complete(self.iscsi)?.settle(Door::Off);
         let addresses = file.complete(self.addresses)?;
         let catching = file.complete(self.catching)?;
         let name = file.complete(self.name)?.gateway_name;
@@ -247,7 +253,7 @@ impl GatewayFlags {
             ensemble: ensemble.settle()?,
             listen: link.settle()?,
             transport: transport.settle(AuthorityFlags::default())?,
-            part: gateway(door.settle()?, http, addresses, catching, name)?,
+            part: gateway((door.settle()?, http, iscsi), addresses, catching, name)?,
             process: process.settle()?,
         })
     }
@@ -265,8 +271,7 @@ pub(crate) fn check_gateway_name(name: Option<&str>) -> anyhow::Result<()> {
 }
 
 fn gateway(
-    door: DoorSettings,
-    http: HttpSettings,
+    (door, http, iscsi): (DoorSettings, HttpSettings, IscsiSettings),
     VirtualFlags { virtual_interface }: VirtualFlags,
     CatchFlags { spiral_device }: CatchFlags,
     gateway_name: Option<String>,
@@ -287,6 +292,7 @@ fn gateway(
     Ok(Part::Gateway {
         door,
         http: Box::new(http),
+        iscsi,
         virtual_interface,
         spiral_device,
         gateway_name,

@@ -11,6 +11,7 @@ use super::groups::{
     ProcessSettings, StoreFlags, StoreSettings,
 };
 use super::http::{HttpFlags, HttpSettings};
+use super::iscsi::{IscsiFlags, IscsiSettings};
 use super::lbone::{LboneFlags, LboneSettings};
 use super::values::{Door, Names, Placement, loopback};
 use super::{File, Group, usage};
@@ -35,6 +36,8 @@ pub(crate) struct UpFlags {
     door: DoorFlags,
     #[command(flatten)]
     http: HttpFlags,
+    #[command(flatten)]
+    iscsi: IscsiFlags,
     #[command(flatten)]
     node_door: NodeDoorFlags,
     #[command(flatten)]
@@ -73,9 +76,6 @@ struct PoolFlags {
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct AbsentFlags {
-    /// iSCSI door: not built yet, only `off`.
-    #[arg(long, value_name = "ADDR|off", env = "CROSSDOCK_ISCSI")]
-    iscsi: Option<Door>,
     /// Disk sets: not built yet.
     #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
     disks: Option<String>,
@@ -96,7 +96,6 @@ impl Group for PoolFlags {
 impl Group for AbsentFlags {
     fn over(self, file: Self) -> Self {
         Self {
-            iscsi: self.iscsi.or(file.iscsi),
             disks: self.disks.or(file.disks),
         }
     }
@@ -121,6 +120,8 @@ pub(crate) struct UpSettings {
     pub(crate) door: DoorSettings,
     #[serde(flatten)]
     pub(crate) http: HttpSettings,
+    #[serde(flatten)]
+    pub(crate) iscsi: IscsiSettings,
     #[serde(flatten)]
     pub(crate) node_door: NodeDoorSettings,
     #[serde(flatten)]
@@ -149,6 +150,7 @@ impl UpFlags {
         let pool = file.complete(self.pool)?;
         let door = file.complete(self.door)?;
         let http = file.complete(self.http)?;
+        let iscsi = file.complete(self.iscsi)?;
         let node_door = file.complete(self.node_door)?;
         let depot = file.complete(self.depot)?;
         let process = file.complete(self.process)?;
@@ -168,6 +170,7 @@ impl UpFlags {
             placement: pool.placement,
             door: door.settle()?,
             http: http.settle(loopback(8080))?,
+            iscsi: iscsi.settle(loopback(3260)),
             node_door: node_door.settle(loopback(0))?,
             depot: depot.settle(loopback(crossdock_ibp::PORT))?,
             lbone: lbone.settle(loopback(crossdock_lbone::PORT))?,
@@ -179,13 +182,6 @@ impl UpFlags {
 
 impl AbsentFlags {
     fn check(self) -> anyhow::Result<()> {
-        for (name, door) in [("iscsi", self.iscsi)] {
-            if let Some(Door::At(_)) = door {
-                return Err(usage(format!(
-                    "the {name} door is not built in this version; leave --{name} away or say --{name} off"
-                )));
-            }
-        }
         if self.disks.is_some() {
             return Err(usage(
                 "disk sets are not built in this version; leave --disks away: each node keeps its disk as files in the data directory".to_owned(),
@@ -232,18 +228,16 @@ mod tests {
     use super::super::UsageError;
     use super::*;
 
-    /// Goal: doors that are not built are refused, `off` is accepted.
+    /// Goal: what is not built is refused.
     #[test]
-    fn doors_not_built_are_refused() {
-        let flags = |door| UpFlags {
+    fn what_is_not_built_is_refused() {
+        let flags = UpFlags {
             absent: AbsentFlags {
-                iscsi: Some(door),
-                ..AbsentFlags::default()
+                disks: Some("stripe:a,b".to_owned()),
             },
             ..UpFlags::default()
         };
-        assert!(flags(Door::Off).settle().is_ok());
-        let error = flags(loopback(80)).settle().expect_err("not built");
+        let error = flags.settle().expect_err("not built");
         assert!(error.downcast_ref::<UsageError>().is_some(), "exit code 2");
     }
 }

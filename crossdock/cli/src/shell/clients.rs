@@ -278,6 +278,13 @@ impl Clients {
         driver.socket(self.connections.get(&number)?.id)
     }
 
+    /// Where a client has connected to.
+    pub(super) fn local_address(&self, driver: &Driver, number: u64) -> Option<SocketAddr> {
+        let socket = self.socket(driver, number)?;
+        let address = rustix::net::getsockname(socket).ok()?;
+        SocketAddr::try_from(address).ok()
+    }
+
     fn is_https(&self, number: u64) -> bool {
         let client = self.connections.get(&number);
         client.is_some_and(|client| client.session.is_some())

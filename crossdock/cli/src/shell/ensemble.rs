@@ -121,6 +121,10 @@ impl Shell {
                 | Command::PolicyList
                 | Command::PolicySet(_)
                 | Command::PolicyRemove(_)
+                | Command::LunList
+                | Command::LunCreate(_)
+                | Command::LunSet(..)
+                | Command::LunRemove(_)
                 | Command::DeliveryDecisions
                 | Command::TokenList
                 | Command::TokenAdd(_)

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crossdock_admin::snapshot::{
     Client, DepotFigures, DiskClass, DiskFigures, DiskOperation, DoorFigures, HttpFigures,
-    LoopFigures, NodeFigures, NodeHttpFigures, Procedure, ProcessFigures, SiteFigures, SlowRequest,
-    SlowWaits, Snapshot, Traffic,
+    IscsiFigures, LoopFigures, NodeFigures, NodeHttpFigures, Procedure, ProcessFigures,
+    SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic,
 };
 use crossdock_disks::{DiskClass as Class, Operation};
 use crossdock_host::{Host, HostFigures, HostStatus};
@@ -146,6 +146,7 @@ impl Shell {
             slow: door.slow.iter().map(slow).collect(),
             door: door_figures(&figures),
             http: http_figures(&self.host.http_figures()),
+            iscsi: iscsi_figures(&self.host.iscsi_figures()),
             node_http: node_http_figures(&self.host.object_figures()),
             transfer: self.transfer_figures(),
             process: ProcessFigures::default(),
@@ -271,6 +272,30 @@ fn http_figures(http: &crossdock_http::HttpFigures) -> HttpFigures {
         delivery_requested_bytes: delivery.requests.sum(),
         residence: delivery.residence.time.clone(),
         residence_percent: delivery.residence.percent.clone(),
+    }
+}
+
+fn iscsi_figures(door: &crossdock_iscsi::IscsiFigures) -> IscsiFigures {
+    let named = |names: &[&str], counts: &[u64]| {
+        let pairs = names.iter().zip(counts);
+        pairs
+            .map(|(name, &count)| ((*name).to_owned(), count))
+            .collect()
+    };
+    let statuses = ["good", "check_condition", "reservation_conflict", "busy"];
+    IscsiFigures {
+        commands: named(&["read", "write", "other"], &door.commands_total),
+        responses: named(&statuses, &door.responses_total),
+        sent_bytes: door.sent_bytes,
+        received_bytes: door.received_bytes,
+        aborted_total: door.aborted_total,
+        withdrawn_total: door.withdrawn_total,
+        refused_logins_total: door.refused_logins_total,
+        rejected_total: door.rejected_total,
+        connections: door.connections as u64,
+        sessions: door.sessions as u64,
+        tasks: door.tasks as u64,
+        held_bytes: door.held_bytes as u64,
     }
 }
 

@@ -4,6 +4,7 @@
 mod depot;
 mod door;
 mod http;
+mod iscsi;
 mod node;
 mod process;
 mod site;
@@ -18,6 +19,7 @@ pub(crate) fn families() -> impl Iterator<Item = &'static Family> {
     let all = [
         door::FAMILIES,
         http::FAMILIES,
+        iscsi::FAMILIES,
         transfer::FAMILIES,
         node::FAMILIES,
         depot::FAMILIES,

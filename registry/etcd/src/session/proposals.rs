@@ -78,7 +78,11 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::SetPolicy { .. }
         | Change::RemovePolicy { .. }
         | Change::AddWebToken { .. }
-        | Change::RemoveWebToken { .. } => false,
+        | Change::RemoveWebToken { .. }
+        | Change::AddLun { .. }
+        | Change::SetLun { .. }
+        | Change::RemoveLun { .. }
+        | Change::SetReservations { .. } => false,
     }
 }
 

@@ -103,6 +103,7 @@ impl Rig {
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             http: crossdock_http::HttpConfig::default(),
+            iscsi: crossdock_iscsi::IscsiConfig::default(),
             instance: random.next_u64(),
             minting: MintingKey([0; 32]),
             proving: [0; 32],
@@ -430,7 +431,7 @@ impl Rig {
                     }
                 }
                 // Nobody is connected there.
-                HostEffect::Http(_) => {}
+                HostEffect::Http(_) | HostEffect::Iscsi(_) | HostEffect::LunChanged { .. } => {}
                 HostEffect::Objects(_)
                 | HostEffect::Depot { .. }
                 | HostEffect::ColumnsSigned { .. } => {}

@@ -75,6 +75,7 @@ pub(in crate::suite) fn crossdock(stage: &Stage<'_>, arguments: &[&str]) -> Comm
     command.args(arguments);
     // The usual ports may be another one's.
     command.env("CROSSDOCK_HTTP", "127.0.0.1:0");
+    command.env("CROSSDOCK_ISCSI", "127.0.0.1:0");
     command.env("CROSSDOCK_IBP", "127.0.0.1:0");
     command.env("CROSSDOCK_LBONE", "127.0.0.1:0");
     command
@@ -127,6 +128,8 @@ pub(in crate::suite) struct Up {
     pub(in crate::suite) http: Option<SocketAddr>,
     /// Where it serves HTTPS, if it does.
     pub(in crate::suite) https: Option<String>,
+    /// Where it serves iSCSI, if it does.
+    pub(in crate::suite) iscsi: Option<SocketAddr>,
     /// Where it is administered.
     pub(in crate::suite) admin: String,
     log: PathBuf,
@@ -175,7 +178,7 @@ impl Up {
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
         let deadline = Instant::now() + READY_PATIENCE;
         let (mut nfs_doors, mut http) = (Vec::new(), None);
-        let mut https = None;
+        let (mut https, mut iscsi) = (None, None);
         let admin = loop {
             let Some(line) = lines.next(deadline)? else {
                 bail!("the server ended: {}", fs::read_to_string(&log)?);
@@ -184,6 +187,7 @@ impl Up {
                 Some(("nfs", address)) => nfs_doors.push(address.parse()?),
                 Some(("http", address)) => http = Some(address.parse()?),
                 Some(("https", address)) => https = Some(address.to_owned()),
+                Some(("iscsi", address)) => iscsi = Some(address.parse()?),
                 Some(("admin", address)) => break address.to_owned(),
                 _ => {}
             }
@@ -195,6 +199,7 @@ impl Up {
             nfs_doors,
             http,
             https,
+            iscsi,
             admin,
             log,
         })
@@ -215,6 +220,11 @@ impl Up {
         let mut command = crossdock(stage, words);
         command.args(["--json", "--admin", &self.admin]);
         finish_command(stage, command)
+    }
+
+    /// Kills it (SIGKILL), as a loss of power would.
+    pub(in crate::suite) fn kill(mut self) {
+        self.running.kill();
     }
 
     /// Stops it by SIGTERM; it must exit with 0. Returns its log, of which

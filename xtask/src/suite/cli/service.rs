@@ -124,6 +124,8 @@ pub(super) fn without_io_uring(stage: &Stage<'_>) -> Result<()> {
                 text(&data)?,
                 "--http",
                 "off",
+                "--iscsi",
+                "off",
                 "--ibp",
                 "off",
                 "--lbone",
@@ -181,7 +183,8 @@ fn check_status(status: &Value) -> Result<()> {
     ensure!(
         doors[0]["name"] == "nfs"
             && doors[1]["name"] == "http"
-            && doors[2]["name"] == "admin"
+            && doors[2]["name"] == "iscsi"
+            && doors[3]["name"] == "admin"
             && status["warnings"] == serde_json::json!(["not redundant: all nodes on one device"])
             // The root and the files.
             && status["files"].as_u64() == Some(1 + job::LENGTHS_BYTES.len() as u64)

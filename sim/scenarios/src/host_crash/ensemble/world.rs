@@ -692,6 +692,7 @@ impl World {
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             http: crossdock_http::HttpConfig::default(),
+            iscsi: crossdock_iscsi::IscsiConfig::default(),
             instance,
             minting: MintingKey(secret_of(instance, MINTING)),
             proving: PROVING,
@@ -1021,7 +1022,7 @@ impl World {
                 HostEffect::PolicyChanged { .. } => {} // Nobody has asked.
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
                 // Nobody is connected there.
-                HostEffect::Http(_) => {}
+                HostEffect::Http(_) | HostEffect::Iscsi(_) | HostEffect::LunChanged { .. } => {}
                 #[cfg(test)]
                 HostEffect::Objects(effect) => self.objects.push((place, effect)),
                 #[cfg(test)]

@@ -1,0 +1,191 @@
+//! Task management (RFC 7143 section 11.5): aborting tasks, resetting units. It is answered
+//! when nothing of what was aborted can happen any more.
+
+use std::collections::BTreeSet;
+
+use crossdock_iscsi_pdu::{Head, TaskFunction, TaskRequest, TaskResponse, opcode};
+use crossdock_scsi::{AdditionalSense, LogicalUnit};
+use crossdock_types::{Payload, Time};
+
+use crate::door::IscsiDoor;
+use crate::message::ConnId;
+use crate::session::SessionId;
+use crate::task::TaskId;
+
+/// Responses (RFC 7143 section 11.6.1).
+const COMPLETE: u8 = 0;
+const NO_TASK: u8 = 1;
+const NO_UNIT: u8 = 2;
+const NO_REASSIGNMENT: u8 = 4;
+const NOT_SUPPORTED: u8 = 5;
+
+/// A function that waits for tasks to end.
+#[derive(Debug)]
+pub(crate) struct Management {
+    connection: ConnId,
+    tag: u32,
+    waits_for: BTreeSet<TaskId>,
+    /// All sessions end behind it.
+    is_cold: bool,
+}
+
+impl IscsiDoor {
+    /// Carries out a function.
+    pub(crate) fn serve_task_management(
+        &mut self,
+        now: Time,
+        (id, session): (ConnId, SessionId),
+        request: &TaskRequest,
+    ) {
+        let tag = request.task_tag.get();
+        let unit = self.sessions.get(&session).and_then(|session| session.unit);
+        let Some(unit) = unit else {
+            return self.answer_management(id, tag, NOT_SUPPORTED);
+        };
+        let is_unit = LogicalUnit::decode(request.lun) == LogicalUnit::Number(0);
+        let of_unit = |task: TaskId| {
+            let task = self.tasks.get(&task);
+            task.is_some_and(|task| task.unit == unit)
+        };
+        let of_session = |task: TaskId| {
+            let task = self.tasks.get(&task);
+            task.is_some_and(|task| task.asked.session == session)
+        };
+        let all: Vec<TaskId> = self.tasks.keys().copied().collect();
+        let of_unit: Vec<TaskId> = all.iter().copied().filter(|task| of_unit(*task)).collect();
+        match TaskFunction::from_flags(request.head.flags) {
+            Some(
+                TaskFunction::AbortTask
+                | TaskFunction::AbortTaskSet
+                | TaskFunction::ClearTaskSet
+                | TaskFunction::LogicalUnitReset,
+            ) if !is_unit => self.answer_management(id, tag, NO_UNIT),
+            Some(TaskFunction::AbortTask) => match self.referenced(session, request) {
+                Referenced::Task(task) => self.abort(now, (id, tag), vec![task], false),
+                Referenced::Passed => self.answer_management(id, tag, COMPLETE),
+                Referenced::Nothing => self.answer_management(id, tag, NO_TASK),
+            },
+            Some(TaskFunction::AbortTaskSet) => {
+                let own = of_unit.into_iter().filter(|task| of_session(*task));
+                let own = own.collect();
+                self.abort(now, (id, tag), own, false);
+            }
+            Some(TaskFunction::ClearTaskSet) => {
+                let cleared = AdditionalSense::COMMANDS_CLEARED;
+                let others = of_unit.iter().filter_map(|task| self.tasks.get(task));
+                let others = others.map(|task| task.asked.session);
+                let others: BTreeSet<SessionId> = others.filter(|it| *it != session).collect();
+                for other in others {
+                    self.attend(other, cleared);
+                }
+                self.abort(now, (id, tag), of_unit, false);
+            }
+            Some(TaskFunction::LogicalUnitReset | TaskFunction::TargetWarmReset) => {
+                self.reset(unit);
+                self.abort(now, (id, tag), of_unit, false);
+            }
+            Some(TaskFunction::TargetColdReset) => {
+                self.reset(unit);
+                self.abort(now, (id, tag), of_unit, true);
+            }
+            Some(TaskFunction::TaskReassign) => self.answer_management(id, tag, NO_REASSIGNMENT),
+            Some(TaskFunction::ClearAca) | None => self.answer_management(id, tag, NOT_SUPPORTED),
+        }
+    }
+
+    /// Which task is meant.
+    fn referenced(&mut self, session: SessionId, request: &TaskRequest) -> Referenced {
+        let Some(session) = self.sessions.get_mut(&session) else {
+            return Referenced::Nothing;
+        };
+        if let Some(&task) = session.tasks.get(&request.referenced_tag.get()) {
+            return Referenced::Task(task);
+        }
+        let cmd_sn = request.ref_cmd_sn.get();
+        // It came before its turn, and will not be served: its number is passed over.
+        if let Some((_, pdu)) = session.early.get_mut(&cmd_sn) {
+            pdu.header[0] = crate::serve::PASSED;
+            return Referenced::Passed;
+        }
+        Referenced::Nothing
+    }
+
+    /// Aborts tasks; the answer waits for all of them.
+    fn abort(&mut self, now: Time, to: (ConnId, u32), tasks: Vec<TaskId>, is_cold: bool) {
+        let mut waits_for = BTreeSet::new();
+        for task in tasks {
+            if !self.abort_task(now, task) {
+                waits_for.insert(task);
+            }
+        }
+        self.managements.push(Management {
+            connection: to.0,
+            tag: to.1,
+            waits_for,
+            is_cold,
+        });
+        self.settle_managements(now);
+        self.pump(now);
+    }
+
+    /// Answers functions whose tasks are all over.
+    pub(crate) fn settle_managements(&mut self, now: Time) {
+        for management in &mut self.managements {
+            let tasks = &self.tasks;
+            management.waits_for.retain(|task| tasks.contains_key(task));
+        }
+        let done = |management: &mut Management| management.waits_for.is_empty();
+        let done: Vec<Management> = self.managements.extract_if(.., done).collect();
+        for management in done {
+            self.answer_management(management.connection, management.tag, COMPLETE);
+            if management.is_cold {
+                self.drop_others(now, management.connection);
+            }
+        }
+    }
+
+    /// Everything that initiators have set of the unit is as at the start, but persistent
+    /// reservations.
+    fn reset(&mut self, unit: u64) {
+        if let Some(unit) = self.units.get_mut(&unit) {
+            unit.reserved_by = None;
+            unit.is_stopped = false;
+            unit.pages = unit.default_pages;
+        }
+        for session in self.sessions_of(unit) {
+            self.attend(session, AdditionalSense::RESET);
+        }
+    }
+
+    /// A cold reset ends all sessions with the target.
+    fn drop_others(&mut self, now: Time, id: ConnId) {
+        let unit = self.session_of(id).and_then(|session| session.unit);
+        let Some(unit) = unit else {
+            return;
+        };
+        self.flush(id);
+        for session in self.sessions_of(unit) {
+            self.end_session(now, session);
+        }
+    }
+
+    fn answer_management(&mut self, id: ConnId, tag: u32, response: u8) {
+        let numbers = self.numbers(id, true);
+        let header = TaskResponse {
+            head: Head::new(opcode::TASK_RESPONSE, 0x80).with([response, 0]),
+            task_tag: tag.into(),
+            stat_sn: numbers.stat_sn.into(),
+            exp_cmd_sn: numbers.exp_cmd_sn.into(),
+            max_cmd_sn: numbers.max_cmd_sn.into(),
+            ..TaskResponse::default()
+        };
+        self.push(id, &header, Payload::new());
+    }
+}
+
+enum Referenced {
+    Task(TaskId),
+    /// It will not be served.
+    Passed,
+    Nothing,
+}

@@ -1,0 +1,516 @@
+//! Reading and writing the LUN's file for a task, in pieces of at most 1 MiB, some of them at
+//! a time; and what commands do that read first and write then.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::iter::once;
+use std::ops::Range;
+
+use bytes::Bytes;
+use crossdock_peer::{CallId, SiteAnswer, SiteError, SiteOperation, Stability};
+use crossdock_router::RoutedReply;
+use crossdock_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey};
+use crossdock_types::{Payload, Time};
+
+use crate::door::{CallOf, IscsiDoor};
+use crate::message::IscsiEffect;
+use crate::plan::Plan;
+use crate::refuse::{Access, outcome_of};
+use crate::respond::Outcome;
+use crate::task::{Stage, TaskId};
+
+/// Bytes of one piece, and where in the file pieces end: stripes are cut so, too.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Pieces of one task at a time.
+const PIECES_MAX: usize = 4;
+
+/// Bytes of the file whose checksum is one: which of them are bad is found out in steps of
+/// these.
+const CHECKED_BYTES: u64 = 4096;
+
+/// Bytes of a pattern that are made at a time.
+const PATTERN_BYTES: usize = 64 << 10;
+
+/// What a task has the router do.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    step: Step,
+    /// What the command brought.
+    data: Payload,
+    /// What is read or written still.
+    rest: VecDeque<Range<u64>>,
+    calls: BTreeMap<CallId, Range<u64>>,
+    /// What was read, by its place in the file.
+    read: BTreeMap<u64, Payload>,
+    /// The first that failed.
+    failed: Option<(SiteError, u64)>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Reading,
+    Writing(Content),
+    /// A read failed: which of its blocks is it?
+    Locating(Range<u64>),
+}
+
+/// What is written.
+#[derive(Clone, Debug)]
+enum Content {
+    /// These bytes, the first one at that place.
+    Bytes(Payload, u64),
+    Zeros,
+    /// The same block again and again.
+    Pattern(Bytes),
+}
+
+impl Transfer {
+    fn new(step: Step, data: Payload, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
+        let ranges = ranges.into_iter().filter(|range| !range.is_empty());
+        Self {
+            step,
+            data,
+            rest: ranges.collect(),
+            calls: BTreeMap::new(),
+            read: BTreeMap::new(),
+            failed: None,
+        }
+    }
+
+    /// The next piece, unless there are as many as may be.
+    fn next_piece(&mut self) -> Option<Range<u64>> {
+        if self.calls.len() >= PIECES_MAX || self.failed.is_some() {
+            return None;
+        }
+        let range = self.rest.front_mut()?;
+        let boundary = (range.start / PIECE_BYTES + 1) * PIECE_BYTES;
+        let piece = range.start..range.end.min(boundary);
+        range.start = piece.end;
+        if range.is_empty() {
+            self.rest.pop_front();
+        }
+        Some(piece)
+    }
+
+    const fn is_writing(&self) -> bool {
+        matches!(self.step, Step::Writing(_))
+    }
+
+    fn take_read(&mut self) -> Payload {
+        let mut whole = Payload::new();
+        for (_, piece) in std::mem::take(&mut self.read) {
+            whole.append(piece);
+        }
+        whole
+    }
+}
+
+impl Content {
+    fn piece(&self, range: &Range<u64>) -> Payload {
+        let length = usize::try_from(range.end - range.start).unwrap_or_default();
+        match self {
+            Self::Bytes(payload, first) => {
+                let at = usize::try_from(range.start - first).unwrap_or_default();
+                payload.slice(at, at + length)
+            }
+            Self::Zeros => {
+                let mut zeros = Payload::new();
+                zeros.push_zeros(length);
+                zeros
+            }
+            Self::Pattern(pattern) => {
+                let mut payload = Payload::new();
+                while payload.len() < length {
+                    let missing = length - payload.len();
+                    payload.push(pattern.slice(..pattern.len().min(missing)));
+                }
+                payload
+            }
+        }
+    }
+}
+
+impl IscsiDoor {
+    /// The task's turn has come: its data is there, and nobody is in its way.
+    pub(crate) fn run(&mut self, now: Time, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        let data = task.gather.finish();
+        let range = task.planned.range.clone();
+        let transfer = match &task.planned.plan {
+            Plan::Write | Plan::WriteVerify(_) => {
+                // Less than was said may have come (SPC-4 and RFC 7143 section 11.4.5.2): what
+                // came is written.
+                let range = range.start..range.start + data.len() as u64;
+                let content = Content::Bytes(data.clone(), range.start);
+                Transfer::new(Step::Writing(content), data, [range])
+            }
+            Plan::WriteSame => {
+                let pattern = Content::Pattern(pattern_of(&data));
+                Transfer::new(Step::Writing(pattern), data, [range])
+            }
+            Plan::Zero(ranges) => {
+                Transfer::new(Step::Writing(Content::Zeros), data, ranges.clone())
+            }
+            _ => Transfer::new(Step::Reading, data, [range]),
+        };
+        task.stage = Stage::Running(Box::new(transfer));
+        self.go_on(now, id);
+    }
+
+    /// Asks for the next pieces; if none is left, goes to what is next.
+    fn go_on(&mut self, now: Time, id: TaskId) {
+        while let Some((file, unit, is_forced, transfer)) = self.running(id) {
+            let Some(piece) = transfer.next_piece() else {
+                break;
+            };
+            let operation = match &transfer.step {
+                Step::Writing(content) => SiteOperation::Write {
+                    file,
+                    offset_bytes: piece.start,
+                    payload: content.piece(&piece),
+                    stability: match is_forced {
+                        true => Stability::Stable,
+                        false => Stability::Unstable,
+                    },
+                },
+                Step::Reading | Step::Locating(_) => SiteOperation::Read {
+                    file,
+                    offset_bytes: piece.start,
+                    length_bytes: piece.end - piece.start,
+                    patience_ms: 0,
+                },
+            };
+            let call = self.ask(now, CallOf::Task(id, unit), operation);
+            if let Some((.., transfer)) = self.running(id) {
+                transfer.calls.insert(call, piece);
+            }
+        }
+        let is_over = |transfer: &mut Transfer| {
+            transfer.calls.is_empty() && (transfer.rest.is_empty() || transfer.failed.is_some())
+        };
+        if let Some((.., transfer)) = self.running(id)
+            && is_over(transfer)
+        {
+            self.end_step(now, id);
+        }
+    }
+
+    /// The router has answered a task's call.
+    pub(crate) fn take_piece(&mut self, now: Time, id: TaskId, unit: u64, routed: RoutedReply) {
+        let RoutedReply {
+            reply, verifier, ..
+        } = routed;
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        let is_forced = task.planned.is_forced;
+        let (Stage::Running(transfer) | Stage::Dying(transfer)) = &mut task.stage else {
+            return;
+        };
+        let Some(piece) = transfer.calls.remove(&reply.id) else {
+            return;
+        };
+        match reply.outcome {
+            Ok(SiteAnswer::Read { mut payload, .. }) => {
+                let length = usize::try_from(piece.end - piece.start).unwrap_or_default();
+                // Where the file ends early the unit has zeros.
+                payload.truncate(length);
+                let missing = length - payload.len();
+                payload.push_zeros(missing);
+                transfer.read.insert(piece.start, payload);
+            }
+            Ok(SiteAnswer::Written { .. }) => {
+                if !is_forced && let Some(unit) = self.units.get_mut(&unit) {
+                    unit.cache.wrote(verifier);
+                }
+            }
+            Ok(_) => fail(transfer, SiteError::Io, &piece),
+            Err(error) => fail(transfer, error, &piece),
+        }
+        match task.stage {
+            Stage::Dying(ref transfer) if transfer.calls.is_empty() => self.bury(now, id),
+            Stage::Dying(_) => {}
+            _ => self.go_on(now, id),
+        }
+    }
+
+    /// All that the step asked for is answered.
+    fn end_step(&mut self, now: Time, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        let Stage::Running(transfer) = &mut task.stage else {
+            return;
+        };
+        let block_bytes = self
+            .units
+            .get(&task.unit)
+            .map_or(512, |unit| u64::from(unit.lun.block_bytes));
+        if let Some((error, place)) = transfer.failed.take() {
+            let access = match transfer.is_writing() {
+                true => Access::Write,
+                false => Access::Read,
+            };
+            if let (SiteError::Io, Access::Read) = (error, access) {
+                return self.locate(now, id, place);
+            }
+            let outcome = outcome_of(error, access, place / block_bytes);
+            return self.complete(now, id, outcome);
+        }
+        if let Step::Locating(range) = &transfer.step {
+            // This half was read: it is in the other one.
+            let range = range.clone();
+            return self.locate_within(now, id, middle_of(&range)..range.end);
+        }
+        let read = match transfer.is_writing() {
+            true => None,
+            false => Some(transfer.take_read()),
+        };
+        self.after_step(now, id, read, block_bytes);
+    }
+
+    /// What comes behind reading, or writing.
+    fn after_step(&mut self, now: Time, id: TaskId, read: Option<Payload>, block_bytes: u64) {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        let Stage::Running(transfer) = &mut task.stage else {
+            return;
+        };
+        let range = task.planned.range.clone();
+        let data = transfer.data.clone();
+        let write = |content: Payload, range: Range<u64>| {
+            let step = Step::Writing(Content::Bytes(content, range.start));
+            Box::new(Transfer::new(step, Payload::new(), [range]))
+        };
+        let outcome = match (&task.planned.plan, read) {
+            (Plan::Read, Some(read)) => Outcome::Data(read),
+            (Plan::Verify(check), Some(read)) => verify(*check, &read, &data, block_bytes),
+            (Plan::WriteVerify(_), None) => {
+                let end = range.start + data.len() as u64;
+                let step = Step::Reading;
+                let transfer = Transfer::new(step, data, once(range.start..end));
+                task.stage = Stage::Running(Box::new(transfer));
+                return self.go_on(now, id);
+            }
+            (Plan::WriteVerify(check), Some(read)) => verify(*check, &read, &data, block_bytes),
+            (Plan::OrWrite, Some(read)) => {
+                task.stage = Stage::Running(write(or(&read, &data), range));
+                return self.go_on(now, id);
+            }
+            (Plan::CompareAndWrite, Some(read)) => {
+                let (expected, new) = (
+                    data.slice(0, read.len()),
+                    data.slice(read.len(), data.len()),
+                );
+                match first_difference(&read, &expected) {
+                    // SBC-3 section 5.2: where in the data that was sent it is.
+                    Some(place) => miscompare(place),
+                    None => {
+                        task.stage = Stage::Running(write(new, range));
+                        return self.go_on(now, id);
+                    }
+                }
+            }
+            _ => Outcome::Good,
+        };
+        self.complete(now, id, outcome);
+    }
+
+    /// A read failed somewhere in the piece that begins there.
+    fn locate(&mut self, now: Time, id: TaskId, place: u64) {
+        let Some((.., transfer)) = self.running(id) else {
+            return;
+        };
+        let range = match &transfer.step {
+            Step::Locating(range) => range.start..middle_of(range),
+            _ => {
+                let end = (place / PIECE_BYTES + 1) * PIECE_BYTES;
+                let Some(task) = self.tasks.get(&id) else {
+                    return;
+                };
+                place..end.min(task.planned.range.end)
+            }
+        };
+        self.locate_within(now, id, range);
+    }
+
+    fn locate_within(&mut self, now: Time, id: TaskId, range: Range<u64>) {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        if range.end - range.start > CHECKED_BYTES {
+            let half = range.start..middle_of(&range);
+            let step = Step::Locating(range);
+            let transfer = Transfer::new(step, Payload::new(), once(half));
+            task.stage = Stage::Running(Box::new(transfer));
+            return self.go_on(now, id);
+        }
+        let unit = self.units.get(&task.unit);
+        let block_bytes = unit.map_or(512, |unit| u64::from(unit.lun.block_bytes));
+        let outcome = outcome_of(SiteError::Io, Access::Read, range.start / block_bytes);
+        self.complete(now, id, outcome);
+    }
+
+    /// Nobody waits for the task any more: reads are withdrawn, writes end as they will.
+    /// Whether it is over at once.
+    pub(crate) fn stop_transfer(&mut self, id: TaskId) -> bool {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return true;
+        };
+        match std::mem::replace(&mut task.stage, Stage::Gathering) {
+            Stage::Running(mut transfer) if transfer.is_writing() => {
+                transfer.rest.clear();
+                let is_over = transfer.calls.is_empty();
+                task.stage = Stage::Dying(transfer);
+                is_over
+            }
+            Stage::Running(transfer) => {
+                for &call in transfer.calls.keys() {
+                    self.calls.remove(&call);
+                    self.effects.push_back(IscsiEffect::Withdraw(call));
+                    self.figures.withdrawn_total += 1;
+                }
+                true
+            }
+            dying @ Stage::Dying(_) => {
+                task.stage = dying;
+                false
+            }
+            Stage::Gathering | Stage::Waiting | Stage::Settling => true,
+        }
+    }
+
+    fn running(
+        &mut self,
+        id: TaskId,
+    ) -> Option<(crossdock_names::FileRef, u64, bool, &mut Transfer)> {
+        let task = self.tasks.get_mut(&id)?;
+        let file = self.units.get(&task.unit)?.lun.file;
+        let (unit, is_forced) = (task.unit, task.planned.is_forced);
+        match &mut task.stage {
+            Stage::Running(transfer) => Some((file, unit, is_forced, transfer)),
+            _ => None,
+        }
+    }
+}
+
+fn fail(transfer: &mut Transfer, error: SiteError, piece: &Range<u64>) {
+    let failed = transfer.failed.get_or_insert((error, piece.start));
+    if piece.start < failed.1 {
+        *failed = (error, piece.start);
+    }
+}
+
+/// Where a range is cut in two, on a boundary of what has a checksum.
+fn middle_of(range: &Range<u64>) -> u64 {
+    let middle = range.start + (range.end - range.start) / 2;
+    let aligned = middle.next_multiple_of(CHECKED_BYTES);
+    if aligned < range.end { aligned } else { middle }
+}
+
+/// Several blocks behind each other, so that a payload has few pieces.
+fn pattern_of(block: &Payload) -> Bytes {
+    let block = block.to_bytes();
+    let times = (PATTERN_BYTES / block.len().max(1)).max(1);
+    block.repeat(times).into()
+}
+
+fn verify(check: ByteCheck, read: &Payload, data: &Payload, block_bytes: u64) -> Outcome {
+    let found = match check {
+        ByteCheck::Medium => None,
+        ByteCheck::Blocks => first_difference(read, data),
+        ByteCheck::OneBlock => {
+            let step = usize::try_from(block_bytes).unwrap_or(512);
+            let places = (0..read.len()).step_by(step);
+            places.into_iter().find_map(|place| {
+                let block = read.slice(place, (place + step).min(read.len()));
+                let at = first_difference(&block, data)?;
+                Some(place + at)
+            })
+        }
+    };
+    found.map_or(Outcome::Good, miscompare)
+}
+
+fn miscompare(place: usize) -> Outcome {
+    let sense = Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE);
+    Outcome::Sense(sense.at(place as u64))
+}
+
+/// Where two payloads differ first; the shorter one's end is no difference.
+fn first_difference(left: &Payload, right: &Payload) -> Option<usize> {
+    if left == right {
+        return None;
+    }
+    let bytes = |payload: &Payload| payload.to_bytes();
+    let (left, right) = (bytes(left), bytes(right));
+    let mut pairs = left.iter().zip(right.iter());
+    pairs.position(|(left, right)| left != right)
+}
+
+fn or(left: &Payload, right: &Payload) -> Payload {
+    let (left, right) = (left.to_bytes(), right.to_bytes());
+    let bytes = left.iter().zip(right.iter());
+    Bytes::from(bytes.map(|(left, right)| left | right).collect::<Vec<u8>>()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: pieces end at multiples of their length, so many at a time.
+    #[test]
+    fn pieces_end_at_boundaries() {
+        let mib = PIECE_BYTES;
+        let mut transfer =
+            Transfer::new(Step::Reading, Payload::new(), [mib - 10..3 * mib + 1, 9..9]);
+        let mut next = |number| {
+            let piece = transfer.next_piece();
+            transfer
+                .calls
+                .extend(piece.clone().map(|piece| (CallId(number), piece)));
+            piece
+        };
+        assert_eq!(next(1), Some(mib - 10..mib));
+        assert_eq!(next(2), Some(mib..2 * mib));
+        assert_eq!(next(3), Some(2 * mib..3 * mib));
+        assert_eq!(next(4), Some(3 * mib..3 * mib + 1));
+        assert_eq!(next(5), None);
+        assert!(transfer.rest.is_empty());
+    }
+
+    /// Goal: patterns go on from piece to piece, as each is a whole number of blocks.
+    #[test]
+    fn patterns_are_repeated() {
+        let block: Payload = Bytes::from(vec![3; 512]).into();
+        let content = Content::Pattern(pattern_of(&block));
+        let piece = content.piece(&(512..200 * 1024));
+        assert_eq!(piece.len(), 200 * 1024 - 512);
+        assert!(piece.pieces().len() < 5);
+        assert!(
+            piece
+                .pieces()
+                .iter()
+                .all(|piece| piece.iter().all(|byte| *byte == 3))
+        );
+    }
+
+    /// Goal: the first byte that differs is found, in one block or in each.
+    #[test]
+    fn differences_are_found() {
+        let read: Payload = Bytes::from_static(b"aabbaacc").into();
+        let one: Payload = Bytes::from_static(b"aa").into();
+        let outcome = verify(ByteCheck::OneBlock, &read, &one, 2);
+        assert_eq!(outcome, miscompare(2));
+        assert_eq!(
+            verify(ByteCheck::Blocks, &read, &read.clone(), 2),
+            Outcome::Good
+        );
+        assert_eq!(verify(ByteCheck::Medium, &read, &one, 2), Outcome::Good);
+        let ored = or(&one, &Bytes::from_static(b"\x10\x04").into());
+        assert_eq!(ored.to_bytes(), Bytes::from_static(b"qe"));
+    }
+}

@@ -1,0 +1,253 @@
+//! Commands of a well-behaved initiator: data there and back, caches, errors, reservations.
+
+use crossdock_iscsi_pdu::{NO_TAG, Response};
+use crossdock_peer::{SiteError, Stability};
+
+use crate::rig::{BLOCK, Done, Initiator, Rig, ten};
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+/// The transfers that are asked for: tag, offset, length.
+fn wanted(answers: &[crate::rig::Answer]) -> Vec<(u32, u32, u32)> {
+    let ready = answers.iter().filter_map(|(response, _)| match response {
+        Response::Ready(it) => Some((
+            it.transfer_tag.get(),
+            it.offset.get(),
+            it.desired_bytes.get(),
+        )),
+        _ => None,
+    });
+    ready.collect()
+}
+
+/// Goal: data that comes with the command, unasked, and asked for in several transfers at a
+/// time, under digests, lands where it belongs, and is read back in PDUs that the initiator
+/// takes.
+#[test]
+fn data_goes_there_and_back() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready_with(
+        &mut rig,
+        1,
+        &[
+            ("HeaderDigest", "CRC32C"),
+            ("DataDigest", "CRC32C,None"),
+            ("InitialR2T", "No"),
+            ("FirstBurstLength", "8192"),
+            ("MaxBurstLength", "16384"),
+            ("MaxOutstandingR2T", "2"),
+            ("MaxRecvDataSegmentLength", "4096"),
+        ],
+    );
+    assert!(initiator.digests.header && initiator.digests.data);
+    let sent = pattern(100 * BLOCK);
+    let mut header = initiator.command(&ten(0x2a, 7, 100), (0, 51_200));
+    header.head.flags &= !0x80; // More follows unasked.
+    initiator.send(&mut rig, &header, &sent[..4096]);
+    let tag = header.task_tag.get();
+    assert!(rig.receive(initiator.id).is_empty());
+    initiator.data_out(&mut rig, (tag, NO_TAG), (0, 4096, true), &sent[4096..8192]);
+    let mut open = wanted(&rig.receive(initiator.id));
+    assert_eq!(open.len(), 2, "two at a time");
+    while !open.is_empty() {
+        let (transfer, offset, length) = open.pop().expect("a transfer");
+        let half = length / 2 / 512 * 512;
+        let (from, middle, end) = (
+            offset as usize,
+            (offset + half) as usize,
+            (offset + length) as usize,
+        );
+        initiator.data_out(
+            &mut rig,
+            (tag, transfer),
+            (0, offset, false),
+            &sent[from..middle],
+        );
+        initiator.data_out(
+            &mut rig,
+            (tag, transfer),
+            (1, offset + half, true),
+            &sent[middle..end],
+        );
+        open.extend(wanted(&rig.receive(initiator.id)));
+    }
+    rig.answer_all();
+    assert!(Done::of(tag, rig.receive(initiator.id)).is_good());
+    assert_eq!(rig.content[7 * BLOCK..107 * BLOCK], sent);
+    let read = initiator.read(&mut rig, 7, 100);
+    assert!(read.is_good() && read.data == sent);
+    let short = initiator.run(&mut rig, &ten(0x28, 7, 2), (100, 0), b"");
+    assert_eq!((short.residual, &short.data[..]), ((4, 924), &sent[..100]));
+}
+
+/// Goal: with the cache on writes are answered before they are durable, FUA and SYNCHRONIZE
+/// CACHE are not; what was lost meanwhile is told, once; with the cache off every write is
+/// durable.
+#[test]
+fn caches_are_honest() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let block = pattern(BLOCK);
+    initiator.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &block);
+    assert_eq!(rig.stabilities(), [Stability::Unstable]);
+    rig.answer_all();
+    let mut forced = ten(0x2a, 0, 1);
+    forced[1] = 0x08;
+    initiator.ask(&mut rig, &forced, (0, 512), &block);
+    assert_eq!(rig.stabilities(), [Stability::Stable]);
+    rig.answer_all();
+    rig.receive(initiator.id);
+    let synchronize = ten(0x35, 0, 0);
+    assert!(initiator.run(&mut rig, &synchronize, (0, 0), b"").is_good());
+    initiator.run(&mut rig, &ten(0x2a, 0, 1), (0, 512), &block);
+    rig.verifier = [2; 8]; // A node has begun anew.
+    let lost = initiator.run(&mut rig, &synchronize, (0, 0), b"");
+    assert_eq!(lost.sense(), Some((3, 0x0c, 0)));
+    assert!(initiator.run(&mut rig, &synchronize, (0, 0), b"").is_good());
+    let mut list = vec![0, 0, 0, 0, 0x08, 18];
+    list.resize(24, 0);
+    let select = [0x15, 0x10, 0, 0, 24, 0];
+    assert!(initiator.run(&mut rig, &select, (0, 24), &list).is_good());
+    initiator.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &block);
+    assert_eq!(rig.stabilities(), [Stability::Stable]);
+}
+
+/// Goal: the first block that cannot be read is told, also of a long read.
+#[test]
+fn bad_blocks_are_told() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    rig.bad = Some(2_000_000..2_000_001);
+    let failed = initiator.read(&mut rig, 10, 5000);
+    assert_eq!(failed.sense(), Some((3, 0x11, 0)));
+    let place = u64::from(failed.information()) * 512;
+    assert!((1_996_000..=2_000_000).contains(&place), "{place}");
+    rig.bad = None;
+    assert!(initiator.read(&mut rig, 10, 5000).is_good());
+}
+
+/// Goal: the volume's errors become what an initiator understands.
+#[test]
+fn errors_are_translated() {
+    for (error, status, sense) in [
+        (SiteError::Busy, 8, None),
+        (SiteError::NoSpace, 2, Some((7, 0x27, 7))),
+        (SiteError::Io, 2, Some((3, 0x0c, 0))),
+        (SiteError::Stale, 2, Some((2, 0x08, 0))),
+        (SiteError::BadType, 2, Some((4, 0x44, 0))),
+    ] {
+        let mut rig = Rig::new();
+        let mut initiator = Initiator::ready(&mut rig, 1);
+        let tag = initiator.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
+        let call = rig.asked.pop_front().expect("a call");
+        rig.reply(call.id, Err(error));
+        let done = Done::of(tag, rig.receive(initiator.id));
+        assert_eq!((done.status, done.sense()), (status, sense), "{error:?}");
+    }
+}
+
+/// Goal: nothing comes between comparing and writing; a difference is told with its place.
+#[test]
+fn compare_and_write_is_one_step() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut other = Initiator::ready(&mut rig, 2);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x89, 1);
+    let data = [[0; 512], [1; 512]].concat();
+    let first = initiator.ask(&mut rig, &cdb, (0, 1024), &data);
+    let second = other.ask(&mut rig, &cdb, (0, 1024), &data);
+    let third = other.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[9; 512]);
+    assert_eq!(rig.asked.len(), 1, "one after the other");
+    rig.answer_one();
+    assert_eq!(rig.asked.len(), 1, "the write of the first");
+    rig.answer_all();
+    assert!(Done::of(first, rig.receive(initiator.id)).is_good());
+    let answers = rig.receive(other.id);
+    let missed = Done::of(second, answers.clone());
+    assert_eq!(
+        (missed.sense(), missed.information()),
+        (Some((0xe, 0x1d, 0)), 0)
+    );
+    assert!(Done::of(third, answers).is_good());
+    assert_eq!(rig.content[..512], [9; 512]);
+}
+
+/// Goal: UNMAP and WRITE SAME write zeros and patterns, over several descriptors.
+#[test]
+fn blocks_are_zeroed_and_repeated() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let same = ten(0x41, 0, 100);
+    assert!(
+        initiator
+            .run(&mut rig, &same, (0, 512), &[7; 512])
+            .is_good()
+    );
+    assert_eq!(rig.content[..100 * BLOCK], [7; 100 * BLOCK]);
+    let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];
+    for (lba, blocks) in [(3u64, 2u32), (50, 1)] {
+        list.extend(lba.to_be_bytes());
+        list.extend(blocks.to_be_bytes());
+        list.extend([0; 4]);
+    }
+    let unmap = [0x42, 0, 0, 0, 0, 0, 0, 0, 40, 0];
+    assert!(initiator.run(&mut rig, &unmap, (0, 40), &list).is_good());
+    let zeros = |lba: usize| {
+        rig.content[lba * BLOCK..][..BLOCK]
+            .iter()
+            .all(|it| *it == 0)
+    };
+    assert!(zeros(3) && zeros(4) && zeros(50) && !zeros(5) && !zeros(49));
+}
+
+/// Goal: a reservation keeps others out, who are told when it is taken from them; a change
+/// that somebody else was faster with is tried anew, and given up at last.
+#[test]
+fn reservations_keep_others_out() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut other = Initiator::ready(&mut rig, 2);
+    let out = |action: u8, kind: u8| [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+    let list = |key: u8, action_key: u8| {
+        let mut list = vec![0; 24];
+        (list[7], list[15]) = (key, action_key);
+        list
+    };
+    assert!(
+        initiator
+            .run(&mut rig, &out(0, 0), (0, 24), &list(0, 1))
+            .is_good()
+    );
+    assert!(
+        initiator
+            .run(&mut rig, &out(1, 1), (0, 24), &list(1, 0))
+            .is_good()
+    );
+    let kept = other.run(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
+    assert_eq!(kept.status, 0x18);
+    assert!(other.read(&mut rig, 0, 1).is_good(), "others may read");
+    assert!(
+        initiator
+            .run(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512])
+            .is_good()
+    );
+    assert!(
+        other
+            .run(&mut rig, &out(6, 0), (0, 24), &list(0, 2))
+            .is_good()
+    );
+    assert!(
+        other
+            .run(&mut rig, &out(4, 3), (0, 24), &list(2, 1))
+            .is_good()
+    );
+    let told = initiator.read(&mut rig, 0, 1);
+    assert_eq!(told.sense(), Some((6, 0x2a, 5)));
+    assert_eq!(initiator.read(&mut rig, 0, 1).status, 0x18);
+    rig.takes_reservations = false;
+    let busy = other.run(&mut rig, &out(2, 3), (0, 24), &list(2, 0));
+    assert_eq!(busy.status, 8);
+}

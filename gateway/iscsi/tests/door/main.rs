@@ -1,0 +1,7 @@
+//! The door as initiators see it, and as hostile ones do.
+
+mod commands;
+mod hostile;
+mod login;
+mod rig;
+mod sessions;
