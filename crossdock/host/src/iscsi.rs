@@ -7,7 +7,7 @@ use crossdock_iscsi::{IscsiEffect, IscsiFigures, IscsiInput, LunTable, ReserveOr
 use crossdock_members::{Change, OpenError};
 use crossdock_names::{FileRef, SiteId};
 use crossdock_nfs::NfsInput;
-use crossdock_peer::{CallId, Reservations, SiteError, SiteOperation, SiteReply};
+use crossdock_peer::{CallId, Lun, Reservations, SiteError, SiteOperation, SiteReply};
 use crossdock_router::{RoutedReply, RouterInput, Waited, WriteVerifier};
 use crossdock_types::Time;
 
@@ -137,8 +137,12 @@ impl Host {
             | SiteOperation::MakeNode {
                 directory, name, ..
             }
-            | SiteOperation::Remove { directory, name }
             | SiteOperation::RemoveDirectory { directory, name } => is_it(directory, name),
+            // What a crash has left of an order can be removed by root, as it is no LUN.
+            SiteOperation::Remove { directory, name } => {
+                let is_called = |lun: &Lun| lun.name.as_bytes() == &name[..];
+                is_there(directory) && self.luns.values().any(is_called)
+            }
             SiteOperation::Link {
                 file,
                 directory,

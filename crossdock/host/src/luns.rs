@@ -3,7 +3,7 @@
 //!
 //! A LUN is a file in the directory `/.luns`: it is made and given its length first, then the
 //! registry knows the LUN; the other way round when it is removed. What a crash leaves
-//! between is a file without a LUN, which takes the name until it is removed here.
+//! between is a file without a LUN, which takes the name until root removes it over NFS.
 
 use std::collections::VecDeque;
 

@@ -250,8 +250,9 @@ fn write_same(
     if is_anchor || (is_unmap && !lun.is_thin) {
         return Err(Sense::invalid_field(1, Some(if is_anchor { 4 } else { 3 })));
     }
-    let range = to_end(lun, blocks)?;
-    if range.end - range.start > SAME_BYTES_MAX {
+    let range = in_range(lun, blocks)?;
+    // WSNZ: no blocks do not stand for all of them.
+    if range.is_empty() || range.end - range.start > SAME_BYTES_MAX {
         return Err(Sense::invalid_field(7, None));
     }
     Ok(match is_zero {

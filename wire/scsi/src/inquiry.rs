@@ -145,14 +145,14 @@ pub struct BlockLimits {
     pub unmap_descriptors_max: u32,
     /// Blocks of which UNMAP frees space.
     pub unmap_granularity_blocks: u32,
-    /// Blocks of WRITE SAME.
+    /// Blocks of WRITE SAME; 0 blocks are not all of them (WSNZ).
     pub same_blocks_max: u64,
 }
 
 /// Page B0h.
 #[must_use]
 pub fn block_limits(limits: &BlockLimits) -> Vec<u8> {
-    let mut body = vec![0, limits.compare_blocks_max];
+    let mut body = vec![0x01, limits.compare_blocks_max];
     body.extend(limits.granularity_blocks.to_be_bytes());
     body.extend(limits.transfer_blocks_max.to_be_bytes());
     body.extend(limits.transfer_blocks_best.to_be_bytes());
@@ -262,7 +262,7 @@ mod tests {
         }
         assert_eq!(pages[0][4..], [0, 0x80, 0x83, 0xb0, 0xb1, 0xb2]);
         assert_eq!(pages[3].len(), 64);
-        assert_eq!(pages[3][4..8], [0, 255, 0, 8]);
+        assert_eq!(pages[3][4..8], [1, 255, 0, 8]);
         assert_eq!(pages[3][32..36], [0x80, 0, 0, 0]);
     }
 
