@@ -13,7 +13,7 @@ use super::groups::{
 use super::http::{HttpFlags, HttpSettings};
 use super::iscsi::{IscsiFlags, IscsiSettings};
 use super::lbone::{LboneFlags, LboneSettings};
-use super::values::{Door, Names, Placement, loopback};
+use super::values::{Names, Placement, loopback};
 use super::{File, Group, usage};
 
 /// Nodes of a new all-in-one.
