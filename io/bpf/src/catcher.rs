@@ -72,8 +72,11 @@ impl Catcher {
             Map::Array(array) => Ok(array),
             _ => Err(BpfError::Program(format!("{name} is no array"))),
         };
-        let slots = Slots::map(array(&mut program, "slots")?.fd().as_fd())?;
-        let awake = Awake::map(array(&mut program, "awake")?.fd().as_fd())?;
+        // They have to be there until the program is loaded.
+        let slots_map = array(&mut program, "slots")?;
+        let awake_map = array(&mut program, "awake")?;
+        let slots = Slots::map(slots_map.fd().as_fd())?;
+        let awake = Awake::map(awake_map.fd().as_fd())?;
         let mut way_out: Array<MapData, u32> =
             Array::try_from(map(&mut program, "way_out")?).map_err(refused)?;
         way_out.set(0, device.way_out(), 0).map_err(refused)?;

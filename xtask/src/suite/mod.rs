@@ -103,7 +103,7 @@ pub(crate) const SUITES: [Suite; 52] = [
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),
     suite("cluster", When::Quick, 300, cluster::run),
     suite("cluster-faults", When::Quick, 600, cluster::run_faults),
-    suite("kernel-cluster", When::Quick, 600, cluster::run_kernel),
+    suite("kernel-cluster", When::Full, 600, cluster::run_kernel),
     suite("cluster-clocks", When::Quick, 300, cluster::run_clocks),
     suite(
         "conformance-ensemble",
@@ -119,7 +119,7 @@ pub(crate) const SUITES: [Suite; 52] = [
     ),
     suite(
         "kernel-pjdfstest-ensemble",
-        When::Quick,
+        When::Full,
         900,
         cluster::pjdfstest,
     ),

@@ -98,7 +98,7 @@ fn expiry(depots: &Depots, left: &Left) -> Result<()> {
     )?;
     let used = used_mib(&mut depots.talk()?)?;
     ensure!(used + 90 < left.used_mib, "{used} MiB of {}", left.used_mib);
-    reader.is_told()
+    reader.expect_refusal()
 }
 
 /// Somebody who waits for more bytes than there are when a lease ends.
@@ -111,7 +111,7 @@ impl Holder {
         Ok(Self(talk))
     }
 
-    fn is_told(mut self) -> Result<()> {
+    fn expect_refusal(mut self) -> Result<()> {
         let line = self.0.line()?;
         ensure!(line == " -4 \n", "{line:?}");
         self.0.expect_end()
