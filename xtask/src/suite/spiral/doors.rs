@@ -105,7 +105,7 @@ impl<'a, 'paths> Doors<'a, 'paths> {
         self.have_all_injected()?;
         self.counted("whole files", 2, Self::whole_files)?;
         self.counted("ranges", 0, Self::ranges)?;
-        self.counted("small files", 0, Self::small_files)?;
+        self.small_files().context("small files")?;
         self.counted("pipelined", 0, Self::pipelined)?;
         self.counted("HTTP/1.0", 1, Self::old_http)?;
         self.counted("many at once", 24, Self::many_at_once)?;
@@ -260,7 +260,8 @@ impl<'a, 'paths> Doors<'a, 'paths> {
     }
 
     /// Files that end below what sites keep, each written over between two reads of it.
-    fn small_files(&self) -> Result<u64> {
+    fn small_files(&self) -> Result<()> {
+        let before = self.sent()?;
         let mut random = Random::new(13);
         let mut bytes = 0;
         for number in 0..12 {
@@ -275,7 +276,21 @@ impl<'a, 'paths> Doors<'a, 'paths> {
                 bytes += length as u64;
             }
         }
-        Ok(bytes)
+        let after = self.sent()?;
+        let [injected, by_nodes] = [
+            after.injected - before.injected,
+            after.by_nodes - before.by_nodes,
+        ]
+        .map(|sent| sent as f64 / bytes as f64);
+        println!(
+            "small files: {bytes} bytes, {:.1} % of them sent by nodes",
+            100.0 * injected
+        );
+        ensure!(
+            injected.min(by_nodes) >= INJECTED_MIN,
+            "{before:?} {after:?}"
+        );
+        Ok(())
     }
 
     fn ranges(&self) -> Result<u64> {

@@ -170,19 +170,21 @@ impl Doors<'_, '_> {
     /// Where so much is lost that windows stay small, the gateway sends itself.
     fn narrow(&self) -> Result<()> {
         let client = &self.client()?.name;
-        let relayed = || -> Result<u64> {
-            let told = self.transfer("gateway-0")?;
-            Ok(told["relayed_bytes"]["window"].as_u64().unwrap_or(0))
-        };
-        let before = relayed()?;
+        let before = self.relayed_by_window()?;
         self.cluster.lose(client, NARROW_PERMILLE)?;
         let read = self.read_both(self.http, NARROW_BYTES, NARROW_BYTES / CLIENTS);
         self.cluster.clear(client)?;
         read?;
-        let by_window = relayed()? - before;
+        let by_window = self.relayed_by_window()? - before;
         println!("20 % lost: {by_window} bytes of {NARROW_BYTES} relayed as windows were small");
         ensure!(by_window > 0);
         Ok(())
+    }
+
+    /// Bytes that the gateway has sent as windows were small.
+    fn relayed_by_window(&self) -> Result<u64> {
+        let told = self.transfer("gateway-0")?;
+        Ok(told["relayed_bytes"]["window"].as_u64().unwrap_or(0))
     }
 
     /// Links that take them, at a gateway that has begun with them.
@@ -382,6 +384,7 @@ impl Doors<'_, '_> {
     ) -> Result<()> {
         self.counted(what, 0, |doors| {
             let (is_over, sum) = (AtomicBool::new(false), AtomicU64::new(0));
+            let by_window = doors.relayed_by_window()?;
             let range = SITE_BYTES..SITE_BYTES + 16 * MIB;
             let until_over = |read: &dyn Fn() -> Result<()>| {
                 while !is_over.load(Relaxed) {
@@ -412,7 +415,9 @@ impl Doors<'_, '_> {
                 let read = readers.into_iter().try_for_each(joined);
                 acted.and(read)
             })?;
-            Ok(sum.into_inner())
+            // What nodes may not send while nothing gets through.
+            let by_window = doors.relayed_by_window()? - by_window;
+            Ok(sum.into_inner().saturating_sub(by_window))
         })
     }
 }
