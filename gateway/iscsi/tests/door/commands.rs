@@ -6,7 +6,7 @@ use crossdock_peer::{SiteError, Stability};
 use crate::rig::{BLOCK, Done, Initiator, Rig, ten};
 
 fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| (at % 251) as u8).collect()
+    (0..bytes).map(|at| (at % 251).to_le_bytes()[0]).collect()
 }
 
 /// The transfers that are asked for: tag, offset, length.
@@ -51,8 +51,7 @@ fn data_goes_there_and_back() {
     initiator.data_out(&mut rig, (tag, NO_TAG), (0, 4096, true), &sent[4096..8192]);
     let mut open = wanted(&rig.receive(initiator.id));
     assert_eq!(open.len(), 2, "two at a time");
-    while !open.is_empty() {
-        let (transfer, offset, length) = open.pop().expect("a transfer");
+    while let Some((transfer, offset, length)) = open.pop() {
         let half = length / 2 / 512 * 512;
         let (from, middle, end) = (
             offset as usize,

@@ -203,7 +203,7 @@ fn garbage_is_survived() {
         let mut rig = Rig::new();
         let mut initiator = Initiator::ready(&mut rig, 1);
         for _ in 0..20 {
-            let cdb: Vec<u8> = (0..16).map(|_| next() as u8).collect();
+            let cdb: Vec<u8> = (0..16).map(|_| next().to_le_bytes()[0]).collect();
             let mut header = initiator.command(&cdb, (next() % 2048, next() % 2048));
             let code = [0x01, 0x05, 0x02, 0x04, 0x00, 0x06, 0x10, 0x41][next() as usize % 8];
             header.head.opcode = code;
@@ -212,9 +212,9 @@ fn garbage_is_survived() {
                 header.cdb[1] = 0;
             }
             if next() % 4 == 0 {
-                header.head.flags = next() as u8;
+                header.head.flags = next().to_le_bytes()[0];
             }
-            let data = vec![next() as u8; next() as usize % 600];
+            let data = vec![next().to_le_bytes()[0]; next() as usize % 600];
             initiator.send(&mut rig, &header, &data);
             if next() % 3 == 0 {
                 rig.answer_all();

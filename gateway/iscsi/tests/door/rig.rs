@@ -187,7 +187,7 @@ impl Rig {
                 if self.bad.as_ref().is_some_and(is_bad) {
                     return Err(SiteError::Io);
                 }
-                let bytes = &self.content[*offset_bytes as usize..end as usize];
+                let bytes = &self.content[place(*offset_bytes)..place(end)];
                 Ok(SiteAnswer::Read {
                     payload: Bytes::copy_from_slice(bytes).into(),
                     end_of_file: false,
@@ -198,7 +198,7 @@ impl Rig {
                 payload,
                 ..
             } => {
-                let start = *offset_bytes as usize;
+                let start = place(*offset_bytes);
                 payload.copy_to_slice(&mut self.content[start..start + payload.len()]);
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
@@ -509,4 +509,9 @@ pub(crate) fn transit(current: Stage, next: Stage) -> LoginFlags {
 pub(crate) fn ten(code: u8, lba: u32, blocks: u16) -> [u8; 10] {
     let (l, b) = (lba.to_be_bytes(), blocks.to_be_bytes());
     [code, 0, l[0], l[1], l[2], l[3], 0, b[0], b[1], 0]
+}
+
+/// In memory.
+fn place(offset_bytes: u64) -> usize {
+    usize::try_from(offset_bytes).expect("of little content")
 }

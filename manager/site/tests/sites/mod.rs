@@ -25,6 +25,7 @@ const OF_CLIENTS: u64 = 1 << 63;
 
 /// A message on its way.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a handful at a time")]
 enum Message {
     Node(SiteId, Epoch, NodeId, Call<NodeRequest>),
     Site {
