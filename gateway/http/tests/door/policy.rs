@@ -11,7 +11,8 @@ use crossdock_peer::{
 use crate::reading::{get, pattern, with};
 use crate::rig::Rig;
 
-const BYTES: usize = 1_000_000;
+/// Of a file that nodes send without a rule.
+const BYTES: usize = 1_200_000;
 
 fn always(mode: TransferMode) -> PolicyRule {
     let when = PolicyConditions::default();
