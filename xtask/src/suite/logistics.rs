@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::Stage;
 use super::cli::job;
 use super::cli::program::{Finished, crossdock, finish_command, text};
+use crate::install;
 use crate::process::{Running, open_log, program};
 use crate::rig::server::Kind;
 
@@ -30,6 +31,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         stage.server == Kind::Crossdock,
         "this suite starts Crossdock only"
     );
+    install::debian(&["python3-minimal"])?;
     let pool = Pool::start(stage)?;
     let live = u32::try_from(NODES)?;
     pool.wait_for(live)?;
