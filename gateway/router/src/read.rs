@@ -8,9 +8,8 @@ use std::ops::Range;
 use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
-    Attributes, BackingExtent, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor,
-    ReadVersion, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability,
-    Transport, WeakCache,
+    Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
+    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, Transport, WeakCache,
 };
 use crossdock_types::{Payload, Time};
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
 
 use bytes::Bytes;
 use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo};
@@ -273,14 +272,9 @@ impl Clients {
         driver.tcp_info(self.connections.get(&number)?.id)
     }
 
-    /// Its socket.
-    pub(super) fn socket<'a>(&self, driver: &'a Driver, number: u64) -> Option<BorrowedFd<'a>> {
-        driver.socket(self.connections.get(&number)?.id)
-    }
-
     /// Where a client has connected to.
     pub(super) fn local_address(&self, driver: &Driver, number: u64) -> Option<SocketAddr> {
-        let socket = self.socket(driver, number)?;
+        let socket = driver.socket(self.connections.get(&number)?.id)?;
         let address = rustix::net::getsockname(socket).ok()?;
         SocketAddr::try_from(address).ok()
     }

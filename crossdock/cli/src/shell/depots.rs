@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::Duration;
 
@@ -93,10 +93,9 @@ impl Shell {
     /// else's.
     pub(super) fn take_depot_event(&mut self, event: Event) -> Option<Event> {
         let mut event = event;
-        let numbers: Vec<u32> = self.depots.clients.keys().copied().collect();
-        for number in numbers {
-            let clients = self.depots.clients.get_mut(&number)?;
-            match clients.take_event(&mut self.driver, &mut self.injector, event) {
+        let (driver, injector) = (&mut self.driver, &mut self.injector);
+        for (&number, clients) in &mut self.depots.clients {
+            match clients.take_event(driver, injector, event) {
                 Ok(heard) => {
                     self.tell_depot(number, heard);
                     return None;
@@ -109,12 +108,14 @@ impl Shell {
 
     /// Tells depots what the kernel has taken.
     pub(super) fn tell_depots_sent(&mut self) {
-        let numbers: Vec<u32> = self.depots.clients.keys().copied().collect();
-        for number in numbers {
-            let Some(clients) = self.depots.clients.get_mut(&number) else {
-                continue;
-            };
-            let heard = clients.take_sent(&mut self.driver, &mut self.injector);
+        let (driver, injector) = (&mut self.driver, &mut self.injector);
+        let all = self.depots.clients.iter_mut().map(|(&number, clients)| {
+            let heard = clients.take_sent(driver, injector);
+            (number, heard)
+        });
+        // Most turns of the loop have none.
+        let all: Vec<_> = all.filter(|(_, heard)| !heard.is_empty()).collect();
+        for (number, heard) in all {
             self.tell_depot(number, heard);
         }
     }
@@ -123,7 +124,9 @@ impl Shell {
         for heard in heard {
             let input = match heard {
                 Heard::Opened(client, peer) => {
-                    let Some(local) = self.reached_at(number, client) else {
+                    let clients = self.depots.clients.get(&number);
+                    let local = clients.and_then(|it| it.local_address(&self.driver, client));
+                    let Some(local) = local else {
                         continue; // It is gone already; that is told, too.
                     };
                     let id = ConnId(client);
@@ -136,13 +139,6 @@ impl Shell {
             };
             self.give(HostInput::Depot { number, input });
         }
-    }
-
-    /// At which of our addresses a client is connected.
-    fn reached_at(&self, number: u32, client: u64) -> Option<SocketAddr> {
-        let clients = self.depots.clients.get(&number)?;
-        let socket = clients.socket(&self.driver, client)?;
-        SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()
     }
 
     /// Attempts to connect that have ended.

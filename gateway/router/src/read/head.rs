@@ -1,7 +1,18 @@
 //! The part of a READ that is the site's: it gives the bytes, or, where nodes may send them
 //! themselves, tells where they lie in backing objects (SPIRAL section 2).
 
-use super::*;
+use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
+use crossdock_names::SMALL_FILE_THRESHOLD_BYTES;
+use crossdock_peer::{
+    BackingExtent, NodeAnswer, ReadVersion, SiteAnswer, SiteOperation, SiteReply, Transport,
+    WeakCache,
+};
+use crossdock_types::Payload;
+
+use super::{Bulk, Phase, ReadWork, io_error};
+use crate::part::{Outcome, PartRequest};
+use crate::soft::Soft;
+use crate::work::{Answer, Step, boundary};
 
 /// Where the site told that bytes lie.
 #[derive(Debug)]
@@ -21,10 +32,22 @@ impl Located {
 impl ReadWork {
     /// Asks for what lies below the threshold, or for where that is.
     pub(super) fn head(&self) -> Step {
-        let offset_bytes = self.start;
-        let length_bytes = boundary(self.start, self.end) - self.start;
+        self.ask_head(self.may_locate(self.head_bytes()))
+    }
+
+    /// The head comes through the gateway.
+    fn relay_head(&self) -> Step {
+        self.ask_head(false)
+    }
+
+    fn head_bytes(&self) -> u64 {
+        boundary(self.start, self.end) - self.start
+    }
+
+    fn ask_head(&self, may_locate: bool) -> Step {
+        let (offset_bytes, length_bytes) = (self.start, self.head_bytes());
         let (file, patience_ms) = (self.file, self.patience_ms);
-        self.site(match self.may_locate(length_bytes) {
+        self.site(match may_locate {
             true => SiteOperation::Locate {
                 file,
                 offset_bytes,
@@ -72,7 +95,7 @@ impl ReadWork {
         let Bulk::For(flow) = self.bulk else {
             return io_error();
         };
-        if located.length_bytes() > boundary(self.start, self.end) - self.start {
+        if located.length_bytes() > self.head_bytes() {
             return io_error();
         }
         if flow.transport == Transport::Udp && located.extents.len() != 1 {
@@ -114,14 +137,6 @@ impl ReadWork {
         self.has_head(head, located.end_of_file, located.subject, soft)
     }
 
-    /// The head comes through the gateway.
-    fn relay_head(&mut self) -> Step {
-        let bulk = std::mem::replace(&mut self.bulk, Bulk::Relayed);
-        let step = self.head();
-        self.bulk = bulk;
-        step
-    }
-
     fn has_head(
         &mut self,
         head: Payload,
@@ -129,9 +144,9 @@ impl ReadWork {
         subject: WeakCache,
         soft: &mut Soft,
     ) -> Step {
-        let boundary = boundary(self.start, self.end);
+        let is_more_wanted = boundary(self.start, self.end) < self.end;
         // All of the head, and more is wanted.
-        if !end_of_file && boundary < self.end && head.len() as u64 == boundary - self.start {
+        if !end_of_file && is_more_wanted && head.len() as u64 == self.head_bytes() {
             self.payload = head;
             return self.open(soft);
         }
