@@ -55,7 +55,7 @@ pub(crate) struct CreateArgs {
     /// Bytes of a block: 512 or 4096.
     #[arg(long, value_name = "BYTES", default_value = "512")]
     block_size: u32,
-    /// Blocks get space when they are written, and UNMAP makes them zeros [default].
+    /// Blocks get space when they are written, and UNMAP makes them zeros; this is the default.
     #[arg(long, conflicts_with = "thick")]
     thin: bool,
     /// All blocks are written now; this takes as long as that takes.

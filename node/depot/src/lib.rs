@@ -4,7 +4,7 @@
 //! An allocation is an object of the node's own store, of class
 //! [`Allocation`](crossdock_names::ObjectClass::Allocation): its bytes are checked and
 //! crash-safe as everything there is, and take of the same room. What else there is to know of
-//! it is in the object's attributes ([`record`]), so that a depot knows after a restart what it
+//! it is in the object's attributes (`record`), so that a depot knows after a restart what it
 //! had. It is all in memory as well: no request waits for the disk to learn what it may do.
 //!
 //! Loads are paced by a [`Delivery`](crossdock_delivery::Delivery) of the depot's own. Copies
