@@ -98,7 +98,7 @@ impl NodeRequest {
             // What has been overwritten since may be another file's.
             Self::Read {
                 object,
-                version: ReadVersion::NotAfter(_),
+                version: ReadVersion::NotAfter(_) | ReadVersion::Exactly(_),
                 ..
             } if object.class == ObjectClass::SmallFiles => Some(Rights::READ),
             Self::Write {
@@ -148,7 +148,7 @@ impl NodeRequest {
                 object,
                 offset_bytes,
                 length_bytes,
-                version: ReadVersion::NotAfter(version),
+                version: ReadVersion::NotAfter(version) | ReadVersion::Exactly(version),
                 ..
             } if object.class == ObjectClass::SmallFiles => {
                 let end = offset_bytes.saturating_add(*length_bytes);

@@ -680,12 +680,10 @@ const fn source_of(request: &NodeRequest, capability: Option<FileCapability>) ->
         NodeRequest::Read {
             object,
             offset_bytes,
-            version,
             ..
         } => Some(Source {
             object: *object,
             offset_bytes: *offset_bytes,
-            version: *version,
             capability,
         }),
         _ => None,

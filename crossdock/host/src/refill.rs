@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crossdock_names::{FileCapability, HostId, NodeId, ObjectClass, ObjectId, Version};
+use crossdock_names::{FileCapability, HostId, NodeId, ObjectId, Version};
 use crossdock_peer::{
     Call, CallId, Flow, NodeAnswer, NodeError, NodeReply, NodeRequest, ReadVersion,
 };
@@ -32,8 +32,6 @@ pub(crate) struct Source {
     pub(crate) object: ObjectId,
     /// Of the first of them, in the object.
     pub(crate) offset_bytes: u64,
-    /// As they were asked for.
-    pub(crate) version: ReadVersion,
     pub(crate) capability: Option<FileCapability>,
 }
 
@@ -42,8 +40,7 @@ pub(crate) struct Source {
 struct Noted {
     source: Source,
     length_bytes: usize,
-    /// What has to be asked for to get the same.
-    again: ReadVersion,
+    version: Version,
 }
 
 /// What a gateway knows of the bytes that others hold for it, and what it asks for again.
@@ -129,16 +126,10 @@ impl Refills {
         length_bytes: usize,
         version: Version,
     ) {
-        // A site never writes over the bytes of a small file, and gives each write a version: what
-        // is not newer than that is the file's, or nothing is there any more.
-        let again = match source.object.class {
-            ObjectClass::Column => ReadVersion::Exactly(version),
-            _ => source.version,
-        };
         let noted = Noted {
             source,
             length_bytes,
-            again,
+            version,
         };
         self.noted.insert((holder, pin), noted);
     }
@@ -205,13 +196,13 @@ impl Host {
         let Noted {
             source,
             length_bytes,
-            again,
+            version,
         } = refill.noted;
         let request = NodeRequest::Read {
             object: source.object,
             offset_bytes: source.offset_bytes,
             length_bytes: length_bytes as u64,
-            version: again,
+            version: ReadVersion::Exactly(version),
             patience_ms: 0,
         };
         let call = Call {

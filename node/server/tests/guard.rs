@@ -241,6 +241,8 @@ fn small_files_do_not_show_their_neighbours() {
     let then = ReadVersion::NotAfter(Version(7));
     assert_eq!(asked(object, 8192, 4096, then), Ok(()));
     assert_eq!(asked(object, 9000, 1, then), Ok(()));
+    let exactly = |version| ReadVersion::Exactly(Version(version));
+    assert_eq!(asked(object, 9000, 1, exactly(6)), Ok(()));
     let other = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 2);
     let later = ReadVersion::NotAfter(Version(8));
     for (object, offset, length, version) in [
@@ -249,6 +251,7 @@ fn small_files_do_not_show_their_neighbours() {
         (object, 8192, u64::MAX, then),
         (other, 8192, 4096, then),
         (object, 8192, 4096, later),
+        (object, 8192, 4096, exactly(8)),
         (column(), 8192, 4096, then),
     ] {
         let refused = asked(object, offset, length, version);

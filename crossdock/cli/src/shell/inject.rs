@@ -241,6 +241,8 @@ impl Injector {
             let holder = HostId(lost.holder());
             let is_gone = is_disowned || catching.redirector.address(holder).is_none();
             if is_gone && catching.clients.contains_key(&id) {
+                // Once, whatever else of it is gone.
+                catching.asked.retain(|_, asked| asked.id != id);
                 self.figures.reset(driver, id);
             }
             return;

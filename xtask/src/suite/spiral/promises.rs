@@ -1,13 +1,15 @@
 //! What a node has promised to send comes also when it dies: in the version that was promised,
 //! by whoever has that, or by the gateway itself.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use super::doors::{Doors, FILE_BYTES, SITE_BYTES};
-use super::readers::Nfs;
+use super::readers::{Http, Nfs};
 use crate::rig::cluster::Role;
 
 const PATH: &str = "/promised.bin";
@@ -18,6 +20,12 @@ const MIB: u64 = 1 << 20;
 const READS: u64 = 16;
 /// What the client's system takes of them nevertheless, at most.
 const TAKEN_BYTES_MAX: u64 = 8 * MIB;
+/// A range that nobody takes, of which as much as this is in the client's system.
+const LEFT_BYTES: u64 = 2 * MIB;
+const TAKEN_BYTES: usize = 64 << 10;
+/// How long it may take to find that nobody has the bytes: members have 20 s to come back.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
 /// What a gateway has done where nodes could not.
 #[derive(Clone, Copy, Debug)]
 struct Done {
@@ -33,6 +41,7 @@ impl Doors<'_, '_> {
         self.put(PATH, &self.content)?;
         self.overwritten_then_killed()
             .context("overwritten, then its node killed")?;
+        self.no_copy_left().context("no copy left")?;
         self.nobody_else_sends()
             .context("a node killed, and no other one sends")
     }
@@ -136,5 +145,53 @@ impl Doors<'_, '_> {
         ensure!(after.reset == before.reset, "{before:?} {after:?}");
         let held = || Ok(self.transfer("gateway-0")?["pins"].as_u64() == Some(0));
         self.until("the gateway holds nothing any more", held)
+    }
+
+    /// All nodes die with what they have promised: clients of both doors get what had been sent, and
+    /// then a reset, as nobody can say what belongs behind it.
+    fn no_copy_left(&mut self) -> Result<()> {
+        self.cluster.restart("node-1")?;
+        self.whole_again()?;
+        self.await_tunnels("gateway-0")?;
+        let range = FILE_BYTES as u64 - LEFT_BYTES..FILE_BYTES as u64;
+        let mut http = Http::connect(self.http)?;
+        set_socket_recv_buffer_size(&http.socket, TAKEN_BYTES)?;
+        http.ask("/big.bin", &range)?;
+        http.head()?;
+        let mut nfs = Nfs::open(self.nfs_door(), NAME)?;
+        for number in 0..READS {
+            let from = SITE_BYTES + (READS + number) * MIB;
+            nfs.ask(from..from + MIB)?;
+        }
+        let all = READS * MIB + LEFT_BYTES - TAKEN_BYTES_MAX;
+        self.until("what was asked for is held", || Ok(self.held()? >= all))?;
+        let before = self.done()?;
+        for number in 0..3 {
+            self.cluster.kill_keeping_files(&format!("node-{number}"))?;
+        }
+        let died = Instant::now();
+        let judge = |at: u64, bytes: &[u8]| self.judge(at, bytes);
+        let Err(error) = http.body(range, judge) else {
+            bail!("all has come over HTTP");
+        };
+        let error = error.downcast::<std::io::Error>().context("not a reset")?;
+        ensure!(error.kind() == ErrorKind::ConnectionReset, "{error}");
+        // This client says nothing else of resets; the gateway counts them.
+        let answers = (0..READS).try_for_each(|_| nfs.take(&mut { judge }));
+        ensure!(answers.is_err(), "all has come over NFS");
+        let took = died.elapsed();
+        ensure!(took <= GONE_WITHIN, "resets after {took:?}");
+        let resets = self.done()?.reset - before.reset;
+        println!(
+            "no copy left: {resets} connections reset within {:.1} s",
+            took.as_secs_f64()
+        );
+        ensure!(resets == 2, "{before:?} {:?}", self.done()?);
+        let others = ["node-0", "node-2"];
+        others
+            .iter()
+            .try_for_each(|node| self.cluster.begin(node))?;
+        let mut others = others.iter();
+        others.try_for_each(|node| self.cluster.await_ready(node))
     }
 }
