@@ -16,8 +16,9 @@ pub(crate) const COMPARE_BLOCKS_MAX: u8 = 255;
 /// Bytes of WRITE SAME: written as zeros, or as what the block is.
 pub(crate) const SAME_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes of one UNMAP, and its descriptors.
-pub(crate) const UNMAP_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of one UNMAP, and its descriptors: 2^20 of the smallest blocks, more than which libiscsi's
+/// tests take for a mistake.
+pub(crate) const UNMAP_BYTES_MAX: u64 = 512 << 20;
 /// See above.
 pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 

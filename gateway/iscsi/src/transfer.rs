@@ -190,7 +190,8 @@ impl IscsiDoor {
                     offset_bytes: piece.start,
                     payload: content.piece(&piece),
                     stability: match is_forced {
-                        true => Stability::Stable,
+                        // A unit has the size of its file.
+                        true => Stability::Data,
                         false => Stability::Unstable,
                     },
                 },

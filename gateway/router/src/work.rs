@@ -270,7 +270,7 @@ impl Work {
                     unstable.keep_right(file, part.capability());
                 }
             }
-            Stability::Stable => unstable.saw(file, holder, incarnation),
+            Stability::Stable | Stability::Data => unstable.saw(file, holder, incarnation),
         }
     }
 

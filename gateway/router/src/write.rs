@@ -41,11 +41,19 @@ impl Content {
         }
     }
 
+    /// How durable the time of change has to be before the answer, and with it the size.
     const fn stability(&self) -> Stability {
         match self {
-            Self::Bytes(_, stability) => *stability,
-            Self::Hole(_) => Stability::Stable,
+            Self::Bytes(_, Stability::Stable) => Stability::Stable,
+            Self::Bytes(_, Stability::Unstable | Stability::Data) | Self::Hole(_) => {
+                Stability::Unstable
+            }
         }
+    }
+
+    /// Whether nothing of it is lost in a crash.
+    const fn is_durable(&self) -> bool {
+        !matches!(self, Self::Bytes(_, Stability::Unstable))
     }
 
     const fn is_hole(&self) -> bool {
@@ -291,7 +299,7 @@ impl WriteWork {
                 file,
                 offset_bytes,
                 payload: self.slice(payload, self.start, boundary),
-                stability: *stability,
+                stability: stability.of_bytes(),
             },
             Content::Hole(_) => SiteOperation::Zero {
                 file,
@@ -311,7 +319,7 @@ impl WriteWork {
                     object,
                     offset_bytes,
                     payload: self.slice(payload, piece.file_offset, end),
-                    stability: *stability,
+                    stability: stability.of_bytes(),
                     truncate_generation,
                     capability,
                 }
@@ -466,9 +474,7 @@ impl WriteWork {
     /// Answers, after making room for the holders of this write if need be.
     fn finish(&mut self, answer: Answer, soft: &Soft) -> Step {
         let unstable = &soft.unstable;
-        if self.content.stability() == Stability::Stable
-            || unstable.len() <= soft.unstable_holders_max
-        {
+        if self.content.is_durable() || unstable.len() <= soft.unstable_holders_max {
             return Step::Reply(answer);
         }
         let Some(oldest) = unstable.oldest() else {

@@ -48,7 +48,7 @@ fn runs(runs: &[Range<u64>], end_bytes: u64) -> MappedRanges {
 }
 
 /// Goal: each column is asked once, whatever the stripes; the file does not grow; the answer
-/// comes behind the last of them and behind a durable time of change.
+/// comes behind the last of them, and the site hears of it.
 #[test]
 fn a_hole_is_one_message_for_each_column() {
     let mut router = router();
@@ -69,7 +69,7 @@ fn a_hole_is_one_message_for_each_column() {
     assert_eq!(effects(&mut router), []);
     // A column that nothing was written to is a hole.
     node(&mut router, second, Err(NodeError::NoObject));
-    let [push] = expect(&mut router, vec![Seen::Push(0, true, Stability::Stable)]);
+    let [push] = expect(&mut router, vec![Seen::Push(0, true, Stability::Unstable)]);
     site(&mut router, push, Ok(SiteAnswer::Done), 9 * UNIT);
     assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(site_written(1)))]);
 }
@@ -92,7 +92,7 @@ fn a_hole_of_an_old_layout_is_made_again() {
     opened(&mut router, open, UNIT);
     let [again] = expect(&mut router, seen());
     node(&mut router, again, done());
-    let [push] = expect(&mut router, vec![Seen::Push(0, true, Stability::Stable)]);
+    let [push] = expect(&mut router, vec![Seen::Push(0, true, Stability::Unstable)]);
     site(&mut router, push, Err(SiteError::Stale), UNIT);
     assert_eq!(
         effects(&mut router),

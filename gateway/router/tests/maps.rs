@@ -252,7 +252,7 @@ fn blocks_without_a_place_are_holes() {
     );
     let version = crossdock_names::Version(1);
     node(&mut router, zeros, Ok(NodeAnswer::Done { version }));
-    let [push] = expect(&mut router, vec![Seen::Push(0, true, Stability::Stable)]);
+    let [push] = expect(&mut router, vec![Seen::Push(0, true, Stability::Unstable)]);
     script::site(&mut router, push, Ok(SiteAnswer::Done), 8 * BLOCK);
     let written = SiteAnswer::Written {
         incarnation: Incarnation(1),

@@ -247,10 +247,12 @@ pub(crate) fn see_node(node: NodeId, request: NodeRequest) -> Seen {
             object,
             offset_bytes,
             payload,
+            stability,
             context,
             ..
         } => {
             assert_eq!(context.writer, WriterId(77));
+            assert_ne!(stability, Stability::Data, "that is the router's business");
             let (epoch, generation) = (context.table_epoch.0, context.truncate_generation);
             Seen::Write(
                 node.0,
