@@ -194,6 +194,17 @@ pub(crate) fn iscsi_initiators() -> Result<()> {
     debian(&["libiscsi-bin", "qemu-utils", "qemu-block-extra", "curl"])
 }
 
+/// Installs the peers of `bench iscsi`.
+pub(crate) fn iscsi_peers() -> Result<()> {
+    let was_there = is_installed("tgt") && is_installed("istgt");
+    debian(&["tgt", "istgt"])?;
+    // Where there is a service manager, the packages have started targets of their own.
+    if !was_there && Path::new("/run/systemd/system").exists() {
+        run(as_root("systemctl").args(["disable", "--now", "tgt", "istgt"]))?;
+    }
+    Ok(())
+}
+
 /// Installs the browser that opens the console.
 pub(crate) fn browser() -> Result<()> {
     debian(&["chromium", "fonts-dejavu-core"])

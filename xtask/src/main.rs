@@ -102,6 +102,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
         ["bench-http", arguments @ ..] => bench::run_http_as_root(&paths, arguments),
         ["bench-ensemble", arguments @ ..] => bench::run_ensemble_as_root(&paths, arguments),
+        ["bench-iscsi", arguments @ ..] => bench::run_iscsi_as_root(&paths, arguments),
         ["bench-spiral", arguments @ ..] => bench::run_spiral_as_root(&paths, arguments),
         ["bench-growth", ..] => bench::run_growth_as_root(&paths),
         ["rig", "slowdisk", words @ ..] => rig::slowdisk::command(&paths, words),

@@ -140,6 +140,14 @@ pub const FILE_BYTES_MAX: u64 = 1 << 46;
 /// Largest single object read or write between parts, in bytes.
 pub const OBJECT_IO_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of a file of which it is asked at a time whether they have space, or which become
+/// holes: no more than one window of a block map, whatever its blocks, and 16 windows of runs
+/// at a node.
+pub const MAPPED_BYTES_MAX: u64 = 64 << 20;
+
+/// Ranges with space that are told at a time.
+pub const MAPPED_RUNS_MAX: usize = 1024;
+
 /// Requests that a disk works on at a time, unless configured; more wait in its queue, where they
 /// can be put in order and cancelled.
 pub const DISK_DEPTH_MAX: usize = 32;

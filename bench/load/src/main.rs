@@ -1,10 +1,11 @@
 //! Load on an NFS server: raw RPCs from one thread over many connections, with
-//! many requests outstanding on each; or on an HTTP server. Prints one JSON line of
+//! many requests outstanding on each; or on an HTTP server, or an iSCSI target. Prints one JSON line of
 //! figures.
 
 mod client;
 mod floor;
 mod http;
+mod iscsi;
 mod pace;
 mod relay;
 mod sfs;
@@ -46,6 +47,8 @@ enum Command {
     /// Works on an HTTP server.
     #[command(subcommand)]
     Http(http::Command),
+    /// Works on an iSCSI target and prints what it took.
+    Iscsi(iscsi::Load),
 }
 
 #[derive(Args)]
@@ -113,6 +116,10 @@ fn main() -> anyhow::Result<()> {
         Command::Relay(flags) => relay::serve(&flags),
         Command::Http(command) => {
             println!("{}", http::run(&command)?);
+            Ok(())
+        }
+        Command::Iscsi(flags) => {
+            println!("{}", iscsi::run(&flags)?);
             Ok(())
         }
         Command::Run(flags) => {

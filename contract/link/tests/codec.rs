@@ -19,7 +19,7 @@ use crossdock_peer::{
 use crossdock_types::{Payload, Time};
 
 /// CRC32C over all samples as this version of the protocol encodes them.
-const GOLDEN: (u16, u32) = (13, 720_884_690);
+const GOLDEN: (u16, u32) = (14, 3_245_146_962);
 
 fn append(offset_bytes: u64, payload: Payload) -> Message {
     let request = NodeRequest::Append {
@@ -90,13 +90,13 @@ fn samples_are_of_every_kind() {
         assert_eq!(seen, (0..count).collect());
     }
     let dice = &mut Dice::new(3);
-    all_of(&samples::node_requests(dice), number_of_request, 17);
-    all_of(&samples::node_answers(dice), number_of_answer, 12);
+    all_of(&samples::node_requests(dice), number_of_request, 18);
+    all_of(&samples::node_answers(dice), number_of_answer, 13);
     all_of(&samples::node_errors(dice), number_of_error, 14);
     all_of(&samples::access_errors(dice), number_of_access_error, 11);
-    all_of(&samples::site_operations(dice), number_of_operation, 31);
+    all_of(&samples::site_operations(dice), number_of_operation, 33);
     all_of(&samples::lock_operations(dice), number_of_lock, 11);
-    all_of(&samples::site_answers(dice), number_of_site_answer, 20);
+    all_of(&samples::site_answers(dice), number_of_site_answer, 21);
     all_of(&samples::site_errors(dice), number_of_site_error, 25);
 }
 
@@ -119,6 +119,7 @@ fn number_of_request(of: &NodeRequest) -> usize {
         NodeRequest::Unpin { .. } => 14,
         NodeRequest::Ahead { .. } => 15,
         NodeRequest::SetAttributes { .. } => 16,
+        NodeRequest::Mapped { .. } => 17,
     }
 }
 
@@ -136,6 +137,7 @@ fn number_of_answer(of: &NodeAnswer) -> usize {
         NodeAnswer::Unpinned => 9,
         NodeAnswer::Ahead => 10,
         NodeAnswer::Held { .. } => 11,
+        NodeAnswer::Mapped(..) => 12,
     }
 }
 
@@ -207,6 +209,8 @@ fn number_of_operation(of: &SiteOperation) -> usize {
         SiteOperation::Prove { .. } => 28,
         SiteOperation::Names { .. } => 29,
         SiteOperation::Locate { .. } => 30,
+        SiteOperation::Zero { .. } => 31,
+        SiteOperation::Mapped { .. } => 32,
     }
 }
 
@@ -248,6 +252,7 @@ fn number_of_site_answer(of: &SiteAnswer) -> usize {
         SiteAnswer::Census(..) => 17,
         SiteAnswer::Names(..) => 18,
         SiteAnswer::Located { .. } => 19,
+        SiteAnswer::Mapped(..) => 20,
     }
 }
 

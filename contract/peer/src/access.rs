@@ -90,6 +90,7 @@ impl NodeRequest {
                 ..
             }
             | Self::Stat { object }
+            | Self::Mapped { object, .. }
             | Self::Ahead { object, .. }
                 if is_column(object.class) =>
             {
@@ -102,6 +103,11 @@ impl NodeRequest {
                 ..
             } if object.class == ObjectClass::SmallFiles => Some(Rights::READ),
             Self::Write {
+                object,
+                order: Order::Primary,
+                ..
+            }
+            | Self::Zero {
                 object,
                 order: Order::Primary,
                 ..

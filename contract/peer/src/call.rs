@@ -30,6 +30,21 @@ pub enum Stability {
     /// It survives the loss of everything that was not synced (NFS DATA_SYNC
     /// and FILE_SYNC).
     Stable,
+    /// The bytes do; when they were written the site may learn later. A door's promise that the
+    /// file ends behind them for good: of a file that may grow by it, the end would be lost.
+    /// Routers ask nodes and sites for [`Stability::Stable`].
+    Data,
+}
+
+impl Stability {
+    /// How durable the bytes have to be.
+    #[must_use]
+    pub const fn of_bytes(self) -> Self {
+        match self {
+            Self::Unstable => Self::Unstable,
+            Self::Stable | Self::Data => Self::Stable,
+        }
+    }
 }
 
 /// An instance of a gateway or manager process; a restart makes a new one.

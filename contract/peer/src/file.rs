@@ -206,13 +206,20 @@ pub enum OpenFor {
         /// The end of the write.
         end_bytes: u64,
     },
+    /// Giving space back: as writing, but nothing is made or placed for it.
+    Free {
+        /// First byte that will be zero.
+        offset_bytes: u64,
+        /// The end of the zeros.
+        end_bytes: u64,
+    },
 }
 
 impl OpenFor {
-    /// Whether it is for writing.
+    /// Whether it is for changing bytes.
     #[must_use]
     pub const fn is_write(self) -> bool {
-        matches!(self, Self::Write { .. })
+        matches!(self, Self::Write { .. } | Self::Free { .. })
     }
 
     /// The bytes that it is about.
@@ -224,6 +231,10 @@ impl OpenFor {
                 end_bytes,
             }
             | Self::Write {
+                offset_bytes,
+                end_bytes,
+            }
+            | Self::Free {
                 offset_bytes,
                 end_bytes,
             } => offset_bytes..end_bytes,

@@ -13,6 +13,7 @@ mod file;
 mod lease;
 mod lock;
 mod lun;
+mod mapped;
 mod network;
 mod node;
 mod parts;
@@ -43,6 +44,7 @@ pub use lun::{
     ChapSecret, ChapUser, InitiatorRule, Lun, LunAccess, Nexus, Registrant, Reservation,
     Reservations, ReserveCause, TARGET_PREFIX,
 };
+pub use mapped::MappedRanges;
 pub use network::{Network, NetworkError};
 pub use node::{
     ChangedRange, ChangesPage, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order,

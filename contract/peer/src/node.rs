@@ -8,7 +8,7 @@ use crossdock_types::Payload;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{AccessError, CallId, Stability, WriteContext};
+use crate::{AccessError, CallId, MappedRanges, Stability, WriteContext};
 
 /// A pin: a leased hold on a version of a range. Numbers are never reused
 /// within a boot of the node.
@@ -134,7 +134,8 @@ pub enum NodeRequest {
         /// Version of the truncate.
         order: Order,
     },
-    /// Makes a hole; the size stays. Any length.
+    /// Makes a hole: the bytes are zeros, and whole blocks of them take no space any more.
+    /// The size stays. Any length.
     Zero {
         /// The object.
         object: ObjectId,
@@ -242,6 +243,19 @@ pub enum NodeRequest {
         /// disk yet, is withdrawn, unless somebody else reads there.
         is_wanted: bool,
     },
+    /// Which blocks of a range have space; the primary's are told. Up to
+    /// `limits::MAPPED_BYTES_MAX`.
+    Mapped {
+        /// The object.
+        object: ObjectId,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+        /// Of the file's layout by which it is asked: a later truncate than that is told of
+        /// as to a write.
+        truncate_generation: u64,
+    },
 }
 
 impl NodeRequest {
@@ -263,6 +277,7 @@ impl NodeRequest {
             | Self::Repair { object, .. }
             | Self::Stat { object }
             | Self::Pin { object, .. }
+            | Self::Mapped { object, .. }
             | Self::Ahead { object, .. } => Some(object),
             Self::List { .. } | Self::Changes { .. } | Self::Unpin { .. } => None,
         }
@@ -363,6 +378,8 @@ pub enum NodeAnswer {
     Unpinned,
     /// To ahead: it is known.
     Ahead,
+    /// To mapped, in bytes of the object.
+    Mapped(MappedRanges),
     /// To a read whose caller wants the bytes to stay where they are: the node's host has
     /// them in memory, and sends them when it is told to.
     Held {

@@ -11,8 +11,8 @@ use thiserror::Error;
 use crate::{
     AttributeChanges, Attributes, BackingExtent, CallId, CensusClass, CensusPage, CensusPlace,
     CreateMode, Device, DirectoryEntry, FileKind, FileLayout, FileLease, LeaseUse, ListedLock,
-    LockOperation, LockRefusal, NamePlace, OpenFor, Quota, QuotaChange, Repair, SpaceUsage,
-    Stability, TransactionId, TransactionStep, WeakCache,
+    LockOperation, LockRefusal, MappedRanges, NamePlace, OpenFor, Quota, QuotaChange, Repair,
+    SpaceUsage, Stability, TransactionId, TransactionStep, WeakCache,
 };
 
 /// Who asks, after squashing.
@@ -267,6 +267,26 @@ pub enum SiteOperation {
         /// How durable.
         stability: Stability,
     },
+    /// Makes bytes zeros, durably, and gives their space back as far as it can be; the
+    /// size stays. At a site `offset + length` ≤ threshold, and the space stays.
+    Zero {
+        /// The file.
+        file: FileRef,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many; of a router up to `limits::MAPPED_BYTES_MAX`.
+        length_bytes: u64,
+    },
+    /// Asks which bytes have space, of up to `limits::MAPPED_BYTES_MAX`. What lies below the
+    /// threshold is told to have some. A router's: it asks no site that.
+    Mapped {
+        /// The file.
+        file: FileRef,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+    },
     /// Makes unstable bytes below the threshold and pushed attributes durable.
     Commit {
         /// The file.
@@ -369,6 +389,8 @@ impl SiteOperation {
             | Self::Read { file, .. }
             | Self::Locate { file, .. }
             | Self::Write { file, .. }
+            | Self::Zero { file, .. }
+            | Self::Mapped { file, .. }
             | Self::Commit { file, .. }
             | Self::Open { file, .. }
             | Self::PushAttributes { file, .. }
@@ -486,7 +508,7 @@ pub enum SiteAnswer {
         /// Whether the file ends with them.
         end_of_file: bool,
     },
-    /// To write.
+    /// To write, and to zero.
     Written {
         /// Who loses the bytes, if they were unstable, when it changes.
         incarnation: Incarnation,
@@ -513,6 +535,8 @@ pub enum SiteAnswer {
     Census(CensusPage),
     /// To asking for names: each in the place of what it was asked by, if it is there.
     Names(Vec<Option<Bytes>>),
+    /// To mapped, in bytes of the file.
+    Mapped(MappedRanges),
 }
 
 /// Why a site did not do it; nothing was changed.

@@ -271,12 +271,12 @@ pub(crate) const fn rights_of(operation: &SiteOperation) -> Rights {
         } => Rights::READ,
         // Whoever has a lease to write reads under it, too.
         SiteOperation::Open {
-            purpose: OpenFor::Write { .. },
+            purpose: OpenFor::Write { .. } | OpenFor::Free { .. },
             holder: Some(_),
             ..
         } => Rights(Rights::READ.0 | Rights::WRITE.0),
         SiteOperation::Open {
-            purpose: OpenFor::Write { .. },
+            purpose: OpenFor::Write { .. } | OpenFor::Free { .. },
             ..
         } => Rights::WRITE,
         _ => Rights(0),

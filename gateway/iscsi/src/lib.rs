@@ -27,6 +27,7 @@ mod reserve;
 mod respond;
 mod serve;
 mod session;
+mod status;
 mod targets;
 mod task;
 mod transfer;

@@ -248,7 +248,7 @@ fn luns(select: u8, allocation: u32) -> Outcome {
     }
 }
 
-/// Nobody knows which blocks have space: all are told to have.
+/// All blocks of a unit that is not thin have space.
 fn status_of(unit: &Unit, lba: u64, allocation: u32) -> Outcome {
     let blocks = BlockRange { lba, blocks: 1 };
     if let Err(sense) = in_range(&unit.lun, blocks) {

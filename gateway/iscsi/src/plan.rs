@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crossdock_limits::ISCSI_TRANSFER_BYTES_MAX;
+use crossdock_limits::{ISCSI_TRANSFER_BYTES_MAX, MAPPED_BYTES_MAX};
 use crossdock_peer::Lun;
 use crossdock_scsi::{
     Access, AdditionalSense, BlockRange, ByteCheck, Command, ModeForm, ReserveOutAction, Sense,
@@ -16,8 +16,9 @@ pub(crate) const COMPARE_BLOCKS_MAX: u8 = 255;
 /// Bytes of WRITE SAME: written as zeros, or as what the block is.
 pub(crate) const SAME_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes of one UNMAP, and its descriptors.
-pub(crate) const UNMAP_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of one UNMAP, and its descriptors: 2^20 of the smallest blocks, more than which libiscsi's
+/// tests take for a mistake.
+pub(crate) const UNMAP_BYTES_MAX: u64 = 512 << 20;
 /// See above.
 pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 
@@ -33,10 +34,19 @@ pub(crate) enum Plan {
     Verify(ByteCheck),
     OrWrite,
     CompareAndWrite,
-    WriteSame,
-    /// Blocks become zeros.
-    Zero(Vec<Range<u64>>),
+    /// The same block everywhere; a block of zeros may become a hole.
+    WriteSame {
+        is_unmap: bool,
+    },
+    /// Zeros are written.
+    Zero,
+    /// Blocks become zeros, and give their space back.
+    Free(Vec<Range<u64>>),
     Unmap,
+    /// Which of the first blocks of the range have space is told.
+    LbaStatus {
+        allocation: u32,
+    },
     PreFetch,
     Synchronize {
         is_immediate: bool,
@@ -95,6 +105,7 @@ impl Planned {
             Plan::Read
                 | Plan::Verify(_)
                 | Plan::PreFetch
+                | Plan::LbaStatus { .. }
                 | Plan::Synchronize { .. }
                 | Plan::ModeSelect(_)
                 | Plan::ReserveOut { .. }
@@ -162,6 +173,13 @@ pub(crate) fn plan(lun: &Lun, command: &Command) -> Result<Option<Planned>, Sens
             is_anchor,
             is_zero,
         } => write_same(lun, blocks, (is_unmap, is_anchor, is_zero)).map(Some),
+        // All blocks of others have space.
+        Command::GetLbaStatus { lba, allocation } if lun.is_thin => {
+            let start = in_range(lun, BlockRange { lba, blocks: 1 })?.start;
+            let end = (start / MAPPED_BYTES_MAX + 1) * MAPPED_BYTES_MAX;
+            let range = start..end.min(lun.size_bytes);
+            of(Plan::LbaStatus { allocation }, range, 0)
+        }
         Command::Unmap { is_anchor, length } => {
             if is_anchor {
                 return Err(Sense::invalid_field(1, Some(0)));
@@ -255,9 +273,10 @@ fn write_same(
     if range.is_empty() || range.end - range.start > SAME_BYTES_MAX {
         return Err(Sense::invalid_field(7, None));
     }
-    Ok(match is_zero {
-        true => Planned::of(Plan::Zero(vec![range.clone()]), range, 0),
-        false => Planned::of(Plan::WriteSame, range, lun.block_bytes.into()),
+    Ok(match (is_zero, is_unmap) {
+        (true, true) => Planned::of(Plan::Free(vec![range.clone()]), range, 0),
+        (true, false) => Planned::of(Plan::Zero, range, 0),
+        (false, _) => Planned::of(Plan::WriteSame { is_unmap }, range, lun.block_bytes.into()),
     })
 }
 

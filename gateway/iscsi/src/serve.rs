@@ -460,7 +460,7 @@ impl IscsiDoor {
         let start = ranges.iter().map(|range| range.start).min();
         let end = ranges.iter().map(|range| range.end).max();
         task.planned.range = start.unwrap_or_default()..end.unwrap_or_default();
-        task.planned.plan = Plan::Zero(ranges);
+        task.planned.plan = Plan::Free(ranges);
         Ok(())
     }
 
@@ -501,7 +501,7 @@ fn fits(planned: &Planned, expected: u32) -> bool {
     let expected = u64::from(expected);
     match planned.plan {
         // These have a length of their own: anything else is a mistake.
-        Plan::CompareAndWrite | Plan::WriteSame => planned.out_bytes == expected,
+        Plan::CompareAndWrite | Plan::WriteSame { .. } => planned.out_bytes == expected,
         _ => planned.out_bytes <= expected,
     }
 }
@@ -511,7 +511,9 @@ fn wrong_length(plan: &Plan) -> Sense {
         Plan::Unmap | Plan::ModeSelect(_) | Plan::ReserveOut { .. } => {
             Sense::illegal(AdditionalSense::LIST_LENGTH)
         }
-        Plan::CompareAndWrite | Plan::WriteSame => Sense::illegal(AdditionalSense::INVALID_FIELD),
+        Plan::CompareAndWrite | Plan::WriteSame { .. } => {
+            Sense::illegal(AdditionalSense::INVALID_FIELD)
+        }
         _ => DATA_PHASE,
     }
 }

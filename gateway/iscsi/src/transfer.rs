@@ -6,9 +6,10 @@ use std::iter::once;
 use std::ops::Range;
 
 use bytes::Bytes;
-use crossdock_peer::{CallId, SiteAnswer, SiteError, SiteOperation, Stability};
+use crossdock_limits::MAPPED_BYTES_MAX;
+use crossdock_peer::{CallId, MappedRanges, SiteAnswer, SiteError, SiteOperation, Stability};
 use crossdock_router::RoutedReply;
-use crossdock_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey};
+use crossdock_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, lba_status};
 use crossdock_types::{Payload, Time};
 
 use crate::door::{CallOf, IscsiDoor};
@@ -16,10 +17,14 @@ use crate::message::IscsiEffect;
 use crate::plan::Plan;
 use crate::refuse::{Access, outcome_of};
 use crate::respond::Outcome;
+use crate::status::statuses;
 use crate::task::{Stage, TaskId};
 
 /// Bytes of one piece, and where in the file pieces end: stripes are cut so, too.
 const PIECE_BYTES: u64 = 1 << 20;
+
+/// The same of what moves no bytes.
+const HOLE_BYTES: u64 = MAPPED_BYTES_MAX;
 
 /// Pieces of one task at a time.
 const PIECES_MAX: usize = 4;
@@ -42,6 +47,8 @@ pub(crate) struct Transfer {
     calls: BTreeMap<CallId, Range<u64>>,
     /// What was read, by its place in the file.
     read: BTreeMap<u64, Payload>,
+    /// What has space.
+    mapped: MappedRanges,
     /// The first that failed.
     failed: Option<(SiteError, u64)>,
 }
@@ -50,6 +57,10 @@ pub(crate) struct Transfer {
 enum Step {
     Reading,
     Writing(Content),
+    /// Space is given back.
+    Freeing,
+    /// It is asked which blocks have space.
+    Asking,
     /// A read failed: which of its blocks is it?
     Locating(Range<u64>),
 }
@@ -73,6 +84,7 @@ impl Transfer {
             rest: ranges.collect(),
             calls: BTreeMap::new(),
             read: BTreeMap::new(),
+            mapped: MappedRanges::default(),
             failed: None,
         }
     }
@@ -82,8 +94,12 @@ impl Transfer {
         if self.calls.len() >= PIECES_MAX || self.failed.is_some() {
             return None;
         }
+        let piece_bytes = match self.step {
+            Step::Freeing | Step::Asking => HOLE_BYTES,
+            Step::Reading | Step::Writing(_) | Step::Locating(_) => PIECE_BYTES,
+        };
         let range = self.rest.front_mut()?;
-        let boundary = (range.start / PIECE_BYTES + 1) * PIECE_BYTES;
+        let boundary = (range.start / piece_bytes + 1) * piece_bytes;
         let piece = range.start..range.end.min(boundary);
         range.start = piece.end;
         if range.is_empty() {
@@ -93,7 +109,7 @@ impl Transfer {
     }
 
     const fn is_writing(&self) -> bool {
-        matches!(self.step, Step::Writing(_))
+        matches!(self.step, Step::Writing(_) | Step::Freeing)
     }
 
     fn take_read(&mut self) -> Payload {
@@ -146,13 +162,16 @@ impl IscsiDoor {
                 let content = Content::Bytes(data.clone(), range.start);
                 Transfer::new(Step::Writing(content), data, [range])
             }
-            Plan::WriteSame => {
+            Plan::WriteSame { is_unmap: true } if is_zeros(&data) => {
+                Transfer::new(Step::Freeing, data, [range])
+            }
+            Plan::WriteSame { .. } => {
                 let pattern = Content::Pattern(pattern_of(&data));
                 Transfer::new(Step::Writing(pattern), data, [range])
             }
-            Plan::Zero(ranges) => {
-                Transfer::new(Step::Writing(Content::Zeros), data, ranges.clone())
-            }
+            Plan::Zero => Transfer::new(Step::Writing(Content::Zeros), data, [range]),
+            Plan::Free(ranges) => Transfer::new(Step::Freeing, data, ranges.clone()),
+            Plan::LbaStatus { .. } => Transfer::new(Step::Asking, data, [range]),
             _ => Transfer::new(Step::Reading, data, [range]),
         };
         task.stage = Stage::Running(Box::new(transfer));
@@ -171,9 +190,20 @@ impl IscsiDoor {
                     offset_bytes: piece.start,
                     payload: content.piece(&piece),
                     stability: match is_forced {
-                        true => Stability::Stable,
+                        // A unit has the size of its file.
+                        true => Stability::Data,
                         false => Stability::Unstable,
                     },
+                },
+                Step::Freeing => SiteOperation::Zero {
+                    file,
+                    offset_bytes: piece.start,
+                    length_bytes: piece.end - piece.start,
+                },
+                Step::Asking => SiteOperation::Mapped {
+                    file,
+                    offset_bytes: piece.start,
+                    length_bytes: piece.end - piece.start,
                 },
                 Step::Reading | Step::Locating(_) => SiteOperation::Read {
                     file,
@@ -221,8 +251,11 @@ impl IscsiDoor {
                 payload.push_zeros(missing);
                 transfer.read.insert(piece.start, payload);
             }
+            Ok(SiteAnswer::Mapped(mapped)) => transfer.mapped = mapped,
             Ok(SiteAnswer::Written { .. }) => {
-                if !is_forced && let Some(unit) = self.units.get_mut(&unit) {
+                // Holes are durable.
+                let is_cached = !is_forced && !matches!(transfer.step, Step::Freeing);
+                if is_cached && let Some(unit) = self.units.get_mut(&unit) {
                     unit.cache.wrote(verifier);
                 }
             }
@@ -253,7 +286,8 @@ impl IscsiDoor {
                 true => Access::Write,
                 false => Access::Read,
             };
-            if let (SiteError::Io, Access::Read) = (error, access) {
+            let is_read = matches!(transfer.step, Step::Reading | Step::Locating(_));
+            if error == SiteError::Io && is_read {
                 return self.locate(now, id, place);
             }
             let outcome = outcome_of(error, access, place / block_bytes);
@@ -287,6 +321,10 @@ impl IscsiDoor {
         };
         let outcome = match (&task.planned.plan, read) {
             (Plan::Read, Some(read)) => Outcome::Data(read),
+            (&Plan::LbaStatus { allocation }, _) => {
+                let runs = statuses(&transfer.mapped, range, block_bytes);
+                Outcome::parameters(lba_status(&runs), allocation)
+            }
             (Plan::Verify(check), Some(read)) => verify(*check, &read, &data, block_bytes),
             (Plan::WriteVerify(_), None) => {
                 let end = range.start + data.len() as u64;
@@ -409,6 +447,12 @@ fn middle_of(range: &Range<u64>) -> u64 {
     let middle = range.start + (range.end - range.start) / 2;
     let aligned = middle.next_multiple_of(CHECKED_BYTES);
     if aligned < range.end { aligned } else { middle }
+}
+
+fn is_zeros(data: &Payload) -> bool {
+    data.pieces()
+        .iter()
+        .all(|piece| piece.iter().all(|byte| *byte == 0))
 }
 
 /// Several blocks behind each other, so that a payload has few pieces.

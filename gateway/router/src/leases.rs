@@ -141,6 +141,7 @@ impl Leases {
         let is_enough = match purpose {
             OpenFor::Read { .. } => true,
             OpenFor::Write { end_bytes, .. } => held.may_write(end_bytes),
+            OpenFor::Free { .. } => held.lease.is_exclusive,
         };
         if !is_enough || !held.allows(caller, purpose) {
             return None;
@@ -209,6 +210,7 @@ impl Leases {
         held.allow(caller, is_write);
         match purpose {
             OpenFor::Write { end_bytes, .. } if !held.may_write(end_bytes) => None,
+            OpenFor::Free { .. } if !held.lease.is_exclusive => None,
             _ => Some(held.known()),
         }
     }

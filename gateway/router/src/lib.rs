@@ -24,6 +24,7 @@ mod hot;
 mod leases;
 mod list;
 mod machine;
+mod mapped;
 mod maps;
 mod merge;
 mod message;

@@ -40,6 +40,22 @@ pub(crate) enum PartRequest {
         truncate_generation: u64,
         capability: Option<FileCapability>,
     },
+    /// Makes a hole in a column.
+    Zero {
+        object: ObjectId,
+        offset_bytes: u64,
+        length_bytes: u64,
+        truncate_generation: u64,
+        capability: Option<FileCapability>,
+    },
+    /// Asks a column what of it has space.
+    Mapped {
+        object: ObjectId,
+        offset_bytes: u64,
+        length_bytes: u64,
+        truncate_generation: u64,
+        capability: Option<FileCapability>,
+    },
     /// Commits a column.
     Commit {
         object: ObjectId,
@@ -55,6 +71,8 @@ impl PartRequest {
             Self::Site(_) => None,
             Self::Read { object, .. }
             | Self::Write { object, .. }
+            | Self::Zero { object, .. }
+            | Self::Mapped { object, .. }
             | Self::Commit { object, .. } => Some(object),
         }
     }
@@ -83,7 +101,7 @@ impl PartRequest {
     pub(crate) const fn flow(&self) -> Option<Flow> {
         match self {
             Self::Read { flow, .. } => *flow,
-            Self::Site(_) | Self::Write { .. } | Self::Commit { .. } => None,
+            _ => None,
         }
     }
 
@@ -93,6 +111,8 @@ impl PartRequest {
             Self::Site(_) => None,
             Self::Read { capability, .. }
             | Self::Write { capability, .. }
+            | Self::Zero { capability, .. }
+            | Self::Mapped { capability, .. }
             | Self::Commit { capability, .. } => *capability,
         }
     }
@@ -100,6 +120,12 @@ impl PartRequest {
     /// The message to a node, routed by the table of `table_epoch`; `None` if it
     /// is a site's.
     pub(crate) fn node_request(&self, table_epoch: Epoch, writer: WriterId) -> Option<NodeRequest> {
+        let context = |truncate_generation| WriteContext {
+            table_epoch,
+            writer,
+            truncate_generation,
+            ..WriteContext::default()
+        };
         Some(match self {
             Self::Site(_) => return None,
             Self::Read {
@@ -128,13 +154,33 @@ impl PartRequest {
                 offset_bytes: *offset_bytes,
                 payload: payload.clone(),
                 stability: *stability,
-                context: WriteContext {
-                    table_epoch,
-                    writer,
-                    truncate_generation: *truncate_generation,
-                    ..WriteContext::default()
-                },
+                context: context(*truncate_generation),
                 order: Order::Primary,
+            },
+            Self::Zero {
+                object,
+                offset_bytes,
+                length_bytes,
+                truncate_generation,
+                ..
+            } => NodeRequest::Zero {
+                object: *object,
+                offset_bytes: *offset_bytes,
+                length_bytes: *length_bytes,
+                context: context(*truncate_generation),
+                order: Order::Primary,
+            },
+            Self::Mapped {
+                object,
+                offset_bytes,
+                length_bytes,
+                truncate_generation,
+                ..
+            } => NodeRequest::Mapped {
+                object: *object,
+                offset_bytes: *offset_bytes,
+                length_bytes: *length_bytes,
+                truncate_generation: *truncate_generation,
             },
             Self::Commit {
                 object,

@@ -1,5 +1,7 @@
 //! Which parts of a file's range go to which column object.
 
+use std::collections::BTreeMap;
+
 use crossdock_limits::OBJECT_IO_BYTES_MAX;
 use crossdock_names::{BlockPiece, ColumnPiece, ObjectId, UNMAPPED};
 use crossdock_peer::FileLayout;
@@ -64,6 +66,26 @@ fn split_by_map(
     Some(())
 }
 
+/// The same without regard to the order in the file and to how much is moved at a time: one
+/// piece for what lies in one stretch in an object.
+pub(crate) fn stretches(pieces: &[ObjectPiece]) -> Vec<ObjectPiece> {
+    let mut stretches: Vec<ObjectPiece> = Vec::new();
+    let mut last: BTreeMap<ObjectId, usize> = BTreeMap::new();
+    for piece in pieces {
+        if let Some(stretch) = last
+            .get(&piece.object)
+            .and_then(|at| stretches.get_mut(*at))
+            && stretch.object_offset + stretch.length_bytes == piece.object_offset
+        {
+            stretch.length_bytes += piece.length_bytes;
+            continue;
+        }
+        last.insert(piece.object, stretches.len());
+        stretches.push(*piece);
+    }
+    stretches
+}
+
 fn push(pieces: &mut Vec<ObjectPiece>, piece: ObjectPiece) {
     if let Some(last) = pieces.last_mut()
         && last.object == piece.object
@@ -112,6 +134,22 @@ mod tests {
         assert_eq!(pieces[0].length_bytes, STRIPE_UNIT_BYTES - 100);
         assert_eq!((pieces[1].object.column, pieces[1].length_bytes), (1, 100));
         assert_eq!(striped(4, 5, 5), []);
+    }
+
+    /// Goal: a long range is one stretch in each column, whatever the stripes; a gap makes
+    /// two.
+    #[test]
+    fn stretches_are_as_long_as_they_can_be() {
+        let unit = STRIPE_UNIT_BYTES;
+        let pieces = striped(2, unit / 2, 6 * unit);
+        let stretches = stretches(&pieces);
+        let seen = stretches
+            .iter()
+            .map(|piece| (piece.object.column, piece.object_offset, piece.length_bytes));
+        let seen: Vec<_> = seen.collect();
+        assert_eq!(seen, [(0, unit / 2, 5 * unit / 2), (1, 0, 3 * unit)]);
+        let apart = [pieces[0], pieces[4]];
+        assert_eq!(super::stretches(&apart), apart);
     }
 
     /// Goal: blocks go where the map says, neighbours in one column together, holes

@@ -6,20 +6,21 @@ use crossdock_names::{
     FileRef, Incarnation, RoutingTable, SMALL_FILE_THRESHOLD_BYTES, SiteId, Spread,
 };
 use crossdock_peer::{
-    NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability,
-    WeakCache,
+    Caller, NodeAnswer, NodeError, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
+    Stability, WeakCache,
 };
 
 use crate::commit::CommitWork;
 use crate::find::FindWork;
 use crate::list::ListWork;
+use crate::mapped::MappedWork;
 use crate::merge::MergeWork;
 use crate::part::{Outcome, PartRequest};
 use crate::read::{Bulk, ReadWork};
 use crate::return_lease::ReturnWork;
 use crate::soft::Soft;
 use crate::unstable::{Holder, Unstable};
-use crate::write::WriteWork;
+use crate::write::{Content, WriteWork};
 
 /// What a request does.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) enum Work {
     Everywhere,
     Read(Box<ReadWork>),
     Write(Box<WriteWork>),
+    Mapped(Box<MappedWork>),
     Commit(Box<CommitWork>),
     Return(Box<ReturnWork>),
 }
@@ -113,10 +115,29 @@ impl Work {
                 offset_bytes,
                 payload,
                 stability,
-            } => match WriteWork::begin(caller, file, offset_bytes, payload, stability, soft) {
-                Ok((work, step)) => (Self::Write(Box::new(work)), step),
-                Err(error) => (Self::Forward, Step::Reply(Answer::failure(error))),
-            },
+            } => {
+                let content = Content::Bytes(payload, stability);
+                Self::begin_write(caller, (file, offset_bytes), content, soft)
+            }
+            SiteOperation::Zero {
+                file,
+                offset_bytes,
+                length_bytes,
+            } => {
+                let content = Content::Hole(length_bytes);
+                Self::begin_write(caller, (file, offset_bytes), content, soft)
+            }
+            SiteOperation::Mapped {
+                file,
+                offset_bytes,
+                length_bytes,
+            } => {
+                let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
+                match MappedWork::begin(caller, file, range, soft) {
+                    Ok((work, step)) => (Self::Mapped(Box::new(work)), step),
+                    Err(error) => (Self::Forward, Step::Reply(Answer::failure(error))),
+                }
+            }
             SiteOperation::Commit { file, .. } => {
                 let (work, step) = CommitWork::begin(&caller, file, soft);
                 (Self::Commit(Box::new(work)), step)
@@ -157,6 +178,18 @@ impl Work {
         }
     }
 
+    fn begin_write(
+        caller: Caller,
+        (file, offset): (FileRef, u64),
+        content: Content,
+        soft: &mut Soft,
+    ) -> (Self, Step) {
+        match WriteWork::begin(caller, file, offset, content, soft) {
+            Ok((work, step)) => (Self::Write(Box::new(work)), step),
+            Err(error) => (Self::Forward, Step::Reply(Answer::failure(error))),
+        }
+    }
+
     /// The answer to a forwarded request, or the step by which other sites are
     /// asked for the rest of it.
     pub(crate) fn after_forward(
@@ -191,6 +224,7 @@ impl Work {
             Self::Merge(work) => work.next(outcomes),
             Self::Read(work) => work.next(outcomes, soft),
             Self::Write(work) => work.next(outcomes, soft),
+            Self::Mapped(work) => work.next(outcomes, soft),
             Self::Commit(work) => work.next(outcomes, soft),
             Self::Return(work) => work.next(outcomes, soft),
         }
@@ -198,7 +232,7 @@ impl Work {
 
     /// Nothing is changed by it: it may end at any moment.
     pub(crate) const fn is_read(&self) -> bool {
-        matches!(self, Self::Read(_))
+        matches!(self, Self::Read(_) | Self::Mapped(_))
     }
 
     /// Whether it writes.
@@ -236,7 +270,7 @@ impl Work {
                     unstable.keep_right(file, part.capability());
                 }
             }
-            Stability::Stable => unstable.saw(file, holder, incarnation),
+            Stability::Stable | Stability::Data => unstable.saw(file, holder, incarnation),
         }
     }
 
@@ -249,6 +283,9 @@ impl Work {
         match (operation, reply.outcome.as_ref().ok()?) {
             (SiteOperation::Write { stability, .. }, SiteAnswer::Written { incarnation }) => {
                 Some((*incarnation, *stability))
+            }
+            (SiteOperation::Zero { .. }, SiteAnswer::Written { incarnation }) => {
+                Some((*incarnation, Stability::Stable))
             }
             // Opening leaves nothing behind, but tells who is there.
             (_, SiteAnswer::Opened { incarnation, .. }) => Some((*incarnation, Stability::Stable)),
@@ -276,6 +313,7 @@ impl Work {
             }
             Self::Read(work) => Some(work.file),
             Self::Write(work) => Some(work.file),
+            Self::Mapped(work) => Some(work.file),
             Self::Commit(work) => Some(work.file()),
             Self::Return(work) => Some(work.file()),
         }

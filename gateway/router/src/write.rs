@@ -2,7 +2,7 @@
 //! the site's part and the columns at once, then size and time are pushed to
 //! the site, stable before a stable reply.
 
-use crossdock_limits::FILE_BYTES_MAX;
+use crossdock_limits::{FILE_BYTES_MAX, MAPPED_BYTES_MAX};
 use crossdock_names::{FileRef, Incarnation};
 use crossdock_peer::{
     BeforeAttributes, Caller, FileLayout, LeaseId, LeaseUse, NodeAnswer, NodeError, OpenFor,
@@ -24,14 +24,50 @@ mod elsewhere;
 /// nodes wanted to see another capability.
 const RESTARTS_MAX: u32 = 16;
 
-/// A WRITE in progress.
+/// What bytes become.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// These, so durable before the answer.
+    Bytes(Payload, Stability),
+    /// So many zeros, durably, which take no space where they fill blocks.
+    Hole(u64),
+}
+
+impl Content {
+    const fn length(&self) -> u64 {
+        match self {
+            Self::Bytes(payload, _) => payload.len() as u64,
+            Self::Hole(length) => *length,
+        }
+    }
+
+    /// How durable the time of change has to be before the answer, and with it the size.
+    const fn stability(&self) -> Stability {
+        match self {
+            Self::Bytes(_, Stability::Stable) => Stability::Stable,
+            Self::Bytes(_, Stability::Unstable | Stability::Data) | Self::Hole(_) => {
+                Stability::Unstable
+            }
+        }
+    }
+
+    /// Whether nothing of it is lost in a crash.
+    const fn is_durable(&self) -> bool {
+        !matches!(self, Self::Bytes(_, Stability::Unstable))
+    }
+
+    const fn is_hole(&self) -> bool {
+        matches!(self, Self::Hole(_))
+    }
+}
+
+/// A WRITE in progress, or a hole in the making.
 #[derive(Debug)]
 pub(crate) struct WriteWork {
     caller: Caller,
     pub(crate) file: FileRef,
     start: u64,
-    payload: Payload,
-    stability: Stability,
+    content: Content,
     opened: Option<(FileLayout, Incarnation)>,
     pieces: Vec<ObjectPiece>,
     lease: Option<LeaseId>, // Under which the columns are written.
@@ -63,21 +99,23 @@ impl WriteWork {
         caller: Caller,
         file: FileRef,
         offset: u64,
-        payload: Payload,
-        stability: Stability,
+        content: Content,
         soft: &mut Soft,
     ) -> Result<(Self, Step), SiteError> {
-        let end = offset.checked_add(payload.len() as u64);
+        let length = content.length();
+        let end = offset.checked_add(length);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(SiteError::FileTooBig);
+        }
+        if content.is_hole() && length > MAPPED_BYTES_MAX {
+            return Err(SiteError::Invalid);
         }
         let mut work = Self {
             caller,
             file,
             // A write of nothing asks for permission only: the site's, anywhere.
-            start: if payload.is_empty() { 0 } else { offset },
-            payload,
-            stability,
+            start: if length == 0 { 0 } else { offset },
+            content,
             opened: None,
             pieces: Vec::new(),
             lease: None,
@@ -123,7 +161,7 @@ impl WriteWork {
     }
 
     const fn end(&self) -> u64 {
-        self.start + self.payload.len() as u64
+        self.start + self.content.length()
     }
 
     fn boundary(&self) -> u64 {
@@ -164,9 +202,16 @@ impl WriteWork {
     }
 
     fn purpose(&self) -> OpenFor {
-        OpenFor::Write {
-            offset_bytes: self.boundary(),
-            end_bytes: self.end(),
+        let (offset_bytes, end_bytes) = (self.boundary(), self.end());
+        match self.content {
+            Content::Bytes(..) => OpenFor::Write {
+                offset_bytes,
+                end_bytes,
+            },
+            Content::Hole(_) => OpenFor::Free {
+                offset_bytes,
+                end_bytes,
+            },
         }
     }
 
@@ -174,10 +219,21 @@ impl WriteWork {
         self.start < self.boundary()
     }
 
-    /// Cuts the write into pieces; false if it is not known where all of it lies.
+    /// Cuts the write into pieces; false if it is not known where all of it lies. What lies
+    /// nowhere is a hole already.
     fn place(&mut self, layout: &FileLayout, column_of: impl FnMut(u64) -> Option<u8>) -> bool {
         let (start, end) = (self.boundary(), self.end());
-        let pieces = pieces::split(layout, column_of, start, end).unwrap_or_default();
+        self.pieces.clear();
+        if layout.columns == 0 {
+            return self.content.is_hole();
+        }
+        let Some(pieces) = pieces::split(layout, column_of, start, end) else {
+            return false;
+        };
+        if self.content.is_hole() {
+            self.pieces = pieces::stretches(&pieces);
+            return true;
+        }
         let placed: u64 = pieces.iter().map(|piece| piece.length_bytes).sum();
         self.pieces = pieces;
         placed == end - start
@@ -209,7 +265,7 @@ impl WriteWork {
         let known = soft.leases.take(soft.now, &opening, told, after);
         soft.take_map(self.file, layout, known.as_ref(), *lease);
         let column_of = |block| layout.map.column_of(block);
-        if layout.columns == 0 || !self.place(layout, column_of) {
+        if !self.place(layout, column_of) {
             return Step::Reply(Answer::new(Err(SiteError::Io), reply.subject));
         }
         if let Some(known) = known.filter(|_| !self.has_head()) {
@@ -225,39 +281,70 @@ impl WriteWork {
         self.phase = Phase::Writing;
         let mut parts = Vec::new();
         let boundary = self.boundary();
-        if self.start < boundary || self.payload.is_empty() {
-            parts.push(self.site(SiteOperation::Write {
-                file: self.file,
-                offset_bytes: self.start,
-                payload: self.slice(self.start, boundary),
-                stability: self.stability,
-            }));
+        if self.start < boundary || self.content.length() == 0 {
+            parts.push(self.site(self.head(boundary)));
         }
         if let Some((layout, _)) = &self.opened {
-            for piece in &self.pieces {
-                parts.push(PartRequest::Write {
-                    object: piece.object,
-                    offset_bytes: piece.object_offset,
-                    payload: self.slice(piece.file_offset, piece.file_offset + piece.length_bytes),
-                    stability: self.stability,
-                    truncate_generation: layout.truncate_generation,
-                    capability: layout.capability,
-                });
-            }
+            let pieces = self.pieces.iter();
+            parts.extend(pieces.map(|piece| self.column(piece, layout)));
         }
         Step::Parts(parts)
     }
 
+    /// The site's part.
+    fn head(&self, boundary: u64) -> SiteOperation {
+        let (file, offset_bytes) = (self.file, self.start);
+        match &self.content {
+            Content::Bytes(payload, stability) => SiteOperation::Write {
+                file,
+                offset_bytes,
+                payload: self.slice(payload, self.start, boundary),
+                stability: stability.of_bytes(),
+            },
+            Content::Hole(_) => SiteOperation::Zero {
+                file,
+                offset_bytes,
+                length_bytes: boundary - self.start,
+            },
+        }
+    }
+
+    fn column(&self, piece: &ObjectPiece, layout: &FileLayout) -> PartRequest {
+        let (object, offset_bytes) = (piece.object, piece.object_offset);
+        let (truncate_generation, capability) = (layout.truncate_generation, layout.capability);
+        match &self.content {
+            Content::Bytes(payload, stability) => {
+                let end = piece.file_offset + piece.length_bytes;
+                PartRequest::Write {
+                    object,
+                    offset_bytes,
+                    payload: self.slice(payload, piece.file_offset, end),
+                    stability: stability.of_bytes(),
+                    truncate_generation,
+                    capability,
+                }
+            }
+            Content::Hole(_) => PartRequest::Zero {
+                object,
+                offset_bytes,
+                length_bytes: piece.length_bytes,
+                truncate_generation,
+                capability,
+            },
+        }
+    }
+
     /// The bytes of `start..end` of the file.
-    fn slice(&self, start: u64, end: u64) -> Payload {
+    fn slice(&self, payload: &Payload, start: u64, end: u64) -> Payload {
         let at = |offset: u64| usize::try_from(offset - self.start).unwrap_or(usize::MAX);
-        self.payload.slice(at(start), at(end))
+        payload.slice(at(start), at(end))
     }
 
     fn after_write(&mut self, outcomes: Vec<Outcome>, soft: &mut Soft) -> Step {
         if let Some(full_from) = self.first_full(&outcomes) {
             return self.measure(full_from);
         }
+        let is_hole = self.content.is_hole();
         let mut again = None;
         for outcome in outcomes {
             match outcome {
@@ -267,6 +354,12 @@ impl WriteWork {
                 Outcome::Site(reply) if reply.outcome.is_ok() => self.head = reply.subject,
                 Outcome::Site(reply) => return Step::Reply((*reply).into()),
                 Outcome::Node(Ok(NodeAnswer::Written { .. })) => {}
+                Outcome::Node(Ok(NodeAnswer::Done { .. }) | Err(NodeError::NoObject))
+                    if is_hole =>
+                {
+                    // A segment that nothing was ever written to has no columns. Were the file
+                    // not there any more, its site would say so.
+                }
                 Outcome::Node(Err(
                     error @ (NodeError::StaleGeneration { .. } | NodeError::NoObject),
                 )) => again = Some(error),
@@ -302,7 +395,7 @@ impl WriteWork {
 
     /// Under a lease the site learns of an unstable write later.
     fn tell(&mut self, soft: &mut Soft) -> Step {
-        let (now, file, end) = (soft.now, self.file, self.end());
+        let (now, file, end) = (soft.now, self.file, self.size_at_least());
         let Some((lease, (_, incarnation))) = self.lease.zip(self.opened.as_ref()) else {
             return self.push(None);
         };
@@ -310,7 +403,7 @@ impl WriteWork {
         let Some(subject) = soft.leases.wrote(now, file, lease, end) else {
             return self.push(None);
         };
-        if self.stability == Stability::Stable {
+        if self.content.stability() == Stability::Stable {
             // With all that the site has not been told: the answer shows it.
             return self.push(soft.leases.written(file, lease));
         }
@@ -318,11 +411,19 @@ impl WriteWork {
         self.finish(Answer::new(Ok(written), subject), soft)
     }
 
+    /// Where the file ends at least behind it.
+    const fn size_at_least(&self) -> u64 {
+        match self.content {
+            Content::Bytes(..) => self.end(),
+            Content::Hole(_) => 0,
+        }
+    }
+
     /// Tells the site, under the lease if that still lasts.
     fn push(&mut self, under: Option<Written>) -> Step {
         self.phase = Phase::Pushing;
         let lease = self.lease.filter(|_| under.is_some());
-        let end = under.map_or_else(|| self.end(), |written| written.end_bytes);
+        let end = under.map_or_else(|| self.size_at_least(), |written| written.end_bytes);
         let generation = |(layout, _): &(FileLayout, Incarnation)| layout.truncate_generation;
         Step::Parts(vec![self.site(SiteOperation::PushAttributes {
             file: self.file,
@@ -330,7 +431,7 @@ impl WriteWork {
             wrote: true,
             read: false,
             truncate_generation: self.opened.as_ref().map_or(0, generation),
-            stability: self.stability,
+            stability: self.content.stability(),
             written: under.map(|written| written.at),
             lease: lease.map(LeaseUse::Keep),
         })])
@@ -373,7 +474,7 @@ impl WriteWork {
     /// Answers, after making room for the holders of this write if need be.
     fn finish(&mut self, answer: Answer, soft: &Soft) -> Step {
         let unstable = &soft.unstable;
-        if self.stability == Stability::Stable || unstable.len() <= soft.unstable_holders_max {
+        if self.content.is_durable() || unstable.len() <= soft.unstable_holders_max {
             return Step::Reply(answer);
         }
         let Some(oldest) = unstable.oldest() else {

@@ -6,8 +6,8 @@ mod script;
 use bytes::Bytes;
 use crossdock_names::{Incarnation, LayoutClass, MapFragment, UNMAPPED};
 use crossdock_peer::{
-    CallId, FileLayout, FileLease, LeaseId, NodeError, SiteAnswer, SiteError, SiteReply, Stability,
-    WeakCache,
+    CallId, FileLayout, FileLease, LeaseId, NodeAnswer, NodeError, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, Stability, WeakCache,
 };
 use crossdock_router::{Router, RouterInput};
 use crossdock_types::{Time, WallTime};
@@ -232,4 +232,30 @@ fn a_block_that_may_have_bytes_stays_where_it_is() {
     let (_, ids) = script::drain(&mut router);
     script::site(&mut router, ids[0], Err(SiteError::NotSync), 8 * BLOCK);
     assert_eq!(script::effects(&mut router), refused);
+}
+
+/// Goal: a hole goes to the blocks that lie somewhere, and gives none a place.
+#[test]
+fn blocks_without_a_place_are_holes() {
+    let mut router = router();
+    let zero = SiteOperation::Zero {
+        file: script::FILE,
+        offset_bytes: BLOCK,
+        length_bytes: 3 * BLOCK,
+    };
+    ask(&mut router, secs(1), 1, zero);
+    let [open] = expect(&mut router, vec![Seen::OpenFree(BLOCK, 4 * BLOCK)]);
+    told(&mut router, secs(1), open, &[1, UNMAPPED, 0, 0], None);
+    let [zeros] = expect(
+        &mut router,
+        vec![Seen::Zero(10, column(0), 2 * BLOCK, 2 * BLOCK, 3)],
+    );
+    let version = crossdock_names::Version(1);
+    node(&mut router, zeros, Ok(NodeAnswer::Done { version }));
+    let [push] = expect(&mut router, vec![Seen::Push(0, true, Stability::Unstable)]);
+    script::site(&mut router, push, Ok(SiteAnswer::Done), 8 * BLOCK);
+    let written = SiteAnswer::Written {
+        incarnation: Incarnation(1),
+    };
+    assert_eq!(script::effects(&mut router), [Seen::Reply(1, Ok(written))]);
 }

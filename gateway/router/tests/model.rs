@@ -40,6 +40,10 @@ enum Step {
         length: u64,
     },
     Commit,
+    Zero {
+        offset: u64,
+        length: u64,
+    },
     Truncate(u64),
     CrashSite,
     CrashNode(usize),
@@ -71,6 +75,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (offset(), length())
             .prop_map(|(offset, length)| Step::Read { offset, length: length as u64 }),
         2 => Just(Step::Commit),
+        2 => (offset(), length())
+            .prop_map(|(offset, length)| Step::Zero { offset, length: length as u64 }),
         1 => offset().prop_map(Step::Truncate),
         1 => Just(Step::CrashSite),
         1 => (0usize..2).prop_map(Step::CrashNode),
@@ -263,6 +269,24 @@ impl World {
         panic!("the verifier never settles");
     }
 
+    /// Zeros never grow the file, and need no commit.
+    fn zero(&mut self, offset: u64, length: u64) {
+        let zero = SiteOperation::Zero {
+            file: FILE,
+            offset_bytes: offset,
+            length_bytes: length,
+        };
+        let routed = self.run(&[zero]).remove(0);
+        let outcome = &routed.reply.outcome;
+        assert!(
+            matches!(outcome, Ok(SiteAnswer::Written { .. })),
+            "{outcome:?}"
+        );
+        let size = self.model.len();
+        let at = |offset: u64| usize::try_from(offset).expect("small").min(size);
+        self.model[at(offset)..at(offset + length)].fill(0);
+    }
+
     fn read(&mut self, offset: u64, length: u64) {
         let read = SiteOperation::Read {
             file: FILE,
@@ -319,6 +343,7 @@ impl World {
             }
             Step::Read { offset, length } => self.read(offset, length),
             Step::Commit => self.commit(),
+            Step::Zero { offset, length } => self.zero(offset, length),
             Step::Truncate(size) => {
                 self.commit(); // As clients do.
                 let changes = AttributeChanges {

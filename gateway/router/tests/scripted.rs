@@ -119,6 +119,30 @@ fn stable_write_pushes_before_it_is_answered() {
     assert_eq!(effects(&mut router), expected);
 }
 
+/// Goal: a write to a file whose end is known for good waits for its bytes, not for the log of
+/// the site; they are stable at all who take them.
+#[test]
+fn durable_bytes_wait_for_no_time_of_change() {
+    let mut router = router();
+    ask(
+        &mut router,
+        secs(0),
+        1,
+        write(T - 10, vec![1; 20], Stability::Data),
+    );
+    let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 10)]);
+    opened(&mut router, open, 9 * T);
+    let (seen, ids) = drain(&mut router);
+    assert_eq!(seen[0], Seen::SiteWrite(T - 10, 10, Stability::Stable));
+    assert_eq!(seen[1], Seen::Write(10, column(0), T, 10, 1, 3));
+    site(&mut router, ids[0], Ok(site_written(1)), 9 * T);
+    node(&mut router, ids[1], written(1));
+    let told = Seen::Push(T + 10, true, Stability::Unstable);
+    let [push] = expect(&mut router, vec![told]);
+    site(&mut router, push, Ok(SiteAnswer::Done), 9 * T);
+    assert_eq!(effects(&mut router), [Seen::Reply(1, Ok(site_written(1)))]);
+}
+
 /// Goal: a truncate that comes between the parts of a write cuts only some of
 /// them. The push tells, and the write is done again as a whole: it was answered
 /// with its front behind the truncate and its rest before it.

@@ -180,6 +180,8 @@ impl Directory {
             | SiteOperation::RemoveQuota { .. }
             | SiteOperation::Read { .. }
             | SiteOperation::Locate { .. }
+            | SiteOperation::Zero { .. }
+            | SiteOperation::Mapped { .. }
             | SiteOperation::Write { .. }
             | SiteOperation::Commit { .. }
             | SiteOperation::Open { .. }

@@ -289,6 +289,7 @@ fn stamp_table_epoch(request: &mut NodeRequest, table: &RoutingTable) {
         | NodeRequest::Seal { .. }
         | NodeRequest::Repair { .. }
         | NodeRequest::Stat { .. }
+        | NodeRequest::Mapped { .. }
         | NodeRequest::List { .. }
         | NodeRequest::Changes { .. }
         | NodeRequest::Pin { .. }

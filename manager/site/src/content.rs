@@ -366,6 +366,10 @@ impl Site {
                 cell.check_io(caller, Wanted::Read)?;
                 return Ok((cell, None));
             }
+            OpenFor::Free { .. } => {
+                cell.check_io(caller, Wanted::Write)?;
+                return Ok((cell, None));
+            }
             OpenFor::Write { end_bytes, .. } => end_bytes,
         };
         cell.check_io(caller, Wanted::Write)?;

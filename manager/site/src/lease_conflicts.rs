@@ -155,9 +155,9 @@ impl Site {
             | SiteOperation::Locate { file, .. }
             | SiteOperation::Commit { file, .. }
             | SiteOperation::Link { file, .. } => Some((file, Touch::Shows)),
-            SiteOperation::Write { file, .. } | SiteOperation::Repair { file, .. } => {
-                Some((file, Touch::Changes))
-            }
+            SiteOperation::Write { file, .. }
+            | SiteOperation::Zero { file, .. }
+            | SiteOperation::Repair { file, .. } => Some((file, Touch::Changes)),
             SiteOperation::Open {
                 file,
                 purpose,

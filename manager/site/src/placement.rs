@@ -104,7 +104,7 @@ impl Site {
         let Some(block_bytes) = rare.layout.map_block_bytes() else {
             return Vec::new();
         };
-        if !purpose.is_write() || range.is_empty() {
+        if !matches!(purpose, OpenFor::Write { .. }) || range.is_empty() {
             return Vec::new();
         }
         let made = u64::from(rare.segments) * SEGMENT_BYTES;

@@ -1,9 +1,9 @@
 //! Requests: which are carried out at once, and what others wait for first.
 
-use crossdock_names::FileId;
-use crossdock_peer::{Call, SiteError, SiteOperation, SiteRequest};
+use crossdock_names::{FileId, SMALL_FILE_THRESHOLD_BYTES};
+use crossdock_peer::{Call, SiteError, SiteOperation, SiteRequest, Stability};
 use crossdock_smallfile::Sequence;
-use crossdock_types::{Time, WallTime};
+use crossdock_types::{Payload, Time, WallTime};
 
 use crate::site::{Phase, Site};
 
@@ -92,6 +92,7 @@ impl Site {
             SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
                 self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
             }
+            SiteOperation::Zero { .. } => self.zero_small(now, wall, call),
             SiteOperation::Open {
                 file,
                 purpose,
@@ -107,6 +108,35 @@ impl Site {
             }
             _ => self.names(now, wall, call),
         }
+    }
+
+    /// Bytes below the threshold become zeros up to the file's end: they are written as such,
+    /// as 64 KiB are not worth a hole. What lies beyond is for routers.
+    fn zero_small(&mut self, now: Time, wall: WallTime, mut call: Call<SiteRequest>) {
+        let SiteOperation::Zero {
+            file,
+            offset_bytes,
+            length_bytes,
+        } = call.request.operation
+        else {
+            return;
+        };
+        let end = offset_bytes.saturating_add(length_bytes);
+        let cell = self.state.directory.cell(file);
+        let size = cell.map_or(0, |cell| cell.size_bytes);
+        if end > SMALL_FILE_THRESHOLD_BYTES {
+            return self.refuse(call.id, SiteError::Invalid);
+        }
+        let length = end.min(size).saturating_sub(offset_bytes);
+        let mut payload = Payload::new();
+        payload.push_zeros(usize::try_from(length).unwrap_or_default());
+        call.request.operation = SiteOperation::Write {
+            file,
+            offset_bytes,
+            payload,
+            stability: Stability::Stable,
+        };
+        self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
     }
 
     /// Lets requests in that waited, as far as there is room.
@@ -132,6 +162,7 @@ const fn touches_content(operation: &SiteOperation) -> bool {
         SiteOperation::Read { .. }
         | SiteOperation::Locate { .. }
         | SiteOperation::Write { .. }
+        | SiteOperation::Zero { .. }
         | SiteOperation::Commit { .. }
         | SiteOperation::Open { .. } => true,
         SiteOperation::SetAttributes { changes, .. } => changes.size_bytes.is_some(),

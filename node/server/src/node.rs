@@ -677,7 +677,9 @@ fn shown_by(from: Port, request: &NodeRequest) -> Option<&ObjectId> {
             version: ReadVersion::Exactly(_),
             ..
         } => None,
-        NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
+        NodeRequest::Read { object, .. }
+        | NodeRequest::Stat { object }
+        | NodeRequest::Mapped { object, .. }
             if from == Port::Router && object.class == ObjectClass::Column =>
         {
             Some(object)

@@ -10,8 +10,8 @@ use crossdock_names::{
     SiteRecord,
 };
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, Port, ReadVersion, Stability,
-    WriteContext,
+    Call, CallId, MappedRanges, NodeAnswer, NodeError, NodeRequest, Order, Port, ReadVersion,
+    Stability, WriteContext,
 };
 use crossdock_server::{Node, NodeEffect, NodeInput};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
@@ -398,6 +398,55 @@ fn a_primary_whose_disk_fails_leaves_its_set() {
     let mut expected = content();
     expected[..100].fill(5);
     assert_eq!(rig.read(), Ok(expected));
+}
+
+/// Goal: a hole is at all members before it is answered, with the same version, and whoever
+/// becomes the primary then tells it as one.
+#[test]
+fn a_hole_is_made_at_all_members() {
+    let mut rig = Rig::new();
+    let (offset_bytes, length_bytes) = (3 * BLOCK_BYTES as u64, 10 * BLOCK_BYTES as u64);
+    let zero = |epoch| NodeRequest::Zero {
+        object: OBJECT,
+        offset_bytes,
+        length_bytes,
+        context: routed_at(epoch),
+        order: Order::Primary,
+    };
+    let all_bytes = (BLOCKS * BLOCK_BYTES) as u64;
+    let mapped = NodeRequest::Mapped {
+        object: OBJECT,
+        offset_bytes: 0,
+        length_bytes: all_bytes,
+        truncate_generation: 0,
+    };
+    let made = rig.call(PRIMARY, zero(1));
+    assert!(matches!(made, Ok(NodeAnswer::Done { .. })), "{made:?}");
+    assert_eq!(rig.shown, None, "all members have it");
+    let told = rig.call(PRIMARY, mapped.clone());
+    assert_eq!(rig.shown, Some(SetId(0)), "the primary's word alone");
+    let expected = MappedRanges {
+        runs: vec![0..offset_bytes, offset_bytes + length_bytes..all_bytes],
+        end_bytes: all_bytes,
+    };
+    assert_eq!(told, Ok(NodeAnswer::Mapped(expected)));
+    assert!(rig.call(OTHER, mapped.clone()).is_err(), "no primary");
+    rig.table = table(2, &[OTHER]);
+    for id in [PRIMARY, OTHER] {
+        let input = NodeInput::Table(Arc::clone(&rig.table));
+        rig.give(id, input);
+    }
+    rig.settle();
+    assert_eq!(rig.call(OTHER, mapped), told);
+    let mut bytes = content();
+    bytes[3 * BLOCK_BYTES..13 * BLOCK_BYTES].fill(0);
+    assert_eq!(rig.read(), Ok(bytes));
+    // One that was routed by the old table comes too late.
+    let late = rig.call(PRIMARY, zero(1));
+    assert!(
+        matches!(late, Err(NodeError::StaleTable { .. })),
+        "{late:?}"
+    );
 }
 
 /// Goal (CONSISTENCY 4): an answer that a primary gives alone says so, as it needs

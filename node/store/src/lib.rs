@@ -18,6 +18,7 @@ mod index;
 mod interface;
 mod journal;
 mod list;
+mod mapped;
 mod object;
 mod opening;
 mod operations;

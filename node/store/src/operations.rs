@@ -127,6 +127,15 @@ impl Store {
                 version,
             } => self.repair(id, object, *offset_bytes, payload, *version),
             NodeRequest::Stat { object } => self.stat(id, object),
+            NodeRequest::Mapped {
+                object,
+                offset_bytes,
+                length_bytes,
+                truncate_generation,
+            } => {
+                let range = (*offset_bytes, *length_bytes);
+                self.mapped(id, object, range, *truncate_generation)
+            }
             NodeRequest::List {
                 class,
                 placement,
@@ -529,7 +538,7 @@ impl Store {
     }
 
     /// Refuses what was sent before the object was last truncated.
-    fn check_generation(&self, id: &ObjectId, generation: u64) -> Result<(), Hold> {
+    pub(crate) fn check_generation(&self, id: &ObjectId, generation: u64) -> Result<(), Hold> {
         let current = self
             .object(id)
             .map_or(0, |object| object.head.truncate_generation);

@@ -382,6 +382,7 @@ const fn is_change(request: &NodeRequest) -> bool {
         request,
         NodeRequest::Read { .. }
             | NodeRequest::Stat { .. }
+            | NodeRequest::Mapped { .. }
             | NodeRequest::List { .. }
             | NodeRequest::Changes { .. }
             | NodeRequest::Pin { .. }

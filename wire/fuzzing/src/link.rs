@@ -14,9 +14,9 @@ use crossdock_names::{
 };
 use crossdock_peer::{
     AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, Flow, LeaseId,
-    NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, ReadVersion,
-    Recall, SiteReply, SiteRequest, Stability, Transfer, Transport, TunnelSecret, WriteContext,
-    WriterId,
+    MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port,
+    ReadVersion, Recall, SiteReply, SiteRequest, Stability, Transfer, Transport, TunnelSecret,
+    WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -381,6 +381,12 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             length_bytes: dice.u64(),
             is_wanted: dice.flag(),
         },
+        NodeRequest::Mapped {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            truncate_generation: dice.u64(),
+        },
         NodeRequest::SetAttributes {
             object: object(dice),
             reservation_bytes: dice.u64(),
@@ -390,6 +396,13 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
         },
     ]);
     all
+}
+
+fn mapped(dice: &mut Dice) -> MappedRanges {
+    MappedRanges {
+        runs: (0..dice.below(9)).map(|_| dice.u64()..dice.u64()).collect(),
+        end_bytes: dice.u64(),
+    }
 }
 
 /// One answer of each kind.
@@ -434,6 +447,7 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
         },
         NodeAnswer::Unpinned,
         NodeAnswer::Ahead,
+        NodeAnswer::Mapped(mapped(dice)),
         NodeAnswer::Held {
             pin: dice.u64(),
             length_bytes: dice.u64(),

@@ -17,6 +17,10 @@ use crate::process::run as run_program;
 pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool> {
     match bench {
         "http" => install::http_peer()?,
+        "iscsi" => {
+            install::iscsi_peers()?;
+            install::debian(&["fio", "util-linux"])?;
+        }
         "spiral" => {
             install::http_peer()?;
             install::debian(&["iproute2", "nftables", "util-linux"])?;

@@ -68,7 +68,7 @@ impl Document {
     }
 }
 
-/// All results, in the order of their names.
+/// All results of benchmarks, in the order of their names.
 pub(super) fn all(paths: &Paths) -> Result<Vec<Value>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder(paths))? {
@@ -78,7 +78,10 @@ pub(super) fn all(paths: &Paths) -> Result<Vec<Value>> {
         }
     }
     files.sort();
-    files.iter().map(read).collect()
+    let results: Vec<Value> = files.iter().map(read).collect::<Result<_>>()?;
+    // Suites keep what they have counted there, too.
+    let is_bench = |result: &Value| result["rows"].is_array();
+    Ok(results.into_iter().filter(is_bench).collect())
 }
 
 /// What is measured: the commit, and whether files differ from it.

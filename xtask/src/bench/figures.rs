@@ -19,6 +19,8 @@ pub(super) struct Sample {
     pub(super) p50_us: Option<f64>,
     /// All but one in a hundred.
     pub(super) p99_us: Option<f64>,
+    /// All but one in a thousand.
+    pub(super) p999_us: Option<f64>,
 }
 
 impl Sample {
@@ -32,6 +34,7 @@ impl Sample {
             load_busy: None,
             p50_us: None,
             p99_us: None,
+            p999_us: None,
         }
     }
 }
@@ -51,16 +54,19 @@ pub(super) enum Figure {
     Median,
     /// 99th percentile of latency: less is better.
     Tail,
+    /// 99.9th percentile of latency: less is better.
+    FarTail,
 }
 
 impl Figure {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Rate,
         Self::Cpu,
         Self::Switches,
         Self::Calls,
         Self::Median,
         Self::Tail,
+        Self::FarTail,
     ];
 
     /// What is put behind the row's name.
@@ -72,6 +78,7 @@ impl Figure {
             Self::Calls => "-calls",
             Self::Median => "-p50",
             Self::Tail => "-p99",
+            Self::FarTail => "-p999",
         }
     }
 
@@ -85,7 +92,7 @@ impl Figure {
             (Self::Switches, false) => "switches/op",
             (Self::Calls, true) => "system calls/MB",
             (Self::Calls, false) => "system calls/op",
-            (Self::Median | Self::Tail, _) => "µs",
+            (Self::Median | Self::Tail | Self::FarTail, _) => "µs",
         }
     }
 
@@ -99,6 +106,7 @@ impl Figure {
             Self::Calls => sample.calls,
             Self::Median => sample.p50_us,
             Self::Tail => sample.p99_us,
+            Self::FarTail => sample.p999_us,
         }
     }
 }

@@ -95,7 +95,7 @@ fn caches_are_honest() {
     let mut forced = ten(0x2a, 0, 1);
     forced[1] = 0x08;
     initiator.ask(&mut rig, &forced, (0, 512), &block);
-    assert_eq!(rig.stabilities(), [Stability::Stable]);
+    assert_eq!(rig.stabilities(), [Stability::Data]);
     rig.answer_all();
     rig.receive(initiator.id);
     let synchronize = ten(0x35, 0, 0);
@@ -110,7 +110,7 @@ fn caches_are_honest() {
     let select = [0x15, 0x10, 0, 0, 24, 0];
     assert!(initiator.run(&mut rig, &select, (0, 24), &list).is_good());
     initiator.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &block);
-    assert_eq!(rig.stabilities(), [Stability::Stable]);
+    assert_eq!(rig.stabilities(), [Stability::Data]);
 }
 
 /// Goal: the first block that cannot be read is told, also of a long read.
@@ -174,9 +174,9 @@ fn compare_and_write_is_one_step() {
     assert_eq!(rig.content[..512], [9; 512]);
 }
 
-/// Goal: UNMAP and WRITE SAME write zeros and patterns, over several descriptors.
+/// Goal: UNMAP makes holes, over several descriptors; WRITE SAME writes patterns.
 #[test]
-fn blocks_are_zeroed_and_repeated() {
+fn blocks_are_freed_and_repeated() {
     let mut rig = Rig::new();
     let mut initiator = Initiator::ready(&mut rig, 1);
     let same = ten(0x41, 0, 100);
@@ -200,6 +200,65 @@ fn blocks_are_zeroed_and_repeated() {
             .all(|it| *it == 0)
     };
     assert!(zeros(3) && zeros(4) && zeros(50) && !zeros(5) && !zeros(49));
+    assert_eq!(rig.holes, [1536..2560, 25_600..26_112]);
+}
+
+/// Goal: WRITE SAME with UNMAP makes holes of zeros only, and without it none; a unit that
+/// is to have all its space keeps it.
+#[test]
+fn only_zeros_become_holes() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut same = |rig: &mut Rig, flags: u8, fill: u8| {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[1], cdb[9], cdb[13]) = (0x93, flags, 8, 16);
+        let data = vec![fill; if flags & 1 == 0 { 512 } else { 0 }];
+        let bytes = u32::try_from(data.len()).expect("little");
+        let done = initiator.run(rig, &cdb, (0, bytes), &data);
+        let blocks = &rig.content[8 * BLOCK..24 * BLOCK];
+        let is_same = blocks.iter().all(|byte| *byte == fill);
+        (done.is_good() && is_same, std::mem::take(&mut rig.holes))
+    };
+    let hole = 4096..12_288;
+    assert_eq!(same(&mut rig, 0x08, 7), (true, vec![]));
+    assert_eq!(same(&mut rig, 0x00, 0), (true, vec![]));
+    assert_eq!(same(&mut rig, 0x08, 0), (true, vec![hole.clone()]));
+    assert_eq!(same(&mut rig, 0x01, 0), (true, vec![]));
+    assert_eq!(same(&mut rig, 0x09, 0), (true, vec![hole]));
+    rig.luns.get_mut(&1).expect("a LUN").is_thin = false;
+    rig.tell_luns();
+    assert!(!same(&mut rig, 0x08, 0).0, "it has no holes");
+}
+
+/// Goal: GET LBA STATUS tells runs and holes from the block on that is asked for, as many as
+/// there is room for; of a unit with all its space that it has it.
+#[test]
+fn holes_are_told() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    rig.holes = vec![4096..8192, 1 << 20..2 << 20];
+    let mut status = |rig: &mut Rig, lba: u8, room: u8| -> Vec<(u64, u32, u8)> {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[1], cdb[9], cdb[13]) = (0x9e, 0x12, lba, room);
+        let done = initiator.run(rig, &cdb, (room.into(), 0), b"");
+        let number = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |all, byte| all << 8 | u64::from(*byte))
+        };
+        let runs = done.data[8..].chunks_exact(16).map(|run| {
+            let blocks = u32::try_from(number(&run[8..12])).expect("four bytes");
+            (number(&run[..8]), blocks, run[12])
+        });
+        runs.collect()
+    };
+    assert_eq!(status(&mut rig, 0, 24), [(0, 8, 0)]);
+    assert_eq!(status(&mut rig, 9, 24), [(9, 7, 1)]);
+    let all = [(8, 8, 1), (16, 2032, 0), (2048, 2048, 1), (4096, 4096, 0)];
+    assert_eq!(status(&mut rig, 8, 72), all);
+    rig.luns.get_mut(&1).expect("a LUN").is_thin = false;
+    rig.tell_luns();
+    assert_eq!(status(&mut rig, 8, 72), [(8, 8184, 0)]);
 }
 
 /// Goal: a reservation keeps others out, who are told when it is taken from them; a change

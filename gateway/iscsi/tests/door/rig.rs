@@ -2,6 +2,7 @@
 //! router for is answered when the test says so.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,8 +15,8 @@ use crossdock_iscsi_pdu::{
 };
 use crossdock_names::{FileId, FileRef, Incarnation};
 use crossdock_peer::{
-    Call, CallId, Lun, LunAccess, Reservations, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest, Stability, WeakCache,
+    Call, CallId, Lun, LunAccess, MappedRanges, Reservations, SiteAnswer, SiteError, SiteOperation,
+    SiteReply, SiteRequest, Stability, WeakCache,
 };
 use crossdock_router::{RoutedReply, Waited};
 use crossdock_types::{Payload, Time};
@@ -32,6 +33,8 @@ pub(crate) struct Rig {
     pub(crate) now: Time,
     pub(crate) luns: LunTable,
     pub(crate) content: Vec<u8>,
+    /// Without space, in order.
+    pub(crate) holes: Vec<Range<u64>>,
     /// Asked, not answered.
     pub(crate) asked: VecDeque<Call<SiteRequest>>,
     pub(crate) withdrawn: Vec<CallId>,
@@ -84,6 +87,7 @@ impl Rig {
             now: Time::from_secs(1),
             luns: [(1, lun(1, "disk"))].into(),
             content: vec![0; 4 << 20],
+            holes: Vec::new(),
             asked: VecDeque::new(),
             withdrawn: Vec::new(),
             verifier: [1; 8],
@@ -202,6 +206,35 @@ impl Rig {
                 payload.copy_to_slice(&mut self.content[start..start + payload.len()]);
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
+            }
+            SiteOperation::Zero {
+                offset_bytes,
+                length_bytes,
+                ..
+            } => {
+                let range = *offset_bytes..offset_bytes + length_bytes;
+                self.content[place(range.start)..place(range.end)].fill(0);
+                self.holes.push(range);
+                let incarnation = Incarnation(1);
+                Ok(SiteAnswer::Written { incarnation })
+            }
+            SiteOperation::Mapped {
+                offset_bytes,
+                length_bytes,
+                ..
+            } => {
+                let end_bytes = offset_bytes + length_bytes;
+                let mut mapped = MappedRanges {
+                    runs: Vec::new(),
+                    end_bytes,
+                };
+                let mut at = *offset_bytes;
+                for hole in self.holes.iter().filter(|hole| hole.end > *offset_bytes) {
+                    mapped.add(at..hole.start.max(at));
+                    at = hole.end;
+                }
+                mapped.add(at..end_bytes);
+                Ok(SiteAnswer::Mapped(mapped))
             }
             SiteOperation::Commit { .. } => Ok(SiteAnswer::Committed),
             other => panic!("nobody asks {other:?}"),

@@ -60,6 +60,15 @@ impl Content {
         self.durable.truncate(len(end));
     }
 
+    /// Durable at once; what is not there stays so.
+    fn zero(&mut self, offset: u64, length: u64) {
+        for bytes in [&mut self.now, &mut self.durable] {
+            let end = len(offset + length).min(bytes.len());
+            let start = len(offset).min(end);
+            bytes[start..end].fill(0);
+        }
+    }
+
     fn commit(&mut self) {
         self.durable = self.now.clone();
     }
@@ -263,6 +272,15 @@ impl Peers {
                 }
                 SiteAnswer::Written { incarnation }
             }
+            SiteOperation::Zero {
+                offset_bytes,
+                length_bytes,
+                ..
+            } => {
+                assert!(offset_bytes + length_bytes <= threshold);
+                self.small.zero(offset_bytes, length_bytes);
+                SiteAnswer::Written { incarnation }
+            }
             SiteOperation::Commit {
                 incarnation: named, ..
             } if named != incarnation => {
@@ -361,6 +379,21 @@ impl Peers {
                 NodeAnswer::Written {
                     version: Version::NONE,
                     incarnation: current,
+                }
+            }
+            NodeRequest::Zero {
+                offset_bytes,
+                length_bytes,
+                context,
+                ..
+            } => {
+                if context.truncate_generation < self.truncate_generation {
+                    let current = self.truncate_generation;
+                    return Err(NodeError::StaleGeneration { current });
+                }
+                content.zero(offset_bytes, length_bytes);
+                NodeAnswer::Done {
+                    version: Version::NONE,
                 }
             }
             NodeRequest::Commit { incarnation, .. } if incarnation != current => {

@@ -141,6 +141,7 @@ pub(crate) enum Seen {
     SiteCommit(u64),
     OpenRead,
     OpenWrite(u64, u64),
+    OpenFree(u64, u64),
     Push(u64, bool, Stability),
     Getattr,
     /// To how many bytes, if the file's ctime is that.
@@ -148,6 +149,9 @@ pub(crate) enum Seen {
     Read(u64, ObjectId, u64, u64),
     Write(u64, ObjectId, u64, usize, u64, u64),
     Commit(u64, ObjectId, u64),
+    SiteZero(u64, u64),
+    Zero(u64, ObjectId, u64, u64, u64),
+    Mapped(u64, ObjectId, u64, u64),
     Cancel(u64),
     Postpone(u64, Duration),
     Resume(u64),
@@ -196,6 +200,11 @@ pub(crate) fn see_site(operation: SiteOperation) -> Seen {
             stability,
             ..
         } => Seen::SiteWrite(offset_bytes, payload.len(), stability),
+        SiteOperation::Zero {
+            offset_bytes,
+            length_bytes,
+            ..
+        } => Seen::SiteZero(offset_bytes, length_bytes),
         SiteOperation::Commit { incarnation, .. } => Seen::SiteCommit(incarnation.0),
         SiteOperation::Open { purpose, .. } => match purpose {
             OpenFor::Read { .. } => Seen::OpenRead,
@@ -203,6 +212,10 @@ pub(crate) fn see_site(operation: SiteOperation) -> Seen {
                 offset_bytes,
                 end_bytes,
             } => Seen::OpenWrite(offset_bytes, end_bytes),
+            OpenFor::Free {
+                offset_bytes,
+                end_bytes,
+            } => Seen::OpenFree(offset_bytes, end_bytes),
         },
         SiteOperation::PushAttributes {
             size_at_least_bytes,
@@ -234,10 +247,12 @@ pub(crate) fn see_node(node: NodeId, request: NodeRequest) -> Seen {
             object,
             offset_bytes,
             payload,
+            stability,
             context,
             ..
         } => {
             assert_eq!(context.writer, WriterId(77));
+            assert_ne!(stability, Stability::Data, "that is the router's business");
             let (epoch, generation) = (context.table_epoch.0, context.truncate_generation);
             Seen::Write(
                 node.0,
@@ -248,6 +263,23 @@ pub(crate) fn see_node(node: NodeId, request: NodeRequest) -> Seen {
                 generation,
             )
         }
+        NodeRequest::Zero {
+            object,
+            offset_bytes,
+            length_bytes,
+            context,
+            ..
+        } => {
+            assert_eq!(context.writer, WriterId(77));
+            let generation = context.truncate_generation;
+            Seen::Zero(node.0, object, offset_bytes, length_bytes, generation)
+        }
+        NodeRequest::Mapped {
+            object,
+            offset_bytes,
+            length_bytes,
+            truncate_generation: 3,
+        } => Seen::Mapped(node.0, object, offset_bytes, length_bytes),
         NodeRequest::Commit {
             object,
             incarnation,

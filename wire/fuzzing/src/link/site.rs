@@ -15,7 +15,7 @@ use crossdock_peer::{
 };
 use crossdock_types::WallTime;
 
-use super::{bytes, capability, object, payload, sixteen, stability};
+use super::{bytes, capability, mapped, object, payload, sixteen, stability};
 use crate::Dice;
 
 fn file(dice: &mut Dice) -> FileRef {
@@ -364,6 +364,24 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
             payload: payload(dice),
             stability: stability(dice),
         },
+        SiteOperation::Zero {
+            file,
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+        },
+        SiteOperation::Mapped {
+            file,
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+        },
+        SiteOperation::Open {
+            file,
+            purpose: OpenFor::Free {
+                offset_bytes: dice.u64(),
+                end_bytes: dice.u64(),
+            },
+            holder: None,
+        },
         SiteOperation::Commit {
             file,
             incarnation: Incarnation(dice.u64()),
@@ -559,6 +577,7 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
         },
         SiteAnswer::Written { incarnation },
         SiteAnswer::Committed,
+        SiteAnswer::Mapped(mapped(dice)),
         SiteAnswer::Opened {
             layout: FileLayout {
                 class: LayoutClass::MAPPED,

@@ -273,5 +273,6 @@ fn sample(figures: &Value, work: &Work<'_>) -> Result<Sample> {
         load_busy: Some(number(figures, "load_cpu_seconds")? / seconds),
         p50_us: latency("p50_us")?,
         p99_us: latency("p99_us")?,
+        p999_us: None,
     })
 }

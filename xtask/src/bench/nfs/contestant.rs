@@ -316,6 +316,7 @@ fn sample(row: &Row, figures: &Value) -> Result<Sample> {
         load_busy: Some(number(figures, "load_cpu_seconds")? / seconds),
         p50_us: Some(number(figures, "p50_us")?),
         p99_us: Some(number(figures, "p99_us")?),
+        p999_us: None,
         calls: None,
     })
 }

@@ -17,7 +17,7 @@ use crate::process::output;
 pub(super) const MEMORY_BYTES: u64 = 6 << 30;
 
 /// Nothing of any file is in the kernel's memory any more.
-pub(super) fn drop_page_cache() -> Result<()> {
+pub(in crate::bench) fn drop_page_cache() -> Result<()> {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").context("cannot empty the page cache")
 }
@@ -68,6 +68,32 @@ pub(super) fn local_create(folder: &Path) -> Result<Duration> {
 
 /// A row is marked where making a file costs more.
 pub(super) const SLOW_CREATE: Duration = Duration::from_micros(50);
+
+/// Reads of 4 KiB here and there that fio does in a second, past the page cache.
+pub(in crate::bench) fn fio_cold(
+    file: &Path,
+    depth: u32,
+    span_bytes: u64,
+    seconds: f64,
+) -> Result<f64> {
+    let mut fio = Command::new("fio");
+    fio.args([
+        "--name=cold",
+        "--rw=randread",
+        "--bs=4k",
+        "--direct=1",
+        "--ioengine=io_uring",
+        "--time_based",
+        "--output-format=json",
+    ]);
+    fio.arg(format!("--filename={}", file.display()));
+    fio.arg(format!("--iodepth={depth}"));
+    fio.arg(format!("--size={span_bytes}"));
+    fio.arg(format!("--runtime={}ms", (seconds * 1e3).round()));
+    let printed: Value = serde_json::from_str(&output(&mut fio)?)?;
+    let rate = printed["jobs"][0]["read"]["iops"].as_f64();
+    rate.context("fio says no rate")
+}
 
 /// Bytes per second of fio on a file of `span_bytes` in `folder`.
 pub(super) fn fio_read(folder: &Path, size_bytes: u64, depth: u32, span_bytes: u64) -> Result<f64> {

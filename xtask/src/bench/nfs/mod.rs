@@ -27,7 +27,7 @@ use crate::rig::server::Kind;
 use contestant::{Contestant, Visit, limit};
 pub(super) use contestant::{LOAD_CPU, SERVER_CPU, number, on_cpu};
 use ground::{MEMORY_BYTES, SLOW_CREATE};
-pub(super) use ground::{counted_calls, counting_calls};
+pub(super) use ground::{counted_calls, counting_calls, drop_page_cache, fio_cold};
 pub(crate) use growth::run_as_root as run_growth_as_root;
 pub(super) use rows::names as row_names;
 use rows::{Peer, Row};

@@ -1,5 +1,5 @@
-//! Kills while an initiator writes: what was acknowledged as durable – a write with FUA, or
-//! one before a flush – is there afterwards.
+//! Kills while an initiator writes: what was acknowledged as durable – a write with FUA, one
+//! before a flush, a block that was given back – is so afterwards.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -49,6 +49,12 @@ const fn is_flushed(number: u64) -> bool {
     number % 8 < 4
 }
 
+/// Whether a block is given back right behind its write with FUA. That is durable when the next
+/// write is acknowledged: commands of this initiator come one after the other.
+const fn is_freed(number: u64) -> bool {
+    number % 8 == 6
+}
+
 /// Writes until so many are acknowledged; returns which are durable.
 fn write(stage: &Stage<'_>, url: &str, round: u64, wanted: u64) -> Result<Vec<u64>> {
     let mut commands = String::new();
@@ -56,6 +62,9 @@ fn write(stage: &Stage<'_>, url: &str, round: u64, wanted: u64) -> Result<Vec<u6
         let (offset, pattern) = place(round, number);
         let force = if is_flushed(number) { "" } else { "-f " };
         writeln!(commands, "write {force}-P {pattern} {offset} 4k")?;
+        if is_freed(number) {
+            writeln!(commands, "discard {offset} 4k")?;
+        }
         if number % 8 == 3 {
             // It says nothing: the next write is answered behind it.
             writeln!(commands, "flush")?;
@@ -76,7 +85,10 @@ fn write(stage: &Stage<'_>, url: &str, round: u64, wanted: u64) -> Result<Vec<u6
     writer.kill();
     lines.ignore();
     // One that waits for a flush is durable when a write behind that flush is acknowledged.
-    let is_durable = |number: &u64| !is_flushed(*number) || number / 8 * 8 + 4 < done;
+    let is_durable = |number: &u64| match is_freed(*number) {
+        true => number + 1 < done,
+        false => !is_flushed(*number) || number / 8 * 8 + 4 < done,
+    };
     Ok((0..done).filter(is_durable).collect())
 }
 
@@ -94,7 +106,10 @@ fn verify(
         url.to_owned(),
     ];
     for &number in durable {
-        let (offset, pattern) = place(round, number);
+        let (offset, pattern) = match (place(round, number), is_freed(number)) {
+            ((offset, _), true) => (offset, 0),
+            (place, false) => place,
+        };
         words.push("-c".to_owned());
         words.push(format!("read -P {pattern} {offset} 4k"));
     }

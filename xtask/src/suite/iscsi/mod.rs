@@ -3,6 +3,7 @@
 
 mod conformance;
 mod durability;
+mod holes;
 mod tools;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     disk.up.stop()?;
     let disk = Disk::start(stage, "tools")?;
     tools::check(&disk)?;
+    holes::check(&disk)?;
     disk.up.stop()?;
     durability::check(stage, 3)
 }

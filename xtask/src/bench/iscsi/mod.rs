@@ -1,0 +1,233 @@
+//! `bench iscsi`: beside tgt and istgt, beside fio on the disk, and blocks beside files.
+//!
+//! All targets stand from the first row to the last, on the same disk; for each row the load
+//! visits them in turn, several rounds. Targets have one processor for themselves, the load
+//! generator the other.
+
+mod contestant;
+mod rows;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use rustix::thread::sched_getaffinity;
+use serde_json::Value;
+
+use super::figures::{Comparison, Figure, Sample, row as result_row};
+use super::nfs::{LOAD_CPU, SERVER_CPU, drop_page_cache, fio_cold, number, summary};
+use super::parse;
+use crate::paths::Paths;
+use contestant::{Contestant, LUN_BYTES, Ours};
+pub(super) use rows::names as row_names;
+use rows::{FILE_SIZES, Row};
+
+/// Rounds of a row, and seconds of a visit.
+const SHORT: (usize, f64) = (5, 0.5);
+const LONG: (usize, f64) = (9, 5.0);
+
+/// Measures, and prints the results of each row as one line; what people want to see goes to
+/// standard error.
+pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
+    let options = parse(words, &row_names())?;
+    let cpus = sched_getaffinity(None)?;
+    ensure!(
+        cpus.is_set(SERVER_CPU) && cpus.is_set(LOAD_CPU),
+        "processors {SERVER_CPU} and {LOAD_CPU} are needed"
+    );
+    let folder = paths.test_data().join("bench-iscsi");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let mut field = Field::start(paths, &folder)?;
+    let is_wanted =
+        |name: &str| options.rows.is_empty() || options.rows.iter().any(|it| it == name);
+    let times = if options.full { LONG } else { SHORT };
+    let mut all_measured = true;
+    let mut keep = |name: &str, measured: Result<Vec<Value>>| match measured {
+        Ok(results) => {
+            for result in &results {
+                eprintln!("{}", summary(result));
+            }
+            println!("{}", Value::Array(results));
+        }
+        Err(error) => {
+            eprintln!("{name}: FAILED: {error:#}");
+            all_measured = false;
+        }
+    };
+    for row in rows::all().iter().filter(|row| is_wanted(row.name)) {
+        keep(row.name, field.measure(row, times));
+    }
+    if is_wanted(rows::COLD) {
+        keep(rows::COLD, field.cold(times));
+    }
+    if is_wanted(rows::FILES) {
+        for size in FILE_SIZES {
+            keep(rows::FILES, field.files(size, times));
+        }
+    }
+    drop(field);
+    fs::remove_dir_all(&folder)?;
+    Ok(all_measured)
+}
+
+/// Everybody who takes part.
+struct Field<'run> {
+    paths: &'run Paths,
+    folder: &'run Path,
+    ours: Ours,
+    peers: Vec<Contestant>,
+}
+
+impl<'run> Field<'run> {
+    fn start(paths: &'run Paths, folder: &'run Path) -> Result<Self> {
+        let ours = Ours::start(paths, &folder.join("ours"))?;
+        let peers = vec![
+            Contestant::tgt(&folder.join("tgt"))?,
+            Contestant::istgt(&folder.join("istgt"))?,
+        ];
+        let field = Self {
+            paths,
+            folder,
+            ours,
+            peers,
+        };
+        for contestant in field.all() {
+            contestant.fill(paths)?;
+        }
+        Ok(field)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Contestant> {
+        std::iter::once(&self.ours.block).chain(&self.peers)
+    }
+
+    /// All rounds of one row; a result for each peer and figure.
+    fn measure(&self, row: &Row, (rounds, seconds): (usize, f64)) -> Result<Vec<Value>> {
+        let takes_part: Vec<&Contestant> = self
+            .all()
+            .filter(|it| !row.is_forced || it.is_forced_durable)
+            .collect();
+        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); takes_part.len()];
+        for _ in 0..rounds {
+            for (contestant, samples) in takes_part.iter().zip(&mut samples) {
+                // What the visit before has left to be written is not this one's to pay for.
+                rustix::fs::syncfs(fs::File::open(self.folder)?)?;
+                let figures = contestant.load(self.paths, &row.flags(seconds))?;
+                samples.push(sample(row.is_bulk, &figures)?);
+            }
+        }
+        let mut results = Vec::new();
+        for figure in Figure::ALL {
+            for (peer, theirs) in takes_part.iter().zip(&samples).skip(1) {
+                let label = (row.name.to_owned(), row.variant.to_owned());
+                let peer = (peer.name.as_str(), &theirs[..]);
+                let goal = row.goal(figure);
+                let result = result_row(label, figure, row.is_bulk, &samples[0], peer, goal);
+                results.extend(result);
+            }
+        }
+        Ok(results)
+    }
+
+    /// Random reads that no memory has: ours, tgt's, and the disk's own.
+    fn cold(&mut self, (rounds, seconds): (usize, f64)) -> Result<Vec<Value>> {
+        let row = rows::cold();
+        let mut samples: [Vec<Sample>; 3] = Default::default();
+        for _ in 0..rounds {
+            self.ours.restart(self.paths)?;
+            drop_page_cache()?;
+            let ours = self.ours.block.load(self.paths, &row.flags(seconds))?;
+            samples[0].push(sample(false, &ours)?);
+            drop_page_cache()?;
+            let theirs = self.peers[0].load(self.paths, &row.flags(seconds))?;
+            samples[1].push(sample(false, &theirs)?);
+            let iops = fio_cold(&self.folder.join("fio"), row.depth, LUN_BYTES, seconds)?;
+            samples[2].push(Sample::of_rate(iops));
+        }
+        let [ours, tgt, fio] = &samples;
+        let mut results = Vec::new();
+        for figure in Figure::ALL {
+            let peers = [
+                (self.peers[0].name.as_str(), &tgt[..], None),
+                ("fio io_uring on the disk", &fio[..], Some(0.9)),
+            ];
+            for (name, theirs, goal) in peers {
+                let label = (row.name.to_owned(), row.variant.to_owned());
+                let goal = goal.filter(|_| figure == Figure::Rate);
+                let result = result_row(label, figure, false, ours, (name, theirs), goal);
+                results.extend(result);
+            }
+        }
+        Ok(results)
+    }
+
+    /// The same bytes as blocks and as a file, alone and beside each other (iNAS, table 1).
+    fn files(&self, size: u32, (rounds, seconds): (usize, f64)) -> Result<Vec<Value>> {
+        let mut results = Vec::new();
+        for is_write in [false, true] {
+            let [mut blocks, mut files]: [Vec<Value>; 2] = Default::default();
+            for _ in 0..rounds.div_ceil(2) {
+                blocks.push(
+                    self.ours
+                        .block
+                        .load(self.paths, &rows::block_flags(size, is_write, seconds))?,
+                );
+                files.push(self.ours.file_load(self.paths, size, is_write, seconds)?);
+            }
+            let verb = if is_write { "write" } else { "read" };
+            let of = |figures: &[Value], figure: fn(&Value) -> Result<f64>| {
+                figures.iter().map(figure).collect::<Result<Vec<f64>>>()
+            };
+            let rate =
+                |figures: &Value| Ok(number(figures, "bytes")? / 1e6 / number(figures, "seconds")?);
+            for (name, unit, figure, is_less_better) in [
+                ("", "MB/s", rate as fn(&Value) -> Result<f64>, false),
+                ("-mean", "µs", |figures| number(figures, "mean_us"), true),
+            ] {
+                let comparison = Comparison {
+                    row: &format!("block-{verb}{name}"),
+                    variant: "blocks (iSCSI) beside a file (NFS) of the same pool, eight \
+                              outstanding, here and there, from memory"
+                        .to_owned(),
+                    place: Some((verb.to_owned(), size as usize)),
+                    unit,
+                    ours: &of(&blocks, figure)?,
+                    peer: (&format!("file, {}", rows::told(size)), &of(&files, figure)?),
+                    is_less_better,
+                    goal: None,
+                };
+                results.push(comparison.json());
+            }
+        }
+        Ok(results)
+    }
+}
+
+/// What the load generator has printed, per operation or per MB.
+fn sample(is_bulk: bool, figures: &Value) -> Result<Sample> {
+    let amount = match is_bulk {
+        true => number(figures, "bytes")? / 1e6,
+        false => number(figures, "operations")?,
+    };
+    let seconds = number(figures, "seconds")?;
+    Ok(Sample {
+        rate: amount / seconds,
+        cpu_seconds: Some(number(figures, "server_cpu_seconds")? / amount),
+        switches: Some(number(figures, "server_context_switches")? / amount),
+        load_busy: Some(number(figures, "load_cpu_seconds")? / seconds),
+        p50_us: Some(number(figures, "p50_us")?),
+        p99_us: Some(number(figures, "p99_us")?),
+        p999_us: figures["p999_us"].as_f64(),
+        calls: None,
+    })
+}
+
+/// Flags of the load generator.
+type Flags = Vec<(&'static str, String)>;
+
+fn flag(name: &'static str, value: impl ToString) -> (&'static str, String) {
+    (name, value.to_string())
+}
