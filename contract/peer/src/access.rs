@@ -91,6 +91,7 @@ impl NodeRequest {
             }
             | Self::Stat { object }
             | Self::Ahead { object, .. }
+            | Self::Share { object, .. }
                 if is_column(object.class) =>
             {
                 Some(Rights::READ)

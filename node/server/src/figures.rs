@@ -17,7 +17,7 @@ pub struct NodeCounts {
 }
 
 /// What a node can be asked for, in the order of [`NodeCounts::requests`].
-pub const REQUESTS: [&str; 17] = [
+pub const REQUESTS: [&str; 18] = [
     "create",
     "read",
     "write",
@@ -35,6 +35,7 @@ pub const REQUESTS: [&str; 17] = [
     "changes",
     "ahead",
     "set-attributes",
+    "share",
 ];
 
 /// Place of a request in [`REQUESTS`].
@@ -57,5 +58,6 @@ pub(crate) const fn index(request: &NodeRequest) -> usize {
         NodeRequest::Changes { .. } => 14,
         NodeRequest::Ahead { .. } => 15,
         NodeRequest::SetAttributes { .. } => 16,
+        NodeRequest::Share { .. } => 17,
     }
 }
