@@ -120,6 +120,7 @@ fn number_of_request(of: &NodeRequest) -> usize {
         NodeRequest::Ahead { .. } => 15,
         NodeRequest::SetAttributes { .. } => 16,
         NodeRequest::Mapped { .. } => 17,
+        NodeRequest::Share { .. } => 18,
     }
 }
 
@@ -138,6 +139,7 @@ fn number_of_answer(of: &NodeAnswer) -> usize {
         NodeAnswer::Ahead => 10,
         NodeAnswer::Held { .. } => 11,
         NodeAnswer::Mapped(..) => 12,
+        NodeAnswer::Shared { .. } => 13,
     }
 }
 

@@ -92,6 +92,7 @@ impl NodeRequest {
             | Self::Stat { object }
             | Self::Mapped { object, .. }
             | Self::Ahead { object, .. }
+            | Self::Share { object, .. }
                 if is_column(object.class) =>
             {
                 Some(Rights::READ)

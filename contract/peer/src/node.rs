@@ -256,6 +256,21 @@ pub enum NodeRequest {
         /// as to a write.
         truncate_generation: u64,
     },
+    /// The node's depot makes a read capability of these bytes of a column as they are up to
+    /// a version, for IBP clients (docs/decisions/0046). It is the depot that answers; any member
+    /// has one that has the version.
+    Share {
+        /// The column.
+        object: ObjectId,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many; any length.
+        length_bytes: u64,
+        /// Nothing newer is ever given by it.
+        version: Version,
+        /// For how long from now on.
+        seconds: u32,
+    },
 }
 
 impl NodeRequest {
@@ -278,7 +293,8 @@ impl NodeRequest {
             | Self::Stat { object }
             | Self::Pin { object, .. }
             | Self::Mapped { object, .. }
-            | Self::Ahead { object, .. } => Some(object),
+            | Self::Ahead { object, .. }
+            | Self::Share { object, .. } => Some(object),
             Self::List { .. } | Self::Changes { .. } | Self::Unpin { .. } => None,
         }
     }
@@ -389,6 +405,13 @@ pub enum NodeAnswer {
         length_bytes: u64,
         /// The newest version in the range.
         version: Version,
+    },
+    /// To share: the capability, but for its host, which the node does not know.
+    Shared {
+        /// Its key.
+        key: String,
+        /// Its attribute key.
+        attribute_key: String,
     },
 }
 

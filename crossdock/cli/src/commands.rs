@@ -14,6 +14,7 @@ use crossdock_tools::command::{Lors, Tool, historic_words};
 use crate::addresses::AddressCommand;
 use crate::cluster::ClusterCommand;
 use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
+use crate::exnodes::ExNodeCommand;
 use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
 use crate::luns::LunCommand;
@@ -127,6 +128,9 @@ enum Command {
         --url https://files.example"
     )]
     Sign(SignArgs),
+    /// Let IBP clients read files of the volume, and bring files of theirs into it.
+    #[command(name = "exnode", subcommand)]
+    ExNode(ExNodeCommand),
     #[command(flatten)]
     Logistic(Tool),
     #[command(flatten)]
@@ -310,6 +314,7 @@ impl Command {
             Self::Lock(command) => command.prints_json(),
             Self::Token(command) => command.prints_json(),
             Self::Sign(args) => args.remote.json,
+            Self::ExNode(command) => command.prints_json(),
             Self::Logistic(tool) => tool.prints_json(),
             Self::Lors(_) => false,
         }
@@ -372,6 +377,7 @@ impl Command {
             Self::Lock(command) => command.carry_out()?,
             Self::Token(command) => command.carry_out()?,
             Self::Sign(args) => sign::sign(&args)?,
+            Self::ExNode(command) => command.carry_out()?,
             Self::Logistic(tool) => tool.carry_out()?,
             Self::Lors(tool) => tool.carry_out()?,
         }

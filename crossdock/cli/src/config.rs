@@ -29,7 +29,7 @@ pub(crate) use groups::{
 };
 pub(crate) use http::HttpSettings;
 pub(crate) use iscsi::IscsiSettings;
-pub(crate) use lbone::LboneSettings;
+pub(crate) use lbone::{LboneSettings, record_of};
 pub(crate) use member::{
     EnsembleSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
     check_gateway_name,

@@ -8,6 +8,7 @@ mod cluster;
 mod commands;
 mod config;
 mod data;
+mod exnodes;
 mod exports;
 mod format;
 mod gateways;

@@ -116,14 +116,18 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     {
         inflating = Some(Inflating::open(&mut doors.driver, *address)?);
     }
+    let mut depots = BTreeMap::new();
+    if let Part::Node { number, depot, .. } = &settings.part {
+        let bound = doors.bind_depots(depot, [*number].into_iter())?;
+        let location = settings.lbone.location();
+        depots = depot.doors(&bound, location, Some(link.ip()));
+    }
+    doors.bind_lbone(&settings.lbone)?;
     let admin = doors.bind_admin(process)?;
     let node_door = match &settings.part {
         Part::Node { door, .. } => doors.bind_node_http(door)?,
         _ => None,
     };
-    if let Part::Node { number, depot, .. } = &settings.part {
-        doors.bind_depots(depot, [*number].into_iter())?;
-    }
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(kept, account)?;
     // As the account that reads them again when they change.
@@ -151,8 +155,10 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     let place = Place::find(settings, &state)?;
     let mut record = record(&settings.part, &place, link, admin);
     record.set_node_door(node_door);
+    record.depots = depots;
     record.name = certified.or(holder.gateway).unwrap_or_default();
-    let background = doors.take_background();
+    let mut background = doors.take_background();
+    background.depots = settings.lbone.others()?;
     let (registry, notices) = follow(config, revision, &state, &doors)?;
     let ensemble = Ensemble {
         part: settings.part.clone(),
@@ -275,6 +281,7 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         admin,
         node_http: None,
         is_node_http_secure: false,
+        depots: BTreeMap::new(),
         machine,
         name: String::new(),
     }

@@ -7,6 +7,7 @@ mod clients;
 mod depots;
 mod doors;
 mod ensemble;
+mod exnode_orders;
 mod exports;
 mod figures;
 mod gateway_orders;
@@ -15,6 +16,7 @@ mod https;
 mod inflate;
 mod inject;
 mod iscsi;
+mod lbone;
 mod links;
 mod locks;
 mod luns;
@@ -61,6 +63,7 @@ use http::Web;
 pub(crate) use https::{Https, TlsFiles};
 pub(crate) use inflate::Inflating;
 pub(crate) use inject::Injector;
+use lbone::Lbone;
 pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
@@ -144,6 +147,7 @@ pub(crate) struct Shell {
     token_replies: Waiting<TokenTicket, Option<TokenSecret>>,
     /// Who waits for URLs at nodes to be signed.
     column_replies: Waiting<ColumnsTicket, UrlPath>,
+    lbone: Option<Lbone>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: Waiting<QuotaTicket, &'static str>,
     /// Who waits for locks to be given up, and whose.
@@ -191,6 +195,7 @@ impl Shell {
             lun_replies: Waiting::new(),
             token_replies: Waiting::new(),
             column_replies: Waiting::new(),
+            lbone: None,
             quota_replies: Waiting::new(),
             release_replies: Waiting::new(),
             place_replies: Vec::new(),
@@ -432,6 +437,7 @@ impl Shell {
                 self.take_policy_changed(ticket, result);
             }
             HostEffect::LunChanged { ticket, result } => self.take_lun_changed(ticket, result),
+            HostEffect::FileShared { ticket, file } => self.take_file_shared(ticket, *file),
             HostEffect::ColumnsSigned { ticket, result } => {
                 self.take_columns_signed(ticket, result);
             }

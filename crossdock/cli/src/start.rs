@@ -173,12 +173,14 @@ impl Doors {
     }
 
     /// Where clients of depots connect: the first node's at the address itself, the next ones'
-    /// at the ports behind it; with port 0 each at one of its own.
+    /// at the ports behind it; with port 0 each at one of its own. The first address of each
+    /// node's, which others are told.
     pub(crate) fn bind_depots(
         &mut self,
         settings: &DepotSettings,
         numbers: impl Iterator<Item = u32>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<BTreeMap<u32, SocketAddr>> {
+        let mut first = BTreeMap::new();
         for (number, behind) in numbers.zip(0..) {
             for &address in settings.ibp.addresses() {
                 let mut address = address;
@@ -189,9 +191,10 @@ impl Doors {
                 let (listener, address) = listen(&mut self.driver, "ibp", "ibp", address)?;
                 self.depots.entry(number).or_default().push(listener);
                 self.bound.push(door("ibp", address));
+                first.entry(number).or_insert(address);
             }
         }
-        Ok(())
+        Ok(first)
     }
 
     /// Where clients ask for depots.
@@ -246,7 +249,7 @@ impl Doors {
 pub(crate) struct Background {
     admin: Vec<TcpListener>,
     lbone: Vec<TcpListener>,
-    /// What the L-Bone knows.
+    /// Depots of elsewhere, which the L-Bone knows, too.
     pub(crate) depots: Vec<Record>,
     doors: Vec<DoorStatus>,
 }
@@ -269,8 +272,9 @@ impl Background {
                 .context("cannot start the admin API")?;
         }
         if !self.lbone.is_empty() {
-            let served = crossdock_depots::serve(self.lbone, self.depots);
-            served.context("cannot start the L-Bone")?;
+            let served = crossdock_depots::serve(self.lbone);
+            let handle = served.context("cannot start the L-Bone")?;
+            shell.serve_lbone(handle, self.depots);
         }
         shell.pin();
         shell.tell_exports();

@@ -1,11 +1,12 @@
 //! `crossdock up`: everything in one process.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
 use crossdock_iscsi::IscsiConfig;
-use crossdock_members::{HostRecord, NodeDoor, Registry};
+use crossdock_members::{DepotDoor, HostRecord, NodeDoor, Registry};
 use crossdock_names::MintingKey;
 use rustix::thread::CapabilitySet;
 use tracing::info;
@@ -46,10 +47,13 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         // What the account makes is the account's.
         None => data::open(&settings)?,
     };
-    doors.bind_depots(
+    let depots = doors.bind_depots(
         &settings.depot,
         (0..).take(directory.node_directories.len()),
     )?;
+    let depots = settings
+        .depot
+        .doors(&depots, settings.lbone.location(), None);
     doors.bind_lbone(&settings.lbone)?;
     // As the account that reads them again when they change.
     let https = settings.http.https()?;
@@ -59,8 +63,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     let reloader = Reloader::new(origin, &settings, filter, nodes)?;
     follow_signals(orders.clone(), reloader)?;
     let mut background = doors.take_background();
-    let called = settings.depot.host();
-    background.depots = settings.lbone.records(&doors.bound, called)?;
+    background.depots = settings.lbone.others()?;
     let surroundings = Surroundings {
         io: doors.io,
         doors: doors.bound,
@@ -69,7 +72,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     };
     let node_directories = (0..).zip(directory.node_directories.clone()).collect();
     let mut shell = Shell::start(Parts {
-        host: host(&settings, directory, node_door)?,
+        host: host(&settings, directory, node_door, depots)?,
         driver: doors.driver,
         node_directories,
         nfs: doors.nfs,
@@ -96,9 +99,13 @@ fn host(
     settings: &UpSettings,
     directory: DataDirectory,
     node_door: Option<NodeDoor>,
+    depots: BTreeMap<u32, DepotDoor>,
 ) -> anyhow::Result<Host> {
     let count = directory.node_directories.len();
-    let mut role = HostRecord::default();
+    let mut role = HostRecord {
+        depots,
+        ..HostRecord::default()
+    };
     role.set_node_door(node_door);
     let mut host = Host::new(HostConfig {
         registry: Registry::Own(directory.registry),

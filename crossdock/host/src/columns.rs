@@ -6,13 +6,14 @@
 //! (what lies below the threshold, holes) the gateway has: it reads all of a file.
 
 mod cut;
+mod order;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use crossdock_http::{ConnId, HttpInput, Wanted};
-use crossdock_members::NodeDoor;
 use crossdock_names::{FileCapability, FileRef, NodeId, ObjectId, Rights, Version};
 use crossdock_peer::{
     Call, CallId, Caller, FileKind, FileLayout, NodeAnswer, NodeReply, NodeRequest, ObjectStat,
@@ -22,14 +23,16 @@ use crossdock_router::RouterInput;
 use crossdock_server::CAPABILITY_SECONDS;
 use crossdock_types::{Time, WallTime};
 use crossdock_web::{FilePlace, ObjectUrl, SignedMethod, SignedUrl, UrlPath};
-use thiserror::Error;
 
 use self::cut::{Piece, merge, split};
+use self::order::refusal;
+pub use self::order::{ColumnsError, ColumnsOrder, NodePiece, SignedColumns, SignedPiece};
+pub use self::shares::{Share, ShareOrder, SharedFile, SharedPiece};
+use self::shares::{ShareCalls, Sharing};
 use crate::host::{Host, HostEffect};
 use crate::message::{Message, Shown};
 use crate::sites::PATIENCE;
 use crate::walks::{WALKS_MAX, volume_root};
-use crate::web::SignError;
 
 /// Calls of what is signed have this bit, those of doors and of the router never.
 const SIGN_BIT: u64 = 1 << 57;
@@ -51,95 +54,6 @@ const REOPENS_MAX: u32 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ColumnsTicket(u64);
 
-/// What is to be signed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ColumnsOrder {
-    /// The file, from the volume's root on.
-    pub path: UrlPath,
-    /// First byte of what is wanted.
-    pub offset_bytes: u64,
-    /// How many bytes; all up to the file's end if nothing is said.
-    pub length_bytes: Option<u64>,
-    /// How long the URLs are to hold, in seconds.
-    pub seconds: u64,
-    /// As which user the file is opened.
-    pub uid: u32,
-    /// As which group.
-    pub gid: u32,
-    /// Whether what is under a URL at a node is that part of the file, and not a range of
-    /// its own.
-    pub is_of_file: bool,
-}
-
-/// A file's pieces, in order and without gaps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedColumns {
-    /// The file's length.
-    pub size_bytes: u64,
-    /// When the URLs end, in seconds since 1970.
-    pub expires: u64,
-    /// Path and query of the whole file at gateways, signed.
-    pub target: String,
-    /// The pieces.
-    pub pieces: Vec<SignedPiece>,
-}
-
-/// A range of a file, and who sends it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedPiece {
-    /// Where it begins in the file.
-    pub offset_bytes: u64,
-    /// How many bytes.
-    pub length_bytes: u64,
-    /// A node, under a URL of exactly these bytes; else a gateway, under that of the file.
-    pub at_node: Option<NodePiece>,
-}
-
-/// A piece at a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodePiece {
-    /// The node's number.
-    pub number: u32,
-    /// Its HTTP door.
-    pub door: NodeDoor,
-    /// Path and query, signed.
-    pub target: String,
-}
-
-/// Why nothing was signed.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ColumnsError {
-    /// This process does not sign.
-    #[error(transparent)]
-    Sign(SignError),
-    /// They cannot hold for so long.
-    #[error(
-        "URLs at nodes hold for 1 to {OBJECT_URL_SECONDS_MAX} s, not {0} s: they end with the right by which the gateway reads the file; for longer, sign a URL of the gateway"
-    )]
-    Seconds(u64),
-    /// Nothing is there.
-    #[error("the volume has no file {0}")]
-    NotFound(UrlPath),
-    /// It has no bytes.
-    #[error("{0} is no regular file: only these lie in columns at nodes")]
-    NotFile(UrlPath),
-    /// The user may not read it.
-    #[error("that user may not read {0}")]
-    Denied(UrlPath),
-    /// It would be too long a list.
-    #[error(
-        "at most {max} MiB of a file are signed at a time, not {0} bytes: say --offset and --length",
-        max = SIGNED_PIECES_BYTES_MAX >> 20
-    )]
-    TooLong(u64),
-    /// The volume does not answer now.
-    #[error("the volume did not answer ({0}); crossdock status may show why; try again")]
-    Volume(SiteError),
-    /// Too many at once.
-    #[error("{WALKS_MAX} files are being signed at this moment; try again")]
-    Busy,
-}
-
 /// What is being signed.
 #[derive(Default)]
 pub(crate) struct Signings {
@@ -149,6 +63,7 @@ pub(crate) struct Signings {
     located: BTreeMap<u64, ConnId>,
     /// Columns that are looked at, and for which of them.
     calls: BTreeMap<CallId, (u64, ObjectId)>,
+    share_calls: ShareCalls,
     calls_total: u64,
 }
 
@@ -166,7 +81,7 @@ impl Signings {
 
 struct Signing {
     order: ColumnsOrder,
-    target: String,
+    goal: Goal,
     /// When it is to end; earlier if the right does.
     expires: u64,
     due: Time,
@@ -177,13 +92,21 @@ struct Signing {
     reopened: u32,
 }
 
+/// What is to come of it.
+enum Goal {
+    /// URLs, beside that of the whole file: its path and query, signed.
+    Urls { target: String },
+    /// Capabilities at depots.
+    Shares(Box<Sharing>),
+}
+
 /// What the site has told, and the nodes so far.
 struct Opened {
     layout: FileLayout,
     size_bytes: u64,
     pieces: Vec<Piece>,
-    /// The newest version of each column that there is.
-    versions: BTreeMap<ObjectId, Version>,
+    /// The newest version of each column that there is, and its length in bytes.
+    versions: BTreeMap<ObjectId, (Version, u64)>,
     waiting: BTreeSet<ObjectId>,
 }
 
@@ -249,12 +172,22 @@ impl Host {
             gid: order.gid,
         });
         let target = target.map_err(ColumnsError::Sign)?;
+        self.begin_columns(now, order, expires, Goal::Urls { target })
+    }
+
+    fn begin_columns(
+        &mut self,
+        now: Time,
+        order: ColumnsOrder,
+        expires: u64,
+        goal: Goal,
+    ) -> Result<u64, ColumnsError> {
         if self.signings.begun.len() >= WALKS_MAX {
             return Err(ColumnsError::Busy);
         }
         let names = order.path.names().iter().rev();
         let signing = Signing {
-            target,
+            goal,
             expires,
             due: now + PATIENCE,
             rest: names.map(|name| Bytes::copy_from_slice(name)).collect(),
@@ -284,15 +217,25 @@ impl Host {
                 directory: signing.file,
                 name,
             },
-            None => SiteOperation::Open {
+            None => signing.before_opening().unwrap_or(SiteOperation::Open {
                 file: signing.file,
                 purpose: OpenFor::Read {
                     offset_bytes: signing.order.offset_bytes,
                     end_bytes: signing.order.end_bytes(),
                 },
                 holder: None,
-            },
+            }),
         };
+        self.ask_for_signing(now, number, signing, operation);
+    }
+
+    fn ask_for_signing(
+        &mut self,
+        now: Time,
+        number: u64,
+        signing: Signing,
+        operation: SiteOperation,
+    ) {
         let call = Call {
             id: CallId(SIGN_BIT | number),
             deadline: now + PATIENCE,
@@ -321,7 +264,8 @@ impl Host {
         if !self.registry.is_shared() {
             self.mint(self.host_id(), Rights::READ, &mut reply);
         }
-        let size_bytes = reply.subject.after.as_ref().map(|after| after.size_bytes);
+        let after = reply.subject.after.take();
+        let size_bytes = after.as_ref().map(|after| after.size_bytes);
         match reply.outcome {
             Ok(SiteAnswer::Found { attributes, .. }) => {
                 let is_last = signing.rest.is_empty();
@@ -342,11 +286,18 @@ impl Host {
                 let opened = Opened::new(&signing.order, layout, size_bytes.unwrap_or(0));
                 match opened {
                     Ok(opened) => {
+                        if let Goal::Shares(sharing) = &mut signing.goal {
+                            sharing.begin(after);
+                        }
                         signing.opened = Some(opened);
                         self.look_at_columns(now, number, signing);
                     }
                     Err(error) => self.end_signing(number, Err(error)),
                 }
+            }
+            Ok(SiteAnswer::Committed) => self.step_signing(now, number, signing),
+            Ok(SiteAnswer::Read { payload, .. }) => {
+                self.take_head(now, number, signing, (payload, after));
             }
             Ok(_) => self.end_signing(number, Err(ColumnsError::Volume(SiteError::Io))),
             Err(error) => {
@@ -389,7 +340,7 @@ impl Host {
     /// A node has answered.
     pub(crate) fn take_column(&mut self, now: Time, reply: NodeReply) {
         let Some((number, object)) = self.signings.calls.remove(&reply.id) else {
-            return;
+            return self.take_share(now, reply.id, reply.outcome);
         };
         let Some(signing) = self.signings.begun.get_mut(&number) else {
             return;
@@ -400,7 +351,10 @@ impl Host {
                 match opened.is_cut(&stat) {
                     // Where its bytes lie may have changed since it was opened.
                     true => signing.opened = None,
-                    false => _ = opened.versions.insert(object, stat.version),
+                    false => {
+                        let found = (stat.version, stat.size_bytes);
+                        opened.versions.insert(object, found);
+                    }
                 }
             }
         }
@@ -409,27 +363,44 @@ impl Host {
 
     /// Signs, once all nodes have answered.
     fn settle_signing(&mut self, now: Time, number: u64) {
-        let Some(mut signing) = self.signings.begun.remove(&number) else {
+        let Some(signing) = self.signings.begun.remove(&number) else {
             return;
         };
         match &signing.opened {
             Some(opened) if !opened.waiting.is_empty() => {
                 self.signings.begun.insert(number, signing);
             }
-            Some(opened) => {
-                let signed = self.sign_pieces(&signing, opened);
-                self.end_signing(number, Ok(signed));
-            }
-            None if signing.reopened < REOPENS_MAX => {
-                signing.reopened += 1;
-                self.signings.calls.retain(|_, (of, _)| *of != number);
-                self.step_signing(now, number, signing);
-            }
-            None => self.end_signing(number, Err(ColumnsError::Volume(SiteError::Busy))),
+            Some(opened) => match &signing.goal {
+                Goal::Urls { target } => {
+                    let signed = self.sign_pieces(&signing, opened, target.clone());
+                    self.end_signing(number, Ok(signed));
+                }
+                Goal::Shares(_) => self.share_columns(now, number, signing),
+            },
+            None => self.open_again(now, number, signing),
         }
     }
 
-    fn sign_pieces(&self, signing: &Signing, opened: &Opened) -> SignedColumns {
+    /// The file has changed meanwhile.
+    fn open_again(&mut self, now: Time, number: u64, mut signing: Signing) {
+        if signing.reopened >= REOPENS_MAX {
+            return self.end_signing(number, Err(ColumnsError::Volume(SiteError::Busy)));
+        }
+        signing.reopened += 1;
+        signing.opened = None;
+        self.forget_columns(number);
+        self.step_signing(now, number, signing);
+    }
+
+    /// What nodes answer for it is not wanted any more.
+    fn forget_columns(&mut self, number: u64) {
+        self.signings.calls.retain(|_, (of, _)| *of != number);
+        self.signings
+            .share_calls
+            .retain(|_, (of, ..)| *of != number);
+    }
+
+    fn sign_pieces(&self, signing: &Signing, opened: &Opened, target: String) -> SignedColumns {
         let right = opened.layout.capability;
         let until = right.map_or(u64::MAX, |right| right.expiry_seconds);
         let expires = signing.expires.min(until);
@@ -452,7 +423,7 @@ impl Host {
         SignedColumns {
             size_bytes: opened.size_bytes,
             expires,
-            target: signing.target.clone(),
+            target,
             pieces,
         }
     }
@@ -472,7 +443,7 @@ impl Host {
             node,
             offset_bytes,
             length_bytes: piece.length_bytes,
-            version: *opened.versions.get(&object)?,
+            version: opened.versions.get(&object)?.0,
             expires,
             place: is_of_file.then_some(FilePlace {
                 offset_bytes: piece.offset_bytes,
@@ -502,7 +473,7 @@ impl Host {
 
     fn end_signing(&mut self, number: u64, result: Result<SignedColumns, ColumnsError>) {
         self.signings.begun.remove(&number);
-        self.signings.calls.retain(|_, (of, _)| *of != number);
+        self.forget_columns(number);
         if let Some(id) = self.signings.located.remove(&number) {
             return self.tell_located(id, result.ok().and_then(only_url));
         }
@@ -512,11 +483,13 @@ impl Host {
     }
 }
 
-impl ColumnsOrder {
-    /// The end of what is wanted, in bytes.
-    fn end_bytes(&self) -> u64 {
-        let length = self.length_bytes.unwrap_or(SIGNED_PIECES_BYTES_MAX);
-        self.offset_bytes.saturating_add(length)
+impl Signing {
+    /// What is asked of the file's site before it is opened, if anything is.
+    fn before_opening(&mut self) -> Option<SiteOperation> {
+        match &mut self.goal {
+            Goal::Urls { .. } => None,
+            Goal::Shares(sharing) => sharing.before_opening(self.file),
+        }
     }
 }
 
@@ -568,16 +541,6 @@ fn only_url(signed: SignedColumns) -> Option<String> {
             Some(format!("{}{}", at_node.door, at_node.target))
         }
         _ => None,
-    }
-}
-
-fn refusal(error: SiteError, path: UrlPath) -> ColumnsError {
-    match error {
-        SiteError::NotFound | SiteError::Stale | SiteError::NotDirectory => {
-            ColumnsError::NotFound(path)
-        }
-        SiteError::AccessDenied | SiteError::NotOwner => ColumnsError::Denied(path),
-        error => ColumnsError::Volume(error),
     }
 }
 

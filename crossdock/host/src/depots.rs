@@ -5,7 +5,7 @@ use crossdock_checksum::keyed_hash;
 use crossdock_delivery::DiskProfile;
 use crossdock_depot::{Depot, DepotConfig, DepotEffect, DepotFigures, DepotInput, DepotPolicy};
 use crossdock_names::NodeId;
-use crossdock_peer::Port;
+use crossdock_peer::{CallId, NodeError, NodeReply, NodeRequest, Port};
 use crossdock_server::NodeInput;
 use crossdock_types::{Time, WallTime};
 
@@ -65,13 +65,45 @@ impl Host {
         let Some(slot) = self.nodes.get_mut(&id) else {
             return;
         };
-        let connections = slot.depot.take().map(|depot| depot.into_connections());
-        for connection in connections.into_iter().flatten() {
+        let Some(depot) = slot.depot.take() else {
+            return;
+        };
+        let number = slot.number;
+        let callers: Vec<_> = depot.callers().collect();
+        let connections = depot.into_connections();
+        for (from, call) in callers {
+            self.refuse_share(id, from, call);
+        }
+        for connection in connections {
             self.effects.push_back(HostEffect::Depot {
-                number: slot.number,
+                number,
                 effect: DepotEffect::Abort(connection),
             });
         }
+    }
+
+    /// What is for a node's depot rather than for the node goes there.
+    pub(crate) fn share(&mut self, id: NodeId, input: NodeInput) -> Option<NodeInput> {
+        match input {
+            NodeInput::Call { from, call } if matches!(call.request, NodeRequest::Share { .. }) => {
+                let slot = self.nodes.get(&id);
+                match slot.is_some_and(|slot| slot.depot.is_some()) {
+                    true => {
+                        let input = DepotInput::Share { from, call };
+                        self.queue.push_back(Message::Depot(id, input));
+                    }
+                    false => self.refuse_share(id, from, call.id),
+                }
+                None
+            }
+            input => Some(input),
+        }
+    }
+
+    /// The node, or its depot, is down.
+    fn refuse_share(&mut self, node: NodeId, from: Port, id: CallId) {
+        let outcome = Err(NodeError::Unavailable { node });
+        self.answer_node(node, from, NodeReply { id, outcome });
     }
 
     pub(crate) fn take_depot_input(&mut self, number: u32, input: DepotInput) {
@@ -98,12 +130,17 @@ impl Host {
         let space = node.store().status();
         depot.set_space(space.capacity_bytes, space.free_bytes);
         depot.handle(now, wall, input);
+        let mut answers = Vec::new();
         while let Some(effect) = depot.poll_effect() {
             let to_node = match effect {
                 DepotEffect::Node(call) => NodeInput::Call { from, call },
                 DepotEffect::Cancel(id) => NodeInput::Cancel { from, id },
                 DepotEffect::Postpone(id, by) => NodeInput::Postpone { from, id, by },
                 DepotEffect::Hurry(id) => NodeInput::Resume { from, id },
+                DepotEffect::Shared { to, reply } => {
+                    answers.push((to, reply));
+                    continue;
+                }
                 DepotEffect::Warning(what) => {
                     let what = format!("node {number}: {what}");
                     self.effects.push_back(HostEffect::Warning(what));
@@ -116,6 +153,9 @@ impl Host {
                 }
             };
             self.queue.push_back(Message::Node(id, to_node));
+        }
+        for (to, reply) in answers {
+            self.answer_node(id, to, reply);
         }
     }
 

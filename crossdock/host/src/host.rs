@@ -31,7 +31,7 @@ use crate::access::Access;
 use crate::address_orders::{AddressChange, AddressError, AddressTicket};
 use crate::addresses::Addresses;
 use crate::clocks::Clocks;
-use crate::columns::{ColumnsError, ColumnsTicket, SignedColumns, Signings};
+use crate::columns::{ColumnsError, ColumnsTicket, SharedFile, SignedColumns, Signings};
 use crate::depots::DepotSettings;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::fsck::Fsck;
@@ -252,7 +252,14 @@ pub enum HostEffect {
         /// What.
         result: Result<Lun, LunError>,
     },
-    /// What came of [`Host::sign_columns`].
+    /// What came of [`Host::share_file`].
+    FileShared {
+        /// Of which.
+        ticket: ColumnsTicket,
+        /// What is to be known of the file, and the capabilities.
+        file: Box<SharedFile>,
+    },
+    /// What came of [`Host::sign_columns`], or why nothing did of [`Host::share_file`].
     ColumnsSigned {
         /// Of which.
         ticket: ColumnsTicket,
@@ -756,9 +763,10 @@ impl Host {
         if !self.nodes.contains_key(&id) {
             return self.send_to_node(id, input, shown);
         }
-        if let Some(input) = self.hold(id, input) {
-            self.run_node(now, id, input);
-        }
+        let Some(input) = self.hold(id, input).and_then(|it| self.share(id, it)) else {
+            return;
+        };
+        self.run_node(now, id, input);
     }
 
     fn run_node(&mut self, now: Time, id: NodeId, input: NodeInput) {

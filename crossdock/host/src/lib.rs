@@ -53,7 +53,8 @@ pub use address_orders::{AddressError, AddressOrder, AddressTicket};
 pub use addresses::ADDRESS_LIFETIME;
 pub use columns::{
     ColumnsError, ColumnsOrder, ColumnsTicket, NodePiece, OBJECT_URL_SECONDS_MAX,
-    SIGNED_PIECES_BYTES_MAX, SignedColumns, SignedPiece,
+    SIGNED_PIECES_BYTES_MAX, Share, ShareOrder, SharedFile, SharedPiece, SignedColumns,
+    SignedPiece,
 };
 pub use crossdock_locks::Holdings;
 pub use exports::{ExportError, ExportTicket};

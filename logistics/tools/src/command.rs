@@ -1,12 +1,14 @@
 //! The command line of the tools.
 
 mod args;
+mod bring;
 mod carry;
 mod forecast;
 mod lors;
 mod output;
 
 pub use args::Tool;
+pub use bring::{bring, export_to};
 pub use lors::{Lors, historic_words};
 
 use anyhow::Result;

@@ -22,13 +22,14 @@
 //! ```
 //!
 //! - [`Depots`] speaks to depots: allocate, store, load, copy, manage, status.
-//! - [`upload`], [`download`], [`stat`], [`refresh`], [`augment`], [`trim`], [`modify`] are the
+//! - [`upload`], [`download`], [`stat`], [`refresh`], [`augment`], [`trim`], [`modify`], [`export`] are the
 //!   tools; each is a function of an exNode.
 //! - [`command`] is their command line, in today's words and in those of LoRS.
 
 pub mod augment;
 pub mod command;
 pub mod download;
+pub mod export;
 pub mod modify;
 pub mod refresh;
 pub mod stat;

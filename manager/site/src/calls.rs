@@ -294,6 +294,7 @@ fn stamp_table_epoch(request: &mut NodeRequest, table: &RoutingTable) {
         | NodeRequest::Changes { .. }
         | NodeRequest::Pin { .. }
         | NodeRequest::Unpin { .. }
-        | NodeRequest::Ahead { .. } => {}
+        | NodeRequest::Ahead { .. }
+        | NodeRequest::Share { .. } => {}
     }
 }

@@ -109,7 +109,7 @@ impl Depot {
     }
 
     /// When a lease of so many seconds from now on ends.
-    fn end_of(&self, now: Time, duration_seconds: i64) -> Result<Millis, ErrorCode> {
+    pub(crate) fn end_of(&self, now: Time, duration_seconds: i64) -> Result<Millis, ErrorCode> {
         let clock = self.clock.as_ref().ok_or(ErrorCode::SERVER_RECOVERING)?;
         let seconds_max = self.config.policy.duration_seconds_max;
         match u64::try_from(duration_seconds).unwrap_or(0) {
@@ -315,6 +315,13 @@ impl Depot {
         (key, attribute): (&Key, &Key),
         manage: Manage,
     ) -> Result<(), ErrorCode> {
+        if let Some(shared) = self.shared(now, key, attribute)? {
+            if manage != Manage::Probe {
+                return Err(ErrorCode::INVALID_MANAGE_CAP);
+            }
+            self.probe_shared(now, id, &shared);
+            return Ok(());
+        }
         if manage == Manage::Probe {
             let (_, allocation) = self.find(key, attribute, None)?;
             let probe = self.probe(now, &allocation.record);

@@ -145,7 +145,7 @@ impl Connection {
     pub(crate) fn allocation(&self) -> Option<u64> {
         match &self.doing {
             Doing::Store(store) => Some(store.number),
-            Doing::Load(load) => Some(load.number),
+            Doing::Load(load) => load.source.allocation(),
             Doing::Change(change) => Some(change.number),
             Doing::Nothing | Doing::Allocate(_) | Doing::Limits(_) | Doing::Copy(_) => None,
         }

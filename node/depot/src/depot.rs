@@ -10,7 +10,7 @@ use crossdock_ibp::{Access, Command, ErrorCode, Key, Request, answer};
 use crossdock_limits::{IBP_ANSWER_BYTES_MAX, IBP_REQUEST_BYTES_MAX};
 use crossdock_names::{NodeId, Version};
 use crossdock_pace::Pace;
-use crossdock_peer::CallId;
+use crossdock_peer::{CallId, Port};
 use crossdock_types::{Payload, Time, WallTime};
 
 use crate::clock::Clock;
@@ -144,6 +144,7 @@ impl Depot {
             DepotInput::Closed(id) => self.take_closed(now, id),
             DepotInput::NodeOpened => self.begin_opening(now),
             DepotInput::Reply(reply) => self.take_reply(now, wall, reply),
+            DepotInput::Share { from, call } => self.begin_share(now, from, call),
             DepotInput::Disk(profile) => self.delivery.set_disk(self.node.0, profile),
             DepotInput::Policy(policy) => {
                 self.config.policy = policy;
@@ -172,6 +173,11 @@ impl Depot {
         let delivery = self.delivery.poll_timeout();
         let all = [self.wake, retry, end, save, delivery];
         all.into_iter().flatten().min()
+    }
+
+    /// Who waits for a capability of the volume's bytes, when it is not there any more.
+    pub fn callers(&self) -> impl Iterator<Item = (Port, CallId)> {
+        self.calls.values().filter_map(Asked::caller)
     }
 
     /// Its connections, when it is not there any more.

@@ -27,6 +27,7 @@ mod node;
 mod opening;
 mod policy;
 mod record;
+mod sharing;
 mod storing;
 
 pub use depot::Depot;

@@ -1,13 +1,16 @@
 //! LOAD, and the reading side of copies: what is read for whom, and when, as the delivery
 //! engine says; and what comes of it.
 
+use std::iter;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::time::Duration;
 
 use crossdock_delivery::{Decision, End, StreamClass, StreamId};
 use crossdock_http1::{Content, Segment};
 use crossdock_ibp::{Access, Command, ErrorCode, StorageType, answer};
 use crossdock_limits::OBJECT_IO_BYTES_MAX;
+use crossdock_names::ObjectId;
 use crossdock_peer::{CallId, NodeAnswer, NodeError, NodeRequest, ReadVersion};
 use crossdock_types::{Payload, Time};
 
@@ -17,11 +20,45 @@ use crate::depot::Depot;
 use crate::ledger::{Allocation, object};
 use crate::message::{ConnId, DepotEffect};
 use crate::node::{After, Purpose, code_of};
+use crate::sharing::Shared;
+
+/// What is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// An allocation, by its number.
+    Allocation(u64),
+    /// Bytes of the volume.
+    Shared(Shared),
+}
+
+impl Source {
+    /// The allocation's number, if it is one.
+    pub(crate) const fn allocation(&self) -> Option<u64> {
+        match self {
+            Self::Allocation(number) => Some(*number),
+            Self::Shared(_) => None,
+        }
+    }
+
+    const fn object(&self) -> ObjectId {
+        match self {
+            Self::Allocation(number) => object(*number),
+            Self::Shared(shared) => shared.object,
+        }
+    }
+
+    const fn version(&self) -> ReadVersion {
+        match self {
+            Self::Allocation(_) => ReadVersion::Current,
+            Self::Shared(shared) => ReadVersion::NotAfter(shared.version),
+        }
+    }
+}
 
 /// A load, or a copy to another depot.
 #[derive(Debug)]
 pub(crate) struct Loading {
-    pub(crate) number: u64,
+    pub(crate) source: Source,
     offset_bytes: u64,
     /// How many; `None`: all that there are behind the offset.
     size_bytes: Option<NonZeroU64>,
@@ -133,9 +170,15 @@ impl Depot {
             }
             _ => return Err(ErrorCode::INTERNAL),
         };
-        let (number, _) = self.find(&key, &attribute_key, Some(Access::Read))?;
+        let source = match self.shared(now, &key, &attribute_key)? {
+            Some(shared) => Source::Shared(shared),
+            None => {
+                let (number, _) = self.find(&key, &attribute_key, Some(Access::Read))?;
+                Source::Allocation(number)
+            }
+        };
         let loading = Loading {
-            number,
+            source,
             offset_bytes,
             size_bytes,
             deadline: self.deadline(now, time_limit),
@@ -175,31 +218,63 @@ impl Depot {
         let Doing::Load(load) = &mut connection.doing else {
             return;
         };
-        let Some(allocation) = self.ledger.get_mut(load.number) else {
+        let number = match load.source {
+            Source::Allocation(number) => number,
+            Source::Shared(shared) => return self.load_shared(now, id, &shared),
+        };
+        let Some(allocation) = self.ledger.get_mut(number) else {
             return self.end_command_with(now, id, ErrorCode::CAP_NOT_FOUND);
         };
         match load.may_begin(now, allocation) {
             Ok(Some(bytes)) => {
                 allocation.readers += 1;
-                load.bytes = bytes;
                 let record = &allocation.record;
                 let from = match record.is_queue() {
                     true => record.start,
                     false => record.start + load.offset_bytes,
                 };
                 let ranges = record.ranges(from, bytes);
-                load.content = Content::new(ranges.into_iter().map(Segment::Range));
-                load.stage = LoadStage::Connecting;
-                match load.target.is_some() {
-                    true => self.connect(now, id),
-                    false => {
-                        load.response = Some(answer::follows(bytes));
-                        self.open_stream(now, id);
-                    }
-                }
+                self.begin_reading(now, id, ranges, bytes);
             }
             Ok(None) => allocation.wait(id),
             Err(code) => self.end_command_with(now, id, code),
+        }
+    }
+
+    /// The volume's bytes are all there: there is nothing to wait for.
+    fn load_shared(&mut self, now: Time, id: ConnId, shared: &Shared) {
+        let Some(Doing::Load(load)) = self.doing(id) else {
+            return;
+        };
+        let most = shared.length_bytes.saturating_sub(load.offset_bytes);
+        let bytes = load.size_bytes.map_or(most, |size| size.get().min(most));
+        if bytes == 0 {
+            return self.end_command_with(now, id, ErrorCode::INVALID_PARAMETER);
+        }
+        let first = shared.offset_bytes + load.offset_bytes;
+        self.begin_reading(now, id, iter::once(first..first + bytes), bytes);
+    }
+
+    /// So many bytes of these ranges of the object go to the client, or to another depot.
+    fn begin_reading(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        bytes: u64,
+    ) {
+        let Some(Doing::Load(load)) = self.doing(id) else {
+            return;
+        };
+        load.bytes = bytes;
+        load.content = Content::new(ranges.into_iter().map(Segment::Range));
+        load.stage = LoadStage::Connecting;
+        match load.target.is_some() {
+            true => self.connect(now, id),
+            false => {
+                load.response = Some(answer::follows(bytes));
+                self.open_stream(now, id);
+            }
         }
     }
 
@@ -212,11 +287,12 @@ impl Depot {
         };
         load.stage = LoadStage::Reading;
         load.stream = Some(stream);
-        let (number, bytes, to) = (load.number, load.bytes, load.to);
-        if self.delivery.config().switches.tdap {
+        let (source, bytes, to) = (load.source, load.bytes, load.to);
+        // Who reads a file through a gateway is read ahead of as that one wants it.
+        if self.delivery.config().switches.tdap && source.allocation().is_some() {
             // The node does not read ahead by itself.
             let request = NodeRequest::Ahead {
-                object: object(number),
+                object: source.object(),
                 offset_bytes: 0,
                 length_bytes: 0,
                 is_wanted: true,
@@ -262,7 +338,7 @@ impl Depot {
         let Some(Doing::Load(load)) = self.connections.get(&id).map(|it| &it.doing) else {
             return;
         };
-        let (number, stream) = (load.number, load.stream);
+        let (source, stream) = (load.source, load.stream);
         let patience_ms = stream.map_or(0, |stream| self.delivery.patience_ms(stream, bytes));
         let mut left = bytes;
         while left > 0 {
@@ -275,10 +351,10 @@ impl Depot {
             };
             left -= range.end - range.start;
             let request = NodeRequest::Read {
-                object: object(number),
+                object: source.object(),
                 offset_bytes: range.start,
                 length_bytes: range.end - range.start,
-                version: ReadVersion::Current,
+                version: source.version(),
                 patience_ms,
             };
             let call = self.ask(now, Purpose::Read(id), request);
@@ -323,6 +399,10 @@ impl Depot {
                 // Fewer only at the object's end, behind which there are zeros.
                 let range = load.content.range_of(call).unwrap_or_default();
                 let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+                if payload.len() < wanted && load.source.allocation().is_none() {
+                    // The file was cut: what was there is not there any more.
+                    return self.end_command_with(now, id, ErrorCode::CAP_NOT_FOUND);
+                }
                 payload.truncate(wanted);
                 payload.push_zeros(wanted - payload.len());
                 let bytes = load.content.arrived(call, payload).unwrap_or(0);
@@ -415,8 +495,10 @@ impl Depot {
         let Some(Doing::Load(load)) = self.doing(id) else {
             return;
         };
-        let (number, bytes) = (load.number, load.bytes);
-        let Some(allocation) = self.ledger.get_mut(number) else {
+        let (source, bytes) = (load.source, load.bytes);
+        let number = source.allocation();
+        let allocation = number.and_then(|number| self.ledger.get_mut(number));
+        let (Some(number), Some(allocation)) = (number, allocation) else {
             return self.took(now, Some(id), Ok(()));
         };
         if !allocation.record.is_queue() {
@@ -491,7 +573,7 @@ impl Depot {
             LoadStage::Waiting => return false,
             // When the record is written, that ends the reading.
             LoadStage::Recording => {}
-            _ => self.end_reading(load.number),
+            _ => _ = load.source.allocation().map(|it| self.end_reading(it)),
         }
         if load.to != id {
             // An append that is not complete must not look so.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_delivery::{DiskProfile, TcpSample};
-use crossdock_peer::{Call, CallId, NodeReply, NodeRequest};
+use crossdock_peer::{Call, CallId, NodeReply, NodeRequest, Port};
 
 use crate::policy::DepotPolicy;
 
@@ -59,6 +59,14 @@ pub enum DepotInput {
     NodeOpened,
     /// The node answers.
     Reply(NodeReply),
+    /// Somebody wants a capability of the volume's bytes ([`NodeRequest::Share`]):
+    /// [`DepotEffect::Shared`] answers.
+    Share {
+        /// Who.
+        from: Port,
+        /// Which.
+        call: Call<NodeRequest>,
+    },
     /// What the node's disk is like, and how busy.
     Disk(DiskProfile),
     /// What is granted from now on.
@@ -95,6 +103,13 @@ pub enum DepotEffect {
     Postpone(CallId, Duration),
     /// A call that was put off is wanted again.
     Hurry(CallId),
+    /// What came of [`DepotInput::Share`].
+    Shared {
+        /// Who has asked.
+        to: Port,
+        /// What.
+        reply: NodeReply,
+    },
     /// Something that an administrator should know.
     Warning(String),
 }

@@ -7,7 +7,7 @@ use crossdock_delivery::End;
 use crossdock_ibp::ErrorCode;
 use crossdock_names::Version;
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, WriteContext,
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, WriteContext,
 };
 use crossdock_types::{Time, WallTime};
 
@@ -15,6 +15,7 @@ use crate::depot::Depot;
 use crate::ledger::object;
 use crate::message::{ConnId, DepotEffect};
 use crate::record::Record;
+use crate::sharing::Sharing;
 
 /// How often a busy node is asked again.
 const BUSY_MAX: u32 = 64;
@@ -27,6 +28,16 @@ pub(crate) struct Asked {
     tries: u32,
     /// When it is asked again.
     retry: Option<Time>,
+}
+
+impl Asked {
+    /// Who waits for a capability of the volume's bytes, if that is what it is for.
+    pub(crate) const fn caller(&self) -> Option<(Port, CallId)> {
+        match &self.purpose {
+            Purpose::Share(sharing) => Some(sharing.caller()),
+            _ => None,
+        }
+    }
 }
 
 /// What a call is for.
@@ -57,6 +68,8 @@ pub(crate) enum Purpose {
         after: After,
         by: Option<ConnId>,
     },
+    /// Whether the node has what somebody wants a capability of.
+    Share(Box<Sharing>),
     /// It is removed; who has asked for that.
     Remove(u64, Option<ConnId>),
 }
@@ -157,6 +170,7 @@ impl Depot {
                 after,
                 by,
             } => self.recorded(now, number, record, (after, by, outcome)),
+            Purpose::Share(sharing) => self.take_shared(&sharing, outcome),
             Purpose::Remove(number, by) => self.removed(now, number, by, outcome),
         }
     }
@@ -326,7 +340,10 @@ impl Depot {
 /// What a client is told of a node's failure.
 pub(crate) const fn code_of(error: &NodeError) -> ErrorCode {
     match error {
-        NodeError::NoObject => ErrorCode::CAP_NOT_FOUND,
+        // What a capability of the volume's bytes names is not there any more.
+        NodeError::NoObject | NodeError::VersionGone => ErrorCode::CAP_NOT_FOUND,
+        // It is no member of their set (yet, or at the moment).
+        NodeError::StaleTable { .. } => ErrorCode::SERVER_RECOVERING,
         NodeError::NoSpace => ErrorCode::WOULD_EXCEED_LIMIT,
         NodeError::Busy { .. } => ErrorCode::QUEUE_FULL,
         NodeError::Media { .. } => ErrorCode::FILE_ACCESS,

@@ -17,7 +17,7 @@ pub struct NodeCounts {
 }
 
 /// What a node can be asked for, in the order of [`NodeCounts::requests`].
-pub const REQUESTS: [&str; 18] = [
+pub const REQUESTS: [&str; 19] = [
     "create",
     "read",
     "write",
@@ -36,6 +36,7 @@ pub const REQUESTS: [&str; 18] = [
     "ahead",
     "set-attributes",
     "mapped",
+    "share",
 ];
 
 /// Place of a request in [`REQUESTS`].
@@ -59,5 +60,6 @@ pub(crate) const fn index(request: &NodeRequest) -> usize {
         NodeRequest::Ahead { .. } => 15,
         NodeRequest::SetAttributes { .. } => 16,
         NodeRequest::Mapped { .. } => 17,
+        NodeRequest::Share { .. } => 18,
     }
 }

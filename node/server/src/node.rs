@@ -460,6 +460,13 @@ impl Node {
             } if from == Port::Router && is_any_members(object, *version) => {
                 self.ordering.check_member(object).map(|()| None)
             }
+            // What a depot has given capabilities of is of one version: whichever member has
+            // all that was answered has the same bytes, or newer ones that it does not give.
+            NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
+                if from == Port::Depot && object.class == ObjectClass::Column =>
+            {
+                self.ordering.check_member(object).map(|()| None)
+            }
             _ => {
                 if let Some(object) = shown_by(from, request) {
                     self.ordering.primary_of(object)?;

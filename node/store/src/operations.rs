@@ -166,6 +166,9 @@ impl Store {
                 };
                 self.pin(id, &wanted)
             }
+            NodeRequest::Share { .. } => Err(Hold::Refuse(NodeError::Invalid(
+                "capabilities are made by depots".into(),
+            ))),
             NodeRequest::Unpin { pin } => {
                 self.unpin(*pin);
                 self.reply(id, NodeAnswer::Unpinned);

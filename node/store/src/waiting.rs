@@ -388,5 +388,6 @@ const fn is_change(request: &NodeRequest) -> bool {
             | NodeRequest::Pin { .. }
             | NodeRequest::Unpin { .. }
             | NodeRequest::Ahead { .. }
+            | NodeRequest::Share { .. }
     )
 }

@@ -53,6 +53,7 @@
 //! | `DELETE /v1/tokens/{id}` | makes it of no use: → [`TokenStatus`] |
 //! | `POST /v1/sign` | signs a URL: [`Signing`] → [`Signed`] |
 //! | `POST /v1/sign/pieces` | signs URLs of a file's pieces at nodes: [`PieceSigning`] → [`SignedPieces`] |
+//! | `POST /v1/exnode` | has depots give a file's bytes to IBP clients: [`FileSharing`] → [`SharedFile`] |
 //!
 //! Bodies are JSON, and only with `Content-Type: application/json`: a page in an
 //! administrator's browser cannot send that to another origin unasked. Requests
@@ -61,6 +62,7 @@
 
 mod address;
 mod events;
+mod exnode;
 mod export;
 mod families;
 mod gateway;
@@ -86,6 +88,7 @@ mod watch;
 
 pub use address::{AddressAddition, AddressStatus};
 pub use events::{EVENTS_MAX, Event, Events};
+pub use exnode::{FileSharing, SharedFile, SharedPiece};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
 pub use gateway::{GatewayScope, GatewayStatus};
 pub use health::{Check, Condition, Health};

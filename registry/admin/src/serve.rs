@@ -21,8 +21,9 @@ use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
 use crate::{
-    AddressAddition, ExportAddition, ExportChange, GatewayScope, LockRelease, LunChange,
-    LunCreation, PieceSigning, Placing, PolicySetting, QuotaSetting, Signing, TokenAddition,
+    AddressAddition, ExportAddition, ExportChange, FileSharing, GatewayScope, LockRelease,
+    LunChange, LunCreation, PieceSigning, Placing, PolicySetting, QuotaSetting, Signing,
+    TokenAddition,
 };
 
 /// What the data thread is asked to do.
@@ -106,6 +107,8 @@ pub enum Command {
     Sign(Signing),
     /// Sign URLs of a file's pieces at nodes; tell [`crate::SignedPieces`].
     SignPieces(PieceSigning),
+    /// Have depots give a file's bytes; tell a [`crate::SharedFile`].
+    ShareFile(FileSharing),
 }
 
 /// Why a command was not carried out.
@@ -342,6 +345,12 @@ fn tokens() -> Router<Arc<dyn Control>> {
             "/v1/sign/pieces",
             post(|control: Shared, body: Body<PieceSigning>| {
                 ask_with(control, body, Command::SignPieces)
+            }),
+        )
+        .route(
+            "/v1/exnode",
+            post(|control: Shared, body: Body<FileSharing>| {
+                ask_with(control, body, Command::ShareFile)
             }),
         )
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crossdock_forecast::Forecaster;
 use crossdock_ibp::Totals;
 use crossdock_lbone::{Answer, Depot, DepotQuery, ERROR_PARAMETERS, Request, Resolution};
 use crossdock_limits::LBONE_DEPOTS_MAX;
@@ -33,6 +34,8 @@ pub enum Input {
         depot: Depot,
         /// What it said.
         totals: Option<Totals>,
+        /// How long that took.
+        elapsed: Duration,
     },
     /// Time has passed.
     Timeout,
@@ -58,11 +61,37 @@ struct Known {
     /// What it said last.
     totals: Option<Totals>,
     missed: u32,
+    /// Of how long it takes to answer, in seconds: the polls are light probes.
+    latency: Forecaster,
     next_poll: Time,
     is_asked: bool,
 }
 
 impl Known {
+    fn new(now: Time, record: Record) -> Self {
+        Self {
+            totals: None,
+            missed: 0,
+            latency: Forecaster::default(),
+            next_poll: now,
+            is_asked: false,
+            record,
+        }
+    }
+
+    /// How long its next answer is expected to take, in steps of twice as long; a millisecond
+    /// and less is one: those in one step share the load.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a small positive number"
+    )]
+    fn slowness(&self) -> u32 {
+        let forecast = self.latency.forecast();
+        let millis = forecast.map_or(f64::MAX, |forecast| forecast.value * 1e3);
+        millis.max(1.0).log2() as u32
+    }
+
     fn is_live(&self) -> bool {
         self.totals.is_some() && self.missed < MISSED_MAX
     }
@@ -88,23 +117,31 @@ impl Directory {
             depots: BTreeMap::new(),
             effects: VecDeque::new(),
         };
-        for record in records.into_iter().take(LBONE_DEPOTS_MAX as usize) {
-            let known = Known {
-                totals: None,
-                missed: 0,
-                next_poll: now,
-                is_asked: false,
-                record: record.clone(),
-            };
-            directory.depots.insert(record.depot, known);
-        }
-        directory.poll(now);
+        directory.update(now, records);
         directory
+    }
+
+    /// These are all depots that there are from now on. What is known of one stays; new ones are
+    /// asked at once. More than [`LBONE_DEPOTS_MAX`] are left out.
+    pub fn update(&mut self, now: Time, records: impl IntoIterator<Item = Record>) {
+        let mut before = std::mem::take(&mut self.depots);
+        for record in records.into_iter().take(LBONE_DEPOTS_MAX as usize) {
+            let known = match before.remove(&record.depot) {
+                Some(known) => Known { record, ..known },
+                None => Known::new(now, record),
+            };
+            self.depots.insert(known.record.depot.clone(), known);
+        }
+        self.poll(now);
     }
 
     /// Takes what has happened.
     pub fn handle(&mut self, now: Time, input: Input) {
-        if let Input::Polled { depot, totals } = input
+        if let Input::Polled {
+            depot,
+            totals,
+            elapsed,
+        } = input
             && let Some(known) = self.depots.get_mut(&depot)
         {
             known.is_asked = false;
@@ -113,6 +150,9 @@ impl Directory {
                 Some(_) => 0,
                 None => known.missed.saturating_add(1),
             };
+            if totals.is_some() {
+                known.latency.observe(elapsed.as_secs_f64());
+            }
             known.totals = totals.or(known.totals);
         }
         self.poll(now);
@@ -168,17 +208,18 @@ impl Directory {
         let place = self.place_of(&wanted);
         let live = self.depots.values().filter(|known| known.is_live());
         let good = live.filter(|known| known.fits(query) && known.record.location.has_all(&wanted));
-        let mut found: Vec<(u64, u64, &Depot)> = good
+        let mut found: Vec<(u64, u32, u64, &Depot)> = good
             .map(|known| {
                 let distance = distance(place, known.record.location.point);
                 let depot = &known.record.depot;
-                (distance, shuffled(depot, random), depot)
+                let slowness = known.slowness();
+                (distance, slowness, shuffled(depot, random), depot)
             })
             .collect();
         found.sort();
         let most = query.depots_max.unwrap_or(LBONE_DEPOTS_MAX) as usize;
         let nearest = found.into_iter().take(most);
-        nearest.map(|(_, _, depot)| depot.clone()).collect()
+        nearest.map(|(.., depot)| depot.clone()).collect()
     }
 
     /// Where that is: by its own words, or where the depot of that host is.

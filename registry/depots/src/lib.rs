@@ -2,7 +2,7 @@
 //! number, capacity, duration and proximity.
 //!
 //! [`Directory`] is a sans-io machine: it knows depots, has them asked for their room now and
-//! then, and answers requests. Depots of this process are known from the start, others by
+//! then, and answers requests. Depots of the volume's nodes are known from the registry, others by
 //! [configuration](parse_depots); one that does not answer [`MISSED_MAX`] times in a row is told
 //! to nobody until it does. [`serve`] is the shell around it.
 //!
@@ -16,4 +16,4 @@ mod serve;
 
 pub use directory::{Directory, Effect, Input, MISSED_MAX, Record};
 pub use location::{Location, Point, Requirement, parse_depots};
-pub use serve::serve;
+pub use serve::{Handle, serve};

@@ -45,11 +45,27 @@ impl Shared {
     }
 }
 
-/// Serves clients on `listeners` from a thread of its own until the process ends.
+/// The way to an L-Bone that is served.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Handle {
+    /// These are all depots that there are from now on ([`Directory::update`]).
+    pub fn update(&self, records: Vec<Record>) {
+        let now = self.shared.now();
+        self.shared.with(|directory| directory.update(now, records));
+        self.shared.changed.notify_one();
+    }
+}
+
+/// Serves clients on `listeners` from a thread of its own until the process ends. It knows of no
+/// depot before it is [told](Handle::update).
 ///
 /// # Errors
 /// If the thread or its runtime cannot be started.
-pub fn serve(listeners: Vec<TcpListener>, records: Vec<Record>) -> io::Result<()> {
+pub fn serve(listeners: Vec<TcpListener>) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -58,10 +74,13 @@ pub fn serve(listeners: Vec<TcpListener>, records: Vec<Record>) -> io::Result<()
         listener.set_nonblocking(true)?;
     }
     let shared = Arc::new(Shared {
-        directory: Mutex::new(Directory::new(Time::default(), records)),
+        directory: Mutex::new(Directory::new(Time::default(), [])),
         start: Instant::now(),
         changed: Notify::new(),
     });
+    let handle = Handle {
+        shared: Arc::clone(&shared),
+    };
     thread::Builder::new()
         .name("lbone".to_owned())
         .spawn(move || {
@@ -72,7 +91,7 @@ pub fn serve(listeners: Vec<TcpListener>, records: Vec<Record>) -> io::Result<()
                 poll(shared).await;
             });
         })?;
-    Ok(())
+    Ok(handle)
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
@@ -128,10 +147,15 @@ async fn poll(shared: Arc<Shared>) {
         while let Some(Effect::Poll(depot)) = shared.with(Directory::poll_effect) {
             let shared = Arc::clone(&shared);
             tokio::spawn(async move {
+                let asked = Instant::now();
                 let totals = timeout(DEPOT_PATIENCE, ask(&depot)).await;
                 let totals = totals.ok().and_then(Result::ok);
                 let now = shared.now();
-                let input = Input::Polled { depot, totals };
+                let input = Input::Polled {
+                    depot,
+                    totals,
+                    elapsed: asked.elapsed(),
+                };
                 shared.with(|directory| directory.handle(now, input));
                 shared.changed.notify_one();
             });

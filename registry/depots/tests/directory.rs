@@ -36,6 +36,7 @@ fn directory(depots: &[(&str, &str, Totals)]) -> Directory {
         let input = Input::Polled {
             depot: depot(host),
             totals: Some(*totals),
+            elapsed: Duration::from_millis(1),
         };
         directory.handle(Time::from_secs(0), input);
     }
@@ -145,6 +146,7 @@ fn silent_depots_expire() {
         let silent = Input::Polled {
             depot: depot("a"),
             totals: None,
+            elapsed: Duration::from_secs(5),
         };
         directory.handle(now, silent);
         let is_there = !found(&directory, query("")).is_empty();
@@ -155,6 +157,7 @@ fn silent_depots_expire() {
     let back = Input::Polled {
         depot: depot("a"),
         totals: Some(totals(100, None)),
+        elapsed: Duration::from_millis(1),
     };
     directory.handle(now, back);
     assert_eq!(found(&directory, query("")), ["a"]);
@@ -204,4 +207,61 @@ fn files_of_depots_are_read() {
             "{wrong}"
         );
     }
+}
+
+/// Goal: of depots that are equally near, those come first that are expected to answer soonest;
+/// a farther one comes behind them, however fast it is. What was slow once is forgiven.
+#[test]
+fn the_fastest_of_the_near_comes_first() {
+    let here = "lat= 36 lon= -84";
+    let all = [("slow", here), ("fast", here), ("far", "airport= TRN")];
+    let mut directory = directory(&all.map(|(host, place)| (host, place, totals(100, None))));
+    let now = Time::from_secs(1);
+    let mut answer_in = |host: &str, millis: u64, times: usize| {
+        for _ in 0..times {
+            let answered = Input::Polled {
+                depot: depot(host),
+                totals: Some(totals(100, None)),
+                elapsed: Duration::from_millis(millis),
+            };
+            directory.handle(now, answered);
+        }
+        (0..20)
+            .map(
+                |random| match directory.answer(&Request::Depots(query(here)), random) {
+                    Answer::Depots(depots) => {
+                        depots.into_iter().map(|it| it.host).collect::<Vec<_>>()
+                    }
+                    other => panic!("{other:?}"),
+                },
+            )
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    let both = answer_in("far", 1, 20);
+    assert_eq!(both.len(), 2, "{both:?}");
+    let slow = answer_in("slow", 200, 20);
+    assert_eq!(
+        slow.into_iter().collect::<Vec<_>>(),
+        [["fast", "slow", "far"]]
+    );
+    let again = answer_in("slow", 1, 40);
+    assert_eq!(again.len(), 2, "{again:?}");
+}
+
+/// Goal: depots that join are asked at once, those that leave are told to nobody, and what is
+/// known of those that stay is not asked for again.
+#[test]
+fn depots_come_and_go() {
+    let mut directory = directory(&[("a", "", totals(100, None)), ("b", "", totals(100, None))]);
+    let record = |host: &str| Record {
+        depot: depot(host),
+        location: Location::parse(""),
+        poll_every: Duration::from_secs(10),
+    };
+    directory.update(Time::from_secs(1), [record("b"), record("c")]);
+    assert_eq!(directory.poll_effect(), Some(Effect::Poll(depot("c"))));
+    assert_eq!(directory.poll_effect(), None);
+    assert_eq!(found(&directory, query("")), ["b"]);
+    let count = directory.answer(&Request::Count, 0);
+    assert_eq!(count, Answer::Count { total: 2, live: 1 });
 }

@@ -37,6 +37,9 @@ pub struct HostRecord {
     /// Whether they do over TLS.
     #[serde(default)]
     pub is_node_http_secure: bool,
+    /// Where IBP clients reach the depots of its nodes, if they do, by the nodes' numbers.
+    #[serde(default)]
+    pub depots: BTreeMap<u32, DepotDoor>,
     /// What the machine that it runs on is called, for people.
     #[serde(default)]
     pub machine: String,
@@ -52,6 +55,18 @@ pub struct NodeDoor {
     pub address: SocketAddr,
     /// Whether over TLS.
     pub is_secure: bool,
+}
+
+/// Where clients reach a depot, and where that is: what the L-Bone tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepotDoor {
+    /// A name or an address; an IPv6 one in brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Its place, and what is there, in the words of the L-Bone.
+    #[serde(default)]
+    pub location: String,
 }
 
 impl HostRecord {

@@ -23,7 +23,7 @@ pub use addresses::{AddressRecord, VirtualAddress};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use gateways::{GatewayRecord, NO_SCOPES};
 pub use homes::Placement;
-pub use hosts::{HostRecord, NodeDoor, SiteLoad};
+pub use hosts::{DepotDoor, HostRecord, NodeDoor, SiteLoad};
 pub use policy::PolicyRecord;
 pub use shared::{Registry, Shared};
 pub use state::{

@@ -394,6 +394,13 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             context: context(dice),
             order: order(dice),
         },
+        NodeRequest::Share {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            version: Version(dice.u64()),
+            seconds: dice.u32(),
+        },
     ]);
     all
 }
@@ -452,6 +459,10 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
             pin: dice.u64(),
             length_bytes: dice.u64(),
             version,
+        },
+        NodeAnswer::Shared {
+            key: format!("0#{:x}", dice.u64()),
+            attribute_key: dice.u32().to_string(),
         },
     ]
 }

@@ -18,3 +18,4 @@ pub(crate) mod seccomp;
 pub(crate) mod server;
 pub(crate) mod slowdisk;
 pub(crate) mod tree;
+pub(crate) mod wan;

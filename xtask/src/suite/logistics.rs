@@ -1,5 +1,7 @@
 //! The logistic tools against a real pool: its nodes as depots, found through its L-Bone.
 
+mod volume;
+
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,6 +40,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let film = job::content("film", FILM_BYTES);
     fs::write(pool.local("film"), &film)?;
     python(&pool).context("the example in Python")?;
+    volume::run(&pool).context("files of the volume")?;
+    pool.wait_for(live)?;
     coded_upload(&pool).context("coded upload")?;
     whole_life(&pool, &film).context("upload to download")?;
     coded_download(&pool, &film).context("coded download")?;
@@ -53,6 +57,7 @@ struct Pool<'test> {
     running: Running,
     depots: Vec<SocketAddr>,
     lbone: SocketAddr,
+    nfs: SocketAddr,
     admin: String,
 }
 
@@ -63,19 +68,21 @@ impl<'test> Pool<'test> {
         let nodes = NODES.to_string();
         let mut command = crossdock(stage, &["up", "--data", text(&data)?, "--nodes", &nodes]);
         command
-            .args(["--nfs", "off", "--node-http", "off", "--http", "off"])
-            .args(["--admin", "127.0.0.1:0", "--size", "2G"])
+            .args(["--nfs", "127.0.0.1:0", "--node-http", "off"])
+            .args(["--http", "127.0.0.1:0"])
+            .args(["--admin", "127.0.0.1:0", "--size", "2G", "--replicas", "2"])
             .stdin(Stdio::null())
             .stderr(File::create(&log)?);
         let (running, lines) = Running::start_with_output_lines(command, open_log(&stage.log)?)?;
         let deadline = Instant::now() + PATIENCE;
-        let (mut depots, mut admin) = (Vec::new(), None);
+        let (mut depots, mut admin, mut nfs) = (Vec::new(), None, None);
         let lbone = loop {
             let Some(line) = lines.next(deadline)? else {
                 bail!("the server ended: {}", fs::read_to_string(&log)?);
             };
             match line.trim().split_once(' ') {
                 Some(("ibp", address)) => depots.push(address.parse()?),
+                Some(("nfs", address)) => nfs = Some(address.parse()?),
                 Some(("admin", address)) => admin = Some(address.to_owned()),
                 Some(("lbone", address)) => break address.parse()?,
                 _ => {}
@@ -88,6 +95,7 @@ impl<'test> Pool<'test> {
             running,
             depots,
             lbone,
+            nfs: nfs.context("no NFS door")?,
             admin: admin.context("no admin door")?,
         })
     }

@@ -22,6 +22,7 @@ mod package;
 pub(crate) mod pjdfstest;
 mod sockets;
 mod spiral;
+mod wan;
 
 use std::fs;
 use std::io::Write;
@@ -66,7 +67,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 52] = [
+pub(crate) const SUITES: [Suite; 54] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -81,6 +82,7 @@ pub(crate) const SUITES: [Suite; 52] = [
     suite("http", When::Quick, 300, http::run),
     suite("ibp", When::Quick, 120, ibp::run),
     suite("logistics", When::Quick, 120, logistics::run),
+    suite("ibp-wan", When::Quick, 240, wan::run),
     suite("iscsi", When::Quick, 240, iscsi::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
@@ -98,6 +100,7 @@ pub(crate) const SUITES: [Suite; 52] = [
     suite("kernel-restart", When::Quick, 600, kernel::restart),
     suite("kill9", When::Quick, 300, crash::run),
     suite("ensemble", When::Quick, 240, ensemble::run),
+    suite("ibp-ensemble", When::Quick, 180, ensemble::run_depots),
     suite("ensemble-tls", When::Quick, 240, ensemble::run_secure),
     suite("http-ensemble", When::Quick, 180, ensemble::run_withdrawals),
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),

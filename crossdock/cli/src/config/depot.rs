@@ -1,10 +1,14 @@
 //! Configuration of depots: where they listen, and what they grant.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
 use clap::Args;
 use crossdock_depot::DepotPolicy;
 use crossdock_host::Host;
 use crossdock_ibp::{Key, Word};
 use crossdock_limits::{IBP_CONNECTIONS_MAX, IBP_PROCESS_CONNECTIONS_MAX};
+use crossdock_members::DepotDoor;
 use serde::{Deserialize, Serialize};
 
 use super::values::{Door, Secret, Size, Span};
@@ -133,9 +137,33 @@ impl DepotSettings {
         Ok(())
     }
 
-    /// The name or address that all its depots go by, if they do not go by their own.
-    pub(crate) fn host(&self) -> Option<&str> {
-        self.ibp_host.as_deref()
+    /// What others are told of depots at these addresses, where `location` says. One that
+    /// listens at all addresses of its machine goes by `reached`, if that is known.
+    pub(crate) fn doors(
+        &self,
+        bound: &BTreeMap<u32, SocketAddr>,
+        location: &str,
+        reached: Option<IpAddr>,
+    ) -> BTreeMap<u32, DepotDoor> {
+        let door = |(&number, &address): (&u32, &SocketAddr)| {
+            let ip = match address.ip().is_unspecified() {
+                true => reached.filter(|ip| !ip.is_unspecified()),
+                false => Some(address.ip()),
+            };
+            let host = match (&self.ibp_host, ip) {
+                (Some(host), _) => host.clone(),
+                (None, Some(IpAddr::V4(ip))) => ip.to_string(),
+                (None, Some(IpAddr::V6(ip))) => format!("[{ip}]"),
+                (None, None) => return None,
+            };
+            let door = DepotDoor {
+                host,
+                port: address.port(),
+                location: location.to_owned(),
+            };
+            Some((number, door))
+        };
+        bound.iter().filter_map(door).collect()
     }
 
     fn policy(&self) -> DepotPolicy {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use crossdock_admin::DoorStatus;
 use crossdock_depots::{Location, Record, parse_depots};
 use crossdock_lbone::Depot;
+use crossdock_members::DepotDoor;
 use serde::{Deserialize, Serialize};
 
 use super::values::Door;
@@ -19,7 +19,8 @@ const POLL_OWN_EVERY: Duration = Duration::from_secs(2);
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct LboneFlags {
-    /// L-Bone door, which tells clients of depots [default: 127.0.0.1:6767].
+    /// L-Bone door, which tells clients of depots: those of all nodes of the volume, and others
+    /// [default: 127.0.0.1:6767 of up, else off].
     #[arg(long, value_name = "ADDR,…|off", env = "CROSSDOCK_LBONE")]
     lbone: Option<Door>,
     /// File with depots of elsewhere that the L-Bone tells of, too: on each line HOST:PORT and
@@ -68,32 +69,33 @@ impl LboneFlags {
 }
 
 impl LboneSettings {
-    /// All depots that it knows of: ours, at those of `doors` that are some, and the file's.
-    pub(crate) fn records(
-        &self,
-        doors: &[DoorStatus],
-        host: Option<&str>,
-    ) -> anyhow::Result<Vec<Record>> {
-        let location = Location::parse(self.lbone_location.as_deref().unwrap_or_default());
+    /// Where our own depots are, and what they have.
+    pub(crate) fn location(&self) -> &str {
+        self.lbone_location.as_deref().unwrap_or_default()
+    }
+
+    /// Depots of elsewhere, as the file says.
+    pub(crate) fn others(&self) -> anyhow::Result<Vec<Record>> {
         let mut records = Vec::new();
-        for door in doors.iter().filter(|door| door.name == "ibp") {
-            let (address, port) = door.address.rsplit_once(':').context("no port")?;
-            records.push(Record {
-                depot: Depot {
-                    host: host.unwrap_or(address).to_owned(),
-                    port: port.parse()?,
-                },
-                location: location.clone(),
-                poll_every: POLL_OWN_EVERY,
-            });
-        }
         if let Some(file) = &self.lbone_depots {
             let shown = file.display();
             let text = std::fs::read_to_string(file);
             let text = text.with_context(|| format!("cannot read {shown}"))?;
             let others = parse_depots(&text);
-            records.extend(others.map_err(|error| usage(format!("{shown}: {error}")))?);
+            records = others.map_err(|error| usage(format!("{shown}: {error}")))?;
         }
         Ok(records)
+    }
+}
+
+/// One of ours, as the L-Bone tells of it.
+pub(crate) fn record_of(door: &DepotDoor) -> Record {
+    Record {
+        depot: Depot {
+            host: door.host.clone(),
+            port: door.port,
+        },
+        location: Location::parse(&door.location),
+        poll_every: POLL_OWN_EVERY,
     }
 }

@@ -17,6 +17,7 @@ use super::groups::{
 };
 use super::http::{HttpFlags, HttpSettings};
 use super::iscsi::{IscsiFlags, IscsiSettings};
+use super::lbone::{LboneFlags, LboneSettings};
 use super::values::Door;
 use super::{File, usage};
 
@@ -43,6 +44,8 @@ pub(crate) struct NodeFlags {
     #[command(flatten)]
     transport: TransportFlags,
     #[command(flatten)]
+    lbone: LboneFlags,
+    #[command(flatten)]
     process: ProcessFlags,
 }
 
@@ -62,6 +65,8 @@ pub(crate) struct ManagerFlags {
     authority: AuthorityFlags,
     #[command(flatten)]
     locks: LockFlags,
+    #[command(flatten)]
+    lbone: LboneFlags,
     #[command(flatten)]
     process: ProcessFlags,
 }
@@ -91,6 +96,8 @@ pub(crate) struct GatewayFlags {
     #[command(flatten)]
     name: GatewayNameFlags,
     #[command(flatten)]
+    lbone: LboneFlags,
+    #[command(flatten)]
     process: ProcessFlags,
 }
 
@@ -114,6 +121,8 @@ pub(crate) struct MemberSettings {
     pub(crate) transport: TransportSettings,
     #[serde(flatten)]
     pub(crate) part: Part,
+    #[serde(flatten)]
+    pub(crate) lbone: LboneSettings,
     #[serde(flatten)]
     pub(crate) process: ProcessSettings,
 }
@@ -173,6 +182,7 @@ impl NodeFlags {
         let spiral_listen = file.complete(self.filling)?.spiral_listen;
         let link = file.complete(self.link)?;
         let transport = file.complete(self.transport)?;
+        let lbone = file.complete(self.lbone)?.settle(Door::Off)?;
         let process = file.complete(self.process)?;
         file.finish()?;
         let number = number.number;
@@ -191,6 +201,7 @@ impl NodeFlags {
                 depot,
                 spiral_listen,
             },
+            lbone,
             process: process.settle()?,
         })
     }
@@ -213,6 +224,7 @@ impl ManagerFlags {
         let transport = file.complete(self.transport)?;
         let authority = file.complete(self.authority)?;
         let locks = file.complete(self.locks)?;
+        let lbone = file.complete(self.lbone)?.settle(Door::Off)?;
         let process = file.complete(self.process)?;
         file.finish()?;
         let grace = locks.settle()?;
@@ -221,6 +233,7 @@ impl ManagerFlags {
             listen: link.settle()?,
             transport: transport.settle(authority)?,
             part: Part::Manager { grace },
+            lbone,
             process: process.settle()?,
         })
     }
@@ -247,6 +260,7 @@ impl GatewayFlags {
         let addresses = file.complete(self.addresses)?;
         let catching = file.complete(self.catching)?;
         let name = file.complete(self.name)?.gateway_name;
+        let lbone = file.complete(self.lbone)?.settle(Door::Off)?;
         let process = file.complete(self.process)?;
         file.finish()?;
         Ok(MemberSettings {
@@ -254,6 +268,7 @@ impl GatewayFlags {
             listen: link.settle()?,
             transport: transport.settle(AuthorityFlags::default())?,
             part: gateway((door.settle()?, http, iscsi), addresses, catching, name)?,
+            lbone,
             process: process.settle()?,
         })
     }

@@ -198,6 +198,7 @@ impl Shell {
             | DepotEffect::Cancel(_)
             | DepotEffect::Postpone(..)
             | DepotEffect::Hurry(_)
+            | DepotEffect::Shared { .. }
             | DepotEffect::Warning(_) => {}
         }
         self.tell_depot(number, heard);

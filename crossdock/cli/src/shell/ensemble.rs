@@ -58,6 +58,7 @@ impl Shell {
                 Notice::State { revision, state } => {
                     ensemble.links.follow(&state);
                     self.give(HostInput::Registry { revision, state });
+                    self.tell_lbone();
                 }
                 Notice::Expired(host) => self.take_expired(host),
                 // Before now: a process that stood still counts from when it asked.
@@ -131,6 +132,7 @@ impl Shell {
                 | Command::TokenRemove(_)
                 | Command::Sign(_)
                 | Command::SignPieces(_)
+                | Command::ShareFile(_)
                 | Command::PlaceList
                 | Command::Place(_),
                 _,

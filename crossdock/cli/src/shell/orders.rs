@@ -102,6 +102,7 @@ impl Shell {
             Command::TokenList => self.list_tokens(),
             Command::Sign(signing) => self.sign(signing),
             Command::SignPieces(signing) => return self.sign_pieces(signing, reply),
+            Command::ShareFile(sharing) => return self.share_file(sharing, reply),
             Command::PlaceList => self.list_places(),
             Command::LockRelease(order) => return self.release_locks(order, reply),
             Command::LockList => self.list_locks(),

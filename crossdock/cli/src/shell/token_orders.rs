@@ -153,7 +153,7 @@ fn piece(signed: crossdock_host::SignedPiece) -> SignedPiece {
     }
 }
 
-fn columns_refusal(error: &ColumnsError) -> Refusal {
+pub(super) fn columns_refusal(error: &ColumnsError) -> Refusal {
     let what = error.to_string();
     match error {
         ColumnsError::Seconds(_) | ColumnsError::TooLong(_) | ColumnsError::NotFile(_) => {
@@ -162,6 +162,7 @@ fn columns_refusal(error: &ColumnsError) -> Refusal {
         ColumnsError::NotFound(_) => Refusal::Unknown(what),
         ColumnsError::Sign(_)
         | ColumnsError::Denied(_)
+        | ColumnsError::Depot(_)
         | ColumnsError::Volume(_)
         | ColumnsError::Busy => Refusal::Conflict(what),
     }

@@ -116,7 +116,7 @@ impl Lease {
     }
 }
 
-fn key(file: Option<&Path>) -> Result<Option<FileKey>> {
+pub(super) fn key(file: Option<&Path>) -> Result<Option<FileKey>> {
     let Some(file) = file else {
         return Ok(None);
     };

@@ -20,7 +20,7 @@ use crossdock_ibp::{Capabilities, Capability, Probe, answer};
 use crossdock_names::{
     Epoch, Incarnation, NodeId, ReplicaSet, RoutingTable, SITES, SLOTS, SetId, SiteRecord,
 };
-use crossdock_peer::Port;
+use crossdock_peer::{Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Port};
 use crossdock_server::{Node, NodeEffect, NodeInput};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
@@ -52,6 +52,8 @@ pub struct Rig {
     pub stalled: BTreeSet<ConnId>,
     pub cancelled: usize,
     pub warnings: Vec<String>,
+    /// What the node, or the depot, has answered to a router.
+    routed: Vec<NodeReply>,
 }
 
 impl Rig {
@@ -86,7 +88,7 @@ impl Rig {
         seed[..8].copy_from_slice(&boot.to_le_bytes());
         let mut rig = Self {
             depot: Depot::new(NODE, DepotConfig::new(policy.clone(), seed)),
-            node: Node::new(now, NODE, Incarnation(boot), config, 8, table()),
+            node: Node::new(now, NODE, Incarnation(boot), config, 8, table(boot)),
             index: Index::open(Box::new(index_disk.clone())).expect("an index"),
             index_disk,
             journal,
@@ -102,6 +104,7 @@ impl Rig {
             stalled: BTreeSet::new(),
             cancelled: 0,
             warnings: Vec::new(),
+            routed: Vec::new(),
         };
         rig.settle();
         rig
@@ -193,6 +196,7 @@ impl Rig {
                 self.depot.handle(self.now, wall, DepotInput::Closed(id));
             }
             DepotEffect::Warning(what) => self.warnings.push(what),
+            DepotEffect::Shared { reply, .. } => self.routed.push(reply),
             DepotEffect::Sample(id) => {
                 // A fast line on which nothing waits, unless its client stands still.
                 let sample = TcpSample {
@@ -218,6 +222,11 @@ impl Rig {
     fn take_node_effect(&mut self, effect: NodeEffect) {
         let wall = self.wall();
         match effect {
+            NodeEffect::Reply {
+                to: Port::Router,
+                reply,
+                ..
+            } => self.routed.push(reply),
             NodeEffect::Reply { reply, .. } => {
                 self.depot.handle(self.now, wall, DepotInput::Reply(reply));
             }
@@ -377,6 +386,29 @@ impl Rig {
         answer::read_probe(line.trim_end().as_bytes()).ok()
     }
 
+    /// Of the table that this start of the node has.
+    pub const fn epoch(&self) -> Epoch {
+        Epoch(self.boot)
+    }
+
+    /// What a router asks of the node, or of its depot.
+    pub fn route(&mut self, request: NodeRequest) -> Result<NodeAnswer, NodeError> {
+        let (from, id) = (Port::Router, CallId(1));
+        let call = Call {
+            id,
+            deadline: self.now + Duration::from_secs(10),
+            request,
+        };
+        match call.request {
+            NodeRequest::Share { .. } => self.give(DepotInput::Share { from, call }),
+            _ => self.tell_node(NodeInput::Call { from, call }),
+        }
+        self.settle();
+        let answered = self.routed.pop().expect("an answer");
+        assert_eq!((answered.id, self.routed.len()), (id, 0));
+        answered.outcome
+    }
+
     /// Objects of the node: allocations, and the depot's own.
     pub fn objects(&self) -> u64 {
         self.node.store().status().objects
@@ -394,17 +426,19 @@ pub fn keys(capability: &Capability) -> String {
     format!("{} {}", capability.key, capability.attribute_key)
 }
 
-fn table() -> Arc<RoutingTable> {
+/// Every start raises all epochs.
+fn table(boot: u64) -> Arc<RoutingTable> {
+    let epoch = Epoch(boot);
     let set = ReplicaSet {
-        epoch: Epoch(1),
+        epoch,
         members: vec![NODE],
     };
     let site = SiteRecord {
-        epoch: Epoch(1),
+        epoch,
         set: SetId(0),
     };
     Arc::new(RoutingTable {
-        epoch: Epoch(1),
+        epoch,
         sets: BTreeMap::from([(SetId(0), set)]),
         slots: vec![vec![SetId(0)]; SLOTS],
         sites: vec![site; SITES],

@@ -434,7 +434,8 @@ impl Rig {
                 HostEffect::Http(_) | HostEffect::Iscsi(_) | HostEffect::LunChanged { .. } => {}
                 HostEffect::Objects(_)
                 | HostEffect::Depot { .. }
-                | HostEffect::ColumnsSigned { .. } => {}
+                | HostEffect::ColumnsSigned { .. }
+                | HostEffect::FileShared { .. } => {}
                 // No scenario exports anything while it runs.
                 HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }

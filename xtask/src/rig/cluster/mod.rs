@@ -8,7 +8,7 @@
 mod faults;
 pub(super) mod jail;
 mod options;
-mod switch;
+pub(in crate::rig) mod switch;
 mod weather;
 mod whole;
 

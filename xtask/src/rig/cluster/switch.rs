@@ -27,7 +27,7 @@ pub(crate) fn netns(rig: &str, host: &str) -> String {
 }
 
 /// Makes the namespace with the bridge.
-pub(super) fn make(rig: &str) -> Result<()> {
+pub(in crate::rig) fn make(rig: &str) -> Result<()> {
     let switch = netns(rig, "switch");
     ip(&format!("netns add {switch}"))?;
     ip(&format!("-n {switch} link add name bridge type bridge"))?;
@@ -35,7 +35,12 @@ pub(super) fn make(rig: &str) -> Result<()> {
 }
 
 /// Makes a host's namespace and joins it to the bridge; `rate_mbit` holds both ways.
-pub(super) fn add(rig: &str, host: &str, address: Ipv4Addr, rate_mbit: Option<u32>) -> Result<()> {
+pub(in crate::rig) fn add(
+    rig: &str,
+    host: &str,
+    address: Ipv4Addr,
+    rate_mbit: Option<u32>,
+) -> Result<()> {
     let (switch, own) = (netns(rig, "switch"), netns(rig, host));
     ip(&format!("netns add {own}"))?;
     ip(&format!(
@@ -47,14 +52,21 @@ pub(super) fn add(rig: &str, host: &str, address: Ipv4Addr, rate_mbit: Option<u3
     ))?;
     ip(&format!("-n {own} link set dev {DEVICE} up"))?;
     ip(&format!("-n {own} link set dev lo up"))?;
-    if let Some(mbit) = rate_mbit {
-        let burst = BURST_BYTES_MIN.max(mbit * (1_000_000 / 8) / TICKS_PER_SECOND);
-        for (namespace, device) in [(&own, DEVICE), (&switch, host)] {
-            let words = format!(
-                "-n {namespace} qdisc add dev {device} root tbf rate {mbit}mbit burst {burst} latency {QUEUE}"
-            );
-            run(Command::new("tc").args(words.split(' ')))?;
-        }
+    match rate_mbit {
+        Some(mbit) => set_rate(rig, host, mbit),
+        None => Ok(()),
+    }
+}
+
+/// From now on a host's link carries so much, either way.
+pub(in crate::rig) fn set_rate(rig: &str, host: &str, mbit: u32) -> Result<()> {
+    let (switch, own) = (netns(rig, "switch"), netns(rig, host));
+    let burst = BURST_BYTES_MIN.max(mbit * (1_000_000 / 8) / TICKS_PER_SECOND);
+    for (namespace, device) in [(&own, DEVICE), (&switch, host)] {
+        let words = format!(
+            "-n {namespace} qdisc replace dev {device} root tbf rate {mbit}mbit burst {burst} latency {QUEUE}"
+        );
+        run(Command::new("tc").args(words.split(' ')))?;
     }
     Ok(())
 }
@@ -85,7 +97,7 @@ pub(super) fn bytes(rig: &str, host: &str, way: &str) -> Result<u64> {
 }
 
 /// Removes the namespaces of a rig, as far as they are there.
-pub(super) fn remove(rig: &str, namespaces: &[&str]) -> Result<()> {
+pub(in crate::rig) fn remove(rig: &str, namespaces: &[&str]) -> Result<()> {
     let there = output(Command::new("ip").args(["netns", "list"]))?;
     let switch = netns(rig, "switch");
     for namespace in namespaces.iter().copied().chain([switch.as_str()]) {

@@ -82,6 +82,36 @@ impl<'stage> Ensemble<'stage> {
         )
     }
 
+    /// The same, with further doors.
+    pub(super) fn node_of(
+        &self,
+        number: u32,
+        more: &[&str],
+        doors: &[&str],
+    ) -> Result<Member<'stage>> {
+        let data = self.node_directory(number);
+        let data = data.to_str().context("not UTF-8")?;
+        let (name, number) = (format!("node-{number}"), number.to_string());
+        let own = ["--number", &number, "--data", data, "--size", SIZE];
+        self.with_doors(&name, "node", &[&own[..], more].concat(), doors)
+    }
+
+    /// A process with these doors besides those that it has anyway, ready.
+    pub(super) fn with_doors(
+        &self,
+        name: &str,
+        role: &str,
+        own: &[&str],
+        doors: &[&str],
+    ) -> Result<Member<'stage>> {
+        let mut member = self.stopped(name, role, own)?;
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let doors = doors.iter().map(|door| ((*door).to_owned(), any));
+        member.doors.extend(doors);
+        member.restart(self.stage)?;
+        Ok(member)
+    }
+
     /// Where a node keeps what it holds.
     pub(super) fn node_directory(&self, number: u32) -> PathBuf {
         self.stage.folder.join(format!("node-{number}"))

@@ -2,6 +2,7 @@
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
 mod capabilities;
+mod depots;
 mod exports;
 mod fsck;
 mod hellos;
@@ -28,6 +29,7 @@ use rustix::process::Signal;
 use super::Stage;
 use crate::rig::etcd::Etcd;
 use crate::rig::server::Kind;
+pub(super) use depots::run as run_depots;
 pub(super) use kernel::run as run_kernel;
 use load::{Files, Load};
 use members::{Ensemble, Member};
