@@ -309,7 +309,7 @@ fn wait(mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
         match attempt() {
             Ok(()) => return Ok(()),
             Err(error) if Instant::now() >= deadline => return Err(error),
-            Err(_) => std::thread::sleep(PAUSE),
+            Err(_) => std::thread::park_timeout(PAUSE),
         }
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn check(disk: &Disk<'_>) -> Result<()> {
             break;
         }
         ensure!(Instant::now() < deadline, "{free} free, not {wanted}");
-        std::thread::sleep(PAUSE);
+        std::thread::park_timeout(PAUSE);
     }
     let told = runs(disk, &url)?;
     let told: Vec<(u64, u64)> = told.into_iter().filter(|run| run.0 >= 16 * MIB).collect();
