@@ -116,7 +116,7 @@ pub(crate) const SUITES: [Suite; 54] = [
     ),
     suite(
         "conformance-ensemble-hashed",
-        When::Quick,
+        When::Full,
         900,
         cluster::conformance_hashed,
     ),
