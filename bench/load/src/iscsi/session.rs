@@ -167,10 +167,7 @@ impl Session {
                 exp_stat_sn: self.exp_stat_sn.into(),
                 ..LoginRequest::default()
             };
-            self.push(
-                &header,
-                Payload::from(Bytes::from(std::mem::take(&mut text))),
-            );
+            self.push(&header, Payload::from(std::mem::take(&mut text)));
             let pdu = self.wait()?;
             let Some(Response::Login(login)) = Response::decode(&pdu.header) else {
                 bail!("no answer to a login");
