@@ -38,7 +38,7 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
 cargo xtask package             makes a Debian package and a tarball in target/package
 cargo xtask policy              checks licences and sources of dependencies, and that promises have tests
 cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth,
-                                http, ensemble, spiral, store, restart);
+                                http, ibp, ensemble, spiral, store, restart);
                                 writes bench/results/NAME.json and docs/benchmarks.md
     --full                      long runs
     --init WORDS                ensemble: further words of cluster init
@@ -101,6 +101,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["suites", server, init, names @ ..] => test::run_suites(&paths, server, init, names),
         ["bench-nfs", arguments @ ..] => bench::run_nfs_as_root(&paths, arguments),
         ["bench-http", arguments @ ..] => bench::run_http_as_root(&paths, arguments),
+        ["bench-ibp", arguments @ ..] => bench::run_ibp_as_root(&paths, arguments),
         ["bench-ensemble", arguments @ ..] => bench::run_ensemble_as_root(&paths, arguments),
         ["bench-iscsi", arguments @ ..] => bench::run_iscsi_as_root(&paths, arguments),
         ["bench-spiral", arguments @ ..] => bench::run_spiral_as_root(&paths, arguments),

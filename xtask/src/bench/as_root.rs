@@ -21,6 +21,10 @@ pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool>
             install::iscsi_peers()?;
             install::debian(&["fio", "util-linux"])?;
         }
+        "ibp" => {
+            install::http_peer()?;
+            install::debian(&["aria2", "curl", "iproute2", "nftables", "vsftpd"])?;
+        }
         "spiral" => {
             install::http_peer()?;
             install::debian(&["iproute2", "nftables", "util-linux"])?;
@@ -34,8 +38,10 @@ pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool>
     }
     let mut build = crate::process::cargo();
     build.args(["build", "--release", "--bin", "crossdock-load"]);
-    if bench == "http" {
-        build.args(["--bin", "crossdock-slowdisk", "--bin", "crossdock-line"]);
+    match bench {
+        "http" => _ = build.args(["--bin", "crossdock-slowdisk", "--bin", "crossdock-line"]),
+        "ibp" => _ = build.args(["--bin", "crossdock-line"]),
+        _ => {}
     }
     if options.server == Subject::Crossdock {
         build.args(["--bin", "crossdock"]);

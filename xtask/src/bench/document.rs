@@ -68,7 +68,7 @@ impl Document {
     }
 }
 
-/// All results of benchmarks, in the order of their names.
+/// All results of benchmarks, in the order of their names. (Suites keep figures there, too.)
 pub(super) fn all(paths: &Paths) -> Result<Vec<Value>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder(paths))? {
@@ -78,10 +78,9 @@ pub(super) fn all(paths: &Paths) -> Result<Vec<Value>> {
         }
     }
     files.sort();
-    let results: Vec<Value> = files.iter().map(read).collect::<Result<_>>()?;
-    // Suites keep what they have counted there, too.
-    let is_bench = |result: &Value| result["rows"].is_array();
-    Ok(results.into_iter().filter(is_bench).collect())
+    let results: Result<Vec<Value>> = files.iter().map(read).collect();
+    let is_of_bench = |result: &Value| result["bench"].is_string();
+    Ok(results?.into_iter().filter(is_of_bench).collect())
 }
 
 /// What is measured: the commit, and whether files differ from it.

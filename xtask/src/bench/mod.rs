@@ -8,6 +8,7 @@ mod document;
 mod ensemble;
 pub(crate) mod figures;
 mod http;
+mod ibp;
 mod iscsi;
 mod lines;
 mod nfs;
@@ -27,13 +28,14 @@ use crate::paths::Paths;
 pub(crate) use document::commit;
 pub(crate) use ensemble::run_as_root as run_ensemble_as_root;
 pub(crate) use http::run_as_root as run_http_as_root;
+pub(crate) use ibp::run_as_root as run_ibp_as_root;
 pub(crate) use iscsi::run_as_root as run_iscsi_as_root;
 pub(crate) use nfs::{run_as_root as run_nfs_as_root, run_growth_as_root};
 pub(crate) use page::generate;
 pub(crate) use spiral::run_as_root as run_spiral_as_root;
 
 /// What can be measured.
-const NAMES: &str = "nfs growth http ensemble iscsi spiral store restart";
+const NAMES: &str = "nfs growth http ibp ensemble iscsi spiral store restart";
 
 /// What stands in the place of Crossdock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
         "nfs" => as_root::run(paths, "nfs", &parse(words, &nfs::row_names())?)?,
         "growth" => as_root::run(paths, "growth", &parse(words, &[])?)?,
         "http" => as_root::run(paths, "http", &parse(words, &http::ROWS)?)?,
+        "ibp" => as_root::run(paths, "ibp", &parse(words, &ibp::ROWS)?)?,
         "ensemble" => as_root::run(paths, "ensemble", &parse(words, &ensemble::ROWS)?)?,
         "iscsi" => as_root::run(paths, "iscsi", &parse(words, &iscsi::row_names())?)?,
         "spiral" => as_root::run(paths, "spiral", &parse(words, &spiral::ROWS)?)?,
