@@ -26,7 +26,9 @@ impl Scatter {
         Self::of(parts.collect())
     }
 
-    fn of(parts: Vec<AlignedBuffer>) -> Self {
+    /// Parts that are there already, in this order.
+    #[must_use]
+    pub fn of(parts: Vec<AlignedBuffer>) -> Self {
         let length_bytes = parts.iter().map(|part| part.len()).sum();
         Self {
             parts,
@@ -59,6 +61,12 @@ impl Scatter {
     /// The content of all parts in turn.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map(|part| &**part)
+    }
+
+    /// Gives the parts up as they are.
+    #[must_use]
+    pub fn into_parts(self) -> Vec<AlignedBuffer> {
+        self.parts
     }
 
     /// Gives the parts up for shared, refcounted reading, without a copy.

@@ -9,7 +9,7 @@ use rustix::fs::{
     CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, fallocate, fdatasync,
     flock, fstat, fsync, ftruncate, open, openat, seek,
 };
-use rustix::io::{Errno, pwrite};
+use rustix::io::{Errno, pread, pwrite};
 
 use crate::DiskError;
 
@@ -88,7 +88,39 @@ impl DiskFile {
                 source: errno.into(),
             }
         };
-        let (fd, direct) = open_direct(path).map_err(failed("open"))?;
+        let mut file = Self::open_with(path, OFlags::CREATE)?;
+        if file.length_bytes < options.length_bytes {
+            if !file.grows {
+                return Err(OpenError::TooShort {
+                    path: path.to_owned(),
+                    length_bytes: file.length_bytes,
+                    wanted_bytes: options.length_bytes,
+                });
+            }
+            file.extend(options).map_err(failed("extend"))?;
+            fsync(&file.fd).map_err(failed("sync"))?;
+            sync_directory_of(path).map_err(failed("sync the directory of"))?;
+        }
+        Ok(file)
+    }
+
+    /// Opens the disk at `path` as it is; it must be there.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_with(path, OFlags::empty())
+    }
+
+    fn open_with(path: &Path, flags: OFlags) -> Result<Self, OpenError> {
+        let failed = |action| {
+            move |errno: Errno| OpenError::Io {
+                action,
+                path: path.to_owned(),
+                source: errno.into(),
+            }
+        };
+        let (fd, direct) = open_direct(path, flags).map_err(failed("open"))?;
         match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse(path.to_owned())),
             locked => locked.map_err(failed("lock"))?,
@@ -100,25 +132,41 @@ impl DiskFile {
             _ => return Err(OpenError::Unsuitable(path.to_owned())),
         };
         let length_bytes = seek(&fd, SeekFrom::End(0)).map_err(failed("measure"))? / BLOCK * BLOCK;
-        let mut file = Self {
+        Ok(Self {
             fd,
             length_bytes,
             grows,
             direct,
-        };
-        if file.length_bytes < options.length_bytes {
-            if !grows {
-                return Err(OpenError::TooShort {
-                    path: path.to_owned(),
-                    length_bytes,
-                    wanted_bytes: options.length_bytes,
-                });
+        })
+    }
+
+    /// Reads before anything serves it, waiting for it: the disk's beginning, say. Ends
+    /// early where the disk ends.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read_before(&self, target: &mut AlignedBuffer, offset_bytes: u64) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < target.len() {
+            match pread(
+                &self.fd,
+                &mut target[filled..],
+                offset_bytes + filled as u64,
+            )? {
+                0 => break,
+                bytes => filled += bytes,
             }
-            file.extend(options).map_err(failed("extend"))?;
-            fsync(&file.fd).map_err(failed("sync"))?;
-            sync_directory_of(path).map_err(failed("sync the directory of"))?;
         }
-        Ok(file)
+        Ok(())
+    }
+
+    /// Writes zeros before anything serves it, and waits until they are stable: to find out
+    /// how fast it is.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn zero_before(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        Ok(self.prewrite(offset_bytes, offset_bytes + length_bytes)?)
     }
 
     /// The length in bytes, whole blocks.
@@ -186,8 +234,8 @@ pub(crate) fn disk_error(operation: &'static str, errno: Errno, offset_bytes: u6
     }
 }
 
-fn open_direct(path: &Path) -> rustix::io::Result<(OwnedFd, bool)> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+fn open_direct(path: &Path, flags: OFlags) -> rustix::io::Result<(OwnedFd, bool)> {
+    let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
     let mode = Mode::RUSR | Mode::WUSR;
     match openat(CWD, path, flags | OFlags::DIRECT, mode) {
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok((openat(CWD, path, flags, mode)?, false)),

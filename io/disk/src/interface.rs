@@ -35,6 +35,17 @@ pub enum DiskOperation {
         /// Comes back, filled, in [`DiskOutput::Read`].
         buffer: Scatter,
     },
+    /// Like [`Read`](Self::Read), from another place where the same bytes lie: for who has
+    /// found that what a read gave is wrong. Attempts count from 1; a disk that has no such
+    /// place, or not so many, says [`DiskError::NoOther`].
+    ReadOther {
+        /// Where on the disk the bytes begin.
+        offset_bytes: u64,
+        /// Comes back, filled, in [`DiskOutput::Read`].
+        buffer: Scatter,
+        /// Which of the other places.
+        attempt: u32,
+    },
     /// Writes all pieces one after the other from `offset_bytes`. Each piece
     /// is aligned in memory and holds whole blocks
     /// ([`is_aligned`]).
@@ -120,6 +131,9 @@ pub enum DiskError {
     /// Nothing was done.
     #[error("offset, length or memory not aligned to {BLOCK_BYTES} bytes")]
     Unaligned,
+    /// The bytes are nowhere else, or not so often.
+    #[error("there is no other copy")]
+    NoOther,
     /// It never reached the disk: nobody waits for it any more, or too many
     /// others wait. Only a queue before the disk says so.
     #[error("the request was not begun")]
@@ -194,7 +208,7 @@ impl DiskOperation {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Read { .. } => "read",
+            Self::Read { .. } | Self::ReadOther { .. } => "read",
             Self::Write { .. } => "write",
             Self::Flush => "flush",
             Self::Grow { .. } => "grow",
@@ -211,6 +225,11 @@ impl DiskOperation {
             Self::Read {
                 offset_bytes,
                 buffer,
+            }
+            | Self::ReadOther {
+                offset_bytes,
+                buffer,
+                ..
             } => check_range(*offset_bytes, buffer.len(), length_bytes),
             Self::Write {
                 offset_bytes,

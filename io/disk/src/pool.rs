@@ -157,6 +157,7 @@ pub(crate) fn answer_at_once(
             length_bytes: wanted,
         } if *wanted <= length_bytes => Some(Ok(DiskOutput::Done)),
         DiskOperation::Grow { .. } if !grows => Some(Err(DiskError::NoSpace)),
+        DiskOperation::ReadOther { .. } => Some(Err(DiskError::NoOther)),
         DiskOperation::Write { pieces, .. } if pieces.iter().all(bytes::Bytes::is_empty) => {
             Some(Ok(DiskOutput::Done))
         }
@@ -231,6 +232,8 @@ fn carry_out(
             };
             (done(result, offset_bytes), None)
         }
+        // Answered before.
+        DiskOperation::ReadOther { .. } => (Err(DiskError::NoOther), None),
         DiskOperation::Flush => (done(again(|| fdatasync(file)), 0), None),
         DiskOperation::Grow {
             length_bytes: wanted,

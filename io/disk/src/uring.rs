@@ -56,6 +56,12 @@ impl UringDisk {
             DiskOperation::Read {
                 offset_bytes,
                 buffer,
+            }
+            // Answered before.
+            | DiskOperation::ReadOther {
+                offset_bytes,
+                buffer,
+                ..
             } => Operation::Read {
                 file,
                 offset_bytes,

@@ -79,7 +79,9 @@ impl Operation {
 
     pub(crate) fn of(operation: &DiskOperation) -> (Self, u64) {
         match operation {
-            DiskOperation::Read { buffer, .. } => (Self::Read, buffer.len() as u64),
+            DiskOperation::Read { buffer, .. } | DiskOperation::ReadOther { buffer, .. } => {
+                (Self::Read, buffer.len() as u64)
+            }
             DiskOperation::Write { pieces, .. } => {
                 let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
                 (Self::Write, bytes as u64)

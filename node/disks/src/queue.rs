@@ -449,6 +449,11 @@ fn place(operation: &DiskOperation) -> Option<(u64, u64)> {
         DiskOperation::Read {
             offset_bytes,
             buffer,
+        }
+        | DiskOperation::ReadOther {
+            offset_bytes,
+            buffer,
+            ..
         } => (*offset_bytes, buffer.len()),
         DiskOperation::Write {
             offset_bytes,

@@ -321,6 +321,7 @@ impl SimDisk {
                 }
                 Ok(DiskOutput::Done)
             }
+            DiskOperation::ReadOther { .. } => Err(DiskError::NoOther),
             DiskOperation::Flush => {
                 if self.random.one_in(self.options.flush_error_one_in) {
                     self.faults.flush_errors += 1;

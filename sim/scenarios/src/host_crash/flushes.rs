@@ -96,7 +96,9 @@ impl Watch {
                 }
             }
             DiskOperation::Flush => Flying::Flush(now),
-            DiskOperation::Read { .. } | DiskOperation::Grow { .. } => return,
+            DiskOperation::Read { .. }
+            | DiskOperation::ReadOther { .. }
+            | DiskOperation::Grow { .. } => return,
         };
         let place = (number, disk);
         self.flying.insert((place, request.token), flying);
