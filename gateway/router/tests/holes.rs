@@ -143,7 +143,10 @@ fn space_is_told_where_it_lies_in_the_file() {
     node(
         &mut router,
         second,
-        Ok(NodeAnswer::Mapped(runs(&[0..4096], 8192))),
+        Ok(NodeAnswer::Mapped(runs(
+            std::slice::from_ref(&(0..4096)),
+            8192,
+        ))),
     );
     node(
         &mut router,
