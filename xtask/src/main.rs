@@ -38,7 +38,7 @@ cargo xtask test [SUITE…]       installs what the tests need and runs them; wi
 cargo xtask package             makes a Debian package and a tarball in target/package
 cargo xtask policy              checks licences and sources of dependencies, and that promises have tests
 cargo xtask bench NAME [ROW…]   measures beside peers, in alternation (NAME: nfs, growth,
-                                http, ibp, ensemble, spiral, store, restart);
+                                http, ibp, ensemble, iscsi, spiral, store, restart);
                                 writes bench/results/NAME.json and docs/benchmarks.md
     --full                      long runs
     --init WORDS                ensemble: further words of cluster init

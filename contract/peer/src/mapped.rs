@@ -50,11 +50,11 @@ mod tests {
         mapped.cut(3);
         assert_eq!(mapped.end_bytes, 100);
         mapped.cut(1);
-        let first = 5..14;
-        let told = MappedRanges {
-            runs: vec![first],
+        let mut told = MappedRanges {
+            runs: Vec::new(),
             end_bytes: 20,
         };
+        told.add(5..14);
         assert_eq!(mapped, told);
     }
 }

@@ -18,11 +18,6 @@ use script::{
 
 const UNIT: u64 = STRIPE_UNIT_BYTES;
 
-/// A block of that number.
-fn block(number: u64) -> Range<u64> {
-    number * 4096..(number + 1) * 4096
-}
-
 fn zero(offset_bytes: u64, length_bytes: u64) -> SiteOperation {
     SiteOperation::Zero {
         file: FILE,
@@ -148,7 +143,10 @@ fn space_is_told_where_it_lies_in_the_file() {
     node(
         &mut router,
         second,
-        Ok(NodeAnswer::Mapped(runs(&[block(0)], 8192))),
+        Ok(NodeAnswer::Mapped(runs(
+            std::slice::from_ref(&(0..4096)),
+            8192,
+        ))),
     );
     node(
         &mut router,

@@ -176,9 +176,8 @@ impl Ours {
     pub(super) fn file_load(
         &self,
         paths: &Paths,
-        size: u32,
-        is_write: bool,
-        seconds: f64,
+        name: &str,
+        (size, is_write, seconds): (u32, bool, f64),
     ) -> Result<Value> {
         let mut command = generator(paths);
         command.args(["run", "--server", &self.nfs]);
@@ -194,7 +193,7 @@ impl Ours {
             flag("--outstanding", 8),
             flag("--span", 64 << 20),
             flag("--count", 1 << 30),
-            flag("--name", "bench-iscsi"),
+            flag("--name", name),
             flag("--seconds", seconds),
         ];
         figures(command, &flags, paths).context("a file over NFS")

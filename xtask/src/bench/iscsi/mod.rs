@@ -169,13 +169,16 @@ impl<'run> Field<'run> {
         let mut results = Vec::new();
         for is_write in [false, true] {
             let [mut blocks, mut files]: [Vec<Value>; 2] = Default::default();
-            for _ in 0..rounds.div_ceil(2) {
+            for round in 0..rounds.div_ceil(2) {
                 blocks.push(
                     self.ours
                         .block
                         .load(self.paths, &rows::block_flags(size, is_write, seconds))?,
                 );
-                files.push(self.ours.file_load(self.paths, size, is_write, seconds)?);
+                // Another one each time: a name is used once.
+                let name = format!("file-{size}-{is_write}-{round}");
+                let wanted = (size, is_write, seconds);
+                files.push(self.ours.file_load(self.paths, &name, wanted)?);
             }
             let verb = if is_write { "write" } else { "read" };
             let of = |figures: &[Value], figure: fn(&Value) -> Result<f64>| {
