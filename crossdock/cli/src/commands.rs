@@ -14,6 +14,7 @@ use crossdock_tools::command::{Lors, Tool, historic_words};
 use crate::addresses::AddressCommand;
 use crate::cluster::ClusterCommand;
 use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
+use crate::disks::DiskCommand;
 use crate::exnodes::ExNodeCommand;
 use crate::exports::ExportCommand;
 use crate::locks::LockCommand;
@@ -111,6 +112,9 @@ enum Command {
     /// Let initiators of iSCSI have files of the volume as disks.
     #[command(subcommand)]
     Lun(LunCommand),
+    /// See the disks of nodes that have sets of them; take some out, put others in.
+    #[command(subcommand)]
+    Disk(DiskCommand),
     /// Limit what directories of a running system may hold.
     #[command(subcommand)]
     Quota(QuotaCommand),
@@ -309,6 +313,7 @@ impl Command {
             Self::Export(command) => command.prints_json(),
             Self::Policy(command) => command.prints_json(),
             Self::Lun(command) => command.prints_json(),
+            Self::Disk(command) => command.prints_json(),
             Self::Address(command) => command.prints_json(),
             Self::Quota(command) => command.prints_json(),
             Self::Lock(command) => command.prints_json(),
@@ -372,6 +377,7 @@ impl Command {
             Self::Export(command) => command.carry_out()?,
             Self::Policy(command) => command.carry_out()?,
             Self::Lun(command) => command.carry_out()?,
+            Self::Disk(command) => command.carry_out()?,
             Self::Address(command) => command.carry_out()?,
             Self::Quota(command) => command.carry_out()?,
             Self::Lock(command) => command.carry_out()?,

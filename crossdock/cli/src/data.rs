@@ -3,12 +3,14 @@
 //! ```text
 //! DIR/registry          the embedded registry; locked while in use
 //! DIR/node-N/journal    ring of 64 MiB, written through when made
-//! DIR/node-N/data       runs, grows as needed
+//! DIR/node-N/data       runs, grows as needed; or
+//! DIR/node-N/disks      the disks on which the runs are instead
 //! DIR/node-N/index      the index of objects and runs
 //! ```
 //!
 //! A node of an ensemble has the three files of a node, and nothing else.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -23,6 +25,7 @@ use crossdock_names::{LayoutClass, SITES, Spread};
 use crate::config::{NODES_DEFAULT, Names, StoreSettings, UpSettings};
 use crate::format;
 use crate::leftover::when_free;
+use crate::sets::{self, OpenSets};
 
 /// Bytes of a node's journal.
 pub(crate) const JOURNAL_BYTES: u64 = 64 << 20;
@@ -42,6 +45,8 @@ pub(crate) struct DataDirectory {
     pub(crate) node_directories: Vec<PathBuf>,
     /// Bytes of data that each node may hold.
     pub(crate) node_capacity_bytes: u64,
+    /// The disks of nodes that have their data on sets.
+    pub(crate) sets: BTreeMap<u32, OpenSets>,
     /// Whether the nodes lie on more than one device.
     pub(crate) has_several_devices: bool,
 }
@@ -78,12 +83,35 @@ pub(crate) fn open(settings: &UpSettings) -> anyhow::Result<DataDirectory> {
     let count = u64::try_from(registry.state().nodes.len())?;
     let node_directories = node_directories(directory, count)?;
     let has_several_devices = several_devices(&node_directories)?;
-    let capacity_bytes = capacity_bytes(&settings.store)?;
+    let said = settings.node_disks();
+    let mut sets = BTreeMap::new();
+    for (number, directory) in (0..).zip(&node_directories) {
+        if let Some(open) = sets::open(directory, said.get(&number))? {
+            sets.insert(number, open);
+        }
+    }
+    let node_capacity_bytes = node_capacity_bytes(&settings.store, count, &sets)?;
     Ok(DataDirectory {
         registry,
         node_directories,
-        node_capacity_bytes: capacity_bytes / count,
+        node_capacity_bytes,
+        sets,
         has_several_devices,
+    })
+}
+
+/// Bytes that each of `count` nodes may hold: what the sets of the smallest have, or its
+/// part of the file system.
+fn node_capacity_bytes(
+    settings: &StoreSettings,
+    count: u64,
+    sets: &BTreeMap<u32, OpenSets>,
+) -> anyhow::Result<u64> {
+    let of_sets = sets.values().map(OpenSets::capacity_bytes).min();
+    Ok(match (of_sets, settings.size) {
+        (Some(of_sets), Some(size)) => of_sets.min(size / count),
+        (Some(of_sets), None) => of_sets,
+        (None, _) => capacity_bytes(settings)? / count,
     })
 }
 
@@ -120,20 +148,22 @@ pub(crate) fn prepare_node(settings: &StoreSettings, is_used: bool) -> anyhow::R
     capacity_bytes(settings)
 }
 
-/// Opens or makes journal and data file of the node in `directory`.
-pub(crate) fn open_disks(directory: &Path) -> anyhow::Result<(DiskFile, DiskFile)> {
-    let journal = OpenOptions {
+/// Opens or makes the journal of the node in `directory`.
+pub(crate) fn open_journal(directory: &Path) -> anyhow::Result<DiskFile> {
+    let options = OpenOptions {
         length_bytes: JOURNAL_BYTES,
         prewrite: true,
     };
-    let data = OpenOptions {
+    open_when_free(&directory.join("journal"), options).map_err(|error| explain(error, directory))
+}
+
+/// Opens or makes the data file of the node in `directory`.
+pub(crate) fn open_data(directory: &Path) -> anyhow::Result<DiskFile> {
+    let options = OpenOptions {
         length_bytes: 0,
         prewrite: false,
     };
-    let open = |name: &str, options| {
-        open_when_free(&directory.join(name), options).map_err(|error| explain(error, directory))
-    };
-    Ok((open("journal", journal)?, open("data", data)?))
+    open_when_free(&directory.join("data"), options).map_err(|error| explain(error, directory))
 }
 
 /// Opens a disk once nothing of a killed process holds it.

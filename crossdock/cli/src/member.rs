@@ -173,6 +173,8 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         host: machines(settings, &place, shared, record, host)?,
         driver: doors.driver,
         node_directories: place.directories,
+        node_sets: BTreeMap::new(), // A node of an ensemble has a file.
+        set_rebuild_rate: 0,
         nfs: doors.nfs,
         http: doors.http,
         iscsi: doors.iscsi,

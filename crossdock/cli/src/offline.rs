@@ -64,6 +64,12 @@ fn describe(report: &FsckReport, full: bool) -> String {
 /// Opens a file that must be there: a check makes nothing.
 fn open(directory: &Path, name: &str) -> anyhow::Result<FileBlockingDisk> {
     let path = directory.join(name);
+    if name == "data" && directory.join("disks").is_file() {
+        bail!(
+            "the node in {} has its data on disk sets; crossdock fsck without --node checks the running volume",
+            directory.display()
+        );
+    }
     if !path.is_file() {
         bail!(
             "{} holds no {name} of a node; name a node's directory, like crossdock-data/node-0",

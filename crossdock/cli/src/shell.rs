@@ -27,6 +27,7 @@ mod placing;
 mod policy;
 mod quotas;
 mod secure;
+mod sets;
 mod token_orders;
 mod transfer;
 mod waiting;
@@ -45,6 +46,7 @@ use crossdock_http::HttpInput;
 use crossdock_iscsi::IscsiInput;
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_objects::ObjectDoorInput;
+use crossdock_sets::DiskNumber;
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
 use crossdock_web::{TokenSecret, UrlPath};
@@ -52,6 +54,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::notify;
 use crate::report::Surroundings;
+use crate::sets::OpenSets;
 
 pub(crate) use addresses::Addresses;
 use clients::Clients;
@@ -68,6 +71,7 @@ pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
 pub(crate) use secure::Security;
+pub(crate) use sets::NodeDisks;
 use waiting::Waiting;
 
 /// Answers of index threads that wait for the data thread.
@@ -85,6 +89,10 @@ pub(crate) struct Parts {
     pub(crate) driver: Driver,
     /// Where the nodes of this process keep what they hold, by number.
     pub(crate) node_directories: BTreeMap<u32, PathBuf>,
+    /// Those that have their data on sets of disks.
+    pub(crate) node_sets: BTreeMap<u32, OpenSets>,
+    /// Bytes per second that a set copies at most to a disk that takes another one's place.
+    pub(crate) set_rebuild_rate: u64,
     pub(crate) nfs: Vec<NfsSockets>,
     pub(crate) http: Vec<ListenerId>,
     pub(crate) iscsi: Vec<ListenerId>,
@@ -108,12 +116,21 @@ pub(crate) struct Parts {
     pub(crate) surroundings: Surroundings,
 }
 
+/// What a disk is there for.
+#[derive(Clone, Copy, Debug)]
+enum DiskRole {
+    Store(u32, StoreDisk),
+    /// Of a node's sets.
+    Member(u32, DiskNumber),
+}
+
 /// The data thread's state.
 pub(crate) struct Shell {
     host: Host,
     driver: Driver,
     nodes: BTreeMap<u32, NodeShell>,
-    disks: BTreeMap<DiskId, (u32, StoreDisk)>,
+    disks: BTreeMap<DiskId, DiskRole>,
+    set_rebuild_rate: u64,
     doors: Doors,
     web: Web,
     injector: Injector,
@@ -170,6 +187,7 @@ impl Shell {
             driver: parts.driver,
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
+            set_rebuild_rate: parts.set_rebuild_rate,
             doors: Doors::new(parts.nfs),
             web: Web::new(parts.http, parts.https, parts.delivery),
             injector: parts.injector,
@@ -202,8 +220,9 @@ impl Shell {
             other_cpus: Vec::new(),
             failure: None,
         };
+        let mut sets = parts.node_sets;
         for (number, directory) in parts.node_directories {
-            shell.add_node(number, &directory)?;
+            shell.add_node(number, &directory, sets.remove(&number))?;
         }
         for number in shell.host.nodes_to_start() {
             shell.start_node(number)?;
@@ -321,7 +340,8 @@ impl Shell {
         let due = self.host.poll_timeout();
         let tunnel = self.host.tunnel_due();
         let injected = self.injector.due();
-        let until = [due, links, placing, tunnel, injected, self.stop_by];
+        let sets = self.sets_due();
+        let until = [due, links, placing, tunnel, injected, sets, self.stop_by];
         self.injector.flush();
         let until = match self.injector.sleeps() {
             true => until.into_iter().flatten().min(),
@@ -343,6 +363,7 @@ impl Shell {
         self.tell_depots_sent();
         self.mind_others();
         let time = now();
+        self.mind_sets(time);
         self.settle_figures(time);
         // What events have made due since then is so in the next turn.
         if due.is_some_and(|due| due <= time) {

@@ -42,7 +42,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     let node_door = doors.bind_node_http(&settings.node_door)?;
     // From here on there are other threads, which are to have no more rights.
     privileges::drop_all_but(CapabilitySet::empty(), account)?;
-    let directory = match directory {
+    let mut directory = match directory {
         Some(directory) => directory,
         // What the account makes is the account's.
         None => data::open(&settings)?,
@@ -71,10 +71,13 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         role: "all",
     };
     let node_directories = (0..).zip(directory.node_directories.clone()).collect();
+    let node_sets = std::mem::take(&mut directory.sets);
     let mut shell = Shell::start(Parts {
         host: host(&settings, directory, node_door, depots)?,
         driver: doors.driver,
         node_directories,
+        node_sets,
+        set_rebuild_rate: settings.store.rebuild_rate,
         nfs: doors.nfs,
         http: doors.http,
         iscsi: doors.iscsi,

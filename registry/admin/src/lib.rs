@@ -42,6 +42,8 @@
 //! | `POST /v1/luns` | makes a LUN: [`LunCreation`] → [`LunStatus`] |
 //! | `PATCH /v1/luns/{name}` | makes it longer, or says who may use it: [`LunChange`] → [`LunStatus`] |
 //! | `DELETE /v1/luns/{name}` | removes it: → [`LunStatus`] |
+//! | `GET /v1/disks` | the disk sets of nodes, as a list |
+//! | `POST /v1/disks` | takes a disk out, puts one in its place, holds rebuilds: [`DiskOrder`] → the same list |
 //! | `GET /v1/quotas` | a list of [`QuotaStatus`] |
 //! | `POST /v1/quotas` | gives a directory a quota, or its quota other limits: [`QuotaSetting`] → [`QuotaAnswer`] |
 //! | `DELETE /v1/quotas/{id}` | takes it away: → [`QuotaAnswer`] |
@@ -61,6 +63,7 @@
 //! for, are refused.
 
 mod address;
+mod disk;
 mod events;
 mod exnode;
 mod export;
@@ -87,6 +90,7 @@ mod top;
 mod watch;
 
 pub use address::{AddressAddition, AddressStatus};
+pub use disk::DiskOrder;
 pub use events::{EVENTS_MAX, Event, Events};
 pub use exnode::{FileSharing, SharedFile, SharedPiece};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};

@@ -21,9 +21,9 @@ use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
 use crate::{
-    AddressAddition, ExportAddition, ExportChange, FileSharing, GatewayScope, LockRelease,
-    LunChange, LunCreation, PieceSigning, Placing, PolicySetting, QuotaSetting, Signing,
-    TokenAddition,
+    AddressAddition, DiskOrder, ExportAddition, ExportChange, FileSharing, GatewayScope,
+    LockRelease, LunChange, LunCreation, PieceSigning, Placing, PolicySetting, QuotaSetting,
+    Signing, TokenAddition,
 };
 
 /// What the data thread is asked to do.
@@ -85,6 +85,10 @@ pub enum Command {
     LunSet(String, LunChange),
     /// Remove it; tell a [`crate::LunStatus`].
     LunRemove(String),
+    /// Tell the disk sets of all nodes.
+    DiskList,
+    /// Do something with disks; tell the same.
+    DiskOrder(DiskOrder),
     /// Tell all quotas, as [`crate::QuotaStatus`]es.
     QuotaList,
     /// Set a quota; tell a [`crate::QuotaAnswer`].
@@ -285,6 +289,7 @@ fn router(watch: Arc<Watch>) -> Router {
             get(|control: Shared| ask(control, Command::DeliveryDecisions)),
         )
         .merge(luns())
+        .merge(disks())
         .merge(policy())
         .merge(tokens())
         .with_state(control)
@@ -377,6 +382,16 @@ fn luns() -> Router<Arc<dyn Control>> {
                 ask(control, Command::LunRemove(name))
             }),
         )
+}
+
+/// The disks of nodes.
+fn disks() -> Router<Arc<dyn Control>> {
+    Router::new().route(
+        "/v1/disks",
+        get(|control: Shared| ask(control, Command::DiskList)).post(
+            |control: Shared, body: Body<DiskOrder>| ask_with(control, body, Command::DiskOrder),
+        ),
+    )
 }
 
 /// Which way bytes go to clients.

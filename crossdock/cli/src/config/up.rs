@@ -1,8 +1,10 @@
 //! Configuration of `crossdock up`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use crossdock_sets::spec::{self, NodeDisksSpec};
 use serde::{Deserialize, Serialize};
 
 use super::depot::{DepotFlags, DepotSettings};
@@ -49,7 +51,7 @@ pub(crate) struct UpFlags {
     #[command(flatten)]
     lbone: LboneFlags,
     #[command(flatten)]
-    absent: AbsentFlags,
+    disks: DiskFlags,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
@@ -75,8 +77,10 @@ struct PoolFlags {
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct AbsentFlags {
-    /// Disk sets: not built yet.
+struct DiskFlags {
+    /// Disks of the nodes: `[N=]stripe|mirror|parity|spare:PATH,PATH…`, several separated by
+    /// `;`, N is a node, 0 if left away. Fixed when the data directory is made, but for
+    /// further sets and spares [default: each node has a file in the data directory].
     #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
     disks: Option<String>,
 }
@@ -93,7 +97,7 @@ impl Group for PoolFlags {
     }
 }
 
-impl Group for AbsentFlags {
+impl Group for DiskFlags {
     fn over(self, file: Self) -> Self {
         Self {
             disks: self.disks.or(file.disks),
@@ -110,6 +114,8 @@ pub(crate) struct UpSettings {
     pub(crate) nodes: Option<u32>,
     /// `None`: what the data directory has; 1 for a new one.
     pub(crate) replicas: Option<u32>,
+    /// `None`: what the data directory has; none for a new one.
+    pub(crate) disks: Option<String>,
     /// `None`: what the data directory has; switched for a new one.
     pub(crate) names: Option<Names>,
     /// `None`: what the data directory has; 0 for a new one.
@@ -156,15 +162,16 @@ impl UpFlags {
         let process = file.complete(self.process)?;
         let locks = file.complete(self.locks)?;
         let lbone = file.complete(self.lbone)?;
-        let absent = file.complete(self.absent)?;
+        let disks = file.complete(self.disks)?;
         file.finish()?;
-        absent.check()?;
-        check_pool(pool.nodes, pool.replicas)?;
+        let nodes = disks.nodes(pool.nodes)?;
+        check_pool(nodes, pool.replicas)?;
         check_spread(pool.names, pool.spread)?;
         Ok(UpSettings {
             store: store.settle(Some("crossdock-data"))?,
-            nodes: pool.nodes,
+            nodes,
             replicas: pool.replicas,
+            disks: disks.disks,
             names: pool.names,
             spread: pool.spread,
             placement: pool.placement,
@@ -180,14 +187,31 @@ impl UpFlags {
     }
 }
 
-impl AbsentFlags {
-    fn check(self) -> anyhow::Result<()> {
-        if self.disks.is_some() {
-            return Err(usage(
-                "disk sets are not built in this version; leave --disks away: each node keeps its disk as files in the data directory".to_owned(),
-            ));
+impl DiskFlags {
+    /// How many nodes there are, of which all or none must have sets.
+    fn nodes(&self, said: Option<u32>) -> anyhow::Result<Option<u32>> {
+        let Some(spec) = &self.disks else {
+            return Ok(said);
+        };
+        let named = spec::parse(spec).map_err(|error| usage(format!("disks: {error}")))?;
+        let count = u32::try_from(named.len())?;
+        let is_each = (0..count).all(|node| named.contains_key(&node));
+        if !is_each || said.is_some_and(|said| said != count) {
+            return Err(usage(format!(
+                "disks must name sets of each node, from 0 on, or of none: they name {count} of {}",
+                said.unwrap_or_else(|| named.keys().last().map_or(0, |last| last + 1))
+            )));
         }
-        Ok(())
+        Ok(Some(count))
+    }
+}
+
+impl UpSettings {
+    /// The disks of each node, as far as they were said.
+    pub(crate) fn node_disks(&self) -> BTreeMap<u32, NodeDisksSpec> {
+        // It was checked before.
+        let disks = self.disks.as_deref().map(spec::parse);
+        disks.and_then(Result::ok).unwrap_or_default()
     }
 }
 
@@ -228,16 +252,33 @@ mod tests {
     use super::super::UsageError;
     use super::*;
 
-    /// Goal: what is not built is refused.
+    /// Goal: a system has as many nodes as sets are named for, and all of them have some.
     #[test]
-    fn what_is_not_built_is_refused() {
-        let flags = UpFlags {
-            absent: AbsentFlags {
-                disks: Some("stripe:a,b".to_owned()),
-            },
-            ..UpFlags::default()
+    fn sets_are_of_all_nodes_or_of_none() {
+        let settle = |spec: &str, nodes| {
+            let flags = UpFlags {
+                disks: DiskFlags {
+                    disks: Some(spec.to_owned()),
+                },
+                pool: PoolFlags {
+                    nodes,
+                    ..PoolFlags::default()
+                },
+                ..UpFlags::default()
+            };
+            flags.settle()
         };
-        let error = flags.settle().expect_err("not built");
-        assert!(error.downcast_ref::<UsageError>().is_some(), "exit code 2");
+        let settings = settle("mirror:/a,/b;1=stripe:/c", None).expect("good");
+        assert_eq!(settings.nodes, Some(2));
+        assert_eq!(settings.node_disks()[&1].sets.len(), 1);
+        for (spec, nodes) in [
+            ("1=stripe:/c", None),
+            ("stripe:/c", Some(2)),
+            ("stripe:/c;2=stripe:/d", None),
+            ("raid:/a", None),
+        ] {
+            let error = settle(spec, nodes).expect_err(spec);
+            assert!(error.downcast_ref::<UsageError>().is_some(), "exit code 2");
+        }
     }
 }

@@ -148,6 +148,9 @@ impl Shell {
             (Command::NodeStop(_) | Command::NodeStart(_), _) => {
                 "a node of an ensemble is a process of its own: stop it with SIGTERM, start it with crossdock node run".to_owned()
             }
+            (Command::DiskList | Command::DiskOrder(_), _) => {
+                "nodes of an ensemble have their data in files; disk sets are for crossdock up --disks".to_owned()
+            }
             (
                 Command::QuotaSet(_)
                 | Command::QuotaRemove(_)

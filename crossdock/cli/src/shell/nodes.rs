@@ -13,15 +13,17 @@ use crossdock_net::{DiskId, now};
 use crossdock_store::{Index, IndexRequest, StoreDisk, StoreInput};
 use tracing::{info, warn};
 
-use super::{Shell, wall_time};
+use super::sets::NodeSets;
+use super::{DiskRole, Shell, wall_time};
 use crate::data;
+use crate::sets::OpenSets;
 
 /// What a node has outside its machine. Its disks stay open while it is
 /// stopped, so that nobody else takes them.
 pub(super) struct NodeShell {
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     journal: DiskId,
-    data: DiskId,
+    pub(super) data: DataDisk,
     boot: Boot,
     index: Option<mpsc::Sender<IndexRequest>>,
     index_thread: Option<thread::JoinHandle<()>>,
@@ -31,11 +33,24 @@ pub(super) struct NodeShell {
     starts: bool,
 }
 
+/// Where its data lies.
+pub(super) enum DataDisk {
+    /// In one file.
+    File(DiskId),
+    /// On sets of disks.
+    Sets(Box<NodeSets>),
+}
+
 impl Shell {
     /// Opens a node's files.
-    pub(super) fn add_node(&mut self, number: u32, directory: &Path) -> anyhow::Result<()> {
-        let (journal, data) = data::open_disks(directory)?;
-        if !data.is_direct() {
+    pub(super) fn add_node(
+        &mut self,
+        number: u32,
+        directory: &Path,
+        sets: Option<OpenSets>,
+    ) -> anyhow::Result<()> {
+        let journal = data::open_journal(directory)?;
+        if !journal.is_direct() {
             warn!(
                 directory = %directory.display(),
                 "this file system has no direct I/O: disks work through the page cache, which costs memory and speed"
@@ -45,12 +60,19 @@ impl Shell {
             .driver
             .add_disk(journal)
             .context("cannot serve the journal")?;
-        let data = self
-            .driver
-            .add_disk(data)
-            .context("cannot serve the data file")?;
-        self.disks.insert(journal, (number, StoreDisk::Journal));
-        self.disks.insert(data, (number, StoreDisk::Data));
+        self.disks
+            .insert(journal, DiskRole::Store(number, StoreDisk::Journal));
+        let data = match sets {
+            Some(sets) => DataDisk::Sets(Box::new(self.add_sets(number, sets)?)),
+            None => {
+                let file = data::open_data(directory)?;
+                let data = self.driver.add_disk(file);
+                let data = data.context("cannot serve the data file")?;
+                self.disks
+                    .insert(data, DiskRole::Store(number, StoreDisk::Data));
+                DataDisk::File(data)
+            }
+        };
         let node = NodeShell {
             directory: directory.to_owned(),
             journal,
@@ -62,6 +84,7 @@ impl Shell {
             starts: false,
         };
         self.nodes.insert(number, node);
+        self.carry_sets(number);
         Ok(())
     }
 
@@ -132,9 +155,21 @@ impl Shell {
 
     /// A disk has answered.
     pub(super) fn take_disk(&mut self, disk: DiskId, completion: DiskCompletion) {
-        if let Some(&(number, disk)) = self.disks.get(&disk)
-            && let Some(node) = self.nodes.get_mut(&number)
-        {
+        match self.disks.get(&disk) {
+            Some(&DiskRole::Store(number, disk)) => self.take_store_disk(number, disk, completion),
+            Some(&DiskRole::Member(number, member)) => self.take_member(number, member, completion),
+            None => {}
+        }
+    }
+
+    /// A disk of a node's store has answered.
+    pub(super) fn take_store_disk(
+        &mut self,
+        number: u32,
+        disk: StoreDisk,
+        completion: DiskCompletion,
+    ) {
+        if let Some(node) = self.nodes.get_mut(&number) {
             node.in_flight -= 1;
             // Of an earlier boot: nobody waits for it any more.
             if node.index.is_some() {
@@ -152,11 +187,14 @@ impl Shell {
     pub(super) fn submit(&mut self, number: u32, disk: StoreDisk, request: DiskRequest) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.in_flight += 1;
-            let id = match disk {
-                StoreDisk::Journal => node.journal,
-                StoreDisk::Data => node.data,
-            };
-            self.driver.submit_disk(id, request);
+            match (disk, &mut node.data) {
+                (StoreDisk::Journal, _) => self.driver.submit_disk(node.journal, request),
+                (StoreDisk::Data, DataDisk::File(data)) => self.driver.submit_disk(*data, request),
+                (StoreDisk::Data, DataDisk::Sets(sets)) => {
+                    sets.submit(request);
+                    self.carry_sets(number);
+                }
+            }
         }
     }
 

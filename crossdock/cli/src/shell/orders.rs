@@ -94,6 +94,8 @@ impl Shell {
             Command::LunSet(name, change) => return self.set_lun(&name, &change, reply),
             Command::LunRemove(name) => return self.remove_lun(&name, reply),
             Command::LunList => self.list_luns(),
+            Command::DiskList => self.list_disks(),
+            Command::DiskOrder(order) => self.order_disk(&order),
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
             Command::Place(placing) => return self.place(placing, reply),

@@ -29,7 +29,7 @@ pub(super) fn wrong_usage(stage: &Stage<'_>) -> Result<()> {
             &["lbone_location", "on the moon", "lat="],
         ),
         (&["--ibp-rate", "0"], &["ibp_rate", "1"]),
-        (&["--disks", "a,b"], &["disk sets", "not built"]),
+        (&["--disks", "a,b"], &["disks", "mirror"]),
         (&["--nodes", "0"], &["1 to 64"]),
         (&["--nodes", "2", "--replicas", "3"], &["replicas", "(2)"]),
         (&["--size", "10Q"], &["10Q", "20G"]),

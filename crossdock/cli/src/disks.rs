@@ -1,0 +1,134 @@
+//! `crossdock disk`: the disks of nodes that have their data on sets.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use crossdock_admin::DiskOrder;
+use crossdock_sets::{DiskState, DiskStatus};
+use serde_json::Value;
+
+use crate::client::{Method, call, parse};
+use crate::commands::Remote;
+use crate::format;
+use crate::shell::NodeDisks;
+
+#[derive(Subcommand)]
+pub(crate) enum DiskCommand {
+    /// Show all sets, their disks, and how far rebuilds are.
+    #[command(after_help = "Example:\n  crossdock disk list --json")]
+    List(Remote),
+    /// Take a disk out of its set, which goes on without it; a spare takes its place.
+    #[command(after_help = "Example:\n  crossdock disk fail /dev/sdc")]
+    Fail(FailArgs),
+    /// Put a blank disk in the place of one that has failed, or is to go.
+    #[command(after_help = "Example:\n  crossdock disk replace /dev/sdc /dev/sdf")]
+    Replace(ReplaceArgs),
+    /// Hold rebuilds, or let them go on.
+    #[command(subcommand)]
+    Rebuild(RebuildCommand),
+}
+
+#[derive(Args)]
+pub(crate) struct FailArgs {
+    /// Which disk, as crossdock disk list shows it.
+    disk: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Args)]
+pub(crate) struct ReplaceArgs {
+    /// Which disk, as crossdock disk list shows it.
+    disk: String,
+    /// The blank disk: its path where the nodes run.
+    with: PathBuf,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum RebuildCommand {
+    /// Copy no further until they are resumed, or the process is started again.
+    Pause(Remote),
+    /// Go on copying.
+    Resume(Remote),
+}
+
+impl DiskCommand {
+    /// Whether what it prints is for programs.
+    pub(crate) const fn prints_json(&self) -> bool {
+        self.remote().json
+    }
+
+    const fn remote(&self) -> &Remote {
+        match self {
+            Self::List(remote) => remote,
+            Self::Fail(args) => &args.remote,
+            Self::Replace(args) => &args.remote,
+            Self::Rebuild(RebuildCommand::Pause(remote) | RebuildCommand::Resume(remote)) => remote,
+        }
+    }
+
+    pub(crate) fn carry_out(self) -> anyhow::Result<()> {
+        let order = match &self {
+            Self::List(_) => None,
+            Self::Fail(args) => Some(DiskOrder::Fail {
+                disk: args.disk.clone(),
+            }),
+            Self::Replace(args) => Some(DiskOrder::Replace {
+                disk: args.disk.clone(),
+                // Where this command runs is not where the nodes run.
+                with: std::path::absolute(&args.with)?,
+            }),
+            Self::Rebuild(RebuildCommand::Pause(_)) => Some(DiskOrder::Pause),
+            Self::Rebuild(RebuildCommand::Resume(_)) => Some(DiskOrder::Resume),
+        };
+        let method = match order {
+            Some(order) => Method::Post(Some(serde_json::to_value(order)?)),
+            None => Method::Get,
+        };
+        let value = call(self.remote(), method, "/v1/disks")?;
+        show(self.remote(), value)
+    }
+}
+
+fn show(remote: &Remote, value: Value) -> anyhow::Result<()> {
+    if remote.json {
+        return format::print_json(&value);
+    }
+    let nodes: Vec<NodeDisks> = parse(value)?;
+    let head = ["node", "set", "kind", "disk", "state", "done"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for NodeDisks { node, status } in &nodes {
+        for (number, set) in status.sets.iter().enumerate() {
+            for disk in &set.members {
+                let done = match (&set.rebuild, disk.state) {
+                    (Some(rebuild), DiskState::Rebuilding) => {
+                        let held = if status.is_paused { ", held" } else { "" };
+                        let percent = rebuild.done_bytes * 100 / rebuild.total_bytes.max(1);
+                        format!("{percent} %{held}")
+                    }
+                    _ => "-".to_owned(),
+                };
+                let place = (number.to_string(), set.kind.clone(), done);
+                rows.push(row(*node, place, disk));
+            }
+        }
+        for disk in status.spares.iter().chain(&status.failed) {
+            let place = ("-".to_owned(), "-".to_owned(), "-".to_owned());
+            rows.push(row(*node, place, disk));
+        }
+    }
+    Ok(format::print(&format::table(&rows))?)
+}
+
+fn row(node: u32, (set, kind, done): (String, String, String), disk: &DiskStatus) -> Vec<String> {
+    let state = match disk.state {
+        DiskState::Active => "active",
+        DiskState::Rebuilding => "rebuilding",
+        DiskState::Spare => "spare",
+        DiskState::Failed => "failed",
+    };
+    let name = disk.name.clone().unwrap_or_else(|| "missing".to_owned());
+    vec![node.to_string(), set, kind, name, state.to_owned(), done]
+}

@@ -1,0 +1,266 @@
+//! Nodes that have their data on sets of disks: carries requests and completions between
+//! the node, its [`DiskSets`] and the disks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use crossdock_admin::{Answer, DiskOrder, Refusal};
+use crossdock_disk::{DiskCompletion, DiskRequest};
+use crossdock_net::{DiskId, now};
+use crossdock_sets::{DiskNumber, DiskSets, Options, SetsError, SetsEvent, SetsStatus};
+use crossdock_store::StoreDisk;
+use crossdock_types::Time;
+use serde::{Deserialize, Serialize};
+use tracing::{error, info, warn};
+
+use super::nodes::DataDisk;
+use super::{DiskRole, Shell};
+use crate::report;
+use crate::sets::{self, OpenSets};
+
+/// The sets of a node.
+pub(super) struct NodeSets {
+    machine: DiskSets,
+    members: BTreeMap<DiskNumber, DiskId>,
+}
+
+/// The disks of one node, for the admin API.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct NodeDisks {
+    /// Which node.
+    pub(crate) node: u32,
+    #[serde(flatten)]
+    pub(crate) status: SetsStatus,
+}
+
+impl NodeSets {
+    pub(super) fn submit(&mut self, request: DiskRequest) {
+        self.machine.submit(now(), request);
+    }
+}
+
+impl Shell {
+    /// Serves the sets of a node.
+    pub(super) fn add_sets(&mut self, number: u32, open: OpenSets) -> anyhow::Result<NodeSets> {
+        let OpenSets { assembled, files } = open;
+        let mut members = BTreeMap::new();
+        for (member, file) in files {
+            let disk = self.driver.add_disk(file).context("cannot serve a disk")?;
+            self.disks.insert(disk, DiskRole::Member(number, member));
+            members.insert(member, disk);
+        }
+        let options = Options {
+            rebuild_bytes_per_second: self.set_rebuild_rate,
+        };
+        let machine = DiskSets::new(now(), assembled, options);
+        Ok(NodeSets { machine, members })
+    }
+
+    /// A disk of a set has answered.
+    pub(super) fn take_member(
+        &mut self,
+        number: u32,
+        member: DiskNumber,
+        completion: DiskCompletion,
+    ) {
+        if let Some(sets) = self.sets_of(number) {
+            sets.machine.disk_completed(now(), member, completion);
+        }
+        self.carry_sets(number);
+    }
+
+    /// Hands over what the sets of a node want, and have done.
+    pub(super) fn carry_sets(&mut self, number: u32) {
+        loop {
+            let Some(sets) = self.sets_of(number) else {
+                return;
+            };
+            if let Some((member, request)) = sets.machine.poll_request() {
+                if let Some(&disk) = sets.members.get(&member) {
+                    self.driver.submit_disk(disk, request);
+                }
+            } else if let Some(completion) = sets.machine.poll() {
+                self.take_store_disk(number, StoreDisk::Data, completion);
+            } else if let Some(event) = sets.machine.poll_event() {
+                tell(number, event);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// When a rebuild goes on.
+    pub(super) fn sets_due(&self) -> Option<Time> {
+        let sets = self.nodes.values().filter_map(|node| match &node.data {
+            DataDisk::Sets(sets) => sets.machine.poll_timeout(),
+            DataDisk::File(_) => None,
+        });
+        sets.min()
+    }
+
+    pub(super) fn mind_sets(&mut self, time: Time) {
+        if self.sets_due().is_none_or(|due| due > time) {
+            return;
+        }
+        let numbers: Vec<u32> = self.nodes.keys().copied().collect();
+        for number in numbers {
+            if let Some(sets) = self.sets_of(number) {
+                sets.machine.handle_timeout(time);
+                self.carry_sets(number);
+            }
+        }
+    }
+
+    fn sets_of(&mut self, number: u32) -> Option<&mut NodeSets> {
+        match &mut self.nodes.get_mut(&number)?.data {
+            DataDisk::Sets(sets) => Some(sets),
+            DataDisk::File(_) => None,
+        }
+    }
+
+    pub(super) fn list_disks(&self) -> Answer {
+        let nodes = self.nodes.iter();
+        let disks = nodes.filter_map(|(&node, shell)| match &shell.data {
+            DataDisk::Sets(sets) => Some(NodeDisks {
+                node,
+                status: sets.machine.status(),
+            }),
+            DataDisk::File(_) => None,
+        });
+        report::json(&disks.collect::<Vec<_>>())
+    }
+
+    /// What an administrator wants of disks.
+    pub(super) fn order_disk(&mut self, order: &DiskOrder) -> Answer {
+        let numbers: Vec<u32> = self.nodes.keys().copied().collect();
+        let (mut is_done, mut refused) = (false, None);
+        for number in numbers {
+            if self.sets_of(number).is_none() {
+                continue;
+            }
+            let result = match order {
+                DiskOrder::Fail { disk } => self.fail_disk(number, disk),
+                DiskOrder::Replace { disk, with } => self.replace_disk(number, disk, with),
+                DiskOrder::Pause => self.pause(number, true),
+                DiskOrder::Resume => self.pause(number, false),
+            };
+            self.carry_sets(number);
+            match result {
+                Ok(()) => is_done = true,
+                // That another node does not know the disk says less.
+                Err(error) if matches!(refused, None | Some(Refusal::Unknown(_))) => {
+                    refused = Some(error);
+                }
+                Err(_) => {}
+            }
+        }
+        if !is_done {
+            return Err(refused.unwrap_or_else(no_sets));
+        }
+        self.list_disks()
+    }
+
+    fn fail_disk(&mut self, number: u32, disk: &str) -> Result<(), Refusal> {
+        let sets = self.sets_of(number).ok_or_else(no_sets)?;
+        sets.machine
+            .fail_disk(now(), disk)
+            .map_err(|error| refusal(&error))
+    }
+
+    fn replace_disk(&mut self, number: u32, disk: &str, with: &Path) -> Result<(), Refusal> {
+        let status = match self.sets_of(number) {
+            Some(sets) => sets.machine.status(),
+            None => return Err(no_sets()),
+        };
+        let members = status.sets.iter().flat_map(|set| &set.members);
+        let known = members.chain(&status.failed).chain(&status.spares);
+        let is_known = known
+            .clone()
+            .any(|known| known.name.as_deref() == Some(disk));
+        let lacks = known.clone().any(|known| known.name.is_none());
+        if !is_known && !lacks {
+            return Err(refusal(&SetsError::Unknown(disk.to_owned())));
+        }
+        let file =
+            sets::open_spare(with).map_err(|error| Refusal::Invalid(format!("{error:#}")))?;
+        let id = crate::data::random_u64();
+        let id = id.map_err(|error| Refusal::Conflict(format!("{error:#}")))?;
+        if is_known {
+            let sets = self.sets_of(number).ok_or_else(no_sets)?;
+            match sets.machine.fail_disk(now(), disk) {
+                Ok(()) | Err(SetsError::IsOut(_)) => {}
+                Err(error) => return Err(refusal(&error)),
+            }
+        }
+        let length_bytes = file.length_bytes();
+        let served = self.driver.add_disk(file);
+        let served = served.map_err(|error| Refusal::Conflict(error.to_string()))?;
+        let sets = self.sets_of(number).ok_or_else(no_sets)?;
+        let name = with.display().to_string();
+        let member = sets.machine.add_spare(now(), &name, length_bytes, id);
+        let member = member.map_err(|error| refusal(&error))?;
+        sets.members.insert(member, served);
+        self.disks.insert(served, DiskRole::Member(number, member));
+        let directory = self.nodes.get(&number).map(|node| node.directory.clone());
+        let noted = directory.map(|directory| sets::note_spare(&directory, with));
+        if let Some(Err(error)) = noted {
+            warn!(node = number, disk = %name, "{error:#}; name it in --disks at the next start");
+        }
+        info!(node = number, disk = %name, "a disk was given");
+        Ok(())
+    }
+
+    fn pause(&mut self, number: u32, is_paused: bool) -> Result<(), Refusal> {
+        let sets = self.sets_of(number).ok_or_else(no_sets)?;
+        sets.machine
+            .pause_rebuild(now(), is_paused)
+            .map_err(|error| refusal(&error))
+    }
+}
+
+fn no_sets() -> Refusal {
+    Refusal::Conflict(
+        "no node of this process has its data on disk sets (crossdock up --disks)".to_owned(),
+    )
+}
+
+fn refusal(error: &SetsError) -> Refusal {
+    let what = error.to_string();
+    match error {
+        SetsError::Unknown(_) => Refusal::Unknown(what),
+        SetsError::TooSmall { .. } => Refusal::Invalid(what),
+        SetsError::Needed(_) | SetsError::IsOut(_) | SetsError::NotRebuilding => {
+            Refusal::Conflict(what)
+        }
+    }
+}
+
+fn tell(node: u32, event: SetsEvent) {
+    match event {
+        SetsEvent::Failed { name, set, why } => {
+            error!(node, set, disk = %name, %why, "a disk is out; its set goes on without it");
+        }
+        SetsEvent::RebuildBegun { name, set } => {
+            info!(node, set, disk = %name, "a disk is being rebuilt");
+        }
+        SetsEvent::Rebuilt {
+            name,
+            set,
+            unreadable: 0,
+        } => info!(node, set, disk = %name, "a disk is rebuilt"),
+        SetsEvent::Rebuilt {
+            name,
+            set,
+            unreadable,
+        } => {
+            error!(node, set, disk = %name, unreadable, "a disk is rebuilt, but for stripes whose other disks could not be read");
+        }
+        SetsEvent::Healed { name, offset_bytes } => {
+            warn!(node, disk = %name, offset_bytes, "what a disk could not read was written anew");
+        }
+        SetsEvent::SpareFailed { name, why } => {
+            error!(node, disk = %name, %why, "a spare disk is out");
+        }
+    }
+}
