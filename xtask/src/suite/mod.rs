@@ -20,6 +20,7 @@ mod logistics;
 mod metrics;
 mod package;
 pub(crate) mod pjdfstest;
+mod sets;
 mod sockets;
 mod spiral;
 mod wan;
@@ -67,7 +68,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 54] = [
+pub(crate) const SUITES: [Suite; 55] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -84,6 +85,7 @@ pub(crate) const SUITES: [Suite; 54] = [
     suite("logistics", When::Quick, 120, logistics::run),
     suite("ibp-wan", When::Quick, 240, wan::run),
     suite("iscsi", When::Quick, 240, iscsi::run),
+    suite("sets", When::Quick, 180, sets::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
     suite("kernel-tree", When::Quick, 900, kernel::tree),
