@@ -164,7 +164,7 @@ impl<'run> Field<'run> {
         Ok(results)
     }
 
-    /// The same bytes as blocks and as a file, alone and beside each other (iNAS, table 1).
+    /// The same bytes as blocks and as a file, each alone (iNAS, table 1).
     fn files(&self, size: u32, (rounds, seconds): (usize, f64)) -> Result<Vec<Value>> {
         let mut results = Vec::new();
         for is_write in [false, true] {
