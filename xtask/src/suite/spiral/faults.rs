@@ -37,6 +37,8 @@ const STOPPED: Duration = Duration::from_millis(1200);
 /// What is lost where windows become small, and what HTTP clients read then.
 const NARROW_PERMILLE: u32 = 200;
 const NARROW_BYTES: u64 = 4 * MIB;
+/// How often they read, until windows have been small where more was to be read.
+const NARROW_TRIES: u32 = 10;
 /// Clients that come at once, and what each of them reads.
 const CROWD: usize = 1000;
 const CROWD_BYTES: u64 = 128 << 10;
@@ -172,11 +174,19 @@ impl Doors<'_, '_> {
         let client = &self.client()?.name;
         let before = self.relayed_by_window()?;
         self.cluster.lose(client, NARROW_PERMILLE)?;
-        let read = self.read_both(self.http, NARROW_BYTES, NARROW_BYTES / CLIENTS);
+        // What is lost is chance, and what nodes have promised before that they send.
+        let mut by_window = 0;
+        let mut read = Ok(0);
+        for _ in 0..NARROW_TRIES {
+            read = self.read_both(self.http, NARROW_BYTES, NARROW_BYTES / CLIENTS);
+            by_window = self.relayed_by_window()? - before;
+            if read.is_err() || by_window > 0 {
+                break;
+            }
+        }
         self.cluster.clear(client)?;
         read?;
-        let by_window = self.relayed_by_window()? - before;
-        println!("20 % lost: {by_window} bytes of {NARROW_BYTES} relayed as windows were small");
+        println!("20 % lost: {by_window} bytes relayed as windows were small");
         ensure!(by_window > 0);
         Ok(())
     }
