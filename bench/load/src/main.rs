@@ -26,7 +26,7 @@ use crate::client::{Connection, wait_ready};
 use crate::pace::Pace;
 use crate::sfs::Mix;
 use crate::untar::Untar;
-use crate::usage::Usage;
+use crate::usage::Meter;
 use crate::workload::{ENTRIES, Kind, Needs, Workload};
 
 /// Load on a server.
@@ -156,9 +156,7 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     };
     let mut latencies_us = Vec::with_capacity(flags.clients * flags.count.min(1 << 20));
 
-    let server = flags.server_pid.map(|id| id.to_string());
-    let usage = |id: &Option<String>| id.as_deref().map(Usage::of).transpose();
-    let (server_before, own_before) = (usage(&server)?, Usage::of("self")?);
+    let meter = Meter::start(flags.server_pid)?;
     let (started, started_at) = (Instant::now(), SystemTime::now());
     match flags.work {
         Kind::Untar | Kind::Names | Kind::Tree => {
@@ -171,7 +169,7 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
         _ => drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?,
     }
     let seconds = started.elapsed().as_secs_f64();
-    let (server_after, own_after) = (usage(&server)?, Usage::of("self")?);
+    let spent = meter.stop()?;
 
     if !flags.keep {
         for client in &mut clients {
@@ -186,12 +184,7 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
     figures["directories"] = json!(directories);
     figures["repeated"] = json!(repeated);
     figures["started_at"] = json!(started_at.duration_since(UNIX_EPOCH)?.as_secs_f64());
-    figures["load_cpu_seconds"] = json!(own_after.since(&own_before).cpu_seconds);
-    if let (Some(before), Some(after)) = (server_before, server_after) {
-        let spent = after.since(&before);
-        figures["server_cpu_seconds"] = json!(spent.cpu_seconds);
-        figures["server_context_switches"] = json!(spent.context_switches);
-    }
+    spent.add_to(&mut figures);
     Ok(figures)
 }
 

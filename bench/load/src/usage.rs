@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
+use serde_json::{Value, json};
 
 /// Unit of CPU times in /proc (USER_HZ), the same on all machines that we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -28,6 +29,55 @@ pub(crate) struct Usage {
 pub(crate) struct Spent {
     pub(crate) cpu_seconds: f64,
     pub(crate) context_switches: u64,
+}
+
+/// What the server, if it is known, and this process have spent since a moment.
+pub(crate) struct Meter {
+    server: Option<String>,
+    before: Moment,
+}
+
+type Moment = (Option<Usage>, Usage);
+
+/// What a load has cost.
+pub(crate) struct LoadSpent {
+    server: Option<Spent>,
+    own: Spent,
+}
+
+impl Meter {
+    /// Counts from now on.
+    pub(crate) fn start(server_pid: Option<u32>) -> anyhow::Result<Self> {
+        let server = server_pid.map(|id| id.to_string());
+        let before = look(server.as_deref())?;
+        Ok(Self { server, before })
+    }
+
+    /// What was spent by now.
+    pub(crate) fn stop(&self) -> anyhow::Result<LoadSpent> {
+        let (server, own) = look(self.server.as_deref())?;
+        let before = &self.before;
+        let server = server.zip(before.0.as_ref());
+        Ok(LoadSpent {
+            server: server.map(|(after, before)| after.since(before)),
+            own: own.since(&before.1),
+        })
+    }
+}
+
+fn look(server: Option<&str>) -> anyhow::Result<Moment> {
+    Ok((server.map(Usage::of).transpose()?, Usage::of("self")?))
+}
+
+impl LoadSpent {
+    /// Adds it to what a load generator prints.
+    pub(crate) fn add_to(&self, figures: &mut Value) {
+        figures["load_cpu_seconds"] = json!(self.own.cpu_seconds);
+        if let Some(spent) = &self.server {
+            figures["server_cpu_seconds"] = json!(spent.cpu_seconds);
+            figures["server_context_switches"] = json!(spent.context_switches);
+        }
+    }
 }
 
 impl Usage {

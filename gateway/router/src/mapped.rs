@@ -123,8 +123,7 @@ impl MappedWork {
             asked_at,
         };
         let told = (layout, *incarnation, *lease);
-        let known = soft.leases.take(soft.now, &opening, told, Some(attributes));
-        soft.take_map(self.file, layout, known.as_ref(), *lease);
+        soft.take_opened(&opening, told, Some(attributes));
         let column_of = |block| layout.map.column_of(block);
         let step = self.ask(layout, attributes, column_of);
         step.unwrap_or_else(|| Step::Reply(Answer::failure(SiteError::Io)))

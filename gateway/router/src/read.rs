@@ -212,8 +212,7 @@ impl ReadWork {
             asked_at,
         };
         let told = (layout, *incarnation, *lease);
-        let known = soft.leases.take(soft.now, &opening, told, Some(attributes));
-        soft.take_map(self.file, layout, known.as_ref(), *lease);
+        let known = soft.take_opened(&opening, told, Some(attributes));
         if let Some(known) = &known
             && let Some(step) = self.hot_columns(known, soft)
         {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crossdock_names::{FileRef, HostId, SiteId};
-use crossdock_peer::{FileLayout, FileLease};
+use crossdock_names::{FileRef, HostId, Incarnation, SiteId};
+use crossdock_peer::{Attributes, FileLayout, FileLease};
 use crossdock_types::Time;
 
 use crate::hot::Hot;
-use crate::leases::{Known, Leases};
+use crate::leases::{Known, Leases, Opening};
 use crate::maps::Maps;
 use crate::unstable::Unstable;
 use crate::warm::Warm;
@@ -37,9 +37,23 @@ impl Soft {
         self.leases.are_wanted().then_some(self.host)
     }
 
+    /// Takes what an open has told: its lease, of which is returned what it has become, and the
+    /// file's block map.
+    pub(crate) fn take_opened(
+        &mut self,
+        opening: &Opening<'_>,
+        told: (&FileLayout, Incarnation, Option<FileLease>),
+        attributes: Option<&Attributes>,
+    ) -> Option<Known> {
+        let (layout, _, lease) = told;
+        let known = self.leases.take(self.now, opening, told, attributes);
+        self.take_map(opening.file, layout, known.as_ref(), lease);
+        known
+    }
+
     /// Takes what an open has told of a file's block map, if it has one; `known` is what
     /// became of the lease that came with it.
-    pub(crate) fn take_map(
+    fn take_map(
         &mut self,
         file: FileRef,
         layout: &FileLayout,

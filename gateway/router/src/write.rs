@@ -262,8 +262,7 @@ impl WriteWork {
         };
         let told = (layout, *incarnation, *lease);
         let after = reply.subject.after.as_ref();
-        let known = soft.leases.take(soft.now, &opening, told, after);
-        soft.take_map(self.file, layout, known.as_ref(), *lease);
+        let known = soft.take_opened(&opening, told, after);
         let column_of = |block| layout.map.column_of(block);
         if !self.place(layout, column_of) {
             return Step::Reply(Answer::new(Err(SiteError::Io), reply.subject));

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use crossdock_types::Payload;
 use serde_json::{Value, json};
 
-use crate::usage::Usage;
+use crate::usage::Meter;
 use session::{Session, Transfer};
 
 /// What an initiator does.
@@ -137,10 +137,8 @@ pub(crate) fn run(flags: &Load) -> anyhow::Result<Value> {
             },
         })
     };
-    let server = flags.server_pid.map(|id| id.to_string());
-    let usage = |id: &Option<String>| id.as_deref().map(Usage::of).transpose();
     let mut latencies = Vec::with_capacity(1 << 20);
-    let (server_before, own_before) = (usage(&server)?, Usage::of("self")?);
+    let meter = Meter::start(flags.server_pid)?;
     let started = Instant::now();
     loop {
         let is_late = started.elapsed() >= limit;
@@ -159,14 +157,9 @@ pub(crate) fn run(flags: &Load) -> anyhow::Result<Value> {
         session.flush()?;
     }
     let seconds = started.elapsed().as_secs_f64();
-    let (server_after, own_after) = (usage(&server)?, Usage::of("self")?);
+    let spent = meter.stop()?;
     let mut figures = figures(flags, seconds, latencies)?;
-    figures["load_cpu_seconds"] = json!(own_after.since(&own_before).cpu_seconds);
-    if let (Some(before), Some(after)) = (server_before, server_after) {
-        let spent = after.since(&before);
-        figures["server_cpu_seconds"] = json!(spent.cpu_seconds);
-        figures["server_context_switches"] = json!(spent.context_switches);
-    }
+    spent.add_to(&mut figures);
     Ok(figures)
 }
 

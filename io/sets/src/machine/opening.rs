@@ -109,14 +109,12 @@ impl DiskSets {
                 break;
             };
             recovering.active += 1;
-            self.add_work(Work {
+            self.add_work(Work::new(
                 set,
                 stripes,
-                owner: Owner::Recovery,
-                job: Job::Resync(resync),
-                outstanding: 0,
-                replies: Vec::new(),
-            });
+                Owner::Recovery,
+                Job::Resync(resync),
+            ));
         }
         let is_done = self.recovering.as_ref().is_some_and(|it| it.active == 0);
         if is_done {

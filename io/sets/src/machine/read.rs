@@ -74,14 +74,13 @@ impl DiskSets {
             }
         }
         for (set, run) in runs {
-            self.add_work(Work {
+            // It meets no stripe of others.
+            self.add_work(Work::new(
                 set,
-                stripes: 0..0, // It meets nothing.
-                owner: Owner::Request(request),
-                job: Job::Read(run),
-                outstanding: 0,
-                replies: Vec::new(),
-            });
+                0..0,
+                Owner::Request(request),
+                Job::Read(run),
+            ));
         }
         for piece in lost {
             self.recover_piece(request, piece, None);
@@ -127,31 +126,27 @@ impl DiskSets {
     fn copy_piece(&mut self, request: u64, piece: Piece, place: usize) {
         let disk = self.present(piece.set, place, piece.stripe);
         let at = self.disk_offset(piece.stripe) + piece.offset;
-        self.add_work(Work {
-            set: piece.set,
-            stripes: 0..0,
-            owner: Owner::Request(request),
-            job: Job::Copied(Copied {
+        self.add_work(Work::new(
+            piece.set,
+            0..0,
+            Owner::Request(request),
+            Job::Copied(Copied {
                 source: disk.map(|disk| (disk, at)),
                 index: piece.index,
                 bytes: piece.bytes,
                 is_asked: false,
             }),
-            outstanding: 0,
-            replies: Vec::new(),
-        });
+        ));
     }
 
     /// Makes a piece of what the other members have; `bad` is the one that could not read.
     fn recover_piece(&mut self, request: u64, piece: Piece, bad: Option<usize>) {
-        self.add_work(Work {
-            set: piece.set,
-            stripes: piece.stripe..piece.stripe + 1,
-            owner: Owner::Request(request),
-            job: Job::Recover(Recover::new(piece, bad)),
-            outstanding: 0,
-            replies: Vec::new(),
-        });
+        self.add_work(Work::new(
+            piece.set,
+            piece.stripe..piece.stripe + 1,
+            Owner::Request(request),
+            Job::Recover(Recover::new(piece, bad)),
+        ));
     }
 
     /// Who reads a piece. Of a mirror: one for all pieces of a request, so that neighbours

@@ -189,19 +189,17 @@ impl DiskSets {
             return;
         };
         self.enter(set, Phase::Copying);
-        self.add_work(Work {
+        self.add_work(Work::new(
             set,
-            stripes: fence,
-            owner: Owner::Rebuild,
-            job: Job::Rebuild(RebuildStep {
+            fence,
+            Owner::Rebuild,
+            Job::Rebuild(RebuildStep {
                 place,
                 target,
                 phase: StepPhase::Begin,
                 gives_up,
             }),
-            outstanding: 0,
-            replies: Vec::new(),
-        });
+        ));
     }
 
     pub(super) fn advance_rebuild(

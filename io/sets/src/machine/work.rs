@@ -27,6 +27,20 @@ pub(super) struct Work {
     pub(super) replies: Vec<Reply>,
 }
 
+impl Work {
+    /// One that has not begun.
+    pub(super) const fn new(set: usize, stripes: Range<u64>, owner: Owner, job: Job) -> Self {
+        Self {
+            set,
+            stripes,
+            owner,
+            job,
+            outstanding: 0,
+            replies: Vec::new(),
+        }
+    }
+}
+
 /// What a disk has answered.
 #[derive(Debug)]
 pub(super) struct Reply {

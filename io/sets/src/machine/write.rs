@@ -84,30 +84,26 @@ impl DiskSets {
             }
         }
         for run in runs {
-            self.add_work(Work {
-                set: run.set,
-                stripes: run.stripes,
-                owner: Owner::Request(request),
-                job: Job::Write(PlainWrite {
+            self.add_work(Work::new(
+                run.set,
+                run.stripes,
+                Owner::Request(request),
+                Job::Write(PlainWrite {
                     offset_bytes: run.offset_bytes,
                     pieces: run.pieces,
                     is_durable,
                     place: run.place,
                     phase: Phase::Noting,
                 }),
-                outstanding: 0,
-                replies: Vec::new(),
-            });
+            ));
         }
         for (set, stripe, cells) in stripes {
-            self.add_work(Work {
+            self.add_work(Work::new(
                 set,
-                stripes: stripe..stripe + 1,
-                owner: Owner::Request(request),
-                job: Job::Parity(ParityWrite::new(cells, is_durable)),
-                outstanding: 0,
-                replies: Vec::new(),
-            });
+                stripe..stripe + 1,
+                Owner::Request(request),
+                Job::Parity(ParityWrite::new(cells, is_durable)),
+            ));
         }
         self.part_ended(request, None);
     }

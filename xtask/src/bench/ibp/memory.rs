@@ -1,17 +1,17 @@
 //! Downloads of all lengths in little memory: the paper's own ran through a mapping of the
 //! whole file, and fell off when that did not fit.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::{Field, content};
+use super::{Field, content, pool};
 use crate::bench::figures::Comparison;
 use crate::bench::{Keep, rig_name};
-use crate::process::{Running, open_log, program, run};
+use crate::process::{program, run};
 use crate::rig::memory::MemoryGroup;
 
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -22,14 +22,14 @@ const LENGTHS: [usize; 4] = [1 << 20, 64 << 20, 256 << 20, 1 << 30];
 const SHORT_MAX: usize = 256 << 20;
 /// Without a fall-off.
 const GOAL: f64 = 0.8;
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 pub(super) fn sizes(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
     let folder = field.folder("memory")?;
     let group = MemoryGroup::new(&rig_name(), MEMORY_BYTES)?;
     let group = group.context("no memory cgroup of version 1 here")?;
     let binary = field.paths.release_binary();
-    let (_pool, depots) = pool(&binary, &folder)?;
+    let (_pool, depots) = pool::start(program(&binary), 2, "127.0.0.1:0", &folder)?;
+    let depots = depots.join(",");
     let lengths = LENGTHS.iter().copied();
     let lengths: Vec<usize> = lengths
         .filter(|&length| field.full || length <= SHORT_MAX)
@@ -103,28 +103,4 @@ fn rate(group: &MemoryGroup, binary: &Path, folder: &Path, length: usize, to: &s
         "too short"
     );
     Ok(length as f64 / 1e6 / elapsed)
-}
-
-fn pool(binary: &Path, folder: &Path) -> Result<(Running, String)> {
-    let log = folder.join("server.log");
-    let mut command = program(binary);
-    command
-        .args(["up", "--nodes", "2", "--size", "4G", "--data"])
-        .arg(folder.join("data"))
-        .args(["--ibp", "127.0.0.1:0", "--nfs", "off", "--http", "off"])
-        .args(["--node-http", "off", "--iscsi", "off", "--lbone", "off"])
-        .args(["--admin", "127.0.0.1:0"])
-        .stdin(Stdio::null())
-        .stderr(File::create(&log)?);
-    let (running, lines) = Running::start_with_output_lines(command, open_log(&log)?)?;
-    let deadline = Instant::now() + PATIENCE;
-    let mut depots = Vec::new();
-    while depots.len() < 2 {
-        match lines.next(deadline)? {
-            Some(line) => depots.extend(line.trim().strip_prefix("ibp ").map(str::to_owned)),
-            None => bail!("the server ended: {}", fs::read_to_string(&log)?),
-        }
-    }
-    lines.ignore();
-    Ok((running, depots.join(",")))
 }

@@ -8,6 +8,7 @@
 mod links;
 mod memory;
 mod operations;
+mod pool;
 mod wan;
 
 use std::fs;

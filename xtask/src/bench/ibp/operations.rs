@@ -1,19 +1,17 @@
 //! What a depot does with a processor: requests, and bytes.
 
-use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use crossdock_ibp::{Capabilities, answer};
 
-use super::{Field, content};
+use super::{Field, content, pool};
 use crate::bench::figures::Comparison;
 use crate::bench::{Keep, cpu};
-use crate::process::{Running, open_log, program};
+use crate::process::program;
 
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
@@ -65,29 +63,9 @@ impl What {
 
 pub(super) fn operations(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
     let folder = field.folder("operations")?;
-    let log = folder.join("server.log");
-    let mut command = program(field.paths.release_binary());
-    command
-        .args(["up", "--nodes", "1", "--size", "4G", "--data"])
-        .arg(folder.join("data"))
-        .args(["--ibp", "127.0.0.1:0", "--nfs", "off", "--http", "off"])
-        .args(["--node-http", "off", "--iscsi", "off", "--lbone", "off"])
-        .args(["--admin", "127.0.0.1:0"])
-        .stdin(Stdio::null())
-        .stderr(File::create(&log)?);
-    let (running, lines) = Running::start_with_output_lines(command, open_log(&log)?)?;
-    let deadline = Instant::now() + PATIENCE;
-    let depot: SocketAddr = loop {
-        match lines.next(deadline)? {
-            Some(line) => {
-                if let Some(address) = line.trim().strip_prefix("ibp ") {
-                    break address.parse()?;
-                }
-            }
-            None => bail!("the server ended: {}", fs::read_to_string(&log)?),
-        }
-    };
-    lines.ignore();
+    let program = program(field.paths.release_binary());
+    let (running, depots) = pool::start(program, 1, "127.0.0.1:0", &folder)?;
+    let depot: SocketAddr = depots.first().context("no depot")?.parse()?;
     let mut all: Vec<(What, Vec<f64>, Vec<f64>)> = What::ALL
         .iter()
         .map(|&it| (it, Vec::new(), Vec::new()))

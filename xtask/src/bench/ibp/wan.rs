@@ -1,15 +1,15 @@
 //! Downloads over long lines, beside one stream of FTP and beside aria2c (paper, tests 1 and 2).
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use rustix::thread::sched_getaffinity;
 
-use super::{Field, content};
+use super::{Field, content, pool};
 use crate::bench::Keep;
 use crate::bench::figures::Comparison;
 use crate::process::{Running, open_log, run};
@@ -118,10 +118,9 @@ impl World {
         let root = folder.join("root");
         fs::create_dir_all(&root)?;
         fs::write(root.join("film"), &content)?;
-        let running = vec![
-            pool(&network, &binary, &folder)?,
-            vsftpd(&network, &root, &folder)?,
-        ];
+        let listen = format!("0.0.0.0:{IBP_PORT}");
+        let (depots, _) = pool::start(network.program(&binary), DEPOTS, &listen, &folder)?;
+        let running = vec![depots, vsftpd(&network, &root, &folder)?];
         let nginx = Nginx::start(
             Variant::Sendfile,
             &network,
@@ -250,37 +249,6 @@ fn near(depot: usize) -> String {
 fn far(depot: usize) -> Result<String> {
     let port = IBP_PORT + u16::try_from(depot)?;
     Ok(Line::server(u8::try_from(depot)?, port).to_string())
-}
-
-fn pool(network: &Network, binary: &Path, folder: &Path) -> Result<Running> {
-    let log = folder.join("server.log");
-    let mut command = network.program(binary);
-    command
-        .args([
-            "up",
-            "--nodes",
-            &DEPOTS.to_string(),
-            "--size",
-            "4G",
-            "--data",
-        ])
-        .arg(folder.join("data"))
-        .args(["--ibp", &format!("0.0.0.0:{IBP_PORT}")])
-        .args(["--nfs", "off", "--http", "off", "--node-http", "off"])
-        .args(["--iscsi", "off", "--lbone", "off", "--admin", "127.0.0.1:0"])
-        .stdin(Stdio::null())
-        .stderr(File::create(&log)?);
-    let (running, lines) = Running::start_with_output_lines(command, open_log(&log)?)?;
-    let deadline = Instant::now() + PATIENCE;
-    let mut depots = 0;
-    while depots < DEPOTS {
-        match lines.next(deadline)? {
-            Some(line) => depots += usize::from(line.starts_with("ibp ")),
-            None => bail!("the server ended: {}", fs::read_to_string(&log)?),
-        }
-    }
-    lines.ignore();
-    Ok(running)
 }
 
 /// Debian's vsftpd for anybody.

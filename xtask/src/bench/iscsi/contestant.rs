@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{Flags, flag};
-use crate::bench::nfs::{LOAD_CPU, SERVER_CPU, on_cpu};
+use crate::bench::nfs::{LOAD_CPU, SERVER_CPU, load_figures, on_cpu};
 use crate::paths::Paths;
 use crate::process::{Running, open_log, output, program, run as run_program};
 use crate::rig::server::READY_PATIENCE;
@@ -257,17 +257,11 @@ fn figures(mut command: Command, flags: &[(&str, String)], paths: &Paths) -> Res
             command.arg(value);
         }
     }
-    let deadline = Instant::now() + LOAD_PATIENCE;
-    let log = paths.logs().join("bench-iscsi.log");
-    let (mut running, lines) = Running::start_with_lines(command, &log)?;
-    let line = lines.next(deadline)?;
-    let status = running.wait(deadline)?;
-    ensure!(
-        status.success(),
-        "the load generator failed: {}",
-        log.display()
-    );
-    Ok(serde_json::from_str(&line.context("no figures")?)?)
+    load_figures(
+        command,
+        LOAD_PATIENCE,
+        &paths.logs().join("bench-iscsi.log"),
+    )
 }
 
 /// A file with all its blocks.

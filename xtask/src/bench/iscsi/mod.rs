@@ -15,7 +15,7 @@ use rustix::thread::sched_getaffinity;
 use serde_json::Value;
 
 use super::figures::{Comparison, Figure, Sample, row as result_row};
-use super::nfs::{LOAD_CPU, SERVER_CPU, drop_page_cache, fio_cold, number, summary};
+use super::nfs::{LOAD_CPU, SERVER_CPU, drop_page_cache, fio_cold, number, sample, summary};
 use super::parse;
 use crate::paths::Paths;
 use contestant::{Contestant, LUN_BYTES, Ours};
@@ -207,25 +207,6 @@ impl<'run> Field<'run> {
         }
         Ok(results)
     }
-}
-
-/// What the load generator has printed, per operation or per MB.
-fn sample(is_bulk: bool, figures: &Value) -> Result<Sample> {
-    let amount = match is_bulk {
-        true => number(figures, "bytes")? / 1e6,
-        false => number(figures, "operations")?,
-    };
-    let seconds = number(figures, "seconds")?;
-    Ok(Sample {
-        rate: amount / seconds,
-        cpu_seconds: Some(number(figures, "server_cpu_seconds")? / amount),
-        switches: Some(number(figures, "server_context_switches")? / amount),
-        load_busy: Some(number(figures, "load_cpu_seconds")? / seconds),
-        p50_us: Some(number(figures, "p50_us")?),
-        p99_us: Some(number(figures, "p99_us")?),
-        p999_us: figures["p999_us"].as_f64(),
-        calls: None,
-    })
 }
 
 /// Flags of the load generator.

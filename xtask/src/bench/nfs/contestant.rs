@@ -203,7 +203,10 @@ impl<'network> Contestant<'network> {
         if visit.row.is_cold {
             command.arg("--again");
         }
-        sample(visit.row, &figures(command, visit.patience(), paths)?)
+        sample(
+            visit.row.is_bulk(),
+            &figures(command, visit.patience(), paths)?,
+        )
     }
 
     /// System calls of the server for an operation, or a megabyte: a visit of its own,
@@ -215,7 +218,7 @@ impl<'network> Contestant<'network> {
         let figures = figures(counting, visit.patience(), paths)?;
         let calls = ground::counted_calls(&counts)?;
         fs::remove_file(&counts)?;
-        Ok(calls / amount(visit.row, &figures)?)
+        Ok(calls / amount(visit.row.is_bulk(), &figures)?)
     }
 
     fn generator(&self, paths: &Paths) -> Result<Command> {
@@ -279,11 +282,18 @@ pub(super) fn limit(
     Ok(Sample::of_rate(rate))
 }
 
-/// Runs the load generator, and reads what it prints.
 fn figures(command: Command, patience: Duration, paths: &Paths) -> Result<Value> {
+    load_figures(command, patience, &paths.logs().join("bench-nfs.log"))
+}
+
+/// Runs the load generator, and reads what it prints.
+pub(in crate::bench) fn load_figures(
+    command: Command,
+    patience: Duration,
+    log: &Path,
+) -> Result<Value> {
     let deadline = Instant::now() + patience;
-    let log = paths.logs().join("bench-nfs.log");
-    let (mut running, lines) = Running::start_with_lines(command, &log)?;
+    let (mut running, lines) = Running::start_with_lines(command, log)?;
     let line = lines.next(deadline)?;
     let status = running.wait(deadline)?;
     ensure!(
@@ -298,16 +308,17 @@ pub(in crate::bench) fn number(figures: &Value, name: &str) -> Result<f64> {
     figures[name].as_f64().with_context(|| format!("no {name}"))
 }
 
-fn amount(row: &Row, figures: &Value) -> Result<f64> {
-    Ok(match row.is_bulk() {
+/// MB of what is bulk, else operations.
+fn amount(is_bulk: bool, figures: &Value) -> Result<f64> {
+    Ok(match is_bulk {
         true => number(figures, "bytes")? / 1e6,
         false => number(figures, "operations")?,
     })
 }
 
 /// What the load generator has printed, per operation or per MB.
-fn sample(row: &Row, figures: &Value) -> Result<Sample> {
-    let amount = amount(row, figures)?;
+pub(in crate::bench) fn sample(is_bulk: bool, figures: &Value) -> Result<Sample> {
+    let amount = amount(is_bulk, figures)?;
     let seconds = number(figures, "seconds")?;
     Ok(Sample {
         rate: amount / seconds,
@@ -316,7 +327,7 @@ fn sample(row: &Row, figures: &Value) -> Result<Sample> {
         load_busy: Some(number(figures, "load_cpu_seconds")? / seconds),
         p50_us: Some(number(figures, "p50_us")?),
         p99_us: Some(number(figures, "p99_us")?),
-        p999_us: None,
+        p999_us: figures["p999_us"].as_f64(),
         calls: None,
     })
 }

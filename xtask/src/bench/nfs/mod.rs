@@ -25,7 +25,7 @@ use crate::rig::memory::MemoryGroup;
 use crate::rig::network::Network;
 use crate::rig::server::Kind;
 use contestant::{Contestant, Visit, limit};
-pub(super) use contestant::{LOAD_CPU, SERVER_CPU, number, on_cpu};
+pub(super) use contestant::{LOAD_CPU, SERVER_CPU, load_figures, number, on_cpu, sample};
 use ground::{MEMORY_BYTES, SLOW_CREATE};
 pub(super) use ground::{counted_calls, counting_calls, drop_page_cache, fio_cold};
 pub(crate) use growth::run_as_root as run_growth_as_root;

@@ -33,13 +33,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
         "this suite starts Crossdock only"
     );
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
-    let ensemble = Ensemble {
-        stage,
-        etcd: etcd.endpoints(),
-        etcd_flags: etcd.flags()?,
-        network: None,
-        ca: None,
-    };
+    let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;
     let node = |(number, place): (u32, &str)| {
         let more = ["--cache", "32M", "--lbone-location", place];

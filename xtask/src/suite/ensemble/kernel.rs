@@ -30,11 +30,8 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let network = Network::new()?;
     let etcd = Etcd::start(stage.paths, Some(&network), &stage.folder)?;
     let ensemble = Ensemble {
-        stage,
-        etcd: etcd.endpoints(),
-        etcd_flags: etcd.flags()?,
         network: Some(&network),
-        ca: None,
+        ..Ensemble::over(&etcd, stage)?
     };
     ensemble.init(&["--allow", GUESTS])?;
     let door = SocketAddr::from((HOST, NFS_PORT));

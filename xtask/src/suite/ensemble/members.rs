@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::paths::Paths;
 use crate::process::{Lines, Running};
 use crate::rig::cluster::missing_in;
+use crate::rig::etcd::Etcd;
 use crate::rig::network::Network;
 use crate::rig::server::READY_PATIENCE;
 use crate::suite::Stage;
@@ -54,6 +55,17 @@ pub(super) struct Ensemble<'stage> {
 }
 
 impl<'stage> Ensemble<'stage> {
+    /// One whose members are to be started, in the machine's own network and in the clear.
+    pub(super) fn over(etcd: &Etcd, stage: &'stage Stage<'stage>) -> Result<Self> {
+        Ok(Self {
+            stage,
+            etcd: etcd.endpoints(),
+            etcd_flags: etcd.flags()?,
+            network: None,
+            ca: None,
+        })
+    }
+
     /// The name that `cluster init` gave it.
     pub(super) const NAME: &'static str = "pool";
 

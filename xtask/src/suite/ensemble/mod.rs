@@ -113,13 +113,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         "this suite starts and kills Crossdock only"
     );
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
-    let ensemble = Ensemble {
-        stage,
-        etcd: etcd.endpoints(),
-        etcd_flags: etcd.flags()?,
-        network: None,
-        ca: None,
-    };
+    let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;
     refusals::before(&ensemble)?;
     refusals::without_etcd(&ensemble)?;

@@ -39,11 +39,8 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     );
     let etcd = Etcd::start_secure(stage.paths, &stage.folder)?;
     let ensemble = Ensemble {
-        stage,
-        etcd: etcd.endpoints(),
-        etcd_flags: etcd.flags()?,
-        network: None,
         ca: Some(stage.folder.join("ca")),
+        ..Ensemble::over(&etcd, stage)?
     };
     ensemble.init(&[])?;
     without_certificate(&ensemble)?;

@@ -70,13 +70,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     );
     install::http_clients()?;
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
-    let ensemble = Ensemble {
-        stage,
-        etcd: etcd.endpoints(),
-        etcd_flags: etcd.flags()?,
-        network: None,
-        ca: None,
-    };
+    let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;
     let nodes = (0..3).map(|number| ensemble.node_with(number, &NODE));
     let mut processes = Processes {
