@@ -204,6 +204,11 @@ impl Running {
         self.wait(Instant::now() + patience)
     }
 
+    /// Sends it a signal, such as the one that has it do nothing (SIGSTOP), or go on (SIGCONT).
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(self.group()?, signal)?)
+    }
+
     /// Kills the program and all of its process group (SIGKILL) and reaps it.
     pub(crate) fn kill(&mut self) {
         if let Ok(group) = self.group() {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::paths::Paths;
 use crate::process::{Lines, Running};
@@ -356,16 +356,17 @@ impl Member<'_> {
 
     /// Of the process, while it runs.
     pub(super) fn pid(&self) -> Result<u32> {
+        Ok(self.running()?.pid())
+    }
+
+    fn running(&self) -> Result<&Running> {
         let running = self.running.as_ref();
-        let running = running.with_context(|| format!("{} does not run", self.name))?;
-        Ok(running.pid())
+        running.with_context(|| format!("{} does not run", self.name))
     }
 
     /// Has it do nothing (SIGSTOP), or go on (SIGCONT).
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
-        let id = Pid::from_raw(i32::try_from(self.pid()?)?);
-        kill_process(id.context("process id 0")?, signal)?;
-        Ok(())
+        self.running()?.signal(signal)
     }
 
     /// Waits until it ends by itself, as one that has been replaced.

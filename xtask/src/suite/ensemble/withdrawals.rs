@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use crossdock_nfs3::call::{Call, Read};
 use crossdock_tests_crash::client::Client;
+use rustix::process::Signal;
 
 use super::Processes;
 use super::members::{Ensemble, Member};
@@ -47,11 +48,16 @@ const NFS_READS: u64 = 16;
 const NFS_READ_BYTES: u32 = 256 << 10;
 
 /// How often a client is killed until a node must have said something: a moment at which
-/// all queues are short is no failure.
+/// nothing is asked of nodes is no failure.
 const ROUNDS: u32 = 12;
 
-/// How long a client works before it is killed: a little longer each time.
-const LIFE: Duration = Duration::from_millis(60);
+/// Nodes stand still for so long before their client is killed, so that what the gateway asks
+/// of them waits, and for so long afterwards, so that it has withdrawn that.
+const STILL: Duration = Duration::from_millis(50);
+
+/// How long curl works before it is killed, and how long others: a little longer each time.
+const CURL_LIFE: Duration = Duration::from_millis(200);
+const LIFE: Duration = Duration::from_millis(3);
 
 /// In how much time a node tells.
 const TELL_PATIENCE: Duration = Duration::from_secs(3);
@@ -79,16 +85,15 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
         gateways: vec![ensemble.gateway("gateway-a")?],
     };
     processes.await_whole(stage)?;
-    let gateway = &processes.gateways[0];
+    let (gateway, nodes) = (&processes.gateways[0], &processes.nodes[..]);
     let (http, nfs) = (gateway.door("http")?, gateway.door("nfs")?);
     let admin = gateway.door("admin")?.to_string();
     fill(nfs)?;
-    let limit = slow_down(&ensemble, &processes.nodes)?;
+    let limit = slow_down(&ensemble, nodes)?;
 
     let before = scrape(&admin)?;
-    let (requests, bytes) =
-        until_withdrawn(&processes.nodes, |round| kill_curl(stage, http, round))
-            .context("over HTTP")?;
+    let (requests, bytes) = until_withdrawn(nodes, |round| kill_curl(stage, http, nodes, round))
+        .context("over HTTP")?;
     println!("HTTP client killed: nodes withdrew {requests} requests, {bytes} bytes");
     let after = scrape(&admin)?;
     ensure!(
@@ -96,11 +101,11 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
         "the gateway counts no reads that it withdrew"
     );
     let (requests, bytes) =
-        until_withdrawn(&processes.nodes, |round| kill_nfs(nfs, round)).context("over NFS")?;
+        until_withdrawn(nodes, |round| kill_nfs(nfs, nodes, round)).context("over NFS")?;
     println!("NFS client killed: nodes withdrew {requests} requests, {bytes} bytes");
 
     let urls = urls_at_nodes(&ensemble, &admin)?;
-    let (requests, bytes) = until_withdrawn(&processes.nodes, |round| reset_at_nodes(&urls, round))
+    let (requests, bytes) = until_withdrawn(nodes, |round| reset_at_nodes(&urls, round))
         .context("at the nodes' own door")?;
     println!("clients of nodes reset: they withdrew {requests} requests, {bytes} bytes");
 
@@ -161,6 +166,7 @@ fn until_withdrawn(
             let (requests, bytes) = (now.0 - before.0, now.1 - before.1);
             if requests > 0 {
                 ensure!(bytes > 0, "{requests} requests of no bytes");
+                println!("nodes have told of it after {} killed", round + 1);
                 return Ok((requests, bytes));
             }
             thread::park_timeout(Duration::from_millis(100));
@@ -188,8 +194,9 @@ fn field(line: &str, name: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// A curl with a download of each file is killed: its kernel resets the connections.
-fn kill_curl(stage: &Stage<'_>, http: SocketAddr, round: u32) -> Result<()> {
+/// A curl with a download of each file is killed. It has not read what came last, so that its
+/// kernel resets the connections.
+fn kill_curl(stage: &Stage<'_>, http: SocketAddr, nodes: &[Member<'_>], round: u32) -> Result<()> {
     let mut curl = program("curl");
     curl.args(["--silent", "--parallel", "--parallel-immediate"]);
     curl.args(["--parallel-max", &FILES.to_string()]);
@@ -200,9 +207,21 @@ fn kill_curl(stage: &Stage<'_>, http: SocketAddr, round: u32) -> Result<()> {
     let log = open_log(&stage.log)?;
     curl.stdout(log.try_clone()?).stderr(log);
     let mut running = Running::start(curl)?;
-    thread::park_timeout(LIFE * (round + 1));
-    running.kill();
-    Ok(())
+    thread::park_timeout(CURL_LIFE * (round + 1));
+    running.signal(Signal::STOP)?;
+    while_still(nodes, || running.kill())
+}
+
+/// Does something while nodes stand still: they have in hand what was asked of them before, and
+/// hear of it together with what is withdrawn then.
+fn while_still(nodes: &[Member<'_>], act: impl FnOnce()) -> Result<()> {
+    nodes
+        .iter()
+        .try_for_each(|node| node.signal(Signal::STOP))?;
+    thread::park_timeout(STILL);
+    act();
+    thread::park_timeout(STILL);
+    nodes.iter().try_for_each(|node| node.signal(Signal::CONT))
 }
 
 /// Where nodes send pieces of some of the files.
@@ -228,12 +247,12 @@ fn reset_at_nodes(urls: &[String], round: u32) -> Result<()> {
     for (wire, url) in wires.iter_mut().zip(urls) {
         wire.get(&format!("/{}", nodes::parts(url)?.1), false)?;
     }
-    thread::park_timeout(LIFE / 20 * round);
+    thread::park_timeout(LIFE * round);
     wires.into_iter().try_for_each(Wire::reset)
 }
 
 /// A client that has asked for much, and reads nothing of it, is gone.
-fn kill_nfs(nfs: SocketAddr, round: u32) -> Result<()> {
+fn kill_nfs(nfs: SocketAddr, nodes: &[Member<'_>], round: u32) -> Result<()> {
     let mut clients = Vec::new();
     for number in 0..NFS_CONNECTIONS {
         let mut client = Client::connect(nfs)?;
@@ -249,7 +268,6 @@ fn kill_nfs(nfs: SocketAddr, round: u32) -> Result<()> {
         }
         clients.push(client);
     }
-    thread::park_timeout(LIFE / 20 * (round + 1));
-    drop(clients);
-    Ok(())
+    thread::park_timeout(LIFE * round);
+    while_still(nodes, || drop(clients))
 }
