@@ -187,6 +187,13 @@ impl Redirector {
         connection.is_some_and(|it| it.stream.acknowledged_to() < it.stream.end())
     }
 
+    /// Whether the client lacks bytes of extents: the socket may have dummy bytes.
+    #[must_use]
+    pub fn has_extents(&self, connection: ConnectionId) -> bool {
+        let connection = self.connections.get(&connection);
+        connection.is_some_and(|it| it.stream.caught_from().is_some())
+    }
+
     /// Connections that have not ended.
     #[must_use]
     pub fn connections(&self) -> usize {

@@ -241,6 +241,28 @@ fn a_tunnel_goes_on_where_it_was() {
     assert_eq!(sequence(&mut redirector, &other), 1);
 }
 
+/// Goal: bytes that go by, and those behind an extent that the client has, are no reason to have
+/// packets caught; an extent is, until all of it is acknowledged.
+#[test]
+fn extents_alone_are_to_be_caught() {
+    let mut redirector = redirector();
+    let released = Released::default();
+    assert!(redirector.pass(CONNECTION, 10).is_ok());
+    assert!(!redirector.has_extents(CONNECTION));
+    assert!(redirector.is_under_way(CONNECTION));
+    let one = Extent::new(11, 1, 100, &released);
+    assert!(redirector.announce_extent(CONNECTION, one).is_ok());
+    let behind = redirector.announce_literal(CONNECTION, Bytes::from_static(b"behind"));
+    assert_eq!(behind, Ok(Some(10)));
+    redirector.acknowledged(CONNECTION, 109);
+    assert!(redirector.has_extents(CONNECTION));
+    redirector.acknowledged(CONNECTION, 110);
+    assert!(!redirector.has_extents(CONNECTION));
+    assert!(redirector.is_under_way(CONNECTION));
+    redirector.acknowledged(CONNECTION, 116);
+    assert!(!redirector.is_under_way(CONNECTION));
+}
+
 /// Goal: of a connection that has ended nothing is sent, and its pins go back.
 #[test]
 fn the_end_of_a_connection_is_the_end() {

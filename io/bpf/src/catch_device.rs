@@ -86,9 +86,10 @@ impl CatchDevice {
         tool("ss", &words).map(drop)
     }
 
-    /// From now on packets of the socket come here.
-    pub(crate) fn mark(&self, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
-        let marked = SockRef::from(&socket).set_mark(MARK);
+    /// Whether packets of the socket come here from now on.
+    pub(crate) fn mark(&self, socket: BorrowedFd<'_>, comes_here: bool) -> Result<(), BpfError> {
+        let mark = if comes_here { MARK } else { 0 };
+        let marked = SockRef::from(&socket).set_mark(mark);
         marked.map_err(|error| BpfError::System {
             what: "a socket's mark",
             error,

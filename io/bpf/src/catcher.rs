@@ -113,8 +113,8 @@ impl Catcher {
         Ok(self.device.keep()? || guarded || caught)
     }
 
-    /// Takes a connection's socket: from now on its packets pass here. Offsets of its stream
-    /// count from the first byte that the connection has ever sent.
+    /// Takes a connection's socket, whose packets can be [led](Self::lead) here from now on.
+    /// Offsets of its stream count from the first byte that the connection has ever sent.
     ///
     /// # Errors
     /// [`BpfError::Full`], or the system's word; packets of the socket go as before then.
@@ -123,11 +123,23 @@ impl Catcher {
         let known = self.connections.insert(&socket.as_raw_fd(), id.0, 0);
         let added = known
             .map_err(refused)
-            .and_then(|()| self.device.mark(socket));
+            // Whether that is allowed is better known before it has to be.
+            .and_then(|()| self.device.mark(socket, true))
+            .and_then(|()| self.device.mark(socket, false));
         if added.is_err() {
             self.slots.give_back(id);
         }
         added.map(|()| id)
+    }
+
+    /// Whether packets of a connection's socket pass here, or leave as any other's: each that passes
+    /// costs the way by one more device. It must be so before a byte enters the socket that is to be
+    /// caught, and until all of those are acknowledged.
+    ///
+    /// # Errors
+    /// The system's word; it stays as it was.
+    pub fn lead(&self, socket: BorrowedFd<'_>, passes_here: bool) -> Result<(), BpfError> {
+        self.device.mark(socket, passes_here)
     }
 
     /// Has packets caught that end behind this offset of the stream; none: all may go. To be

@@ -19,7 +19,7 @@ pub(super) fn run(paths: &Paths, bench: &str, options: &Options) -> Result<bool>
         "http" => install::http_peer()?,
         "iscsi" => {
             install::iscsi_peers()?;
-            install::debian(&["fio", "util-linux"])?;
+            install::debian(&["binutils", "fio", "linux-perf", "util-linux"])?;
         }
         "ibp" => {
             install::http_peer()?;

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::Context;
-use crossdock_bpf::{CatchDevice, Catcher};
+use crossdock_bpf::{BpfError, CatchDevice, Catcher};
 use crossdock_names::HostId;
 use crossdock_net::{ConnectionId, Driver, Event, WatchId, now};
 use crossdock_peer::{Flow, Transport};
@@ -99,8 +99,13 @@ struct Client {
     waiting_bytes: usize,
     /// Its socket may have dummy bytes, and is reset when it is closed.
     is_guarded: bool,
+    /// Its packets go by the kernel's program.
+    is_led: bool,
+    /// Nothing had to be caught when it was last looked whether it has to be led.
+    is_idle: bool,
     /// Its window is small after losses: it is relayed.
     is_narrow: bool,
+    is_reset: bool,
     ending: Option<Ending>,
 }
 
@@ -240,10 +245,8 @@ impl Injector {
             // Unless its holder was only out of reach.
             let holder = HostId(lost.holder());
             let is_gone = is_disowned || catching.redirector.address(holder).is_none();
-            if is_gone && catching.clients.contains_key(&id) {
-                // Once, whatever else of it is gone.
-                catching.asked.retain(|_, asked| asked.id != id);
-                self.figures.reset(driver, id);
+            if is_gone {
+                catching.reset(&mut self.figures, driver, id);
             }
             return;
         };
@@ -369,6 +372,7 @@ impl Injector {
         };
         if catching.keep_due.take_if(|due| *due <= time).is_some() {
             catching.keep(time);
+            catching.let_go(driver);
         }
         catching.mind_datagrams(time);
         if catching.look_due.take_if(|due| *due <= time).is_none() {
@@ -411,7 +415,10 @@ impl Catching {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             is_guarded: false,
+            is_led: false,
+            is_idle: false,
             is_narrow: false,
+            is_reset: false,
             ending: None,
         };
         self.clients.insert(id, client);
@@ -488,9 +495,12 @@ impl Catching {
         }
         if let Some(error) = failure {
             warn!(%error, "a connection is reset: its bytes cannot be sent any more");
-            return figures.reset(driver, id);
+            return self.reset(figures, driver, id);
         }
-        self.guard(driver, id);
+        if let Err(error) = self.guard(driver, id) {
+            warn!(%error, "a connection is reset: its packets cannot be caught");
+            return self.reset(figures, driver, id);
+        }
         if !pieces.is_empty() && driver.send(id, pieces).is_err() {
             return driver.abort(id);
         }
@@ -500,14 +510,37 @@ impl Catching {
         self.watch(now, id);
     }
 
-    /// A socket is reset when it is closed as long as it may have dummy bytes.
-    fn guard(&mut self, driver: &Driver, id: ConnectionId) {
+    /// As long as a socket may have dummy bytes its packets go by the kernel's program, and it is
+    /// reset when it is closed.
+    fn guard(&mut self, driver: &Driver, id: ConnectionId) -> Result<(), BpfError> {
         let (Some(client), Some(socket)) = (self.clients.get_mut(&id), driver.socket(id)) else {
-            return;
+            return Ok(());
         };
-        let is_under_way = self.redirector.is_under_way(client.caught);
-        if std::mem::replace(&mut client.is_guarded, is_under_way) != is_under_way {
-            reset_when_closed(socket, is_under_way);
+        let has_extents = self.redirector.has_extents(client.caught);
+        client.is_idle &= !has_extents;
+        if has_extents && !client.is_led {
+            self.catcher.lead(socket, true)?;
+            client.is_led = true;
+        }
+        if std::mem::replace(&mut client.is_guarded, has_extents) != has_extents {
+            reset_when_closed(socket, has_extents);
+        }
+        Ok(())
+    }
+
+    /// Packets of clients to which nodes have sent nothing for a while leave as any other's.
+    fn let_go(&mut self, driver: &Driver) {
+        for (&id, client) in &mut self.clients {
+            let is_idle = !self.redirector.has_extents(client.caught);
+            let was_idle = std::mem::replace(&mut client.is_idle, is_idle);
+            if client.is_led
+                && is_idle
+                && was_idle
+                && let Some(socket) = driver.socket(id)
+            {
+                // Else they are led on, which does no harm.
+                client.is_led = self.catcher.lead(socket, false).is_err();
+            }
         }
     }
 
@@ -526,9 +559,9 @@ impl Catching {
         let Some(client) = self.clients.get(&id) else {
             return;
         };
-        let is_under_way = self.redirector.is_under_way(client.caught);
+        let has_extents = self.redirector.has_extents(client.caught);
         let is_held_up = client.waiting_bytes > 0 || client.is_narrow || client.ending.is_some();
-        if is_under_way || is_held_up {
+        if has_extents || is_held_up {
             self.under_way.insert(id);
             self.look_due.get_or_insert(now + LOOK_EVERY);
         } else {
@@ -579,6 +612,16 @@ impl Catching {
             client.ending.get_or_insert_with(|| Ending::new(now));
         }
         self.watch(now, id);
+    }
+
+    /// Its client sees it end; it counts once, whatever else of it is gone.
+    fn reset(&mut self, figures: &mut InjectFigures, driver: &mut Driver, id: ConnectionId) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && !std::mem::replace(&mut client.is_reset, true)
+        {
+            figures.reset += 1;
+            driver.abort(id);
+        }
     }
 
     fn forget(&mut self, id: ConnectionId) {
@@ -633,13 +676,14 @@ impl Catching {
             }
             let goes_on = ending.goes_on(now, acknowledged);
             if is_given && !self.redirector.is_under_way(client.caught) {
-                self.guard(driver, id);
+                // It has been led already if it had to be.
+                let _ = self.guard(driver, id);
                 driver.close(id);
                 self.under_way.remove(&id);
                 return;
             }
             if !goes_on {
-                return figures.reset(driver, id);
+                return self.reset(figures, driver, id);
             }
         }
         self.go_on(figures, driver, now, id);

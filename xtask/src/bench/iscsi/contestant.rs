@@ -19,6 +19,9 @@ use crate::rig::server::READY_PATIENCE;
 /// Bytes of each unit.
 pub(super) const LUN_BYTES: u64 = 256 << 20;
 
+/// Bytes of a file that is worked on.
+const FILE_BYTES: u64 = 64 << 20;
+
 /// The longest load, beyond the time that it was given.
 const LOAD_PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks whether a target is there.
@@ -136,6 +139,9 @@ pub(super) struct Ours {
     pub(super) block: Contestant,
     data: PathBuf,
     nfs: String,
+    http: String,
+    /// For the HTTP door.
+    token: String,
 }
 
 impl Ours {
@@ -146,6 +152,10 @@ impl Ours {
         let mut create = program(paths.release_binary());
         create.args(["lun", "create", "bench", &size, "--admin", &doors.admin]);
         run_program(create.stdout(Stdio::null()))?;
+        let mut create = program(paths.release_binary());
+        create.args(["token", "create", "--read", "--write", "--json"]);
+        let token = output(create.args(["--admin", &doors.admin]))?;
+        let token: Value = serde_json::from_str(&token)?;
         let block = Contestant {
             name: "crossdock".to_owned(),
             address: doors.iscsi,
@@ -159,7 +169,13 @@ impl Ours {
             block,
             data: folder.join("data"),
             nfs: doors.nfs,
+            http: doors.http,
+            token: token["token"].as_str().context("no token")?.to_owned(),
         })
+    }
+
+    pub(super) const fn pid(&self) -> u32 {
+        self.block.pid
     }
 
     /// Kills it and starts it again, with nothing in memory.
@@ -167,6 +183,7 @@ impl Ours {
         self.block.running = None;
         let doors = Doors::open(paths, &self.data, &self.block.address)?;
         self.nfs = doors.nfs;
+        self.http = doors.http;
         self.block.pid = doors.running.pid();
         self.block.running = Some(doors.running);
         Ok(())
@@ -177,26 +194,89 @@ impl Ours {
         &self,
         paths: &Paths,
         name: &str,
-        (size, is_write, seconds): (u32, bool, f64),
+        wanted: (u32, bool, f64),
     ) -> Result<Value> {
-        let mut command = generator(paths);
-        command.args(["run", "--server", &self.nfs]);
-        command.args(["--server-pid", &self.block.pid.to_string()]);
+        self.file_work(paths, name, wanted, &[])
+    }
+
+    /// Makes such a file, for [`Self::file_again`].
+    pub(super) fn file_fill(&self, paths: &Paths, name: &str) -> Result<()> {
+        let flags: Flags = vec![
+            flag("--work", "write"),
+            flag("--keep", ""),
+            flag("--count", FILE_BYTES >> 20),
+            flag("--span", FILE_BYTES),
+            flag("--name", name),
+        ];
+        figures(self.over_nfs(paths), &flags, paths).map(drop)
+    }
+
+    /// Works on one that is there, and stays.
+    pub(super) fn file_again(
+        &self,
+        paths: &Paths,
+        name: &str,
+        wanted: (u32, bool, f64),
+    ) -> Result<Value> {
+        self.file_work(paths, name, wanted, &["--again", "--keep"])
+    }
+
+    fn file_work(
+        &self,
+        paths: &Paths,
+        name: &str,
+        (size, is_write, seconds): (u32, bool, f64),
+        more: &[&'static str],
+    ) -> Result<Value> {
         let work = if is_write {
             "random-write"
         } else {
             "random-read"
         };
-        let flags: Flags = vec![
+        let mut flags: Flags = vec![
             flag("--work", work),
             flag("--size", size),
             flag("--outstanding", 8),
-            flag("--span", 64 << 20),
+            flag("--span", FILE_BYTES),
             flag("--count", 1 << 30),
             flag("--name", name),
             flag("--seconds", seconds),
         ];
-        figures(command, &flags, paths).context("a file over NFS")
+        flags.extend(more.iter().map(|name| flag(name, "")));
+        figures(self.over_nfs(paths), &flags, paths).context("a file over NFS")
+    }
+
+    fn over_nfs(&self, paths: &Paths) -> Command {
+        let mut command = generator(paths);
+        command.args(["run", "--server", &self.nfs]);
+        command.args(["--server-pid", &self.block.pid.to_string()]);
+        command
+    }
+
+    /// Makes a file over HTTP.
+    pub(super) fn http_make(&self, paths: &Paths, name: &str) -> Result<Value> {
+        let class = format!("prefix={name},size={FILE_BYTES}");
+        let mut command = generator(paths);
+        command.args(["http", "make", "--server", &self.http]);
+        command.args(["--token", &self.token, "--class", &class]);
+        figures(command, &[], paths).context("a file over HTTP")
+    }
+
+    /// Reads ranges of it.
+    pub(super) fn http_read(
+        &self,
+        paths: &Paths,
+        name: &str,
+        size: u32,
+        seconds: f64,
+    ) -> Result<Value> {
+        let class = format!("prefix={name},size={FILE_BYTES},range={size}");
+        let mut command = generator(paths);
+        command.args(["http", "requests", "--server", &self.http]);
+        command.args(["--class", &class, "--connections", "4"]);
+        command.args(["--seconds", &seconds.to_string()]);
+        command.args(["--server-pid", &self.block.pid.to_string()]);
+        figures(command, &[], paths).context("a file over HTTP")
     }
 }
 
@@ -204,6 +284,7 @@ impl Ours {
 struct Doors {
     running: Running,
     nfs: String,
+    http: String,
     iscsi: String,
     admin: String,
 }
@@ -212,21 +293,22 @@ impl Doors {
     fn open(paths: &Paths, data: &Path, iscsi: &str) -> Result<Self> {
         let mut command = program(paths.release_binary());
         command.arg("up").arg("--data").arg(data);
-        command.args(["--size", "4G", "--iscsi", iscsi, "--http", "off"]);
-        for (name, door) in [("--nfs", "127.0.0.1:0"), ("--admin", "127.0.0.1:0")] {
-            command.args([name, door]);
+        command.args(["--size", "4G", "--iscsi", iscsi]);
+        for door in ["--nfs", "--http", "--admin"] {
+            command.args([door, "127.0.0.1:0"]);
         }
         command.args(["--ibp", "off", "--lbone", "off"]);
         command.stdin(Stdio::null());
         let log = paths.logs().join("bench-iscsi-server.log");
         let (running, lines) = on_cpu(SERVER_CPU, || Running::start_with_lines(command, &log))?;
         let deadline = Instant::now() + READY_PATIENCE;
-        let (mut nfs, mut iscsi) = (None, None);
+        let (mut nfs, mut http, mut iscsi) = (None, None, None);
         let admin = loop {
             let line = lines.next(deadline)?;
             let line = line.with_context(|| format!("it has ended, see {}", log.display()))?;
             match line.trim().split_once(' ') {
                 Some(("nfs", address)) => nfs = Some(address.to_owned()),
+                Some(("http", address)) => http = Some(address.to_owned()),
                 Some(("iscsi", address)) => iscsi = Some(address.to_owned()),
                 Some(("admin", address)) => break address.to_owned(),
                 _ => {}
@@ -236,6 +318,7 @@ impl Doors {
         Ok(Self {
             running,
             nfs: nfs.context("no NFS door")?,
+            http: http.context("no HTTP door")?,
             iscsi: iscsi.context("no iSCSI door")?,
             admin,
         })

@@ -5,6 +5,7 @@
 //! generator the other.
 
 mod contestant;
+mod copies;
 mod rows;
 
 use std::fs;
@@ -67,6 +68,12 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
         for size in FILE_SIZES {
             keep(rows::FILES, field.files(size, times));
         }
+    }
+    if is_wanted(copies::ROW) {
+        keep(
+            copies::ROW,
+            copies::measure(&mut field.ours, paths, &folder),
+        );
     }
     drop(field);
     fs::remove_dir_all(&folder)?;

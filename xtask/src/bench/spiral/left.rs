@@ -13,8 +13,8 @@ use crate::paths::Paths;
 
 /// Nodes of the paper.
 const NODES_MAX: u8 = 5;
-/// What is delivered, of what the relay can. The paper had all that its relay could.
-const OF_RELAY: f64 = 0.85;
+/// What is delivered, of what the slower of both can. The paper had all that its relay could.
+const DELIVERED: f64 = 0.85;
 /// What the paper had left, of what a relay leaves (its table 1).
 const GOAL: f64 = 4.2;
 /// It may cost so much of what a relay leaves.
@@ -66,7 +66,8 @@ struct Run<'run> {
 
 impl Run<'_> {
     fn measure(&self, door: Door, keep: Keep<'_>) -> Result<()> {
-        let rate = self.relayed(door)? * OF_RELAY;
+        let [inject, relay] = [Way::Inject, Way::Relay].map(|way| self.most(door, way));
+        let rate = inject?.min(relay?) * DELIVERED;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..if self.options.full { 5 } else { 2 } {
             ours.push(self.once(door, Way::Inject, rate)?);
@@ -77,8 +78,8 @@ impl Run<'_> {
             Comparison {
                 row: &row,
                 variant: format!(
-                    "beside {:.0} % of what a relay delivers, {}, {} node{}",
-                    OF_RELAY * 100.0,
+                    "beside {:.0} % of what both deliver, {}, {} node{}",
+                    DELIVERED * 100.0,
                     door.word(),
                     self.nodes,
                     plural(self.nodes)
@@ -100,12 +101,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a relay delivers at most, in bytes per second.
-    fn relayed(&self, door: Door) -> Result<f64> {
-        let words = self.words(door, Way::Relay, None, 1.0)?;
+    /// What a gateway delivers at most, in bytes per second.
+    fn most(&self, door: Door, way: Way) -> Result<f64> {
+        let words = self.words(door, way, None, 1.0)?;
         let figures = self.field.load(0, &words)?;
         let rate = number(&figures, "bytes")? / number(&figures, "seconds")?;
-        ensure!(rate > 0.0, "nothing is relayed");
+        ensure!(rate > 0.0, "nothing is delivered");
         Ok(rate)
     }
 

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crossdock_net::{ConnectionId, Driver};
-
 use super::datagrams::DatagramFigures;
 
 /// What went which way.
@@ -61,10 +59,5 @@ impl Why {
 impl InjectFigures {
     pub(super) fn note_relayed(&mut self, why: Why, bytes: usize) {
         *self.relayed_bytes.entry(why).or_default() += bytes as u64;
-    }
-
-    pub(super) fn reset(&mut self, driver: &mut Driver, id: ConnectionId) {
-        self.reset += 1;
-        driver.abort(id);
     }
 }
