@@ -20,7 +20,7 @@ use crate::refuse::{Access, outcome_of};
 use crate::reserve::Change;
 use crate::respond::Outcome;
 use crate::session::{Session, SessionId};
-use crate::task::{Task, TaskId};
+use crate::task::{Stage, Task, TaskId};
 use crate::unit::{Committed, Unit};
 
 /// Calls of the door have this bit, those of others never.
@@ -64,6 +64,8 @@ pub struct IscsiDoor {
     /// No connection has waited too long before this time.
     wake: Option<Time>,
     is_pumping: bool,
+    /// A unit that was looked at already may have something to run.
+    is_pumped_again: bool,
     pub(crate) is_stopping: bool,
     pub(crate) figures: IscsiFigures,
     pub(crate) effects: VecDeque<IscsiEffect>,
@@ -75,6 +77,8 @@ pub struct IscsiDoor {
 pub(crate) enum CallOf {
     /// A piece of a task's bytes, and of which unit.
     Task(TaskId, u64),
+    /// A piece of a copy's bytes.
+    Copy(TaskId),
     /// A commit of a unit.
     Commit(u64),
 }
@@ -104,6 +108,7 @@ impl IscsiDoor {
             held_bytes: 0,
             wake: None,
             is_pumping: false,
+            is_pumped_again: false,
             is_stopping: false,
             figures: IscsiFigures::default(),
             effects: VecDeque::new(),
@@ -246,6 +251,7 @@ impl IscsiDoor {
     fn take_reply(&mut self, now: Time, routed: RoutedReply) {
         match self.calls.remove(&routed.reply.id) {
             Some(CallOf::Task(task, unit)) => self.take_piece(now, task, unit, routed),
+            Some(CallOf::Copy(task)) => self.take_copied(now, task, routed),
             Some(CallOf::Commit(unit)) => self.take_commit(now, unit, &routed),
             None => {} // It was withdrawn.
         }
@@ -309,11 +315,27 @@ impl IscsiDoor {
     /// Runs the tasks whose turn it is, as far as there is room for what they read.
     pub(crate) fn pump(&mut self, now: Time) {
         if self.is_pumping {
+            self.is_pumped_again = true;
             return; // Who has begun goes on with it.
         }
         self.is_pumping = true;
+        self.pump_units(now);
+        // A copy may have left one unit for another.
+        while std::mem::take(&mut self.is_pumped_again) {
+            self.pump_units(now);
+        }
+        self.is_pumping = false;
+        if !self.managements.is_empty() {
+            self.settle_managements(now);
+        }
+    }
+
+    fn pump_units(&mut self, now: Time) {
         let mut next = self.units.keys().next().copied();
         while let Some(number) = next {
+            while let Some(task) = self.units.get_mut(&number).and_then(Unit::next_step) {
+                self.take_step(now, task);
+            }
             while let Some(task) = self.next_task(number) {
                 self.run(now, task);
             }
@@ -321,10 +343,6 @@ impl IscsiDoor {
                 .checked_add(1)
                 .and_then(|behind| self.units.range(behind..).next())
                 .map(|(&number, _)| number);
-        }
-        self.is_pumping = false;
-        if !self.managements.is_empty() {
-            self.settle_managements(now);
         }
     }
 
@@ -360,6 +378,12 @@ impl IscsiDoor {
         self.held_bytes -= task.held_bytes;
         if let Some(unit) = self.units.get_mut(&task.unit) {
             unit.remove(id);
+        }
+        if let Stage::Copying(copying) = &task.stage
+            && let Some(place) = copying.place()
+            && let Some(unit) = self.units.get_mut(&place)
+        {
+            unit.end_step(id);
         }
         if !self.managements.is_empty() {
             self.settle_managements(now);

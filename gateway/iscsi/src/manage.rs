@@ -154,6 +154,9 @@ impl IscsiDoor {
         }
         for session in self.sessions_of(unit) {
             self.attend(session, AdditionalSense::RESET);
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.copies.clear();
+            }
         }
     }
 

@@ -6,7 +6,8 @@ use crossdock_scsi::{
     LogicalUnit, ModeForm, ModeParameters, OpcodeQuery, Portal, Provisioning, Sense, SenseKey,
     VpdPage, block_characteristics, block_limits, capacity_10, capacity_16, device_identification,
     lba_status, logical_block_provisioning, one_opcode, report_luns, standard_inquiry,
-    supported_opcodes, supported_pages, supported_task_management, unit_serial_number,
+    supported_opcodes, supported_pages, supported_task_management, third_party_copy,
+    unit_serial_number,
 };
 
 use crate::door::{IscsiDoor, PORTAL_GROUP};
@@ -61,6 +62,11 @@ impl IscsiDoor {
             Command::ReserveIn { action, allocation } => {
                 self.reserve_in(asked.session, action, allocation)
             }
+            Command::CopyResults {
+                results,
+                list_id,
+                allocation,
+            } => self.copy_results(asked.session, results, (list_id, allocation)),
             Command::ReportPortGroups {
                 is_extended,
                 allocation,
@@ -203,6 +209,7 @@ fn inquiry(unit: &Unit, page: Option<u8>) -> Result<Vec<u8>, Sense> {
         VpdPage::SupportedPages => supported_pages(),
         VpdPage::SerialNumber => unit_serial_number(&identity),
         VpdPage::Identification => device_identification(&identity, portal),
+        VpdPage::ThirdPartyCopy => third_party_copy(),
         VpdPage::BlockLimits => block_limits(&limits(unit)),
         VpdPage::BlockCharacteristics => block_characteristics(),
         VpdPage::Provisioning => logical_block_provisioning(unit.lun.is_thin),

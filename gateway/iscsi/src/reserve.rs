@@ -18,6 +18,7 @@ use crate::message::{IscsiEffect, ReserveOrder};
 use crate::respond::Outcome;
 use crate::session::SessionId;
 use crate::task::TaskId;
+use crate::unit::Unit;
 
 /// How often a change is tried anew.
 const TRIES_MAX: u32 = 16;
@@ -68,7 +69,13 @@ fn needs(command: &Command) -> Needs {
 impl IscsiDoor {
     /// Whether somebody else's reservation is in the way of a command.
     pub(crate) fn is_reserved_against(&self, session: SessionId, command: &Command) -> bool {
-        let (Some(unit), Some(known)) = (self.unit_of(session), self.sessions.get(&session)) else {
+        let unit = self.unit_of(session);
+        unit.is_some_and(|unit| self.is_kept_from(session, unit, command))
+    }
+
+    /// The same of any unit.
+    pub(crate) fn is_kept_from(&self, session: SessionId, unit: &Unit, command: &Command) -> bool {
+        let Some(known) = self.sessions.get(&session) else {
             return false;
         };
         let is_others = unit.reserved_by.is_some_and(|holder| holder != session);

@@ -384,6 +384,10 @@ impl IscsiDoor {
                 task.stage = Stage::Settling;
                 return self.reserve_out(now, id, action, (scope, kind), &list);
             }
+            Plan::ExtendedCopy => {
+                let list = task.gather.finish().to_bytes();
+                return self.queue_copy(now, id, &list);
+            }
             Plan::Unmap => {
                 let list = task.gather.finish().to_bytes();
                 if let Err(sense) = self.plan_unmap(id, &list) {
@@ -508,7 +512,7 @@ fn fits(planned: &Planned, expected: u32) -> bool {
 
 fn wrong_length(plan: &Plan) -> Sense {
     match plan {
-        Plan::Unmap | Plan::ModeSelect(_) | Plan::ReserveOut { .. } => {
+        Plan::Unmap | Plan::ExtendedCopy | Plan::ModeSelect(_) | Plan::ReserveOut { .. } => {
             Sense::illegal(AdditionalSense::LIST_LENGTH)
         }
         Plan::CompareAndWrite | Plan::WriteSame { .. } => {

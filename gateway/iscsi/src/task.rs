@@ -9,6 +9,7 @@ use crossdock_iscsi_pdu::{DataOut, NO_TAG};
 use crossdock_scsi::Sense;
 use crossdock_types::Payload;
 
+use crate::copying::Copying;
 use crate::message::ConnId;
 use crate::negotiate::Parameters;
 use crate::plan::Planned;
@@ -69,6 +70,8 @@ pub(crate) enum Stage {
     Waiting,
     /// The router is at it.
     Running(Box<Transfer>),
+    /// It copies from units to units, or waits for its turn to.
+    Copying(Box<Copying>),
     /// It waits for a commit, or for the registry.
     Settling,
     /// It was aborted; its writes are not answered yet.

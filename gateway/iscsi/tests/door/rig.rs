@@ -33,6 +33,8 @@ pub(crate) struct Rig {
     pub(crate) now: Time,
     pub(crate) luns: LunTable,
     pub(crate) content: Vec<u8>,
+    /// Bytes of further LUNs, by their files' ids.
+    pub(crate) others: BTreeMap<u64, Vec<u8>>,
     /// Without space, in order.
     pub(crate) holes: Vec<Range<u64>>,
     /// Asked, not answered.
@@ -87,6 +89,7 @@ impl Rig {
             now: Time::from_secs(1),
             luns: [(1, lun(1, "disk"))].into(),
             content: vec![0; 4 << 20],
+            others: BTreeMap::new(),
             holes: Vec::new(),
             asked: VecDeque::new(),
             withdrawn: Vec::new(),
@@ -178,9 +181,14 @@ impl Rig {
         }
     }
 
+    fn content_of(&mut self, file: FileRef) -> &mut Vec<u8> {
+        self.others.get_mut(&file.id.0).unwrap_or(&mut self.content)
+    }
+
     fn carry_out(&mut self, operation: &SiteOperation) -> Result<SiteAnswer, SiteError> {
         match operation {
             SiteOperation::Read {
+                file,
                 offset_bytes,
                 length_bytes,
                 ..
@@ -191,29 +199,31 @@ impl Rig {
                 if self.bad.as_ref().is_some_and(is_bad) {
                     return Err(SiteError::Io);
                 }
-                let bytes = &self.content[place(*offset_bytes)..place(end)];
+                let bytes = &self.content_of(*file)[place(*offset_bytes)..place(end)];
                 Ok(SiteAnswer::Read {
                     payload: Bytes::copy_from_slice(bytes).into(),
                     end_of_file: false,
                 })
             }
             SiteOperation::Write {
+                file,
                 offset_bytes,
                 payload,
                 ..
             } => {
                 let start = place(*offset_bytes);
-                payload.copy_to_slice(&mut self.content[start..start + payload.len()]);
+                let content = self.content_of(*file);
+                payload.copy_to_slice(&mut content[start..start + payload.len()]);
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
             }
             SiteOperation::Zero {
+                file,
                 offset_bytes,
                 length_bytes,
-                ..
             } => {
                 let range = *offset_bytes..offset_bytes + length_bytes;
-                self.content[place(range.start)..place(range.end)].fill(0);
+                self.content_of(*file)[place(range.start)..place(range.end)].fill(0);
                 self.holes.push(range);
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
@@ -520,6 +530,16 @@ impl Done {
     pub(crate) fn sense(&self) -> Option<(u8, u8, u8)> {
         let sense = self.sense.get(2..)?;
         Some((*sense.get(2)?, *sense.get(12)?, *sense.get(13)?))
+    }
+
+    /// What a place of a copy has said, source or destination: its status, and key and code of
+    /// its sense data.
+    pub(crate) fn forwarded(&self) -> Option<(bool, u8, u8, u8)> {
+        let sense = self.sense.get(2..)?;
+        let (source, destination) = (*sense.get(8)?, *sense.get(9)?);
+        let said = sense.get(usize::from(source.max(destination))..)?;
+        let byte = |at: usize| said.get(at).copied().unwrap_or_default();
+        (source.max(destination) > 0).then(|| (source > 0, byte(0), byte(3), byte(13)))
     }
 
     /// INFORMATION.
