@@ -100,6 +100,11 @@ impl Copying {
         self.place
     }
 
+    /// Whether bytes of that unit may change by what is under way.
+    pub(crate) fn is_writing_to(&self, unit: u64) -> bool {
+        self.place == Some(unit) && self.step == Step::Writing && !self.transfer.is_idle()
+    }
+
     /// Nobody waits for it any more. The reads that are of no use, and whether it is over.
     pub(crate) fn stop(&mut self) -> (Vec<CallId>, bool) {
         match self.step {

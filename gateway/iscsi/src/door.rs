@@ -17,7 +17,7 @@ use crate::figures::IscsiFigures;
 use crate::manage::Management;
 use crate::message::{ConnId, IscsiConfig, IscsiEffect, IscsiInput, LunTable};
 use crate::refuse::{Access, outcome_of};
-use crate::reserve::Change;
+use crate::reserve::{Change, Fence};
 use crate::respond::Outcome;
 use crate::session::{Session, SessionId};
 use crate::task::{Stage, Task, TaskId};
@@ -50,6 +50,7 @@ pub struct IscsiDoor {
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) calls: BTreeMap<CallId, CallOf>,
     pub(crate) managements: Vec<Management>,
+    pub(crate) fences: Vec<Fence>,
     /// Changes of reservations, by the tickets under which the registry has them.
     pub(crate) changes: BTreeMap<u64, Change>,
     pub(crate) changes_total: u64,
@@ -97,6 +98,7 @@ impl IscsiDoor {
             tasks: BTreeMap::new(),
             calls: BTreeMap::new(),
             managements: Vec::new(),
+            fences: Vec::new(),
             changes: BTreeMap::new(),
             changes_total: 0,
             calls_total: 0,
@@ -325,8 +327,16 @@ impl IscsiDoor {
             self.pump_units(now);
         }
         self.is_pumping = false;
+        self.settle(now);
+    }
+
+    /// Answers those that wait for tasks to be over.
+    fn settle(&mut self, now: Time) {
         if !self.managements.is_empty() {
             self.settle_managements(now);
+        }
+        if !self.fences.is_empty() {
+            self.settle_fences(now);
         }
     }
 
@@ -385,9 +395,7 @@ impl IscsiDoor {
         {
             unit.end_step(id);
         }
-        if !self.managements.is_empty() {
-            self.settle_managements(now);
-        }
+        self.settle(now);
     }
 
     /// The initiator's number of it can be another task's.

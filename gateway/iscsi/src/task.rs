@@ -61,6 +61,17 @@ pub(crate) struct Task {
     pub(crate) held_bytes: usize,
 }
 
+impl Task {
+    /// Whether bytes of that unit may change by what is under way, whatever becomes of the task.
+    pub(crate) fn writes_to(&self, unit: u64) -> bool {
+        match &self.stage {
+            Stage::Dying(_) => self.unit == unit,
+            Stage::Copying(copying) => copying.is_writing_to(unit),
+            _ => false,
+        }
+    }
+}
+
 /// How far a task is.
 #[derive(Debug)]
 pub(crate) enum Stage {

@@ -261,6 +261,39 @@ fn holes_are_told() {
     assert_eq!(status(&mut rig, 8, 72), [(8, 8184, 0)]);
 }
 
+/// Goal: PREEMPT AND ABORT is answered when nothing of those whom it has preempted is written any
+/// more: what they have asked for is not answered.
+#[test]
+fn preempted_writes_are_over_when_it_is_told() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut other = Initiator::ready(&mut rig, 2);
+    let out = |action: u8, kind: u8| [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+    let list = |key: u8, action_key: u8| {
+        let mut list = vec![0; 24];
+        (list[7], list[15]) = (key, action_key);
+        list
+    };
+    let register = |rig: &mut Rig, initiator: &mut Initiator, key: u8| {
+        let done = initiator.run(rig, &out(0, 0), (0, 24), &list(0, key));
+        assert!(done.is_good());
+    };
+    register(&mut rig, &mut initiator, 1);
+    register(&mut rig, &mut other, 2);
+    let reserved = initiator.run(&mut rig, &out(1, 1), (0, 24), &list(1, 0));
+    assert!(reserved.is_good());
+    initiator.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
+    initiator.ask(&mut rig, &ten(0x28, 9, 1), (512, 0), b"");
+    assert_eq!(rig.asked.len(), 2);
+    let tag = other.ask(&mut rig, &out(5, 1), (0, 24), &list(2, 1));
+    assert_eq!(rig.asked.len(), 1, "the read is withdrawn");
+    assert!(rig.receive(other.id).is_empty(), "the write is under way");
+    rig.answer_all();
+    assert!(Done::of(tag, rig.receive(other.id)).is_good());
+    assert!(rig.receive(initiator.id).is_empty());
+    assert_eq!(rig.door.figures().tasks, 0);
+}
+
 /// Goal: a reservation keeps others out, who are told when it is taken from them; a change
 /// that somebody else was faster with is tried anew, and given up at last.
 #[test]

@@ -335,6 +335,58 @@ fn copies_do_not_wait_for_each_other() {
     );
 }
 
+/// Goal: who preempts and aborts at the destination is answered when the copy's writes there are
+/// over; the copy goes no further, and says why.
+#[test]
+fn preempted_copies_write_no_more() {
+    let mut rig = two_units();
+    let nexus = |number: u8| Nexus {
+        initiator: format!("iqn.2026-11.example:{number}"),
+        isid: [0x80, 0, 0, 0, 0, number],
+    };
+    let known = &mut rig.luns.get_mut(&OTHER).expect("a LUN").reservations;
+    known.registrants = [1, 2]
+        .map(|number| Registrant {
+            nexus: nexus(number),
+            key: number.into(),
+        })
+        .to_vec();
+    known.held = Some(Reservation {
+        holder: nexus(1),
+        kind: 1,
+    });
+    rig.tell_luns();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut other = Initiator::new(&mut rig, 2);
+    other.target = rig.luns[&OTHER].target();
+    other.log_in(&mut rig, &[]);
+    other.run(&mut rig, &[0; 6], (0, 0), b"");
+    let tag = begin(
+        &mut initiator,
+        &mut rig,
+        &list(1, &[((0, 0), (1, 0), 20_000)]),
+    );
+    while rig.stabilities().is_empty() {
+        rig.answer_one();
+    }
+    let mut keys = vec![0; 24];
+    (keys[7], keys[15]) = (2, 1);
+    let preempt = [0x5f, 5, 1, 0, 0, 0, 0, 0, 24, 0];
+    let preempting = other.ask(&mut rig, &preempt, (0, 24), &keys);
+    assert!(rig.receive(other.id).is_empty(), "writes are under way");
+    rig.answer_all();
+    assert!(Done::of(preempting, rig.receive(other.id)).is_good());
+    let done = Done::of(tag, rig.receive(initiator.id));
+    assert_eq!(done.forwarded(), Some((false, 0x18, 0, 0)));
+    let is_copied = |at: usize| rig.others[&OTHER_FILE][at] == rig.content[at];
+    assert!(
+        is_copied((4 << 20) - 1)
+            && rig.others[&OTHER_FILE][(4 << 20)..]
+                .iter()
+                .all(|it| *it == 9)
+    );
+}
+
 /// Goal: an aborted copy reads no more, and behind the answer writes no more, at its own unit
 /// and at the other; a unit that is removed meanwhile ends the copy.
 #[test]

@@ -300,6 +300,7 @@ impl Rig {
 pub(crate) struct Initiator {
     pub(crate) id: ConnId,
     pub(crate) name: String,
+    pub(crate) target: String,
     pub(crate) isid: [u8; 6],
     pub(crate) tsih: u16,
     pub(crate) cid: u16,
@@ -313,6 +314,7 @@ impl Initiator {
         Self {
             id: rig.connect_from("127.0.0.1:999"),
             name: format!("iqn.2026-11.example:{number}"),
+            target: TARGET.to_owned(),
             isid: [0x80, 0, 0, 0, 0, number],
             tsih: 0,
             cid: 0,
@@ -337,11 +339,11 @@ impl Initiator {
 
     /// Says who it is, and goes to the full feature phase at once.
     pub(crate) fn log_in(&mut self, rig: &mut Rig, pairs: &[(&str, &str)]) {
-        let name = self.name.clone();
+        let (name, target) = (self.name.clone(), self.target.clone());
         let mut all = vec![
             ("InitiatorName", name.as_str()),
             ("SessionType", "Normal"),
-            ("TargetName", TARGET),
+            ("TargetName", target.as_str()),
         ];
         all.extend_from_slice(pairs);
         let flags = transit(Stage::Operational, Stage::FullFeature);
