@@ -18,6 +18,7 @@ use crossdock_types::Time;
 
 use crate::connection::Connection;
 use crate::door::{CallOf, IscsiDoor};
+use crate::medium::NO_MEDIUM;
 use crate::message::IscsiEffect;
 use crate::plan::{in_range, write_protected};
 use crate::refuse::{Access, outcome_of};
@@ -326,6 +327,9 @@ impl IscsiDoor {
         unit: &Unit,
         is_source: bool,
     ) -> Result<(), Sense> {
+        if unit.is_ejected {
+            return Err(forward(is_source, &NO_MEDIUM));
+        }
         if unit.is_stopped {
             let stopped = Sense::new(SenseKey::NotReady, AdditionalSense::STOPPED);
             return Err(forward(is_source, &stopped));

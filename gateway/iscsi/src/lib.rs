@@ -20,6 +20,7 @@ mod door;
 mod figures;
 mod login;
 mod manage;
+mod medium;
 mod message;
 mod negotiate;
 mod parameter;

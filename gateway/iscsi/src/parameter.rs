@@ -57,6 +57,9 @@ impl IscsiDoor {
                 is_load,
                 power,
             } => self.start_or_stop(asked.session, (is_start, is_load, power)),
+            Command::PreventRemoval { is_prevented } => {
+                self.prevent_removal(asked.session, is_prevented)
+            }
             Command::Reserve => self.reserve(asked.session),
             Command::Release => self.release(asked.session),
             Command::ReserveIn { action, allocation } => {
@@ -161,25 +164,6 @@ impl IscsiDoor {
         Outcome::parameters(sense.encode(is_descriptor), allocation)
     }
 
-    /// A unit without a medium that can be taken out: nothing is loaded or ejected.
-    fn start_or_stop(
-        &mut self,
-        session: SessionId,
-        (is_start, is_load, power): (bool, bool, u8),
-    ) -> Outcome {
-        if power != 0 || is_load {
-            return match power {
-                0 => Sense::invalid_field(4, Some(1)).into(),
-                _ => Outcome::Good, // It has one power condition only.
-            };
-        }
-        let unit = self.sessions.get(&session).and_then(|session| session.unit);
-        if let Some(unit) = unit.and_then(|unit| self.units.get_mut(&unit)) {
-            unit.is_stopped = !is_start;
-        }
-        Outcome::Good
-    }
-
     fn is_read_only(&self, asked: &Asked) -> bool {
         let session = self.sessions.get(&asked.session);
         session.is_some_and(|session| session.rule.is_read_only)
@@ -191,6 +175,7 @@ fn identity<'a>(unit: &Unit, target: &'a str) -> Identity<'a> {
         id: unit.lun.id,
         target,
         revision: "0001",
+        is_removable: unit.lun.is_removable,
     }
 }
 

@@ -66,7 +66,10 @@ fn needs(command: &Command) -> Needs {
         | Command::ReserveOut { .. }
         | Command::ReportOpcodes { .. }
         | Command::ReportTaskManagement { .. }
-        | Command::ReportPortGroups { .. } => Needs::Nothing,
+        | Command::ReportPortGroups { .. }
+        | Command::PreventRemoval {
+            is_prevented: false,
+        } => Needs::Nothing,
         Command::Read(..)
         | Command::Verify(..)
         | Command::PreFetch { .. }

@@ -40,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) counted: u32,
     /// What is to be told with the next command.
     pub(crate) attentions: VecDeque<AdditionalSense>,
+    /// It has said that the medium is to stay.
+    pub(crate) is_preventing: bool,
     /// Copies in progress, and those that have ended, by the initiator's numbers.
     pub(crate) copies: BTreeMap<u8, CopyProgress>,
 }
@@ -69,6 +71,7 @@ impl Session {
             counted: 0,
             // SPC-4 section 5.14: a new nexus learns that the unit has started.
             attentions: [AdditionalSense::RESET].into(),
+            is_preventing: false,
             copies: BTreeMap::new(),
         }
     }

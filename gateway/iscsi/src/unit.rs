@@ -39,6 +39,8 @@ pub(crate) struct Unit {
     pub(crate) reserved_by: Option<SessionId>,
     /// START STOP UNIT has stopped it.
     pub(crate) is_stopped: bool,
+    /// Its medium has been taken out.
+    pub(crate) is_ejected: bool,
     waiting: VecDeque<(TaskId, Claim)>,
     running: BTreeMap<TaskId, Claim>,
     /// What copies, of whatever unit, are about to do next, and do.
@@ -61,6 +63,7 @@ impl Unit {
             default_pages: pages,
             reserved_by: None,
             is_stopped: false,
+            is_ejected: false,
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             steps_waiting: VecDeque::new(),
@@ -260,6 +263,7 @@ mod tests {
             size_bytes: 1 << 20,
             block_bytes: 512,
             is_thin: false,
+            is_removable: false,
             access: LunAccess::local(),
             reservations: Reservations::default(),
         };

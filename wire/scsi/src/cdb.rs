@@ -157,6 +157,11 @@ pub enum Command {
         /// POWER CONDITION.
         power: u8,
     },
+    /// PREVENT ALLOW MEDIUM REMOVAL.
+    PreventRemoval {
+        /// The medium is to stay.
+        is_prevented: bool,
+    },
     /// READ.
     Read(BlockRange, Access),
     /// WRITE.
@@ -357,6 +362,9 @@ fn six(cdb: &[u8; 16]) -> Result<Command, CdbError> {
             is_start: cdb[4] & 1 != 0,
             is_load: cdb[4] & 2 != 0,
             power: cdb[4] >> 4,
+        },
+        0x1e => Command::PreventRemoval {
+            is_prevented: cdb[4] & 1 != 0,
         },
         code => return Err(CdbError::Opcode(code)),
     })

@@ -51,6 +51,8 @@ pub struct Identity<'a> {
     pub target: &'a str,
     /// Revision of the product, four characters.
     pub revision: &'a str,
+    /// Whether its medium can be taken out.
+    pub is_removable: bool,
 }
 
 /// Through what a unit is asked.
@@ -69,7 +71,8 @@ const PRODUCT: &str = "Crossdock LUN";
 #[must_use]
 pub fn standard_inquiry(identity: &Identity<'_>, is_present: bool) -> Vec<u8> {
     // Without a unit: peripheral qualifier 011b, device type 1Fh.
-    let mut data = vec![if is_present { 0x00 } else { 0x7f }, 0];
+    let removable = if identity.is_removable { 0x80 } else { 0 };
+    let mut data = vec![if is_present { 0x00 } else { 0x7f }, removable];
     data.push(0x06); // SPC-4.
     data.push(0x12); // HISUP, response data format 2.
     data.push(0); // Length, see below.
@@ -235,6 +238,7 @@ mod tests {
         id: 0xfedc_ba98_7654_3210,
         target: "iqn.2026-11.io.crossdock:disk",
         revision: "0001",
+        is_removable: false,
     };
 
     /// Goal: fields of standard data are where they belong, and it says how long it is.
@@ -246,6 +250,11 @@ mod tests {
         assert_eq!(data[58..66], [0, 0xa0, 9, 0x60, 4, 0x60, 4, 0xc0]);
         assert_eq!(data.len(), 96);
         assert_eq!(standard_inquiry(&IDENTITY, false)[0], 0x7f);
+        let removable = Identity {
+            is_removable: true,
+            ..IDENTITY
+        };
+        assert_eq!(standard_inquiry(&removable, true)[1], 0x80);
     }
 
     /// Goal: each page has its code and says how long it is; the list has all, in order.

@@ -58,6 +58,7 @@ pub const OPCODES: &[Opcode] = &[
     opcode(0x17, &[0x17, 0, 0, 0, 0, 0]),
     opcode(0x1a, &[0x1a, 0x08, FF, FF, FF, 0]),
     opcode(0x1b, &[0x1b, 1, 0, 0x0f, 0xf7, 0]),
+    opcode(0x1e, &[0x1e, 0, 0, 0, 1, 0]),
     opcode(0x25, &[0x25, 0, FF, FF, FF, FF, 0, 0, 1, 0]),
     opcode(0x28, &[0x28, CACHE, FF, FF, FF, FF, GROUP, FF, FF, 0]),
     opcode(0x2a, &[0x2a, CACHE, FF, FF, FF, FF, GROUP, FF, FF, 0]),

@@ -105,6 +105,8 @@ impl AdditionalSense {
     pub const SOFTWARE_WRITE_PROTECTED: Self = Self(0x27, 0x02);
     /// SPACE ALLOCATION FAILED WRITE PROTECT.
     pub const NO_SPACE: Self = Self(0x27, 0x07);
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    pub const MEDIUM_CHANGED: Self = Self(0x28, 0x00);
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     pub const RESET: Self = Self(0x29, 0x00);
     /// BUS DEVICE RESET FUNCTION OCCURRED.
@@ -131,6 +133,8 @@ impl AdditionalSense {
     pub const TARGET_FAILURE: Self = Self(0x44, 0x00);
     /// PROTOCOL SERVICE CRC ERROR.
     pub const CRC_ERROR: Self = Self(0x47, 0x05);
+    /// MEDIUM REMOVAL PREVENTED.
+    pub const REMOVAL_PREVENTED: Self = Self(0x53, 0x02);
     /// INSUFFICIENT RESERVATION RESOURCES.
     pub const NO_RESERVATION_ROOM: Self = Self(0x55, 0x02);
     /// INSUFFICIENT REGISTRATION RESOURCES.

@@ -70,6 +70,7 @@ pub(crate) fn lun(id: u64, name: &str) -> Lun {
         size_bytes: 4 << 20,
         block_bytes: 512,
         is_thin: true,
+        is_removable: false,
         access: LunAccess::local(),
         reservations: Reservations::default(),
     }

@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 20;
 
 pub(super) fn check(disk: &Disk<'_>) -> Result<()> {
     let from = disk.lun("from", &[])?;
-    let to = disk.lun("to", &["--block-size", "4096"])?;
+    let to = disk.lun("to", &[])?;
     let words = [
         "write -P 0x11 0 24M",
         "write -P 0x22 10M 4k",
