@@ -27,6 +27,9 @@ pub struct Lun {
     pub block_bytes: u32,
     /// Whether blocks have space only when they have been written.
     pub is_thin: bool,
+    /// Whether initiators may take its medium out, and put it in again.
+    #[serde(default)]
+    pub is_removable: bool,
     /// Who may use it.
     pub access: LunAccess,
     /// Who has reserved it.

@@ -61,6 +61,9 @@ pub(crate) struct CreateArgs {
     /// All blocks are written now; this takes as long as that takes.
     #[arg(long)]
     thick: bool,
+    /// Its medium can be taken out: initiators eject it, and load it again.
+    #[arg(long)]
+    removable: bool,
     /// Begin with the bytes of a file of the volume, like /images/disk.raw.
     #[arg(long, value_name = "FILE")]
     from: Option<String>,
@@ -187,6 +190,7 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
         size_bytes: args.size.0,
         block_bytes: args.block_size,
         thin: !args.thick,
+        removable: args.removable,
         from: args.from,
         access: LunAccess {
             networks: args.client.unwrap_or_else(Network::loopback),

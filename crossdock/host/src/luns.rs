@@ -45,6 +45,8 @@ pub struct LunWish {
     pub block_bytes: u32,
     /// Whether blocks get space only when they are written.
     pub is_thin: bool,
+    /// Whether initiators may take its medium out.
+    pub is_removable: bool,
     /// A file of the volume whose bytes it begins with.
     pub from: Option<String>,
     /// Who may use it.
@@ -376,6 +378,7 @@ impl Host {
             size_bytes: wish.size_bytes,
             block_bytes: wish.block_bytes,
             is_thin: wish.is_thin,
+            is_removable: wish.is_removable,
             access: wish.access.clone(),
             reservations: Reservations::default(),
         };
@@ -821,6 +824,7 @@ mod tests {
             size_bytes,
             block_bytes,
             is_thin: true,
+            is_removable: false,
             from: None,
             access: LunAccess::local(),
         }

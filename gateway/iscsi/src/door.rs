@@ -17,10 +17,10 @@ use crate::figures::IscsiFigures;
 use crate::manage::Management;
 use crate::message::{ConnId, IscsiConfig, IscsiEffect, IscsiInput, LunTable};
 use crate::refuse::{Access, outcome_of};
-use crate::reserve::Change;
+use crate::reserve::{Change, Fence};
 use crate::respond::Outcome;
 use crate::session::{Session, SessionId};
-use crate::task::{Task, TaskId};
+use crate::task::{Stage, Task, TaskId};
 use crate::unit::{Committed, Unit};
 
 /// Calls of the door have this bit, those of others never.
@@ -50,6 +50,7 @@ pub struct IscsiDoor {
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) calls: BTreeMap<CallId, CallOf>,
     pub(crate) managements: Vec<Management>,
+    pub(crate) fences: Vec<Fence>,
     /// Changes of reservations, by the tickets under which the registry has them.
     pub(crate) changes: BTreeMap<u64, Change>,
     pub(crate) changes_total: u64,
@@ -64,6 +65,8 @@ pub struct IscsiDoor {
     /// No connection has waited too long before this time.
     wake: Option<Time>,
     is_pumping: bool,
+    /// A unit that was looked at already may have something to run.
+    is_pumped_again: bool,
     pub(crate) is_stopping: bool,
     pub(crate) figures: IscsiFigures,
     pub(crate) effects: VecDeque<IscsiEffect>,
@@ -75,6 +78,8 @@ pub struct IscsiDoor {
 pub(crate) enum CallOf {
     /// A piece of a task's bytes, and of which unit.
     Task(TaskId, u64),
+    /// A piece of a copy's bytes.
+    Copy(TaskId),
     /// A commit of a unit.
     Commit(u64),
 }
@@ -93,6 +98,7 @@ impl IscsiDoor {
             tasks: BTreeMap::new(),
             calls: BTreeMap::new(),
             managements: Vec::new(),
+            fences: Vec::new(),
             changes: BTreeMap::new(),
             changes_total: 0,
             calls_total: 0,
@@ -104,6 +110,7 @@ impl IscsiDoor {
             held_bytes: 0,
             wake: None,
             is_pumping: false,
+            is_pumped_again: false,
             is_stopping: false,
             figures: IscsiFigures::default(),
             effects: VecDeque::new(),
@@ -246,6 +253,7 @@ impl IscsiDoor {
     fn take_reply(&mut self, now: Time, routed: RoutedReply) {
         match self.calls.remove(&routed.reply.id) {
             Some(CallOf::Task(task, unit)) => self.take_piece(now, task, unit, routed),
+            Some(CallOf::Copy(task)) => self.take_copied(now, task, routed),
             Some(CallOf::Commit(unit)) => self.take_commit(now, unit, &routed),
             None => {} // It was withdrawn.
         }
@@ -309,11 +317,35 @@ impl IscsiDoor {
     /// Runs the tasks whose turn it is, as far as there is room for what they read.
     pub(crate) fn pump(&mut self, now: Time) {
         if self.is_pumping {
+            self.is_pumped_again = true;
             return; // Who has begun goes on with it.
         }
         self.is_pumping = true;
+        self.pump_units(now);
+        // A copy may have left one unit for another.
+        while std::mem::take(&mut self.is_pumped_again) {
+            self.pump_units(now);
+        }
+        self.is_pumping = false;
+        self.settle(now);
+    }
+
+    /// Answers those that wait for tasks to be over.
+    fn settle(&mut self, now: Time) {
+        if !self.managements.is_empty() {
+            self.settle_managements(now);
+        }
+        if !self.fences.is_empty() {
+            self.settle_fences(now);
+        }
+    }
+
+    fn pump_units(&mut self, now: Time) {
         let mut next = self.units.keys().next().copied();
         while let Some(number) = next {
+            while let Some(task) = self.units.get_mut(&number).and_then(Unit::next_step) {
+                self.take_step(now, task);
+            }
             while let Some(task) = self.next_task(number) {
                 self.run(now, task);
             }
@@ -321,10 +353,6 @@ impl IscsiDoor {
                 .checked_add(1)
                 .and_then(|behind| self.units.range(behind..).next())
                 .map(|(&number, _)| number);
-        }
-        self.is_pumping = false;
-        if !self.managements.is_empty() {
-            self.settle_managements(now);
         }
     }
 
@@ -361,9 +389,13 @@ impl IscsiDoor {
         if let Some(unit) = self.units.get_mut(&task.unit) {
             unit.remove(id);
         }
-        if !self.managements.is_empty() {
-            self.settle_managements(now);
+        if let Stage::Copying(copying) = &task.stage
+            && let Some(place) = copying.place()
+            && let Some(unit) = self.units.get_mut(&place)
+        {
+            unit.end_step(id);
         }
+        self.settle(now);
     }
 
     /// The initiator's number of it can be another task's.

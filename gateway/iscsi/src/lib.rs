@@ -3,7 +3,8 @@
 //! [`IscsiDoor`] takes the bytes of connections. A connection begins with a login
 //! (`login`), which makes or joins a session; from then on its PDUs are served
 //! (`serve`): commands become tasks (`task`), which gather their data, wait for their turn
-//! at the unit (`unit`), and read and write the LUN's file through the router (`transfer`).
+//! at the unit (`unit`), and read and write the LUN's file through the router (`transfer`), or
+//! several of them (`copying`).
 //!
 //! A target has one logical unit, number 0. What it says of itself is in `parameter`, who
 //! has reserved it in `reserve`. Error recovery level 0: what goes wrong in a connection
@@ -14,10 +15,12 @@
 
 mod chap;
 mod connection;
+mod copying;
 mod door;
 mod figures;
 mod login;
 mod manage;
+mod medium;
 mod message;
 mod negotiate;
 mod parameter;

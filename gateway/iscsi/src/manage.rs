@@ -145,7 +145,7 @@ impl IscsiDoor {
     }
 
     /// Everything that initiators have set of the unit is as at the start, but persistent
-    /// reservations.
+    /// reservations; a medium that was taken out stays out.
     fn reset(&mut self, unit: u64) {
         if let Some(unit) = self.units.get_mut(&unit) {
             unit.reserved_by = None;
@@ -154,6 +154,10 @@ impl IscsiDoor {
         }
         for session in self.sessions_of(unit) {
             self.attend(session, AdditionalSense::RESET);
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.copies.clear();
+                session.is_preventing = false;
+            }
         }
     }
 

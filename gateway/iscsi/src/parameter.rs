@@ -6,7 +6,8 @@ use crossdock_scsi::{
     LogicalUnit, ModeForm, ModeParameters, OpcodeQuery, Portal, Provisioning, Sense, SenseKey,
     VpdPage, block_characteristics, block_limits, capacity_10, capacity_16, device_identification,
     lba_status, logical_block_provisioning, one_opcode, report_luns, standard_inquiry,
-    supported_opcodes, supported_pages, supported_task_management, unit_serial_number,
+    supported_opcodes, supported_pages, supported_task_management, third_party_copy,
+    unit_serial_number,
 };
 
 use crate::door::{IscsiDoor, PORTAL_GROUP};
@@ -56,11 +57,19 @@ impl IscsiDoor {
                 is_load,
                 power,
             } => self.start_or_stop(asked.session, (is_start, is_load, power)),
+            Command::PreventRemoval { is_prevented } => {
+                self.prevent_removal(asked.session, is_prevented)
+            }
             Command::Reserve => self.reserve(asked.session),
             Command::Release => self.release(asked.session),
             Command::ReserveIn { action, allocation } => {
                 self.reserve_in(asked.session, action, allocation)
             }
+            Command::CopyResults {
+                results,
+                list_id,
+                allocation,
+            } => self.copy_results(asked.session, results, (list_id, allocation)),
             Command::ReportPortGroups {
                 is_extended,
                 allocation,
@@ -155,25 +164,6 @@ impl IscsiDoor {
         Outcome::parameters(sense.encode(is_descriptor), allocation)
     }
 
-    /// A unit without a medium that can be taken out: nothing is loaded or ejected.
-    fn start_or_stop(
-        &mut self,
-        session: SessionId,
-        (is_start, is_load, power): (bool, bool, u8),
-    ) -> Outcome {
-        if power != 0 || is_load {
-            return match power {
-                0 => Sense::invalid_field(4, Some(1)).into(),
-                _ => Outcome::Good, // It has one power condition only.
-            };
-        }
-        let unit = self.sessions.get(&session).and_then(|session| session.unit);
-        if let Some(unit) = unit.and_then(|unit| self.units.get_mut(&unit)) {
-            unit.is_stopped = !is_start;
-        }
-        Outcome::Good
-    }
-
     fn is_read_only(&self, asked: &Asked) -> bool {
         let session = self.sessions.get(&asked.session);
         session.is_some_and(|session| session.rule.is_read_only)
@@ -185,6 +175,7 @@ fn identity<'a>(unit: &Unit, target: &'a str) -> Identity<'a> {
         id: unit.lun.id,
         target,
         revision: "0001",
+        is_removable: unit.lun.is_removable,
     }
 }
 
@@ -203,6 +194,7 @@ fn inquiry(unit: &Unit, page: Option<u8>) -> Result<Vec<u8>, Sense> {
         VpdPage::SupportedPages => supported_pages(),
         VpdPage::SerialNumber => unit_serial_number(&identity),
         VpdPage::Identification => device_identification(&identity, portal),
+        VpdPage::ThirdPartyCopy => third_party_copy(),
         VpdPage::BlockLimits => block_limits(&limits(unit)),
         VpdPage::BlockCharacteristics => block_characteristics(),
         VpdPage::Provisioning => logical_block_provisioning(unit.lun.is_thin),

@@ -6,9 +6,11 @@ use std::ops::Range;
 use crossdock_limits::{ISCSI_TRANSFER_BYTES_MAX, MAPPED_BYTES_MAX};
 use crossdock_peer::Lun;
 use crossdock_scsi::{
-    Access, AdditionalSense, BlockRange, ByteCheck, Command, ModeForm, ReserveOutAction, Sense,
-    SenseKey,
+    Access, AdditionalSense, BlockRange, ByteCheck, COPY_LIST_BYTES_MAX, Command, ModeForm,
+    ReserveOutAction, Sense, SenseKey,
 };
+
+use crate::copying::STRETCH_BYTES;
 
 /// Blocks of COMPARE AND WRITE.
 pub(crate) const COMPARE_BLOCKS_MAX: u8 = 255;
@@ -51,6 +53,8 @@ pub(crate) enum Plan {
     Synchronize {
         is_immediate: bool,
     },
+    /// Segments are copied, from units to units.
+    ExtendedCopy,
     ModeSelect(ModeForm),
     ReserveOut {
         action: ReserveOutAction,
@@ -86,9 +90,10 @@ impl Planned {
         self
     }
 
-    /// Bytes that are read for it.
+    /// Bytes that are read for it, as far as they are in memory at the same time.
     pub(crate) const fn read_bytes(&self) -> u64 {
         match self.plan {
+            Plan::ExtendedCopy => STRETCH_BYTES,
             Plan::Read
             | Plan::Verify(_)
             | Plan::WriteVerify(_)
@@ -98,7 +103,7 @@ impl Planned {
         }
     }
 
-    /// Whether bytes of the unit may be others behind it.
+    /// Whether bytes of the unit may be others behind it; a copy judges its units itself.
     pub(crate) const fn is_change(&self) -> bool {
         !matches!(
             self.plan,
@@ -107,6 +112,7 @@ impl Planned {
                 | Plan::PreFetch
                 | Plan::LbaStatus { .. }
                 | Plan::Synchronize { .. }
+                | Plan::ExtendedCopy
                 | Plan::ModeSelect(_)
                 | Plan::ReserveOut { .. }
         )
@@ -189,6 +195,10 @@ pub(crate) fn plan(lun: &Lun, command: &Command) -> Result<Option<Planned>, Sens
             }
             of(Plan::Unmap, 0..0, list(length, 7)?)
         }
+        Command::ExtendedCopy { length } if length > COPY_LIST_BYTES_MAX => {
+            Err(Sense::illegal(AdditionalSense::LIST_LENGTH))
+        }
+        Command::ExtendedCopy { length } => of(Plan::ExtendedCopy, 0..0, length.into()),
         Command::ModeSelect {
             form,
             is_standard,
@@ -307,6 +317,7 @@ mod tests {
             size_bytes: 64 << 20,
             block_bytes: 512,
             is_thin: true,
+            is_removable: false,
             access: LunAccess::local(),
             reservations: Reservations::default(),
         }

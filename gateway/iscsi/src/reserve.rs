@@ -4,6 +4,8 @@
 //! Persistent ones lie in the registry, where all gateways see them: each change is made
 //! there first, from what was seen, and tried anew if somebody was faster.
 
+use std::collections::BTreeSet;
+
 use crossdock_limits::LUN_REGISTRANTS_MAX;
 use crossdock_peer::{Nexus, Registrant, Reservation, Reservations, ReserveCause};
 use crossdock_scsi::{
@@ -17,7 +19,8 @@ use crate::door::{IscsiDoor, PORTAL_GROUP};
 use crate::message::{IscsiEffect, ReserveOrder};
 use crate::respond::Outcome;
 use crate::session::SessionId;
-use crate::task::TaskId;
+use crate::task::{Task, TaskId};
+use crate::unit::Unit;
 
 /// How often a change is tried anew.
 const TRIES_MAX: u32 = 16;
@@ -31,6 +34,15 @@ pub(crate) struct Change {
     scope: u8,
     kind: u8,
     tries: u32,
+}
+
+/// A PREEMPT AND ABORT that is answered when nothing of those whom it has preempted is written
+/// any more.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    task: TaskId,
+    unit: u64,
+    waits_for: BTreeSet<TaskId>,
 }
 
 /// What a command does, as far as reservations are concerned.
@@ -54,7 +66,10 @@ fn needs(command: &Command) -> Needs {
         | Command::ReserveOut { .. }
         | Command::ReportOpcodes { .. }
         | Command::ReportTaskManagement { .. }
-        | Command::ReportPortGroups { .. } => Needs::Nothing,
+        | Command::ReportPortGroups { .. }
+        | Command::PreventRemoval {
+            is_prevented: false,
+        } => Needs::Nothing,
         Command::Read(..)
         | Command::Verify(..)
         | Command::PreFetch { .. }
@@ -68,7 +83,13 @@ fn needs(command: &Command) -> Needs {
 impl IscsiDoor {
     /// Whether somebody else's reservation is in the way of a command.
     pub(crate) fn is_reserved_against(&self, session: SessionId, command: &Command) -> bool {
-        let (Some(unit), Some(known)) = (self.unit_of(session), self.sessions.get(&session)) else {
+        let unit = self.unit_of(session);
+        unit.is_some_and(|unit| self.is_kept_from(session, unit, command))
+    }
+
+    /// The same of any unit.
+    pub(crate) fn is_kept_from(&self, session: SessionId, unit: &Unit, command: &Command) -> bool {
+        let Some(known) = self.sessions.get(&session) else {
             return false;
         };
         let is_others = unit.reserved_by.is_some_and(|holder| holder != session);
@@ -233,13 +254,14 @@ impl IscsiDoor {
         if !is_done {
             return self.try_change(now, change);
         }
-        if change.action == ReserveOutAction::PreemptAndAbort {
-            self.abort_preempted(now, change.task);
+        match change.action {
+            ReserveOutAction::PreemptAndAbort => self.abort_preempted(now, change.task),
+            _ => self.complete(now, change.task, Outcome::Good),
         }
-        self.complete(now, change.task, Outcome::Good);
     }
 
-    /// Commands of those who are not registered any more are aborted.
+    /// Commands of those who are not registered any more are aborted, and waited for as far as
+    /// they write; so is what copies of theirs write here (SPC-4, preempting and aborting).
     fn abort_preempted(&mut self, now: Time, by: TaskId) {
         let Some(task) = self.tasks.get(&by) else {
             return;
@@ -248,18 +270,41 @@ impl IscsiDoor {
         let Some(unit) = self.units.get(&number) else {
             return;
         };
-        let is_out = |session: &SessionId| {
-            let known = self.sessions.get(session);
+        let is_out = |task: &Task| {
+            let known = self.sessions.get(&task.asked.session);
             let key = known.and_then(|known| unit.lun.reservations.key_of(&known.nexus));
-            *session != own && key.is_none()
+            task.asked.session != own && key.is_none()
         };
-        let sessions = self.sessions_of(number);
-        let out: Vec<SessionId> = sessions.into_iter().filter(is_out).collect();
-        let tasks = self.tasks.iter();
-        let tasks = tasks.filter(|(_, task)| out.contains(&task.asked.session));
-        let tasks: Vec<TaskId> = tasks.map(|(&id, _)| id).collect();
-        for task in tasks {
-            self.abort_task(now, task);
+        let tasks = self.tasks.iter().filter(|(_, task)| is_out(task));
+        let tasks: Vec<(TaskId, bool)> =
+            tasks.map(|(&id, task)| (id, task.unit == number)).collect();
+        let mut waits_for = BTreeSet::new();
+        for (task, is_here) in tasks {
+            // Copies of other units end by themselves: they may not write here any more.
+            if !is_here || !self.abort_task(now, task) {
+                waits_for.insert(task);
+            }
+        }
+        self.fences.push(Fence {
+            task: by,
+            unit: number,
+            waits_for,
+        });
+        self.settle_fences(now);
+    }
+
+    /// Answers those behind which nothing is written any more.
+    pub(crate) fn settle_fences(&mut self, now: Time) {
+        let tasks = &self.tasks;
+        for fence in &mut self.fences {
+            let unit = fence.unit;
+            let may_change = |task: &TaskId| tasks.get(task).is_some_and(|it| it.writes_to(unit));
+            fence.waits_for.retain(may_change);
+        }
+        let is_done = |fence: &mut Fence| fence.waits_for.is_empty();
+        let done: Vec<Fence> = self.fences.extract_if(.., is_done).collect();
+        for fence in done {
+            self.complete(now, fence.task, Outcome::Good);
         }
     }
 

@@ -11,6 +11,7 @@ use crossdock_scsi::{
 use crossdock_types::{Payload, Time};
 
 use crate::door::IscsiDoor;
+use crate::medium::{NO_MEDIUM, needs_medium};
 use crate::message::ConnId;
 use crate::plan::{Plan, Planned, UNMAP_BYTES_MAX, UNMAP_DESCRIPTORS_MAX, in_range, plan};
 use crate::respond::Outcome;
@@ -238,6 +239,10 @@ impl IscsiDoor {
             Err(outcome) => {
                 let outcome = *outcome;
                 self.answer(&asked, 0, outcome, 0);
+                // A medium that was taken out is to have all that was written.
+                if let Some(unit) = self.sessions.get(&session).and_then(|it| it.unit) {
+                    self.begin_commit(now, unit);
+                }
             }
         }
     }
@@ -267,6 +272,9 @@ impl IscsiDoor {
         }
         let unit = self.unit_of(asked.session);
         let unit = unit.ok_or_else(|| refused(Sense::illegal(AdditionalSense::NO_UNIT)))?;
+        if unit.is_ejected && needs_medium(&command) {
+            return Err(refused(NO_MEDIUM));
+        }
         let Some(planned) = plan(&unit.lun, &command).map_err(refused)? else {
             return Err(Box::new(self.parameters(asked, &command)));
         };
@@ -369,11 +377,14 @@ impl IscsiDoor {
             return;
         };
         let attribute = task.asked.attribute;
+        let number = task.unit;
         match task.planned.plan.clone() {
             Plan::ModeSelect(form) => {
                 let list = task.gather.finish().to_bytes();
                 let outcome = self.select_mode(id, form, &list);
-                return self.complete(now, id, outcome);
+                self.complete(now, id, outcome);
+                // What was cached before the cache was turned off.
+                return self.begin_commit(now, number);
             }
             Plan::ReserveOut {
                 action,
@@ -383,6 +394,10 @@ impl IscsiDoor {
                 let list = task.gather.finish().to_bytes();
                 task.stage = Stage::Settling;
                 return self.reserve_out(now, id, action, (scope, kind), &list);
+            }
+            Plan::ExtendedCopy => {
+                let list = task.gather.finish().to_bytes();
+                return self.queue_copy(now, id, &list);
             }
             Plan::Unmap => {
                 let list = task.gather.finish().to_bytes();
@@ -508,7 +523,7 @@ fn fits(planned: &Planned, expected: u32) -> bool {
 
 fn wrong_length(plan: &Plan) -> Sense {
     match plan {
-        Plan::Unmap | Plan::ModeSelect(_) | Plan::ReserveOut { .. } => {
+        Plan::Unmap | Plan::ExtendedCopy | Plan::ModeSelect(_) | Plan::ReserveOut { .. } => {
             Sense::illegal(AdditionalSense::LIST_LENGTH)
         }
         Plan::CompareAndWrite | Plan::WriteSame { .. } => {

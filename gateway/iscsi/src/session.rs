@@ -7,6 +7,7 @@ use crossdock_iscsi_pdu::Pdu;
 use crossdock_peer::{InitiatorRule, Nexus};
 use crossdock_scsi::AdditionalSense;
 
+use crate::copying::CopyProgress;
 use crate::message::ConnId;
 use crate::negotiate::Parameters;
 use crate::task::TaskId;
@@ -39,6 +40,10 @@ pub(crate) struct Session {
     pub(crate) counted: u32,
     /// What is to be told with the next command.
     pub(crate) attentions: VecDeque<AdditionalSense>,
+    /// It has said that the medium is to stay.
+    pub(crate) is_preventing: bool,
+    /// Copies in progress, and those that have ended, by the initiator's numbers.
+    pub(crate) copies: BTreeMap<u8, CopyProgress>,
 }
 
 /// Whether number `a` is before `b`, in serial arithmetic (RFC 1982).
@@ -66,6 +71,8 @@ impl Session {
             counted: 0,
             // SPC-4 section 5.14: a new nexus learns that the unit has started.
             attentions: [AdditionalSense::RESET].into(),
+            is_preventing: false,
+            copies: BTreeMap::new(),
         }
     }
 

@@ -9,6 +9,7 @@ use crossdock_iscsi_pdu::{DataOut, NO_TAG};
 use crossdock_scsi::Sense;
 use crossdock_types::Payload;
 
+use crate::copying::Copying;
 use crate::message::ConnId;
 use crate::negotiate::Parameters;
 use crate::plan::Planned;
@@ -60,6 +61,17 @@ pub(crate) struct Task {
     pub(crate) held_bytes: usize,
 }
 
+impl Task {
+    /// Whether bytes of that unit may change by what is under way, whatever becomes of the task.
+    pub(crate) fn writes_to(&self, unit: u64) -> bool {
+        match &self.stage {
+            Stage::Dying(_) => self.unit == unit,
+            Stage::Copying(copying) => copying.is_writing_to(unit),
+            _ => false,
+        }
+    }
+}
+
 /// How far a task is.
 #[derive(Debug)]
 pub(crate) enum Stage {
@@ -69,6 +81,8 @@ pub(crate) enum Stage {
     Waiting,
     /// The router is at it.
     Running(Box<Transfer>),
+    /// It copies from units to units, or waits for its turn to.
+    Copying(Box<Copying>),
     /// It waits for a commit, or for the registry.
     Settling,
     /// It was aborted; its writes are not answered yet.

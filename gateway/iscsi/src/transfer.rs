@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use crossdock_limits::MAPPED_BYTES_MAX;
+use crossdock_names::FileRef;
 use crossdock_peer::{CallId, MappedRanges, SiteAnswer, SiteError, SiteOperation, Stability};
 use crossdock_router::RoutedReply;
 use crossdock_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, lba_status};
@@ -89,8 +90,24 @@ impl Transfer {
         }
     }
 
+    /// Reads bytes.
+    pub(crate) fn reading(range: Range<u64>) -> Self {
+        Self::new(Step::Reading, Payload::new(), [range])
+    }
+
+    /// Writes these bytes.
+    pub(crate) fn writing(data: Payload, range: Range<u64>) -> Self {
+        let content = Content::Bytes(data, range.start);
+        Self::new(Step::Writing(content), Payload::new(), [range])
+    }
+
+    /// Makes bytes zeros that need no space.
+    pub(crate) fn freeing(range: Range<u64>) -> Self {
+        Self::new(Step::Freeing, Payload::new(), [range])
+    }
+
     /// The next piece, unless there are as many as may be.
-    fn next_piece(&mut self) -> Option<Range<u64>> {
+    pub(crate) fn next_piece(&mut self) -> Option<Range<u64>> {
         if self.calls.len() >= PIECES_MAX || self.failed.is_some() {
             return None;
         }
@@ -108,11 +125,111 @@ impl Transfer {
         Some(piece)
     }
 
+    /// What the router is asked for a piece; writes are durable if they are forced.
+    pub(crate) fn operation(
+        &self,
+        file: FileRef,
+        piece: &Range<u64>,
+        is_forced: bool,
+    ) -> SiteOperation {
+        let (offset_bytes, length_bytes) = (piece.start, piece.end - piece.start);
+        match &self.step {
+            Step::Writing(content) => SiteOperation::Write {
+                file,
+                offset_bytes,
+                payload: content.piece(piece),
+                stability: match is_forced {
+                    // A unit has the size of its file.
+                    true => Stability::Data,
+                    false => Stability::Unstable,
+                },
+            },
+            Step::Freeing => SiteOperation::Zero {
+                file,
+                offset_bytes,
+                length_bytes,
+            },
+            Step::Asking => SiteOperation::Mapped {
+                file,
+                offset_bytes,
+                length_bytes,
+            },
+            Step::Reading | Step::Locating(_) => SiteOperation::Read {
+                file,
+                offset_bytes,
+                length_bytes,
+                patience_ms: 0,
+            },
+        }
+    }
+
+    /// A piece was asked for by that call.
+    pub(crate) fn asked(&mut self, call: CallId, piece: Range<u64>) {
+        self.calls.insert(call, piece);
+    }
+
+    /// Takes what has come of a call; whether bytes were written that a crash may take.
+    pub(crate) fn take(&mut self, call: CallId, outcome: Result<SiteAnswer, SiteError>) -> bool {
+        let Some(piece) = self.calls.remove(&call) else {
+            return false;
+        };
+        match outcome {
+            Ok(SiteAnswer::Read { mut payload, .. }) => {
+                let length = usize::try_from(piece.end - piece.start).unwrap_or_default();
+                // Where the file ends early the unit has zeros.
+                payload.truncate(length);
+                let missing = length - payload.len();
+                payload.push_zeros(missing);
+                self.read.insert(piece.start, payload);
+            }
+            Ok(SiteAnswer::Mapped(mapped)) => self.mapped = mapped,
+            // Holes are durable.
+            Ok(SiteAnswer::Written { .. }) => return !matches!(self.step, Step::Freeing),
+            Ok(_) => self.fail(SiteError::Io, &piece),
+            Err(error) => self.fail(error, &piece),
+        }
+        false
+    }
+
+    fn fail(&mut self, error: SiteError, piece: &Range<u64>) {
+        let failed = self.failed.get_or_insert((error, piece.start));
+        if piece.start < failed.1 {
+            *failed = (error, piece.start);
+        }
+    }
+
+    /// Whether nothing is asked for that is not answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Whether all is answered that is asked for at all.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_idle() && (self.rest.is_empty() || self.failed.is_some())
+    }
+
+    /// The first error, and where the piece begins.
+    pub(crate) const fn take_failed(&mut self) -> Option<(SiteError, u64)> {
+        self.failed.take()
+    }
+
+    /// Nothing more is asked for.
+    pub(crate) fn ask_no_more(&mut self) {
+        self.rest.clear();
+    }
+
+    /// Nothing is wanted any more, nor what was asked for.
+    pub(crate) fn give_up(&mut self) -> Vec<CallId> {
+        self.ask_no_more();
+        std::mem::take(&mut self.calls).into_keys().collect()
+    }
+
     const fn is_writing(&self) -> bool {
         matches!(self.step, Step::Writing(_) | Step::Freeing)
     }
 
-    fn take_read(&mut self) -> Payload {
+    /// What was read, in the order of the file.
+    pub(crate) fn take_read(&mut self) -> Payload {
         let mut whole = Payload::new();
         for (_, piece) in std::mem::take(&mut self.read) {
             whole.append(piece);
@@ -152,6 +269,9 @@ impl IscsiDoor {
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
         };
+        if task.planned.plan == Plan::ExtendedCopy {
+            return self.next_stretch(now, id);
+        }
         let data = task.gather.finish();
         let range = task.planned.range.clone();
         let transfer = match &task.planned.plan {
@@ -184,44 +304,14 @@ impl IscsiDoor {
             let Some(piece) = transfer.next_piece() else {
                 break;
             };
-            let operation = match &transfer.step {
-                Step::Writing(content) => SiteOperation::Write {
-                    file,
-                    offset_bytes: piece.start,
-                    payload: content.piece(&piece),
-                    stability: match is_forced {
-                        // A unit has the size of its file.
-                        true => Stability::Data,
-                        false => Stability::Unstable,
-                    },
-                },
-                Step::Freeing => SiteOperation::Zero {
-                    file,
-                    offset_bytes: piece.start,
-                    length_bytes: piece.end - piece.start,
-                },
-                Step::Asking => SiteOperation::Mapped {
-                    file,
-                    offset_bytes: piece.start,
-                    length_bytes: piece.end - piece.start,
-                },
-                Step::Reading | Step::Locating(_) => SiteOperation::Read {
-                    file,
-                    offset_bytes: piece.start,
-                    length_bytes: piece.end - piece.start,
-                    patience_ms: 0,
-                },
-            };
+            let operation = transfer.operation(file, &piece, is_forced);
             let call = self.ask(now, CallOf::Task(id, unit), operation);
             if let Some((.., transfer)) = self.running(id) {
-                transfer.calls.insert(call, piece);
+                transfer.asked(call, piece);
             }
         }
-        let is_over = |transfer: &mut Transfer| {
-            transfer.calls.is_empty() && (transfer.rest.is_empty() || transfer.failed.is_some())
-        };
         if let Some((.., transfer)) = self.running(id)
-            && is_over(transfer)
+            && transfer.is_over()
         {
             self.end_step(now, id);
         }
@@ -239,31 +329,12 @@ impl IscsiDoor {
         let (Stage::Running(transfer) | Stage::Dying(transfer)) = &mut task.stage else {
             return;
         };
-        let Some(piece) = transfer.calls.remove(&reply.id) else {
-            return;
-        };
-        match reply.outcome {
-            Ok(SiteAnswer::Read { mut payload, .. }) => {
-                let length = usize::try_from(piece.end - piece.start).unwrap_or_default();
-                // Where the file ends early the unit has zeros.
-                payload.truncate(length);
-                let missing = length - payload.len();
-                payload.push_zeros(missing);
-                transfer.read.insert(piece.start, payload);
-            }
-            Ok(SiteAnswer::Mapped(mapped)) => transfer.mapped = mapped,
-            Ok(SiteAnswer::Written { .. }) => {
-                // Holes are durable.
-                let is_cached = !is_forced && !matches!(transfer.step, Step::Freeing);
-                if is_cached && let Some(unit) = self.units.get_mut(&unit) {
-                    unit.cache.wrote(verifier);
-                }
-            }
-            Ok(_) => fail(transfer, SiteError::Io, &piece),
-            Err(error) => fail(transfer, error, &piece),
+        let is_cached = transfer.take(reply.id, reply.outcome) && !is_forced;
+        if is_cached && let Some(unit) = self.units.get_mut(&unit) {
+            unit.cache.wrote(verifier);
         }
         match task.stage {
-            Stage::Dying(ref transfer) if transfer.calls.is_empty() => self.bury(now, id),
+            Stage::Dying(ref transfer) if transfer.is_idle() => self.bury(now, id),
             Stage::Dying(_) => {}
             _ => self.go_on(now, id),
         }
@@ -281,7 +352,7 @@ impl IscsiDoor {
             .units
             .get(&task.unit)
             .map_or(512, |unit| u64::from(unit.lun.block_bytes));
-        if let Some((error, place)) = transfer.failed.take() {
+        if let Some((error, place)) = transfer.take_failed() {
             let access = match transfer.is_writing() {
                 true => Access::Write,
                 false => Access::Read,
@@ -400,13 +471,13 @@ impl IscsiDoor {
         };
         match std::mem::replace(&mut task.stage, Stage::Gathering) {
             Stage::Running(mut transfer) if transfer.is_writing() => {
-                transfer.rest.clear();
-                let is_over = transfer.calls.is_empty();
+                transfer.ask_no_more();
+                let is_over = transfer.is_idle();
                 task.stage = Stage::Dying(transfer);
                 is_over
             }
-            Stage::Running(transfer) => {
-                for &call in transfer.calls.keys() {
+            Stage::Running(mut transfer) => {
+                for call in transfer.give_up() {
                     self.calls.remove(&call);
                     self.effects.push_back(IscsiEffect::Withdraw(call));
                     self.figures.withdrawn_total += 1;
@@ -417,14 +488,15 @@ impl IscsiDoor {
                 task.stage = dying;
                 false
             }
+            copying @ Stage::Copying(_) => {
+                task.stage = copying;
+                self.stop_copy(id)
+            }
             Stage::Gathering | Stage::Waiting | Stage::Settling => true,
         }
     }
 
-    fn running(
-        &mut self,
-        id: TaskId,
-    ) -> Option<(crossdock_names::FileRef, u64, bool, &mut Transfer)> {
+    fn running(&mut self, id: TaskId) -> Option<(FileRef, u64, bool, &mut Transfer)> {
         let task = self.tasks.get_mut(&id)?;
         let file = self.units.get(&task.unit)?.lun.file;
         let (unit, is_forced) = (task.unit, task.planned.is_forced);
@@ -435,13 +507,6 @@ impl IscsiDoor {
     }
 }
 
-fn fail(transfer: &mut Transfer, error: SiteError, piece: &Range<u64>) {
-    let failed = transfer.failed.get_or_insert((error, piece.start));
-    if piece.start < failed.1 {
-        *failed = (error, piece.start);
-    }
-}
-
 /// Where a range is cut in two, on a boundary of what has a checksum.
 fn middle_of(range: &Range<u64>) -> u64 {
     let middle = range.start + (range.end - range.start) / 2;
@@ -449,7 +514,8 @@ fn middle_of(range: &Range<u64>) -> u64 {
     if aligned < range.end { aligned } else { middle }
 }
 
-fn is_zeros(data: &Payload) -> bool {
+/// Whether all bytes are zeros.
+pub(crate) fn is_zeros(data: &Payload) -> bool {
     data.pieces()
         .iter()
         .all(|piece| piece.iter().all(|byte| *byte == 0))

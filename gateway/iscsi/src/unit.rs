@@ -39,8 +39,13 @@ pub(crate) struct Unit {
     pub(crate) reserved_by: Option<SessionId>,
     /// START STOP UNIT has stopped it.
     pub(crate) is_stopped: bool,
+    /// Its medium has been taken out.
+    pub(crate) is_ejected: bool,
     waiting: VecDeque<(TaskId, Claim)>,
     running: BTreeMap<TaskId, Claim>,
+    /// What copies, of whatever unit, are about to do next, and do.
+    steps_waiting: VecDeque<(TaskId, Claim)>,
+    steps: BTreeMap<TaskId, Claim>,
     pub(crate) cache: WriteCache,
 }
 
@@ -58,8 +63,11 @@ impl Unit {
             default_pages: pages,
             reserved_by: None,
             is_stopped: false,
+            is_ejected: false,
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
+            steps_waiting: VecDeque::new(),
+            steps: BTreeMap::new(),
             cache: WriteCache::default(),
         }
     }
@@ -81,14 +89,16 @@ impl Unit {
         if is_behind_ordered {
             return None;
         }
-        let mut passed: Vec<&Claim> = Vec::new();
+        // Copies have begun already: they are not overtaken.
+        let mut passed: Vec<&Claim> = self.steps_waiting.iter().map(|(_, claim)| claim).collect();
         let mut found = None;
         for (place, (task, claim)) in self.waiting.iter().enumerate() {
             let is_ordered = claim.attribute == Attribute::Ordered;
             if is_ordered && (place > 0 || !self.running.is_empty()) {
                 break;
             }
-            let mut others = self.running.values().chain(passed.iter().copied());
+            let running = self.running.values().chain(self.steps.values());
+            let mut others = running.chain(passed.iter().copied());
             if !others.any(|other| other.is_in_the_way_of(claim)) && may_run(*task) {
                 found = Some(place);
                 break;
@@ -101,6 +111,33 @@ impl Unit {
         let (task, claim) = self.waiting.remove(found?)?;
         self.running.insert(task, claim);
         Some(task)
+    }
+
+    /// A step of a copy that runs already waits for its turn; the order of tasks is not its
+    /// order.
+    pub(crate) fn queue_step(&mut self, task: TaskId, claim: Claim) {
+        self.steps_waiting.push_back((task, claim));
+    }
+
+    /// Takes the next copy whose step's turn it is.
+    pub(crate) fn next_step(&mut self) -> Option<TaskId> {
+        let is_free = |&(place, (_, claim)): &(usize, &(TaskId, Claim))| {
+            let running = self.running.values().chain(self.steps.values());
+            let before = self.steps_waiting.iter().take(place);
+            let mut others = running.chain(before.map(|(_, before)| before));
+            !others.any(|other| other.is_in_the_way_of(claim))
+        };
+        let (place, _) = self.steps_waiting.iter().enumerate().find(is_free)?;
+        let (task, claim) = self.steps_waiting.remove(place)?;
+        self.steps.insert(task, claim);
+        Some(task)
+    }
+
+    /// A copy's step is over, or not wanted any more.
+    pub(crate) fn end_step(&mut self, task: TaskId) {
+        if self.steps.remove(&task).is_none() {
+            self.steps_waiting.retain(|(waiting, _)| *waiting != task);
+        }
     }
 
     /// A task is over.
@@ -226,6 +263,7 @@ mod tests {
             size_bytes: 1 << 20,
             block_bytes: 512,
             is_thin: false,
+            is_removable: false,
             access: LunAccess::local(),
             reservations: Reservations::default(),
         };
@@ -288,6 +326,45 @@ mod tests {
         assert_eq!(run(&mut unit), [2]);
         unit.remove(TaskId(2));
         assert_eq!(run(&mut unit), [3]);
+    }
+
+    /// Goal: a copy's step waits for what it overlaps and for no order, not even its own task's,
+    /// and tasks that come behind it do not overtake it.
+    #[test]
+    fn steps_of_copies_have_their_turn() {
+        let mut unit = unit();
+        let claim = |range, is_change| Claim {
+            range,
+            is_change,
+            attribute: Attribute::Simple,
+        };
+        queue(&mut unit, 1, 0..10, true, Attribute::Simple);
+        assert_eq!(run(&mut unit), [1]);
+        unit.queue_step(TaskId(7), claim(5..15, false));
+        unit.queue_step(TaskId(8), claim(10..20, true));
+        unit.queue_step(TaskId(9), claim(30..40, true));
+        queue(&mut unit, 2, 12..13, true, Attribute::Simple);
+        assert_eq!(unit.next_step(), Some(TaskId(9)));
+        assert_eq!((unit.next_step(), run(&mut unit)), (None, vec![]));
+        unit.remove(TaskId(1));
+        assert_eq!(unit.next_step(), Some(TaskId(7)));
+        assert_eq!((unit.next_step(), run(&mut unit)), (None, vec![]));
+        unit.end_step(TaskId(8));
+        assert_eq!(run(&mut unit), [0; 0], "what is read is not changed");
+        unit.end_step(TaskId(7));
+        assert_eq!(run(&mut unit), [2]);
+        unit.remove(TaskId(2));
+        queue(&mut unit, 3, 0..0, false, Attribute::Ordered);
+        assert_eq!(run(&mut unit), [3]);
+        unit.queue_step(TaskId(3), claim(0..5, true));
+        queue(&mut unit, 4, 50..60, false, Attribute::Simple);
+        assert_eq!(
+            (unit.next_step(), run(&mut unit)),
+            (Some(TaskId(3)), vec![])
+        );
+        unit.end_step(TaskId(3));
+        unit.remove(TaskId(3));
+        assert_eq!(run(&mut unit), [4]);
     }
 
     /// Goal: a commit covers what was written before it began, and no more; who comes while it

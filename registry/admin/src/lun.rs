@@ -16,6 +16,9 @@ pub struct LunStatus {
     pub block_bytes: u32,
     /// Whether blocks get space only when they are written.
     pub thin: bool,
+    /// Whether initiators may take its medium out.
+    #[serde(default)]
+    pub removable: bool,
     /// Its file, from the volume's root on.
     pub file: String,
     /// Networks from which initiators may come.
@@ -57,6 +60,7 @@ impl From<&Lun> for LunStatus {
             size_bytes: lun.size_bytes,
             block_bytes: lun.block_bytes,
             thin: lun.is_thin,
+            removable: lun.is_removable,
             file: format!("/.luns/{}", lun.name),
             clients: lun.access.networks.clone(),
             initiators: lun.access.initiators.iter().map(initiator).collect(),
@@ -82,6 +86,9 @@ pub struct LunCreation {
     /// Whether blocks get space only when they are written.
     #[serde(default = "is_thin")]
     pub thin: bool,
+    /// Whether initiators may take its medium out.
+    #[serde(default)]
+    pub removable: bool,
     /// A file of the volume whose bytes it begins with.
     #[serde(default)]
     pub from: Option<String>,

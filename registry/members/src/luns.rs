@@ -116,6 +116,7 @@ mod tests {
             size_bytes: 1 << 20,
             block_bytes: 512,
             is_thin: true,
+            is_removable: false,
             access: LunAccess::local(),
             reservations: Reservations::default(),
         }

@@ -1,8 +1,9 @@
 //! SCSI: commands, and the lists that they bring. Targets and seeds.
 
 use crossdock_scsi::{
-    CdbError, LogicalUnit, ModeForm, ModePages, ModeParameters, OPCODES, PageControl, Sense,
-    parse_cdb, parse_reserve_out, unmap_list,
+    COPY_SEGMENTS_MAX, COPY_TARGETS_MAX, CdbError, LogicalUnit, ModeForm, ModePages,
+    ModeParameters, OPCODES, PageControl, Sense, copy_list, parse_cdb, parse_reserve_out, unit_naa,
+    unmap_list,
 };
 
 /// Reads a command.
@@ -45,10 +46,12 @@ const PAGES: ModePages = ModePages {
     is_software_protected: false,
 };
 
-/// Reads the lists of MODE SELECT, UNMAP and PERSISTENT RESERVE OUT, and a unit's number.
+/// Reads the lists of MODE SELECT, UNMAP, PERSISTENT RESERVE OUT and EXTENDED COPY, and a unit's
+/// number.
 ///
 /// # Panics
-/// If pages that were selected are not told as they were selected.
+/// If pages that were selected are not told as they were selected, or a list has more in it
+/// than it may.
 pub fn scsi_lists(input: &[u8]) {
     for form in [ModeForm::Six, ModeForm::Ten] {
         if let Ok(selected) = PAGES.select(&PARAMETERS, form, input) {
@@ -67,6 +70,11 @@ pub fn scsi_lists(input: &[u8]) {
     }
     if parse_reserve_out(input).is_ok() {
         assert_eq!(input.len(), 24);
+    }
+    if let Ok(list) = copy_list(input) {
+        assert!(list.targets.len() <= usize::from(COPY_TARGETS_MAX));
+        assert!(list.segments.len() <= usize::from(COPY_SEGMENTS_MAX));
+        assert!(16 + list.targets.len() * 32 + list.segments.len() * 28 <= input.len());
     }
     if let Some(&bytes) = input.first_chunk() {
         let unit = LogicalUnit::decode(bytes);
@@ -103,6 +111,13 @@ pub(crate) fn scsi_lists_seeds() -> Vec<Vec<u8>> {
     let mut unmap = vec![0, 22, 0, 16, 0, 0, 0, 0];
     unmap.extend([0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0]);
     seeds.push(unmap);
+    let mut copy = vec![1, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
+    copy.extend([0xe4, 0, 0, 0, 0x01, 0x03, 0, 8]);
+    copy.extend(unit_naa(7).to_be_bytes());
+    copy.extend([0; 14]);
+    copy.extend([2, 0, 0x02, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 8]);
+    copy.extend([0; 16]);
+    seeds.push(copy);
     seeds.push(vec![1; 24]);
     seeds.push(vec![0x41, 2, 0, 0, 0, 0, 0, 0]);
     seeds

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::copy::CopyResults;
 use crate::opcodes::{find, has_actions};
 use crate::reservation::{ReserveIn, ReserveOutAction};
 use crate::sense::{AdditionalSense, Sense};
@@ -156,6 +157,11 @@ pub enum Command {
         /// POWER CONDITION.
         power: u8,
     },
+    /// PREVENT ALLOW MEDIUM REMOVAL.
+    PreventRemoval {
+        /// The medium is to stay.
+        is_prevented: bool,
+    },
     /// READ.
     Read(BlockRange, Access),
     /// WRITE.
@@ -199,6 +205,20 @@ pub enum Command {
         is_anchor: bool,
         /// Bytes that are sent.
         length: u32,
+    },
+    /// EXTENDED COPY (LID1).
+    ExtendedCopy {
+        /// Bytes that are sent.
+        length: u32,
+    },
+    /// RECEIVE COPY RESULTS.
+    CopyResults {
+        /// What is asked for.
+        results: CopyResults,
+        /// Of which copy.
+        list_id: u8,
+        /// Bytes that may be returned.
+        allocation: u32,
     },
     /// RESERVE (6).
     Reserve,
@@ -343,6 +363,9 @@ fn six(cdb: &[u8; 16]) -> Result<Command, CdbError> {
             is_load: cdb[4] & 2 != 0,
             power: cdb[4] >> 4,
         },
+        0x1e => Command::PreventRemoval {
+            is_prevented: cdb[4] & 1 != 0,
+        },
         code => return Err(CdbError::Opcode(code)),
     })
 }
@@ -433,6 +456,12 @@ fn sixteen(cdb: &[u8; 16]) -> Result<Command, CdbError> {
     };
     let access = access(cdb[1]);
     Ok(match (cdb[0], cdb[1] & 0x1f) {
+        (0x83, _) => Command::ExtendedCopy { length },
+        (0x84, action) => Command::CopyResults {
+            results: CopyResults::from_action(action).ok_or(field(1, 4))?,
+            list_id: cdb[2],
+            allocation: length,
+        },
         (0x89, _) => {
             let blocks = u32::from(cdb[13]);
             Command::CompareAndWrite(BlockRange { lba, blocks }, access)
@@ -579,6 +608,26 @@ mod tests {
             parse(&late).is_ok(),
             "what lies behind is not the command's"
         );
+    }
+
+    /// Goal: a copy and what is asked of it are told apart by their actions; token copies are
+    /// refused.
+    #[test]
+    fn copies_are_told_apart() {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[12], cdb[13]) = (0x83, 1, 2);
+        assert_eq!(parse(&cdb), Ok(Command::ExtendedCopy { length: 258 }));
+        cdb[1] = 0x10; // POPULATE TOKEN.
+        assert_eq!(parse(&cdb), Err(field(1, 4)));
+        (cdb[0], cdb[1], cdb[2]) = (0x84, 3, 9);
+        let asked = Command::CopyResults {
+            results: CopyResults::OperatingParameters,
+            list_id: 9,
+            allocation: 258,
+        };
+        assert_eq!(parse(&cdb), Ok(asked));
+        cdb[1] = 1; // Held data: there is none.
+        assert_eq!(parse(&cdb), Err(field(1, 4)));
     }
 
     /// Goal: flags are told apart, one by one.

@@ -13,6 +13,8 @@ pub enum VpdPage {
     SerialNumber = 0x80,
     /// Names of unit, port and target.
     Identification = 0x83,
+    /// What may be copied, and how.
+    ThirdPartyCopy = 0x8f,
     /// Bounds of commands.
     BlockLimits = 0xb0,
     /// What kind of medium.
@@ -23,10 +25,11 @@ pub enum VpdPage {
 
 impl VpdPage {
     /// All pages, by their codes.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SupportedPages,
         Self::SerialNumber,
         Self::Identification,
+        Self::ThirdPartyCopy,
         Self::BlockLimits,
         Self::BlockCharacteristics,
         Self::Provisioning,
@@ -48,6 +51,8 @@ pub struct Identity<'a> {
     pub target: &'a str,
     /// Revision of the product, four characters.
     pub revision: &'a str,
+    /// Whether its medium can be taken out.
+    pub is_removable: bool,
 }
 
 /// Through what a unit is asked.
@@ -66,11 +71,13 @@ const PRODUCT: &str = "Crossdock LUN";
 #[must_use]
 pub fn standard_inquiry(identity: &Identity<'_>, is_present: bool) -> Vec<u8> {
     // Without a unit: peripheral qualifier 011b, device type 1Fh.
-    let mut data = vec![if is_present { 0x00 } else { 0x7f }, 0];
+    let removable = if identity.is_removable { 0x80 } else { 0 };
+    let mut data = vec![if is_present { 0x00 } else { 0x7f }, removable];
     data.push(0x06); // SPC-4.
     data.push(0x12); // HISUP, response data format 2.
     data.push(0); // Length, see below.
-    data.push(if is_present { 0x10 } else { 0 }); // TPGS: implicit access states.
+    // TPGS: implicit access states; 3PC: it copies by itself.
+    data.push(if is_present { 0x10 | 0x08 } else { 0 });
     data.extend([0, 0x02]); // CMDQUE.
     padded(&mut data, VENDOR, 8);
     padded(&mut data, PRODUCT, 16);
@@ -98,6 +105,13 @@ pub fn unit_serial_number(identity: &Identity<'_>) -> Vec<u8> {
     page(VpdPage::SerialNumber, number.into_bytes())
 }
 
+/// Name of the unit in NAA format, by which copies know it: NAA 3, of this place only, as there
+/// is no company's number in it.
+#[must_use]
+pub const fn unit_naa(id: u64) -> u64 {
+    0x3 << 60 | id & ((1 << 60) - 1)
+}
+
 /// Page 83h: NAA and T10 names of the unit, numbers of port and group, names of port and
 /// target.
 #[must_use]
@@ -113,9 +127,7 @@ pub fn device_identification(identity: &Identity<'_>, portal: Portal) -> Vec<u8>
         body.extend([code, kind, 0, tiny(name.len())]);
         body.extend(name);
     };
-    // NAA 3: of this place only, as there is no company's number in it.
-    let naa = 0x3 << 60 | identity.id & ((1 << 60) - 1);
-    add(BINARY, UNIT | 3, &naa.to_be_bytes());
+    add(BINARY, UNIT | 3, &unit_naa(identity.id).to_be_bytes());
     let mut t10 = Vec::new();
     padded(&mut t10, VENDOR, 8);
     t10.extend(format!("{:016x}", identity.id).into_bytes());
@@ -126,6 +138,12 @@ pub fn device_identification(identity: &Identity<'_>, portal: Portal) -> Vec<u8>
     add(UTF8, PORT | 8, &name_string(&port));
     add(UTF8, TARGET | 8, &name_string(identity.target));
     page(VpdPage::Identification, body)
+}
+
+/// Page 8Fh: which copies the unit carries out.
+#[must_use]
+pub fn third_party_copy() -> Vec<u8> {
+    page(VpdPage::ThirdPartyCopy, crate::copy::third_party_copy())
 }
 
 /// Bounds of what a command may ask for; 0: none is told.
@@ -220,17 +238,23 @@ mod tests {
         id: 0xfedc_ba98_7654_3210,
         target: "iqn.2026-11.io.crossdock:disk",
         revision: "0001",
+        is_removable: false,
     };
 
     /// Goal: fields of standard data are where they belong, and it says how long it is.
     #[test]
     fn standard_data_is_laid_out() {
         let data = standard_inquiry(&IDENTITY, true);
-        assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x10, 0, 2]);
+        assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x18, 0, 2]);
         assert_eq!(&data[8..36], b"CROSSDCKCrossdock LUN   0001");
         assert_eq!(data[58..66], [0, 0xa0, 9, 0x60, 4, 0x60, 4, 0xc0]);
         assert_eq!(data.len(), 96);
         assert_eq!(standard_inquiry(&IDENTITY, false)[0], 0x7f);
+        let removable = Identity {
+            is_removable: true,
+            ..IDENTITY
+        };
+        assert_eq!(standard_inquiry(&removable, true)[1], 0x80);
     }
 
     /// Goal: each page has its code and says how long it is; the list has all, in order.
@@ -251,6 +275,7 @@ mod tests {
             supported_pages(),
             unit_serial_number(&IDENTITY),
             device_identification(&IDENTITY, portal),
+            third_party_copy(),
             block_limits(&limits),
             block_characteristics(),
             logical_block_provisioning(true),
@@ -260,10 +285,10 @@ mod tests {
             let length = u16::from_be_bytes([data[2], data[3]]);
             assert_eq!(usize::from(length), data.len() - 4);
         }
-        assert_eq!(pages[0][4..], [0, 0x80, 0x83, 0xb0, 0xb1, 0xb2]);
-        assert_eq!(pages[3].len(), 64);
-        assert_eq!(pages[3][4..8], [1, 255, 0, 8]);
-        assert_eq!(pages[3][32..36], [0x80, 0, 0, 0]);
+        assert_eq!(pages[0][4..], [0, 0x80, 0x83, 0x8f, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(pages[4].len(), 64);
+        assert_eq!(pages[4][4..8], [1, 255, 0, 8]);
+        assert_eq!(pages[4][32..36], [0x80, 0, 0, 0]);
     }
 
     /// Goal: designators can be walked from one to the next, and names end with a zero.

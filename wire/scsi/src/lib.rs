@@ -7,6 +7,7 @@
 mod block;
 mod bytes;
 mod cdb;
+mod copy;
 mod inquiry;
 mod lun;
 mod mode;
@@ -21,10 +22,15 @@ pub use block::{
 pub use cdb::{
     Access, BlockRange, ByteCheck, CdbError, Command, ModeForm, OpcodeQuery, PageControl, parse_cdb,
 };
+pub use copy::{
+    COPY_LIST_BYTES_MAX, COPY_MANAGER_UNIT, COPY_SEGMENTS_MAX, COPY_TARGETS_MAX, CopyList,
+    CopyResults, CopySegment, CopyState, CopyTarget, copy_list, copy_parameters, copy_status,
+    failed_segment_details,
+};
 pub use inquiry::{
     BlockLimits, Identity, Portal, VpdPage, block_characteristics, block_limits,
     device_identification, logical_block_provisioning, standard_inquiry, supported_pages,
-    unit_serial_number,
+    third_party_copy, unit_naa, unit_serial_number,
 };
 pub use lun::LogicalUnit;
 pub use mode::{ModeError, ModePages, ModeParameters};
@@ -33,4 +39,4 @@ pub use reservation::{
     RegistrantStatus, ReserveIn, ReserveOut, ReserveOutAction, ReserveType, full_status,
     parse_reserve_out, read_keys, read_reservation, report_capabilities,
 };
-pub use sense::{AdditionalSense, FieldPointer, Sense, SenseKey, Status};
+pub use sense::{AdditionalSense, FieldPointer, Forwarded, Sense, SenseKey, Status};

@@ -58,6 +58,7 @@ pub const OPCODES: &[Opcode] = &[
     opcode(0x17, &[0x17, 0, 0, 0, 0, 0]),
     opcode(0x1a, &[0x1a, 0x08, FF, FF, FF, 0]),
     opcode(0x1b, &[0x1b, 1, 0, 0x0f, 0xf7, 0]),
+    opcode(0x1e, &[0x1e, 0, 0, 0, 1, 0]),
     opcode(0x25, &[0x25, 0, FF, FF, FF, FF, 0, 0, 1, 0]),
     opcode(0x28, &[0x28, CACHE, FF, FF, FF, FF, GROUP, FF, FF, 0]),
     opcode(0x2a, &[0x2a, CACHE, FF, FF, FF, FF, GROUP, FF, FF, 0]),
@@ -81,6 +82,10 @@ pub const OPCODES: &[Opcode] = &[
     action(0x5f, 4, &[0x5f, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0]),
     action(0x5f, 5, &[0x5f, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0]),
     action(0x5f, 6, &[0x5f, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0]),
+    action(0x83, 0x00, &copy_usage(0x83, 0)),
+    action(0x84, 0x00, &copy_usage(0x84, FF)),
+    action(0x84, 0x03, &copy_usage(0x84, FF)),
+    action(0x84, 0x04, &copy_usage(0x84, FF)),
     opcode(0x88, &long_usage(0x88, CACHE)),
     opcode(
         0x89,
@@ -142,6 +147,13 @@ pub const OPCODES: &[Opcode] = &[
 const fn long_usage(code: u8, flags: u8) -> [u8; 16] {
     [
         code, flags, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, FF, GROUP, 0,
+    ]
+}
+
+/// Of EXTENDED COPY and RECEIVE COPY RESULTS: the latter has a list identifier.
+const fn copy_usage(code: u8, list_id: u8) -> [u8; 16] {
+    [
+        code, 0x1f, list_id, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0,
     ]
 }
 

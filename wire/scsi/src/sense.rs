@@ -36,6 +36,8 @@ pub enum SenseKey {
     UnitAttention = 0x6,
     /// Writing is not allowed.
     DataProtect = 0x7,
+    /// A copy has ended before all was copied.
+    CopyAborted = 0xa,
     /// The target gave up.
     AbortedCommand = 0xb,
     /// Bytes differ from those on the medium.
@@ -49,8 +51,12 @@ pub struct AdditionalSense(pub u8, pub u8);
 impl AdditionalSense {
     /// Nothing to add.
     pub const NONE: Self = Self(0x00, 0x00);
+    /// OPERATION IN PROGRESS.
+    pub const IN_PROGRESS: Self = Self(0x00, 0x16);
     /// LOGICAL UNIT COMMUNICATION FAILURE.
     pub const COMMUNICATION_FAILURE: Self = Self(0x08, 0x00);
+    /// UNREACHABLE COPY TARGET.
+    pub const UNREACHABLE_TARGET: Self = Self(0x08, 0x04);
     /// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED.
     pub const STOPPED: Self = Self(0x04, 0x02);
     /// WRITE ERROR.
@@ -59,6 +65,10 @@ impl AdditionalSense {
     pub const UNEXPECTED_DATA: Self = Self(0x0c, 0x0c);
     /// NOT ENOUGH UNSOLICITED DATA.
     pub const NOT_ENOUGH_DATA: Self = Self(0x0c, 0x0d);
+    /// COPY TARGET DEVICE NOT REACHABLE.
+    pub const TARGET_NOT_REACHABLE: Self = Self(0x0d, 0x02);
+    /// INCORRECT COPY TARGET DEVICE TYPE.
+    pub const TARGET_TYPE: Self = Self(0x0d, 0x03);
     /// UNRECOVERED READ ERROR.
     pub const READ_ERROR: Self = Self(0x11, 0x00);
     /// PARAMETER LIST LENGTH ERROR.
@@ -77,12 +87,26 @@ impl AdditionalSense {
     pub const INVALID_PARAMETER: Self = Self(0x26, 0x00);
     /// INVALID RELEASE OF PERSISTENT RESERVATION.
     pub const INVALID_RELEASE: Self = Self(0x26, 0x04);
+    /// TOO MANY TARGET DESCRIPTORS.
+    pub const TOO_MANY_TARGETS: Self = Self(0x26, 0x06);
+    /// UNSUPPORTED TARGET DESCRIPTOR TYPE CODE.
+    pub const UNSUPPORTED_TARGET: Self = Self(0x26, 0x07);
+    /// TOO MANY SEGMENT DESCRIPTORS.
+    pub const TOO_MANY_SEGMENTS: Self = Self(0x26, 0x08);
+    /// UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE.
+    pub const UNSUPPORTED_SEGMENT: Self = Self(0x26, 0x09);
+    /// UNEXPECTED INEXACT SEGMENT.
+    pub const INEXACT_SEGMENT: Self = Self(0x26, 0x0a);
+    /// INLINE DATA LENGTH EXCEEDED.
+    pub const INLINE_LENGTH: Self = Self(0x26, 0x0b);
     /// WRITE PROTECTED.
     pub const WRITE_PROTECTED: Self = Self(0x27, 0x00);
     /// LOGICAL UNIT SOFTWARE WRITE PROTECTED.
     pub const SOFTWARE_WRITE_PROTECTED: Self = Self(0x27, 0x02);
     /// SPACE ALLOCATION FAILED WRITE PROTECT.
     pub const NO_SPACE: Self = Self(0x27, 0x07);
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    pub const MEDIUM_CHANGED: Self = Self(0x28, 0x00);
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     pub const RESET: Self = Self(0x29, 0x00);
     /// BUS DEVICE RESET FUNCTION OCCURRED.
@@ -109,6 +133,8 @@ impl AdditionalSense {
     pub const TARGET_FAILURE: Self = Self(0x44, 0x00);
     /// PROTOCOL SERVICE CRC ERROR.
     pub const CRC_ERROR: Self = Self(0x47, 0x05);
+    /// MEDIUM REMOVAL PREVENTED.
+    pub const REMOVAL_PREVENTED: Self = Self(0x53, 0x02);
     /// INSUFFICIENT RESERVATION RESOURCES.
     pub const NO_RESERVATION_ROOM: Self = Self(0x55, 0x02);
     /// INSUFFICIENT REGISTRATION RESOURCES.
@@ -126,6 +152,59 @@ pub struct FieldPointer {
     pub byte: u16,
 }
 
+/// What a place of a copy has said to who copies (SPC-4, errors detected while segment
+/// descriptors are processed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Whether it was the source, and not the destination.
+    pub is_source: bool,
+    /// Its status.
+    pub status: Status,
+    /// Key and code of its sense data, with CHECK CONDITION.
+    pub key: SenseKey,
+    /// See above.
+    pub additional: AdditionalSense,
+    /// The block.
+    pub information: Option<u64>,
+}
+
+impl Forwarded {
+    /// Of a command that a place has answered with sense data.
+    #[must_use]
+    pub const fn sense(is_source: bool, sense: &Sense) -> Self {
+        Self {
+            is_source,
+            status: Status::CheckCondition,
+            key: sense.key,
+            additional: sense.additional,
+            information: sense.information,
+        }
+    }
+
+    /// Of one that it has answered with no more than a status.
+    #[must_use]
+    pub const fn status(is_source: bool, status: Status) -> Self {
+        Self {
+            is_source,
+            status,
+            key: SenseKey::NoSense,
+            additional: AdditionalSense::NONE,
+            information: None,
+        }
+    }
+
+    /// Its status and its sense data.
+    fn encode(self, is_descriptor: bool) -> Vec<u8> {
+        let mut data = vec![self.status as u8];
+        if self.status == Status::CheckCondition {
+            let mut sense = Sense::new(self.key, self.additional);
+            sense.information = self.information;
+            data.extend(sense.encode(is_descriptor));
+        }
+        data
+    }
+}
+
 /// Sense data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
@@ -137,6 +216,8 @@ pub struct Sense {
     pub information: Option<u64>,
     /// What is wrong with the command.
     pub field: Option<FieldPointer>,
+    /// Of a copy: what one of its places has said.
+    pub forwarded: Option<Forwarded>,
 }
 
 /// Bytes of fixed format sense data.
@@ -151,6 +232,7 @@ impl Sense {
             additional,
             information: None,
             field: None,
+            forwarded: None,
         }
     }
 
@@ -220,6 +302,13 @@ impl Sense {
         if let Some(field) = self.field {
             data[15..18].copy_from_slice(&field.encode());
         }
+        if let Some(forwarded) = self.forwarded {
+            // COMMAND-SPECIFIC INFORMATION says where it begins, of each place in a byte.
+            let at = if forwarded.is_source { 8 } else { 9 };
+            data[at] = crate::bytes::tiny(FIXED_BYTES);
+            data.extend(forwarded.encode(false));
+            data[7] = crate::bytes::tiny(data.len() - 8);
+        }
         data
     }
 
@@ -234,6 +323,12 @@ impl Sense {
             data.extend([0x02, 0x06, 0, 0]);
             data.extend(field.encode());
             data.push(0);
+        }
+        if let Some(forwarded) = self.forwarded {
+            let said = forwarded.encode(true);
+            let source = if forwarded.is_source { 1 } else { 2 };
+            data.extend([0x0c, crate::bytes::tiny(said.len() + 1), source]);
+            data.extend(said);
         }
         data[7] = crate::bytes::tiny(data.len() - 8);
         data
@@ -264,6 +359,26 @@ mod tests {
         let descriptor = miscompare.encode(true);
         assert_eq!(descriptor[..8], [0x72, 0x0e, 0x1d, 0, 0, 0, 0, 12]);
         assert_eq!(descriptor[8..], [0, 0x0a, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 1]);
+    }
+
+    /// Goal: what a place of a copy has said is in the sense data of the copy, where each
+    /// format has it.
+    #[test]
+    fn what_others_said_is_forwarded() {
+        let beyond = Sense::illegal(AdditionalSense::OUT_OF_RANGE).at(3);
+        let mut copy = Sense::new(SenseKey::CopyAborted, AdditionalSense::NONE).at(2);
+        copy.forwarded = Some(Forwarded::sense(false, &beyond));
+        let fixed = copy.encode(false);
+        assert_eq!(fixed[..12], [0xf0, 0, 0x0a, 0, 0, 0, 2, 29, 0, 18, 0, 0]);
+        assert_eq!(fixed[18], 2);
+        assert_eq!(fixed[19..], beyond.encode(false));
+        let descriptor = copy.encode(true);
+        assert_eq!(descriptor[20..24], [0x0c, 22, 2, 2]);
+        assert_eq!(descriptor[24..], beyond.encode(true));
+        assert_eq!(usize::from(descriptor[7]), descriptor.len() - 8);
+        copy.forwarded = Some(Forwarded::status(true, Status::ReservationConflict));
+        let fixed = copy.encode(false);
+        assert_eq!((fixed[8], fixed[18], fixed.len()), (18, 0x18, 19));
     }
 
     /// Goal: a wrong field is pointed at, and a place that does not fit is left out.

@@ -35,6 +35,7 @@ impl Shell {
             size_bytes: creation.size_bytes,
             block_bytes: creation.block_bytes,
             is_thin: creation.thin,
+            is_removable: creation.removable,
             from: creation.from,
             access: creation.access,
         };

@@ -1,7 +1,7 @@
 //! Commands of a well-behaved initiator: data there and back, caches, errors, reservations.
 
 use crossdock_iscsi_pdu::{NO_TAG, Response};
-use crossdock_peer::{SiteError, Stability};
+use crossdock_peer::{SiteError, SiteOperation, Stability};
 
 use crate::rig::{BLOCK, Done, Initiator, Rig, ten};
 
@@ -108,7 +108,11 @@ fn caches_are_honest() {
     let mut list = vec![0, 0, 0, 0, 0x08, 18];
     list.resize(24, 0);
     let select = [0x15, 0x10, 0, 0, 24, 0];
-    assert!(initiator.run(&mut rig, &select, (0, 24), &list).is_good());
+    initiator.ask(&mut rig, &select, (0, 24), &list);
+    let is_commit = matches!(rig.asked[0].request.operation, SiteOperation::Commit { .. });
+    assert!(is_commit, "what was cached becomes durable");
+    rig.answer_all();
+    rig.receive(initiator.id);
     initiator.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &block);
     assert_eq!(rig.stabilities(), [Stability::Data]);
 }
@@ -259,6 +263,80 @@ fn holes_are_told() {
     rig.luns.get_mut(&1).expect("a LUN").is_thin = false;
     rig.tell_luns();
     assert_eq!(status(&mut rig, 8, 72), [(8, 8184, 0)]);
+}
+
+/// Goal: PREEMPT AND ABORT is answered when nothing of those whom it has preempted is written any
+/// more: what they have asked for is not answered.
+#[test]
+fn preempted_writes_are_over_when_it_is_told() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut other = Initiator::ready(&mut rig, 2);
+    let out = |action: u8, kind: u8| [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+    let list = |key: u8, action_key: u8| {
+        let mut list = vec![0; 24];
+        (list[7], list[15]) = (key, action_key);
+        list
+    };
+    let register = |rig: &mut Rig, initiator: &mut Initiator, key: u8| {
+        let done = initiator.run(rig, &out(0, 0), (0, 24), &list(0, key));
+        assert!(done.is_good());
+    };
+    register(&mut rig, &mut initiator, 1);
+    register(&mut rig, &mut other, 2);
+    let reserved = initiator.run(&mut rig, &out(1, 1), (0, 24), &list(1, 0));
+    assert!(reserved.is_good());
+    initiator.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
+    initiator.ask(&mut rig, &ten(0x28, 9, 1), (512, 0), b"");
+    assert_eq!(rig.asked.len(), 2);
+    let tag = other.ask(&mut rig, &out(5, 1), (0, 24), &list(2, 1));
+    assert_eq!(rig.asked.len(), 1, "the read is withdrawn");
+    assert!(rig.receive(other.id).is_empty(), "the write is under way");
+    rig.answer_all();
+    assert!(Done::of(tag, rig.receive(other.id)).is_good());
+    assert!(rig.receive(initiator.id).is_empty());
+    assert_eq!(rig.door.figures().tasks, 0);
+}
+
+/// Goal: a medium that is taken out is not there for anybody, until it is loaded; it stays in as
+/// long as somebody wants that, who is there; of a unit without one nothing is taken out.
+#[test]
+fn media_come_and_go() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let (eject, load) = ([0x1b, 0, 0, 0, 2, 0], [0x1b, 0, 0, 0, 3, 0]);
+    let prevent = |is_prevented| [0x1e, 0, 0, 0, is_prevented, 0];
+    let run = |rig: &mut Rig, initiator: &mut Initiator, cdb: [u8; 6]| {
+        let done = initiator.run(rig, &cdb, (0, 0), b"");
+        (done.status, done.sense())
+    };
+    let (good, prevented) = ((0, None), (2, Some((5, 0x53, 2))));
+    let refused = run(&mut rig, &mut initiator, eject);
+    assert_eq!(refused, (2, Some((5, 0x24, 0))));
+    rig.luns.get_mut(&1).expect("a LUN").is_removable = true;
+    rig.tell_luns();
+    let mut other = Initiator::ready(&mut rig, 2);
+    assert_eq!(run(&mut rig, &mut other, prevent(1)), good);
+    assert_eq!(run(&mut rig, &mut initiator, eject), prevented);
+    assert!(initiator.read(&mut rig, 0, 1).is_good());
+    assert_eq!(run(&mut rig, &mut other, prevent(0)), good);
+    assert_eq!(run(&mut rig, &mut initiator, eject), good);
+    for initiator in [&mut initiator, &mut other] {
+        let read = initiator.read(&mut rig, 0, 1);
+        assert_eq!(read.sense(), Some((2, 0x3a, 0)));
+        let inquiry = initiator.run(&mut rig, &[0x12, 0, 0, 0, 36, 0], (36, 0), b"");
+        assert_eq!(inquiry.data[1], 0x80);
+    }
+    assert_eq!(run(&mut rig, &mut initiator, prevent(1)), good);
+    assert_eq!(run(&mut rig, &mut other, load), prevented);
+    rig.give(crossdock_iscsi::IscsiInput::Closed(initiator.id));
+    assert_eq!(run(&mut rig, &mut other, load), good);
+    assert!(other.read(&mut rig, 0, 1).is_good());
+    let mut third = Initiator::ready(&mut rig, 3);
+    assert_eq!(run(&mut rig, &mut other, eject), good);
+    assert_eq!(run(&mut rig, &mut other, load), good);
+    let told = third.read(&mut rig, 0, 1);
+    assert_eq!(told.sense(), Some((6, 0x28, 0)));
 }
 
 /// Goal: a reservation keeps others out, who are told when it is taken from them; a change

@@ -1,6 +1,7 @@
 //! The door as initiators see it, and as hostile ones do.
 
 mod commands;
+mod copies;
 mod hostile;
 mod login;
 mod rig;

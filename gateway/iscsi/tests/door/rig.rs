@@ -33,6 +33,8 @@ pub(crate) struct Rig {
     pub(crate) now: Time,
     pub(crate) luns: LunTable,
     pub(crate) content: Vec<u8>,
+    /// Bytes of further LUNs, by their files' ids.
+    pub(crate) others: BTreeMap<u64, Vec<u8>>,
     /// Without space, in order.
     pub(crate) holes: Vec<Range<u64>>,
     /// Asked, not answered.
@@ -68,6 +70,7 @@ pub(crate) fn lun(id: u64, name: &str) -> Lun {
         size_bytes: 4 << 20,
         block_bytes: 512,
         is_thin: true,
+        is_removable: false,
         access: LunAccess::local(),
         reservations: Reservations::default(),
     }
@@ -87,6 +90,7 @@ impl Rig {
             now: Time::from_secs(1),
             luns: [(1, lun(1, "disk"))].into(),
             content: vec![0; 4 << 20],
+            others: BTreeMap::new(),
             holes: Vec::new(),
             asked: VecDeque::new(),
             withdrawn: Vec::new(),
@@ -178,9 +182,14 @@ impl Rig {
         }
     }
 
+    fn content_of(&mut self, file: FileRef) -> &mut Vec<u8> {
+        self.others.get_mut(&file.id.0).unwrap_or(&mut self.content)
+    }
+
     fn carry_out(&mut self, operation: &SiteOperation) -> Result<SiteAnswer, SiteError> {
         match operation {
             SiteOperation::Read {
+                file,
                 offset_bytes,
                 length_bytes,
                 ..
@@ -191,29 +200,31 @@ impl Rig {
                 if self.bad.as_ref().is_some_and(is_bad) {
                     return Err(SiteError::Io);
                 }
-                let bytes = &self.content[place(*offset_bytes)..place(end)];
+                let bytes = &self.content_of(*file)[place(*offset_bytes)..place(end)];
                 Ok(SiteAnswer::Read {
                     payload: Bytes::copy_from_slice(bytes).into(),
                     end_of_file: false,
                 })
             }
             SiteOperation::Write {
+                file,
                 offset_bytes,
                 payload,
                 ..
             } => {
                 let start = place(*offset_bytes);
-                payload.copy_to_slice(&mut self.content[start..start + payload.len()]);
+                let content = self.content_of(*file);
+                payload.copy_to_slice(&mut content[start..start + payload.len()]);
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
             }
             SiteOperation::Zero {
+                file,
                 offset_bytes,
                 length_bytes,
-                ..
             } => {
                 let range = *offset_bytes..offset_bytes + length_bytes;
-                self.content[place(range.start)..place(range.end)].fill(0);
+                self.content_of(*file)[place(range.start)..place(range.end)].fill(0);
                 self.holes.push(range);
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
@@ -290,6 +301,7 @@ impl Rig {
 pub(crate) struct Initiator {
     pub(crate) id: ConnId,
     pub(crate) name: String,
+    pub(crate) target: String,
     pub(crate) isid: [u8; 6],
     pub(crate) tsih: u16,
     pub(crate) cid: u16,
@@ -303,6 +315,7 @@ impl Initiator {
         Self {
             id: rig.connect_from("127.0.0.1:999"),
             name: format!("iqn.2026-11.example:{number}"),
+            target: TARGET.to_owned(),
             isid: [0x80, 0, 0, 0, 0, number],
             tsih: 0,
             cid: 0,
@@ -327,11 +340,11 @@ impl Initiator {
 
     /// Says who it is, and goes to the full feature phase at once.
     pub(crate) fn log_in(&mut self, rig: &mut Rig, pairs: &[(&str, &str)]) {
-        let name = self.name.clone();
+        let (name, target) = (self.name.clone(), self.target.clone());
         let mut all = vec![
             ("InitiatorName", name.as_str()),
             ("SessionType", "Normal"),
-            ("TargetName", TARGET),
+            ("TargetName", target.as_str()),
         ];
         all.extend_from_slice(pairs);
         let flags = transit(Stage::Operational, Stage::FullFeature);
@@ -520,6 +533,16 @@ impl Done {
     pub(crate) fn sense(&self) -> Option<(u8, u8, u8)> {
         let sense = self.sense.get(2..)?;
         Some((*sense.get(2)?, *sense.get(12)?, *sense.get(13)?))
+    }
+
+    /// What a place of a copy has said, source or destination: its status, and key and code of
+    /// its sense data.
+    pub(crate) fn forwarded(&self) -> Option<(bool, u8, u8, u8)> {
+        let sense = self.sense.get(2..)?;
+        let (source, destination) = (*sense.get(8)?, *sense.get(9)?);
+        let said = sense.get(usize::from(source.max(destination))..)?;
+        let byte = |at: usize| said.get(at).copied().unwrap_or_default();
+        (source.max(destination) > 0).then(|| (source > 0, byte(0), byte(3), byte(13)))
     }
 
     /// INFORMATION.

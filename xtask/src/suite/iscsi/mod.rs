@@ -2,6 +2,7 @@
 //! block driver), and kills while they write.
 
 mod conformance;
+mod copies;
 mod durability;
 mod holes;
 mod tools;
@@ -27,6 +28,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     disk.up.stop()?;
     let disk = Disk::start(stage, "tools")?;
     tools::check(&disk)?;
+    copies::check(&disk)?;
     holes::check(&disk)?;
     disk.up.stop()?;
     durability::check(stage, 3)

@@ -1,0 +1,577 @@
+//! EXTENDED COPY: blocks go from unit to unit by the segments of a list, one after the other,
+//! through the door's reads and writes of the units' files.
+//!
+//! A copy has its turn at its own unit like any other command. While it runs it has turns of
+//! its own for each stretch: first for the blocks at the source, then for those at the
+//! destination, never for both. So it waits for nobody who waits for it, others use the blocks
+//! between its stretches, and it holds the bytes of one stretch only.
+
+use crossdock_names::FileRef;
+use crossdock_peer::{CallId, SiteError};
+use crossdock_router::RoutedReply;
+use crossdock_scsi::{
+    Access as CacheAccess, AdditionalSense, BlockRange, COPY_MANAGER_UNIT, Command, CopyList,
+    CopyResults, CopySegment, CopyState, Forwarded, Sense, SenseKey, Status, copy_list,
+    copy_parameters, copy_status, failed_segment_details, unit_naa,
+};
+use crossdock_types::Time;
+
+use crate::connection::Connection;
+use crate::door::{CallOf, IscsiDoor};
+use crate::medium::NO_MEDIUM;
+use crate::message::IscsiEffect;
+use crate::plan::{in_range, write_protected};
+use crate::refuse::{Access, outcome_of};
+use crate::respond::Outcome;
+use crate::session::SessionId;
+use crate::task::{Asked, Attribute, Stage, TaskId};
+use crate::transfer::{Transfer, is_zeros};
+use crate::unit::{Claim, Unit};
+
+/// Bytes that a copy reads before it writes them.
+pub(crate) const STRETCH_BYTES: u64 = 4 << 20;
+
+/// A copy in progress.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    list: CopyList,
+    /// The segment that is under way.
+    segment: usize,
+    /// Bytes of it that are at the destination.
+    done_bytes: u64,
+    step: Step,
+    /// The unit at which the step has its turn, or waits for it.
+    place: Option<u64>,
+    /// Its file.
+    file: FileRef,
+    transfer: Transfer,
+    /// Writes are answered when they are durable.
+    is_forced: bool,
+    /// It was aborted; its writes are not answered yet.
+    is_dying: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Reading,
+    Writing,
+}
+
+/// How far a copy is, or how it has ended: for RECEIVE COPY RESULTS.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CopyProgress {
+    state: CopyState,
+    segments: u16,
+    bytes: u64,
+    failure: Option<Sense>,
+}
+
+/// Bytes of a unit's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    unit: u64,
+    start: u64,
+}
+
+/// What is read in one go, and where it goes.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    source: Span,
+    destination: Span,
+    bytes: u64,
+}
+
+impl Copying {
+    fn new(list: CopyList, file: FileRef) -> Self {
+        Self {
+            list,
+            segment: 0,
+            done_bytes: 0,
+            step: Step::Reading,
+            place: None,
+            file,
+            transfer: Transfer::reading(0..0),
+            is_forced: true,
+            is_dying: false,
+        }
+    }
+
+    /// The unit at which a step has its turn, or waits for it.
+    pub(crate) const fn place(&self) -> Option<u64> {
+        self.place
+    }
+
+    /// Whether bytes of that unit may change by what is under way.
+    pub(crate) fn is_writing_to(&self, unit: u64) -> bool {
+        self.place == Some(unit) && self.step == Step::Writing && !self.transfer.is_idle()
+    }
+
+    /// Nobody waits for it any more. The reads that are of no use, and whether it is over.
+    pub(crate) fn stop(&mut self) -> (Vec<CallId>, bool) {
+        match self.step {
+            Step::Reading => (self.transfer.give_up(), true),
+            Step::Writing => {
+                self.is_dying = true;
+                self.transfer.ask_no_more();
+                (Vec::new(), self.transfer.is_idle())
+            }
+        }
+    }
+}
+
+impl IscsiDoor {
+    /// The list is there: the copy waits for its turn.
+    pub(crate) fn queue_copy(&mut self, now: Time, id: TaskId, list: &[u8]) {
+        if list.is_empty() {
+            return self.complete(now, id, Outcome::Good); // It asks for nothing.
+        }
+        let list = match copy_list(list) {
+            Ok(list) => list,
+            Err(sense) => return self.complete(now, id, sense.into()),
+        };
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        let Some(unit) = self.units.get_mut(&task.unit) else {
+            let sense = Sense::illegal(AdditionalSense::NO_UNIT);
+            return self.complete(now, id, sense.into());
+        };
+        if let Some(list_id) = list.list_id
+            && let Some(session) = self.sessions.get_mut(&task.asked.session)
+        {
+            let known = session.copies.get(&list_id);
+            if known.is_some_and(|known| known.state == CopyState::InProgress) {
+                let sense = Sense::illegal(AdditionalSense::IN_PROGRESS);
+                return self.complete(now, id, sense.into());
+            }
+            session.copies.insert(list_id, CopyProgress::default());
+        }
+        let claim = Claim {
+            range: 0..0,
+            is_change: false,
+            attribute: task.asked.attribute,
+        };
+        task.stage = Stage::Copying(Box::new(Copying::new(list, unit.lun.file)));
+        unit.queue(id, claim);
+        self.pump(now);
+    }
+
+    /// RECEIVE COPY RESULTS.
+    pub(crate) fn copy_results(
+        &mut self,
+        session: SessionId,
+        results: CopyResults,
+        (list_id, allocation): (u8, u32),
+    ) -> Outcome {
+        if results == CopyResults::OperatingParameters {
+            return Outcome::parameters(copy_parameters(), allocation);
+        }
+        let unit = self.unit_of(session);
+        let is_descriptor = unit.is_some_and(|unit| unit.pages.is_descriptor_sense);
+        let session = self.sessions.get_mut(&session);
+        let known = session.and_then(|session| session.copies.get_mut(&list_id));
+        let Some(known) = known else {
+            return Sense::invalid_field(2, None).into();
+        };
+        let data = match results {
+            CopyResults::FailedSegmentDetails => {
+                let failure = known.failure.map(|sense| sense.encode(is_descriptor));
+                let failure = failure.as_deref();
+                failed_segment_details(failure.map(|sense| (Status::CheckCondition, sense)))
+            }
+            _ => copy_status(known.state, known.segments, known.bytes),
+        };
+        Outcome::parameters(data, allocation)
+    }
+
+    /// Goes on with a copy that has no step under way: to the next stretch, or to its end.
+    pub(crate) fn next_stretch(&mut self, now: Time, id: TaskId) {
+        match self.stretch(id) {
+            Ok(Some(stretch)) => self.claim_step(now, id, Step::Reading, &stretch),
+            Ok(None) => {
+                self.note_copy(id, |progress| progress.state = CopyState::Done);
+                self.complete(now, id, Outcome::Good);
+            }
+            Err(sense) => self.fail_copy(now, id, sense),
+        }
+    }
+
+    /// What is to be copied now; `None`: all is.
+    fn stretch(&mut self, id: TaskId) -> Result<Option<Stretch>, Sense> {
+        loop {
+            let Some(task) = self.tasks.get(&id) else {
+                return Ok(None);
+            };
+            let Stage::Copying(copying) = &task.stage else {
+                return Ok(None);
+            };
+            let Some(segment) = copying.list.segments.get(copying.segment) else {
+                return Ok(None);
+            };
+            let done = copying.done_bytes;
+            let whole = self.resolve(&task.asked, task.unit, &copying.list, segment)?;
+            if done < whole.bytes {
+                let bytes = (whole.bytes - done).min(STRETCH_BYTES);
+                // Where the destination lies behind the source, and over it, the end goes first.
+                let (from, to) = (whole.source, whole.destination);
+                let is_backward = from.unit == to.unit && from.start < to.start;
+                let offset = match is_backward {
+                    true => whole.bytes - done - bytes,
+                    false => done,
+                };
+                let within = |span: Span| Span {
+                    unit: span.unit,
+                    start: span.start + offset,
+                };
+                return Ok(Some(Stretch {
+                    source: within(from),
+                    destination: within(to),
+                    bytes,
+                }));
+            }
+            let segments = u16::try_from(copying.segment + 1).unwrap_or(u16::MAX);
+            self.note_copy(id, |progress| progress.segments = segments);
+            if let Some(copying) = self.copying(id) {
+                copying.segment += 1;
+                copying.done_bytes = 0;
+            }
+        }
+    }
+
+    /// Where a segment's blocks are, if the copy may have them, and where they go, if it may
+    /// change those.
+    fn resolve(
+        &self,
+        asked: &Asked,
+        home: u64,
+        list: &CopyList,
+        segment: &CopySegment,
+    ) -> Result<Stretch, Sense> {
+        let source = self.place_of(asked, home, list, segment.source)?;
+        let destination = self.place_of(asked, home, list, segment.destination)?;
+        let counted = match segment.counts_destination {
+            true => destination,
+            false => source,
+        };
+        let bytes = u64::from(segment.blocks) * u64::from(counted.lun.block_bytes);
+        let span = |unit: &Unit, lba: u64, is_source: bool| {
+            let block_bytes = u64::from(unit.lun.block_bytes);
+            if bytes % block_bytes != 0 {
+                return Err(aborted(AdditionalSense::INEXACT_SEGMENT));
+            }
+            let blocks = BlockRange {
+                lba,
+                blocks: u32::try_from(bytes / block_bytes).unwrap_or(u32::MAX),
+            };
+            self.check_place(asked, home, unit, is_source)?;
+            let range = in_range(&unit.lun, blocks);
+            let range = range.map_err(|sense| forward(is_source, &sense))?;
+            Ok(Span {
+                unit: unit.lun.id,
+                start: range.start,
+            })
+        };
+        Ok(Stretch {
+            source: span(source, segment.source_lba, true)?,
+            destination: span(destination, segment.destination_lba, false)?,
+            bytes,
+        })
+    }
+
+    /// The unit that an index of a segment means, if the initiator may open it.
+    fn place_of(
+        &self,
+        asked: &Asked,
+        home: u64,
+        list: &CopyList,
+        index: u16,
+    ) -> Result<&Unit, Sense> {
+        let unreachable = || aborted(AdditionalSense::TARGET_NOT_REACHABLE);
+        if index == COPY_MANAGER_UNIT {
+            return self.units.get(&home).ok_or_else(unreachable);
+        }
+        let target = list.targets.get(usize::from(index));
+        let target = target.ok_or_else(|| aborted(AdditionalSense::UNREACHABLE_TARGET))?;
+        let name = target.naa().ok_or_else(unreachable)?;
+        let units = self.units.values();
+        let mut named = units.filter(|unit| unit_naa(unit.lun.id) == name);
+        // A name that two have is the name of neither.
+        let (Some(unit), None) = (named.next(), named.next()) else {
+            return Err(unreachable());
+        };
+        if unit.lun.id != home && self.rule_of(asked, unit).is_none() {
+            return Err(unreachable());
+        }
+        match target.block_bytes == unit.lun.block_bytes {
+            true => Ok(unit),
+            false => Err(aborted(AdditionalSense::TARGET_TYPE)),
+        }
+    }
+
+    /// Whether the initiator may use another unit than its session's, and whether for reading
+    /// only: it has proven no more than its session wanted.
+    fn rule_of(&self, asked: &Asked, unit: &Unit) -> Option<bool> {
+        let session = self.sessions.get(&asked.session)?;
+        let from = self.connections.get(&asked.connection);
+        let from = from.map(Connection::from)?;
+        let rule = unit.lun.access.rule(&session.nexus.initiator, from)?;
+        let is_proven = rule.chap.is_none() || rule.chap == session.rule.chap;
+        is_proven.then_some(rule.is_read_only)
+    }
+
+    /// Whether a unit takes part, as it is and as it is reserved.
+    fn check_place(
+        &self,
+        asked: &Asked,
+        home: u64,
+        unit: &Unit,
+        is_source: bool,
+    ) -> Result<(), Sense> {
+        if unit.is_ejected {
+            return Err(forward(is_source, &NO_MEDIUM));
+        }
+        if unit.is_stopped {
+            let stopped = Sense::new(SenseKey::NotReady, AdditionalSense::STOPPED);
+            return Err(forward(is_source, &stopped));
+        }
+        let (blocks, access) = (BlockRange::default(), CacheAccess::default());
+        let command = match is_source {
+            true => Command::Read(blocks, access),
+            false => Command::Write(blocks, access),
+        };
+        if self.is_kept_from(asked.session, unit, &command) {
+            let mut sense = aborted(AdditionalSense::NONE);
+            let status = Status::ReservationConflict;
+            sense.forwarded = Some(Forwarded::status(is_source, status));
+            return Err(sense);
+        }
+        if is_source {
+            return Ok(());
+        }
+        let session = self.sessions.get(&asked.session);
+        let is_read_only = match unit.lun.id == home {
+            true => session.is_some_and(|session| session.rule.is_read_only),
+            false => self.rule_of(asked, unit).unwrap_or(true),
+        };
+        match (is_read_only, unit.pages.is_software_protected) {
+            (true, _) => Err(forward(false, &write_protected(false))),
+            (_, true) => Err(forward(false, &write_protected(true))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for the turn of the next step at its unit.
+    fn claim_step(&mut self, now: Time, id: TaskId, step: Step, stretch: &Stretch) {
+        let span = match step {
+            Step::Reading => stretch.source,
+            Step::Writing => stretch.destination,
+        };
+        let Some(copying) = self.copying(id) else {
+            return;
+        };
+        copying.step = step;
+        copying.place = Some(span.unit);
+        if let Some(unit) = self.units.get_mut(&span.unit) {
+            let claim = Claim {
+                range: span.start..span.start + stretch.bytes,
+                is_change: step == Step::Writing,
+                attribute: Attribute::Simple,
+            };
+            unit.queue_step(id, claim);
+        }
+        self.pump(now);
+    }
+
+    /// The turn of a copy's step has come.
+    pub(crate) fn take_step(&mut self, now: Time, id: TaskId) {
+        // Much may have happened while it waited.
+        let stretch = match self.stretch(id) {
+            Ok(Some(stretch)) => stretch,
+            Ok(None) => return,
+            Err(sense) => return self.fail_copy(now, id, sense),
+        };
+        let Some(copying) = self.copying(id) else {
+            return;
+        };
+        let (step, place) = (copying.step, copying.place);
+        let data = copying.transfer.take_read();
+        let span = match step {
+            Step::Reading => stretch.source,
+            Step::Writing => stretch.destination,
+        };
+        let unit = self.units.get(&span.unit);
+        let Some(unit) = unit.filter(|_| place == Some(span.unit)) else {
+            let gone = aborted(AdditionalSense::TARGET_NOT_REACHABLE);
+            return self.fail_copy(now, id, gone);
+        };
+        let range = span.start..span.start + stretch.bytes;
+        let (file, is_forced) = (unit.lun.file, !unit.pages.is_write_cached);
+        let transfer = match step {
+            Step::Reading => Transfer::reading(range),
+            // Zeros need no space.
+            Step::Writing if unit.lun.is_thin && is_zeros(&data) => Transfer::freeing(range),
+            Step::Writing => Transfer::writing(data, range),
+        };
+        if let Some(copying) = self.copying(id) {
+            (copying.file, copying.is_forced) = (file, is_forced);
+            copying.transfer = transfer;
+        }
+        self.go_on_copying(now, id);
+    }
+
+    /// Asks for the next pieces of a step; behind the last one, ends it.
+    fn go_on_copying(&mut self, now: Time, id: TaskId) {
+        while let Some(copying) = self.copying(id)
+            && let Some(piece) = copying.transfer.next_piece()
+        {
+            let (file, is_forced) = (copying.file, copying.is_forced);
+            let operation = copying.transfer.operation(file, &piece, is_forced);
+            let call = self.ask(now, CallOf::Copy(id), operation);
+            if let Some(copying) = self.copying(id) {
+                copying.transfer.asked(call, piece);
+            }
+        }
+        if self
+            .copying(id)
+            .is_some_and(|copying| copying.transfer.is_over())
+        {
+            self.end_copy_step(now, id);
+        }
+    }
+
+    /// The router has answered a copy's call.
+    pub(crate) fn take_copied(&mut self, now: Time, id: TaskId, routed: RoutedReply) {
+        let Some(copying) = self.copying(id) else {
+            return;
+        };
+        let (call, outcome) = (routed.reply.id, routed.reply.outcome);
+        let is_cached = copying.transfer.take(call, outcome) && !copying.is_forced;
+        let (place, is_dying) = (copying.place, copying.is_dying);
+        let is_idle = copying.transfer.is_idle();
+        if is_cached && let Some(unit) = place.and_then(|place| self.units.get_mut(&place)) {
+            unit.cache.wrote(routed.verifier);
+        }
+        match is_dying {
+            true if is_idle => self.bury(now, id),
+            true => {}
+            false => self.go_on_copying(now, id),
+        }
+    }
+
+    /// All that a step asked for is answered.
+    fn end_copy_step(&mut self, now: Time, id: TaskId) {
+        let Some(copying) = self.copying(id) else {
+            return;
+        };
+        let (step, place) = (copying.step, copying.place.take());
+        let failed = copying.transfer.take_failed();
+        let unit = place.and_then(|place| self.units.get_mut(&place));
+        let block_bytes = unit.map_or(512, |unit| {
+            unit.end_step(id);
+            u64::from(unit.lun.block_bytes)
+        });
+        if let Some((error, place)) = failed {
+            let sense = failure(step, error, place / block_bytes);
+            return self.fail_copy(now, id, sense);
+        }
+        match (step, self.stretch(id)) {
+            (_, Err(sense)) => self.fail_copy(now, id, sense),
+            (_, Ok(None)) => {}
+            (Step::Reading, Ok(Some(stretch))) => {
+                self.claim_step(now, id, Step::Writing, &stretch);
+            }
+            (Step::Writing, Ok(Some(stretch))) => {
+                if let Some(copying) = self.copying(id) {
+                    copying.done_bytes += stretch.bytes;
+                }
+                self.note_copy(id, |progress| progress.bytes += stretch.bytes);
+                self.next_stretch(now, id);
+            }
+        }
+    }
+
+    /// Ends a copy before all is copied: which segment it was is told (SPC-4, errors detected
+    /// while segment descriptors are processed).
+    fn fail_copy(&mut self, now: Time, id: TaskId, sense: Sense) {
+        let segment = self.copying(id).map_or(0, |copying| copying.segment);
+        let sense = sense.at(u64::try_from(segment).unwrap_or_default());
+        self.note_copy(id, |progress| {
+            progress.state = CopyState::Failed;
+            progress.failure = Some(sense);
+        });
+        self.complete(now, id, sense.into());
+    }
+
+    /// A copy is stopped by others: see [`Copying::stop`]. Whether it is over.
+    pub(crate) fn stop_copy(&mut self, id: TaskId) -> bool {
+        if self.copying(id).is_some_and(|copying| !copying.is_dying) {
+            self.note_copy(id, |progress| progress.state = CopyState::Failed);
+        }
+        let Some(copying) = self.copying(id) else {
+            return true;
+        };
+        let (withdrawn, is_over) = copying.stop();
+        for call in withdrawn {
+            self.calls.remove(&call);
+            self.effects.push_back(IscsiEffect::Withdraw(call));
+            self.figures.withdrawn_total += 1;
+        }
+        is_over
+    }
+
+    /// Changes what its initiator is told of a copy.
+    fn note_copy(&mut self, id: TaskId, change: impl FnOnce(&mut CopyProgress)) {
+        let Some(task) = self.tasks.get(&id) else {
+            return;
+        };
+        let Stage::Copying(copying) = &task.stage else {
+            return;
+        };
+        let session = self.sessions.get_mut(&task.asked.session);
+        if let Some(list_id) = copying.list.list_id
+            && let Some(session) = session
+            && let Some(progress) = session.copies.get_mut(&list_id)
+        {
+            change(progress);
+        }
+    }
+
+    fn copying(&mut self, id: TaskId) -> Option<&mut Copying> {
+        match &mut self.tasks.get_mut(&id)?.stage {
+            Stage::Copying(copying) => Some(copying),
+            _ => None,
+        }
+    }
+}
+
+const fn aborted(additional: AdditionalSense) -> Sense {
+    Sense::new(SenseKey::CopyAborted, additional)
+}
+
+/// What one of the places would have answered.
+const fn forward(is_source: bool, sense: &Sense) -> Sense {
+    let mut told = aborted(AdditionalSense::NONE);
+    told.forwarded = Some(Forwarded::sense(is_source, sense));
+    told
+}
+
+/// A step failed in the piece that begins with that block.
+fn failure(step: Step, error: SiteError, lba: u64) -> Sense {
+    let (is_source, access) = match step {
+        Step::Reading => (true, Access::Read),
+        Step::Writing => (false, Access::Write),
+    };
+    match outcome_of(error, access, lba) {
+        Outcome::Sense(mut sense) => {
+            // Which block of the piece cannot be read is not known.
+            sense.information = sense.information.filter(|_| !is_source);
+            forward(is_source, &sense)
+        }
+        Outcome::Status(status) => {
+            let mut sense = aborted(AdditionalSense::NONE);
+            sense.forwarded = Some(Forwarded::status(is_source, status));
+            sense
+        }
+        Outcome::Good | Outcome::Data(_) => aborted(AdditionalSense::NONE),
+    }
+}
