@@ -58,6 +58,10 @@ cargo xtask rig spiral down     (third-party transfer); HTTP at port 8080 of the
 cargo xtask rig slowdisk up     makes a disk with one arm (60 MB/s, 8 ms) with ext4, says where, and what it does
     --size BYTES
 cargo xtask rig slowdisk down   takes it off
+cargo xtask rig wan up          makes depots behind links of their own, and a client's host; prints them as JSON
+    --depots MEGABITS,…         of each depot's link (100,50,50,20,10,5 unless said), --client MEGABITS of the client's
+    --flow MEGABITS             of each connection, as over long lines
+cargo xtask rig wan down        ends its processes and removes its namespaces
 cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler), and the
                                 running program's sockets for ten minutes (target: sockets)
 cargo xtask sim [NAME] [--seeds N] [--seed S]   runs a simulated scenario on many seeds (NAME: store, host,
@@ -107,6 +111,7 @@ fn dispatch(words: &[&str]) -> Result<bool> {
         ["bench-spiral", arguments @ ..] => bench::run_spiral_as_root(&paths, arguments),
         ["bench-growth", ..] => bench::run_growth_as_root(&paths),
         ["rig", "slowdisk", words @ ..] => rig::slowdisk::command(&paths, words),
+        ["rig", "wan", words @ ..] => rig::wan::command(&paths, words),
         ["rig", name @ ("cluster" | "spiral"), words @ ..] => {
             rig::cluster::command(&paths, name, words)
         }

@@ -137,7 +137,11 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         Part::Manager { .. } => (None, None),
     };
     let (orders, received) = doors.orders();
-    let reloader = Reloader::new(origin, settings, filter, 1)?;
+    let depot = match &settings.part {
+        Part::Node { depot, .. } => Some(&**depot),
+        Part::Gateway { .. } | Part::Manager { .. } => None,
+    };
+    let reloader = Reloader::new(origin, settings, depot, filter, 1)?;
     follow_signals(orders.clone(), reloader)?;
 
     let config = registry(&settings.ensemble, host)?;

@@ -11,22 +11,34 @@ use serde_json::{Map, Value};
 use tracing::{error, info, warn};
 
 use crate::config::{
-    DoorSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part, ProcessSettings,
-    StoreSettings, UpFlags, UpSettings, UsageError,
+    DepotSettings, DoorSettings, GatewayFlags, ManagerFlags, MemberSettings, NodeFlags, Part,
+    ProcessSettings, StoreSettings, UpFlags, UpSettings, UsageError,
 };
 use crate::log::Filter;
 use crate::memory;
 use crate::shell::Order;
 
 /// Keys that take effect at once; all others need a restart.
-const LIVE: [&str; 6] = [
+const LIVE: [&str; 15] = [
     "cache",
     "disk_depth",
+    "ibp_allow",
+    "ibp_connections",
+    "ibp_copy_to",
+    "ibp_duration",
+    "ibp_password",
+    "ibp_rate",
+    "ibp_size",
+    "ibp_space",
+    "ibp_stable",
     "log",
     "rebuild_rate",
     "request_memory",
     "slow_ms",
 ];
+
+/// What keys of depots begin with.
+const DEPOT: &str = "ibp_";
 
 /// The command line and the environment that a process was started with, over which its
 /// file is read again: they still win over it.
@@ -48,6 +60,7 @@ struct Settled {
     process: ProcessSettings,
     store: Option<StoreSettings>,
     door: Option<DoorSettings>,
+    depot: Option<DepotSettings>,
 }
 
 impl Origin {
@@ -73,25 +86,31 @@ impl Origin {
 impl Settled {
     fn of_up(settings: UpSettings) -> anyhow::Result<Self> {
         Ok(Self {
-            keys: keys(&settings)?,
+            keys: keys(&settings, Some(&settings.depot))?,
             process: settings.process,
             store: Some(settings.store),
             door: Some(settings.door),
+            depot: Some(settings.depot),
         })
     }
 
     fn of_member(settings: MemberSettings) -> anyhow::Result<Self> {
-        let keys = keys(&settings)?;
-        let (store, door) = match settings.part {
-            Part::Node { store, .. } => (Some(store), None),
-            Part::Gateway { door, .. } => (None, Some(door)),
-            Part::Manager { .. } => (None, None),
+        let depot = match &settings.part {
+            Part::Node { depot, .. } => Some(&**depot),
+            Part::Gateway { .. } | Part::Manager { .. } => None,
+        };
+        let keys = keys(&settings, depot)?;
+        let (store, door, depot) = match settings.part {
+            Part::Node { store, depot, .. } => (Some(store), None, Some(*depot)),
+            Part::Gateway { door, .. } => (None, Some(door), None),
+            Part::Manager { .. } => (None, None, None),
         };
         Ok(Self {
             keys,
             process: settings.process,
             store,
             door,
+            depot,
         })
     }
 
@@ -105,15 +124,24 @@ impl Settled {
             cache_bytes: cache.map(|bytes| bytes / nodes.max(1)),
             disk_depth: self.store.as_ref().map(|store| store.disk_depth),
             rebuild_bytes_per_second: self.store.as_ref().map(|store| store.rebuild_rate),
+            depot_policy: self.depot.as_ref().map(|depot| Box::new(depot.policy())),
         })
     }
 }
 
-fn keys(settings: &impl Serialize) -> anyhow::Result<Map<String, Value>> {
-    match serde_json::to_value(settings)? {
-        Value::Object(keys) => Ok(keys),
+/// All keys with their values, to be compared: also what others are not shown.
+fn keys(
+    settings: &impl Serialize,
+    depot: Option<&DepotSettings>,
+) -> anyhow::Result<Map<String, Value>> {
+    let mut keys = match serde_json::to_value(settings)? {
+        Value::Object(keys) => keys,
         other => anyhow::bail!("settings are no object: {other}"),
+    };
+    if let Some(depot) = depot {
+        keys.insert("ibp_password".to_owned(), depot.password().into());
     }
+    Ok(keys)
 }
 
 /// Reads a process's file again.
@@ -135,6 +163,7 @@ impl Reloader {
     pub(crate) fn new(
         origin: Origin,
         running: &impl Serialize,
+        depot: Option<&DepotSettings>,
         filter: Filter,
         nodes: usize,
     ) -> anyhow::Result<Option<Self>> {
@@ -145,7 +174,7 @@ impl Reloader {
             origin,
             filter,
             nodes,
-            running: keys(running)?,
+            running: keys(running, depot)?,
         }))
     }
 
@@ -155,11 +184,15 @@ impl Reloader {
             let tuning = settled.tuning(self.nodes)?;
             Ok((settled, tuning))
         });
-        let (settled, tuning) = match read {
+        let (settled, mut tuning) = match read {
             Ok(read) => read,
             Err(error) => return self.tell_refused(&error),
         };
         let (live, later) = changes(&self.running, &settled.keys);
+        // What clients have changed stays, if nothing is said of it.
+        if !live.iter().any(|key| key.starts_with(DEPOT)) {
+            tuning.depot_policy = None;
+        }
         if live.contains(&"log")
             && let Err(error) = self.filter.set(&settled.process.log)
         {
@@ -229,7 +262,7 @@ mod tests {
     #[test]
     fn changes_are_told_apart() {
         let settings = UpFlags::default().settle().expect("defaults");
-        let running = keys(&settings).expect("an object");
+        let running = keys(&settings, Some(&settings.depot)).expect("an object");
         assert!(LIVE.iter().all(|key| running.contains_key(*key)));
         assert_eq!(changes(&running, &running), (vec![], vec![]));
         let mut read = running.clone();
@@ -251,9 +284,12 @@ mod tests {
         let tuning = settled.tuning(4).expect("numbers");
         assert_eq!(tuning.slow_after, Some(std::time::Duration::from_millis(7)));
         assert_eq!(tuning.cache_bytes, Some(1 << 20));
+        assert!(tuning.depot_policy.is_some());
         settled.store = None;
         settled.door = None;
+        settled.depot = None;
         let tuning = settled.tuning(4).expect("numbers");
         assert_eq!((tuning.cache_bytes, tuning.request_bytes), (None, None));
+        assert_eq!(tuning.depot_policy, None);
     }
 }

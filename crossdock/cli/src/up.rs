@@ -60,7 +60,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     let node_https = settings.node_door.https()?;
     let (orders, received) = doors.orders();
     let nodes = directory.node_directories.len();
-    let reloader = Reloader::new(origin, &settings, filter, nodes)?;
+    let reloader = Reloader::new(origin, &settings, Some(&settings.depot), filter, nodes)?;
     follow_signals(orders.clone(), reloader)?;
     let mut background = doors.take_background();
     background.depots = settings.lbone.others()?;

@@ -31,6 +31,18 @@ impl Host {
         });
     }
 
+    /// Depots grant that from now on, and those that are made later.
+    pub(crate) fn set_depot_policy(&mut self, policy: &DepotPolicy) {
+        let Some(settings) = &mut self.depots else {
+            return;
+        };
+        settings.policy = policy.clone();
+        for slot in self.nodes.values().filter(|slot| slot.depot.is_some()) {
+            let input = DepotInput::Policy(policy.clone());
+            self.queue.push_back(Message::Depot(slot.id, input));
+        }
+    }
+
     /// What the depot of node `number` has counted, if it has one and runs.
     #[must_use]
     pub fn depot_figures(&self, number: u32) -> Option<DepotFigures> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_depot::Depot;
+use crossdock_depot::{Depot, DepotPolicy};
 use crossdock_members::Change;
 use crossdock_names::{Incarnation, NodeId};
 use crossdock_peer::{Call, NodeError, NodeReply, NodeRequest, Port};
@@ -53,7 +53,7 @@ pub struct NodeSettings {
 }
 
 /// What may change while a host runs; `None` stays as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
     /// From which time on a call is slow.
     pub slow_after: Option<Duration>,
@@ -65,6 +65,8 @@ pub struct Tuning {
     pub disk_depth: Option<usize>,
     /// As [`NodeSettings::rebuild_bytes_per_second`].
     pub rebuild_bytes_per_second: Option<u64>,
+    /// What depots grant, instead of what they did, also as clients have changed it.
+    pub depot_policy: Option<Box<DepotPolicy>>,
 }
 
 /// What a node is doing.
@@ -148,6 +150,9 @@ impl Host {
         }
         if let Some(rate) = tuning.rebuild_bytes_per_second {
             self.settings.rebuild_bytes_per_second = rate;
+        }
+        if let Some(policy) = &tuning.depot_policy {
+            self.set_depot_policy(policy);
         }
         let nodes = self.nodes.values_mut();
         let mut nodes: Vec<&mut Node> = nodes.filter_map(|slot| slot.node.as_mut()).collect();

@@ -33,6 +33,7 @@ mod pieces;
 mod read;
 mod return_lease;
 mod soft;
+mod speeds;
 mod unstable;
 mod warm;
 mod work;

@@ -278,9 +278,15 @@ impl Router {
         let deadline = request.deadline;
         request.waited_for(now, index);
         let part = &mut request.parts[index];
-        match judge(part) {
+        let verdict = judge(part);
+        if let (Asked::Warm, PartState::Sent(_, Some(node))) = (part.asked, &part.state)
+            && !matches!(verdict, Verdict::Done(_))
+        {
+            self.soft.warm.forget(*node);
+        }
+        match verdict {
             Verdict::Done(outcome) => {
-                note_warm(&mut self.soft.warm, &self.table, part, &outcome);
+                note_warm(&mut self.soft.warm, now, &self.table, part, &outcome);
                 request
                     .work
                     .observe(&part.request, &outcome, &mut self.soft.unstable);
@@ -531,13 +537,14 @@ impl Part {
 }
 
 /// Remembers who has given a piece of a file that nobody changes.
-fn note_warm(warm: &mut Warm, table: &RoutingTable, part: &Part, outcome: &Outcome) {
+fn note_warm(warm: &mut Warm, now: Time, table: &RoutingTable, part: &Part, outcome: &Outcome) {
     if let Some((piece, changed)) = part.request.piece()
         && let PartState::Sent(_, Some(node)) = part.state
         && let Outcome::Node(Ok(NodeAnswer::Read { payload, version })) = outcome
         && payload.len() as u64 == piece.length_bytes
     {
-        warm.note(table, piece, changed, (node, *version));
+        let took = now.since(part.asked_at);
+        warm.note(table, piece, changed, (node, *version), took);
     }
 }
 
@@ -571,6 +578,7 @@ impl Sender<'_> {
             Some(_) => Asked::Warm,
             None => Asked::Owner,
         };
+        part.asked_at = self.now;
         let epoch: Epoch = self.table.epoch;
         match (&part.request, node) {
             (PartRequest::Site(site_request), _) => {

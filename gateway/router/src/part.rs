@@ -227,8 +227,9 @@ pub(crate) struct Part {
     pub(crate) request: PartRequest,
     pub(crate) state: PartState,
     attempts: u32,
-    /// Who was asked last.
+    /// Who was asked last, and when.
     pub(crate) asked: Asked,
+    pub(crate) asked_at: Time,
     /// A change that a site may have made without being able to say so.
     is_in_doubt: bool,
 }
@@ -271,6 +272,7 @@ impl Part {
             state: PartState::Later(Time(0)),
             attempts: 0,
             asked: Asked::Nobody,
+            asked_at: Time(0),
             is_in_doubt: false,
         }
     }

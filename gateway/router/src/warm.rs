@@ -6,11 +6,17 @@
 //! ([`ReadVersion::Exactly`](crossdock_peer::ReadVersion)), as long as the file is in the same
 //! state: that says a lease of the file by its time of change, which no two states share
 //! (docs/decisions/0044).
+//!
+//! So may any other member, which has the same bytes in that version: it is asked if it is much
+//! faster ([`Speeds`]).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crossdock_names::{HostId, NodeId, ObjectId, RoutingTable, Version};
 use crossdock_types::WallTime;
+
+use crate::speeds::Speeds;
 
 /// Pieces of which it is remembered, in each of the two halves.
 const PIECES_MAX: usize = 32_768;
@@ -39,21 +45,28 @@ struct Given {
 pub(crate) struct Warm {
     newer: BTreeMap<Piece, Given>,
     older: BTreeMap<Piece, Given>,
+    speeds: Speeds,
 }
 
 impl Warm {
-    /// A node has given a piece of a file that was in that state.
+    /// A node has given a piece of a file that was in that state, so long after it was asked.
     pub(crate) fn note(
         &mut self,
         table: &RoutingTable,
         piece: Piece,
         changed: WallTime,
         (node, version): (NodeId, Version),
+        took: Duration,
     ) {
         // Where there is one copy there is no choice.
         let set = table.members_of(&piece.object);
         if set.is_none_or(|set| set.members.len() < 2) {
             return;
+        }
+        let is_it =
+            |given: &Given| (given.node, given.version, given.changed) == (node, version, changed);
+        if self.given(&piece).is_some_and(is_it) {
+            self.speeds.note(node, piece.length_bytes, took);
         }
         if self.newer.len() >= PIECES_MAX {
             self.older = std::mem::take(&mut self.newer);
@@ -67,6 +80,15 @@ impl Warm {
         self.newer.insert(piece, given);
     }
 
+    /// A node was asked for a piece in the primary's place, and has not given it.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.speeds.forget(node);
+    }
+
+    fn given(&self, piece: &Piece) -> Option<&Given> {
+        self.newer.get(piece).or_else(|| self.older.get(piece))
+    }
+
     /// Who is to be asked for a piece of a file that is in that state, and for which version:
     /// none if that is the primary, as ever.
     pub(crate) fn holder(
@@ -75,12 +97,15 @@ impl Warm {
         piece: &Piece,
         changed: WallTime,
     ) -> Option<(NodeId, Version)> {
-        let given = self.newer.get(piece).or_else(|| self.older.get(piece))?;
+        let given = self.given(piece)?;
         let members = &table.members_of(&piece.object)?.members;
-        let is_other = members.first() != Some(&given.node) && members.contains(&given.node);
         let is_up = table.hosts.nodes.get(&given.node).copied() == given.host;
-        let is_it = is_other && is_up && given.changed == changed;
-        is_it.then_some((given.node, given.version))
+        if !is_up || !members.contains(&given.node) || given.changed != changed {
+            return None;
+        }
+        let all = members.iter().copied();
+        let node = self.speeds.choose(piece, given.node, all);
+        (members.first() != Some(&node)).then_some((node, given.version))
     }
 }
 
@@ -96,6 +121,7 @@ mod tests {
 
     const NOW: WallTime = WallTime(7);
     const GIVEN: (NodeId, Version) = (NodeId(1), Version(40));
+    const SOON: Duration = Duration::from_millis(1);
 
     fn table(members: &[u64], hosts: &[(u64, u64)]) -> RoutingTable {
         let set = ReplicaSet {
@@ -140,7 +166,7 @@ mod tests {
         let before = table(&[1, 2], &hosts);
         let after = table(&[2, 1], &hosts);
         let mut warm = Warm::default();
-        warm.note(&before, piece(0), NOW, GIVEN);
+        warm.note(&before, piece(0), NOW, GIVEN, SOON);
         assert_eq!(warm.holder(&before, &piece(0), NOW), None, "the primary");
         assert_eq!(warm.holder(&after, &piece(0), NOW), Some(GIVEN));
         assert_eq!(warm.holder(&after, &piece(100), NOW), None);
@@ -157,10 +183,10 @@ mod tests {
         let hosts = [(1, 10), (2, 20)];
         let after = table(&[2, 1], &hosts);
         let mut warm = Warm::default();
-        warm.note(&table(&[1], &hosts), piece(0), NOW, GIVEN);
+        warm.note(&table(&[1], &hosts), piece(0), NOW, GIVEN, SOON);
         assert_eq!(warm.holder(&after, &piece(0), NOW), None);
         for number in 0..=2 * PIECES_MAX as u64 {
-            warm.note(&after, piece(number * 100), NOW, GIVEN);
+            warm.note(&after, piece(number * 100), NOW, GIVEN, SOON);
         }
         assert!(warm.newer.len() + warm.older.len() <= 2 * PIECES_MAX);
         assert_eq!(warm.holder(&after, &piece(0), NOW), None, "the oldest");

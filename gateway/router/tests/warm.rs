@@ -3,6 +3,7 @@
 mod script;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossdock_names::{Incarnation, NodeId, Version};
 use crossdock_peer::{
@@ -10,7 +11,7 @@ use crossdock_peer::{
     SiteReply, WeakCache,
 };
 use crossdock_router::{Router, RouterEffect, RouterInput};
-use crossdock_types::{Payload, WallTime};
+use crossdock_types::{Payload, Time, WallTime};
 
 use script::*;
 
@@ -23,7 +24,17 @@ fn begin(
     id: u64,
     lease: Option<(bool, WallTime)>,
 ) -> (NodeId, CallId, ReadVersion) {
-    ask(router, secs(1), id, read(T, 10));
+    begin_at(router, (secs(1), T), id, lease)
+}
+
+/// The same with bytes from `offset` on, at that time.
+fn begin_at(
+    router: &mut Router,
+    (now, offset): (Time, u64),
+    id: u64,
+    lease: Option<(bool, WallTime)>,
+) -> (NodeId, CallId, ReadVersion) {
+    ask(router, now, id, read(offset, 10));
     if let Some((is_exclusive, changed)) = lease {
         let [open] = expect(router, vec![Seen::OpenRead]);
         let lease = FileLease {
@@ -68,8 +79,12 @@ fn asked(router: &mut Router) -> (NodeId, CallId, ReadVersion) {
 }
 
 fn give(router: &mut Router, id: CallId, version: Version) {
+    give_at(router, secs(1), id, version);
+}
+
+fn give_at(router: &mut Router, now: Time, id: CallId, version: Version) {
     let payload = Payload::from(bytes::Bytes::from_static(b"0123456789"));
-    node(router, id, Ok(NodeAnswer::Read { payload, version }));
+    node_at(router, now, id, Ok(NodeAnswer::Read { payload, version }));
     let (seen, _) = drain(router);
     let is_right = matches!(seen[..], [Seen::Reply(_, Ok(SiteAnswer::Read { .. }))]);
     assert!(is_right, "{seen:?}");
@@ -77,8 +92,13 @@ fn give(router: &mut Router, id: CallId, version: Version) {
 
 /// The other member of set 0 is its primary now.
 fn swap(router: &mut Router) {
-    let mut table = Arc::unwrap_or_clone(table(2));
-    for set in table.sets.values_mut() {
+    lead(router, 2, true);
+}
+
+/// From that table on the second members are the primaries, or the first ones.
+fn lead(router: &mut Router, epoch: u64, is_second: bool) {
+    let mut table = Arc::unwrap_or_clone(table(epoch));
+    for set in table.sets.values_mut().filter(|_| is_second) {
         set.members.reverse();
     }
     router.handle(secs(1), RouterInput::Table(Arc::new(table)));
@@ -146,4 +166,53 @@ fn only_an_unchanged_file_counts() {
     let changed = Some((false, WallTime(6)));
     let (node, _, version) = begin(&mut router, 2, changed);
     assert_eq!((node, version), (NodeId(11), ReadVersion::Current));
+}
+
+/// Goal: what a member gives slowly again is asked of one that gives again much faster, in the
+/// version that was given; a part of it still of the slow one, and all of it once the faster one
+/// has not had something.
+#[test]
+fn a_faster_member_is_asked() {
+    const PIECES: u64 = 40;
+    let mut router = router();
+    let (mut now, mut id) = (secs(1), 0);
+    let mut lease = Some((false, WallTime(5)));
+    // Reads a piece, which takes that long, and says who has given it.
+    let mut read_at = |router: &mut Router, piece: u64, ms: u64, version: Version| {
+        id += 1;
+        let (from, call, _) = begin_at(router, (now, T + piece), id, lease.take());
+        now = now + Duration::from_millis(ms);
+        give_at(router, now, call, version);
+        from
+    };
+    for piece in 0..PIECES {
+        assert_eq!(read_at(&mut router, piece, 0, GIVEN), NodeId(10));
+    }
+    for piece in 0..10 {
+        assert_eq!(read_at(&mut router, piece, 20, GIVEN), NodeId(10));
+    }
+    swap(&mut router);
+    for _ in 0..10 {
+        assert_eq!(read_at(&mut router, PIECES, 1, Version(41)), NodeId(11));
+    }
+    lead(&mut router, 3, false);
+    let mut asked = Vec::new();
+    for piece in 0..PIECES {
+        asked.push(begin_at(&mut router, (now, T + piece), 1000 + piece, None));
+    }
+    let fast = asked.iter().filter(|it| it.0 == NodeId(11));
+    assert!((20..40).contains(&fast.clone().count()), "{asked:?}");
+    for (node, _, version) in &asked {
+        match *node {
+            NodeId(11) => assert_eq!(*version, ReadVersion::Exactly(GIVEN)),
+            _ => assert_eq!((*node, *version), (NodeId(10), ReadVersion::Current)),
+        }
+    }
+    let (_, call, _) = *fast.clone().next().expect("one of them");
+    node_at(&mut router, now, call, Err(NodeError::VersionGone));
+    while router.poll_effect().is_some() {} // The primary is asked.
+    for piece in 0..PIECES {
+        let (node, ..) = begin_at(&mut router, (now, T + piece), 2000 + piece, None);
+        assert_eq!(node, NodeId(10));
+    }
 }

@@ -76,6 +76,13 @@ impl Depot {
         else {
             return Err(ErrorCode::INTERNAL);
         };
+        let connection = self.connections.get(&id);
+        let client = connection.and_then(|connection| connection.ends);
+        let allocators = &self.config.policy.allocators;
+        let is_allowed = |ip| allocators.iter().any(|network| network.contains(ip));
+        if client.is_none_or(|(client, _)| !is_allowed(client.ip())) {
+            return Err(ErrorCode::INV_IP_ADDR);
+        }
         check_resource(resource.as_ref())?;
         let end = self.end_of(now, duration_seconds)?;
         self.check_size(size_bytes)?;

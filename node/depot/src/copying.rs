@@ -61,8 +61,22 @@ impl Depot {
         }
         let connection = Connection::new(now, None, Doing::Copy(id));
         self.connections.insert(own, connection);
-        self.effects
-            .push_back(DepotEffect::Connect(own, host, port));
+        self.effects.push_back(DepotEffect::Connect {
+            id: own,
+            host,
+            port,
+            within: self.config.policy.copy_targets.clone(),
+        });
+    }
+
+    /// The target is where copies may not go.
+    pub(crate) fn not_allowed(&mut self, now: Time, own: ConnId) {
+        let owner = self.owner_of(own);
+        self.connections.remove(&own);
+        let is_its = matches!(self.doing(owner), Some(Doing::Load(load)) if load.to == own);
+        if is_its && owner != own {
+            self.end_command_with(now, owner, ErrorCode::INV_IP_ADDR);
+        }
     }
 
     /// The connection is there: asks the target to take the bytes.

@@ -124,6 +124,7 @@ impl Depot {
         match input {
             DepotInput::Opened { id, peer, local } => self.open(now, id, (peer, local)),
             DepotInput::Connected(id) => self.connected(now, id),
+            DepotInput::NotAllowed(id) => self.not_allowed(now, id),
             DepotInput::Received(id, chunk) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.active = now;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_delivery::{DiskProfile, TcpSample};
-use crossdock_peer::{Call, CallId, NodeReply, NodeRequest, Port};
+use crossdock_peer::{Call, CallId, Network, NodeReply, NodeRequest, Port};
 
 use crate::policy::DepotPolicy;
 
@@ -44,6 +44,8 @@ pub enum DepotInput {
     },
     /// What [`DepotEffect::Connect`] asked for is there.
     Connected(ConnId),
+    /// The host that it asked for has no address within its bounds.
+    NotAllowed(ConnId),
     /// Bytes have arrived. After [`DepotEffect::Pause`] what was under way already is still
     /// taken.
     Received(ConnId, Bytes),
@@ -80,8 +82,19 @@ pub enum DepotInput {
 /// What a depot wants done.
 #[derive(Clone, Debug)]
 pub enum DepotEffect {
-    /// Connect to that host and port: [`DepotInput::Connected`] or [`DepotInput::Closed`].
-    Connect(ConnId, String, u16),
+    /// Connect to a host, at an address within these bounds: [`DepotInput::Connected`],
+    /// [`DepotInput::NotAllowed`] or [`DepotInput::Closed`].
+    Connect {
+        /// The connection that it is to be.
+        id: ConnId,
+        /// Its name or address, as capabilities write it.
+        host: String,
+        /// Of TCP.
+        port: u16,
+        /// Where it may be. What is connected to has to be one of these, not only what was
+        /// looked up before: names change.
+        within: Vec<Network>,
+    },
     /// Send these pieces in order, behind all earlier ones; tell when the kernel has taken
     /// them.
     Send(ConnId, Vec<Bytes>),

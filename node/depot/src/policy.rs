@@ -7,6 +7,7 @@ use crossdock_ibp::Word;
 use crossdock_limits::{
     IBP_ALLOCATIONS_MAX, IBP_CONNECTIONS_MAX, IBP_READ_BYTES_MAX, IBP_STORE_BYTES_MAX,
 };
+use crossdock_peer::Network;
 
 /// What a depot grants (Network Storage Stack 2.1: storage owners put their storage into the
 /// network, within bounds of their own). It may change while the depot runs.
@@ -28,6 +29,10 @@ pub struct DepotPolicy {
     /// What lets a client change the first limits; without one only clients on the same
     /// machine may, with `ibp`.
     pub password: Option<Word>,
+    /// Who may make allocations; whoever has a capability may use it.
+    pub allocators: Vec<Network>,
+    /// Where copies may go: the depot connects nowhere else.
+    pub copy_targets: Vec<Network>,
     /// What capabilities call the depot's host, if not by the address at which the client has
     /// reached it.
     pub host: Option<String>,
@@ -43,6 +48,8 @@ impl Default for DepotPolicy {
             connections_max: IBP_CONNECTIONS_MAX,
             requests_per_second: None,
             password: None,
+            allocators: Network::loopback(),
+            copy_targets: Network::loopback(),
             host: None,
         }
     }

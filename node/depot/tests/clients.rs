@@ -188,3 +188,56 @@ fn stable_allocations_have_their_space() {
     assert_eq!(rig.ask(said), answer::done(), "it is volatile now");
     assert_eq!(rig.depot.figures().stable_bytes, 0);
 }
+
+/// Goal: who may not allocate is told so, and may still use capabilities; with a policy that was
+/// read again it may, and who had its space keeps it though there would not be as much now.
+#[test]
+fn allocations_are_for_those_who_may() {
+    let mut rig = Rig::new(9, DepotPolicy::default());
+    let made = rig.allocate("2 1 600 2000");
+    rig.store(&made.write, b"here");
+    let far = "198.51.100.7:4000";
+    let ask = |rig: &mut Rig, said: &str| {
+        let id = rig.connect_from(far);
+        rig.say(id, said);
+        rig.settle();
+        rig.answer(id)
+    };
+    assert_eq!(ask(&mut rig, "0 1 1 1 60 1000 0\n"), " -44 \n");
+    assert_eq!(ask(&mut rig, "1 1 0 1 1 60 1000 0\n"), " -44 \n");
+    let load = format!("0 8 {} 0 4 1\n", keys(&made.read));
+    assert!(ask(&mut rig, &load).starts_with("1 4 \n"));
+    let policy = DepotPolicy {
+        allocators: vec!["198.51.100.0/24".parse().expect("a network")],
+        size_bytes_max: Some(1000),
+        ..DepotPolicy::default()
+    };
+    rig.give(DepotInput::Policy(policy));
+    assert!(ask(&mut rig, "0 1 1 1 60 1000 0\n").starts_with("1 ibp://"));
+    assert_eq!(ask(&mut rig, "0 1 1 1 60 1001 0\n"), " -45 \n");
+    assert_eq!(rig.ask("0 1 1 1 60 1000 0\n"), " -44 \n");
+    assert_eq!(rig.content(&made), b"here");
+}
+
+/// Goal: a copy goes where copies may go; elsewhere its client is told that it may not, and the
+/// source is as it was.
+#[test]
+fn copies_go_where_they_may() {
+    let mut rig = Rig::new(10, DepotPolicy::default());
+    let made = rig.allocate("2 1 600 2000");
+    rig.store(&made.write, b"here");
+    let (key, attribute) = (&made.read.key, &made.read.attribute_key);
+    let send =
+        |host: &str| format!("0 5 {key} ibp://{host}:6714/0#k/5/WRITE {attribute} 0 4 1 1 1\n");
+    assert_eq!(rig.ask(send("198.51.100.7")), " -44 \n");
+    assert_eq!(rig.ask(send("127.0.0.1")), " -13 \n", "nobody is there");
+    let policy = DepotPolicy {
+        copy_targets: vec!["198.51.100.7".parse().expect("a network")],
+        ..DepotPolicy::default()
+    };
+    rig.give(DepotInput::Policy(policy));
+    assert_eq!(rig.ask(send("198.51.100.7")), " -13 \n");
+    assert_eq!(rig.ask(send("127.0.0.1")), " -44 \n");
+    assert_eq!(rig.content(&made), b"here");
+    assert_eq!(rig.depot.figures().connections, 0);
+}

@@ -125,6 +125,8 @@ const NOTES_IBP: &str = "
 *download*: 32 MiB over a line with round trips of 30 to 55 ms, one way for each depot; send buffers are at most 128 KiB, so that one connection
 carries a few MB/s. All of the file is at each depot; aria2c has as many connections, to nginx over the same ways; FTP is one stream over the shortest
 way. The line is a process (some 200 Mbit/s in all), and everything shares this machine's processors.
+*upload*: over the first of these ways, in mappings of 1 MiB. *lan*: one depot behind a link of 100 Mbit/s, of which a byte in 22 is headers. *fragments*: four fragments of 4 MiB, each at four depots that
+serve ten connections each, at 4 Mbit/s a connection; the paper's tool gained nothing beyond 24 threads (figure 10).
 *copies*, *slow-depot*, *false-forecast*, *forecasts*: each depot is in a network of its own, behind a link with a rate; there is no delay. Times are
 those of the whole command; a goal of 0.909 is 10 % more time. *memory*: the tool alone is in the memory group, page cache included.
 *operations*: requests are sent ahead, 32 at a time; one data thread serves them; what a depot spends is user and system time of its process.

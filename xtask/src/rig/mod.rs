@@ -20,3 +20,12 @@ pub(crate) mod server;
 pub(crate) mod slowdisk;
 pub(crate) mod tree;
 pub(crate) mod wan;
+
+/// How long a rig lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Until `cargo xtask rig … down`.
+    Standing,
+    /// Until xtask ends.
+    OfXtask,
+}

@@ -97,6 +97,11 @@ impl Network {
         }
     }
 
+    /// What it is entered by.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Adds a tap that waits for another guest.
     pub(crate) fn add(&self, link: &Link) -> Result<()> {
         let Link { tap, host, .. } = link;

@@ -18,6 +18,7 @@ use crossdock_slowdisk::record::{Record, records};
 use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
+use super::Life;
 use super::cluster::jail::Process;
 use crate::paths::Paths;
 use crate::process::{Running, open_log, output, program, run};
@@ -120,15 +121,6 @@ fn down(folder: &Path) -> Result<()> {
         fs::remove_dir_all(folder)?;
     }
     Ok(())
-}
-
-/// How long the disk lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    /// Until `rig slowdisk down`.
-    Standing,
-    /// Until xtask ends.
-    OfXtask,
 }
 
 /// Who serves it.

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::Stage;
 use super::cli::job;
+use crate::rig::Life;
 use crate::rig::server::Kind;
-use crate::rig::wan::Wan;
+use crate::rig::wan::{Links, Wan};
 
 const RATES: [u32; 6] = [100, 50, 50, 20, 10, 5];
 const CLIENT_RATE: u32 = 400;
@@ -37,7 +38,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let mut hasher = DefaultHasher::new();
     stage.folder.hash(&mut hasher);
     let name = format!("wan-{:08x}", hasher.finish() >> 32);
-    let mut wan = Wan::up(stage.paths, &name, &stage.folder, &RATES, CLIENT_RATE)?;
+    let links = Links::new(&RATES, CLIENT_RATE);
+    let mut wan = Wan::up(stage.paths, &name, &stage.folder, links, Life::OfXtask)?;
     let film = job::content("film", FILM_BYTES);
     fs::write(wan.local("film"), &film)?;
     killed_while_uploading(&mut wan, &film).context("a depot killed during an upload")?;
@@ -109,10 +111,7 @@ fn upload<'words>(exnode: &'words str, depots: &'words str) -> Vec<&'words str> 
 fn killed_while_uploading(wan: &mut Wan, film: &[u8]) -> Result<()> {
     let depots = wan.depots_words(RATES.len());
     let words = [&upload("up.xnd", &depots)[..], &["--direct"]].concat();
-    let uploaded = while_running(wan, &words, |wan| {
-        wan.kill(1);
-        Ok(())
-    })?;
+    let uploaded = while_running(wan, &words, |wan| wan.kill(1))?;
     expect_success(&uploaded)?;
     expect_film(wan, "up.xnd", film)?;
     wan.start(1)?;
@@ -133,10 +132,7 @@ fn killed_while_downloading(wan: &mut Wan, film: &[u8]) -> Result<()> {
         "3s",
         "--json",
     ];
-    let downloaded = while_running(wan, &words, |wan| {
-        wan.kill(0);
-        Ok(())
-    })?;
+    let downloaded = while_running(wan, &words, |wan| wan.kill(0))?;
     expect_success(&downloaded)?;
     ensure!(fs::read(wan.local("back"))? == film, "other bytes");
     wan.start(0)
@@ -154,10 +150,7 @@ fn killed_while_copying(wan: &mut Wan, film: &[u8]) -> Result<()> {
         &["--duration", "10m", "--timeout", "3s", "--json"],
     ]
     .concat();
-    let copied = while_running(wan, &words, |wan| {
-        wan.kill(2);
-        Ok(())
-    })?;
+    let copied = while_running(wan, &words, |wan| wan.kill(2))?;
     match copied.status.success() {
         true => {
             let told = expect_success(&copied)?;

@@ -9,9 +9,10 @@ use crossdock_host::Host;
 use crossdock_ibp::{Key, Word};
 use crossdock_limits::{IBP_CONNECTIONS_MAX, IBP_PROCESS_CONNECTIONS_MAX};
 use crossdock_members::DepotDoor;
+use crossdock_peer::Network;
 use serde::{Deserialize, Serialize};
 
-use super::values::{Door, Secret, Size, Span};
+use super::values::{Door, Networks, Secret, Size, Span};
 use super::{Group, usage};
 use crate::data;
 
@@ -48,6 +49,18 @@ pub(crate) struct DepotFlags {
     /// [default: `ibp` on this machine, none from elsewhere].
     #[arg(long, value_name = "TEXT", env = "CROSSDOCK_IBP_PASSWORD")]
     pub(crate) ibp_password: Option<Secret>,
+    /// Who may make allocations, like 10.0.0.0/8,fd00::/8; capabilities are for whoever has them
+    /// [default: everybody, if a depot listens beyond loopback, else this machine].
+    #[arg(long, value_name = "NETWORK,…|everybody", env = "CROSSDOCK_IBP_ALLOW")]
+    pub(crate) ibp_allow: Option<Networks>,
+    /// To which depots copies may go: the host connects nowhere else for a client
+    /// [default: everywhere, if a depot listens beyond loopback, else this machine].
+    #[arg(
+        long,
+        value_name = "NETWORK,…|everybody",
+        env = "CROSSDOCK_IBP_COPY_TO"
+    )]
+    pub(crate) ibp_copy_to: Option<Networks>,
     /// The name or address that capabilities call the depots by
     /// [default: the address at which the client has reached it].
     #[arg(long, value_name = "HOST", env = "CROSSDOCK_IBP_HOST")]
@@ -65,6 +78,8 @@ impl Group for DepotFlags {
             ibp_connections: self.ibp_connections.or(file.ibp_connections),
             ibp_rate: self.ibp_rate.or(file.ibp_rate),
             ibp_password: self.ibp_password.or(file.ibp_password),
+            ibp_allow: self.ibp_allow.or(file.ibp_allow),
+            ibp_copy_to: self.ibp_copy_to.or(file.ibp_copy_to),
             ibp_host: self.ibp_host.or(file.ibp_host),
         }
     }
@@ -81,6 +96,8 @@ pub(crate) struct DepotSettings {
     ibp_connections: usize,
     ibp_rate: Option<u32>,
     ibp_password: Option<Secret>,
+    ibp_allow: Networks,
+    ibp_copy_to: Networks,
     ibp_host: Option<String>,
 }
 
@@ -114,8 +131,14 @@ impl DepotFlags {
         {
             return Err(usage(format!("ibp_host: {host:?} is no name of a host")));
         }
+        let ibp = self.ibp.unwrap_or(door_default);
+        let is_exposed = ibp.addresses().iter().any(|at| !at.ip().is_loopback());
+        let usual = Networks(match is_exposed {
+            true => vec![Network::EVERYBODY],
+            false => Network::loopback(),
+        });
         Ok(DepotSettings {
-            ibp: self.ibp.unwrap_or(door_default),
+            ibp,
             ibp_space: bytes(self.ibp_space),
             ibp_stable: bytes(self.ibp_stable),
             ibp_size: bytes(self.ibp_size),
@@ -123,6 +146,8 @@ impl DepotFlags {
             ibp_connections: connections,
             ibp_rate: self.ibp_rate,
             ibp_password: self.ibp_password,
+            ibp_allow: self.ibp_allow.unwrap_or_else(|| usual.clone()),
+            ibp_copy_to: self.ibp_copy_to.unwrap_or(usual),
             ibp_host: self.ibp_host,
         })
     }
@@ -166,7 +191,13 @@ impl DepotSettings {
         bound.iter().filter_map(door).collect()
     }
 
-    fn policy(&self) -> DepotPolicy {
+    /// What lets clients change what is granted, which is in no list of keys.
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.ibp_password.as_ref().map(|secret| secret.0.as_str())
+    }
+
+    /// What a depot grants.
+    pub(crate) fn policy(&self) -> DepotPolicy {
         let default = DepotPolicy::default();
         let duration = self.ibp_duration.map(|span| span.0);
         let password = self.ibp_password.as_ref();
@@ -178,6 +209,8 @@ impl DepotSettings {
             connections_max: self.ibp_connections,
             requests_per_second: self.ibp_rate,
             password: password.and_then(|secret| Word::new(&secret.0).ok()),
+            allocators: self.ibp_allow.0.clone(),
+            copy_targets: self.ibp_copy_to.0.clone(),
             host: self.ibp_host.clone(),
         }
     }
@@ -202,6 +235,28 @@ mod tests {
         let policy = settle(good).expect("good").policy();
         assert_eq!(policy.duration_seconds_max, Some(60));
         assert_eq!(policy.password.expect("one").as_str(), "word");
+        let lets_in = |flags: DepotFlags, address: &str| {
+            let policy = settle(flags).expect("good").policy();
+            let address = address.parse().expect("an address");
+            let has = |networks: &[Network]| networks.iter().any(|it| it.contains(address));
+            (has(&policy.allocators), has(&policy.copy_targets))
+        };
+        let at = |door: &str| DepotFlags {
+            ibp: Some(door.parse().expect("a door")),
+            ..DepotFlags::default()
+        };
+        assert_eq!(
+            lets_in(at("127.0.0.1:1,[::1]:1"), "10.0.0.1"),
+            (false, false)
+        );
+        assert_eq!(lets_in(at("127.0.0.1:1"), "127.0.0.1"), (true, true));
+        assert_eq!(lets_in(at("127.0.0.1:1,[::]:1"), "10.0.0.1"), (true, true));
+        let bound = DepotFlags {
+            ibp_copy_to: Some("10.0.0.0/8".parse().expect("a network")),
+            ..at("0.0.0.0:1")
+        };
+        assert_eq!(lets_in(bound.clone(), "10.0.0.1"), (true, true));
+        assert_eq!(lets_in(bound, "127.0.0.1"), (true, false));
         for wrong in [
             DepotFlags {
                 ibp_space: size(10),

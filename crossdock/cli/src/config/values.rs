@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use clap::ValueEnum;
 use crossdock_names::LayoutClass;
+use crossdock_peer::Network;
 use crossdock_web::ReadPolicy;
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +93,11 @@ impl From<Placement> for LayoutClass {
     }
 }
 
+/// Networks, written with commas between them, or `everybody`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Networks(pub(crate) Vec<Network>);
+
 /// A text that is shown to nobody: not in logs, not by `config check`.
 #[derive(Clone, Deserialize, PartialEq, Eq)]
 #[serde(transparent)]
@@ -171,6 +177,31 @@ impl From<Door> for String {
                 texts.join(",")
             }
         }
+    }
+}
+
+impl std::str::FromStr for Networks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let networks = text.split(',').map(|word| word.trim().parse::<Network>());
+        let networks: Result<Vec<Network>, _> = networks.collect();
+        networks.map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl TryFrom<String> for Networks {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Networks> for String {
+    fn from(networks: Networks) -> Self {
+        let words = networks.0.iter().map(Network::to_string);
+        words.collect::<Vec<_>>().join(",")
     }
 }
 
@@ -274,6 +305,17 @@ mod tests {
         let secret: Secret = "crossdock1-x".parse().expect("any text");
         let shown = format!("{secret:?} {}", serde_json::json!(secret));
         assert!(secret.0 == "crossdock1-x" && !shown.contains("crossdock1"));
+    }
+
+    /// Goal: networks are read, and told as they are written; everybody is said in words.
+    #[test]
+    fn networks_parse() {
+        let read = |text: &str| text.parse::<Networks>().map(String::from);
+        assert_eq!(read("10.1.2.3/8, ::1"), Ok("10.0.0.0/8,::1/128".to_owned()));
+        assert_eq!(read("everybody"), Ok("everybody".to_owned()));
+        for wrong in ["", "10.0.0.0/8,", "0.0.0.0/0", "depot.example"] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     /// Goal: sizes are powers of 1,024.

@@ -5,6 +5,7 @@
 //! short-lived thread; there are no more of them than a depot may have connections.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::thread;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use crossdock_depot::{ConnId, DepotEffect, DepotInput};
 use crossdock_host::HostInput;
 use crossdock_net::{Driver, Event, ListenerId, Receiver, Sender};
+use crossdock_peer::Network;
 use tracing::debug;
 
 use super::Shell;
@@ -35,7 +37,30 @@ pub(super) struct Depots {
 struct Dialed {
     number: u32,
     id: ConnId,
-    stream: io::Result<TcpStream>,
+    stream: Result<TcpStream, DialError>,
+}
+
+/// Why there is no connection to another depot.
+#[derive(Debug)]
+enum DialError {
+    /// None of the host's addresses is one that copies may go to.
+    NotAllowed,
+    Io(io::Error),
+}
+
+impl From<io::Error> for DialError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAllowed => formatter.write_str("copies may not go there"),
+            Self::Io(error) => error.fmt(formatter),
+        }
+    }
 }
 
 impl Depots {
@@ -63,10 +88,16 @@ impl Depots {
         }
     }
 
-    fn dial(&self, number: u32, id: ConnId, host: String, port: u16) -> io::Result<()> {
+    fn dial(
+        &self,
+        number: u32,
+        id: ConnId,
+        (host, port): (String, u16),
+        within: Vec<Network>,
+    ) -> io::Result<()> {
         let dialer = self.dialer.clone();
         let attempt = move || {
-            let stream = connect(&host, port);
+            let stream = connect(&host, port, &within);
             // If the data thread is gone, nobody wants it any more.
             let _ = dialer.send(Dialed { number, id, stream });
         };
@@ -75,14 +106,18 @@ impl Depots {
     }
 }
 
-/// Tries the addresses of a host one after the other.
-fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+/// Tries the addresses of a host one after the other, as far as they are within the bounds.
+fn connect(host: &str, port: u16, within: &[Network]) -> Result<TcpStream, DialError> {
     let name = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    let mut last = DialError::from(io::Error::from(io::ErrorKind::NotFound));
     for address in (name.unwrap_or(host), port).to_socket_addrs()? {
+        if !within.iter().any(|network| network.contains(address.ip())) {
+            last = DialError::NotAllowed;
+            continue;
+        }
         match TcpStream::connect_timeout(&address, DIAL_PATIENCE) {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+            Err(error) => last = error.into(),
         }
     }
     Err(last)
@@ -146,7 +181,7 @@ impl Shell {
         while let Some(Dialed { number, id, stream }) = self.depots.dialed.try_receive() {
             let adopted = stream.and_then(|stream| {
                 let adopted = self.driver.adopt(stream);
-                adopted.map_err(|error| io::Error::other(error.to_string()))
+                adopted.map_err(|error| io::Error::other(error.to_string()).into())
             });
             let input = match (adopted, self.depots.clients.get_mut(&number)) {
                 (Ok(connection), Some(clients)) => {
@@ -159,7 +194,10 @@ impl Shell {
                 }
                 (Err(error), _) => {
                     debug!(node = number, %error, "cannot connect to another depot");
-                    DepotInput::Closed(id)
+                    match error {
+                        DialError::NotAllowed => DepotInput::NotAllowed(id),
+                        DialError::Io(_) => DepotInput::Closed(id),
+                    }
                 }
             };
             self.give(HostInput::Depot { number, input });
@@ -173,8 +211,13 @@ impl Shell {
         let (driver, injector) = (&mut self.driver, &mut self.injector);
         let mut heard = Vec::new();
         match effect {
-            DepotEffect::Connect(id, host, port) => {
-                if let Err(error) = self.depots.dial(number, id, host, port) {
+            DepotEffect::Connect {
+                id,
+                host,
+                port,
+                within,
+            } => {
+                if let Err(error) = self.depots.dial(number, id, (host, port), within) {
                     debug!(node = number, %error, "cannot connect: no thread");
                     heard.push(Heard::Closed(id.0));
                 }
@@ -202,5 +245,29 @@ impl Shell {
             | DepotEffect::Warning(_) => {}
         }
         self.tell_depot(number, heard);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Goal: only addresses within the bounds are connected to, whatever a name stands for.
+    #[test]
+    fn connections_keep_to_their_bounds() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let elsewhere = ["192.0.2.0/24".parse().expect("a network")];
+        for host in ["127.0.0.1", "localhost"] {
+            let refused = connect(host, port, &elsewhere);
+            assert!(matches!(refused, Err(DialError::NotAllowed)), "{refused:?}");
+            let reached = connect(host, port, &Network::loopback());
+            assert!(reached.is_ok(), "{reached:?}");
+        }
+        // None but the allowed ones were tried.
+        listener.set_nonblocking(true).expect("a socket");
+        assert_eq!(listener.incoming().take_while(Result::is_ok).count(), 2);
     }
 }

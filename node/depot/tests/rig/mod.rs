@@ -8,7 +8,7 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,9 +212,18 @@ impl Rig {
                 }
             }
             DepotEffect::Pause(_) | DepotEffect::Resume(_) => {}
-            DepotEffect::Connect(id, ..) => {
+            // Nobody is there, wherever it is.
+            DepotEffect::Connect {
+                id, host, within, ..
+            } => {
+                let ip = host.parse::<IpAddr>();
+                let is_within = |ip| within.iter().any(|network| network.contains(ip));
+                let input = match ip.is_ok_and(is_within) {
+                    true => DepotInput::Closed(id),
+                    false => DepotInput::NotAllowed(id),
+                };
                 let wall = self.wall();
-                self.depot.handle(self.now, wall, DepotInput::Closed(id));
+                self.depot.handle(self.now, wall, input);
             }
         }
     }
@@ -291,12 +300,16 @@ impl Rig {
     }
 
     pub fn connect(&mut self) -> ConnId {
+        self.connect_from("127.0.0.1:5000")
+    }
+
+    pub fn connect_from(&mut self, peer: &str) -> ConnId {
         self.connections += 1;
         let id = ConnId(self.connections);
         let end = |text: &str| -> SocketAddr { text.parse().expect("an address") };
         self.give(DepotInput::Opened {
             id,
-            peer: end("127.0.0.1:5000"),
+            peer: end(peer),
             local: end("127.0.0.1:6714"),
         });
         id

@@ -12,12 +12,13 @@ use crate::bench::nfs::{LOAD_CPU, SERVER_CPU, counted_calls, counting_calls, on_
 use crate::bench::{Options, Subject};
 use crate::paths::Paths;
 use crate::process::{Running, output, run};
+use crate::rig::Life;
 use crate::rig::line::Line;
 use crate::rig::memory::MemoryGroup;
 use crate::rig::network::Network;
 use crate::rig::nginx::{self, Nginx, Variant};
 use crate::rig::server::READY_PATIENCE;
-use crate::rig::slowdisk::{Life, Slowdisk};
+use crate::rig::slowdisk::Slowdisk;
 
 /// Port of ours; those of nginx follow.
 const PORT: u16 = 8080;

@@ -12,7 +12,8 @@ use super::{Field, content};
 use crate::bench::Keep;
 use crate::bench::figures::Comparison;
 use crate::bench::rig_name;
-use crate::rig::wan::Wan;
+use crate::rig::Life;
+use crate::rig::wan::{Links, Wan};
 
 /// Links of equal depots.
 const EQUAL: [u32; 6] = [50; 6];
@@ -20,6 +21,8 @@ const EQUAL: [u32; 6] = [50; 6];
 const UNEQUAL: [u32; 6] = [100, 50, 50, 20, 10, 5];
 /// The client's, where it is no limit.
 const WIDE: u32 = 400;
+/// The client's, where it is one that five of the equal depots fill as well as six.
+const FILLED: u32 = 200;
 /// The client's, where it is.
 const NARROW: u32 = 20;
 const FILM_BYTES: usize = 32 << 20;
@@ -80,7 +83,13 @@ pub(super) fn copies(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
 
 /// In the middle of a download a depot becomes ten times as slow.
 pub(super) fn slow_depot(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
-    let wan = up(field, "slow", &EQUAL, WIDE)?;
+    slow_depot_with(field, FILLED, keep)?;
+    // Here what the depot does not bring any more nobody can: that alone costs 8 %.
+    slow_depot_with(field, WIDE, keep)
+}
+
+fn slow_depot_with(field: &Field<'_>, client: u32, keep: Keep<'_>) -> Result<()> {
+    let wan = up(field, &format!("slow-{client}"), &EQUAL, client)?;
     upload(&wan)?;
     let (mut slowed, mut even) = (Vec::new(), Vec::new());
     for _ in 0..field.rounds() {
@@ -100,7 +109,9 @@ pub(super) fn slow_depot(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
     keep(vec![
         Comparison {
             row: "slow-depot",
-            variant: "32 MiB from 6 depots (50 Mbit/s each, 2 copies), one at 5 Mbit/s after half of the time".to_owned(),
+            variant: format!(
+                "32 MiB from 6 depots (50 Mbit/s each, 2 copies) to a client of {client}, one depot at 5 Mbit/s after half of the time"
+            ),
             place: None,
             unit: "s",
             ours: &slowed,
@@ -181,7 +192,8 @@ fn unequal(what: &str) -> String {
 
 fn up(field: &Field<'_>, name: &str, rates: &[u32], client: u32) -> Result<Wan> {
     let folder = field.folder(name)?;
-    Wan::up(field.paths, &rig_name(), &folder, rates, client)
+    let links = Links::new(rates, client);
+    Wan::up(field.paths, &rig_name(), &folder, links, Life::OfXtask)
 }
 
 /// Two copies, spread over all depots.

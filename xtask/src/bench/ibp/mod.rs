@@ -2,9 +2,10 @@
 //! Stack section 4).
 //!
 //! *WAN* rows have a line with delays between clients and servers, and send buffers of 128 KiB, so
-//! that one connection carries a few MB/s. *Links* rows have depots in networks of their own,
+//! that one connection carries a few MB/s. *LAN* and *links* rows have depots in networks of their own,
 //! behind links with rates. The rest is over loopback.
 
+mod lan;
 mod links;
 mod memory;
 mod operations;
@@ -20,8 +21,11 @@ use super::{keep, parse};
 use crate::paths::Paths;
 
 /// The rows that can be asked for.
-pub(super) const ROWS: [&str; 7] = [
+pub(super) const ROWS: [&str; 10] = [
     "download",
+    "upload",
+    "lan",
+    "fragments",
     "copies",
     "slow-depot",
     "false-forecast",
@@ -68,6 +72,9 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
         eprintln!("{row}");
         let measured = match row {
             "download" => wan::download(&field, &keep),
+            "upload" => wan::upload(&field, &keep),
+            "lan" => lan::one(&field, &keep),
+            "fragments" => lan::fragments(&field, &keep),
             "copies" => links::copies(&field, &keep),
             "slow-depot" => links::slow_depot(&field, &keep),
             "false-forecast" => links::false_forecast(&field, &keep),

@@ -1,6 +1,8 @@
-//! Downloads over long lines, beside one stream of FTP and beside aria2c (paper, tests 1 and 2).
+//! Downloads over long lines, beside one stream of FTP and beside aria2c, and uploads (paper,
+//! tests 1 and 2).
 
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,7 +46,7 @@ const ARIA_GOAL: f64 = 1.0;
 const ARIA_PER_SERVER_MAX: usize = 16;
 
 pub(super) fn download(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
-    let world = World::start(field)?;
+    let world = World::start(field, "download", None)?;
     let mut ftp = Vec::new();
     for _ in 0..field.rounds() {
         ftp.push(world.rate(&mut world.ftp())?);
@@ -86,6 +88,54 @@ pub(super) fn download(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
     Ok(())
 }
 
+/// To one depot at the far end, with more and more threads.
+pub(super) fn upload(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
+    let depot = far(0)?;
+    let host = Line::server(0, IBP_PORT).ip();
+    let world = World::start(field, "upload", Some(host))?;
+    let all: &[usize] = match field.full {
+        true => &[1, 2, 4, 8, 16, 32],
+        false => &[1, 8, 32],
+    };
+    let mut one: Option<Vec<f64>> = None;
+    for &threads in all {
+        let mut rates = Vec::new();
+        for _ in 0..field.rounds() {
+            let count = threads.to_string();
+            let mut upload = world.network.program(&world.binary);
+            upload
+                .args(["upload", "--block-size", "1M", "--duration", "10m"])
+                .args(["--depot", &depot, "--threads", &count])
+                .args(["--connections", &count, "--forecasts", "off", "--json"])
+                .arg("-o")
+                .arg(world.folder.join("uploaded.xnd"))
+                .arg(world.folder.join("root/film"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            let began = Instant::now();
+            run(&mut upload)?;
+            rates.push(BYTES as f64 / 1e6 / began.elapsed().as_secs_f64());
+        }
+        let one = one.get_or_insert_with(|| rates.clone());
+        keep(vec![
+            Comparison {
+                row: "upload-1-depot",
+                variant: format!("{threads} threads"),
+                place: Some(("upload to 1 depot".to_owned(), threads)),
+                unit: "MB/s",
+                ours: &rates,
+                peer: ("one thread", one),
+                is_less_better: false,
+                goal: (threads >= FTP_GOAL_THREADS).then_some(FTP_GOAL),
+            }
+            .json(),
+        ]);
+    }
+    // What was stored is there, all of it.
+    world.rate(&mut world.tool(&world.folder.join("uploaded.xnd"), 8))?;
+    Ok(())
+}
+
 /// Servers of all kinds at one end, clients at the other.
 struct World {
     network: Network,
@@ -99,8 +149,9 @@ struct World {
 }
 
 impl World {
-    fn start(field: &Field<'_>) -> Result<Self> {
-        let folder = field.folder("download")?;
+    /// With `host` the depots' capabilities call their host so, and not as it was reached.
+    fn start(field: &Field<'_>, name: &str, host: Option<IpAddr>) -> Result<Self> {
+        let folder = field.folder(name)?;
         let network = Network::new()?;
         let setting = format!("net.ipv4.tcp_wmem={SEND_BUFFER}");
         run(network.program("sysctl").args(["-qw", &setting]))?;
@@ -119,7 +170,11 @@ impl World {
         fs::create_dir_all(&root)?;
         fs::write(root.join("film"), &content)?;
         let listen = format!("0.0.0.0:{IBP_PORT}");
-        let (depots, _) = pool::start(network.program(&binary), DEPOTS, &listen, &folder)?;
+        let mut program = network.program(&binary);
+        if let Some(host) = host {
+            program.env("CROSSDOCK_IBP_HOST", host.to_string());
+        }
+        let (depots, _) = pool::start(program, DEPOTS, &listen, &folder)?;
         let running = vec![depots, vsftpd(&network, &root, &folder)?];
         let nginx = Nginx::start(
             Variant::Sendfile,

@@ -640,6 +640,6 @@ fn down(name: &str, folder: &Path) -> Result<()> {
 }
 
 /// Where a rig is written down: gone after a restart of the machine, as it is.
-fn state_file(name: &str) -> PathBuf {
+pub(in crate::rig) fn state_file(name: &str) -> PathBuf {
     PathBuf::from(format!("/run/crossdock-rig/{name}.json"))
 }

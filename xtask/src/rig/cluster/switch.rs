@@ -20,6 +20,10 @@ const QUEUE: &str = "50ms";
 /// Sent at once at least: one gathered send, or a tick's worth of the rate.
 const BURST_BYTES_MIN: u32 = 128 << 10;
 const TICKS_PER_SECOND: u32 = 100;
+/// Connections of a host that have a rate of their own.
+const FLOWS: u32 = 64;
+/// What one of them sends before the next has its turn: a gathered send.
+const FLOW_QUANTUM_BYTES: u32 = 64 << 10;
 
 /// A host's namespace, as `ip netns` knows it.
 pub(crate) fn netns(rig: &str, host: &str) -> String {
@@ -69,6 +73,47 @@ pub(in crate::rig) fn set_rate(rig: &str, host: &str, mbit: u32) -> Result<()> {
         run(Command::new("tc").args(words.split(' ')))?;
     }
     Ok(())
+}
+
+/// From now on each connection has its own rate on the way out of a host, and all of them the
+/// link's. Connections are told apart by counting: the first [`FLOWS`] have a class of their own,
+/// later ones share them in turn.
+pub(in crate::rig) fn limit_flows(
+    rig: &str,
+    host: &str,
+    link_mbit: u32,
+    flow_mbit: u32,
+) -> Result<()> {
+    let own = netns(rig, host);
+    let tc = |words: String| run(Command::new("tc").args(words.split(' ')));
+    let burst = BURST_BYTES_MIN;
+    let class = |parent: &str, name: &str, kind: &str| {
+        tc(format!(
+            "-n {own} class add dev {DEVICE} parent {parent} classid {name} htb {kind} \
+             burst {burst} cburst {burst} quantum {FLOW_QUANTUM_BYTES}"
+        ))
+    };
+    // Replacing takes the classes of an earlier rate off.
+    tc(format!("-n {own} qdisc replace dev {DEVICE} root pfifo"))?;
+    tc(format!(
+        "-n {own} qdisc replace dev {DEVICE} root handle 1: htb default 1"
+    ))?;
+    class("1:", "1:ffff", &format!("rate {link_mbit}mbit"))?;
+    // What a class may send without asking the link is little: they borrow the rest of it.
+    let least_kbit = (link_mbit * 1000 / FLOWS).max(8);
+    for flow in 1..=FLOWS {
+        let rate = format!("rate {least_kbit}kbit ceil {flow_mbit}mbit");
+        class("1:ffff", &format!("1:{flow:x}"), &rate)?;
+    }
+    let classes = (1..=FLOWS).map(|flow| format!("{flow} : 1:{flow:x}"));
+    let classes = classes.collect::<Vec<_>>().join(", ");
+    let rules = format!(
+        "table ip flows\ndelete table ip flows\ntable ip flows {{\n chain leaving {{\n \
+         type filter hook postrouting priority 0\n \
+         ct mark 0 ct mark set numgen inc mod {FLOWS} offset 1\n \
+         meta priority set ct mark map {{ {classes} }}\n}}\n}}"
+    );
+    filter(&own, &rules)
 }
 
 /// Gives a host another address.

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod conversations;
+mod policy;
 mod survival;
 mod talk;
 mod withdrawals;
@@ -50,5 +51,6 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let depots = Depots::start(stage, &[&limits[..], &more].concat())?;
     bounds::limits(&depots).context("limits")?;
     depots.stop()?;
+    policy::read_again(stage).context("a policy that is read again")?;
     withdrawals::run(stage).context("withdrawn reads")
 }
