@@ -13,11 +13,12 @@ use crossdock_types::{Payload, Time};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::connection::{Connection, Phase};
+use crate::fence::Fence;
 use crate::figures::IscsiFigures;
 use crate::manage::Management;
 use crate::message::{ConnId, IscsiConfig, IscsiEffect, IscsiInput, LunTable};
 use crate::refuse::{Access, outcome_of};
-use crate::reserve::{Change, Fence};
+use crate::reserve::Change;
 use crate::respond::Outcome;
 use crate::session::{Session, SessionId};
 use crate::task::{Stage, Task, TaskId};
@@ -64,9 +65,9 @@ pub struct IscsiDoor {
     pub(crate) held_bytes: usize,
     /// No connection has waited too long before this time.
     wake: Option<Time>,
-    is_pumping: bool,
+    pub(crate) is_pumping: bool,
     /// A unit that was looked at already may have something to run.
-    is_pumped_again: bool,
+    pub(crate) is_pumped_again: bool,
     pub(crate) is_stopping: bool,
     pub(crate) figures: IscsiFigures,
     pub(crate) effects: VecDeque<IscsiEffect>,
@@ -312,71 +313,6 @@ impl IscsiDoor {
             self.complete(now, task, outcome.clone());
         }
         self.begin_commit(now, number);
-    }
-
-    /// Runs the tasks whose turn it is, as far as there is room for what they read.
-    pub(crate) fn pump(&mut self, now: Time) {
-        if self.is_pumping {
-            self.is_pumped_again = true;
-            return; // Who has begun goes on with it.
-        }
-        self.is_pumping = true;
-        self.pump_units(now);
-        // A copy may have left one unit for another.
-        while std::mem::take(&mut self.is_pumped_again) {
-            self.pump_units(now);
-        }
-        self.is_pumping = false;
-        self.settle(now);
-    }
-
-    /// Answers those that wait for tasks to be over.
-    fn settle(&mut self, now: Time) {
-        if !self.managements.is_empty() {
-            self.settle_managements(now);
-        }
-        if !self.fences.is_empty() {
-            self.settle_fences(now);
-        }
-    }
-
-    fn pump_units(&mut self, now: Time) {
-        let mut next = self.units.keys().next().copied();
-        while let Some(number) = next {
-            while let Some(task) = self.units.get_mut(&number).and_then(Unit::next_step) {
-                self.take_step(now, task);
-            }
-            while let Some(task) = self.next_task(number) {
-                self.run(now, task);
-            }
-            next = number
-                .checked_add(1)
-                .and_then(|behind| self.units.range(behind..).next())
-                .map(|(&number, _)| number);
-        }
-    }
-
-    fn next_task(&mut self, number: u64) -> Option<TaskId> {
-        let limits = self.config.limits;
-        let (tasks, connections, held) = (&self.tasks, &self.connections, self.held_bytes);
-        let unit = self.units.get_mut(&number)?;
-        let may_run = |id: TaskId| {
-            let Some(task) = tasks.get(&id) else {
-                return true;
-            };
-            let connection = connections.get(&task.asked.connection);
-            let unsent = connection.map_or(0, |connection| connection.unsent_bytes);
-            let read_bytes = usize::try_from(task.planned.read_bytes()).unwrap_or(usize::MAX);
-            let has_room = held.saturating_add(read_bytes) <= limits.held_bytes_max || held == 0;
-            read_bytes == 0 || (has_room && unsent <= limits.unsent_bytes_max)
-        };
-        let id = unit.next(may_run)?;
-        if let Some(task) = self.tasks.get_mut(&id) {
-            let read_bytes = usize::try_from(task.planned.read_bytes()).unwrap_or_default();
-            task.held_bytes += read_bytes;
-            self.held_bytes += read_bytes;
-        }
-        Some(id)
     }
 
     /// A task is over, and answered or not.

@@ -28,8 +28,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     disk.up.stop()?;
     let disk = Disk::start(stage, "tools")?;
     tools::check(&disk)?;
-    copies::check(&disk)?;
     holes::check(&disk)?;
+    copies::check(&disk)?;
     disk.up.stop()?;
     durability::check(stage, 3)
 }
