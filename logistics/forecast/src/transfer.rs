@@ -5,9 +5,14 @@
 //! performance may be better when the load is spread evenly among depots with roughly the same
 //! performance" (Network Storage Stack 3.3). Here a piece goes where it is expected to be
 //! finished first, waiting included; depots that differ by less than a tenth share the load.
-//! What was forecast is corrected by what is seen. All threads finish together: pieces are
+//! What was forecast is corrected by what is seen, also of pieces that are under way. All threads finish together: pieces are
 //! taken as threads become free, and at the end, or where delivery in order waits for one, a
-//! piece is fetched again from another depot when that is expected to be faster.
+//! piece is fetched again from another depot when that is expected to be faster. What is much
+//! slower than another depot would be goes there at once, and the depot that was left gets little
+//! more until it is tried again.
+//!
+//! Where a depot reads requests ahead, the next one goes out on a connection before all bytes of
+//! the one before have come: no round trip is idle.
 //!
 //! How many connections a depot serves is learned: one that it refuses, or that gets no byte
 //! while others of the same depot do, is one too many; later one more is tried.
@@ -20,7 +25,9 @@
 //! [released](Input::Released) it.
 
 mod depot;
+mod estimate;
 mod input;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +38,7 @@ use crossdock_types::Time;
 
 use depot::DepotState;
 pub use input::{Depot, DepotId, Effect, Failure, Input, Piece, PieceId, Settings, TaskId};
+use task::Task;
 
 /// Depots whose forecasts differ by less are equal.
 const NEAR: f64 = 0.10;
@@ -47,9 +55,6 @@ const QUEUED_TIMES: u32 = 4;
 /// It may wait so long at least, and at most.
 const QUEUED_MIN: Duration = Duration::from_millis(200);
 const QUEUED_MAX: Duration = Duration::from_secs(2);
-
-/// What a connection carries is believed from then on.
-const WARM: Duration = Duration::from_millis(300);
 
 /// A piece that is under way is moved elsewhere, without waiting for a free thread, if that is
 /// expected to take less than this part of what is left.
@@ -97,19 +102,10 @@ struct PieceState {
     running: Vec<TaskId>,
 }
 
-#[derive(Debug)]
-struct Task {
-    piece: PieceId,
-    source: usize,
-    depot: DepotId,
-    bytes: u64,
-    done: u64,
-    started: Time,
-    progressed: Time,
-}
-
+/// From where a piece is to come.
 enum Choice {
-    Start(usize),
+    /// From any of these sources: they are about as good.
+    Start(Vec<usize>),
     Wait,
     Lost,
 }
@@ -191,7 +187,7 @@ impl Transfer {
     /// What a connection to a depot is expected to carry, in bytes per second.
     #[must_use]
     pub fn rate(&self, depot: DepotId) -> Option<f64> {
-        self.depots[depot.0].rate()
+        self.depots[depot.0].rate(self.now)
     }
 
     /// Connections that a depot is believed to serve.
@@ -216,12 +212,11 @@ impl Transfer {
     }
 
     fn progress(&mut self, task: TaskId, bytes: u64) {
-        if let Some(task) = self.tasks.get_mut(&task) {
-            if task.done == 0 && bytes > 0 {
-                self.depots[task.depot.0].began(self.now - task.started);
-            }
-            task.done = bytes.min(task.bytes);
-            task.progressed = self.now;
+        if let Some(task) = self.tasks.get_mut(&task)
+            && task.progress(self.now, bytes)
+            && !task.was_behind
+        {
+            self.depots[task.depot.0].began(self.now - task.started);
         }
     }
 
@@ -231,15 +226,16 @@ impl Transfer {
         };
         let bytes = task.bytes;
         let depot = &mut self.depots[task.depot.0];
-        depot.succeeded(bytes, self.now - task.started);
+        depot.succeeded(self.now, bytes, self.now - task.started);
         let Some(state) = self.pieces.remove(&task.piece) else {
             return;
         };
         self.waiting.remove(&task.piece);
         for other in state.running {
             if let Some(slower) = self.end_task(other) {
-                let depot = &mut self.depots[slower.depot.0];
-                depot.observe(slower.done, self.now - slower.started);
+                if let Some(carried) = self.carried(&slower) {
+                    self.depots[slower.depot.0].observe(carried);
+                }
                 self.effects.push_back(Effect::Cancel { task: other });
             }
         }
@@ -281,10 +277,23 @@ impl Transfer {
         }
     }
 
-    /// Forgets a task, and that its depot serves it.
+    /// Forgets a task, and that its depot serves it. Each connection has one task that nobody
+    /// follows, by which it is counted.
     fn end_task(&mut self, id: TaskId) -> Option<Task> {
         let task = self.tasks.remove(&id)?;
-        self.depots[task.depot.0].active -= 1;
+        let active = &mut self.depots[task.depot.0].active;
+        match task.is_followed {
+            true => {
+                let next = self.tasks.values_mut().find(|it| it.behind == Some(id));
+                next.into_iter().for_each(|next| next.has_turn(self.now));
+            }
+            false => *active -= 1,
+        }
+        let before = task.behind.and_then(|before| self.tasks.get_mut(&before));
+        if let Some(before) = before {
+            before.is_followed = false;
+            *active += 1;
+        }
         if let Some(state) = self.pieces.get_mut(&task.piece) {
             state.running.retain(|&running| running != id);
         }
@@ -293,8 +302,9 @@ impl Transfer {
 
     /// Ends tasks that get nothing: behind others of the same depot, or at all.
     fn give_up_stalled(&mut self) {
-        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
-        for id in ids {
+        let has_turn = |(_, task): &(&TaskId, &Task)| task.behind.is_none();
+        let ids = self.tasks.iter().filter(has_turn).map(|(&id, _)| id);
+        for id in ids.collect::<Vec<_>>() {
             let task = &self.tasks[&id];
             let silent = self.now - task.progressed;
             let depot = task.depot;
@@ -316,46 +326,63 @@ impl Transfer {
     }
 
     fn schedule(&mut self) {
-        while self.tasks.len() < self.settings.threads && self.start_waiting() {}
+        while self.threads() < self.settings.threads && self.start_waiting() {}
+        self.ask_ahead();
         if !self.settings.fetches_again {
             return;
         }
-        while self.tasks.len() < self.settings.threads {
-            let Some((task, source)) = self.slowest(AGAIN) else {
+        while self.threads() < self.settings.threads {
+            let Some((task, source)) = self.slowest(AGAIN, true) else {
                 return;
             };
             let piece = self.tasks[&task].piece;
-            self.start(piece, source);
+            self.start(piece, source, None);
         }
-        while let Some((id, source)) = self.slowest(MOVE) {
+        while let Some((id, source)) = self.slowest(MOVE, false) {
             let Some(task) = self.end_task(id) else {
                 return;
             };
             self.effects.push_back(Effect::Cancel { task: id });
-            let depot = &mut self.depots[task.depot.0];
-            depot.observe(task.done, self.now - task.started);
-            self.start(task.piece, source);
+            if let Some(carried) = self.carried(&task) {
+                self.depots[task.depot.0].was_left(carried, self.now);
+            }
+            self.start(task.piece, source, None);
         }
+    }
+
+    /// Threads that have something to do.
+    fn threads(&self) -> usize {
+        let tasks = self.tasks.values();
+        tasks.filter(|task| !task.is_followed).count()
+    }
+
+    /// The pieces that may be started next, in order. Those behind one for which there is no
+    /// room wait, too: delivery is in order.
+    fn startable(&self) -> Vec<PieceId> {
+        let first = self.pieces.first_key_value().map(|(&first, _)| first);
+        let has_room = |id: &PieceId| {
+            self.memory.contains_key(id)
+                || first == Some(*id)
+                || self.memory_used + self.pieces[id].piece.bytes <= self.settings.memory_bytes
+        };
+        let waiting = self.waiting.iter().copied();
+        waiting.take(LOOK_AHEAD).take_while(has_room).collect()
     }
 
     /// Starts the first piece that can be started; whether there was one.
     fn start_waiting(&mut self) -> bool {
-        let first: Vec<PieceId> = self.waiting.iter().take(LOOK_AHEAD).copied().collect();
-        for id in first {
-            let bytes = self.pieces[&id].piece.bytes;
-            let has_room = self.memory.contains_key(&id)
-                || self
-                    .pieces
-                    .first_key_value()
-                    .is_some_and(|(&first, _)| first == id)
-                || self.memory_used + bytes <= self.settings.memory_bytes;
-            if !has_room {
-                return false; // Those behind it wait, too: delivery is in order.
-            }
+        for id in self.startable() {
             match self.choose(id) {
-                Choice::Start(source) => {
-                    self.start(id, source);
-                    return true;
+                Choice::Start(good) => {
+                    let state = &self.pieces[&id];
+                    let depot = |source: usize| &self.depots[state.piece.sources[source].0];
+                    let least = good
+                        .into_iter()
+                        .min_by_key(|&source| (depot(source).active, source));
+                    if let Some(source) = least {
+                        self.start(id, source, None);
+                        return true;
+                    }
                 }
                 Choice::Wait => {}
                 Choice::Lost => {
@@ -369,8 +396,45 @@ impl Transfer {
         false
     }
 
-    /// The source that is expected to finish first; of those that are about as good, one of the
-    /// depot with the least to do.
+    /// Has the next piece asked for on connections that are about to be free, where that is no
+    /// worse than any other.
+    fn ask_ahead(&mut self) {
+        let is_end = |(_, task): &(&TaskId, &Task)| {
+            let reads_ahead = self.depots[task.depot.0].reads_ahead;
+            reads_ahead && !task.is_followed && self.ends_soon(task)
+        };
+        let ends = self.tasks.iter().filter(is_end);
+        for (id, depot) in ends.map(|(&id, task)| (id, task.depot)).collect::<Vec<_>>() {
+            // It would be in the place of the one that ends.
+            self.depots[depot.0].active -= 1;
+            match self.next_from(depot) {
+                Some((piece, source)) => {
+                    if let Some(task) = self.tasks.get_mut(&id) {
+                        task.is_followed = true;
+                    }
+                    self.start(piece, source, Some(id));
+                }
+                None => self.depots[depot.0].active += 1,
+            }
+        }
+    }
+
+    /// The first piece that is to come from a depot.
+    fn next_from(&mut self, depot: DepotId) -> Option<(PieceId, usize)> {
+        for id in self.startable() {
+            let Choice::Start(good) = self.choose(id) else {
+                continue;
+            };
+            let sources = &self.pieces[&id].piece.sources;
+            let mut good = good.into_iter();
+            if let Some(source) = good.find(|&source| sources[source] == depot) {
+                return Some((id, source));
+            }
+        }
+        None
+    }
+
+    /// The source that is expected to finish first, and those that are about as good.
     fn choose(&mut self, id: PieceId) -> Choice {
         let mut sources = self.usable(id);
         if sources.is_empty() {
@@ -383,20 +447,23 @@ impl Transfer {
             }
             sources = self.usable(id);
         }
+        if sources.is_empty() {
+            return Choice::Lost;
+        }
         let bytes = self.pieces[&id].piece.bytes;
         let depot = |source: usize| self.pieces[&id].piece.sources[source];
         let finish =
             |&source: &usize| self.wait(depot(source)) + self.seconds(depot(source), bytes);
         let best = sources.iter().map(finish).fold(f64::INFINITY, f64::min);
-        let good = sources.iter().copied().filter(|source| {
-            let can_start = self.depots[depot(*source).0].can_start(self.now);
+        let is_good = |source: &usize| {
+            let known = &self.depots[depot(*source).0];
+            let can_start = known.can_start(self.now) && !known.is_tried(self.now);
             can_start && finish(source) <= best * (1.0 + NEAR)
-        });
-        let least = good.min_by_key(|&source| (self.depots[depot(source).0].active, source));
-        match least {
-            Some(source) => Choice::Start(source),
-            None if sources.is_empty() => Choice::Lost,
-            None => Choice::Wait,
+        };
+        let good: Vec<usize> = sources.iter().copied().filter(is_good).collect();
+        match good.is_empty() {
+            true => Choice::Wait,
+            false => Choice::Start(good),
         }
     }
 
@@ -420,52 +487,7 @@ impl Transfer {
         (0..state.piece.sources.len()).filter(is_usable).collect()
     }
 
-    /// How long until a depot takes one more connection, in seconds.
-    fn wait(&self, depot: DepotId) -> f64 {
-        let state = &self.depots[depot.0];
-        let pause = (state.retry_at - self.now).as_secs_f64();
-        if state.active < state.limit {
-            return pause;
-        }
-        let of_depot = self.tasks.values().filter(|task| task.depot == depot);
-        let soonest = of_depot.map(|task| self.left(task));
-        soonest.fold(f64::INFINITY, f64::min).max(pause)
-    }
-
-    /// How long a depot needs for so many bytes, in seconds. Who is not known is taken to be as
-    /// good as the best: it gets to show it.
-    fn seconds(&self, depot: DepotId, bytes: u64) -> f64 {
-        let known = self.depots[depot.0].rate();
-        let best = || {
-            let rates = self.depots.iter().filter_map(DepotState::rate);
-            rates.fold(1.0, f64::max)
-        };
-        let expected = known.unwrap_or_else(best);
-        // What is under way tells of a change before it has ended.
-        let live = self.live_rate(depot).filter(|&live| live < expected / 2.0);
-        seconds(bytes, live.unwrap_or(expected))
-    }
-
-    /// What connections to a depot carry now, if they have been there for some time.
-    fn live_rate(&self, depot: DepotId) -> Option<f64> {
-        let is_warm = |task: &&Task| task.depot == depot && self.now - task.started >= WARM;
-        let warm = self.tasks.values().filter(is_warm);
-        let rates = warm.map(|task| rate(task.done, (self.now - task.started).as_secs_f64()));
-        rates.reduce(f64::max)
-    }
-
-    /// How long a task still takes, in seconds.
-    fn left(&self, task: &Task) -> f64 {
-        let elapsed = (self.now - task.started).as_secs_f64();
-        // As long again as it has already taken for nothing, at least.
-        let silent = (self.now - task.progressed).as_secs_f64();
-        if task.done == 0 || self.now - task.started < WARM {
-            return (self.seconds(task.depot, task.bytes) - elapsed).max(silent);
-        }
-        seconds(task.bytes - task.done, rate(task.done, elapsed)).max(silent)
-    }
-
-    fn start(&mut self, id: PieceId, source: usize) {
+    fn start(&mut self, id: PieceId, source: usize, behind: Option<TaskId>) {
         let Some(state) = self.pieces.get_mut(&id) else {
             return;
         };
@@ -481,46 +503,15 @@ impl Transfer {
             self.memory_used += bytes;
         }
         self.depots[depot.0].active += 1;
-        let started = Task {
-            piece: id,
-            source,
-            depot,
-            bytes,
-            done: 0,
-            started: self.now,
-            progressed: self.now,
-        };
+        let started = Task::new(self.now, (id, source), depot, bytes, behind);
         self.tasks.insert(task, started);
         let effect = Effect::Start {
             task,
             piece: id,
             source,
+            behind,
         };
         self.effects.push_back(effect);
-    }
-
-    /// The task for which another source would save most time, and that source, if it takes
-    /// less than `part` of what is left; of pieces that nobody else fetches.
-    fn slowest(&self, part: f64) -> Option<(TaskId, usize)> {
-        let mut best: Option<(f64, TaskId, usize)> = None;
-        for (&id, task) in &self.tasks {
-            let state = &self.pieces[&task.piece];
-            if state.running.len() > 1 || state.piece.spread.is_some() {
-                continue;
-            }
-            let left = self.left(task);
-            for source in self.usable(task.piece) {
-                let depot = state.piece.sources[source];
-                if depot == task.depot || !self.depots[depot.0].can_start(self.now) {
-                    continue;
-                }
-                let saved = left - self.seconds(depot, task.bytes) / part;
-                if saved > 0.0 && best.is_none_or(|(most, ..)| saved > most) {
-                    best = Some((saved, id, source));
-                }
-            }
-        }
-        best.map(|(_, task, source)| (task, source))
     }
 }
 

@@ -10,7 +10,7 @@ use crossdock_exnode::{Coding, ExNode, Mapping, clear_bytes};
 use crossdock_forecast::{DepotId, Piece, PieceId};
 use crossdock_ibp::{Capabilities, Capability, Reliability};
 
-use crate::depot::Wanted;
+use crate::depot::{Turn, Wanted};
 use crate::knowledge::Knowledge;
 use crate::mover::{self, Progress, TaskError, Tuning, Work};
 use crate::observer::Observer;
@@ -192,6 +192,7 @@ impl Work for Copy<'_> {
         &mut self,
         piece: PieceId,
         source: usize,
+        _turn: Turn,
         progress: Progress,
     ) -> impl Future<Output = Result<Capabilities, TaskError>> + Send + 'static {
         let depots = self.depots.clone();

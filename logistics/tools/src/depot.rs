@@ -1,5 +1,8 @@
 //! Depots, as a client sees them.
 
+mod connection;
+mod load;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -13,13 +16,16 @@ use crossdock_forecast::Failure;
 use crossdock_ibp::answer::{self, AnswerError};
 use crossdock_ibp::{
     Access, Capabilities, Capability, Command, ErrorCode, Manage, PORT, Probe, Reliability,
-    Request, StatusQuery, StorageType, Totals, Version, Word, take_line,
+    Request, StatusQuery, StorageType, Totals, Version, Word,
 };
-use crossdock_limits::{IBP_ANSWER_BYTES_MAX, IBP_REQUEST_BYTES_MAX};
+use crossdock_limits::IBP_REQUEST_BYTES_MAX;
 use thiserror::Error;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use connection::Connection;
+pub(crate) use load::{Turn, Turns, reads_ahead};
 
 /// Idle connections that are kept of each depot.
 const IDLE_MAX: usize = 32;
@@ -29,9 +35,6 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// How much longer than other answers that of a copy may take.
 const COPY_TIMES: u32 = 20;
-
-/// What is done at once when much is loaded: more is not allocated before it has come.
-const RESERVED_BYTES_MAX: usize = 8 << 20;
 
 /// Host and port of a depot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -261,13 +264,13 @@ impl Depots {
         let (mut connection, ()) = self.ask(&depot, command, false, answer::read_done).await?;
         let mut done = 0;
         for chunk in bytes.chunks(CHUNK_BYTES) {
-            let sent = timeout(self.patience, connection.stream.write_all(chunk)).await;
+            let sent = timeout(self.patience, connection.writer.write_all(chunk)).await;
             sent.map_err(|_| timed_out(&depot))?
                 .map_err(|error| broken(&depot, error))?;
             done += chunk.len() as u64;
             moved(done);
         }
-        let line = self.line(&depot, &mut connection).await?;
+        let line = self.line(&depot, &mut connection.reader).await?;
         let stored = understood(&depot, answer::read_bytes(&line))?;
         self.keep(depot.clone(), connection);
         match stored == wanted {
@@ -278,54 +281,6 @@ impl Depots {
                 moved: stored,
             }),
         }
-    }
-
-    /// Loads `bytes` bytes from `offset` on; `moved` is told how many have come so far.
-    ///
-    /// # Errors
-    /// [`DepotError`].
-    pub async fn load(
-        &self,
-        read: &Capability,
-        offset: u64,
-        bytes: u64,
-        mut moved: impl FnMut(u64),
-    ) -> Result<Vec<u8>, DepotError> {
-        let depot = Address::from(read);
-        let Some(size) = NonZeroU64::new(bytes) else {
-            return Ok(Vec::new());
-        };
-        let command = Command::Load {
-            key: read.key.clone(),
-            attribute_key: read.attribute_key.clone(),
-            offset_bytes: offset,
-            size_bytes: Some(size),
-            time_limit: self.time_limit(),
-        };
-        let (mut connection, length) = self.ask(&depot, command, false, answer::read_bytes).await?;
-        if length != bytes {
-            return Err(DepotError::Short {
-                depot,
-                wanted: bytes,
-                moved: length,
-            });
-        }
-        let wanted = usize::try_from(bytes).map_err(|_| DepotError::TooLong)?;
-        let mut loaded = connection.take(wanted);
-        loaded.reserve_exact(wanted.min(RESERVED_BYTES_MAX).saturating_sub(loaded.len()));
-        while loaded.len() < wanted {
-            let mut rest = (&mut connection.stream).take((wanted - loaded.len()) as u64);
-            let read = timeout(self.patience, rest.read_buf(&mut loaded)).await;
-            let count = read
-                .map_err(|_| timed_out(&depot))?
-                .map_err(|error| broken(&depot, error))?;
-            if count == 0 {
-                return Err(broken(&depot, io::ErrorKind::UnexpectedEof.into()));
-            }
-            moved(loaded.len() as u64);
-        }
-        self.keep(depot, connection);
-        Ok(loaded)
     }
 
     /// Has the depot of `read` append bytes to what `write` names, elsewhere (third-party copy).
@@ -442,16 +397,7 @@ impl Depots {
         is_fresh: bool,
         read: impl Fn(&[u8]) -> Result<T, E>,
     ) -> Result<(Connection, T), DepotError> {
-        // ibp 1.4 says 1 in ALLOCATE and STATUS, where it makes a difference; version 0 is
-        // understood by every depot.
-        let request = Request {
-            version: Version::V031,
-            command,
-        };
-        let request = request.to_string();
-        if request.len() > IBP_REQUEST_BYTES_MAX {
-            return Err(DepotError::TooLong);
-        }
+        let request = request(command)?;
         let idle = match is_fresh {
             true => None,
             false => self.idle().get_mut(depot).and_then(Vec::pop),
@@ -482,10 +428,7 @@ impl Depots {
         };
         let stream = stream.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        Ok(Connection {
-            stream,
-            received: Vec::new(),
-        })
+        Ok(Connection::new(stream))
     }
 
     async fn exchange(
@@ -494,54 +437,14 @@ impl Depots {
         mut connection: Connection,
         request: &str,
     ) -> Result<(Connection, Vec<u8>), DepotError> {
-        let sent = timeout(
-            self.patience,
-            connection.stream.write_all(request.as_bytes()),
-        );
-        sent.await
-            .map_err(|_| timed_out(depot))?
-            .map_err(|error| broken(depot, error))?;
-        let line = self.line(depot, &mut connection).await?;
+        self.send(depot, &mut connection.writer, request).await?;
+        let line = self.line(depot, &mut connection.reader).await?;
         Ok((connection, line))
-    }
-
-    async fn line(
-        &self,
-        depot: &Address,
-        connection: &mut Connection,
-    ) -> Result<Vec<u8>, DepotError> {
-        loop {
-            let malformed = |_| DepotError::Malformed {
-                depot: depot.clone(),
-            };
-            let taken = take_line(&connection.received, IBP_ANSWER_BYTES_MAX).map_err(malformed)?;
-            if let Some((line, length)) = taken {
-                let line = line.to_vec();
-                connection.received.drain(..length);
-                return Ok(line);
-            }
-            let read = connection.stream.read_buf(&mut connection.received);
-            let count = timeout(self.patience, read)
-                .await
-                .map_err(|_| timed_out(depot))?;
-            match count {
-                Ok(0) => {
-                    let depot = depot.clone();
-                    return Err(DepotError::Closed { depot });
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    let depot = depot.clone();
-                    return Err(DepotError::Closed { depot });
-                }
-                Err(error) => return Err(broken(depot, error)),
-            }
-        }
     }
 
     fn keep(&self, depot: Address, connection: Connection) {
         // What is not asked for means that both ends do not agree on where they are.
-        if !connection.received.is_empty() {
+        if !connection.reader.is_empty() {
             return;
         }
         let mut idle = self.idle();
@@ -556,18 +459,14 @@ impl Depots {
     }
 }
 
-#[derive(Debug)]
-struct Connection {
-    stream: TcpStream,
-    /// What has come and was not used yet.
-    received: Vec<u8>,
-}
-
-impl Connection {
-    /// Up to so many bytes of what has come.
-    fn take(&mut self, bytes: usize) -> Vec<u8> {
-        let count = self.received.len().min(bytes);
-        self.received.drain(..count).collect()
+/// The line of a request. ibp 1.4 says 1 in ALLOCATE and STATUS, where it makes a difference;
+/// version 0 is understood by every depot.
+fn request(command: Command) -> Result<String, DepotError> {
+    let version = Version::V031;
+    let request = Request { version, command }.to_string();
+    match request.len() > IBP_REQUEST_BYTES_MAX {
+        true => Err(DepotError::TooLong),
+        false => Ok(request),
     }
 }
 

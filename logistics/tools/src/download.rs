@@ -6,31 +6,35 @@
 //! to be fastest; from the next one if that fails, is silent or gives damaged bytes. What no
 //! mapping gives is restored from the rest of its group, if it has one.
 
+mod output;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use crossdock_exnode::{Coding, ExNode, ExNodeId, Extents, FileKey, Mapping, Reader};
 use crossdock_forecast::{DepotId, Piece, PieceId};
 use crossdock_ibp::Capability;
 
-use crate::document::beside;
+use crate::depot::{Turn, Turns, reads_ahead};
 use crate::knowledge::Knowledge;
 use crate::mover::{self, Progress, TaskError, Tuning, Work};
 use crate::observer::Observer;
 use crate::restore;
 use crate::{Address, Depots};
 
+pub use output::Output;
+
 /// The smallest pieces, in bytes: of smaller ones the way there and back is most.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
 /// The largest pieces, in bytes.
 const PIECE_BYTES_MAX: u64 = 2 << 20;
+
+/// The largest of the first pieces, one for each thread, in bytes: what connections carry is to
+/// be known soon.
+const FIRST_BYTES_MAX: u64 = 256 << 10;
 
 /// Pieces of each thread that are still to come are at least so many.
 const PIECES_PER_THREAD: u64 = 4;
@@ -48,197 +52,6 @@ pub struct Options {
     pub piece_bytes: Option<u64>,
     /// How to move them.
     pub tuning: Tuning,
-}
-
-/// Where a download goes.
-pub struct Output {
-    kind: Kind,
-    /// Bytes that were there before, of an earlier attempt.
-    present: Vec<Range<u64>>,
-    /// What they are of: its first line says it.
-    of: String,
-    /// Where the first byte of the range goes.
-    origin: u64,
-}
-
-enum Kind {
-    File {
-        file: Arc<File>,
-        name: PathBuf,
-        part: PathBuf,
-        /// What of it is there, line by line.
-        map: Option<File>,
-        map_name: PathBuf,
-    },
-    /// In order, as it comes.
-    Stream {
-        out: Box<dyn Write + Send>,
-        waiting: BTreeMap<u64, (PieceId, Vec<u8>)>,
-        place: u64,
-    },
-}
-
-impl Output {
-    /// A file: written beside it, and renamed when all is there. With `resumes`, what an
-    /// earlier attempt has left is not fetched again.
-    ///
-    /// # Errors
-    /// If it cannot be made.
-    pub fn file(name: &Path, resumes: bool) -> Result<Self> {
-        let part = beside(name, ".part");
-        let map_name = beside(name, ".part.map");
-        let (of, present) = match resumes && part.exists() {
-            true => read_map(&map_name)?,
-            false => (String::new(), Vec::new()),
-        };
-        let shown = part.display();
-        let mut open = OpenOptions::new();
-        open.write(true).create(true).truncate(present.is_empty());
-        let file = open.open(&part);
-        let file = file.with_context(|| format!("cannot write {shown}"))?;
-        let mut open = OpenOptions::new();
-        open.append(true).create(true);
-        if present.is_empty() {
-            let _ = fs::remove_file(&map_name); // It may not be there.
-        }
-        let map = open.open(&map_name);
-        let map = map.with_context(|| format!("cannot write {}", map_name.display()))?;
-        Ok(Self {
-            kind: Kind::File {
-                file: Arc::new(file),
-                name: name.to_owned(),
-                part,
-                map: Some(map),
-                map_name,
-            },
-            present,
-            of,
-            origin: 0,
-        })
-    }
-
-    /// A stream: bytes are written in order; how far others may be ahead says the memory.
-    #[must_use]
-    pub fn stream(out: Box<dyn Write + Send>) -> Self {
-        Self {
-            kind: Kind::Stream {
-                out,
-                waiting: BTreeMap::new(),
-                place: 0,
-            },
-            present: Vec::new(),
-            of: String::new(),
-            origin: 0,
-        }
-    }
-
-    fn begin(&mut self, exnode: &ExNode, range: &Range<u64>) -> Result<()> {
-        self.origin = range.start;
-        // What is resumed has to be the same file, and the same part of it.
-        let id = exnode.id().unwrap_or(ExNodeId([0; 16])).to_hex();
-        let of = format!("{id} {} {} {}", exnode.size(), range.start, range.end);
-        match &mut self.kind {
-            Kind::Stream { place, .. } => *place = range.start,
-            Kind::File { map, .. } if self.present.is_empty() => {
-                if let Some(map) = map {
-                    writeln!(map, "{of}").context("cannot note what is there")?;
-                }
-            }
-            Kind::File { part, .. } => ensure!(
-                self.of == of,
-                "{} is of another download; remove it, or do not resume",
-                part.display()
-            ),
-        }
-        Ok(())
-    }
-
-    /// Takes bytes of the file from `offset` on; which pieces are out of memory then.
-    async fn write(&mut self, piece: PieceId, offset: u64, bytes: Vec<u8>) -> Result<Vec<PieceId>> {
-        match &mut self.kind {
-            Kind::File { file, map, .. } => {
-                let (file, at) = (Arc::clone(file), offset - self.origin);
-                let end = offset + bytes.len() as u64;
-                let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, at));
-                written.await?.context("cannot write what was downloaded")?;
-                if let Some(map) = map {
-                    writeln!(map, "{offset} {end}").context("cannot note what is there")?;
-                }
-                Ok(vec![piece])
-            }
-            Kind::Stream {
-                out,
-                waiting,
-                place,
-            } => {
-                waiting.insert(offset, (piece, bytes));
-                let mut written = Vec::new();
-                while let Some(entry) = waiting.first_entry().filter(|it| it.key() == place) {
-                    let (piece, bytes) = entry.remove();
-                    out.write_all(&bytes)
-                        .context("cannot write to the output")?;
-                    *place += bytes.len() as u64;
-                    written.push(piece);
-                }
-                Ok(written)
-            }
-        }
-    }
-
-    /// All is there.
-    fn end(self, bytes: u64) -> Result<()> {
-        match self.kind {
-            Kind::File {
-                file,
-                name,
-                part,
-                map,
-                map_name,
-            } => {
-                file.set_len(bytes)?;
-                file.sync_data()?;
-                drop(map);
-                let shown = name.display();
-                fs::rename(&part, &name).with_context(|| format!("cannot write {shown}"))?;
-                let _ = fs::remove_file(map_name); // It says nothing any more.
-                Ok(())
-            }
-            Kind::Stream { mut out, .. } => out.flush().context("cannot write to the output"),
-        }
-    }
-}
-
-/// What an earlier attempt has left, in order and without overlaps.
-fn read_map(map: &Path) -> Result<(String, Vec<Range<u64>>)> {
-    const MAP_BYTES_MAX: u64 = 64 << 20;
-    let mut text = String::new();
-    match File::open(map) {
-        Ok(file) => file.take(MAP_BYTES_MAX).read_to_string(&mut text)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok((String::new(), Vec::new()));
-        }
-        Err(error) => return Err(error).context(format!("cannot read {}", map.display())),
-    };
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    // A line that was cut short by a crash says nothing.
-    let mut lines = text
-        .split_inclusive('\n')
-        .filter_map(|line| line.strip_suffix('\n'));
-    let of = lines.next().unwrap_or_default().to_owned();
-    let parsed = lines.filter_map(|line| {
-        let (start, end) = line.split_once(' ')?;
-        Some(start.parse().ok()?..end.parse().ok()?)
-    });
-    ranges.extend(parsed.filter(|range: &Range<u64>| range.start < range.end));
-    ranges.sort_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => merged.push(range),
-        }
-    }
-    Ok((of, merged))
 }
 
 /// Downloads a range of a file, or all of it.
@@ -349,6 +162,7 @@ pub(crate) struct Sources {
     pub(crate) parts: Vec<Result<Part, String>>,
     pub(crate) depots: Vec<Address>,
     depots_client: Depots,
+    turns: Turns,
     key: Option<FileKey>,
     skips_md5: bool,
 }
@@ -394,6 +208,7 @@ impl Sources {
             parts,
             depots,
             depots_client: client.clone(),
+            turns: Turns::default(),
             key: options.key.clone(),
             skips_md5: options.skips_md5,
         })
@@ -404,6 +219,7 @@ impl Sources {
         &self,
         number: usize,
         wanted: Range<u64>,
+        turn: Option<Turn>,
         moved: impl FnMut(u64),
     ) -> Result<Vec<u8>, TaskError> {
         let wrong = |error: String| TaskError::Wrong(error);
@@ -414,10 +230,16 @@ impl Sources {
         let covering = part.coding.covering(mapping, wanted.clone());
         let covering = covering.map_err(|error| wrong(error.to_string()))?;
         let bytes = covering.stored.end - covering.stored.start;
-        let loading = self
-            .depots_client
-            .load(&part.read, covering.stored.start, bytes, moved);
-        let stored = loading.await?;
+        let (client, start) = (&self.depots_client, covering.stored.start);
+        let stored = match turn.filter(|_| reads_ahead(&part.read.key)) {
+            Some(turn) => {
+                let turn = (&self.turns, turn);
+                client
+                    .load_in_turn(turn, &part.read, start, bytes, moved)
+                    .await?
+            }
+            None => client.load(&part.read, start, bytes, moved).await?,
+        };
         let reader = Reader {
             key: self.key.as_ref(),
             skips_md5: self.skips_md5,
@@ -445,11 +267,12 @@ impl Sources {
         &self,
         number: usize,
         range: &Range<u64>,
+        turn: Option<Turn>,
         moved: impl FnMut(u64),
     ) -> Result<Vec<u8>, TaskError> {
         let start = self.mappings[number].exnode_offset;
-        self.load(number, range.start - start..range.end - start, moved)
-            .await
+        let wanted = range.start - start..range.end - start;
+        self.load(number, wanted, turn, moved).await
     }
 
     /// Bytes of the file, from any of its sources, one after the other.
@@ -464,7 +287,7 @@ impl Sources {
             let mut found = None;
             for number in (0..self.mappings.len()).filter(has) {
                 let end = range.end.min(self.mappings[number].range().end);
-                if let Ok(more) = self.load_range(number, &(place..end), |_| {}).await {
+                if let Ok(more) = self.load_range(number, &(place..end), None, |_| {}).await {
                     found = Some((end, more));
                     break;
                 }
@@ -497,8 +320,11 @@ impl Download<'_> {
     /// of its first source.
     fn piece_bytes(&self, rest: &Range<u64>, sources: &[usize]) -> u64 {
         let share = self.left / (self.threads * PIECES_PER_THREAD);
-        let least = PIECE_BYTES_MIN.min(self.piece_bytes_max);
-        let wanted = share.clamp(least, self.piece_bytes_max);
+        let most = match self.next_piece < self.threads {
+            true => self.piece_bytes_max.min(FIRST_BYTES_MAX),
+            false => self.piece_bytes_max,
+        };
+        let wanted = share.clamp(PIECE_BYTES_MIN.min(most), most);
         let whole = rest.end - rest.start;
         let Some(&first) = sources.first() else {
             return whole;
@@ -555,10 +381,17 @@ impl Work for Download<'_> {
         Ok(Some((piece, range)))
     }
 
+    fn reads_ahead(&self, depot: DepotId) -> bool {
+        let parts = self.sources.parts.iter().filter_map(|it| it.as_ref().ok());
+        let mut of_depot = parts.filter(|part| part.depot == depot);
+        of_depot.all(|part| reads_ahead(&part.read.key))
+    }
+
     fn start(
         &mut self,
         piece: PieceId,
         source: usize,
+        turn: Turn,
         mut progress: Progress,
     ) -> impl Future<Output = Result<Vec<u8>, TaskError>> + Send + 'static {
         let sources = Arc::clone(&self.sources);
@@ -569,7 +402,7 @@ impl Work for Download<'_> {
                 return Err(TaskError::Wrong("a piece that is not there".to_owned()));
             };
             let moved = |bytes| progress.tell(bytes);
-            sources.load_range(number, &range, moved).await
+            sources.load_range(number, &range, Some(turn), moved).await
         }
     }
 

@@ -14,6 +14,7 @@ use thiserror::Error;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::AbortHandle;
 
+use crate::depot::Turn;
 use crate::knowledge::Knowledge;
 use crate::observer::Observer;
 use crate::timeline::{Outcome, Span};
@@ -138,11 +139,17 @@ pub(crate) trait Work {
     /// The next piece, and where in the file it is; none when there are no more for now.
     fn next_piece(&mut self) -> impl Future<Output = anyhow::Result<Option<(Piece, Range<u64>)>>>;
 
+    /// Whether a depot takes requests while it still sends what was asked for before.
+    fn reads_ahead(&self, _depot: DepotId) -> bool {
+        false
+    }
+
     /// Moves a piece from, or to, the source of that number.
     fn start(
         &mut self,
         piece: PieceId,
         source: usize,
+        turn: Turn,
         progress: Progress,
     ) -> impl Future<Output = Result<Self::Output, TaskError>> + Send + 'static;
 
@@ -190,10 +197,12 @@ pub(crate) async fn run<W: Work>(
     knowledge: &mut Knowledge,
     observer: &mut Observer,
 ) -> anyhow::Result<()> {
-    let known = depots.iter().map(|depot| Depot {
+    let known = depots.iter().enumerate().map(|(number, depot)| Depot {
         rate: knowledge.bandwidth(depot),
         connections_max: tuning.connections,
+        reads_ahead: work.reads_ahead(DepotId(number)),
     });
+    let known: Vec<Depot> = known.collect();
     let settings = Settings {
         threads: tuning.threads.max(1),
         memory_bytes: tuning.memory_bytes,
@@ -203,7 +212,7 @@ pub(crate) async fn run<W: Work>(
     };
     let (events, received) = mpsc::unbounded_channel();
     let mover = Mover {
-        transfer: Transfer::new(settings, &known.collect::<Vec<_>>()),
+        transfer: Transfer::new(settings, &known),
         depots,
         work,
         start: Instant::now(),
@@ -365,7 +374,8 @@ impl<W: Work> Mover<'_, W> {
                     task,
                     piece,
                     source,
-                } => self.begin(task, piece, source),
+                    behind,
+                } => self.begin(Turn { task, behind }, piece, source),
                 Effect::Cancel { task } => self.cancel(task),
                 Effect::Finished { piece, task } => {
                     let Some((depot, output)) = self.outputs.remove(&task) else {
@@ -396,7 +406,8 @@ impl<W: Work> Mover<'_, W> {
         }
     }
 
-    fn begin(&mut self, task: TaskId, piece: PieceId, source: usize) {
+    fn begin(&mut self, turn: Turn, piece: PieceId, source: usize) {
+        let task = turn.task;
         let Some((range, sources)) = self.pieces.get(&piece) else {
             return;
         };
@@ -415,7 +426,7 @@ impl<W: Work> Mover<'_, W> {
             bytes: 0,
             outcome: Outcome::Done,
         };
-        let moving = self.work.start(piece, source, progress);
+        let moving = self.work.start(piece, source, turn, progress);
         let events = self.events.clone();
         let result = tokio::spawn(async move {
             let result = moving.await;

@@ -113,7 +113,7 @@ async fn load_recovery(
         if !is_it {
             continue;
         }
-        if let Ok(bytes) = sources.load(number, window.clone(), |_| {}).await {
+        if let Ok(bytes) = sources.load(number, window.clone(), None, |_| {}).await {
             return Some(bytes);
         }
     }

@@ -24,7 +24,7 @@ use crossdock_forecast::{DepotId, Piece, PieceId};
 use crossdock_ibp::{Capabilities, Reliability};
 use crossdock_limits::EXNODE_BLOCK_BYTES_MAX;
 
-use crate::depot::Wanted;
+use crate::depot::{Turn, Wanted};
 use crate::knowledge::Knowledge;
 use crate::mover::{self, Progress, TaskError, Tuning, Work};
 use crate::observer::Observer;
@@ -455,6 +455,7 @@ impl Work for Upload<'_> {
         &mut self,
         piece: PieceId,
         source: usize,
+        _turn: Turn,
         mut progress: Progress,
     ) -> impl Future<Output = Result<Capabilities, TaskError>> + Send + 'static {
         let depots = self.depots.clone();

@@ -450,6 +450,49 @@ fn stored(clear: &[u8], at: u64, shard: Option<Shard>, part: &Part, depot: &Test
     }
 }
 
+/// Goal: pieces are asked for before the ones before them have come, on as many connections as
+/// there are threads, where the depot is known to read ahead; one that ends connections on which
+/// requests wait costs no byte.
+#[test]
+fn pieces_are_asked_for_ahead() {
+    for (is_ours, answers_max) in [(true, None), (true, Some(3)), (false, None)] {
+        with_depots(1, |depots| async move {
+            let depot = &depots[0];
+            depot.with(|store| store.is_ours = is_ours);
+            let bytes = content(3_000_000);
+            let whole = upload::Options {
+                mapping_bytes: 3_000_000,
+                ..options(&depots)
+            };
+            let exnode = put(&bytes, "ahead", &whole).await.unwrap();
+            while depot.with(|store| store.connections) > 0 {
+                tokio::task::yield_now().await;
+            }
+            depot.with(|store| {
+                store.connections_most = 0;
+                store.asked_ahead = 0;
+                store.answers_max = answers_max;
+                store.pause = Duration::from_millis(1);
+            });
+            let options = download::Options {
+                tuning: Tuning {
+                    threads: 2,
+                    fetches_again: false,
+                    ..impatient()
+                },
+                ..download::Options::default()
+            };
+            assert!(get(&exnode, "ahead-back", &options).await.unwrap() == bytes);
+            let (ahead, most) = depot.with(|store| (store.asked_ahead, store.connections_most));
+            match (is_ours, answers_max) {
+                (true, None) => assert!(ahead >= 3 && most == 2, "{ahead}, {most}"),
+                (true, Some(_)) => {}
+                (false, _) => assert_eq!((ahead, most), (0, 2)),
+            }
+        });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

@@ -14,6 +14,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
+/// How long a depot that was too slow counts as that before its forecast is believed again:
+/// doubled each time in a row.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The longest such time.
+const SLOW_MAX: Duration = Duration::from_secs(8);
+
+/// A piece that comes with this part of what was expected says that a depot is not slow any more.
+const RECOVERED: f64 = 0.5;
+
 /// Pieces per connection that have to come well before one more connection is tried.
 const PIECES_PER_CONNECTION: usize = 4;
 
@@ -35,6 +45,21 @@ pub(super) struct DepotState {
     pub(super) retry_at: Time,
     /// The longest that a connection lately waited for its first byte.
     pub(super) first_byte: Duration,
+    /// Whether it takes a request while it sends what was asked for before.
+    pub(super) reads_ahead: bool,
+    slow: Option<Slow>,
+}
+
+/// What a depot carried when a piece was taken from it.
+#[derive(Clone, Copy, Debug)]
+struct Slow {
+    /// In bytes per second.
+    rate: f64,
+    until: Time,
+    /// For how long it is believed.
+    span: Duration,
+    /// What was expected of it before, and is again when it is tried.
+    before: f64,
 }
 
 impl DepotState {
@@ -51,6 +76,8 @@ impl DepotState {
             broken_since: None,
             retry_at: Time::default(),
             first_byte: Duration::ZERO,
+            reads_ahead: depot.reads_ahead,
+            slow: None,
         }
     }
 
@@ -60,21 +87,88 @@ impl DepotState {
     }
 
     /// What a connection is expected to carry: what was seen counts, not what was said.
-    pub(super) fn rate(&self) -> Option<f64> {
+    pub(super) fn rate(&self, now: Time) -> Option<f64> {
+        self.seen(now).or(self.prior)
+    }
+
+    /// The same, if anything was seen.
+    pub(super) fn seen(&self, now: Time) -> Option<f64> {
         let seen = self.seen.forecast().map(|forecast| forecast.value);
-        seen.or(self.prior)
+        match self.slow {
+            Some(slow) if now < slow.until => {
+                Some(seen.map_or(slow.rate, |seen| seen.min(slow.rate)))
+            }
+            Some(slow) => Some(seen.map_or(slow.before, |seen| seen.max(slow.before))),
+            None => seen,
+        }
+    }
+
+    /// What it has carried for sure: as long as it has not shown that it is fast again, what it
+    /// carried when it was slow.
+    pub(super) fn proven(&self) -> Option<f64> {
+        let seen = self.seen.forecast().map(|forecast| forecast.value)?;
+        Some(self.slow.map_or(seen, |slow| seen.min(slow.rate)))
+    }
+
+    /// What it may carry at best: what was forecast or seen, also before it was slow.
+    pub(super) fn hoped(&self) -> Option<f64> {
+        let seen = self.seen.forecast().map(|forecast| forecast.value);
+        let before = self.slow.map(|slow| slow.before);
+        [seen, before]
+            .into_iter()
+            .flatten()
+            .reduce(f64::max)
+            .or(self.prior)
+    }
+
+    /// A piece was taken from it: so much it carried lately, and others carry more.
+    pub(super) fn was_left(&mut self, carried: f64, now: Time) {
+        // A forecast that nothing has confirmed was wrong.
+        let before = self.seen(now).unwrap_or(carried);
+        let (span, before) = match self.slow {
+            // Other pieces were taken from it at the same time.
+            Some(slow) if now < slow.until => (slow.span, slow.before),
+            Some(slow) => ((slow.span * 2).min(SLOW_MAX), slow.before),
+            None => (SLOW, before),
+        };
+        self.observe(carried);
+        if carried >= RECOVERED * before {
+            return; // Its connections share a line: that is not its fault.
+        }
+        self.slow = Some(Slow {
+            rate: carried,
+            until: now + span,
+            span,
+            before,
+        });
+    }
+
+    /// Whether it was slow, and a piece is under way that will tell whether it still is.
+    pub(super) fn is_tried(&self, now: Time) -> bool {
+        self.active > 0 && self.slow.is_some_and(|slow| now >= slow.until)
     }
 
     pub(super) fn can_start(&self, now: Time) -> bool {
         self.active < self.limit && self.retry_at <= now
     }
 
-    pub(super) fn observe(&mut self, bytes: u64, elapsed: Duration) {
-        self.seen.observe(rate(bytes, elapsed.as_secs_f64()));
+    /// So much it carried, in bytes per second.
+    pub(super) fn observe(&mut self, carried: f64) {
+        self.seen.observe(carried);
     }
 
-    pub(super) fn succeeded(&mut self, bytes: u64, elapsed: Duration) {
-        self.observe(bytes, elapsed);
+    pub(super) fn succeeded(&mut self, now: Time, bytes: u64, elapsed: Duration) {
+        let carried = rate(bytes, elapsed.as_secs_f64());
+        match self.slow {
+            Some(slow) if carried >= RECOVERED * slow.before => {
+                // What was seen when it was slow says nothing any more.
+                self.slow = None;
+                self.seen = Forecaster::new();
+                self.observe(carried);
+            }
+            Some(slow) if now >= slow.until => self.was_left(carried, now),
+            _ => self.observe(carried),
+        }
         self.failures = 0;
         self.broken_since = None;
         if self.active + 1 < self.limit || self.limit == self.limit_max {

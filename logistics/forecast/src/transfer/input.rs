@@ -37,6 +37,9 @@ pub struct Depot {
     pub rate: Option<f64>,
     /// Connections that it may be asked for at a time, at most; more are never tried.
     pub connections_max: usize,
+    /// Whether it takes a request on a connection on which it still sends what was asked for
+    /// before.
+    pub reads_ahead: bool,
 }
 
 /// Bytes that are moved at once.
@@ -107,6 +110,9 @@ pub enum Effect {
         piece: PieceId,
         /// From where, or to where: number in the piece's sources.
         source: usize,
+        /// The task, of the same depot, on whose connection it is to be asked for now: its bytes
+        /// come behind those of that task.
+        behind: Option<TaskId>,
     },
     /// End a task; nothing more is told of it.
     Cancel {

@@ -3,205 +3,14 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use std::collections::BTreeMap;
+mod world;
 
 use proptest::prelude::*;
 
 use super::*;
+use world::{Behaviour, World};
 
-const STEP: Duration = Duration::from_millis(10);
 const MB: u64 = 1_000_000;
-
-/// How a depot behaves.
-#[derive(Clone, Debug)]
-struct Behaviour {
-    /// Bytes per second of one connection, and of all.
-    connection: f64,
-    line: f64,
-    /// Connections that it serves.
-    serves: usize,
-    /// Whether more are refused; else they get nothing until there is room.
-    refuses: bool,
-    /// From when on it is slower, and by which factor; at 0.0 it is dead.
-    changes: Option<(f64, f64)>,
-    /// What is forecast of it.
-    forecast: Option<f64>,
-}
-
-impl Default for Behaviour {
-    fn default() -> Self {
-        Self {
-            connection: 1e6,
-            line: 1e9,
-            serves: 100,
-            refuses: true,
-            changes: None,
-            forecast: None,
-        }
-    }
-}
-
-struct World {
-    depots: Vec<Behaviour>,
-    machine: Transfer,
-    sources: BTreeMap<PieceId, Vec<DepotId>>,
-    bytes: BTreeMap<PieceId, u64>,
-    /// What is under way: piece, depot, bytes.
-    tasks: BTreeMap<TaskId, (PieceId, DepotId, f64)>,
-    now: Time,
-    finished: Vec<(PieceId, DepotId)>,
-    lost: Vec<PieceId>,
-    memory_max: u64,
-    most: Vec<usize>,
-}
-
-impl World {
-    fn new(depots: Vec<Behaviour>, settings: Settings, connections_max: usize) -> Self {
-        let known = depots.iter().map(|depot| Depot {
-            rate: depot.forecast,
-            connections_max,
-        });
-        let known: Vec<Depot> = known.collect();
-        Self {
-            most: vec![0; depots.len()],
-            machine: Transfer::new(settings, &known),
-            depots,
-            sources: BTreeMap::new(),
-            bytes: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            now: Time::from_secs(1),
-            finished: Vec::new(),
-            lost: Vec::new(),
-            memory_max: 0,
-        }
-    }
-
-    fn add(&mut self, number: u64, bytes: u64, sources: &[usize], spread: Option<u64>) {
-        let id = PieceId(number);
-        let sources: Vec<DepotId> = sources.iter().map(|&depot| DepotId(depot)).collect();
-        self.sources.insert(id, sources.clone());
-        self.bytes.insert(id, bytes);
-        let piece = Piece {
-            id,
-            bytes,
-            sources,
-            spread,
-        };
-        self.tell(Input::Add(piece));
-    }
-
-    fn factor(&self, depot: DepotId) -> f64 {
-        let since = (self.now - Time::from_secs(1)).as_secs_f64();
-        match self.depots[depot.0].changes {
-            Some((at, factor)) if since >= at => factor,
-            _ => 1.0,
-        }
-    }
-
-    fn of_depot(&self, depot: DepotId) -> usize {
-        self.tasks.values().filter(|task| task.1 == depot).count()
-    }
-
-    fn tell(&mut self, input: Input) {
-        self.machine.handle(self.now, input);
-        while let Some(effect) = self.machine.poll_effect() {
-            self.carry_out(effect);
-        }
-        let used = self.machine.memory_used;
-        self.memory_max = self.memory_max.max(used);
-    }
-
-    fn carry_out(&mut self, effect: Effect) {
-        match effect {
-            Effect::Start {
-                task,
-                piece,
-                source,
-            } => {
-                let depot = self.sources[&piece][source];
-                self.tasks.insert(task, (piece, depot, 0.0));
-                self.most[depot.0] = self.most[depot.0].max(self.of_depot(depot));
-            }
-            Effect::Cancel { task } => {
-                self.tasks.remove(&task);
-            }
-            Effect::Finished { piece, task } => {
-                let (_, depot, _) = self.tasks.remove(&task).expect("a task under way");
-                self.finished.push((piece, depot));
-                self.machine.handle(self.now, Input::Released { piece });
-            }
-            Effect::Lost { piece } => self.lost.push(piece),
-        }
-    }
-
-    /// Lets a moment pass.
-    fn step(&mut self) {
-        self.now = self.now + STEP;
-        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
-        for id in ids {
-            let Some(&(piece, depot, done)) = self.tasks.get(&id) else {
-                continue;
-            };
-            let behaviour = self.depots[depot.0].clone();
-            let factor = self.factor(depot);
-            let before = self.tasks.range(..id).filter(|(_, task)| task.1 == depot);
-            let is_beyond = before.count() >= behaviour.serves;
-            if factor == 0.0 {
-                self.tell(Input::Failed {
-                    task: id,
-                    failure: Failure::Broken,
-                });
-                self.tasks.remove(&id);
-                continue;
-            }
-            if is_beyond && behaviour.refuses {
-                self.tell(Input::Failed {
-                    task: id,
-                    failure: Failure::Busy,
-                });
-                self.tasks.remove(&id);
-                continue;
-            }
-            if is_beyond {
-                continue;
-            }
-            let served = self.of_depot(depot).min(behaviour.serves);
-            let rate = behaviour.connection.min(behaviour.line / served as f64) * factor;
-            let done = done + rate * STEP.as_secs_f64();
-            self.tasks.get_mut(&id).expect("it is there").2 = done;
-            if done >= self.bytes[&piece] as f64 {
-                self.tell(Input::Done { task: id });
-            } else {
-                self.tell(Input::Progress {
-                    task: id,
-                    bytes: done as u64,
-                });
-            }
-        }
-        let is_due = self.machine.poll_timeout().is_some_and(|at| at <= self.now);
-        if is_due {
-            self.tell(Input::Timeout);
-        }
-    }
-
-    /// Until nothing is left; how long it took, in seconds.
-    fn run(&mut self) -> f64 {
-        let start = self.now;
-        while !self.machine.is_idle() {
-            assert!(
-                self.now - start < Duration::from_secs(3600),
-                "it stands still"
-            );
-            self.step();
-        }
-        (self.now - start).as_secs_f64()
-    }
-
-    fn share(&self, depot: usize) -> usize {
-        let from = |finished: &&(PieceId, DepotId)| finished.1 == DepotId(depot);
-        self.finished.iter().filter(from).count()
-    }
-}
 
 fn settings(threads: usize) -> Settings {
     Settings {
@@ -388,6 +197,126 @@ fn copies_go_to_depots_apart() {
     assert_eq!((world.finished.len(), world.lost.len()), (2, 1));
 }
 
+/// Of links, in bytes per second for 1 Mbit/s.
+const MBIT: f64 = 1e6 / 8.0;
+
+/// A depot behind a link with a rate, of which each connection takes its share.
+fn linked(mbit: f64, told: Option<f64>) -> Behaviour {
+    Behaviour {
+        connection: f64::INFINITY,
+        line: mbit * MBIT,
+        forecast: told.map(|mbit| mbit * MBIT),
+        round_trip: 0.01,
+        reads_ahead: true,
+        ..Behaviour::default()
+    }
+}
+
+/// How long 32 MiB take with eight threads: mappings of 1 MiB, each at two of six depots, in pieces
+/// as a download cuts them. It is a transfer that is over soon, as in `bench ibp`.
+fn short_transfer(depots: Vec<Behaviour>, client_mbit: f64) -> f64 {
+    const BYTES: u64 = 32 << 20;
+    const THREADS: u64 = 8;
+    let mut world = World::new(depots, settings(THREADS as usize), 16);
+    world.client = client_mbit * MBIT;
+    let (mut offset, mut count) = (0, 0);
+    while offset < BYTES {
+        let mapping = offset >> 20;
+        let most = if count < THREADS { 256 << 10 } else { 1 << 20 };
+        let share = ((BYTES - offset) / (4 * THREADS)).clamp(64 << 10, most);
+        let bytes = share.min(((mapping + 1) << 20) - offset);
+        let first = mapping as usize % 6;
+        let second = (first + 1 + mapping as usize / 6 % 5) % 6;
+        world.add(count, bytes, &[first, second], None);
+        (offset, count) = (offset + bytes, count + 1);
+    }
+    let seconds = world.run();
+    assert_eq!((world.finished.len() as u64, world.lost.len()), (count, 0));
+    seconds
+}
+
+/// Goal: a depot that slows to a tenth in the middle of a short transfer costs a tenth of its
+/// time at most, whichever it is of six, on average; and never much more.
+#[test]
+fn a_depot_that_slows_down_costs_a_tenth_of_a_short_transfer() {
+    for client in [200.0, 1e6] {
+        let steady = short_transfer(vec![linked(50.0, None); 6], client);
+        let slowed = (0..6).map(|which| {
+            let mut depots = vec![linked(50.0, None); 6];
+            depots[which].changes = Some((steady / 2.0, 0.1));
+            short_transfer(depots, client) / steady
+        });
+        let slowed: Vec<f64> = slowed.collect();
+        let mean = slowed.iter().sum::<f64>() / 6.0;
+        assert!(mean <= 1.1, "{slowed:?} (client: {client} Mbit/s)");
+        assert!(slowed.iter().all(|&it| it <= 1.15), "{slowed:?}");
+    }
+}
+
+/// Goal: that the slowest of unequal depots is thought to be much faster than all others costs
+/// less than a fifth of a short transfer.
+#[test]
+fn a_false_forecast_costs_little_of_a_short_transfer() {
+    let rates = [100.0, 50.0, 50.0, 20.0, 10.0, 5.0];
+    let all = |last: f64| -> Vec<Behaviour> {
+        let mut depots: Vec<_> = rates.iter().map(|&it| linked(it, Some(it))).collect();
+        depots[5].forecast = Some(last * MBIT);
+        depots
+    };
+    let told = short_transfer(all(5.0), 400.0);
+    let misled = short_transfer(all(1000.0), 400.0);
+    assert!(misled <= 1.2 * told, "{misled}, {told}");
+}
+
+/// Goal: on a long way the next piece is asked for before the one before has ended: nothing
+/// is idle, whatever the size of pieces; also with the connections that the depot serves.
+#[test]
+fn no_round_trip_is_idle() {
+    let duration = |reads_ahead, piece: u64| {
+        let far = Behaviour {
+            connection: 4e6,
+            serves: 2,
+            round_trip: 0.06,
+            reads_ahead,
+            ..Behaviour::default()
+        };
+        let mut world = World::new(vec![far], settings(2), 2);
+        let count = 24 * MB / piece;
+        for number in 0..count {
+            world.add(number, piece, &[0], None);
+        }
+        let seconds = world.run();
+        assert_eq!(world.finished.len() as u64, count);
+        assert_eq!(world.most, [2]);
+        seconds
+    };
+    // 24 MB at twice 4 MB/s.
+    for piece in [125_000, 250_000, MB] {
+        let (with, without) = (duration(true, piece), duration(false, piece));
+        assert!(with < 3.0 * 1.12, "{with} (pieces of {piece})");
+        assert!(without > 3.0 + 0.04 * (12 * MB / piece) as f64, "{without}");
+    }
+}
+
+/// Goal: a depot that is fast again is used again.
+#[test]
+fn a_depot_that_recovers_is_used_again() {
+    let mut depots = vec![forecast(1e6, 1e6); 2];
+    depots[0].changes = Some((1.3, 0.05));
+    let mut world = World::new(depots, settings(4), 100);
+    for number in 0..60 {
+        world.add(number, MB, &[0, 1], None);
+    }
+    while (world.now - Time::from_secs(1)) < Duration::from_secs(4) {
+        world.step();
+    }
+    let slow = world.share(0);
+    world.depots[0].changes = None;
+    world.run();
+    assert!(slow <= 4, "{slow}");
+    assert!(world.share(0) - slow >= 15, "{}", world.share(0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -397,7 +326,7 @@ proptest! {
     fn every_piece_comes_or_all_its_depots_are_dead(
         depots in proptest::collection::vec(
             (1u32..20, 1usize..5, any::<bool>(), proptest::option::of((0u32..8, 0u32..3)),
-             proptest::option::of(1u32..50)),
+             proptest::option::of(1u32..50), (any::<bool>(), 0u32..10)),
             1..5,
         ),
         pieces in proptest::collection::vec(
@@ -408,7 +337,9 @@ proptest! {
     ) {
         let depots: Vec<Behaviour> = depots
             .into_iter()
-            .map(|(rate, serves, refuses, changes, forecast)| Behaviour {
+            .map(|(rate, serves, refuses, changes, forecast, way)| Behaviour {
+                reads_ahead: way.0,
+                round_trip: f64::from(way.1) / 100.0,
                 connection: f64::from(rate) * 1e5,
                 line: 1e6,
                 serves,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crossdock_ibp::{
     Access, Capabilities, Capability, Command, ErrorCode, Key, Manage, Probe, Reliability, Request,
@@ -34,6 +35,14 @@ pub(crate) struct Store {
     pub(crate) connections_most: usize,
     /// Bytes that it has loaded for clients.
     pub(crate) loaded: u64,
+    /// Its keys are as those of depots that read requests ahead, which all of these do.
+    pub(crate) is_ours: bool,
+    /// Before each 16 KiB of what is loaded.
+    pub(crate) pause: Duration,
+    /// A connection ends behind so many answers.
+    pub(crate) answers_max: Option<usize>,
+    /// Requests that had come before the answer to the one before them was out.
+    pub(crate) asked_ahead: usize,
     next: u64,
 }
 
@@ -91,7 +100,10 @@ impl TestDepot {
     fn allocate(&self, bytes_max: u64, seconds: i64) -> Capabilities {
         let name = self.with(|store| {
             store.next += 1;
-            let name = format!("0#IBP-{}", store.next);
+            let name = match store.is_ours {
+                true => format!("0#{:080x}", store.next),
+                false => format!("0#IBP-{}", store.next),
+            };
             let allocation = Allocation {
                 bytes: Vec::new(),
                 bytes_max,
@@ -117,6 +129,7 @@ impl TestDepot {
 
     async fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let mut received = Vec::new();
+        let mut answers = 0;
         loop {
             let taken = take_line(&received, 512).unwrap_or(None);
             let Some((line, length)) = taken.map(|(line, length)| (line.to_vec(), length)) else {
@@ -140,6 +153,17 @@ impl TestDepot {
                         .await?
                 }
                 Err(code) => stream.write_all(answer::refused(code).as_bytes()).await?,
+            }
+            if received.is_empty() {
+                let _ = stream.try_read_buf(&mut received); // Mostly there is none.
+            }
+            answers += 1;
+            let is_over = self.with(|store| {
+                store.asked_ahead += usize::from(!received.is_empty());
+                store.answers_max.is_some_and(|most| answers >= most)
+            });
+            if is_over {
+                return Ok(());
             }
         }
     }
@@ -182,7 +206,14 @@ impl TestDepot {
                     Ok(bytes) => {
                         let head = answer::follows(bytes.len() as u64);
                         stream.write_all(head.as_bytes()).await?;
-                        return stream.write_all(&bytes).await;
+                        let pause = self.with(|store| store.pause);
+                        for chunk in bytes.chunks(16 << 10) {
+                            if !pause.is_zero() {
+                                tokio::time::sleep(pause).await;
+                            }
+                            stream.write_all(chunk).await?;
+                        }
+                        return Ok(());
                     }
                     Err(code) => answer::refused(code),
                 }

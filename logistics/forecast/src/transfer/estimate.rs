@@ -1,0 +1,165 @@
+//! How long things take: what the scheduler's choices follow.
+
+use std::time::Duration;
+
+use super::depot::DepotState;
+use super::task::Task;
+use super::{DepotId, TaskId, Transfer, rate, seconds};
+
+/// A request goes out behind another one when that is expected to end within the time that its
+/// depot takes for a first byte, and so much.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// It goes so long before at most.
+const LEAD_MAX: Duration = Duration::from_millis(500);
+
+/// A connection without a byte for so long carries nothing.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// Requests that are out on one connection at most.
+const CHAIN_MAX: usize = 4;
+
+/// What is under way tells that a depot is slower than it was from this part on.
+const SLOWER: f64 = 0.5;
+
+impl Transfer {
+    /// How long until a depot takes one more connection, in seconds.
+    pub(super) fn wait(&self, depot: DepotId) -> f64 {
+        let state = &self.depots[depot.0];
+        let pause = (state.retry_at - self.now).as_secs_f64();
+        if state.active < state.limit {
+            return pause;
+        }
+        let of_depot = self.tasks.values();
+        let of_depot = of_depot.filter(|task| task.depot == depot && !task.is_followed);
+        let soonest = of_depot.map(|task| self.left(task));
+        soonest.fold(f64::INFINITY, f64::min).max(pause)
+    }
+
+    /// How long a depot needs for so many bytes, in seconds.
+    ///
+    /// What was forecast counts until something is seen of the depot, also of pieces that have
+    /// not ended. Who is not known at all is taken to be as good as the best: it gets to show it.
+    pub(super) fn seconds(&self, depot: DepotId, bytes: u64) -> f64 {
+        let state = &self.depots[depot.0];
+        let live = self.live_rate(depot);
+        let expected = match (state.seen(self.now), live) {
+            (Some(seen), Some(live)) if live < SLOWER * seen => live,
+            (Some(seen), _) => seen,
+            (None, Some(live)) => live,
+            (None, None) => state.rate(self.now).unwrap_or_else(|| self.best_rate()),
+        };
+        seconds(bytes, expected)
+    }
+
+    /// What a connection to a depot carries, as far as it was seen to.
+    fn proven_rate(&self, depot: DepotId) -> Option<f64> {
+        let live = self.live_rate(depot);
+        match (self.depots[depot.0].proven(), live) {
+            (Some(seen), Some(live)) if live < SLOWER * seen => Some(live),
+            (Some(seen), _) => Some(seen),
+            (None, live) => live,
+        }
+    }
+
+    /// By how much connections to a depot are slower with one more, if it is their line that
+    /// limits them: what is moved has to be worth it even then, or all of it goes to one depot.
+    fn sharing(&self, depot: DepotId) -> f64 {
+        match u32::try_from(self.depots[depot.0].active) {
+            Ok(active @ 1..) => f64::from(active + 1) / f64::from(active),
+            _ => 1.0,
+        }
+    }
+
+    fn best_rate(&self) -> f64 {
+        let rate = |depot: &DepotState| depot.rate(self.now);
+        self.depots.iter().filter_map(rate).fold(1.0, f64::max)
+    }
+
+    /// What connections to a depot carry now, if they have been there for some time.
+    fn live_rate(&self, depot: DepotId) -> Option<f64> {
+        let of_depot = self.tasks.values().filter(|task| task.depot == depot);
+        let rates = of_depot.filter_map(|task| self.task_rate(task));
+        rates.reduce(f64::max)
+    }
+
+    /// What a task carries now, if it has been there for some time.
+    pub(super) fn task_rate(&self, task: &Task) -> Option<f64> {
+        task.rate(self.now, self.depots[task.depot.0].first_byte)
+    }
+
+    /// What it has carried; of one that has just begun that says nothing.
+    pub(super) fn carried(&self, task: &Task) -> Option<f64> {
+        let elapsed = self.now - task.started;
+        let is_silent = task.done == 0 && elapsed >= SILENT;
+        let silent = is_silent.then(|| rate(0, elapsed.as_secs_f64()));
+        self.task_rate(task).or(silent)
+    }
+
+    /// How long a task still takes, in seconds, with those before it on its connection.
+    pub(super) fn left(&self, task: &Task) -> f64 {
+        if let Some(before) = task.behind.and_then(|before| self.tasks.get(&before)) {
+            return self.left(before) + self.seconds(task.depot, task.bytes);
+        }
+        let elapsed = (self.now - task.started).as_secs_f64();
+        // As long again as it has already taken for nothing, at least.
+        let silent = (self.now - task.progressed).as_secs_f64();
+        match self.task_rate(task) {
+            None => (self.seconds(task.depot, task.bytes) - elapsed).max(silent),
+            Some(rate) => seconds(task.bytes - task.done, rate).max(silent),
+        }
+    }
+
+    /// Whether the next request is to go out on a task's connection now, for its bytes to come
+    /// right behind those that are coming.
+    pub(super) fn ends_soon(&self, task: &Task) -> bool {
+        let mut length = 1;
+        let mut before = task.behind;
+        while let Some(task) = before.and_then(|before| self.tasks.get(&before)) {
+            length += 1;
+            before = task.behind;
+        }
+        let lead = (self.depots[task.depot.0].first_byte + LEAD).min(LEAD_MAX);
+        // A forecast that is wrong would have all pieces wait in one line.
+        let is_known = self.proven_rate(task.depot).is_some();
+        is_known && length < CHAIN_MAX && self.left(task) <= lead.as_secs_f64()
+    }
+
+    /// The task for which another source would save most time, and that source, if it takes
+    /// less than `part` of what is left; of pieces that nobody else fetches. By what is hoped of
+    /// depots, for threads that have nothing else to do; or by what they have shown, where one of
+    /// which nothing was seen yet gets one piece at a time.
+    pub(super) fn slowest(&self, part: f64, is_idle: bool) -> Option<(TaskId, usize)> {
+        let mut best: Option<(f64, TaskId, usize)> = None;
+        for (&id, task) in &self.tasks {
+            let state = &self.pieces[&task.piece];
+            let is_alone = state.running.len() == 1 && state.piece.spread.is_none();
+            // What waits for another one's connection is not slow; that one may be.
+            if !is_alone || task.behind.is_some() {
+                continue;
+            }
+            let left = self.left(task);
+            for source in self.usable(task.piece) {
+                let depot = state.piece.sources[source];
+                if depot == task.depot || !self.depots[depot.0].can_start(self.now) {
+                    continue;
+                }
+                let known = &self.depots[depot.0];
+                let elsewhere = match self.proven_rate(depot) {
+                    _ if is_idle => {
+                        let hoped = known.hoped().unwrap_or_else(|| self.best_rate());
+                        seconds(task.bytes, hoped)
+                    }
+                    Some(rate) => seconds(task.bytes, rate / self.sharing(depot)),
+                    None if known.active > 0 => continue,
+                    None => self.seconds(depot, task.bytes),
+                };
+                let saved = left - elsewhere / part;
+                if saved > 0.0 && best.is_none_or(|(most, ..)| saved > most) {
+                    best = Some((saved, id, source));
+                }
+            }
+        }
+        best.map(|(_, task, source)| (task, source))
+    }
+}
