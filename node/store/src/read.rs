@@ -193,8 +193,17 @@ pub(crate) enum Reader {
     /// A flight that merges.
     Settle(u64),
     Scrub,
+    /// A flight that moves.
+    Move(u64),
     /// Nobody yet: a client is expected to.
     Ahead,
+}
+
+impl Reader {
+    /// Wants what the disk has, whatever memory has of it, and leaves nothing there.
+    const fn is_of_disk(self) -> bool {
+        matches!(self, Self::Scrub | Self::Move(_))
+    }
 }
 
 /// A disk read that has ended.
@@ -244,6 +253,13 @@ impl Store {
             });
         }
         self.plan_runs(object, at, to, &mut plan);
+        plan
+    }
+
+    /// The same of the runs alone, beneath all that is newer.
+    pub(crate) fn plan_beneath(&self, object: &Object, from: u64, to: u64) -> Plan {
+        let mut plan = Plan::default();
+        self.plan_runs(object, from, to, &mut plan);
         plan
     }
 
@@ -302,7 +318,7 @@ impl Store {
             let (stretch, after) = rest.split_at(length);
             rest = after;
             match reader {
-                Reader::Scrub => missing.push(unread(stretch)), // Whatever memory has.
+                Reader::Scrub | Reader::Move(_) => missing.push(unread(stretch)),
                 Reader::Ahead => self.find_absent(stretch, &mut missing),
                 Reader::Client(_) | Reader::Settle(_) => {
                     self.look_up(number, stretch, &mut wait, &mut missing);
@@ -392,7 +408,7 @@ impl Store {
             checksums: checksums.clone(),
         };
         let token = self.submit_read(range, purpose);
-        if reader != Some(Reader::Scrub) {
+        if !reader.is_some_and(Reader::is_of_disk) {
             self.under_way.begin(token, range, checksums);
         }
     }
@@ -475,7 +491,7 @@ impl Store {
             self.ahead.in_flight_bytes -= range.blocks * BLOCK;
         }
         if let Ok(parts) = &checked
-            && reader != Some(Reader::Scrub)
+            && !reader.is_some_and(Reader::is_of_disk)
         {
             for (block, bytes) in &parts.0 {
                 self.cache.insert(*block, bytes.clone());
@@ -551,6 +567,7 @@ impl Store {
                 self.flight_merged(flight, &payload(), error.as_deref());
             }
             (Reader::Scrub, error) => self.scrub_read(error),
+            (Reader::Move(flight), error) => self.move_read(flight, &payload(), error.is_some()),
             (Reader::Ahead, _) => {} // The cache has them.
         }
     }
