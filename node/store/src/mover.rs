@@ -28,6 +28,7 @@ use crate::waiting::Hold;
 mod carry;
 mod choice;
 
+use carry::Planned;
 use choice::{Choice, LONG_BLOCKS, Place};
 
 /// Decisions in one step: nobody else has a turn meanwhile.
@@ -59,12 +60,13 @@ pub(crate) struct Mover {
     /// Those of this step that have not landed.
     flights: usize,
     /// Those that are still to be read, and those that are still to be written.
-    planned: VecDeque<u64>,
+    planned: VecDeque<Planned>,
     read: VecDeque<u64>,
     /// Those that are being read.
     reading: usize,
     /// Those that are being written.
     pub(crate) writing: usize,
+    is_carrying: bool,
     report: DefragReport,
 }
 

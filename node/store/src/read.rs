@@ -256,13 +256,6 @@ impl Store {
         plan
     }
 
-    /// The same of the runs alone, beneath all that is newer.
-    pub(crate) fn plan_beneath(&self, object: &Object, from: u64, to: u64) -> Plan {
-        let mut plan = Plan::default();
-        self.plan_runs(object, from, to, &mut plan);
-        plan
-    }
-
     fn plan_runs(&self, object: &Object, from: u64, to: u64, plan: &mut Plan) {
         let serial = object.head.serial;
         let mut at = from;

@@ -233,6 +233,34 @@ fn what_is_changed_meanwhile_stays_changed() {
     }
 }
 
+/// Goal: what the journal has of blocks goes along with them, and needs no place in it any
+/// more; what lies beneath it, which a write in place may have torn, is not looked at.
+#[test]
+fn what_the_journal_has_goes_along() {
+    let mut rig = Rig::new();
+    let mut contents = scattered(&mut rig, 2, 12);
+    let mut random = Random::new(9);
+    for number in 0..40 {
+        let index = random.index(2);
+        let (at, length) = match number % 2 {
+            0 => (random.index(12 * BULK / BLOCK) * BLOCK, BLOCK),
+            _ => (random.index(12 * BULK - 1000), 1000),
+        };
+        let byte = 0x80 | u8::try_from(number).expect("few");
+        contents[index][at..][..length].fill(byte);
+        let object = object(index as u64 + 1);
+        let write = write(object, at as u64, vec![byte; length], true, 1000 + number);
+        assert!(rig.call(write).is_ok());
+    }
+    let moving = pass(&mut rig, None, true);
+    assert_eq!((moving.busy_blocks, moving.unreadable_blocks), (0, 0));
+    assert_eq!(look(&mut rig).layout.jumps(), 0);
+    assert_eq!(rig.store.status().media_errors, 0);
+    expect_contents(&mut rig, &contents);
+    let mut rig = rig.crash(&mut Random::new(4));
+    expect_contents(&mut rig, &contents);
+}
+
 /// Goal: an object that goes while it is moved, and another one of the same name, are as if
 /// nothing had been moved; nothing of the first one stays allocated.
 #[test]

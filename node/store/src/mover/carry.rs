@@ -8,7 +8,9 @@ use crossdock_types::Payload;
 use super::Stretch;
 use crate::flight::{Flight, Role, Stage, aligned_copy, block_checksums};
 use crate::interface::Mutation;
-use crate::read::Reader;
+use crate::object::Object;
+use crate::overlay::PieceState;
+use crate::read::{Plan, Reader};
 use crate::record::Record;
 use crate::runs::{DiskRange, WINDOW_BLOCKS};
 use crate::store::{BLOCK, Store};
@@ -32,6 +34,23 @@ struct Part {
     is_cached: bool,
 }
 
+impl Part {
+    /// Whether the block belongs to it, too.
+    fn goes_on(&self, block: u64, version: Version, is_cached: bool) -> bool {
+        self.to == block && self.version == version && self.is_cached == is_cached
+    }
+}
+
+/// A piece that is to be read.
+#[derive(Debug)]
+pub(super) struct Planned {
+    /// Of its flight.
+    number: u64,
+    plan: Plan,
+    /// Held until it is read.
+    source: DiskRange,
+}
+
 impl Store {
     /// Moves the beginning of the stretch to behind what lies before it, where there is
     /// room.
@@ -48,8 +67,16 @@ impl Store {
         let target = DiskRange { block: end, blocks };
         self.need_moving_room()?;
         let is_pinned = self.pinned.meets(source);
-        let object = self.object(id);
-        let is_busy = object.is_none_or(|object| self.is_in_flight(object, from, to));
+        let Some(object) = self.object(id) else {
+            return Ok(());
+        };
+        let (mut stamp, mut is_busy) = (0, self.is_in_flight(object, from, to));
+        for (_, piece) in object.overlay.overlapping(from * BLOCK, to * BLOCK) {
+            stamp = stamp.max(piece.stamp);
+            is_busy |= piece.state != PieceState::Journalled;
+        }
+        // With what the journal has: what lies beneath a block that it has whole may be torn.
+        let plan = self.plan(object, from * BLOCK, to * BLOCK);
         let is_homeless = self.spare_blocks() < blocks * SPARE_SHARE;
         if is_pinned || is_busy || is_homeless {
             let report = &mut self.mover.report;
@@ -71,7 +98,12 @@ impl Store {
         self.mover.place.go_on(from, target);
         self.mover.place.next_block = to;
         self.mover.budget -= blocks;
-        self.send_off(id, (from, to), target);
+        let flight = Flight {
+            stage: Stage::Merging,
+            role: Role::Move,
+            ..Flight::new(*id, (stamp, Version::NONE), (from, to), vec![target])
+        };
+        self.plan_move(flight, plan, source);
         Ok(())
     }
 
@@ -85,53 +117,55 @@ impl Store {
         }
     }
 
-    /// Plans to carry blocks to `target`, which is taken.
-    fn send_off(&mut self, id: &ObjectId, (from, to): (u64, u64), target: DiskRange) {
+    fn plan_move(&mut self, flight: Flight, plan: Plan, source: DiskRange) {
         let number = self.next_token;
         self.next_token += 1;
-        // Older than all that is written from now on.
-        let flight = Flight {
-            stage: Stage::Merging,
-            role: Role::Move,
-            ..Flight::new(*id, (0, Version::NONE), (from, to), vec![target])
-        };
-        self.flights.insert(number, flight);
-        if let Some(object) = self.object_mut(id) {
+        if let Some(object) = self.object_mut(&flight.object) {
             object.flights.insert(number);
         }
+        self.flights.insert(number, flight);
+        // Whatever becomes of it meanwhile, it is what will be read.
+        self.holds.add(source);
         self.mover.flights += 1;
-        self.mover.planned.push_back(number);
+        self.mover.planned.push_back(Planned {
+            number,
+            plan,
+            source,
+        });
     }
 
     /// First all pieces of the step are read, then they are written, which goes on where
     /// the one before ends; one at a time, such that a client waits for one at most.
     pub(crate) fn carry_on(&mut self) {
+        if std::mem::replace(&mut self.mover.is_carrying, true) {
+            return; // What needed no disk has ended already.
+        }
         while self.mover.is_ending && self.mover.reading + self.mover.writing == 0 {
-            if let Some(number) = self.mover.planned.pop_front() {
-                self.read_planned(number);
+            if let Some(planned) = self.mover.planned.pop_front() {
+                self.read_planned(planned);
             } else if let Some(number) = self.mover.read.pop_front() {
                 self.write_read(number);
             } else {
-                return;
+                break;
             }
         }
+        self.mover.is_carrying = false;
     }
 
-    fn read_planned(&mut self, number: u64) {
-        let Some(flight) = self.flights.get(&number) else {
-            return;
-        };
-        let (first, end) = (flight.first_block, flight.first_block + flight.blocks);
-        let Some(object) = self
-            .object(&flight.object)
-            .filter(|_| !flight.live.is_empty())
-        else {
-            return self.give_up(number);
-        };
-        // What others have taken meanwhile is read along, and not mapped.
-        let plan = self.plan_beneath(object, first * BLOCK, end * BLOCK);
-        self.mover.reading += 1;
-        self.start_read(Reader::Move(number), None, plan);
+    fn read_planned(&mut self, planned: Planned) {
+        let Planned {
+            number,
+            plan,
+            source,
+        } = planned;
+        let is_gone = |flight: &Flight| flight.live.is_empty();
+        if self.flights.get(&number).is_none_or(is_gone) {
+            self.give_up(number);
+        } else {
+            self.mover.reading += 1;
+            self.start_read(Reader::Move(number), None, plan);
+        }
+        self.holds.remove(source);
     }
 
     /// A piece was read, or cannot be.
@@ -234,49 +268,51 @@ impl Store {
         let serial = object.head.serial;
         let mut parts: Vec<Part> = Vec::new();
         let mut pinned = 0;
-        for &(from, to) in &flight.live {
-            let mut at = from;
-            while at < to {
-                let window = self.windows.get(&(serial, at / WINDOW_BLOCKS));
-                let Some((first, run)) = window.and_then(|window| window.find(at)) else {
-                    at += 1;
-                    continue;
-                };
-                let end = to.min(first + run.blocks());
-                let old = run.part(at - first, end - first);
-                let place = DiskRange {
-                    block: old.disk,
-                    blocks: end - at,
-                };
-                let is_same = old.checksums == flight.checksums_of(at, end)
-                    || self.config.has(Mutation::MoveOverNewer);
-                let is_pinned = self.pinned.meets(place);
-                if is_pinned {
-                    pinned += place.blocks;
-                } else if is_same && old.references == 1 {
-                    let is_cached = self.cache.present(place.block, place.blocks) == place.blocks;
-                    match parts.last_mut() {
-                        Some(last)
-                            if last.to == at
-                                && last.version == old.version
-                                && last.is_cached == is_cached =>
-                        {
-                            last.to = end;
-                        }
-                        _ => parts.push(Part {
-                            from: at,
-                            to: end,
-                            version: old.version,
-                            is_cached,
-                        }),
-                    }
-                }
-                at = end;
+        for block in flight.live.iter().flat_map(|&(from, to)| from..to) {
+            let window = self.windows.get(&(serial, block / WINDOW_BLOCKS));
+            let Some((first, run)) = window.and_then(|window| window.find(block)) else {
+                continue;
+            };
+            let old = run.part(block - first, block - first + 1);
+            let place = DiskRange {
+                block: old.disk,
+                blocks: 1,
+            };
+            if self.pinned.meets(place) {
+                pinned += 1;
+                continue;
+            }
+            let merged = merged_version(object, block, flight.stamp);
+            let is_as_read = merged.is_some()
+                || old.checksums == flight.checksums_of(block, block + 1)
+                || self.config.has(Mutation::MoveOverNewer);
+            if !is_as_read || old.references > 1 {
+                continue;
+            }
+            let version = merged.map_or(old.version, |merged| merged.max(old.version));
+            let is_cached = self.cache.present(place.block, 1) == 1;
+            match parts.last_mut() {
+                Some(last) if last.goes_on(block, version, is_cached) => last.to += 1,
+                _ => parts.push(Part {
+                    from: block,
+                    to: block + 1,
+                    version,
+                    is_cached,
+                }),
             }
         }
         self.mover.report.pinned_blocks += pinned;
         parts
     }
+}
+
+/// The newest version of the bytes that the journal has of a block, up to `stamp`.
+fn merged_version(object: &Object, block: u64, stamp: u64) -> Option<Version> {
+    let pieces = object
+        .overlay
+        .overlapping(block * BLOCK, (block + 1) * BLOCK);
+    let merged = pieces.filter(|(_, piece)| piece.stamp <= stamp);
+    merged.map(|(_, piece)| piece.version).max()
 }
 
 /// The bytes of a part, in memory of their own.
