@@ -13,7 +13,7 @@ use crate::client::{Method, call, parse};
 use crate::commands::{Remote, Verdict};
 use crate::format;
 
-/// How often a check at work is asked how far it is.
+/// How often what is at work is asked how far it is.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// `crossdock scrub`: starts one and shows how it gets on.
@@ -25,7 +25,8 @@ pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
         );
         (status.running, line)
     };
-    let status = follow(remote, "/v1/scrub", "", progress)?;
+    call(remote, Method::Post(None), "/v1/scrub")?;
+    let status = follow(remote, "/v1/scrub", progress)?;
     let (checked, bad) = (status.blocks_checked, status.findings.len());
     let repaired = status.repaired.len();
     let text = format!(
@@ -46,7 +47,8 @@ pub(crate) fn fsck(remote: &Remote, repairs: bool) -> anyhow::Result<Verdict> {
         (status.running, line)
     };
     let order = if repairs { "/repair" } else { "" };
-    let status = follow(remote, "/v1/fsck", order, progress)?;
+    call(remote, Method::Post(None), &format!("/v1/fsck{order}"))?;
+    let status = follow(remote, "/v1/fsck", progress)?;
     let mut text = format!(
         "{} files, {} names, {} objects of nodes\n",
         status.files, status.names, status.objects
@@ -81,18 +83,16 @@ pub(crate) fn fsck(remote: &Remote, repairs: bool) -> anyhow::Result<Verdict> {
     ))
 }
 
-/// Starts a check and waits for its end; people see how far it is.
+/// Waits for the end of what was started; people see how far it is.
 #[expect(
     clippy::disallowed_methods,
     reason = "another process is asked: there is no event here to wait for"
 )]
-fn follow<T: DeserializeOwned>(
+pub(crate) fn follow<T: DeserializeOwned>(
     remote: &Remote,
     path: &str,
-    order: &str,
     progress: impl Fn(&T) -> (bool, String),
 ) -> anyhow::Result<T> {
-    call(remote, Method::Post(None), &format!("{path}{order}"))?;
     let mut terminal = Some(std::io::stderr()).filter(IsTerminal::is_terminal);
     let status = loop {
         let status = parse(call(remote, Method::Get, path)?)?;

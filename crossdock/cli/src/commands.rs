@@ -14,6 +14,7 @@ use crossdock_tools::command::{Lors, Tool, historic_words};
 use crate::addresses::AddressCommand;
 use crate::cluster::ClusterCommand;
 use crate::config::{GatewayFlags, ManagerFlags, NodeFlags, UpFlags, UsageError};
+use crate::defrag::DefragArgs;
 use crate::disks::DiskCommand;
 use crate::exnodes::ExNodeCommand;
 use crate::exports::ExportCommand;
@@ -81,6 +82,13 @@ enum Command {
     /// Read every block of a running system and compare it with its checksum.
     #[command(after_help = "Example:\n  crossdock scrub --json")]
     Scrub(Remote),
+    /// Put together on the nodes' disks what lies apart, while clients go on.
+    #[command(
+        after_help = "Examples:\n  crossdock defrag --now\n  crossdock defrag --file /films/may.webm\n  \
+        crossdock defrag --schedule 02:00-05:00    (UTC; off: not any more)\n  \
+        crossdock defrag status"
+    )]
+    Defrag(DefragArgs),
     /// Check names, files and objects of a running volume, or a stopped node's files, and prove them consistent.
     #[command(
         after_help = "Examples:\n  crossdock fsck    (of a running volume; clients go on)\n  \
@@ -306,6 +314,7 @@ impl Command {
             Self::Cluster(command) => command.prints_json(),
             Self::Status(args) => args.remote.json,
             Self::Scrub(remote) => remote.json,
+            Self::Defrag(args) => args.prints_json(),
             Self::Top(args) => args.remote.json,
             Self::Config(ConfigCommand::Check { json, .. }) => *json,
             Self::Fsck(args) => args.remote.json,
@@ -359,6 +368,7 @@ impl Command {
                 config::check(&file, of, json)?;
             }
             Self::Scrub(remote) => return checks::scrub(&remote),
+            Self::Defrag(args) => return args.carry_out(),
             Self::Fsck(FsckArgs {
                 node,
                 repair,

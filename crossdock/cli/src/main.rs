@@ -8,6 +8,7 @@ mod cluster;
 mod commands;
 mod config;
 mod data;
+mod defrag;
 mod disks;
 mod exnodes;
 mod exports;

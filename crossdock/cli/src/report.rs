@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crossdock_admin::{
-    Answer, DoorStatus, FsckFinding, FsckStatus, HostStatus, NodeStatus, Refusal, ScrubStatus,
-    SiteStatus, Status,
+    Answer, DefragStatus, DoorStatus, FreeSpaceStatus, FsckFinding, FsckStatus, HostStatus,
+    LayoutStatus, NodeStatus, Refusal, ScrubStatus, SiteStatus, Status,
 };
 use crossdock_host::{Host, NamedFinding, NodeFigures, NodeState, PlacedSite};
 use crossdock_members::{ExportRecord, HostRecord, NodeDoor};
 use crossdock_names::NodeId;
 use crossdock_peer::Network;
+use crossdock_store::Layout;
 
 /// What the host itself does not know about where it runs.
 pub(crate) struct Surroundings {
@@ -26,6 +27,11 @@ pub(crate) struct Surroundings {
 
 /// Clocks that differ by more are told of.
 const CLOCK_NANOSECONDS_MAX: u64 = 1_000_000_000;
+
+/// The disk with one arm by which layouts are judged, that of bench/slowdisk: from one
+/// place to another, and in sequence.
+const MODEL_POSITIONING: Duration = Duration::from_millis(8);
+const MODEL_RATE: u64 = 60_000_000;
 
 /// The processes of the ensemble, as an administrator wants them.
 fn hosts(host: &Host) -> Vec<HostStatus> {
@@ -103,6 +109,43 @@ pub(crate) fn scrub(host: &Host) -> Answer {
         findings: progress.findings.clone(),
         repaired: progress.repaired.clone(),
     })
+}
+
+/// What `GET /v1/defrag` answers.
+pub(crate) fn defrag(host: &Host) -> Answer {
+    let progress = host.defrag_progress();
+    let free = &progress.free;
+    json(&DefragStatus {
+        running: progress.running,
+        scheduled: progress.is_scheduled,
+        yielding: progress.is_yielding,
+        path: progress.path.clone(),
+        schedule: host.defrag_schedule().map(|window| window.to_string()),
+        found: layout(&progress.found),
+        left: layout(&progress.left),
+        free: FreeSpaceStatus {
+            blocks: free.blocks,
+            runs: free.runs,
+            longest_blocks: free.longest_blocks,
+            unseen_blocks: free.unseen_blocks,
+        },
+        moved_blocks: progress.moved_blocks,
+        pinned_blocks: progress.pinned_blocks,
+        busy_blocks: progress.busy_blocks,
+        unreadable_blocks: progress.unreadable_blocks,
+        homeless_blocks: progress.homeless_blocks,
+        errors: progress.errors.clone(),
+    })
+}
+
+fn layout(layout: &Layout) -> LayoutStatus {
+    LayoutStatus {
+        objects: layout.objects,
+        blocks: layout.blocks,
+        runs: layout.runs,
+        seek_blocks: layout.seek_blocks,
+        sequential_percent: layout.sequential_percent(MODEL_POSITIONING, MODEL_RATE),
+    }
 }
 
 /// What `GET /v1/fsck` answers.

@@ -32,6 +32,7 @@ use crate::address_orders::{AddressChange, AddressError, AddressTicket};
 use crate::addresses::Addresses;
 use crate::clocks::Clocks;
 use crate::columns::{ColumnsError, ColumnsTicket, SharedFile, SignedColumns, Signings};
+use crate::defrag::Defrag;
 use crate::depots::DepotSettings;
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::fsck::Fsck;
@@ -417,6 +418,7 @@ pub struct Host {
     nodes_at_work: Vec<NodeId>,
     pub(crate) effects: VecDeque<HostEffect>,
     pub(crate) scrub: ScrubProgress,
+    pub(crate) defrag: Defrag,
     pub(crate) replicas: Replicas,
     pub(crate) sweeps: Sweeps,
     pub(crate) fsck: Fsck,
@@ -491,6 +493,7 @@ impl Host {
         let is_shared = registry.is_shared();
         let is_here = |node: u64| !is_shared || role.nodes.contains(&node);
         let state = registry.state();
+        let has_schedule = state.defrag.is_some();
         let table = Arc::new(state.table());
         let nodes = state
             .nodes
@@ -539,6 +542,7 @@ impl Host {
             nodes_at_work: Vec::new(),
             effects: VecDeque::new(),
             scrub: ScrubProgress::default(),
+            defrag: Defrag::new(has_schedule),
             replicas: Replicas::default(),
             sweeps: Sweeps::default(),
             fsck: Fsck::default(),
@@ -660,6 +664,7 @@ impl Host {
             .chain(self.tells_space().then_some(self.space_due))
             .chain(self.clock_due())
             .chain(self.scrub.step_due)
+            .chain(self.defrag.due())
             .chain(self.fsck.due())
             .chain(self.refills.due())
             .chain(self.release_due())
@@ -835,6 +840,7 @@ impl Host {
                 self.take_opened(id, number, result);
             }
             NodeEffect::Scrubbed(report) => self.take_scrubbed(number, report),
+            NodeEffect::Defragged(step) => self.take_defragged(number, step),
             NodeEffect::Damage {
                 object,
                 offset_bytes,
@@ -979,6 +985,7 @@ impl Host {
         if self.scrub.step_due.is_some_and(|due| due <= now) {
             self.step_scrub();
         }
+        self.wake_defrag(now, wall);
         if self.fsck.due().is_some_and(|due| due <= now) {
             self.step_fsck(now);
         }

@@ -11,6 +11,7 @@ mod address_orders;
 mod addresses;
 mod clocks;
 mod columns;
+mod defrag;
 mod depots;
 mod equalize;
 mod exports;
@@ -57,6 +58,7 @@ pub use columns::{
     SignedPiece,
 };
 pub use crossdock_locks::Holdings;
+pub use defrag::DefragProgress;
 pub use exports::{ExportError, ExportTicket};
 pub use figures::{HostFigures, PlacedSite};
 pub use fsck::{Counts, Finding, FsckProgress, NamedFinding};

@@ -266,6 +266,7 @@ impl Host {
         self.spread_table();
         // Its step of a scrub has no answer now.
         self.scrub.is_step_wanted |= self.scrub.left.first() == Some(&number);
+        self.forget_defrag_of(number);
         self.forget_pairs_of(id);
         // The task that makes replicas equal has been told.
         let callers = callers
@@ -474,6 +475,7 @@ impl Host {
         if std::mem::take(&mut self.scrub.is_step_wanted) {
             self.scrub.step_due = Some(now + SCRUB_REST);
         }
+        self.plan_defrag(now);
         self.begin_equalize();
         self.sweep();
         if self.following.takes_turn(now) {

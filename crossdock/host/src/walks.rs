@@ -44,6 +44,8 @@ pub(crate) enum Goal {
     AskedQuota(FileRef),
     /// An order about a LUN, which asks for what it needs.
     Lun(Box<LunWork>),
+    /// What the nodes have of it is put together.
+    Defrag,
     /// The site has been asked to give up what some clients have.
     AskedRelease(Holdings),
 }
@@ -68,9 +70,14 @@ impl Walk {
         }
     }
 
+    /// Whether a directory is not what is wanted in this place.
+    fn must_not_end_here(&self) -> bool {
+        self.rest.is_empty() && matches!(self.goal, Goal::Defrag)
+    }
+
     /// Whether something that is no directory is what the path leads to, and is wanted.
     fn may_end_at(&self, kind: FileKind) -> bool {
-        let is_of_files = matches!(self.goal, Goal::Policy(..));
+        let is_of_files = matches!(self.goal, Goal::Policy(..) | Goal::Defrag);
         self.rest.is_empty() && is_of_files && kind == FileKind::Regular
     }
 }
@@ -106,7 +113,7 @@ impl Host {
         let error = match reply.outcome {
             Ok(SiteAnswer::Found { attributes, .. }) => {
                 let is_directory = attributes.kind == FileKind::Directory;
-                if is_directory || walk.may_end_at(attributes.kind) {
+                if (is_directory && !walk.must_not_end_here()) || walk.may_end_at(attributes.kind) {
                     return self.step_walk(now, number, walk, attributes.file);
                 }
                 WalkError::NotDirectory
@@ -119,6 +126,7 @@ impl Host {
         match walk.goal {
             Goal::Export(_) => self.fail_export(ExportTicket(number), walk.path, error),
             Goal::Policy(..) => self.fail_policy(PolicyTicket(number), walk.path, error),
+            Goal::Defrag => self.fail_defrag_path(&walk.path, &error),
             _ => self.end_quota(QuotaTicket(number), Err((walk.path, error).into())),
         }
     }
@@ -154,6 +162,7 @@ impl Host {
             Goal::Policy(id, rule) => {
                 self.finish_policy(now, PolicyTicket(number), walk.path, (id, rule), here);
             }
+            Goal::Defrag => self.finish_defrag_path(now, here),
             Goal::Quota(change) => {
                 walk.goal = Goal::AskedQuota(here);
                 let directory = here;

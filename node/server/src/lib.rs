@@ -7,9 +7,11 @@ mod figures;
 mod guard;
 mod node;
 mod ordering;
+mod pacing;
 mod repair;
 
 pub use crossdock_disks::DiskFigures;
 pub use figures::{NodeCounts, REQUESTS};
 pub use guard::{CAPABILITY_SECONDS, CLOCK_MARGIN_SECONDS, Guard};
 pub use node::{Node, NodeEffect, NodeInput};
+pub use pacing::{MoverPace, MoverTurn};

@@ -19,8 +19,8 @@ use crossdock_peer::{
     WriteContext,
 };
 use crossdock_store::{
-    IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk, StoreEffect,
-    StoreInput,
+    DefragReport, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
+    StoreEffect, StoreInput,
 };
 use crossdock_types::Time;
 
@@ -116,6 +116,8 @@ pub enum NodeEffect {
     Opened(Result<OpenReport, OpenError>),
     /// A step of the scrub ended, or cannot be done.
     Scrubbed(Result<ScrubReport, NodeError>),
+    /// A step of the mover ended, or cannot be done.
+    Defragged(Result<DefragReport, NodeError>),
     /// A block could not be read, and what came of it. (One that nobody but this
     /// node has is told of by the errors of its reads.)
     Damage {
@@ -169,6 +171,9 @@ pub struct Node {
     /// Callers' numbers, for cancellation.
     by_caller: BTreeMap<(Port, CallId), CallId>,
     requests: [u64; figures::REQUESTS.len()],
+    /// Calls of others than this host's own upkeep, and when the last of them came.
+    client_calls: u64,
+    last_call: Time,
     refused_total: u64,
     pub(crate) repairs: Repairs,
     pub(crate) effects: VecDeque<NodeEffect>,
@@ -218,6 +223,8 @@ impl Node {
             repairs: Repairs::default(),
             effects: VecDeque::new(),
             requests: Default::default(),
+            client_calls: 0,
+            last_call: now,
             refused_total: 0,
         };
         node.drain_store(now);
@@ -324,6 +331,22 @@ impl Node {
         }
     }
 
+    /// Calls since this start of the node, but for those of this host's own upkeep.
+    #[must_use]
+    pub const fn client_calls(&self) -> u64 {
+        self.client_calls
+    }
+
+    /// For how long nobody has wanted anything, but for this host's own upkeep.
+    #[must_use]
+    pub fn quiet_for(&self, now: Time) -> Duration {
+        let is_upkeep = |pending: &Pending| pending.from == Port::Host;
+        match self.pending.values().all(is_upkeep) {
+            true => now.since(self.last_call),
+            false => Duration::ZERO,
+        }
+    }
+
     fn handle_call(&mut self, now: Time, from: Port, call: Call<NodeRequest>) {
         let Call {
             id,
@@ -331,6 +354,10 @@ impl Node {
             request,
         } = call;
         self.requests[figures::index(&request)] += 1;
+        if from != Port::Host {
+            self.client_calls += 1;
+            self.last_call = now;
+        }
         let refused = if self.pending.len() >= CALLS_MAX {
             self.refused_total += 1;
             Some(NodeError::Busy {
@@ -572,6 +599,9 @@ impl Node {
                 StoreEffect::Scrubbed(Ok(report)) => self.repairs.add_scrub(report),
                 StoreEffect::Scrubbed(Err(error)) => {
                     self.effects.push_back(NodeEffect::Scrubbed(Err(error)));
+                }
+                StoreEffect::Defragged(step) => {
+                    self.effects.push_back(NodeEffect::Defragged(step));
                 }
                 StoreEffect::Quiet => self.effects.push_back(NodeEffect::Quiet),
                 StoreEffect::Reply(reply) if self.repairs.awaits(reply.id) => {

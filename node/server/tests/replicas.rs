@@ -212,6 +212,7 @@ impl Rig {
                 NodeEffect::Damage { is_repaired, .. } => self.damage.push(is_repaired),
                 NodeEffect::Scrubbed(report) => self.scrubbed = report.ok(),
                 NodeEffect::Opened(_)
+                | NodeEffect::Defragged(_)
                 | NodeEffect::Withdrawn { .. }
                 | NodeEffect::Postponed { .. }
                 | NodeEffect::Failed(_)

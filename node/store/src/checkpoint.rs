@@ -252,6 +252,7 @@ impl Store {
         if is_clean && self.has_unsaved_changes() {
             self.checkpoint.is_wanted = true;
         } else if is_clean {
+            debug_assert_eq!(self.space.unrecorded(), 0, "blocks have leaked");
             self.checkpoint.is_quiet = true;
             self.effects.push_back(StoreEffect::Quiet);
         }

@@ -40,7 +40,7 @@ impl Store {
         self.next_token += 1;
         let mut flights = 0;
         for number in numbers {
-            if let Some(flight) = self.flights.get_mut(&number).filter(|f| !f.is_settling) {
+            if let Some(flight) = self.flights.get_mut(&number).filter(|f| !f.is_own()) {
                 flight.is_urgent = true;
                 flight.commits.push(commit);
                 flights += 1;
@@ -131,7 +131,7 @@ impl Store {
     fn client_flights(&self, id: &ObjectId) -> Vec<u64> {
         let is_client = |number: &u64| {
             let flight = self.flights.get(number);
-            flight.is_some_and(|flight| !flight.is_settling)
+            flight.is_some_and(|flight| !flight.is_own())
         };
         self.object(id).map_or_else(Vec::new, |object| {
             object.flights.iter().copied().filter(is_client).collect()

@@ -43,14 +43,24 @@ pub(crate) struct Flight {
     pub(crate) stage: Stage,
     /// Somebody waits for it: it is flushed at once.
     pub(crate) is_urgent: bool,
-    /// The store's own: it merges overlay and runs.
-    pub(crate) is_settling: bool,
-    /// Its extents are the object's already; see [`crate::settle`].
-    pub(crate) is_in_place: bool,
+    pub(crate) role: Role,
     /// A block beneath could not be read: the new one must not pass for good.
     pub(crate) is_poisoned: bool,
     pub(crate) reply: Option<(CallId, NodeAnswer)>,
     pub(crate) commits: Vec<u64>,
+}
+
+/// What a flight carries, and how that becomes the object's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// What a client wrote.
+    Client,
+    /// Overlay and runs, merged; see [`crate::settle`].
+    Merge,
+    /// The overlay, to where the runs are already; see there.
+    InPlace,
+    /// What runs have, to another place; see [`crate::mover`].
+    Move,
 }
 
 /// How far a flight has got.
@@ -91,17 +101,21 @@ impl Flight {
             held_bytes: 0,
             stage: Stage::Writing(0),
             is_urgent: true,
-            is_settling: false,
-            is_in_place: false,
+            role: Role::Client,
             is_poisoned: false,
             reply: None,
             commits: Vec::new(),
         }
     }
 
+    /// It carries nothing that a client waits for.
+    pub(crate) const fn is_own(&self) -> bool {
+        !matches!(self.role, Role::Client)
+    }
+
     /// Of blocks `from..to` of the object.
     #[expect(clippy::cast_possible_truncation, reason = "bounded by a request")]
-    fn checksums_of(&self, from: u64, to: u64) -> Vec<u32> {
+    pub(crate) fn checksums_of(&self, from: u64, to: u64) -> Vec<u32> {
         let index = |block: u64| (block - self.first_block) as usize;
         self.checksums[index(from)..index(to)].to_vec()
     }
@@ -136,11 +150,11 @@ impl Store {
             all
         });
         flight.stage = Stage::Writing(flight.extents.len());
-        if !flight.is_settling {
+        if matches!(flight.role, Role::Client | Role::Move) {
             flight.content = data.clone();
         }
-        if flight.is_settling {
-            self.settling.writing += 1;
+        if let Some(writing) = self.writing_of(flight.role) {
+            *writing += 1;
         }
         self.totals.flight_bytes += flight.held_bytes;
         for extent in flight.extents.clone() {
@@ -157,7 +171,7 @@ impl Store {
             };
             let purpose = DiskUse::DataWrite {
                 flight: number,
-                is_settling: flight.is_settling,
+                is_own: flight.is_own(),
             };
             self.submit(StoreDisk::Data, purpose, write);
         }
@@ -174,20 +188,37 @@ impl Store {
             *outstanding -= 1;
             if *outstanding == 0 {
                 flight.stage = Stage::Written;
+                let role = flight.role;
                 self.written.insert(number);
-                if flight.is_settling {
-                    self.settling.writing -= 1;
+                if let Some(writing) = self.writing_of(role) {
+                    *writing -= 1;
                 }
+                self.carry_on();
             }
+        }
+    }
+
+    /// How many of the store's own flights of that kind are being written.
+    const fn writing_of(&mut self, role: Role) -> Option<&mut usize> {
+        match role {
+            Role::Client => None,
+            Role::Merge | Role::InPlace => Some(&mut self.settling.writing),
+            Role::Move => Some(&mut self.mover.writing),
         }
     }
 
     /// One flush for all flights that are written, if one of them is urgent.
     pub(crate) fn flush_data(&mut self) {
         let mut written = self.written.iter().filter_map(|it| self.flights.get(it));
-        // Nobody waits for a flight of settling: they are flushed all together.
-        let is_last = self.settling.writing == 0;
-        let is_due = |flight: &Flight| flight.is_urgent && (is_last || !flight.is_settling);
+        // Nobody waits for the store's own: they are flushed all together.
+        let is_due = |flight: &Flight| {
+            flight.is_urgent
+                && match flight.role {
+                    Role::Client => true,
+                    Role::Merge | Role::InPlace => self.settling.writing == 0,
+                    Role::Move => self.mover.is_written(),
+                }
+        };
         if self.flushing.is_some() || !written.any(is_due) {
             return;
         }
@@ -226,7 +257,7 @@ impl Store {
         let others = object.flights.iter().filter_map(|id| self.flights.get(id));
         let mut older = others.filter(|other| {
             other.stamp < flight.stamp
-                && !other.is_settling
+                && !other.is_own()
                 && matches!(other.stage, Stage::Writing(_))
         });
         older.any(|other| {
@@ -262,18 +293,21 @@ impl Store {
     /// Records what a flight has brought to the disk.
     fn land(&mut self, mut flight: Flight) {
         self.totals.flight_bytes -= flight.held_bytes;
-        if flight.is_settling {
-            self.settling.remove(&flight);
-        }
         let id = flight.object;
+        match flight.role {
+            Role::Merge | Role::InPlace => self.settling.remove(&flight),
+            Role::Client | Role::Move => {}
+        }
         self.wake_settling(&id);
-        if flight.is_in_place {
-            self.mark_in_place(&flight);
-        } else {
-            let mut block = flight.first_block;
-            for extent in std::mem::take(&mut flight.extents) {
-                self.map_extent(&flight, block, extent);
-                block += extent.blocks;
+        match flight.role {
+            Role::InPlace => self.mark_in_place(&flight),
+            Role::Move => self.land_move(&flight),
+            Role::Client | Role::Merge => {
+                let mut block = flight.first_block;
+                for extent in std::mem::take(&mut flight.extents) {
+                    self.map_extent(&flight, block, extent);
+                    block += extent.blocks;
+                }
             }
         }
         for (offset, bytes) in std::mem::take(&mut flight.edges) {
@@ -365,7 +399,8 @@ impl Store {
             let Some(flight) = self.flights.get_mut(number) else {
                 continue;
             };
-            if flight.stamp >= stamp {
+            let is_blind = flight.role == Role::Move && self.config.has(Mutation::MoveOverNewer);
+            if flight.stamp >= stamp || is_blind {
                 continue;
             }
             let (first, last) = (from.div_ceil(BLOCK), to / BLOCK);

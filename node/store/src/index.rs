@@ -214,8 +214,8 @@ pub(crate) enum IndexCall {
         after: Option<ObjectId>,
         limit: usize,
     },
-    /// Objects in order, for the scrub.
-    NextObject(Option<ObjectId>),
+    /// Objects in order.
+    NextObject(Walker, Option<ObjectId>),
     Changes {
         since: Version,
         after: Option<ObjectId>,
@@ -226,6 +226,13 @@ pub(crate) enum IndexCall {
     Reserve {
         blocks: u64,
     },
+}
+
+/// Who goes through all objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walker {
+    Scrub,
+    Mover,
 }
 
 /// What is to be loaded; the answer has all of it.
@@ -263,7 +270,7 @@ pub(crate) enum IndexAnswer {
         windows: Vec<u64>,
     },
     List(Vec<ObjectId>),
-    NextObject(Option<ObjectId>),
+    NextObject(Walker, Option<ObjectId>),
     Changes {
         changes: Vec<(u64, ChangedRange)>,
         more_after: Option<ObjectId>,
@@ -335,7 +342,9 @@ impl Index {
                 after,
                 limit,
             } => self.list(class, placement, after, limit),
-            IndexCall::NextObject(after) => self.next_object(after),
+            IndexCall::NextObject(walker, after) => {
+                Ok(IndexAnswer::NextObject(walker, self.next_object(after)?))
+            }
             IndexCall::Changes { since, after } => self.changes(since, after),
             IndexCall::Apply(batch) => self.apply(*batch),
             IndexCall::Reserve { blocks } => {
@@ -460,17 +469,17 @@ impl Index {
         Ok(IndexAnswer::List(found))
     }
 
-    fn next_object(&self, after: Option<ObjectId>) -> Result<IndexAnswer, DatabaseFailure> {
+    fn next_object(&self, after: Option<ObjectId>) -> Result<Option<ObjectId>, DatabaseFailure> {
         let transaction = self.database.begin_read()?;
         let objects = transaction.open_table(OBJECTS)?;
         let from = after.map_or([0; OBJECT_ID_BYTES], |after| after.encode());
         for row in objects.range(from..)? {
             let id = ObjectId::decode(&row?.0.value()).ok_or_else(|| damaged("object id"))?;
             if Some(id) != after {
-                return Ok(IndexAnswer::NextObject(Some(id)));
+                return Ok(Some(id));
             }
         }
-        Ok(IndexAnswer::NextObject(None))
+        Ok(None)
     }
 
     fn changes(

@@ -8,6 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::index::{IndexReply, IndexRequest};
+use crate::layout::{FreeSpace, Layout};
 
 /// How a store is set up. All sizes are bounds that it keeps by itself.
 #[derive(Clone, Debug)]
@@ -89,6 +90,8 @@ pub enum Mutation {
     FreedRunReusedEarly,
     /// Blocks are written over in place before the journal has their content.
     InPlaceBeforeJournal,
+    /// Blocks that are moved cover what was written while they were on their way.
+    MoveOverNewer,
 }
 
 /// Which of a node's disks (the index has the third, see [`crate::Index`]).
@@ -141,6 +144,9 @@ pub enum StoreInput {
         /// How much to verify in this step.
         blocks_max: u64,
     },
+    /// Look at how objects lie, and put together what lies apart, from where the last step
+    /// ended; answered by [`StoreEffect::Defragged`]. One at a time.
+    Defrag(DefragStep),
     /// Write everything back and bring the index up to date; answered by
     /// [`StoreEffect::Quiet`]. No request may come after it.
     Drain,
@@ -174,6 +180,8 @@ pub enum StoreEffect {
     Failed(String),
     /// A step of the scrub ended, or the index has failed.
     Scrubbed(Result<ScrubReport, NodeError>),
+    /// A step of the mover ended, or nothing can be written any more.
+    Defragged(Result<DefragReport, NodeError>),
     /// Drained: nothing is held in memory only, or a disk has failed and nothing
     /// of it can be saved.
     Quiet,
@@ -256,6 +264,42 @@ pub struct ScrubFinding {
     pub is_repaired: bool,
 }
 
+/// What the mover is to do in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefragStep {
+    /// Of which file's objects, by the placement in their ids; `None` means all objects.
+    pub placement: Option<u64>,
+    /// Whether something is moved, or only looked at.
+    pub moves: bool,
+    /// It begins with the first object, wherever the step before ended.
+    pub is_first: bool,
+    /// Most blocks to move.
+    pub blocks_max: u64,
+}
+
+/// What one step of the mover found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DefragReport {
+    /// How what was looked at lay.
+    pub layout: Layout,
+    /// Blocks that have another place now.
+    pub moved_blocks: u64,
+    /// Blocks that would have been moved, but are pinned.
+    pub pinned_blocks: u64,
+    /// The same, but something is about to change them.
+    pub busy_blocks: u64,
+    /// The same, but they cannot be read, or lie beside such ones.
+    pub unreadable_blocks: u64,
+    /// The same, but there is no room for them.
+    pub homeless_blocks: u64,
+    /// The journal or the disk has to get room first.
+    pub is_stalled: bool,
+    /// The end was reached; the next step begins anew.
+    pub is_complete: bool,
+    /// How the free space lies, told with the end.
+    pub free: FreeSpace,
+}
+
 /// Numbers for `status` and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatus {
@@ -291,6 +335,8 @@ pub struct StoreStatus {
     pub media_errors: u64,
     /// Bad blocks that were replaced by those of another member.
     pub repaired_blocks: u64,
+    /// Blocks that the mover has given another place.
+    pub moved_blocks: u64,
     /// Blocks that are known to be bad now.
     pub bad_blocks: u64,
     /// Blocks that reads found in the cache, or on their way there.

@@ -17,8 +17,10 @@ mod fsck;
 mod index;
 mod interface;
 mod journal;
+mod layout;
 mod list;
 mod mapped;
+mod mover;
 mod object;
 mod opening;
 mod operations;
@@ -41,7 +43,8 @@ mod write;
 pub use fsck::{FsckReport, fsck};
 pub use index::{Index, IndexError, IndexReply, IndexRequest};
 pub use interface::{
-    DiskPurpose, Mutation, OpenError, OpenReport, ScrubFinding, ScrubReport, StoreConfig,
-    StoreDisk, StoreEffect, StoreInput, StoreStatus,
+    DefragReport, DefragStep, DiskPurpose, Mutation, OpenError, OpenReport, ScrubFinding,
+    ScrubReport, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus,
 };
+pub use layout::{FreeSpace, Layout};
 pub use store::Store;

@@ -89,6 +89,7 @@ impl Store {
         let held: Vec<DiskRange> = merge(&plan.blocks());
         for range in &held {
             self.holds.add(*range);
+            self.pinned.add(*range);
         }
         let version = plan.version;
         let pin = PinId(self.next_pin);
@@ -112,6 +113,7 @@ impl Store {
         if let Some(pin) = self.pins.remove(&id) {
             for range in pin.held {
                 self.holds.remove(range);
+                self.pinned.remove(range);
             }
         }
     }

@@ -193,8 +193,17 @@ pub(crate) enum Reader {
     /// A flight that merges.
     Settle(u64),
     Scrub,
+    /// A flight that moves.
+    Move(u64),
     /// Nobody yet: a client is expected to.
     Ahead,
+}
+
+impl Reader {
+    /// Wants what the disk has, whatever memory has of it, and leaves nothing there.
+    const fn is_of_disk(self) -> bool {
+        matches!(self, Self::Scrub | Self::Move(_))
+    }
 }
 
 /// A disk read that has ended.
@@ -302,7 +311,7 @@ impl Store {
             let (stretch, after) = rest.split_at(length);
             rest = after;
             match reader {
-                Reader::Scrub => missing.push(unread(stretch)), // Whatever memory has.
+                Reader::Scrub | Reader::Move(_) => missing.push(unread(stretch)),
                 Reader::Ahead => self.find_absent(stretch, &mut missing),
                 Reader::Client(_) | Reader::Settle(_) => {
                     self.look_up(number, stretch, &mut wait, &mut missing);
@@ -392,7 +401,7 @@ impl Store {
             checksums: checksums.clone(),
         };
         let token = self.submit_read(range, purpose);
-        if reader != Some(Reader::Scrub) {
+        if !reader.is_some_and(Reader::is_of_disk) {
             self.under_way.begin(token, range, checksums);
         }
     }
@@ -475,7 +484,7 @@ impl Store {
             self.ahead.in_flight_bytes -= range.blocks * BLOCK;
         }
         if let Ok(parts) = &checked
-            && reader != Some(Reader::Scrub)
+            && !reader.is_some_and(Reader::is_of_disk)
         {
             for (block, bytes) in &parts.0 {
                 self.cache.insert(*block, bytes.clone());
@@ -551,6 +560,7 @@ impl Store {
                 self.flight_merged(flight, &payload(), error.as_deref());
             }
             (Reader::Scrub, error) => self.scrub_read(error),
+            (Reader::Move(flight), error) => self.move_read(flight, &payload(), error.is_some()),
             (Reader::Ahead, _) => {} // The cache has them.
         }
     }

@@ -46,7 +46,7 @@ impl Store {
             stamp = stamp.max(piece.stamp);
             is_recorded &= piece.state == PieceState::Journalled;
         }
-        if !is_recorded || self.is_in_flight(object, block) {
+        if !is_recorded || self.is_in_flight(object, block, block + 1) {
             return Err(Hold::Refuse(busy())); // It is about to be another block.
         }
         let mut content = AlignedBuffer::zeroed(BLOCK_BYTES);
@@ -75,10 +75,11 @@ impl Store {
         Ok(())
     }
 
-    fn is_in_flight(&self, object: &Object, block: u64) -> bool {
+    /// Whether some of blocks `first..end` are about to be others.
+    pub(crate) fn is_in_flight(&self, object: &Object, first: u64, end: u64) -> bool {
         let flights = object.flights.iter().filter_map(|it| self.flights.get(it));
         flights
             .flat_map(Flight::ranges)
-            .any(|(from, to)| (from..to).contains(&block))
+            .any(|(from, to)| from < end && first < to)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use crossdock_names::ObjectId;
 use crossdock_peer::NodeError;
 
-use crate::index::IndexCall;
+use crate::index::{IndexCall, Walker};
 use crate::interface::{ScrubFinding, ScrubReport, StoreEffect};
 use crate::read::Reader;
 use crate::store::{BLOCK, Store};
@@ -44,12 +44,9 @@ impl Store {
         }
     }
 
-    /// The index gave its next object; memory may know one before it.
+    /// The index gave its next object.
     pub(crate) fn scrub_found(&mut self, object: Option<ObjectId>) {
-        let after = self.scrub.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut known = self.objects.range((after, Bound::Unbounded));
-        let known = known.find(|(_, entry)| entry.object.is_some());
-        let object = object.into_iter().chain(known.map(|(id, _)| *id)).min();
+        let object = self.next_known(self.scrub.last, object);
         self.scrub.next_block = 0;
         self.scrub.suspect_end = 0;
         self.scrub.object = object;
@@ -60,6 +57,18 @@ impl Store {
         } else {
             self.scrub_on();
         }
+    }
+
+    /// The next object: that of the index, or one that only memory knows yet.
+    pub(crate) fn next_known(
+        &self,
+        last: Option<ObjectId>,
+        found: Option<ObjectId>,
+    ) -> Option<ObjectId> {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut known = self.objects.range((after, Bound::Unbounded));
+        let known = known.find(|(_, entry)| entry.object.is_some());
+        found.into_iter().chain(known.map(|(id, _)| *id)).min()
     }
 
     /// The index answered the load of that number.
@@ -78,7 +87,7 @@ impl Store {
                 return;
             }
             let Some(id) = self.scrub.object else {
-                self.ask_index(IndexCall::NextObject(self.scrub.last));
+                self.ask_index(IndexCall::NextObject(Walker::Scrub, self.scrub.last));
                 return;
             };
             match self.scrub_step(&id) {

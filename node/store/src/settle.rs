@@ -13,7 +13,7 @@ use crossdock_log::Position;
 use crossdock_names::{ObjectId, Version};
 use crossdock_types::{BLOCK_BYTES, Payload};
 
-use crate::flight::{Flight, Stage, aligned_copy, block_checksums};
+use crate::flight::{Flight, Role, Stage, aligned_copy, block_checksums};
 use crate::interface::Mutation;
 use crate::overlay::PieceState;
 use crate::read::Reader;
@@ -363,8 +363,7 @@ impl Store {
         let flight = Flight {
             checksums: block_checksums(&data),
             held_bytes: content.len() as u64,
-            is_settling: true,
-            is_in_place: true,
+            role: Role::InPlace,
             ..Flight::new(*id, (stamp, plan.version), blocks, extents)
         };
         self.settling.add(&flight);
@@ -395,7 +394,7 @@ impl Store {
         self.next_token += 1;
         let flight = Flight {
             stage: Stage::Merging,
-            is_settling: true,
+            role: Role::Merge,
             ..Flight::new(
                 *id,
                 (stamp, version.max(plan.version)),

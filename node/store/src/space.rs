@@ -12,6 +12,8 @@ use crossdock_log::Position;
 
 use crate::runs::DiskRange;
 
+mod contiguity;
+
 /// Blocks of an allocation group: 128 MiB.
 pub(crate) const GROUP_BLOCKS: u64 = 32_768;
 
@@ -110,6 +112,11 @@ impl Space {
         self.committed
     }
 
+    /// Blocks that were given out and of which no record tells yet.
+    pub(crate) const fn unrecorded(&self) -> u64 {
+        self.unrecorded
+    }
+
     /// Blocks by which the disk grows at least.
     pub(crate) const fn growth(&self) -> u64 {
         self.growth
@@ -167,11 +174,16 @@ impl Space {
             self.take(range);
             return Ok(vec![range]);
         }
-        if self.grown < self.capacity && !self.is_stuck {
-            let target = (self.grown + self.growth.max(blocks)).min(self.capacity);
-            return Err(AllocationError::Grow(target));
+        match self.next_size(blocks) {
+            Some(target) => Err(AllocationError::Grow(target)),
+            None => self.gather(blocks),
         }
-        self.gather(blocks)
+    }
+
+    /// How large the disk is to be for a stretch of so many blocks, if it can grow.
+    pub(crate) fn next_size(&self, blocks: u64) -> Option<u64> {
+        let target = (self.grown + self.growth.max(blocks)).min(self.capacity);
+        (self.grown < self.capacity && !self.is_stuck).then_some(target)
     }
 
     /// A record gives blocks to a run. They were allocated, or it is replayed.
@@ -314,9 +326,8 @@ impl Space {
     }
 
     fn take(&mut self, range: DiskRange) {
-        self.unrecorded += range.blocks;
+        self.take_at(range);
         self.cursor = range.end();
-        self.mark_busy(range, true);
     }
 
     fn mark_busy(&mut self, range: DiskRange, is_busy: bool) {
@@ -339,7 +350,7 @@ impl Space {
 
     /// Next fit: from the cursor on, group by group, around once.
     fn find_stretch(&mut self, blocks: u64) -> Result<Option<DiskRange>, AllocationError> {
-        let groups = group_of(self.grown.div_ceil(GROUP_BLOCKS) * GROUP_BLOCKS);
+        let groups = self.disk_groups();
         if groups == 0 {
             return Ok(None);
         }
@@ -384,7 +395,7 @@ impl Space {
     fn gather(&mut self, blocks: u64) -> Result<Vec<DiskRange>, AllocationError> {
         let mut found = Vec::new();
         let mut missing = blocks;
-        for number in 0..group_of(self.grown.div_ceil(GROUP_BLOCKS) * GROUP_BLOCKS) {
+        for number in 0..self.disk_groups() {
             if missing == 0 {
                 break;
             }

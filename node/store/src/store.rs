@@ -25,12 +25,13 @@ use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::commit::CommitWait;
 use crate::flight::Flight;
-use crate::index::{IndexAnswer, IndexCall, IndexReply, IndexRequest, RingPoint};
+use crate::index::{IndexAnswer, IndexCall, IndexReply, IndexRequest, RingPoint, Walker};
 use crate::interface::{
     DiskPurpose, Mutation, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus,
 };
 use crate::journal::{Journal, RING_OFFSET, RingReplay};
 use crate::list::{ChangesWait, ListWait};
+use crate::mover::Mover;
 use crate::object::{Entry, Object};
 use crate::opening::Opening;
 use crate::pins::{Holds, Pin};
@@ -97,11 +98,14 @@ pub struct Store {
     pub(crate) under_way: ReadsUnderWay,
     pub(crate) ahead: Ahead,
     pub(crate) holds: Holds,
+    /// Those of pins alone.
+    pub(crate) pinned: Holds,
     pub(crate) pins: BTreeMap<PinId, Pin>,
     pub(crate) next_pin: u64,
     pub(crate) lists: VecDeque<ListWait>,
     pub(crate) changes: VecDeque<ChangesWait>,
     pub(crate) scrub: Scrub,
+    pub(crate) mover: Mover,
     pub(crate) waiting: Waiting,
     pub(crate) counters: Counters,
     pub(crate) bad_blocks: BadBlocks,
@@ -139,6 +143,7 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: u64,
     pub(crate) media_errors: u64,
     pub(crate) repaired_blocks: u64,
+    pub(crate) moved_blocks: u64,
     pub(crate) miss_blocks: u64,
     /// Reads found them on their way.
     pub(crate) shared_blocks: u64,
@@ -152,7 +157,8 @@ pub(crate) enum DiskUse {
     JournalWrite,
     DataWrite {
         flight: u64,
-        is_settling: bool,
+        /// It carries nothing of a client's.
+        is_own: bool,
     },
     DataFlush,
     DataRead {
@@ -202,11 +208,13 @@ impl Store {
             under_way: ReadsUnderWay::default(),
             ahead: Ahead::new(config.cache_bytes),
             holds: Holds::default(),
+            pinned: Holds::default(),
             pins: BTreeMap::new(),
             next_pin: 1,
             lists: VecDeque::new(),
             changes: VecDeque::new(),
             scrub: Scrub::default(),
+            mover: Mover::default(),
             waiting: Waiting::default(),
             counters: Counters::default(),
             bad_blocks: BadBlocks::default(),
@@ -236,6 +244,7 @@ impl Store {
             StoreInput::Index(reply) => self.handle_index(reply),
             StoreInput::Timeout => self.handle_timeout(),
             StoreInput::Scrub { blocks_max } => self.begin_scrub(blocks_max),
+            StoreInput::Defrag(step) => self.begin_moving(step),
             StoreInput::Drain => self.checkpoint.is_draining = true,
         }
         self.pump();
@@ -278,16 +287,10 @@ impl Store {
     /// Numbers for `status` and metrics.
     #[must_use]
     pub fn status(&self) -> StoreStatus {
-        let free = self.space.free().saturating_sub(
-            self.reserve_blocks()
-                + self.metadata_reserve_blocks()
-                + self.totals.promised_blocks
-                + self.totals.reserved,
-        );
         StoreStatus {
             capacity_bytes: self.space.capacity() * BLOCK,
             allocated_bytes: self.space.committed() * BLOCK,
-            free_bytes: free * BLOCK,
+            free_bytes: self.spare_blocks() * BLOCK,
             reserved_bytes: self.totals.reserved * BLOCK,
             objects: self.totals.objects,
             journal_bytes: self.journal.ring_bytes(),
@@ -301,6 +304,7 @@ impl Store {
             checkpoints: self.counters.checkpoints,
             media_errors: self.counters.media_errors,
             repaired_blocks: self.counters.repaired_blocks,
+            moved_blocks: self.counters.moved_blocks,
             bad_blocks: self.bad_blocks.len() as u64,
             cache_hit_blocks: self.cache.stats().hit_blocks + self.counters.shared_blocks,
             cache_miss_blocks: self.counters.miss_blocks,
@@ -310,6 +314,16 @@ impl Store {
             cache_capacity_bytes: self.config.cache_bytes as u64,
             has_failed: matches!(self.phase, Phase::Failed(_)),
         }
+    }
+
+    /// Blocks that new data can take.
+    pub(crate) fn spare_blocks(&self) -> u64 {
+        self.space.free().saturating_sub(
+            self.reserve_blocks()
+                + self.metadata_reserve_blocks()
+                + self.totals.promised_blocks
+                + self.totals.reserved,
+        )
     }
 
     /// Makes the read cache larger or smaller; what is too much is forgotten at once.
@@ -372,7 +386,8 @@ impl Store {
             Ok(IndexAnswer::Applied { number }) => self.batch_applied(number),
             Ok(IndexAnswer::List(objects)) => self.list_answered(objects),
             Ok(IndexAnswer::NextWindows { serial, windows }) => self.reap_found(serial, &windows),
-            Ok(IndexAnswer::NextObject(object)) => self.scrub_found(object),
+            Ok(IndexAnswer::NextObject(Walker::Scrub, object)) => self.scrub_found(object),
+            Ok(IndexAnswer::NextObject(Walker::Mover, object)) => self.mover_found(object),
             Ok(IndexAnswer::Reserved { blocks, is_there }) => match is_there {
                 true => self.extend_data(blocks),
                 false => self.grow_ended(blocks, Err(DiskError::NoSpace)),
@@ -513,9 +528,7 @@ impl Store {
                 Some(Reader::Client(call)) => DiskPurpose::Read(call),
                 _ => DiskPurpose::Upkeep,
             },
-            DiskUse::DataWrite {
-                is_settling: true, ..
-            } => DiskPurpose::Upkeep,
+            DiskUse::DataWrite { is_own: true, .. } => DiskPurpose::Upkeep,
             DiskUse::DataWrite { .. } | DiskUse::DataFlush => DiskPurpose::Write,
             DiskUse::Grow(_) | DiskUse::Opening => DiskPurpose::Write,
         }
@@ -598,6 +611,7 @@ impl Store {
         for id in waiting {
             self.refuse(id, error.clone());
         }
+        self.fail_mover(&error);
     }
 
     pub(crate) fn object(&self, id: &ObjectId) -> Option<&Object> {

@@ -290,6 +290,7 @@ impl Store {
         }
         self.wake_parked(loaded.token);
         self.scrub_loaded(loaded.token);
+        self.mover_loaded(loaded.token);
     }
 
     fn wake_parked(&mut self, token: u64) {

@@ -1,4 +1,4 @@
-//! The admin API: what `crossdock status`, `scrub`, `node`, `export`, `address`,
+//! The admin API: what `crossdock status`, `scrub`, `defrag`, `node`, `export`, `address`,
 //! `gateway`, `policy`, `lun`, `quota`, `lock`, `token` and `sign` talk to.
 //!
 //! An HTTP server on a control thread of its own (tokio). Each request becomes a
@@ -23,6 +23,8 @@
 //! | `DELETE /v1/managers/{host}` | has a manager end, in order: → [`RetiringStatus`] |
 //! | `POST /v1/scrub` | starts a scrub of all nodes |
 //! | `GET /v1/scrub` | [`ScrubStatus`] |
+//! | `POST /v1/defrag` | has what lies apart put together, now or every day: [`DefragOrder`] → [`DefragStatus`] |
+//! | `GET /v1/defrag` | [`DefragStatus`] |
 //! | `POST /v1/fsck`, `/v1/fsck/repair` | starts a check of names, files and objects, and mends what it finds |
 //! | `GET /v1/fsck` | [`FsckStatus`] |
 //! | `GET /v1/exports` | a list of [`ExportStatus`] |
@@ -63,6 +65,7 @@
 //! for, are refused.
 
 mod address;
+mod defrag;
 mod disk;
 mod events;
 mod exnode;
@@ -90,6 +93,7 @@ mod top;
 mod watch;
 
 pub use address::{AddressAddition, AddressStatus};
+pub use defrag::{DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus};
 pub use disk::DiskOrder;
 pub use events::{EVENTS_MAX, Event, Events};
 pub use exnode::{FileSharing, SharedFile, SharedPiece};

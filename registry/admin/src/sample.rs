@@ -9,7 +9,7 @@ use crate::snapshot::{
     HttpFigures, IscsiFigures, LoopFigures, NodeFigures, NodeHttpFigures, Procedure,
     ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic, TransferFigures,
 };
-use crate::{NodeStatus, ScrubStatus, Status};
+use crate::{DefragStatus, NodeStatus, ScrubStatus, Status};
 
 pub(crate) fn snapshot() -> Snapshot {
     Snapshot {
@@ -64,6 +64,7 @@ pub(crate) fn snapshot() -> Snapshot {
         nodes: vec![node(0), node(1)],
         sites: vec![site()],
         scrub: ScrubStatus::default(),
+        defrag: DefragStatus::default(),
         event_loop: LoopFigures {
             turns_total: 9,
             enters_total: 8,

@@ -21,9 +21,9 @@ use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
 use crate::{
-    AddressAddition, DiskOrder, ExportAddition, ExportChange, FileSharing, GatewayScope,
-    LockRelease, LunChange, LunCreation, PieceSigning, Placing, PolicySetting, QuotaSetting,
-    Signing, TokenAddition,
+    AddressAddition, DefragOrder, DiskOrder, ExportAddition, ExportChange, FileSharing,
+    GatewayScope, LockRelease, LunChange, LunCreation, PieceSigning, Placing, PolicySetting,
+    QuotaSetting, Signing, TokenAddition,
 };
 
 /// What the data thread is asked to do.
@@ -43,6 +43,10 @@ pub enum Command {
     ScrubStart,
     /// Tell [`crate::ScrubStatus`].
     ScrubStatus,
+    /// Tell [`crate::DefragStatus`].
+    DefragStatus,
+    /// Begin to put together what lies apart, or say when; tell the same.
+    DefragOrder(DefragOrder),
     /// Begin to check the volume, if that is not under way, and to mend what is found if
     /// that is said; tell a [`crate::FsckStatus`].
     FsckStart(bool),
@@ -195,6 +199,14 @@ fn router(watch: Arc<Watch>) -> Router {
             "/v1/scrub",
             get(|control: Shared| ask(control, Command::ScrubStatus))
                 .post(|control: Shared| ask(control, Command::ScrubStart)),
+        )
+        .route(
+            "/v1/defrag",
+            get(|control: Shared| ask(control, Command::DefragStatus)).post(
+                |control: Shared, body: Body<DefragOrder>| {
+                    ask_with(control, body, Command::DefragOrder)
+                },
+            ),
         )
         .route(
             "/v1/fsck",

@@ -48,6 +48,9 @@ pub struct Snapshot {
     pub sites: Vec<SiteFigures>,
     /// A scrub, if one was started.
     pub scrub: crate::ScrubStatus,
+    /// Defragmentation, if some was done.
+    #[serde(default)]
+    pub defrag: crate::DefragStatus,
     /// The event loop.
     pub event_loop: LoopFigures,
     /// Bytes of memory by what they are for.

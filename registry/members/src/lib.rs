@@ -8,6 +8,7 @@
 //! if that is no longer the current one.
 
 mod addresses;
+mod daily;
 mod embedded;
 mod gateways;
 mod homes;
@@ -20,6 +21,7 @@ mod trust;
 mod web_tokens;
 
 pub use addresses::{AddressRecord, VirtualAddress};
+pub use daily::{DailyWindow, DailyWindowError};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use gateways::{GatewayRecord, NO_SCOPES};
 pub use homes::Placement;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::addresses::{AddressRecord, VirtualAddress};
+use crate::daily::DailyWindow;
 use crate::gateways::GatewayRecord;
 use crate::homes::Placement;
 use crate::hosts::HostRecord;
@@ -185,6 +186,9 @@ pub struct State {
     /// The directory in which their files are, once there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lun_directory: Option<DirectoryRecord>,
+    /// When the nodes' disks are defragmented, every day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defrag: Option<DailyWindow>,
 }
 
 /// Somebody else was faster.
@@ -455,6 +459,11 @@ pub enum Change {
         /// As it is from now on.
         wanted: Reservations,
     },
+    /// The nodes' disks are defragmented at another time, or only when it is said.
+    SetDefrag {
+        /// When, every day.
+        window: Option<DailyWindow>,
+    },
 }
 
 impl State {
@@ -525,6 +534,7 @@ impl State {
             web_tokens: Vec::new(),
             luns: Vec::new(),
             lun_directory: None,
+            defrag: None,
         }
     }
 
@@ -635,6 +645,10 @@ impl State {
                 expected,
                 wanted,
             } => return self.set_reservations(id, &expected, wanted),
+            Change::SetDefrag { window } => {
+                self.defrag = window;
+                return Ok(());
+            }
         }
         self.table_epoch += 1;
         Ok(())

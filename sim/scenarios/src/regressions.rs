@@ -38,6 +38,11 @@ const REGRESSIONS: &[Regression] = &[
         "two runs of the seed differed: where in memory a write lay decided in which pieces a disk got it",
     ),
     of(
+        "store",
+        97_741_136_891,
+        "the mover read what lies beneath bytes of the journal, which a write in place may have torn, and told of bad blocks",
+    ),
+    of(
         "ensemble",
         59,
         "what a deposed manager takes until its leases end is lost with it: the model did not know",

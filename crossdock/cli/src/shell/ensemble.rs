@@ -1,6 +1,6 @@
 //! The ensemble that this process is a part of: its registry, and who does what.
 
-use crossdock_admin::{Command, Refusal};
+use crossdock_admin::{Command, DefragOrder, Refusal};
 use crossdock_etcd::{Handle, Notice};
 use crossdock_host::{Host, HostInput};
 use crossdock_members::Change;
@@ -137,9 +137,24 @@ impl Shell {
                 | Command::Place(_),
                 _,
             )
-            | (Command::ScrubStart | Command::ScrubStatus, Part::Node { .. })
+            | (
+                Command::ScrubStart
+                | Command::ScrubStatus
+                | Command::DefragStatus
+                | Command::DefragOrder(DefragOrder::Now),
+                Part::Node { .. },
+            )
             | (Command::FsckStart(_) | Command::FsckStatus, Part::Manager { .. }) => return Ok(()),
-            (Command::ScrubStart | Command::ScrubStatus, _) => {
+            (Command::DefragOrder(DefragOrder::File { .. } | DefragOrder::Schedule { .. }), _) => {
+                "nodes of an ensemble know no paths and keep no times: say crossdock defrag --now to a node's admin port, as often as it is to be done".to_owned()
+            }
+            (
+                Command::ScrubStart
+                | Command::ScrubStatus
+                | Command::DefragStatus
+                | Command::DefragOrder(DefragOrder::Now),
+                _,
+            ) => {
                 "this process has no storage node; ask a node's admin port".to_owned()
             }
             (Command::FsckStart(_) | Command::FsckStatus, _) => {

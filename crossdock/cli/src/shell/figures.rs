@@ -38,6 +38,7 @@ pub(super) struct Told {
     slow: u32,
     slow_hidden: u64,
     is_scrubbing: bool,
+    is_moving: bool,
 }
 
 impl Shell {
@@ -50,6 +51,9 @@ impl Shell {
         }
         if self.told.is_scrubbing != self.host.scrub_progress().running {
             self.tell_scrub();
+        }
+        if self.told.is_moving != self.host.defrag_progress().running {
+            self.tell_defrag();
         }
     }
 
@@ -105,12 +109,31 @@ impl Shell {
         );
     }
 
+    fn tell_defrag(&mut self) {
+        let progress = self.host.defrag_progress();
+        self.told.is_moving = progress.running;
+        if progress.running {
+            info!(scheduled = progress.is_scheduled, "defragmentation started");
+            return;
+        }
+        for error in progress.errors.iter().take(FINDINGS_TOLD_MAX) {
+            warn!("defragmentation: {error}");
+        }
+        info!(
+            moved_blocks = progress.moved_blocks,
+            runs_before = progress.found.runs,
+            runs_after = progress.left.runs,
+            "defragmentation ended"
+        );
+    }
+
     /// Everything, at this moment.
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
         let (time, wall) = (now(), wall_time());
         let uptime = time.since(self.started);
         let status = self.status().ok()?;
         let scrub = report::scrub(&self.host).ok()?;
+        let defrag = report::defrag(&self.host).ok()?;
         let figures = self.host.figures(time);
         let stores = self.host.status();
         let at = seconds(wall);
@@ -138,6 +161,7 @@ impl Shell {
             nodes: nodes(&self.host, &figures, &stores),
             sites: sites(&figures),
             scrub: serde_json::from_value(scrub).ok()?,
+            defrag: serde_json::from_value(defrag).ok()?,
             event_loop: LoopFigures {
                 turns_total: self.turns_total,
                 enters_total: self.driver.enters(),

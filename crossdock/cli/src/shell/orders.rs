@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crossdock_admin::{Answer, Command, Control, Refusal, Snapshot};
+use crossdock_admin::{Answer, Command, Control, DefragOrder, Refusal, Snapshot};
 use crossdock_host::{GatewayVerb, Tuning};
+use crossdock_members::DailyWindow;
 use crossdock_net::{Sender, now};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -118,6 +119,8 @@ impl Shell {
             Command::Status => self.status(),
             Command::ScrubStatus => report::scrub(&self.host),
             Command::ScrubStart => self.start_scrub(),
+            Command::DefragStatus => report::defrag(&self.host),
+            Command::DefragOrder(order) => self.order_defrag(order),
             Command::FsckStatus => report::fsck(&self.host),
             Command::FsckStart(repairs) => self.start_fsck(repairs),
             Command::NodeStop(number) => self.stop_node(number),
@@ -140,6 +143,21 @@ impl Shell {
         }
         self.host.begin_fsck(now(), repairs);
         report::fsck(&self.host)
+    }
+
+    fn order_defrag(&mut self, order: DefragOrder) -> Answer {
+        let (now, wall) = (now(), wall_time());
+        let done = match order {
+            DefragOrder::Now => self.host.start_defrag(now, wall, None),
+            DefragOrder::File { path } => self.host.start_defrag(now, wall, Some(&path)),
+            DefragOrder::Schedule { window } => {
+                let window = window.map(|text| text.parse::<DailyWindow>()).transpose();
+                let window = window.map_err(|error| Refusal::Invalid(error.to_string()))?;
+                self.host.set_defrag_schedule(now, wall, window)
+            }
+        };
+        done.map_err(Refusal::Conflict)?;
+        report::defrag(&self.host)
     }
 
     fn start_scrub(&mut self) -> Answer {

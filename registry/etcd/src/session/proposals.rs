@@ -82,7 +82,8 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::AddLun { .. }
         | Change::SetLun { .. }
         | Change::RemoveLun { .. }
-        | Change::SetReservations { .. } => false,
+        | Change::SetReservations { .. }
+        | Change::SetDefrag { .. } => false,
     }
 }
 

@@ -7,7 +7,7 @@ use crossdock_names::{Epoch, Incarnation, ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError, NodeRequest, PinId, ReadVersion};
 use crossdock_sim::disk::SimDiskOptions;
 use crossdock_sim::random::Random;
-use crossdock_store::ScrubReport;
+use crossdock_store::{DefragReport, ScrubReport};
 use crossdock_types::{BLOCK_BYTES, Time};
 
 use super::history::{History, brief, brief_outcome};
@@ -70,6 +70,10 @@ pub(super) struct Driver<'a> {
     is_scrubbing: bool,
     /// What it found, if somebody waits for it.
     scrubbed: Option<ScrubReport>,
+    /// A step of the mover is under way.
+    is_moving: bool,
+    /// What it did, if somebody waits for it.
+    moved: Option<DefragReport>,
     /// A scrub of everything has just found nothing wrong with these.
     sound: BTreeSet<ObjectId>,
     /// The store was found to have failed.
@@ -180,6 +184,8 @@ impl<'a> Driver<'a> {
             direct: None,
             is_scrubbing: false,
             scrubbed: None,
+            is_moving: false,
+            moved: None,
             sound: BTreeSet::new(),
             has_failed: false,
         }
@@ -217,6 +223,7 @@ impl<'a> Driver<'a> {
             self.call(pin.object, NodeRequest::Unpin { pin: pin.id })?
                 .ok();
         }
+        self.defrag_all()?;
         self.sound = self.scrub_all()?;
         let faults = self.rig.disks().data.faults();
         if faults.lost_writes + faults.misdirected_writes > 0 {
@@ -254,7 +261,7 @@ impl<'a> Driver<'a> {
     }
 
     fn answer_all(&mut self) -> Outcome<()> {
-        while !self.pending.is_empty() || self.is_scrubbing {
+        while !self.pending.is_empty() || self.is_scrubbing || self.is_moving {
             self.step(None)?;
         }
         Ok(())
@@ -544,6 +551,7 @@ impl<'a> Driver<'a> {
                 },
                 Output::Scrubbed(Ok(report)) => self.take_scrubbed(report)?,
                 Output::Scrubbed(Err(_)) if self.has_failed => {}
+                Output::Defragged(outcome) => self.take_defragged(outcome)?,
                 other => self.rig.outputs.push_back(other),
             }
         }
@@ -553,7 +561,7 @@ impl<'a> Driver<'a> {
                 _ => Err(Stop::Failed),
             };
         }
-        let is_told = self.direct.is_some() || self.scrubbed.is_some();
+        let is_told = self.direct.is_some() || self.scrubbed.is_some() || self.moved.is_some();
         if step == Step::Idle && self.rig.outputs.is_empty() && !is_told {
             return violation("the store is stuck: nothing will ever happen".to_owned());
         }

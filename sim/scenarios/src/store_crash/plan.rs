@@ -67,10 +67,11 @@ pub(super) enum Kind {
     /// The file system is full from now on, or not any more.
     FillDisk,
     Scrub,
+    Defrag,
     ListChanges,
 }
 
-const KINDS: [(Kind, u64); 23] = [
+const KINDS: [(Kind, u64); 24] = [
     (Kind::Create, 6),
     (Kind::Write, 10),
     (Kind::StableWrite, 10),
@@ -93,6 +94,7 @@ const KINDS: [(Kind, u64); 23] = [
     (Kind::FlipBit, 2),
     (Kind::FillDisk, 2),
     (Kind::Scrub, 2),
+    (Kind::Defrag, 6),
     (Kind::ListChanges, 1),
 ];
 

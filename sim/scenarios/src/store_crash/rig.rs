@@ -8,8 +8,8 @@ use crossdock_peer::{Call, CallId, NodeError, NodeReply, NodeRequest};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
 use crossdock_store::{
-    Index, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
-    StoreEffect, StoreInput, StoreStatus, fsck,
+    DefragReport, DefragStep, Index, IndexRequest, OpenError, OpenReport, ScrubReport, Store,
+    StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus, fsck,
 };
 use crossdock_types::Time;
 
@@ -75,6 +75,7 @@ pub(super) enum Output {
     Opened(Result<OpenReport, OpenError>),
     Reply(NodeReply),
     Scrubbed(Result<ScrubReport, NodeError>),
+    Defragged(Result<DefragReport, NodeError>),
     Quiet,
 }
 
@@ -143,6 +144,10 @@ impl Rig {
     pub(super) fn scrub(&mut self, blocks_max: u64) {
         self.store
             .handle(self.now, StoreInput::Scrub { blocks_max });
+    }
+
+    pub(super) fn defrag(&mut self, step: DefragStep) {
+        self.store.handle(self.now, StoreInput::Defrag(step));
     }
 
     pub(super) fn drain(&mut self) {
@@ -235,6 +240,9 @@ impl Rig {
                 | StoreEffect::Resume(_) => {}
                 StoreEffect::Failed(_) => {} // Its figures say so, too.
                 StoreEffect::Scrubbed(report) => self.outputs.push_back(Output::Scrubbed(report)),
+                StoreEffect::Defragged(report) => {
+                    self.outputs.push_back(Output::Defragged(report));
+                }
             }
         }
     }

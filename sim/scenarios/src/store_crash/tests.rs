@@ -86,3 +86,9 @@ fn a_run_reused_too_early_is_found() {
 fn a_block_written_over_too_early_is_found() {
     finds(Mutation::InPlaceBeforeJournal);
 }
+
+/// Goal: blocks that are moved over what was written meanwhile are found.
+#[test]
+fn a_move_over_something_newer_is_found() {
+    finds(Mutation::MoveOverNewer);
+}

@@ -33,6 +33,25 @@ pub(in crate::suite) fn write_one(client: &mut Client, name: &str, length: usize
     write_file(client, &file, &content(name, length))
 }
 
+/// Makes files whose parts are written in turns: first the first part of each.
+pub(in crate::suite) fn write_in_turns(
+    client: &mut Client,
+    names: &[&str],
+    length: usize,
+) -> Result<()> {
+    let mut files = Vec::new();
+    for name in names {
+        files.push((create(client, name)?, content(name, length)));
+    }
+    for part in 0..length / PART_BYTES {
+        for (file, bytes) in &files {
+            let piece = &bytes[part * PART_BYTES..][..PART_BYTES];
+            write_part(client, file, (part, piece), StableHow::FileSync)?;
+        }
+    }
+    Ok(())
+}
+
 /// Compares all files with what was written.
 pub(in crate::suite) fn verify(up: &Up, name: &str) -> Result<()> {
     let mut client = Client::connect(up.nfs)?;
@@ -131,17 +150,7 @@ fn create(client: &mut Client, name: &str) -> Result<HandleBuffer> {
 
 fn write_file(client: &mut Client, file: &HandleBuffer, bytes: &[u8]) -> Result<()> {
     for (part, piece) in bytes.chunks(PART_BYTES).enumerate() {
-        let call = Call::Write(Write {
-            file: file.as_handle(),
-            offset: u64::try_from(part * PART_BYTES)?,
-            count_bytes: u32::try_from(piece.len())?,
-            stable: StableHow::Unstable,
-            data: Payload::from(Bytes::copy_from_slice(piece)),
-        });
-        match client.call(&call)? {
-            Reply::Write(Ok(done)) if done.count_bytes == u32::try_from(piece.len())? => {}
-            other => bail!("cannot write: {other:?}"),
-        }
+        write_part(client, file, (part, piece), StableHow::Unstable)?;
     }
     let commit = Call::Commit(Commit {
         file: file.as_handle(),
@@ -151,6 +160,25 @@ fn write_file(client: &mut Client, file: &HandleBuffer, bytes: &[u8]) -> Result<
     match client.call(&commit)? {
         Reply::Commit(Ok(_)) => Ok(()),
         other => bail!("cannot commit: {:?}", other.status()),
+    }
+}
+
+fn write_part(
+    client: &mut Client,
+    file: &HandleBuffer,
+    (part, piece): (usize, &[u8]),
+    stable: StableHow,
+) -> Result<()> {
+    let call = Call::Write(Write {
+        file: file.as_handle(),
+        offset: u64::try_from(part * PART_BYTES)?,
+        count_bytes: u32::try_from(piece.len())?,
+        stable,
+        data: Payload::from(Bytes::copy_from_slice(piece)),
+    });
+    match client.call(&call)? {
+        Reply::Write(Ok(done)) if done.count_bytes == u32::try_from(piece.len())? => Ok(()),
+        other => bail!("cannot write: {other:?}"),
     }
 }
 

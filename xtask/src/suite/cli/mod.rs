@@ -3,6 +3,7 @@
 //! and a machine without io_uring.
 
 mod damage;
+mod defrag;
 mod deploy;
 mod durability;
 mod exports;
@@ -28,13 +29,14 @@ use crate::rig::server::Kind;
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
 
 /// In the order in which they run.
-const CHECKS: [Check; 25] = [
+const CHECKS: [Check; 26] = [
     ("wrong usage", refusals::wrong_usage),
     ("configuration", refusals::configuration),
     ("no room", refusals::no_room),
     ("other user's data", refusals::other_user),
     ("service", service::serve),
     ("nodes", service::nodes),
+    ("defragmentation", defrag::passes),
     ("flushes", durability::flushes),
     ("exports", exports::changes),
     ("quotas", quotas::changes),

@@ -369,4 +369,42 @@ pub(super) const FAMILIES: &[Family] = &[
         "Bad places that it has found.",
         |all, out| out.count(&[], all.scrub.findings.len() as u64),
     ),
+    family(
+        "crossdock_defrag_running",
+        MetricKind::Gauge,
+        "1 while the nodes' disks are defragmented.",
+        |all, out| out.count(&[], u64::from(all.defrag.running)),
+    ),
+    family(
+        "crossdock_defrag_moved_blocks",
+        MetricKind::Gauge,
+        "Blocks that this pass, or the last one, has given another place.",
+        |all, out| out.count(&[], all.defrag.moved_blocks),
+    ),
+    family(
+        "crossdock_defrag_runs",
+        MetricKind::Gauge,
+        "Runs of contiguous blocks in which objects lay when it came to them, and lie since.",
+        |all, out| {
+            for (when, layout) in [("found", &all.defrag.found), ("left", &all.defrag.left)] {
+                out.count(&[("when", when)], layout.runs);
+            }
+        },
+    ),
+    family(
+        "crossdock_defrag_objects",
+        MetricKind::Gauge,
+        "Objects with blocks that it has come to: at best each is one run.",
+        |all, out| out.count(&[], all.defrag.found.objects),
+    ),
+    family(
+        "crossdock_defrag_sequential_percent",
+        MetricKind::Gauge,
+        "Rate of sequential reads on a disk with one arm, by the model, as a share of that of a contiguous layout.",
+        |all, out| {
+            for (when, layout) in [("found", &all.defrag.found), ("left", &all.defrag.left)] {
+                out.count(&[("when", when)], layout.sequential_percent);
+            }
+        },
+    ),
 ];

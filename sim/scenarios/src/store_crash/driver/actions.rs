@@ -20,6 +20,7 @@ impl Driver<'_> {
             Kind::FlipBit => self.flip_bit(),
             Kind::FillDisk => self.fill_disk(),
             Kind::Scrub => self.scrub(),
+            Kind::Defrag => self.defrag(),
             Kind::ListChanges => self.list_changes()?,
             _ => {
                 let objects = &self.plan.objects;

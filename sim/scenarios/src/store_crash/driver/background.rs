@@ -1,16 +1,19 @@
-//! What the store does beside requests: scrubs, and lists of changes.
+//! What the store does beside requests: scrubs, moves, and lists of changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_names::{FileId, ObjectId, Version};
-use crossdock_peer::{NodeAnswer, NodeRequest};
-use crossdock_store::ScrubReport;
+use crossdock_peer::{NodeAnswer, NodeError, NodeRequest};
+use crossdock_store::{DefragReport, DefragStep, ScrubReport};
 
 use super::super::model::{Presence, without};
 use super::{Driver, Outcome, violation};
 
 /// Far more steps than a scrub of everything needs.
 const SCRUB_STEPS_MAX: usize = 1000;
+
+/// Steps that put everything together; fewer are enough where there is room.
+const DEFRAG_STEPS_MAX: usize = 100;
 
 impl Driver<'_> {
     /// One step, if none is under way; nobody waits for it.
@@ -63,6 +66,82 @@ impl Driver<'_> {
             }
         }
         violation("a scrub does not come to an end".to_owned())
+    }
+
+    /// One step, if none is under way; nobody waits for it.
+    pub(super) fn defrag(&mut self) {
+        if self.is_moving {
+            return;
+        }
+        let random = &mut self.memory.random;
+        let of_one = random.one_in(6).then(|| random.pick(&self.plan.objects));
+        let step = DefragStep {
+            placement: of_one.flatten().map(|id| id.placement),
+            moves: !random.one_in(8),
+            is_first: random.one_in(4),
+            blocks_max: random.between(1, 64),
+        };
+        self.begin_defrag(step);
+    }
+
+    fn begin_defrag(&mut self, step: DefragStep) {
+        self.is_moving = true;
+        self.memory
+            .history
+            .note(self.rig.now, || format!("{step:?}"));
+        self.rig.defrag(step);
+    }
+
+    pub(super) fn take_defragged(
+        &mut self,
+        outcome: Result<DefragReport, NodeError>,
+    ) -> Outcome<()> {
+        if !std::mem::take(&mut self.is_moving) {
+            return violation(format!("nobody asked for {outcome:?}"));
+        }
+        let line = || format!("  {outcome:?}");
+        self.memory.history.note(self.rig.now, line);
+        match outcome {
+            Ok(report) if report.unreadable_blocks > 0 && !self.may_be_unreadable() => {
+                violation(format!("blocks of sound disks cannot be moved: {report:?}"))
+            }
+            Ok(report) => {
+                self.moved = Some(report);
+                Ok(())
+            }
+            Err(_) if self.rig.status().has_failed => Ok(()),
+            Err(error) => violation(format!("a step of the mover gave {error}")),
+        }
+    }
+
+    /// Puts everything together, as far as there is room; then all is looked at.
+    pub(super) fn defrag_all(&mut self) -> Outcome<()> {
+        for moves in [true, false] {
+            let mut is_first = true;
+            for _ in 0..DEFRAG_STEPS_MAX {
+                self.moved = None;
+                self.begin_defrag(DefragStep {
+                    placement: None,
+                    moves,
+                    is_first,
+                    blocks_max: 64,
+                });
+                is_first = false;
+                let report = loop {
+                    self.step(None)?;
+                    if let Some(report) = self.moved.take() {
+                        break report;
+                    }
+                };
+                if !moves && report.moved_blocks > 0 {
+                    return violation(format!("a look has moved something: {report:?}"));
+                }
+                if report.is_complete {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Lists what was changed since some version; all that must be in it is.

@@ -1,0 +1,178 @@
+//! `crossdock defrag`: puts together on the nodes' disks what lies apart.
+
+use anyhow::bail;
+use clap::{ArgGroup, Args, Subcommand};
+use crossdock_admin::{DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus};
+use crossdock_types::BLOCK_BYTES;
+
+use crate::checks::follow;
+use crate::client::{Method, call, parse};
+use crate::commands::{Remote, Verdict};
+use crate::format;
+
+const PATH: &str = "/v1/defrag";
+
+#[derive(Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    group(ArgGroup::new("order").required(true))
+)]
+pub(crate) struct DefragArgs {
+    /// Go through everything that the nodes have, now, and wait for the end.
+    #[arg(long, group = "order")]
+    now: bool,
+    /// Go through what they have of one file, now, and wait for the end.
+    #[arg(long, value_name = "PATH", group = "order")]
+    file: Option<String>,
+    /// Do it every day from one time to another one (UTC), or not any more.
+    #[arg(long, value_name = "HH:MM-HH:MM|off", group = "order")]
+    schedule: Option<String>,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Option<DefragCommand>,
+}
+
+#[derive(Subcommand)]
+enum DefragCommand {
+    /// Show how far the last pass has come, and when the next one is due.
+    #[command(after_help = "Example:\n  crossdock defrag status --json")]
+    Status(Remote),
+}
+
+impl DefragArgs {
+    /// Whether what it prints is for programs.
+    pub(crate) const fn prints_json(&self) -> bool {
+        match &self.command {
+            Some(DefragCommand::Status(remote)) => remote.json,
+            None => self.remote.json,
+        }
+    }
+
+    pub(crate) fn carry_out(self) -> anyhow::Result<Verdict> {
+        let Self {
+            now,
+            file,
+            schedule,
+            remote,
+            command,
+        } = self;
+        if let Some(DefragCommand::Status(remote)) = command {
+            return show(&remote, &parse(call(&remote, Method::Get, PATH)?)?);
+        }
+        let order = match (now, file, schedule) {
+            (true, ..) => DefragOrder::Now,
+            (_, Some(path), _) => DefragOrder::File { path },
+            (.., Some(window)) => DefragOrder::Schedule {
+                window: (window != "off").then_some(window),
+            },
+            (false, None, None) => bail!("say --now, --file, --schedule or status"),
+        };
+        let body = Some(serde_json::to_value(&order)?);
+        if matches!(order, DefragOrder::Schedule { .. }) {
+            return show(&remote, &parse(call(&remote, Method::Post(body), PATH)?)?);
+        }
+        let progress = |status: &DefragStatus| {
+            let waits = if status.yielding {
+                ", waits for clients"
+            } else {
+                ""
+            };
+            let line = format!(
+                "{} moved, {} objects looked at{waits}",
+                bytes(status.moved_blocks),
+                status.found.objects
+            );
+            (status.running, line)
+        };
+        call(&remote, Method::Post(body), PATH)?;
+        let status = follow(&remote, PATH, progress)?;
+        if status.found == LayoutStatus::default() && !status.errors.is_empty() {
+            bail!("{}", status.errors.join("; ")); // Nothing was gone through.
+        }
+        show(&remote, &status)
+    }
+}
+
+fn show(remote: &Remote, status: &DefragStatus) -> anyhow::Result<Verdict> {
+    match remote.json {
+        true => format::print_json(status)?,
+        false => format::print(&describe(status))?,
+    }
+    Ok(match status.errors.is_empty() {
+        true => Verdict::Good,
+        false => Verdict::Bad,
+    })
+}
+
+fn describe(status: &DefragStatus) -> String {
+    let mut text = match (&status.schedule, status.running) {
+        (Some(window), _) => format!("every day {window} UTC\n"),
+        (None, _) => "no time of the day is set\n".to_owned(),
+    };
+    let of = match &status.path {
+        Some(path) => format!(" of {path}"),
+        None => String::new(),
+    };
+    text += &match (status.running, status.yielding) {
+        (true, true) => format!("a pass{of} is at work, and waits for clients\n"),
+        (true, false) => format!("a pass{of} is at work\n"),
+        (false, _) if status.found == LayoutStatus::default() && status.errors.is_empty() => {
+            return text + "nothing has been gone through since the start\n";
+        }
+        (false, _) => format!("the last pass{of}:\n"),
+    };
+    text += &format!("found  {}\n", layout(&status.found));
+    if status.left.objects > 0 {
+        text += &format!("left   {}\n", layout(&status.left));
+    }
+    text += &format!("moved  {}\n", bytes(status.moved_blocks));
+    let reasons = [
+        (status.pinned_blocks, "pinned"),
+        (status.busy_blocks, "being changed"),
+        (
+            status.unreadable_blocks,
+            "beside or among blocks that cannot be read",
+        ),
+        (status.homeless_blocks, "without room"),
+    ];
+    for (blocks, why) in reasons.into_iter().filter(|(blocks, _)| *blocks > 0) {
+        text += &format!("left where it was  {}: {why}\n", bytes(blocks));
+    }
+    if status.free != FreeSpaceStatus::default() {
+        text += &format!(
+            "free   {} in {} runs, the longest {}\n",
+            bytes(status.free.blocks),
+            status.free.runs,
+            bytes(status.free.longest_blocks)
+        );
+    }
+    for error in &status.errors {
+        text += &format!("  {error}\n");
+    }
+    text
+}
+
+fn layout(layout: &LayoutStatus) -> String {
+    let LayoutStatus {
+        objects,
+        blocks,
+        runs,
+        seek_blocks,
+        sequential_percent,
+    } = layout;
+    let jumps = runs.saturating_sub(*objects);
+    let far = match seek_blocks.checked_div(jumps) {
+        Some(mean) => format!(", on average {} apart", bytes(mean)),
+        None => String::new(),
+    };
+    format!(
+        "{} of {objects} objects in {runs} runs{far}; modelled sequential rate {sequential_percent} %",
+        bytes(*blocks)
+    )
+}
+
+fn bytes(blocks: u64) -> String {
+    format::bytes(blocks * BLOCK_BYTES as u64)
+}

@@ -1,0 +1,414 @@
+//! The defragmenter of this host: has the nodes' stores put together what lies apart, one
+//! node after the other and in small steps, by order or every day at a given time.
+//!
+//! How far it keeps out of the clients' way is in [`MoverPace`].
+//!
+//! A pass goes through everything twice: to move, and to look at what has come of it.
+
+use std::time::Duration;
+
+use crossdock_members::{Change, DailyWindow};
+use crossdock_names::FileRef;
+use crossdock_peer::NodeError;
+use crossdock_server::{MoverPace, MoverTurn, NodeInput};
+use crossdock_store::{DefragReport, DefragStep, FreeSpace, Layout, StoreInput};
+use crossdock_types::{Time, WallTime};
+
+use crate::host::Host;
+use crate::message::Message;
+use crate::nodes::{Drain, NodeState};
+use crate::walks::{Goal, WALKS_MAX, Walk, WalkError, names_of, volume_root};
+
+/// Rest between two steps that nobody is held up by.
+const REST: Duration = Duration::from_millis(1);
+
+/// After a step that found no room in the journal, or no longer disk.
+const STALL_REST: Duration = Duration::from_millis(100);
+
+/// So many of these on end: there will be none.
+const STALLS_MAX: u32 = 600;
+
+/// How often it is looked whether the time of the day has come.
+const SCHEDULE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How far the last pass has come.
+#[derive(Clone, Debug, Default)]
+pub struct DefragProgress {
+    /// Whether it is at work.
+    pub running: bool,
+    /// It was begun because its time had come.
+    pub is_scheduled: bool,
+    /// It waits because clients are at work.
+    pub is_yielding: bool,
+    /// Of which file; `None`: of all that the nodes have.
+    pub path: Option<String>,
+    /// How objects lay when it came to them.
+    pub found: Layout,
+    /// How they lie, as far as that has been looked at since.
+    pub left: Layout,
+    /// How the free space lies; told at the end.
+    pub free: FreeSpace,
+    /// Blocks that have another place now.
+    pub moved_blocks: u64,
+    /// Blocks that were left because they are pinned.
+    pub pinned_blocks: u64,
+    /// The same, because they were being changed.
+    pub busy_blocks: u64,
+    /// The same, because they, or blocks beside them, cannot be read.
+    pub unreadable_blocks: u64,
+    /// The same, because there was no room.
+    pub homeless_blocks: u64,
+    /// What has kept it from going to the end.
+    pub errors: Vec<String>,
+}
+
+/// The defragmenter.
+#[derive(Debug, Default)]
+pub(crate) struct Defrag {
+    pub(crate) progress: DefragProgress,
+    /// Nodes that have still to be gone through, by number.
+    nodes: Vec<u32>,
+    placement: Option<u64>,
+    stage: Stage,
+    /// The next step is the first of its stage at that node.
+    is_first: bool,
+    /// Which pass it is; a step of another one tells nothing.
+    pass: u64,
+    asked: Option<Asked>,
+    /// The step that was asked for has been answered: the next one is planned by whoever
+    /// knows the time.
+    is_answered: bool,
+    is_stalled: bool,
+    stalls: u32,
+    due: Option<Time>,
+    pace: MoverPace,
+    schedule_due: Option<Time>,
+    /// It has had its turn in the window that is open now.
+    has_had_turn: bool,
+    /// The last window ended before it did.
+    is_cut: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Moving,
+    Looking,
+}
+
+/// A step that a node has been asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    pass: u64,
+    number: u32,
+    at: Time,
+}
+
+impl Defrag {
+    /// `has_schedule`: the registry knows one.
+    pub(crate) fn new(has_schedule: bool) -> Self {
+        Self {
+            schedule_due: has_schedule.then(Time::default),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.due.into_iter().chain(self.schedule_due).min()
+    }
+
+    fn next_node(&mut self) {
+        if !self.nodes.is_empty() {
+            self.nodes.remove(0);
+        }
+        self.stage = Stage::Moving;
+        self.is_first = true;
+        self.pace = MoverPace::default();
+    }
+
+    fn begin(&mut self, now: Time, nodes: Vec<u32>) {
+        self.pass += 1;
+        self.nodes = nodes;
+        self.stage = Stage::Moving;
+        self.is_first = true;
+        self.is_cut = false;
+        self.stalls = 0;
+        self.pace = MoverPace::default();
+        self.due = Some(now);
+    }
+}
+
+impl Host {
+    /// How far the last pass has come.
+    #[must_use]
+    pub const fn defrag_progress(&self) -> &DefragProgress {
+        &self.defrag.progress
+    }
+
+    /// At which time of the day passes are made.
+    #[must_use]
+    pub fn defrag_schedule(&self) -> Option<DailyWindow> {
+        self.registry.state().defrag
+    }
+
+    /// Begins a pass over all nodes of this host, or over what they have of one file.
+    ///
+    /// # Errors
+    /// One is at work already, or there can be no such file.
+    pub fn start_defrag(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        path: Option<&str>,
+    ) -> Result<(), String> {
+        if self.defrag.progress.running {
+            return Err(
+                "a pass is at work already; crossdock defrag status shows how far it is".to_owned(),
+            );
+        }
+        let names = match path.map(names_of) {
+            None => None,
+            Some(Ok(names)) if !names.is_empty() => Some(names),
+            Some(Ok(_)) => return Err("/ is a directory; say a file, or --now".to_owned()),
+            Some(Err((path, why))) => {
+                return Err(format!("{path:?} is no path of the volume: {why}"));
+            }
+        };
+        if names.is_some() && self.walks.len() >= WALKS_MAX {
+            return Err("too many paths are being looked up at this moment; try again".to_owned());
+        }
+        self.defrag.placement = None;
+        self.defrag.progress = DefragProgress {
+            running: true,
+            path: path.map(str::to_owned),
+            ..DefragProgress::default()
+        };
+        match names {
+            Some(names) => {
+                let walk = Walk::new(&names, Goal::Defrag);
+                self.begin_walk(now, walk, volume_root());
+            }
+            None => self.begin_pass(now),
+        }
+        self.advance(now, wall);
+        Ok(())
+    }
+
+    /// The path has led to a file.
+    pub(crate) fn finish_defrag_path(&mut self, now: Time, file: FileRef) {
+        self.defrag.placement = Some(file.id.0);
+        self.begin_pass(now);
+    }
+
+    /// It has not.
+    pub(crate) fn fail_defrag_path(&mut self, path: &str, error: &WalkError) {
+        let why = match error {
+            WalkError::NotFound => format!("the volume has no {path}"),
+            WalkError::NotDirectory => format!("{path} is no regular file"),
+            WalkError::Volume(error) => format!(
+                "the volume did not answer ({error}); crossdock status may show why; try again"
+            ),
+        };
+        self.defrag.progress.errors.push(why);
+        self.defrag.progress.running = false;
+    }
+
+    /// From now on passes are made at that time of the day, or only by order.
+    ///
+    /// # Errors
+    /// The registry cannot be written.
+    pub fn set_defrag_schedule(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        window: Option<DailyWindow>,
+    ) -> Result<(), String> {
+        self.change(Change::SetDefrag { window })?;
+        self.defrag.has_had_turn = false;
+        self.follow_defrag_schedule(now, wall);
+        self.advance(now, wall);
+        Ok(())
+    }
+
+    fn begin_pass(&mut self, now: Time) {
+        let running = self.nodes.values();
+        let running = running.filter(|slot| slot.state == NodeState::Running);
+        let mut nodes: Vec<u32> = running.map(|slot| slot.number).collect();
+        nodes.sort_unstable();
+        self.defrag.begin(now, nodes);
+    }
+
+    /// A node's store has ended a step.
+    pub(crate) fn take_defragged(&mut self, number: u32, step: Result<DefragReport, NodeError>) {
+        let defrag = &mut self.defrag;
+        let asked = defrag.asked.filter(|asked| asked.number == number);
+        let Some(asked) = asked else {
+            return;
+        };
+        defrag.is_answered = true;
+        if asked.pass != defrag.pass || !defrag.progress.running {
+            return;
+        }
+        let progress = &mut defrag.progress;
+        let report = match step {
+            Ok(report) => report,
+            Err(error) => {
+                let what = format!("node {number}: not gone through to its end: {error}");
+                progress.errors.push(what);
+                return defrag.next_node();
+            }
+        };
+        defrag.is_first = false;
+        defrag.is_stalled = report.is_stalled && report.moved_blocks == 0;
+        match defrag.stage {
+            Stage::Moving => {
+                progress.found.add(&report.layout);
+                progress.moved_blocks += report.moved_blocks;
+                progress.pinned_blocks += report.pinned_blocks;
+                progress.busy_blocks += report.busy_blocks;
+                progress.unreadable_blocks += report.unreadable_blocks;
+                progress.homeless_blocks += report.homeless_blocks;
+            }
+            Stage::Looking => progress.left.add(&report.layout),
+        }
+        match (report.is_complete, defrag.stage) {
+            (false, _) => {}
+            (true, Stage::Moving) => {
+                defrag.stage = Stage::Looking;
+                defrag.is_first = true;
+            }
+            (true, Stage::Looking) => {
+                progress.free.add(&report.free);
+                defrag.next_node();
+            }
+        }
+    }
+
+    /// The node is gone: so is the step that it was asked for.
+    pub(crate) fn forget_defrag_of(&mut self, number: u32) {
+        let is_its = |asked: &Asked| asked.number == number;
+        self.defrag.is_answered |= self.defrag.asked.as_ref().is_some_and(is_its);
+    }
+
+    /// Plans the next step, once the last one was answered.
+    pub(crate) fn plan_defrag(&mut self, now: Time) {
+        let defrag = &mut self.defrag;
+        if !std::mem::take(&mut defrag.is_answered) {
+            return;
+        }
+        let Some(asked) = defrag.asked.take() else {
+            return;
+        };
+        if !defrag.progress.running {
+            return;
+        }
+        let slot = self.nodes.values().find(|slot| slot.number == asked.number);
+        if let Some(node) = slot.and_then(|slot| slot.node.as_ref()) {
+            defrag.pace.step_ended(now, asked.at, node);
+        }
+        defrag.stalls = match std::mem::take(&mut defrag.is_stalled) {
+            true => defrag.stalls + 1,
+            false => 0,
+        };
+        if defrag.stalls > STALLS_MAX {
+            let what = "the journal or the disk has had no room for a long time; crossdock status \
+                        shows what is full";
+            defrag.progress.errors.push(what.to_owned());
+            defrag.next_node();
+            defrag.stalls = 0;
+        }
+        let is_stalled = defrag.stalls > 0;
+        defrag.due = Some(now + if is_stalled { STALL_REST } else { REST });
+    }
+
+    /// What of it is due.
+    pub(crate) fn wake_defrag(&mut self, now: Time, wall: WallTime) {
+        if self.defrag.schedule_due.is_some_and(|due| due <= now) {
+            self.follow_defrag_schedule(now, wall);
+        }
+        if self.defrag.due.is_some_and(|due| due <= now) {
+            self.step_defrag(now);
+        }
+    }
+
+    /// Begins at its time of the day, and lets go when that is over.
+    fn follow_defrag_schedule(&mut self, now: Time, wall: WallTime) {
+        let window = self.defrag_schedule();
+        let is_open = window.is_some_and(|window| window.contains(wall));
+        let defrag = &mut self.defrag;
+        defrag.schedule_due = window.map(|_| now + SCHEDULE_INTERVAL);
+        if !is_open {
+            defrag.has_had_turn = false;
+            if defrag.progress.running && defrag.progress.is_scheduled {
+                defrag.progress.running = false;
+                defrag.is_cut = true;
+                defrag.due = None;
+            }
+            return;
+        }
+        if defrag.has_had_turn || defrag.progress.running || self.drain != Drain::Serving {
+            return;
+        }
+        if (self.nodes.values()).any(|slot| slot.state == NodeState::Opening) {
+            return; // They are to have their turn, too.
+        }
+        defrag.has_had_turn = true;
+        if std::mem::take(&mut defrag.is_cut) {
+            defrag.progress.running = true; // From where it was.
+            defrag.pass += 1;
+            defrag.due = Some(now);
+            return;
+        }
+        defrag.placement = None;
+        defrag.progress = DefragProgress {
+            running: true,
+            is_scheduled: true,
+            ..DefragProgress::default()
+        };
+        self.begin_pass(now);
+    }
+
+    /// Asks the next node for the next step, if that holds up nobody; a node that is gone
+    /// is left out.
+    fn step_defrag(&mut self, now: Time) {
+        self.defrag.due = None;
+        if self.defrag.asked.is_some() || self.drain != Drain::Serving {
+            return; // One of an earlier pass has to be answered first; or nothing goes on.
+        }
+        while let Some(&number) = self.defrag.nodes.first() {
+            let slot = self.nodes.values().find(|slot| slot.number == number);
+            let slot = slot.filter(|slot| slot.state == NodeState::Running);
+            let Some((id, node)) = slot.and_then(|slot| Some((slot.id, slot.node.as_ref()?)))
+            else {
+                self.defrag.next_node();
+                continue;
+            };
+            let defrag = &mut self.defrag;
+            let (blocks_max, is_yielding) = match defrag.pace.turn(now, node) {
+                MoverTurn::Step {
+                    blocks_max,
+                    is_yielding,
+                } => (blocks_max, is_yielding),
+                MoverTurn::Wait(until) => {
+                    defrag.progress.is_yielding = true;
+                    defrag.due = Some(until);
+                    return;
+                }
+            };
+            defrag.progress.is_yielding = is_yielding;
+            let step = DefragStep {
+                placement: defrag.placement,
+                moves: defrag.stage == Stage::Moving,
+                is_first: defrag.is_first,
+                blocks_max,
+            };
+            let (pass, at) = (defrag.pass, now);
+            defrag.asked = Some(Asked { pass, number, at });
+            let input = NodeInput::Store(StoreInput::Defrag(step));
+            self.queue.push_back(Message::Node(id, input));
+            return;
+        }
+        self.defrag.progress.running = false;
+        self.defrag.progress.is_yielding = false;
+    }
+}

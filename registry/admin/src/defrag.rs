@@ -1,0 +1,84 @@
+//! Defragmentation of the nodes' disks, as the admin API takes orders and tells of it.
+
+use serde::{Deserialize, Serialize};
+
+/// What is wanted of the defragmenter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "lowercase", deny_unknown_fields)]
+pub enum DefragOrder {
+    /// A pass over all nodes begins.
+    Now,
+    /// A pass over what the nodes have of one file begins.
+    File {
+        /// Its path, from the volume's root.
+        path: String,
+    },
+    /// Passes are made at a time of every day.
+    Schedule {
+        /// When, like `02:00-05:00`, in UTC; nothing: only by order.
+        window: Option<String>,
+    },
+}
+
+/// How far the last pass has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DefragStatus {
+    /// Whether one is at work.
+    pub running: bool,
+    /// It has begun because its time had come.
+    pub scheduled: bool,
+    /// It waits because clients are at work.
+    pub yielding: bool,
+    /// Of which file; of all if it is absent.
+    pub path: Option<String>,
+    /// When passes are made, every day, in UTC.
+    pub schedule: Option<String>,
+    /// How objects lay when it came to them.
+    pub found: LayoutStatus,
+    /// How they lie, as far as that has been looked at since.
+    pub left: LayoutStatus,
+    /// How the free space lies; told at the end.
+    pub free: FreeSpaceStatus,
+    /// Blocks that have another place now.
+    pub moved_blocks: u64,
+    /// Blocks that were left where they were because they are pinned.
+    pub pinned_blocks: u64,
+    /// The same, because they were being changed.
+    pub busy_blocks: u64,
+    /// The same, because they, or blocks beside them, cannot be read.
+    pub unreadable_blocks: u64,
+    /// The same, because there was no room.
+    pub homeless_blocks: u64,
+    /// What has kept it from going to the end.
+    pub errors: Vec<String>,
+}
+
+/// How objects lie on disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutStatus {
+    /// Objects that have blocks; a file has one for each of its columns and replicas.
+    pub objects: u64,
+    /// Their blocks.
+    pub blocks: u64,
+    /// Stretches of contiguous blocks in which they lie; at best one for each object.
+    pub runs: u64,
+    /// How far apart the runs of an object lie, from each to the next, in blocks and all
+    /// together.
+    pub seek_blocks: u64,
+    /// What sequential reads reach of the rate of a contiguous layout, in percent, on a disk
+    /// with one arm (8 ms from one place to another, 60 MB/s), by the model.
+    pub sequential_percent: u64,
+}
+
+/// How the free space of the nodes' disks lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreeSpaceStatus {
+    /// Free blocks, of which it is known where they lie.
+    pub blocks: u64,
+    /// Stretches of contiguous blocks that these are.
+    pub runs: u64,
+    /// The longest of them, in blocks.
+    pub longest_blocks: u64,
+    /// Free blocks of which it is not in memory where they lie.
+    pub unseen_blocks: u64,
+}
