@@ -57,6 +57,8 @@ enum Kind {
     ReadOnly,
     /// With blocks of 4 KiB.
     Whole,
+    /// With blocks of 512 bytes.
+    Small,
 }
 
 impl Kind {
@@ -68,6 +70,8 @@ impl Kind {
             // are the same where each block is one (SBC-3: the first descriptor begins with the
             // block that was asked for).
             "ALL.GetLBAStatus.UnmapSingle" => Self::Whole,
+            // It writes 2,048 blocks at once, which page B0h forbids where a block has 4 KiB.
+            "ALL.ExtendedCopy.Simple" => Self::Small,
             // It wants a unit that was stopped to be ready, which SBC-3 says it is not.
             "ALL.StartStopUnit.NoLoej" => Self::Plain,
             _ if is_of("ALL.NoMedia.") || is_of("ALL.PreventAllow.") => Self::Removable,
@@ -83,6 +87,7 @@ struct Luns {
     removable: String,
     read_only: String,
     whole: String,
+    small: String,
 }
 
 impl Luns {
@@ -107,6 +112,7 @@ impl Luns {
             removable: make("re", block_bytes, &["--removable"])?,
             read_only,
             whole: make("wh", "4096", &[])?,
+            small: make("sm", "512", &[])?,
         })
     }
 
@@ -116,6 +122,7 @@ impl Luns {
             Kind::Removable => &self.removable,
             Kind::ReadOnly => &self.read_only,
             Kind::Whole => &self.whole,
+            Kind::Small => &self.small,
         }
     }
 }
