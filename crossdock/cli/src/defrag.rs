@@ -88,7 +88,7 @@ impl DefragArgs {
         };
         call(&remote, Method::Post(body), PATH)?;
         let status = follow(&remote, PATH, progress)?;
-        if status.found == LayoutStatus::default() && !status.errors.is_empty() {
+        if status.found.objects == 0 && !status.errors.is_empty() {
             bail!("{}", status.errors.join("; ")); // Nothing was gone through.
         }
         show(&remote, &status)
@@ -118,7 +118,7 @@ fn describe(status: &DefragStatus) -> String {
     text += &match (status.running, status.yielding) {
         (true, true) => format!("a pass{of} is at work, and waits for clients\n"),
         (true, false) => format!("a pass{of} is at work\n"),
-        (false, _) if status.found == LayoutStatus::default() && status.errors.is_empty() => {
+        (false, _) if status.found.objects == 0 && status.errors.is_empty() => {
             return text + "nothing has been gone through since the start\n";
         }
         (false, _) => format!("the last pass{of}:\n"),

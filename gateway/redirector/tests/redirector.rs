@@ -250,6 +250,7 @@ fn extents_alone_are_to_be_caught() {
     assert!(redirector.pass(CONNECTION, 10).is_ok());
     assert!(!redirector.has_extents(CONNECTION));
     assert!(redirector.is_under_way(CONNECTION));
+    redirector.acknowledged(CONNECTION, 10);
     let one = Extent::new(11, 1, 100, &released);
     assert!(redirector.announce_extent(CONNECTION, one).is_ok());
     let behind = redirector.announce_literal(CONNECTION, Bytes::from_static(b"behind"));

@@ -461,10 +461,22 @@ impl Catching {
         };
         let mut pieces = Vec::new();
         let (mut failure, mut lost) = (None, None);
+        // Who asks for the next reply has mostly acknowledged the last one.
+        let mut is_fresh = false;
         while let Some(part) = client.waiting.front() {
             match announce(&mut self.redirector, client.caught, part) {
                 Ok(catch_from) => self.catcher.catch_from(client.caught, catch_from),
-                Err(AnnounceError::Full(_)) => break,
+                Err(AnnounceError::Full(_)) if is_fresh => break,
+                Err(AnnounceError::Full(_)) => {
+                    let Some(info) = driver.tcp_info(id) else {
+                        break;
+                    };
+                    let acknowledged = info.acked_bytes;
+                    let catch_from = self.redirector.acknowledged(client.caught, acknowledged);
+                    self.catcher.catch_from(client.caught, catch_from);
+                    is_fresh = true;
+                    continue;
+                }
                 // It waits here until somebody else has the bytes.
                 Err(AnnounceError::Tunnel(_)) => {
                     if let Part::Extent(extent) = part {
