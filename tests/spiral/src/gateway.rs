@@ -120,6 +120,7 @@ impl<'nodes> Gateway<'nodes> {
         let id = {
             let mut catching = lock(&self.catching);
             let id = catching.catcher.add(socket.as_fd())?;
+            catching.catcher.lead(socket.as_fd(), true)?;
             catching.redirector.open(id);
             id
         };
