@@ -170,8 +170,11 @@ pub(super) fn figures(depots: &Depots) -> Result<()> {
 pub(super) fn limits(depots: &Depots) -> Result<()> {
     let mut talk = depots.talk()?;
     talk.expect("0 1 1 1 600 1048577 0\n", " -45 \n")?;
+    // Those that have ended count no more.
+    talk.expect_end()?;
     let mut talk = depots.talk()?;
     talk.expect("0 4 2 ibp 0\n", "-29 \n")?;
+    talk.expect_end()?;
     let mut talk = depots.talk()?;
     talk.expect("0 4 2 other 0\n", "1 \n")?;
     let mut held: Vec<Talk> = Vec::new();
