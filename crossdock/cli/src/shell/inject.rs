@@ -471,9 +471,12 @@ impl Catching {
                     let Some(info) = driver.tcp_info(id) else {
                         break;
                     };
-                    let acknowledged = info.acked_bytes;
-                    let catch_from = self.redirector.acknowledged(client.caught, acknowledged);
-                    self.catcher.catch_from(client.caught, catch_from);
+                    acknowledge(
+                        &mut self.redirector,
+                        &self.catcher,
+                        client.caught,
+                        info.acked_bytes,
+                    );
                     is_fresh = true;
                     continue;
                 }
@@ -679,8 +682,12 @@ impl Catching {
             self.narrowed.push((client.flow, narrow));
         }
         let acknowledged = info.acked_bytes;
-        let catch_from = self.redirector.acknowledged(client.caught, acknowledged);
-        self.catcher.catch_from(client.caught, catch_from);
+        acknowledge(
+            &mut self.redirector,
+            &self.catcher,
+            client.caught,
+            acknowledged,
+        );
         if let Some(ending) = &mut client.ending {
             let is_given = client.waiting.is_empty() && driver.queued_bytes(id) == 0;
             if is_given && let Some(socket) = driver.socket(id) {
@@ -700,4 +707,10 @@ impl Catching {
         }
         self.go_on(figures, driver, now, id);
     }
+}
+
+/// A client has acknowledged all of its stream before an offset.
+fn acknowledge(redirector: &mut Redirector, catcher: &Catcher, caught: CaughtId, offset: u64) {
+    let catch_from = redirector.acknowledged(caught, offset);
+    catcher.catch_from(caught, catch_from);
 }

@@ -609,14 +609,14 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// Ends the processes of a rig and removes its namespaces and data. The logs stay.
+/// Ends the processes of a rig with its data in `folder`, and removes its namespaces, as its state
+/// file has them; whether there is one.
 ///
 /// # Errors
 /// Something does not end, or the rig of that name is another checkout's.
-fn down(name: &str, folder: &Path) -> Result<()> {
-    let file = state_file(name);
-    let Ok(state) = fs::read(&file) else {
-        return Ok(()); // There is none.
+pub(in crate::rig) fn end(name: &str, folder: &Path) -> Result<bool> {
+    let Ok(state) = fs::read(state_file(name)) else {
+        return Ok(false);
     };
     let state: Value = serde_json::from_slice(&state)?;
     let owner = Path::new(state["folder"].as_str().context("no folder")?);
@@ -631,12 +631,23 @@ fn down(name: &str, folder: &Path) -> Result<()> {
     let namespaces = state["namespaces"].as_array().into_iter().flatten();
     let namespaces: Vec<&str> = namespaces.filter_map(Value::as_str).collect();
     switch::remove(name, &namespaces)?;
+    Ok(true)
+}
+
+/// Ends the processes of a rig and removes its namespaces and data. The logs stay.
+///
+/// # Errors
+/// Something does not end, or the rig of that name is another checkout's.
+fn down(name: &str, folder: &Path) -> Result<()> {
+    if !end(name, folder)? {
+        return Ok(());
+    }
     faults::remove_disks(folder)?;
     let data = folder.join("data");
     if data.exists() {
         fs::remove_dir_all(data)?;
     }
-    Ok(fs::remove_file(file)?)
+    Ok(fs::remove_file(state_file(name))?)
 }
 
 /// Where a rig is written down: gone after a restart of the machine, as it is.

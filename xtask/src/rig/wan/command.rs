@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::{CLIENT, CLIENT_ADDRESS, Depot, Links, Serving, Wan};
@@ -11,7 +11,7 @@ use crate::paths::Paths;
 use crate::process::run;
 use crate::rig::Life;
 use crate::rig::cluster::jail::Process;
-use crate::rig::cluster::{state_file, switch};
+use crate::rig::cluster::{self, state_file, switch};
 use crate::{Usage, install};
 
 /// What the rig of the command is called.
@@ -139,27 +139,13 @@ fn save(folder: &Path, namespaces: &[String], depots: &[Depot]) -> Result<()> {
 
 /// Ends the processes of the rig and removes its namespaces and data, as far as they are there.
 fn down(folder: &Path) -> Result<()> {
-    let file = state_file(NAME);
-    let Ok(state) = fs::read(&file) else {
-        return Ok(()); // There is none.
-    };
-    let state: Value = serde_json::from_slice(&state)?;
-    let owner = Path::new(state["folder"].as_str().context("no folder")?);
-    ensure!(
-        owner == folder,
-        "the rig {NAME} belongs to another checkout, with its data in {}: take it down there",
-        owner.display()
-    );
-    for process in state["processes"].as_array().into_iter().flatten() {
-        Process::from_json(process)?.kill()?;
+    if !cluster::end(NAME, folder)? {
+        return Ok(());
     }
-    let namespaces = state["namespaces"].as_array().into_iter().flatten();
-    let namespaces: Vec<&str> = namespaces.filter_map(Value::as_str).collect();
-    switch::remove(NAME, &namespaces)?;
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
-    Ok(fs::remove_file(file)?)
+    Ok(fs::remove_file(state_file(NAME))?)
 }
 
 impl Depot {
