@@ -271,7 +271,7 @@ pub const VIRTUAL_CLIENTS_MAX: usize = 4096;
 
 /// Replies of fewer bytes of a file are sent by the gateway, unless a policy says otherwise:
 /// to have a node send them costs its processor more (docs/performance.md, "Third-party transfer").
-pub const INJECTED_NFS_BYTES_MIN: u64 = 128 << 10;
+pub const INJECTED_NFS_BYTES_MIN: u64 = 256 << 10;
 
 /// The same over UDP, where a reply is handed to its node as a whole.
 pub const INJECTED_UDP_BYTES_MIN: u64 = 8 << 10;

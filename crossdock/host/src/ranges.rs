@@ -35,14 +35,17 @@ pub(crate) fn is_told(ranges: &Ranges, object: &ObjectId, from: u64, to: u64) ->
     last.is_some_and(|last| last.0 == *object && last.1 + last.2 > from)
 }
 
-/// Bytes `from..to` of an object as they are copied. Small files share blocks, and a node
-/// tells of a block that it has put together from several writes only the newest one: with
-/// a part of it the target would tell the same, and have something else.
+/// Bytes `from..to` of an object as they are copied: whole blocks. A node tells of a block
+/// that it has put together from several writes only the newest one: with a part of it the
+/// target would tell the same, and have something else. Logs and checkpoints are written
+/// once, and compared in pieces of their own.
 pub(crate) const fn in_blocks(object: &ObjectId, from: u64, to: u64) -> (u64, u64) {
     let block = BLOCK_BYTES as u64;
-    match is_small(object) {
-        true => (from - from % block, to.next_multiple_of(block)),
-        false => (from, to),
+    match object.class {
+        ObjectClass::SiteLog | ObjectClass::Checkpoint => (from, to),
+        ObjectClass::Column | ObjectClass::SmallFiles | ObjectClass::Allocation => {
+            (from - from % block, to.next_multiple_of(block))
+        }
     }
 }
 
@@ -164,6 +167,16 @@ mod tests {
         let other = (log, length, 128, version(7, 1));
         let with = |tail| recut(Ranges::from([(log, 0, length, version(5, 1)), tail]));
         assert_ne!(with(tail), with(other));
+    }
+
+    /// Goal: what is written over is copied in whole blocks, as a block has one version on the
+    /// disk; logs are copied byte by byte.
+    #[test]
+    fn what_is_written_over_is_copied_in_whole_blocks() {
+        let column = ObjectId::column(crossdock_names::FileId(7), 1, 0, 0);
+        let log = ObjectId::of_site(ObjectClass::SiteLog, SiteId(3), 1);
+        assert_eq!(in_blocks(&column, 41_856, 45_057), (40_960, 49_152));
+        assert_eq!(in_blocks(&log, 41_856, 45_057), (41_856, 45_057));
     }
 
     /// Goal: columns and small files, which are written over, are compared by each

@@ -38,6 +38,11 @@ const REGRESSIONS: &[Regression] = &[
         "two runs of the seed differed: where in memory a write lay decided in which pieces a disk got it",
     ),
     of(
+        "host",
+        395_991_904_109,
+        "a copy that broke off had brought a part of a block, which then looked as new as the whole: blocks are copied whole",
+    ),
+    of(
         "store",
         97_741_136_891,
         "the mover read what lies beneath bytes of the journal, which a write in place may have torn, and told of bad blocks",

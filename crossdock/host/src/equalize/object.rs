@@ -6,6 +6,7 @@ use crossdock_peer::{
 };
 
 use super::{Asker, Question};
+use crate::ranges::in_blocks;
 
 /// Bytes copied per call.
 const COPY_BYTES: u64 = crossdock_limits::OBJECT_IO_BYTES_MAX as u64;
@@ -51,7 +52,7 @@ impl Asker {
         };
         let (from, to) = match is_truncated {
             true => (0, stat.size_bytes),
-            false => (offset, offset + length),
+            false => in_blocks(&object, offset, offset + length),
         };
         self.copy_range(object, &stat, from, to).await
     }
