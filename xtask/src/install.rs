@@ -35,6 +35,9 @@ const PEER_PACKAGES: [&str; 3] = ["nfs-ganesha", "nfs-ganesha-vfs", "socat"];
 /// Downloaded and unpacked, never installed: it would bring a desktop's worth of tools.
 const GUEST_PACKAGE: &str = "user-mode-linux";
 
+/// The initiator's programs for the guest's kernel; unpacked, too: services would come with them.
+const INITIATOR_PACKAGES: [&str; 3] = ["open-iscsi", "libopeniscsiusr", "libisns0"];
+
 /// Tools that cargo installs: crate and version.
 const FSX: (&str, &str) = ("fsx", "0.3.2");
 const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
@@ -55,7 +58,7 @@ pub(crate) fn for_suites(paths: &Paths, with_peer: bool) -> Result<()> {
         packages.extend(PEER_PACKAGES);
     }
     debian(&packages)?;
-    guest::prepare(paths, &guest_package()?)?;
+    guest::prepare(paths, &package_file(GUEST_PACKAGE)?)?;
     // The guest sees the target folder, but not the home folder.
     let copy = paths.tools().join("bin");
     fs::create_dir_all(&copy)?;
@@ -194,6 +197,21 @@ pub(crate) fn iscsi_initiators() -> Result<()> {
     debian(&["libiscsi-bin", "qemu-utils", "qemu-block-extra", "curl"])
 }
 
+/// Unpacks the programs of the guest kernel's initiator beside the guest, which sees them there.
+pub(crate) fn kernel_initiator(paths: &Paths) -> Result<()> {
+    debian(&["dmsetup", "libkmod2", "libmount1", "libssl3", "libsystemd0"])?;
+    let folder = paths.guest().join("initiator");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    for package in INITIATOR_PACKAGES {
+        let file = package_file(package)?;
+        run(Command::new("dpkg").arg("-x").arg(file).arg(&folder))?;
+    }
+    Ok(())
+}
+
 /// Installs the peers of `bench iscsi`.
 pub(crate) fn iscsi_peers() -> Result<()> {
     let was_there = is_installed("tgt") && is_installed("istgt");
@@ -254,21 +272,20 @@ fn is_installed(package: &str) -> bool {
         .is_ok_and(|output| output.stdout == b"install ok installed")
 }
 
-/// The guest kernel's package file, downloaded unless it is in the cache.
-fn guest_package() -> Result<PathBuf> {
+/// A package's file, downloaded unless it is in the cache.
+fn package_file(name: &str) -> Result<PathBuf> {
     let folder = cache()?.join("packages");
     fs::create_dir_all(&folder)?;
-    if let Some(package) = find_package(&folder)? {
+    if let Some(package) = find_package(&folder, name)? {
         return Ok(package);
     }
-    println!("downloading {GUEST_PACKAGE}");
+    println!("downloading {name}");
     // Downloaded into a folder of its own, so that half a file is never found.
     let half = folder.join("half");
     fs::create_dir_all(&half)?;
     let download = || {
         let mut apt = Command::new("apt-get");
-        apt.args(["download", "-q", GUEST_PACKAGE])
-            .current_dir(&half);
+        apt.args(["download", "-q", name]).current_dir(&half);
         run(apt.stdout(Stdio::null()).stderr(Stdio::null()))
     };
     if download().is_err() {
@@ -278,14 +295,24 @@ fn guest_package() -> Result<PathBuf> {
             .stdout(Stdio::null()))?;
         download()?;
     }
-    let package = find_package(&half)?.context("apt-get download left no file")?;
-    let name = package.file_name().context("no package name")?;
-    fs::rename(&package, folder.join(name))?;
-    Ok(folder.join(name))
+    let package = find_package(&half, name)?.context("apt-get download left no file")?;
+    let file = package.file_name().context("no package name")?;
+    fs::rename(&package, folder.join(file))?;
+    Ok(folder.join(file))
 }
 
-fn find_package(folder: &Path) -> Result<Option<PathBuf>> {
-    find_file(folder, "deb")
+/// The file of a package, which Debian calls `NAME_VERSION_ARCHITECTURE.deb`.
+fn find_package(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
+    let prefix = format!("{name}_");
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let file = entry.file_name();
+        let file = file.to_string_lossy();
+        if file.starts_with(&prefix) && file.ends_with(".deb") {
+            return Ok(Some(entry.path()));
+        }
+    }
+    Ok(None)
 }
 
 fn find_file(folder: &Path, wanted: &str) -> Result<Option<PathBuf>> {

@@ -30,6 +30,9 @@ pub struct Lun {
     /// Whether initiators may take its medium out, and put it in again.
     #[serde(default)]
     pub is_removable: bool,
+    /// Whether writes may be answered before they are durable, where one gateway alone has it.
+    #[serde(default)]
+    pub has_write_cache: bool,
     /// Who may use it.
     pub access: LunAccess,
     /// Who has reserved it.

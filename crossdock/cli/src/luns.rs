@@ -64,6 +64,10 @@ pub(crate) struct CreateArgs {
     /// Its medium can be taken out: initiators eject it, and load it again.
     #[arg(long)]
     removable: bool,
+    /// Writes are answered before they are durable; what was not synchronised is lost without a
+    /// word to initiators that go on when this machine or its process dies.
+    #[arg(long)]
+    write_cache: bool,
     /// Begin with the bytes of a file of the volume, like /images/disk.raw.
     #[arg(long, value_name = "FILE")]
     from: Option<String>,
@@ -191,6 +195,7 @@ fn create(args: CreateArgs) -> anyhow::Result<()> {
         block_bytes: args.block_size,
         thin: !args.thick,
         removable: args.removable,
+        write_cache: args.write_cache,
         from: args.from,
         access: LunAccess {
             networks: args.client.unwrap_or_else(Network::loopback),

@@ -362,7 +362,7 @@ fn machines(
         http: web,
         iscsi: IscsiConfig {
             // Other gateways may serve the same LUNs, and cannot flush what this one holds.
-            has_write_cache: false,
+            may_cache_writes: false,
             seed: data::random_bytes()?,
             ..IscsiConfig::default()
         },

@@ -47,6 +47,8 @@ pub struct LunWish {
     pub is_thin: bool,
     /// Whether initiators may take its medium out.
     pub is_removable: bool,
+    /// Whether writes may be answered before they are durable.
+    pub has_write_cache: bool,
     /// A file of the volume whose bytes it begins with.
     pub from: Option<String>,
     /// Who may use it.
@@ -82,6 +84,11 @@ pub enum LunError {
         /// Its size.
         size_bytes: u64,
     },
+    /// Several gateways serve it.
+    #[error(
+        "no LUN of an ensemble has a write cache: one gateway cannot flush what another one has; leave --write-cache out"
+    )]
+    Cached,
     /// Who may use it cannot be said so.
     #[error("{0}")]
     Access(String),
@@ -221,6 +228,9 @@ impl Host {
         wish: LunWish,
     ) -> Result<LunTicket, LunError> {
         check(&wish)?;
+        if wish.has_write_cache && self.registry.is_shared() {
+            return Err(LunError::Cached);
+        }
         if self.lun_called(&wish.name).is_ok() {
             return Err(LunError::Exists(wish.name));
         }
@@ -379,6 +389,7 @@ impl Host {
             block_bytes: wish.block_bytes,
             is_thin: wish.is_thin,
             is_removable: wish.is_removable,
+            has_write_cache: wish.has_write_cache,
             access: wish.access.clone(),
             reservations: Reservations::default(),
         };
@@ -825,6 +836,7 @@ mod tests {
             block_bytes,
             is_thin: true,
             is_removable: false,
+            has_write_cache: false,
             from: None,
             access: LunAccess::local(),
         }

@@ -498,10 +498,10 @@ impl IscsiDoor {
             }
             self.units.remove(&number);
         }
-        let has_write_cache = self.config.has_write_cache;
+        let may_cache_writes = self.config.may_cache_writes;
         for (&number, lun) in luns.iter() {
             let unit = self.units.entry(number);
-            let unit = unit.or_insert_with(|| Unit::new(lun.clone(), has_write_cache));
+            let unit = unit.or_insert_with(|| Unit::new(lun.clone(), may_cache_writes));
             let before = std::mem::replace(&mut unit.lun, lun.clone());
             if before == *lun {
                 continue;

@@ -27,9 +27,9 @@ pub struct IscsiConfig {
     pub patience: Duration,
     /// Bounds of what is kept for initiators.
     pub limits: IscsiLimits,
-    /// Whether a write may be answered before it is durable (WCE). Only where no other
-    /// gateway serves the same LUNs: SYNCHRONIZE CACHE reaches what this one has written.
-    pub has_write_cache: bool,
+    /// Whether a unit may have a write cache (WCE). Only where no other gateway serves the same
+    /// LUNs: SYNCHRONIZE CACHE reaches what this one has written.
+    pub may_cache_writes: bool,
     /// A random secret of this process: challenges are made of it.
     pub seed: [u8; 32],
 }
@@ -39,7 +39,7 @@ impl Default for IscsiConfig {
         Self {
             patience: Duration::from_secs(30),
             limits: IscsiLimits::default(),
-            has_write_cache: true,
+            may_cache_writes: true,
             seed: [0; 32],
         }
     }

@@ -318,6 +318,7 @@ mod tests {
             block_bytes: 512,
             is_thin: true,
             is_removable: false,
+            has_write_cache: true,
             access: LunAccess::local(),
             reservations: Reservations::default(),
         }

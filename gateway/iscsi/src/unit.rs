@@ -50,10 +50,11 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    pub(crate) fn new(lun: Lun, has_write_cache: bool) -> Self {
+    /// It may have a write cache; whether it has one is the unit's.
+    pub(crate) fn new(lun: Lun, may_cache: bool) -> Self {
         let pages = ModePages {
-            is_write_cached: has_write_cache,
-            may_change_cache: has_write_cache,
+            is_write_cached: may_cache && lun.has_write_cache,
+            may_change_cache: may_cache,
             is_descriptor_sense: false,
             is_software_protected: false,
         };
@@ -264,6 +265,7 @@ mod tests {
             block_bytes: 512,
             is_thin: false,
             is_removable: false,
+            has_write_cache: true,
             access: LunAccess::local(),
             reservations: Reservations::default(),
         };

@@ -19,6 +19,9 @@ pub struct LunStatus {
     /// Whether initiators may take its medium out.
     #[serde(default)]
     pub removable: bool,
+    /// Whether writes may be answered before they are durable.
+    #[serde(default)]
+    pub write_cache: bool,
     /// Its file, from the volume's root on.
     pub file: String,
     /// Networks from which initiators may come.
@@ -61,6 +64,7 @@ impl From<&Lun> for LunStatus {
             block_bytes: lun.block_bytes,
             thin: lun.is_thin,
             removable: lun.is_removable,
+            write_cache: lun.has_write_cache,
             file: format!("/.luns/{}", lun.name),
             clients: lun.access.networks.clone(),
             initiators: lun.access.initiators.iter().map(initiator).collect(),
@@ -89,6 +93,9 @@ pub struct LunCreation {
     /// Whether initiators may take its medium out.
     #[serde(default)]
     pub removable: bool,
+    /// Whether writes may be answered before they are durable.
+    #[serde(default)]
+    pub write_cache: bool,
     /// A file of the volume whose bytes it begins with.
     #[serde(default)]
     pub from: Option<String>,

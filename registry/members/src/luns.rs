@@ -117,6 +117,7 @@ mod tests {
             block_bytes: 512,
             is_thin: true,
             is_removable: false,
+            has_write_cache: false,
             access: LunAccess::local(),
             reservations: Reservations::default(),
         }

@@ -197,6 +197,11 @@ impl Slowdisk {
         self.mount()
     }
 
+    /// The device, as long as no file system of it is mounted.
+    pub(crate) fn device(&self) -> Result<&str> {
+        self.device.as_deref().context("no device")
+    }
+
     /// Where files are put.
     pub(crate) fn mount_point(&self) -> PathBuf {
         self.folder.join("disk")

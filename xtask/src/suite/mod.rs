@@ -68,7 +68,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 55] = [
+pub(crate) const SUITES: [Suite; 58] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -85,6 +85,7 @@ pub(crate) const SUITES: [Suite; 55] = [
     suite("logistics", When::Quick, 120, logistics::run),
     suite("ibp-wan", When::Quick, 240, wan::run),
     suite("iscsi", When::Quick, 240, iscsi::run),
+    suite("kernel-iscsi", When::Quick, 400, iscsi::kernel::run),
     suite("sets", When::Quick, 180, sets::run),
     suite("libnfs", When::Quick, 60, libnfs::run),
     suite("kernel-basics", When::Quick, 120, kernel::basics),
@@ -106,6 +107,7 @@ pub(crate) const SUITES: [Suite; 55] = [
     suite("ensemble-tls", When::Quick, 240, ensemble::run_secure),
     suite("http-ensemble", When::Quick, 180, ensemble::run_withdrawals),
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),
+    suite("kernel-multipath", When::Quick, 300, ensemble::run_paths),
     suite("cluster", When::Quick, 300, cluster::run),
     suite("cluster-faults", When::Quick, 600, cluster::run_faults),
     suite("kernel-cluster", When::Full, 600, cluster::run_kernel),
@@ -145,6 +147,12 @@ pub(crate) const SUITES: [Suite; 55] = [
     suite("kernel-spiral", When::Quick, 180, spiral::run_kernel),
     suite("fuzz-sockets", When::Quick, 120, sockets::run),
     suite("iscsi-long", When::Full, 1200, iscsi::run_long),
+    suite(
+        "kernel-iscsi-long",
+        When::Full,
+        1800,
+        iscsi::kernel::run_long,
+    ),
     suite("kernel-tree-long", When::Full, 1800, kernel::tree_long),
     suite("kernel-fsx-long", When::Full, 3600, kernel::fsx_long),
     suite(

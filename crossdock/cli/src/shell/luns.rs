@@ -36,6 +36,7 @@ impl Shell {
             block_bytes: creation.block_bytes,
             is_thin: creation.thin,
             is_removable: creation.removable,
+            has_write_cache: creation.write_cache,
             from: creation.from,
             access: creation.access,
         };
@@ -89,6 +90,7 @@ fn refusal(error: &LunError) -> Refusal {
         | LunError::Size { .. }
         | LunError::Block(_)
         | LunError::Shrinks { .. }
+        | LunError::Cached
         | LunError::Access(_)
         | LunError::Path { .. }
         | LunError::SourceTooLong { .. } => Refusal::Invalid(what),

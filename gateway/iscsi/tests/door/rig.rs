@@ -71,6 +71,7 @@ pub(crate) fn lun(id: u64, name: &str) -> Lun {
         block_bytes: 512,
         is_thin: true,
         is_removable: false,
+        has_write_cache: true,
         access: LunAccess::local(),
         reservations: Reservations::default(),
     }

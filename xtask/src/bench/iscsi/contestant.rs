@@ -138,6 +138,8 @@ impl Contestant {
 pub(super) struct Ours {
     pub(super) block: Contestant,
     data: PathBuf,
+    more: Vec<String>,
+    admin: String,
     nfs: String,
     http: String,
     /// For the HTTP door.
@@ -146,11 +148,25 @@ pub(super) struct Ours {
 
 impl Ours {
     pub(super) fn start(paths: &Paths, folder: &Path) -> Result<Self> {
+        Self::start_with(paths, folder, &["--size", "4G"])
+    }
+
+    /// One that is told more.
+    pub(super) fn start_with(paths: &Paths, folder: &Path, more: &[&str]) -> Result<Self> {
         fs::create_dir_all(folder)?;
-        let doors = Doors::open(paths, &folder.join("data"), "127.0.0.1:0")?;
+        let more: Vec<String> = more.iter().map(|word| (*word).to_owned()).collect();
+        let doors = Doors::open(paths, &folder.join("data"), "127.0.0.1:0", &more)?;
         let size = LUN_BYTES.to_string();
         let mut create = program(paths.release_binary());
-        create.args(["lun", "create", "bench", &size, "--admin", &doors.admin]);
+        create.args([
+            "lun",
+            "create",
+            "bench",
+            &size,
+            "--write-cache",
+            "--admin",
+            &doors.admin,
+        ]);
         run_program(create.stdout(Stdio::null()))?;
         let mut create = program(paths.release_binary());
         create.args(["token", "create", "--read", "--write", "--json"]);
@@ -168,10 +184,17 @@ impl Ours {
         Ok(Self {
             block,
             data: folder.join("data"),
+            more,
+            admin: doors.admin,
             nfs: doors.nfs,
             http: doors.http,
             token: token["token"].as_str().context("no token")?.to_owned(),
         })
+    }
+
+    /// Where it is administered.
+    pub(super) fn admin(&self) -> &str {
+        &self.admin
     }
 
     pub(super) const fn pid(&self) -> u32 {
@@ -181,7 +204,8 @@ impl Ours {
     /// Kills it and starts it again, with nothing in memory.
     pub(super) fn restart(&mut self, paths: &Paths) -> Result<()> {
         self.block.running = None;
-        let doors = Doors::open(paths, &self.data, &self.block.address)?;
+        let doors = Doors::open(paths, &self.data, &self.block.address, &self.more)?;
+        self.admin = doors.admin;
         self.nfs = doors.nfs;
         self.http = doors.http;
         self.block.pid = doors.running.pid();
@@ -290,10 +314,10 @@ struct Doors {
 }
 
 impl Doors {
-    fn open(paths: &Paths, data: &Path, iscsi: &str) -> Result<Self> {
+    fn open(paths: &Paths, data: &Path, iscsi: &str, more: &[String]) -> Result<Self> {
         let mut command = program(paths.release_binary());
         command.arg("up").arg("--data").arg(data);
-        command.args(["--size", "4G", "--iscsi", iscsi]);
+        command.args(["--iscsi", iscsi]).args(more);
         for door in ["--nfs", "--http", "--admin"] {
             command.args([door, "127.0.0.1:0"]);
         }

@@ -6,6 +6,7 @@
 
 mod contestant;
 mod copies;
+mod modelled;
 mod rows;
 
 use std::fs;
@@ -76,6 +77,12 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
         );
     }
     drop(field);
+    if is_wanted(modelled::SETS) {
+        keep(modelled::SETS, modelled::sets(paths, &folder, times));
+    }
+    if is_wanted(modelled::DEFRAG) {
+        keep(modelled::DEFRAG, modelled::defrag(paths, &folder, times));
+    }
     fs::remove_dir_all(&folder)?;
     Ok(all_measured)
 }

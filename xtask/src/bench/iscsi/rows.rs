@@ -106,7 +106,14 @@ pub(super) const fn cold() -> Row {
 pub(in crate::bench) fn names() -> Vec<&'static str> {
     let all = all();
     let names = all.iter().map(|row| row.name);
-    names.chain([COLD, FILES, super::copies::ROW]).collect()
+    let others = [
+        COLD,
+        FILES,
+        super::copies::ROW,
+        super::modelled::SETS,
+        super::modelled::DEFRAG,
+    ];
+    names.chain(others).collect()
 }
 
 impl Row {

@@ -73,12 +73,15 @@ impl Finished {
 pub(in crate::suite) fn crossdock(stage: &Stage<'_>, arguments: &[&str]) -> Command {
     let mut command = program(stage.paths.release_binary());
     command.args(arguments);
-    // The usual ports may be another one's.
-    command.env("CROSSDOCK_HTTP", "127.0.0.1:0");
-    command.env("CROSSDOCK_ISCSI", "127.0.0.1:0");
-    command.env("CROSSDOCK_IBP", "127.0.0.1:0");
-    command.env("CROSSDOCK_LBONE", "127.0.0.1:0");
+    doors_at_free_ports(&mut command);
     command
+}
+
+/// The usual ports may be another one's.
+pub(in crate::suite) fn doors_at_free_ports(command: &mut Command) {
+    for door in ["HTTP", "ISCSI", "IBP", "LBONE"] {
+        command.env(format!("CROSSDOCK_{door}"), "127.0.0.1:0");
+    }
 }
 
 /// Runs the binary with `arguments` to its end.

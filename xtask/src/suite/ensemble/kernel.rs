@@ -36,7 +36,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     ensemble.init(&["--allow", GUESTS])?;
     let door = SocketAddr::from((HOST, NFS_PORT));
     let mut processes = Processes::start_with(&ensemble, 0..3, || {
-        Ok(vec![ensemble.gateway_at("gateway-a", door)?])
+        Ok(vec![ensemble.gateway_at("gateway-a", &[("nfs", door)])?])
     })?;
     processes.await_whole(stage)?;
     let variables = vec![

@@ -139,10 +139,15 @@ impl<'stage> Ensemble<'stage> {
         self.start(name, "gateway", &["--gateway-name", name])
     }
 
-    /// A gateway that clients reach at `nfs`, ready.
-    pub(super) fn gateway_at(&self, name: &str, nfs: SocketAddr) -> Result<Member<'stage>> {
+    /// A gateway that clients reach at these doors, ready.
+    pub(super) fn gateway_at(
+        &self,
+        name: &str,
+        doors: &[(&str, SocketAddr)],
+    ) -> Result<Member<'stage>> {
         let mut gateway = self.stopped(name, "gateway", &["--gateway-name", name])?;
-        gateway.doors.insert("nfs".to_owned(), nfs);
+        let doors = doors.iter().map(|door| (door.0.to_owned(), door.1));
+        gateway.doors.extend(doors);
         gateway.restart(self.stage)?;
         Ok(gateway)
     }

@@ -11,6 +11,7 @@ mod kernel;
 pub(super) mod load;
 mod locks;
 mod members;
+mod paths;
 mod pause;
 mod pieces;
 mod refusals;
@@ -33,6 +34,7 @@ pub(super) use depots::run as run_depots;
 pub(super) use kernel::run as run_kernel;
 use load::{Files, Load};
 use members::{Ensemble, Member};
+pub(super) use paths::run as run_paths;
 pub(super) use secure::run as run_secure;
 pub(super) use withdrawals::run as run_withdrawals;
 

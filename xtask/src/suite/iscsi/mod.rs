@@ -5,6 +5,7 @@ mod conformance;
 mod copies;
 mod durability;
 mod holes;
+pub(super) mod kernel;
 mod tools;
 
 use std::net::SocketAddr;
