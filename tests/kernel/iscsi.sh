@@ -45,12 +45,23 @@ write_rounds /mnt/other/work /tmp/copy 1 "$ROUNDS"
 wait %2 || fail "the files over NFS were not written"
 compare "after kills"
 
+step "a disk hangs while both are written"
+order hang
+(KILLS=0 write_rounds /mnt/nfs/work /tmp/other "$((ROUNDS + 1))" "$((ROUNDS + 10))") &
+(KILLS=0 write_rounds /mnt/other/work /tmp/copy "$((ROUNDS + 1))" "$((ROUNDS + 10))") &
+sleep 2
+order answer
+wait %2 %3 || fail "what waited for the disk was not written"
+ROUNDS=$((ROUNDS + 10))
+compare "after a disk hung"
+
 step "a disk is taken out while both are read and written"
 order pull
 (KILLS=0 write_rounds /mnt/nfs/work /tmp/other "$((ROUNDS + 1))" "$((ROUNDS + 40))") &
 KILLS=0 write_rounds /mnt/other/work /tmp/copy "$((ROUNDS + 1))" "$((ROUNDS + 40))"
 wait %2 || fail "the files over NFS were not written"
 compare "without a disk"
+order pulled
 
 step "the defragmenter moves what lies below both"
 order defrag

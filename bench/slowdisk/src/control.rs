@@ -1,6 +1,8 @@
 //! Commands to a disk that runs: one line each, answered by one line of JSON.
 //!
-//! `pace on` and `pace off` (files are made on a disk that takes no time), `status`.
+//! `pace on|off` (files are made on a disk that takes no time); `fail on|off` (whatever is asked
+//! is an I/O error, as of a disk that was pulled), `hang on|off` (nothing is answered until it is
+//! off), `corrupt OFFSET LENGTH` (a bit of each 4 KiB of those bytes flips); `status`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -37,11 +39,28 @@ fn serve(stream: &UnixStream, disk: &Disk) -> std::io::Result<()> {
 }
 
 fn obey(line: &str, disk: &Disk) -> Value {
-    match line {
-        "pace on" => disk.pace(true),
-        "pace off" => disk.pace(false),
-        "status" => {}
-        other => return json!({ "error": format!("no such command: {other}") }),
+    let words: Vec<&str> = line.split(' ').collect();
+    let switch = |word: &str| match word {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    };
+    let done = match words[..] {
+        ["pace", word] => switch(word).map(|is_on| disk.pace(is_on)),
+        ["fail", word] => switch(word).map(|is_on| disk.fail(is_on)),
+        ["hang", word] => switch(word).map(|is_on| disk.hang(is_on)),
+        ["corrupt", offset, length] => match (offset.parse(), length.parse()) {
+            (Ok(offset), Ok(length)) => match disk.corrupt(offset, length) {
+                Ok(()) => Some(()),
+                Err(error) => return json!({ "error": error.to_string() }),
+            },
+            _ => None,
+        },
+        ["status"] => Some(()),
+        _ => None,
+    };
+    match done {
+        Some(()) => disk.status(),
+        None => json!({ "error": format!("no such command: {line}") }),
     }
-    disk.status()
 }

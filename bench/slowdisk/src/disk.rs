@@ -32,6 +32,11 @@ struct State {
     next_id: u64,
     /// Whether requests take their time.
     is_paced: bool,
+    /// Whether they fail.
+    has_failed: bool,
+    /// Whether they are not answered, and those that wait for that to end.
+    is_hung: bool,
+    held: Vec<(u64, u32, Answer)>,
     log: File,
     records: u64,
 }
@@ -42,6 +47,15 @@ pub(crate) enum Answer {
     Write(ReplyWrite, [u8; HEAD_BYTES]),
 }
 
+impl Answer {
+    fn fail(self) {
+        match self {
+            Self::Read(reply) => reply.error(Errno::EIO),
+            Self::Write(reply, _) => reply.error(Errno::EIO),
+        }
+    }
+}
+
 impl Disk {
     pub(crate) fn new(geometry: Geometry, backing: File, log: File) -> Self {
         let state = State {
@@ -49,6 +63,9 @@ impl Disk {
             waiting: HashMap::new(),
             next_id: 0,
             is_paced: false,
+            has_failed: false,
+            is_hung: false,
+            held: Vec::new(),
             log,
             records: 0,
         };
@@ -67,6 +84,9 @@ impl Disk {
     /// Puts bytes into the backing file: they are read from there at once, but nobody
     /// is told before [`submit`](Self::submit) has taken its time.
     pub(crate) fn store(&self, offset: u64, data: &[u8]) -> std::io::Result<[u8; HEAD_BYTES]> {
+        if self.lock().has_failed {
+            return Err(std::io::Error::other("the disk has failed"));
+        }
         self.backing.write_all_at(data, offset)?;
         let mut head = [0; HEAD_BYTES];
         let known = data.len().min(HEAD_BYTES);
@@ -78,6 +98,13 @@ impl Disk {
     pub(crate) fn submit(&self, offset: u64, length: u32, answer: Answer) {
         let now = now();
         let mut state = self.lock();
+        if state.has_failed {
+            drop(state);
+            return answer.fail();
+        }
+        if state.is_hung {
+            return state.held.push((offset, length, answer));
+        }
         let id = state.next_id;
         state.next_id += 1;
         let request = Request { id, offset, length };
@@ -132,6 +159,42 @@ impl Disk {
         self.lock().is_paced = is_paced;
     }
 
+    /// Whether all requests fail from now on.
+    pub(crate) fn fail(&self, has_failed: bool) {
+        self.lock().has_failed = has_failed;
+    }
+
+    /// Whether requests are held from now on; those that were are served when they are not.
+    pub(crate) fn hang(&self, is_hung: bool) {
+        let mut state = self.lock();
+        state.is_hung = is_hung;
+        let held = match is_hung {
+            true => Vec::new(),
+            false => std::mem::take(&mut state.held),
+        };
+        drop(state);
+        for (offset, length, answer) in held {
+            self.submit(offset, length, answer);
+        }
+    }
+
+    /// Flips a bit of each 4 KiB of a range, as a disk does that says nothing of it.
+    ///
+    /// # Errors
+    /// The range is not on the disk, or its content cannot be read or written.
+    pub(crate) fn corrupt(&self, offset: u64, length: u64) -> std::io::Result<()> {
+        const STEP: usize = 4096;
+        let end = offset.checked_add(length);
+        let end = end.filter(|&end| end <= self.geometry.size_bytes);
+        let end = end.ok_or_else(|| std::io::Error::other("beyond the end of the disk"))?;
+        for at in (offset..end).step_by(STEP) {
+            let mut byte = [0];
+            self.backing.read_exact_at(&mut byte, at)?;
+            self.backing.write_all_at(&[byte[0] ^ 0x10], at)?;
+        }
+        Ok(())
+    }
+
     /// What it is, and how it stands.
     pub(crate) fn status(&self) -> Value {
         let state = self.lock();
@@ -141,7 +204,9 @@ impl Disk {
             "positioning_ms": self.geometry.positioning.as_secs_f64() * 1e3,
             "depth": self.geometry.depth,
             "is_paced": state.is_paced,
-            "waiting": state.arm.len(),
+            "has_failed": state.has_failed,
+            "is_hung": state.is_hung,
+            "waiting": state.arm.len() + state.held.len(),
             "records": state.records,
             "log_is_full": state.records >= RECORDS_MAX,
         })

@@ -11,7 +11,7 @@ use crossdock_peer::{
     Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
     SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, Transport, WeakCache,
 };
-use crossdock_types::{Payload, Time};
+use crossdock_types::{Payload, Time, WallTime};
 
 use head::Located;
 
@@ -45,7 +45,9 @@ pub(crate) struct ReadWork {
     patience_ms: u32,
     bulk: Bulk,
     payload: Payload, // What has been read, from `start` on.
-    reopened: u32,    // How often what is known of the file was outdated.
+    /// Under which lease the head is read, and since when the file is as that says.
+    head_under: Option<(LeaseId, WallTime)>,
+    reopened: u32, // How often what is known of the file was outdated.
     phase: Phase,
 }
 
@@ -114,14 +116,16 @@ impl ReadWork {
             patience_ms,
             bulk,
             payload: Payload::new(),
+            head_under: None,
             reopened: 0,
             phase: Phase::Head,
         };
         // An empty read at the threshold or below is the site's, too.
-        let step = if end <= SMALL_FILE_THRESHOLD_BYTES || offset < boundary {
-            work.head()
-        } else {
-            work.open(soft)
+        let is_of_site = end <= SMALL_FILE_THRESHOLD_BYTES || offset < boundary;
+        // What is kept of the head is given out under a lease, as the rest is.
+        let step = match is_of_site && (bulk != Bulk::Kept || offset >= boundary) {
+            true => work.head(),
+            false => work.open(soft),
         };
         (work, step)
     }
@@ -185,8 +189,11 @@ impl ReadWork {
 
     /// Reads by what is known under a lease, if that is enough.
     fn columns_under(&mut self, known: &Known, soft: &mut Soft) -> Option<Step> {
-        if let Some(step) = self.hot_columns(known, soft) {
+        if let Some(step) = self.hot_rest(known, soft) {
             return Some(step);
+        }
+        if self.lacks_head() {
+            return Some(self.head_under(Some(known)));
         }
         let column_of = soft.maps.columns_of(self.file, known);
         let told = (&known.layout, &known.attributes);
@@ -214,9 +221,12 @@ impl ReadWork {
         let told = (layout, *incarnation, *lease);
         let known = soft.take_opened(&opening, told, Some(attributes));
         if let Some(known) = &known
-            && let Some(step) = self.hot_columns(known, soft)
+            && let Some(step) = self.hot_rest(known, soft)
         {
             return step;
+        }
+        if self.lacks_head() {
+            return self.head_under(known.as_ref());
         }
         let column_of = |block| layout.map.column_of(block);
         let step = match &known {
@@ -294,10 +304,10 @@ impl ReadWork {
         is_datagram && held_bytes > 0 && held_bytes < self.payload.len()
     }
 
-    /// What is not the site's, if it is kept here, under a lease that says that it is as it
-    /// was.
-    fn hot_columns(&mut self, known: &Known, soft: &mut Soft) -> Option<Step> {
-        let start = boundary(self.start, self.end);
+    /// What has not been read yet, if it is kept here, under a lease that says that it is as
+    /// it was.
+    fn hot_rest(&mut self, known: &Known, soft: &mut Soft) -> Option<Step> {
+        let start = self.start + self.payload.len() as u64;
         let end = self.end.min(known.attributes.size_bytes);
         if end <= start {
             return None;

@@ -3,6 +3,7 @@
 
 mod script;
 
+use bytes::Bytes;
 use crossdock_names::{FileId, FileRef, Incarnation};
 use crossdock_peer::{
     Attributes, Call, CallId, FileLease, LeaseId, LeaseUse, NodeAnswer, Recall, SiteAnswer,
@@ -510,6 +511,79 @@ fn hot_bytes_are_given_out_under_a_lease_only() {
     open_to_read(&mut router, secs(8), None);
     let (seen, _) = drain(&mut router);
     assert!(matches!(seen[..], [Seen::Read(..)]), "{seen:?}");
+}
+
+/// Goal: the head of a hot file, which is its site's, is given out again without asking anybody
+/// as long as a lease says that the file is as it was; with the rest, too; not after a recall,
+/// which a write of the head waits for; and it is not kept if it was read without a lease, or the
+/// lease ended meanwhile.
+#[test]
+fn hot_heads_are_given_out_under_a_lease_only() {
+    let head = |router: &mut Router, now, bytes: Vec<u8>| {
+        let (seen, asked) = drain(router);
+        assert!(matches!(seen[..], [Seen::SiteRead(0, _)]), "{seen:?}");
+        let read = SiteAnswer::Read {
+            payload: Bytes::from(bytes).into(),
+            end_of_file: false,
+        };
+        answer(router, now, asked[0], Ok(read));
+    };
+    let mut router = router();
+    read_hot(&mut router, secs(1), 1, (0, T));
+    open_to_read(&mut router, secs(1), Some(lease(1, false)));
+    let kept = usize::try_from(T).expect("a length");
+    head(&mut router, secs(1), vec![3; kept]);
+    assert_eq!(content(&happened(&mut router).1).len(), kept);
+    assert_eq!(router.hot_bytes().0, kept);
+    read_hot(&mut router, millis(1100), 2, (10, 30));
+    let (asked, replies) = happened(&mut router);
+    assert_eq!((asked.len(), content(&replies)), (0, vec![3; 30]));
+
+    // Head and rest: what lies behind the head is asked of a node once.
+    for (id, is_kept) in [(3, false), (4, true)] {
+        read_hot(&mut router, millis(1200), id, (T - 10, 20));
+        if !is_kept {
+            let (seen, asked) = drain(&mut router);
+            assert!(matches!(seen[..], [Seen::SiteRead(..)]), "{seen:?}");
+            let read = SiteAnswer::Read {
+                payload: Bytes::from(vec![3; 10]).into(),
+                end_of_file: false,
+            };
+            answer(&mut router, millis(1200), asked[0], Ok(read));
+            let (seen, asked) = drain(&mut router);
+            assert!(matches!(seen[..], [Seen::Read(..)]), "{seen:?}");
+            node_at(&mut router, millis(1200), asked[0], bytes_read(vec![4; 10]));
+        }
+        let (asked, replies) = happened(&mut router);
+        let expected = [[3; 10], [4; 10]].concat();
+        assert_eq!((asked.len(), content(&replies)), (0, expected), "{id}");
+    }
+
+    // After a recall its site is asked again.
+    recall(&mut router, millis(1300), 1);
+    happened(&mut router);
+    read_hot(&mut router, millis(1300), 5, (0, 30));
+    open_to_read(&mut router, millis(1300), None);
+    head(&mut router, millis(1300), vec![5; 30]);
+    assert_eq!(content(&happened(&mut router).1), [5; 30]);
+    assert_eq!(router.hot_bytes().0, kept + 10);
+
+    let mut router = self::router();
+    read_hot(&mut router, secs(1), 1, (0, 30));
+    open_to_read(&mut router, secs(1), Some(lease(1, false)));
+    let (_, asked) = drain(&mut router);
+    recall(&mut router, secs(1), 1);
+    let read = SiteAnswer::Read {
+        payload: Bytes::from(vec![6; 30]).into(),
+        end_of_file: false,
+    };
+    answer(&mut router, secs(1), asked[0], Ok(read));
+    happened(&mut router);
+    assert_eq!(
+        router.hot_bytes().0,
+        0,
+        "somebody may have written meanwhile"
+    );
 }
 
 /// Goal: a write through the same gateway is seen: what was kept before is of no use, and what

@@ -2,7 +2,9 @@
 
 mod catalogue;
 
-use crate::snapshot::{DiskFigures, NodeFigures, Procedure, SiteFigures, Snapshot, Traffic};
+use crate::snapshot::{
+    DiskFigures, DiskSetFigures, NodeFigures, Procedure, SiteFigures, Snapshot, Traffic,
+};
 use crate::text::{Metric, Scale, Text};
 
 /// A metric and its samples.
@@ -108,6 +110,16 @@ pub(crate) fn disks(all: &Snapshot) -> impl Iterator<Item = (String, &DiskFigure
         let disks = node.disks.iter();
         disks.map(|disk| (node.number.to_string(), disk))
     })
+}
+
+pub(crate) fn sets(all: &Snapshot, out: &mut Samples<'_>, count: fn(&DiskSetFigures) -> u64) {
+    for node in &all.nodes {
+        for (number, set) in node.sets.iter().enumerate() {
+            let (node, number) = (node.number.to_string(), number.to_string());
+            let labels = [("node", &*node), ("set", &*number), ("kind", &*set.kind)];
+            out.count(&labels, count(set));
+        }
+    }
 }
 
 pub(crate) fn sites(all: &Snapshot, out: &mut Samples<'_>, value: fn(&SiteFigures) -> f64) {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crossdock_metrics::Histogram;
 
 use crate::snapshot::{
-    Client, DatagramFigures, DepotFigures, DiskClass, DiskFigures, DiskOperation, DoorFigures,
-    HttpFigures, IscsiFigures, LoopFigures, NodeFigures, NodeHttpFigures, Procedure,
+    Client, DatagramFigures, DepotFigures, DiskClass, DiskFigures, DiskOperation, DiskSetFigures,
+    DoorFigures, HttpFigures, IscsiFigures, LoopFigures, NodeFigures, NodeHttpFigures, Procedure,
     ProcessFigures, SiteFigures, SlowRequest, SlowWaits, Snapshot, Traffic, TransferFigures,
 };
 use crate::{DefragStatus, NodeStatus, ScrubStatus, Status};
@@ -161,6 +161,13 @@ fn node(number: u32) -> NodeFigures {
         calls: 1,
         refused_total: 0,
         disks: vec![disk("journal"), disk("data")],
+        sets: vec![DiskSetFigures {
+            kind: "mirror".to_owned(),
+            lacking: 1,
+            read_errors: 2,
+            rebuild_bytes: 1 << 20,
+            unreadable_stripes: 0,
+        }],
         frame_records: values(),
         journal_written_bytes: 1 << 20,
         journal_flushes: 7,

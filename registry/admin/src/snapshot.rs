@@ -313,6 +313,21 @@ pub struct DatagramFigures {
     pub sent_fragments: u64,
 }
 
+/// A set of a node's disks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSetFigures {
+    /// `stripe`, `mirror` or `parity`.
+    pub kind: String,
+    /// Members that lack something, or are not there.
+    pub lacking: u64,
+    /// Reads that members have failed since the start.
+    pub read_errors: u64,
+    /// Bytes that a rebuild has still to make; 0 without one.
+    pub rebuild_bytes: u64,
+    /// Stripes that it could not make.
+    pub unreadable_stripes: u64,
+}
+
 /// A node that runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeFigures {
@@ -326,6 +341,9 @@ pub struct NodeFigures {
     pub refused_total: u64,
     /// Its journal and its data.
     pub disks: Vec<DiskFigures>,
+    /// The sets of disks that its data is on.
+    #[serde(default)]
+    pub sets: Vec<DiskSetFigures>,
     /// Records of each frame of its journal.
     #[serde(with = "sparse")]
     pub frame_records: Histogram,

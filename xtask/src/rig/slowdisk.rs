@@ -220,6 +220,18 @@ impl Slowdisk {
         Ok(())
     }
 
+    /// Whether whatever is asked of it fails from now on.
+    pub(crate) fn fail(&self, has_failed: bool) -> Result<()> {
+        self.tell(if has_failed { "fail on" } else { "fail off" })?;
+        Ok(())
+    }
+
+    /// Whether nothing is answered from now on.
+    pub(crate) fn hang(&self, is_hung: bool) -> Result<()> {
+        self.tell(if is_hung { "hang on" } else { "hang off" })?;
+        Ok(())
+    }
+
     /// What was asked of the disk between two times, of `CLOCK_MONOTONIC` in
     /// nanoseconds, by when it was queued.
     pub(crate) fn asked(&self, from_ns: u64, to_ns: u64) -> Result<Vec<Record>> {

@@ -158,7 +158,13 @@ impl Shell {
                 .filter_map(|(id, sum)| Some((path(*id)?, traffic(sum))))
                 .collect(),
             memory: memory(&figures, &stores),
-            nodes: nodes(&self.host, &figures, &stores),
+            nodes: nodes(&self.host, &figures, &stores)
+                .into_iter()
+                .map(|node| NodeFigures {
+                    sets: self.set_figures(node.number),
+                    ..node
+                })
+                .collect(),
             sites: sites(&figures),
             scrub: serde_json::from_value(scrub).ok()?,
             defrag: serde_json::from_value(defrag).ok()?,
@@ -450,6 +456,7 @@ fn node_figures(
         media_errors: store.media_errors,
         has_failed: store.has_failed,
         depot: None,
+        sets: Vec::new(),
     }
 }
 

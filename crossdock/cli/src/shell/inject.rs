@@ -301,11 +301,12 @@ impl Injector {
     /// Ends a connection when its client has everything: until then somebody has to know
     /// what its dummy bytes are.
     pub(crate) fn close(&mut self, driver: &mut Driver, id: ConnectionId) {
-        let catching = self.catching.as_mut();
-        match catching.filter(|catching| catching.clients.contains_key(&id)) {
-            Some(catching) => catching.close(now(), id),
-            None => driver.close(id),
+        if let Some(catching) = &mut self.catching
+            && !catching.lets_close(driver, id)
+        {
+            return catching.close(now(), id);
         }
+        driver.close(id);
     }
 
     /// The connection is gone.
@@ -620,6 +621,21 @@ impl Catching {
                 *extent = found.clone();
             }
         }
+    }
+
+    /// Whether a connection may end as any other: nothing in it has to be caught any more.
+    fn lets_close(&mut self, driver: &Driver, id: ConnectionId) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return true;
+        };
+        let is_plain = client.waiting.is_empty() && !self.redirector.has_extents(client.caught);
+        if is_plain
+            && client.is_led
+            && let Some(socket) = driver.socket(id)
+        {
+            client.is_led = self.catcher.lead(socket, false).is_err();
+        }
+        is_plain && !client.is_led && !client.is_guarded
     }
 
     fn close(&mut self, now: Time, id: ConnectionId) {

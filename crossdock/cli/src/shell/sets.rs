@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
+use crossdock_admin::snapshot::DiskSetFigures;
 use crossdock_admin::{Answer, DiskOrder, Refusal};
 use crossdock_disk::{DiskCompletion, DiskRequest};
 use crossdock_net::{DiskId, now};
@@ -117,6 +118,25 @@ impl Shell {
             DataDisk::Sets(sets) => Some(sets),
             DataDisk::File(_) => None,
         }
+    }
+
+    /// The sets of a node, for its metrics.
+    pub(super) fn set_figures(&self, number: u32) -> Vec<DiskSetFigures> {
+        let Some(DataDisk::Sets(sets)) = self.nodes.get(&number).map(|node| &node.data) else {
+            return Vec::new();
+        };
+        let sets = sets.machine.status().sets.into_iter();
+        sets.map(|set| {
+            let rebuild = set.rebuild;
+            DiskSetFigures {
+                lacking: set.lacking as u64,
+                read_errors: set.members.iter().map(|member| member.read_errors).sum(),
+                rebuild_bytes: rebuild.map_or(0, |it| it.total_bytes - it.done_bytes),
+                unreadable_stripes: rebuild.map_or(0, |it| it.unreadable_stripes),
+                kind: set.kind,
+            }
+        })
+        .collect()
     }
 
     pub(super) fn list_disks(&self) -> Answer {

@@ -10,6 +10,7 @@ use crossdock_peer::{
 use crossdock_types::Payload;
 
 use super::{Bulk, Phase, ReadWork, io_error};
+use crate::leases::Known;
 use crate::part::{Outcome, PartRequest};
 use crate::soft::Soft;
 use crate::work::{Answer, Step, boundary};
@@ -33,6 +34,30 @@ impl ReadWork {
     /// Asks for what lies below the threshold, or for where that is.
     pub(super) fn head(&self) -> Step {
         self.ask_head(self.may_locate(self.head_bytes()))
+    }
+
+    /// Whether the site's part is wanted, and has not been read yet.
+    pub(super) fn lacks_head(&self) -> bool {
+        (self.payload.len() as u64) < self.head_bytes()
+    }
+
+    /// Asks for what lies below the threshold, to be kept if a lease says still then that the
+    /// file is as it is now.
+    pub(super) fn head_under(&mut self, known: Option<&Known>) -> Step {
+        self.head_under = known.map(|known| (known.lease, known.attributes.changed));
+        self.phase = Phase::Head;
+        self.head()
+    }
+
+    /// Keeps what was read below the threshold of a file that is read again and again.
+    fn keep_head(&mut self, head: &Payload, soft: &mut Soft) {
+        if let Some((lease, changed)) = self.head_under.take()
+            && soft
+                .leases
+                .is_unchanged(soft.now, self.file, lease, changed)
+        {
+            soft.hot.put(self.file, changed, self.start, head.clone());
+        }
     }
 
     /// The head comes through the gateway.
@@ -144,6 +169,7 @@ impl ReadWork {
         subject: WeakCache,
         soft: &mut Soft,
     ) -> Step {
+        self.keep_head(&head, soft);
         let is_more_wanted = boundary(self.start, self.end) < self.end;
         // All of the head, and more is wanted.
         if !end_of_file && is_more_wanted && head.len() as u64 == self.head_bytes() {

@@ -9,8 +9,10 @@ use anyhow::{Result, bail, ensure};
 
 use super::prepare;
 use crate::install;
+use crate::rig::Life;
 use crate::rig::network::{HOST, Network};
 use crate::rig::server::GUESTS;
+use crate::rig::slowdisk::{self, Slowdisk};
 use crate::suite::Stage;
 use crate::suite::cli::program::{Finished, Up, doors_at_free_ports, finish_command, text};
 use crate::suite::kernel::{KILL_MARK, in_guest};
@@ -18,7 +20,8 @@ use crate::suite::kernel::{KILL_MARK, in_guest};
 pub(in crate::suite) const ISCSI_PORT: u16 = 3260;
 pub(in crate::suite) const NFS_PORT: u16 = 2049;
 
-/// Bytes of a disk of the server's.
+/// Disks of the server's, and bytes of each.
+const DISKS: usize = 6;
 const DISK_BYTES: u64 = 512 << 20;
 
 /// What a guest prints before what it wants done, for which it waits.
@@ -77,7 +80,7 @@ impl<'stage> Orders<'stage> {
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let kills = 4;
     let said = with_server(stage, 200, kills, 4000)?;
-    ensure!(said == (kills, 2), "kills and orders: {said:?}");
+    ensure!(said == (kills, 5), "kills and orders: {said:?}");
     Ok(())
 }
 
@@ -85,7 +88,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
 pub(in crate::suite) fn run_long(stage: &Stage<'_>) -> Result<()> {
     let kills = 50;
     let said = with_server(stage, 2000, kills, 40_000)?;
-    ensure!(said == (kills, 2), "kills and orders: {said:?}");
+    ensure!(said == (kills, 5), "kills and orders: {said:?}");
     Ok(())
 }
 
@@ -98,20 +101,17 @@ fn with_server(
     prepare(stage)?;
     install::kernel_initiator(stage.paths)?;
     let network = Network::new()?;
-    let disks = ["a", "b", "c", "d", "e", "spare"].map(|name| stage.folder.join(name));
-    for disk in &disks {
-        File::create(disk)?.set_len(DISK_BYTES)?;
-    }
-    let name = |number: usize| text(&disks[number]);
-    let spec = format!(
-        "mirror:{},{};parity:{},{},{};spare:{}",
-        name(0)?,
-        name(1)?,
-        name(2)?,
-        name(3)?,
-        name(4)?,
-        name(5)?
-    );
+    slowdisk::build(stage.paths)?;
+    let disks = (0..DISKS)
+        .map(|number| {
+            let folder = stage.folder.join(format!("disk-{number}"));
+            Slowdisk::up(stage.paths, &folder, DISK_BYTES, Life::OfXtask)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let names = disks.iter().map(Slowdisk::device);
+    let names = names.collect::<Result<Vec<_>>>()?;
+    let (mirror, parity) = (names[0..2].join(","), names[2..5].join(","));
+    let spec = format!("mirror:{mirror};parity:{parity};spare:{}", names[5]);
     let mut server = Some(start(stage, &network, &["--disks", &spec])?);
     let ask = |server: &Option<Up>, words: &[&str]| match server {
         Some(server) => ask(stage, &network, server, words),
@@ -142,7 +142,14 @@ fn with_server(
             return Ok(());
         };
         match order {
-            "pull" => ask(&server, &["disk", "fail", name(0)?])?.expect(0, &[])?,
+            "hang" => disks[2].hang(true)?,
+            "answer" => disks[2].hang(false)?,
+            "pull" => disks[0].fail(true)?,
+            "pulled" => {
+                let listed = ask(&server, &["disk", "list"])?.json(0)?;
+                let failed = &listed[0]["failed"][0]["name"];
+                ensure!(failed == names[0], "no disk has failed: {listed}");
+            }
             "defrag" => {
                 let moved = ask(&server, &["defrag", "--now"])?.json(0)?;
                 println!("defragmented: {moved}");

@@ -1,7 +1,7 @@
 //! Nodes: their journals, disks, caches, scrubs.
 
 use super::family;
-use crate::families::{Family, disks, nodes, states};
+use crate::families::{Family, disks, nodes, sets, states};
 use crate::text::{MetricKind, Scale};
 
 pub(super) const FAMILIES: &[Family] = &[
@@ -314,6 +314,30 @@ pub(super) const FAMILIES: &[Family] = &[
                 out.count(&labels, d.sequential_bytes_per_second)
             }
         },
+    ),
+    family(
+        "crossdock_disk_set_lacking_members",
+        MetricKind::Gauge,
+        "Members of a disk set that lack something, or are not there.",
+        |all, out| sets(all, out, |set| set.lacking),
+    ),
+    family(
+        "crossdock_disk_set_read_errors_total",
+        MetricKind::Counter,
+        "Reads that members of a disk set have failed; others gave the bytes if they could.",
+        |all, out| sets(all, out, |set| set.read_errors),
+    ),
+    family(
+        "crossdock_disk_set_rebuild_bytes",
+        MetricKind::Gauge,
+        "Bytes that a rebuild of a disk set has still to make.",
+        |all, out| sets(all, out, |set| set.rebuild_bytes),
+    ),
+    family(
+        "crossdock_disk_set_unreadable_stripes",
+        MetricKind::Gauge,
+        "Stripes that a rebuild could not make, as other members could not be read.",
+        |all, out| sets(all, out, |set| set.unreadable_stripes),
     ),
     family(
         "crossdock_cache_hit_blocks_total",
