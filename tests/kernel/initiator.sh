@@ -38,8 +38,8 @@ order() {
 # log_in ADDRESS SECONDS: a session by that portal; a command waits for so long for a target
 # that has gone. DISK is its block device then.
 log_in() {
-    local portal=$1:$ISCSI_PORT before
-    before=$(ls /sys/block)
+    local portal=$1:$ISCSI_PORT
+    ls /sys/block >/tmp/disks
     initiator iscsiadm -m node -o new -T "$TARGET" -p "$portal,1" >/dev/null
     local setting
     for setting in "session.timeo.replacement_timeout=$2" conn[0].timeo.noop_out_interval=2 conn[0].timeo.noop_out_timeout=2; do
@@ -47,7 +47,7 @@ log_in() {
     done
     initiator iscsiadm -m node -T "$TARGET" -p "$portal" --login
     for _ in $(seq 100); do
-        DISK=$(comm -13 <(echo "$before" | sort) <(ls /sys/block | sort) | grep '^sd' || true)
+        DISK=$(ls /sys/block | grep -vxFf /tmp/disks | grep '^sd' || true)
         if [ -n "$DISK" ] && [ -b "/dev/$DISK" ] && [ "$(cat "/sys/block/$DISK/size")" -gt 0 ]; then
             DISK=/dev/$DISK
             echo "$portal is $DISK: $(cat "/sys/block/${DISK#/dev/}/device/vendor") $(cat "/sys/block/${DISK#/dev/}/device/model")"
