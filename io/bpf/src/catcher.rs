@@ -1,5 +1,6 @@
 //! The program that catches packets, and what it tells.
 
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf, SkStorage};
@@ -91,6 +92,13 @@ impl Catcher {
             put(&mut program, name, device)?;
         }
         device.reset_all()?;
+        // Whether sockets may be marked is better known before one has to be.
+        let tried =
+            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|error| BpfError::System {
+                what: "a socket",
+                error,
+            })?;
+        device.mark(tried.as_fd(), true)?;
         Ok(Self {
             device,
             slots,
@@ -113,32 +121,32 @@ impl Catcher {
         Ok(self.device.keep()? || guarded || caught)
     }
 
-    /// Takes a connection's socket, whose packets can be [led](Self::lead) here from now on.
-    /// Offsets of its stream count from the first byte that the connection has ever sent.
+    /// A number for a connection whose packets may have to be caught: until they are
+    /// [led](Self::lead) here the kernel knows nothing of it.
     ///
     /// # Errors
-    /// [`BpfError::Full`], or the system's word; packets of the socket go as before then.
-    pub fn add(&mut self, socket: BorrowedFd<'_>) -> Result<ConnectionId, BpfError> {
-        let id = self.slots.take()?;
-        let known = self.connections.insert(&socket.as_raw_fd(), id.0, 0);
-        let added = known
-            .map_err(refused)
-            // Whether that is allowed is better known before it has to be.
-            .and_then(|()| self.device.mark(socket, true))
-            .and_then(|()| self.device.mark(socket, false));
-        if added.is_err() {
-            self.slots.give_back(id);
-        }
-        added.map(|()| id)
+    /// [`BpfError::Full`].
+    pub fn open(&mut self) -> Result<ConnectionId, BpfError> {
+        self.slots.take()
     }
 
     /// Whether packets of a connection's socket pass here, or leave as any other's: each that passes
     /// costs the way by one more device. It must be so before a byte enters the socket that is to be
-    /// caught, and until all of those are acknowledged.
+    /// caught, and until all of those are acknowledged. Offsets of its stream count from the first
+    /// byte that the connection has ever sent.
     ///
     /// # Errors
     /// The system's word; it stays as it was.
-    pub fn lead(&self, socket: BorrowedFd<'_>, passes_here: bool) -> Result<(), BpfError> {
+    pub fn lead(
+        &mut self,
+        id: ConnectionId,
+        socket: BorrowedFd<'_>,
+        passes_here: bool,
+    ) -> Result<(), BpfError> {
+        if passes_here {
+            let known = self.connections.insert(&socket.as_raw_fd(), id.0, 0);
+            known.map_err(refused)?;
+        }
         self.device.mark(socket, passes_here)
     }
 

@@ -119,8 +119,8 @@ impl<'nodes> Gateway<'nodes> {
         self.nodes.announce(ends);
         let id = {
             let mut catching = lock(&self.catching);
-            let id = catching.catcher.add(socket.as_fd())?;
-            catching.catcher.lead(socket.as_fd(), true)?;
+            let id = catching.catcher.open()?;
+            catching.catcher.lead(id, socket.as_fd(), true)?;
             catching.redirector.open(id);
             id
         };

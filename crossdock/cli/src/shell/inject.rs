@@ -403,7 +403,7 @@ impl Catching {
             destination: peer,
         };
         self.check(flow.source, peer, may_speak)?;
-        let caught = self.catcher.add(socket).map_err(|error| {
+        let caught = self.catcher.open().map_err(|error| {
             debug!(%error, "a connection is relayed");
             Why::Program
         })?;
@@ -535,7 +535,7 @@ impl Catching {
         let has_extents = self.redirector.has_extents(client.caught);
         client.is_idle &= !has_extents;
         if has_extents && !client.is_led {
-            self.catcher.lead(socket, true)?;
+            self.catcher.lead(client.caught, socket, true)?;
             client.is_led = true;
         }
         if std::mem::replace(&mut client.is_guarded, has_extents) != has_extents {
@@ -555,7 +555,7 @@ impl Catching {
                 && let Some(socket) = driver.socket(id)
             {
                 // Else they are led on, which does no harm.
-                client.is_led = self.catcher.lead(socket, false).is_err();
+                client.is_led = self.catcher.lead(client.caught, socket, false).is_err();
             }
         }
     }
@@ -633,7 +633,7 @@ impl Catching {
             && client.is_led
             && let Some(socket) = driver.socket(id)
         {
-            client.is_led = self.catcher.lead(socket, false).is_err();
+            client.is_led = self.catcher.lead(client.caught, socket, false).is_err();
         }
         is_plain && !client.is_led && !client.is_guarded
     }
