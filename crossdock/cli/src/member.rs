@@ -188,6 +188,10 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
             Part::Gateway { http, .. } => http.switches(),
             _ => Switches::default(), // Nobody is served over HTTP.
         },
+        import_from: match &settings.part {
+            Part::Gateway { http, .. } => http.import_from.0.clone(),
+            _ => Vec::new(), // They write no files.
+        },
         injector,
         inflating,
         https,

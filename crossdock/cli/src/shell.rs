@@ -13,6 +13,7 @@ mod figures;
 mod gateway_orders;
 mod http;
 mod https;
+mod imports;
 mod inflate;
 mod inject;
 mod iscsi;
@@ -46,6 +47,7 @@ use crossdock_http::HttpInput;
 use crossdock_iscsi::IscsiInput;
 use crossdock_net::{DiskId, Driver, Event, ListenerId, Receiver, Sender, now};
 use crossdock_objects::ObjectDoorInput;
+use crossdock_peer::Network;
 use crossdock_sets::DiskNumber;
 use crossdock_store::{IndexReply, StoreDisk, StoreInput};
 use crossdock_types::{Time, WallTime};
@@ -64,6 +66,7 @@ pub(crate) use doors::NfsSockets;
 pub(crate) use ensemble::Ensemble;
 use http::Web;
 pub(crate) use https::{Https, TlsFiles};
+use imports::Imports;
 pub(crate) use inflate::Inflating;
 pub(crate) use inject::Injector;
 use lbone::Lbone;
@@ -102,6 +105,8 @@ pub(crate) struct Parts {
     pub(crate) depots: BTreeMap<u32, Vec<ListenerId>>,
     /// Which mechanisms of delivery are on.
     pub(crate) delivery: Switches,
+    /// Of a gateway: where files may be imported from, besides the volume's depots.
+    pub(crate) import_from: Vec<Network>,
     /// Of a gateway: if nodes may send to its clients.
     pub(crate) injector: Injector,
     /// Of a node: if it sends to clients of gateways. Of a gateway: if it does what no node can.
@@ -164,6 +169,7 @@ pub(crate) struct Shell {
     token_replies: Waiting<TokenTicket, Option<TokenSecret>>,
     /// Who waits for URLs at nodes to be signed.
     column_replies: Waiting<ColumnsTicket, UrlPath>,
+    imports: Imports,
     lbone: Option<Lbone>,
     /// Who waits for a quota to be set or removed, and what it is called then.
     quota_replies: Waiting<QuotaTicket, &'static str>,
@@ -213,6 +219,7 @@ impl Shell {
             lun_replies: Waiting::new(),
             token_replies: Waiting::new(),
             column_replies: Waiting::new(),
+            imports: Imports::new(parts.import_from),
             lbone: None,
             quota_replies: Waiting::new(),
             release_replies: Waiting::new(),

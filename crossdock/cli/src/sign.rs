@@ -150,14 +150,9 @@ fn line(piece: &SignedPiece, whole: &str) -> String {
 
 /// How clients reach a gateway.
 fn base(args: &SignArgs) -> anyhow::Result<String> {
-    gateway_base(args.url.as_deref(), &args.remote)
-}
-
-/// The same, if it is said; else by the process that is asked.
-pub(crate) fn gateway_base(url: Option<&str>, remote: &Remote) -> anyhow::Result<String> {
-    match url {
+    match &args.url {
         Some(url) => check_base(url),
-        None => base_of(&parse::<Status>(call(remote, Method::Get, "/v1/status")?)?.doors),
+        None => base_of(&parse::<Status>(call(&args.remote, Method::Get, "/v1/status")?)?.doors),
     }
 }
 

@@ -84,6 +84,7 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         node_http: doors.node_http,
         depots: doors.depots,
         delivery: settings.http.switches(),
+        import_from: settings.http.import_from.0.clone(),
         injector: Injector::default(),
         inflating: None,
         https,

@@ -10,19 +10,25 @@
 //! | function | by whom | a block is then |
 //! |---|---|---|
 //! | `checksum` | historic | MD5 in 32 hexadecimal digits, `:`, block |
-//! | `aes_encrypt` | historic; the key is in the exNode | IV (16 bytes), AES-128-CBC of the block and zeros up to 16 |
+//! | `aes_encrypt` | historic; the key is in the exNode | IV (16 bytes), AES-128-CBC with ciphertext stealing |
 //! | `des_encrypt` | historic, read only | number of `0`s added, `:`, DES-CBC of block and `0`s |
-//! | `xor_encrypt` | historic, read only | block XOR key |
+//! | `xor_encrypt` | historic, read only | block, each second byte of it XOR the key's last character |
 //! | `zlib_compress` | historic | clear length in 12 decimal digits, `:`, zlib stream |
 //! | `blake3_checksum` | Crossdock | BLAKE3 of place and block (32 bytes), block |
 //! | `aes256_gcm_encrypt` | Crossdock; the key is elsewhere | nonce (12 bytes), AES-256-GCM of the block with its place, tag (16 bytes) |
 //! | `zstd_compress` | Crossdock | zstd frame |
+//!
+//! LoRS does a step to all of a mapping before the next one: what it compresses may be many blocks
+//! with a checksum each, and what AES encrypts it cuts into blocks of a multiple of 16 bytes, which
+//! are others than those with a checksum. Such *layered* mappings are decoded as a whole; here
+//! blocks are made so long that all steps have the same ones.
 //!
 //! The *place* of a block is the exNode's id, the shard (0, or 1 + number of a block that
 //! restores others) and where the block begins in the file: a depot that gives another block
 //! is found out.
 
 mod historic;
+mod layered;
 mod modern;
 
 use std::ops::Range;
@@ -67,6 +73,8 @@ pub struct Coding {
     pub steps: Vec<Step>,
     /// Size of the one block after each step that compresses, in their order.
     compressed: Vec<u64>,
+    /// Size of a block after the first step, as the exNode says it; 0 if it does not.
+    first_stored: u64,
 }
 
 /// Which block of which file it is.
@@ -169,7 +177,7 @@ impl Step {
     fn stored_bytes(&self, clear: u64) -> u64 {
         match self {
             Self::Checksum => clear + historic::CHECKSUM_BYTES as u64,
-            Self::AesCbc(_) => historic::AES_BLOCK_BYTES + clear.next_multiple_of(16),
+            Self::AesCbc(_) => clear + historic::AES_IV_BYTES,
             Self::Des(_) => historic::DES_HEAD_BYTES + clear.next_multiple_of(8),
             Self::Xor(_) | Self::Zlib | Self::Zstd => clear,
             Self::Blake3 => clear + modern::BLAKE3_BYTES as u64,
@@ -222,12 +230,8 @@ impl Step {
             }
             Self::Zstd => modern::decompress(&block, bytes),
         };
-        let padded = matches!(self, Self::AesCbc(_));
         match clear {
-            Some(mut clear) if clear.len() == bytes || padded && clear.len() > bytes => {
-                clear.truncate(bytes);
-                Ok(clear)
-            }
+            Some(clear) if clear.len() == bytes => Ok(clear),
             _ => Err(CodingError::Damaged {
                 offset: place.offset,
                 step: self.name(),
@@ -250,6 +254,7 @@ impl Coding {
         Self {
             steps,
             compressed: Vec::new(),
+            first_stored: 0,
         }
     }
 
@@ -265,6 +270,7 @@ impl Coding {
             if step.compresses() {
                 coding.compressed.push(blocksize(function)?);
             }
+            coding.first_stored = blocksize(function).unwrap_or(0);
             coding.steps.push(step);
             next = match &function.inner[..] {
                 [] => None,
@@ -340,10 +346,11 @@ impl Coding {
             });
         }
         let whole = clear.len() as u64;
-        let block_bytes = match self.is_one_block() || block_bytes == 0 {
+        let block_bytes = match self.is_one_block() || block_bytes >= whole {
             true => whole,
-            false => block_bytes.min(whole),
+            false => self.unshifted(block_bytes),
         };
+        let block_bytes = if block_bytes == 0 { whole } else { block_bytes };
         if block_bytes > EXNODE_BLOCK_BYTES_MAX {
             return Err(CodingError::Length);
         }
@@ -410,6 +417,16 @@ impl Coding {
                 clear: wanted,
             });
         }
+        if self.is_layered(mapping) {
+            let last = self.layers(mapping)?.pop().ok_or(CodingError::Length)?;
+            let start = mapping.alloc_offset;
+            let stored = start..start.saturating_add(last.stored.0 as u64);
+            holds(mapping, stored.end)?;
+            return Ok(Covering {
+                stored,
+                clear: 0..clear,
+            });
+        }
         let block = self.block_bytes(mapping);
         let first = wanted.start / block;
         let end = wanted.end.div_ceil(block);
@@ -424,12 +441,7 @@ impl Coding {
         };
         let start = mapping.alloc_offset + first * size;
         let length = (end - first).saturating_sub(1).saturating_mul(size) + last;
-        if start + length > mapping.alloc_offset.saturating_add(mapping.alloc_length) {
-            return Err(CodingError::Function {
-                name: "e2e_blocksize".to_owned(),
-                why: "its blocks are more than the mapping holds",
-            });
-        }
+        holds(mapping, start + length)?;
         Ok(Covering {
             stored: start..start + length,
             clear: covered,
@@ -467,6 +479,14 @@ impl Coding {
             Some(_) => 0,
             None => mapping.exnode_offset,
         };
+        if self.is_layered(mapping) {
+            let place = Place {
+                id,
+                shard: lane,
+                offset: origin,
+            };
+            return self.decode_layered(mapping, stored, &place, reader);
+        }
         let block = self.block_bytes(mapping);
         let mut clear = Vec::with_capacity(stored.len());
         let mut rest = &stored[..];
@@ -495,6 +515,17 @@ impl Coding {
             at += length;
         }
         Ok(clear)
+    }
+}
+
+/// Whether a mapping has the bytes up to this one of its allocation.
+fn holds(mapping: &Mapping, end: u64) -> Result<(), CodingError> {
+    match end > mapping.alloc_offset.saturating_add(mapping.alloc_length) {
+        true => Err(CodingError::Function {
+            name: "e2e_blocksize".to_owned(),
+            why: "its blocks are more than the mapping holds",
+        }),
+        false => Ok(()),
     }
 }
 

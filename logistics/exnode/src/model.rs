@@ -111,10 +111,11 @@ impl Mapping {
         self.exnode_offset..self.exnode_offset.saturating_add(self.logical_length)
     }
 
-    /// Any of its capabilities, for one who wants to know the depot.
+    /// Any of its capabilities, for one who wants to know how it is: best the one to manage it, as
+    /// ACCRE's depots probe with no other.
     #[must_use]
     pub fn any_capability(&self) -> Option<&str> {
-        let all = [&self.read, &self.manage, &self.write];
+        let all = [&self.manage, &self.read, &self.write];
         all.into_iter().flatten().map(String::as_str).next()
     }
 }

@@ -5,7 +5,9 @@
 //! performance may be better when the load is spread evenly among depots with roughly the same
 //! performance" (Network Storage Stack 3.3). Here a piece goes where it is expected to be
 //! finished first, waiting included; depots that differ by less than a tenth share the load.
-//! What was forecast is corrected by what is seen, also of pieces that are under way. All threads finish together: pieces are
+//! What was forecast is corrected by what is seen, also of pieces that are under way. It may be
+//! wrong, so each depot gets a piece to show what it carries, and no more than its share of
+//! connections before it has. All threads finish together: pieces are
 //! taken as threads become free, and at the end, or where delivery in order waits for one, a
 //! piece is fetched again from another depot when that is expected to be faster. What is much
 //! slower than another depot would be goes there at once, and the depot that was left gets little
@@ -452,12 +454,14 @@ impl Transfer {
         }
         let bytes = self.pieces[&id].piece.bytes;
         let depot = |source: usize| self.pieces[&id].piece.sources[source];
-        let finish =
-            |&source: &usize| self.wait(depot(source)) + self.seconds(depot(source), bytes);
+        let finish = |&source: &usize| {
+            let depot = depot(source);
+            self.wait(depot) + self.seconds_at_start(depot, bytes)
+        };
         let best = sources.iter().map(finish).fold(f64::INFINITY, f64::min);
         let is_good = |source: &usize| {
             let known = &self.depots[depot(*source).0];
-            let can_start = known.can_start(self.now) && !known.is_tried(self.now);
+            let can_start = self.can_start(depot(*source)) && !known.is_tried(self.now);
             can_start && finish(source) <= best * (1.0 + NEAR)
         };
         let good: Vec<usize> = sources.iter().copied().filter(is_good).collect();

@@ -8,7 +8,7 @@ mod lors;
 mod output;
 
 pub use args::Tool;
-pub use bring::{bring, export_to};
+pub use bring::{Wanted, document_of, export_to};
 pub use lors::{Lors, historic_words};
 
 use anyhow::Result;

@@ -6,6 +6,7 @@ mod load;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +22,7 @@ use crossdock_ibp::{
 use crossdock_limits::IBP_REQUEST_BYTES_MAX;
 use thiserror::Error;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use connection::Connection;
@@ -151,6 +152,9 @@ impl DepotError {
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self {
+            Self::Connect { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
+                Failure::Missing
+            }
             Self::Connect { .. }
             | Self::Broken { .. }
             | Self::Closed { .. }
@@ -190,6 +194,19 @@ pub struct Depots {
     idle: Arc<Mutex<BTreeMap<Address, Vec<Connection>>>>,
     /// How long an answer, or the next byte, may take.
     patience: Duration,
+    bounds: Option<Bounds>,
+}
+
+/// Whether a depot that has this address may be connected to.
+#[derive(Clone)]
+struct Bounds(Arc<Allows>);
+
+type Allows = dyn Fn(&Address, IpAddr) -> bool + Send + Sync;
+
+impl fmt::Debug for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bounds")
+    }
 }
 
 impl Default for Depots {
@@ -205,7 +222,16 @@ impl Depots {
         Self {
             idle: Arc::default(),
             patience,
+            bounds: None,
         }
+    }
+
+    /// Connects only where `allows` says so: of which depot, and the address that it has. A
+    /// name is looked up once for both, so that it cannot stand for another address then.
+    #[must_use]
+    pub fn within(self, allows: impl Fn(&Address, IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        let bounds = Some(Bounds(Arc::new(allows)));
+        Self { bounds, ..self }
     }
 
     /// How much room a depot has, and for how long: the answer of version 0, which every depot
@@ -307,8 +333,8 @@ impl Depots {
         };
         // Nothing is said until all has moved.
         let patient = Self {
-            idle: Arc::clone(&self.idle),
             patience: self.patience * COPY_TIMES,
+            ..self.clone()
         };
         // Not over a connection that may have ended: it would not be known whether the copy
         // was made, and a second one would be appended.
@@ -417,9 +443,7 @@ impl Depots {
     }
 
     async fn connect(&self, depot: &Address) -> Result<Connection, DepotError> {
-        let host = depot.host.trim_start_matches('[').trim_end_matches(']');
-        let connecting = TcpStream::connect((host, depot.port));
-        let stream = timeout(self.patience, connecting)
+        let stream = timeout(self.patience, self.dial(depot))
             .await
             .map_err(|_| timed_out(depot))?;
         let failed = |error| DepotError::Connect {
@@ -429,6 +453,30 @@ impl Depots {
         let stream = stream.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         Ok(Connection::new(stream))
+    }
+
+    async fn dial(&self, depot: &Address) -> io::Result<TcpStream> {
+        let host = depot.host.trim_start_matches('[').trim_end_matches(']');
+        let Some(Bounds(allows)) = &self.bounds else {
+            return TcpStream::connect((host, depot.port)).await;
+        };
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in lookup_host((host, depot.port)).await? {
+            last = match allows(depot, address.ip()) {
+                true => match TcpStream::connect(address).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => error,
+                },
+                false => io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    format!(
+                        "{} is not among the networks that may be connected to",
+                        address.ip()
+                    ),
+                ),
+            };
+        }
+        Err(last)
     }
 
     async fn exchange(

@@ -71,15 +71,6 @@ impl Knowledge {
         }
     }
 
-    /// That of the file that the environment names (`CROSSDOCK_FORECASTS`), or the user's own.
-    pub(crate) fn of_environment() -> Self {
-        match std::env::var_os("CROSSDOCK_FORECASTS") {
-            Some(file) if file == "off" => Self::default(),
-            Some(file) => Self::of_file(Path::new(&file)),
-            None => Self::of_user(),
-        }
-    }
-
     /// What a connection to or from a depot is expected to carry, in bytes per second.
     #[must_use]
     pub fn bandwidth(&self, depot: &Address) -> Option<f64> {

@@ -68,14 +68,15 @@ impl Observer {
     }
 
     /// So many bytes are to be moved in all.
-    pub(crate) fn expect(&mut self, bytes: u64) {
+    pub fn expect(&mut self, bytes: u64) {
         self.whole = bytes;
         if let Shown::Bar(bar) = &self.shown {
             bar.set_length(bytes);
         }
     }
 
-    pub(crate) fn moved(&mut self, bytes: u64) {
+    /// So many more have moved.
+    pub fn moved(&mut self, bytes: u64) {
         self.moved += bytes;
         let (moved, whole) = (self.moved, self.whole);
         match &mut self.shown {

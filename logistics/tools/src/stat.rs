@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use crossdock_exnode::{Coding, ExNode, Mapping, Shard};
-use crossdock_ibp::{Capability, ErrorCode, Probe, Reliability};
+use crossdock_ibp::{Access, Capability, ErrorCode, Probe, Reliability};
 
 use crate::knowledge::Knowledge;
 use crate::parallel::each;
@@ -59,10 +59,11 @@ pub async fn stat(
     );
     let probes = probes.await;
     let status = |(mapping, probe): (&Mapping, Option<Result<Probe, Reason>>)| {
-        let depot = capability(mapping).ok().map(|it| Address::from(&it));
+        let asked = capability(mapping).ok();
+        let depot = asked.as_ref().map(Address::from);
         let is_gone = match &probe {
             Some(Err(Reason::Depot(DepotError::Refused { code, .. }))) => {
-                *code == ErrorCode::CAP_NOT_FOUND
+                *code == ErrorCode::CAP_NOT_FOUND && asked.is_some_and(|it| is_asked_by(&it))
             }
             _ => false,
         };
@@ -88,7 +89,14 @@ enum Reason {
     Capability(String),
 }
 
-/// Any capability of a mapping: a probe takes each, and the historic tools probe with READ.
+/// Whether depots tell of an allocation by that capability. ACCRE's, whose keys have names of 32
+/// characters, do so for managers only: to others it is as one that is not there.
+fn is_asked_by(capability: &Capability) -> bool {
+    let (_, name) = capability.key.split();
+    capability.access == Access::Manage || name.len() != 32
+}
+
+/// What to ask with about a mapping.
 fn capability(mapping: &Mapping) -> Result<Capability, String> {
     let text = mapping.any_capability().ok_or("it has no capability")?;
     text.parse().map_err(|error| format!("{error}"))

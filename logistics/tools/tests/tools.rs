@@ -126,6 +126,71 @@ fn files_come_back() {
     });
 }
 
+/// Goal: what ACCRE's depots, which probe for managers only, do not tell is not taken for gone: it
+/// would be trimmed; with the right capability it is asked for, and what is gone is seen.
+#[test]
+fn accres_depots_are_asked_with_the_right_capability() {
+    with_depots(1, |depots| async move {
+        depots[0].with(|store| store.is_accre = true);
+        let options = upload::Options {
+            copies: 1,
+            ..options(&depots)
+        };
+        let exnode = put(&content(1000), "accre", &options).await.unwrap();
+        let knowledge = Knowledge::default();
+        let ask = async |exnode: &ExNode| {
+            let mut all = stat::stat(&client(), exnode, 1, &knowledge).await;
+            all.remove(0)
+        };
+        let asked = ask(&exnode).await;
+        assert!(asked.probe.is_ok_and(|probe| probe.size_bytes == 1000));
+        let mut read_only = exnode.clone();
+        read_only.mappings[0].manage = None;
+        let asked = ask(&read_only).await;
+        assert!(asked.probe.is_err() && !asked.is_gone);
+        depots[0].with(|store| store.allocations.clear());
+        assert!(ask(&exnode).await.is_gone);
+    });
+}
+
+/// Goal: a client with bounds connects nowhere else, whatever an exNode says, and says which
+/// depot it is about; what it may connect to it fetches, also where it may not first.
+#[test]
+fn clients_keep_to_their_bounds() {
+    with_depots(2, |depots| async move {
+        let bytes = content(300_000);
+        let options = upload::Options {
+            copies: 2,
+            is_direct: true,
+            ..options(&depots)
+        };
+        let exnode = put(&bytes, "bounds", &options).await.unwrap();
+        let connected = || depots.iter().map(|depot| depot.with(|it| it.accepted));
+        let before: Vec<usize> = connected().collect();
+        let fetch = async |client: Depots| {
+            let file = scratch("bounds.out");
+            let output = download::Output::file(&file, false)?;
+            let options = download::Options::default();
+            let mut observer = Observer::silent();
+            download::download(&client, &exnode, output, &options, &mut observer).await?;
+            Ok::<_, anyhow::Error>(std::fs::read(file).unwrap())
+        };
+        let refused = fetch(client().within(|_, _| false)).await.unwrap_err();
+        let refused = format!("{refused:#}");
+        assert!(
+            refused.contains("127.0.0.1 is not among the networks"),
+            "{refused}"
+        );
+        assert_eq!(connected().collect::<Vec<_>>(), before);
+        let second = depots[1].name();
+        let within =
+            client().within(move |depot, address| address.is_loopback() && *depot == second);
+        assert_eq!(fetch(within).await.unwrap(), bytes);
+        let after: Vec<usize> = connected().collect();
+        assert!(after[0] == before[0] && after[1] > before[1], "{after:?}");
+    });
+}
+
 /// Goal: with a code, any so many depots may die; one more, and the download says which bytes
 /// are lost. An empty file and one of a few bytes are files, too.
 #[test]

@@ -58,6 +58,8 @@
 //! | `POST /v1/sign` | signs a URL: [`Signing`] → [`Signed`] |
 //! | `POST /v1/sign/pieces` | signs URLs of a file's pieces at nodes: [`PieceSigning`] → [`SignedPieces`] |
 //! | `POST /v1/exnode` | has depots give a file's bytes to IBP clients: [`FileSharing`] → [`SharedFile`] |
+//! | `POST /v1/exnode/import` | begins to fetch a file from depots into the volume: [`FileImport`] → [`ImportStatus`] |
+//! | `GET /v1/exnode/import/{id}` | [`ImportStatus`]; one that nobody asks about for a minute is given up |
 //!
 //! Bodies are JSON, and only with `Content-Type: application/json`: a page in an
 //! administrator's browser cannot send that to another origin unasked. Requests
@@ -96,7 +98,7 @@ pub use address::{AddressAddition, AddressStatus};
 pub use defrag::{DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus};
 pub use disk::DiskOrder;
 pub use events::{EVENTS_MAX, Event, Events};
-pub use exnode::{FileSharing, SharedFile, SharedPiece};
+pub use exnode::{FileImport, FileSharing, ImportStatus, SharedFile, SharedPiece};
 pub use export::{ExportAddition, ExportAnswer, ExportChange, ExportStatus};
 pub use gateway::{GatewayScope, GatewayStatus};
 pub use health::{Check, Condition, Health};

@@ -7,7 +7,7 @@ use std::thread;
 
 use axum::Router;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Json, Response};
@@ -21,10 +21,13 @@ use crate::page;
 use crate::snapshot::Snapshot;
 use crate::watch::{self, Watch};
 use crate::{
-    AddressAddition, DefragOrder, DiskOrder, ExportAddition, ExportChange, FileSharing,
+    AddressAddition, DefragOrder, DiskOrder, ExportAddition, ExportChange, FileImport, FileSharing,
     GatewayScope, LockRelease, LunChange, LunCreation, PieceSigning, Placing, PolicySetting,
     QuotaSetting, Signing, TokenAddition,
 };
+
+/// Longest request to import a file, in bytes: it has the exNode in it.
+const IMPORT_BYTES_MAX: usize = 64 << 20;
 
 /// What the data thread is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +120,10 @@ pub enum Command {
     SignPieces(PieceSigning),
     /// Have depots give a file's bytes; tell a [`crate::SharedFile`].
     ShareFile(FileSharing),
+    /// Begin to fetch a file from depots; tell a [`crate::ImportStatus`].
+    ImportFile(FileImport),
+    /// Tell a [`crate::ImportStatus`].
+    ImportStatus(u32),
 }
 
 /// Why a command was not carried out.
@@ -369,6 +376,17 @@ fn tokens() -> Router<Arc<dyn Control>> {
             post(|control: Shared, body: Body<FileSharing>| {
                 ask_with(control, body, Command::ShareFile)
             }),
+        )
+        .route(
+            "/v1/exnode/import",
+            post(|control: Shared, body: Body<FileImport>| {
+                ask_with(control, body, Command::ImportFile)
+            })
+            .layer(DefaultBodyLimit::max(IMPORT_BYTES_MAX)),
+        )
+        .route(
+            "/v1/exnode/import/{id}",
+            get(|control: Shared, Path(id): Path<u32>| ask(control, Command::ImportStatus(id))),
         )
 }
 

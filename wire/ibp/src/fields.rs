@@ -40,16 +40,16 @@ impl<'a> Fields<'a> {
     /// so is what is negative. Nothing follows it.
     pub(crate) fn time_limit(&mut self) -> Result<u32, ErrorCode> {
         let seconds = match self.next() {
-            Some(field) => parse(field)?,
+            Some(field) => whole_seconds(field)?,
             None => 0,
         };
         self.end()?;
-        Ok(u32::try_from(seconds.max(0)).unwrap_or(u32::MAX))
+        Ok(seconds)
     }
 
     /// One that others follow.
     pub(crate) fn seconds(&mut self) -> Result<u32, ErrorCode> {
-        Ok(u32::try_from(self.number()?.max(0)).unwrap_or(u32::MAX))
+        whole_seconds(self.text()?)
     }
 
     /// How many are left.
@@ -64,6 +64,17 @@ impl<'a> Fields<'a> {
             Some(_) => Err(ErrorCode::BAD_FORMAT),
         }
     }
+}
+
+/// A time limit; libdlt sends parts of seconds, which are rounded up: 0 would be none.
+fn whole_seconds(field: &str) -> Result<u32, ErrorCode> {
+    let (whole, part) = field.split_once('.').unwrap_or((field, ""));
+    if !part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(ErrorCode::BAD_FORMAT);
+    }
+    let more = part.bytes().any(|byte| byte != b'0') && !whole.starts_with('-');
+    let seconds = parse(whole)?.max(0).saturating_add(more.into());
+    Ok(u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
 fn parse(field: &str) -> Result<i64, ErrorCode> {

@@ -259,6 +259,33 @@ fn blanks_and_missing_time_limits() {
     }
 }
 
+/// Goal: parts of a second, as libdlt sends them, are a second; what is no number is none.
+#[test]
+fn time_limits_may_be_parts_of_seconds() {
+    let limit = |text: &str| {
+        let line = format!("0 4 1 ibp {text} ");
+        let request = Request::parse(line.as_bytes());
+        request.map(|request| match request.command {
+            Command::Status { time_limit, .. } => time_limit,
+            _ => panic!("{request:?}"),
+        })
+    };
+    let said = [
+        ("0.5", 1),
+        ("0.0", 0),
+        ("1.", 1),
+        ("2.25", 3),
+        ("-0.5", 0),
+        ("7", 7),
+    ];
+    for (text, seconds) in said {
+        assert_eq!(limit(text), Ok(seconds), "{text}");
+    }
+    for wrong in [".5", "0.5x", "0.-5", "x", "1.2.3"] {
+        assert_eq!(limit(wrong), Err(ErrorCode::BAD_FORMAT), "{wrong}");
+    }
+}
+
 /// Goal: IPv6 hosts and the scheme's case; what is not six parts is none.
 #[test]
 fn capabilities() {

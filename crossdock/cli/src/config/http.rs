@@ -6,9 +6,10 @@ use clap::{Args, ValueEnum};
 use crossdock_delivery::{DeliveryConfig, Switches};
 use crossdock_http::{HttpConfig, HttpLimits};
 use crossdock_limits::DELIVERY_REQUEST_BYTES_MAX;
+use crossdock_peer::Network;
 use serde::{Deserialize, Serialize};
 
-use super::values::{Door, HttpRead, Size};
+use super::values::{Door, HttpRead, Networks, Size};
 use super::{Group, usage};
 use crate::shell::{Https, TlsFiles};
 
@@ -64,6 +65,14 @@ pub(crate) struct HttpFlags {
     /// HTTPS: file with the key of the certificate, as PEM.
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_HTTP_KEY")]
     pub(crate) http_key: Option<PathBuf>,
+    /// From which depots files may be imported (crossdock exnode import), besides those of the
+    /// volume: the process connects nowhere else for them [default: this machine's].
+    #[arg(
+        long,
+        value_name = "NETWORK,…|everybody",
+        env = "CROSSDOCK_IMPORT_FROM"
+    )]
+    pub(crate) import_from: Option<Networks>,
     /// For what is read ahead of connections and not sent yet, like 64M: of HTTP in memory
     /// here, of NFS in the caches of nodes
     /// [default: 256M, or an eighth of memory if that is less].
@@ -111,6 +120,7 @@ impl Group for HttpFlags {
             http_body: self.http_body.or(file.http_body),
             http_cert: self.http_cert.or(file.http_cert),
             http_key: self.http_key.or(file.http_key),
+            import_from: self.import_from.or(file.import_from),
             delivery_memory: self.delivery_memory.or(file.delivery_memory),
             delivery_idsr: self.delivery_idsr.or(file.delivery_idsr),
             delivery_tdap: self.delivery_tdap.or(file.delivery_tdap),
@@ -129,6 +139,8 @@ pub(crate) struct HttpSettings {
     pub(crate) http_body: Option<u64>,
     /// Certificates and key.
     pub(crate) http_tls: Option<TlsFiles>,
+    /// Where files may be imported from, besides the volume's depots.
+    pub(crate) import_from: Networks,
     pub(crate) delivery_memory: Option<u64>,
     pub(crate) delivery_idsr: Switch,
     pub(crate) delivery_tdap: Tdap,
@@ -161,6 +173,9 @@ impl HttpFlags {
             http_rate: self.http_rate,
             http_body: self.http_body.map(|size| size.0),
             http_tls,
+            import_from: self
+                .import_from
+                .unwrap_or_else(|| Networks(Network::loopback())),
             delivery_memory,
             delivery_idsr: on(self.delivery_idsr),
             delivery_tdap: self.delivery_tdap.unwrap_or(Tdap::On),

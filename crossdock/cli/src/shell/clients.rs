@@ -160,14 +160,28 @@ impl Clients {
             }
             None => None,
         };
+        Some(self.enter(driver, Client { id, session }, peer))
+    }
+
+    /// A client that has not come through a listener, and talks without TLS.
+    pub(super) fn let_in(
+        &mut self,
+        driver: &mut Driver,
+        id: ConnectionId,
+        peer: SocketAddr,
+    ) -> Heard {
+        self.enter(driver, Client { id, session: None }, peer)
+    }
+
+    fn enter(&mut self, driver: &mut Driver, client: Client, peer: SocketAddr) -> Heard {
         if self.sends_whole {
-            driver.send_whole(id);
+            driver.send_whole(client.id);
         }
         self.connections_total += 1;
         let number = self.connections_total;
-        self.connections.insert(number, Client { id, session });
-        self.numbers.insert(id, number);
-        Some(Heard::Opened(number, peer))
+        self.numbers.insert(client.id, number);
+        self.connections.insert(number, client);
+        Heard::Opened(number, peer)
     }
 
     /// A connection that the door has opened itself, under a number of its own.

@@ -133,6 +133,8 @@ impl Shell {
                 | Command::Sign(_)
                 | Command::SignPieces(_)
                 | Command::ShareFile(_)
+                | Command::ImportFile(_)
+                | Command::ImportStatus(_)
                 | Command::PlaceList
                 | Command::Place(_),
                 _,

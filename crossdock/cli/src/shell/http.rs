@@ -1,6 +1,7 @@
 //! The HTTP door's sockets.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use crossdock_delivery::{Congestion, Switches, TcpSample};
 use crossdock_host::HostInput;
@@ -60,6 +61,26 @@ impl Shell {
             }
             Err(event) => Some(event),
         }
+    }
+
+    /// A connection to the HTTP door from within this process, whether the door listens anywhere
+    /// or not.
+    pub(super) fn connect_to_http(&mut self) -> io::Result<TcpStream> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let ours = TcpStream::connect(listener.local_addr()?)?;
+        let us = ours.local_addr()?;
+        // Whoever else finds the port meanwhile is not served.
+        let theirs = loop {
+            let (stream, peer) = listener.accept()?;
+            if peer == us {
+                break stream;
+            }
+        };
+        let id = self.driver.adopt(theirs);
+        let id = id.map_err(|error| io::Error::other(error.to_string()))?;
+        let heard = self.web.clients.let_in(&mut self.driver, id, us);
+        self.tell_http(vec![heard]);
+        Ok(ours)
     }
 
     /// While all clients are those of HTTP, whose sockets have something to send for a

@@ -106,6 +106,8 @@ impl Shell {
             Command::Sign(signing) => self.sign(signing),
             Command::SignPieces(signing) => return self.sign_pieces(signing, reply),
             Command::ShareFile(sharing) => return self.share_file(sharing, reply),
+            Command::ImportFile(import) => self.import_file(import),
+            Command::ImportStatus(id) => self.imports.status(id),
             Command::PlaceList => self.list_places(),
             Command::LockRelease(order) => return self.release_locks(order, reply),
             Command::LockList => self.list_locks(),

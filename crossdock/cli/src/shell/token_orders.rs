@@ -97,13 +97,18 @@ impl Shell {
             uid: signing.uid,
             gid: signing.gid,
         };
-        let target = self.host.sign(&url).map_err(|error| match error {
+        let target = self.signed_target(&url)?;
+        info!(path = %url.path.encode(), method = ?url.method, expires, "URL signed");
+        report::json(&Signed { target, expires })
+    }
+
+    /// Path and query of a signed URL.
+    pub(super) fn signed_target(&self, url: &SignedUrl) -> Result<String, Refusal> {
+        self.host.sign(url).map_err(|error| match error {
             SignError::NoGateway | SignError::Scoped | SignError::Revoked | SignError::NoKey => {
                 Refusal::Conflict(error.to_string())
             }
-        })?;
-        info!(path = %url.path.encode(), method = ?url.method, expires, "URL signed");
-        report::json(&Signed { target, expires })
+        })
     }
 
     /// Begins to sign URLs of a file's pieces at nodes; whoever asked waits for its site and
@@ -174,7 +179,7 @@ fn draw_secret() -> anyhow::Result<TokenSecret> {
     Ok(TokenSecret { id, secret })
 }
 
-fn seconds_now() -> u64 {
+pub(super) fn seconds_now() -> u64 {
     u64::try_from(wall_time().parts().0).unwrap_or(0)
 }
 

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 
 use aes::cipher::block_padding::NoPadding;
-use aes::cipher::{BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, KeyInit, KeyIvInit};
+use aes::cipher::{
+    BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, KeyInit, KeyIvInit,
+};
 use md5::{Digest, Md5};
 
 use super::Random;
@@ -11,8 +13,8 @@ use super::Random;
 /// MD5 in digits, and `:`.
 pub(super) const CHECKSUM_BYTES: usize = 33;
 
-/// A block of AES; the IV has as much.
-pub(super) const AES_BLOCK_BYTES: u64 = 16;
+/// The IV of AES.
+pub(super) const AES_IV_BYTES: u64 = 16;
 
 /// A digit, and `:`.
 pub(super) const DES_HEAD_BYTES: u64 = 2;
@@ -45,21 +47,71 @@ impl SplitOffChecked for Vec<u8> {
     }
 }
 
-pub(super) fn encrypt_aes(block: &[u8], key: &[u8; 16], random: Random<'_>) -> Vec<u8> {
+/// IV and AES-128-CBC. What is behind the last whole block of the cipher, with zeros, is
+/// encrypted in the place of the block before it, of which so many bytes follow: nothing is
+/// added (ciphertext stealing, CS3 of the addendum to NIST SP 800-38A without its swap of whole
+/// blocks). A short one takes them of the IV.
+pub(super) fn encrypt_aes(clear: &[u8], key: &[u8; 16], random: Random<'_>) -> Vec<u8> {
     let mut iv = [0; 16];
     random(&mut iv);
-    let mut padded = block.to_vec();
-    padded.resize(block.len().next_multiple_of(16), 0);
+    let (whole, rest) = clear.split_at(clear.len() / 16 * 16);
     let cipher = cbc::Encryptor::<aes::Aes128>::new(key.into(), &iv.into());
     let mut bytes = iv.to_vec();
-    bytes.extend(cipher.encrypt_padded_vec::<NoPadding>(&padded));
+    bytes.extend(cipher.encrypt_padded_vec::<NoPadding>(whole));
+    if !rest.is_empty() {
+        let before = bytes.split_off(bytes.len() - 16);
+        let mut last = [0; 16];
+        last.copy_from_slice(&before);
+        last.iter_mut()
+            .zip(rest)
+            .for_each(|(byte, rest)| *byte ^= rest);
+        let mut last = last.into();
+        aes::Aes128::new(key.into()).encrypt_block(&mut last);
+        let last: [u8; 16] = last.into();
+        let stolen = &before[..rest.len()];
+        let (first, second) = match whole.is_empty() {
+            true => (stolen, &last[..]),
+            false => (&last[..], stolen),
+        };
+        bytes.extend_from_slice(first);
+        bytes.extend_from_slice(second);
+    }
     bytes
 }
 
-pub(super) fn decrypt_aes(block: &[u8], key: &[u8; 16]) -> Option<Vec<u8>> {
-    let (iv, coded) = block.split_first_chunk::<16>()?;
+pub(super) fn decrypt_aes(coded: &[u8], key: &[u8; 16]) -> Option<Vec<u8>> {
+    let length = coded.len().checked_sub(16)?;
+    let rest = length % 16;
+    // The last two, of which one is short, are put as they were.
+    let mut blocks = coded.to_vec();
+    let mut end = Vec::new();
+    if rest > 0 {
+        let (last, stolen) = match length < 16 {
+            true => (rest..rest + 16, 0..rest),
+            false => (
+                length - rest..length - rest + 16,
+                length - rest + 16..length + 16,
+            ),
+        };
+        let stolen = coded[stolen].to_vec();
+        let last: [u8; 16] = coded.get(last)?.try_into().ok()?;
+        let mut last = last.into();
+        aes::Aes128::new(key.into()).decrypt_block(&mut last);
+        let last: [u8; 16] = last.into();
+        end = last
+            .iter()
+            .zip(&stolen)
+            .map(|(byte, before)| byte ^ before)
+            .collect();
+        blocks.truncate(length - rest);
+        blocks.extend(stolen);
+        blocks.extend_from_slice(&last[rest..]);
+    }
+    let (iv, whole) = blocks.split_first_chunk::<16>()?;
     let cipher = cbc::Decryptor::<aes::Aes128>::new(key.into(), iv.into());
-    cipher.decrypt_padded_vec::<NoPadding>(coded).ok()
+    let mut clear = cipher.decrypt_padded_vec::<NoPadding>(whole).ok()?;
+    clear.extend(end);
+    Some(clear)
 }
 
 pub(super) fn decrypt_des(block: &[u8], key: &str) -> Option<Vec<u8>> {
@@ -109,10 +161,11 @@ fn with_odd_parity(bytes: [u8; 8]) -> [u8; 8] {
     bytes.map(|byte| (byte & 0xfe) | u8::from((byte & 0xfe).count_ones() % 2 == 0))
 }
 
+/// Of each two bytes the first one, and of the key the last character: LoRS has done so since a
+/// mistake that it keeps for old files.
 pub(super) fn xor(mut block: Vec<u8>, key: &str) -> Vec<u8> {
-    for (byte, key) in block.iter_mut().zip(key.as_bytes().iter().cycle()) {
-        *byte ^= key;
-    }
+    let last = key.as_bytes().last().copied().unwrap_or_default();
+    block.iter_mut().step_by(2).for_each(|byte| *byte ^= last);
     block
 }
 
@@ -140,6 +193,21 @@ pub(super) fn inflate(block: &[u8], bytes: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: bytes of any number come back, and are as many and 16 more; what is too short is
+    /// none. (What LoRS itself has encrypted is among the tests of `coding`.)
+    #[test]
+    fn aes_takes_any_number_of_bytes() {
+        let key = [7; 16];
+        let mut random = |bytes: &mut [u8]| bytes.fill(0xa5);
+        for length in 0..70u8 {
+            let clear: Vec<u8> = (0..length).collect();
+            let coded = encrypt_aes(&clear, &key, &mut random);
+            assert_eq!(coded.len(), clear.len() + 16);
+            assert_eq!(decrypt_aes(&coded, &key), Some(clear), "{length}");
+        }
+        assert_eq!(decrypt_aes(&[0; 15], &key), None);
+    }
 
     /// Goal: keys of texts are those of RFC 3961 appendix A.2, whose texts are password and
     /// salt in one.

@@ -27,13 +27,29 @@ impl Transfer {
     pub(super) fn wait(&self, depot: DepotId) -> f64 {
         let state = &self.depots[depot.0];
         let pause = (state.retry_at - self.now).as_secs_f64();
-        if state.active < state.limit {
+        if state.active < self.limit(depot) {
             return pause;
         }
         let of_depot = self.tasks.values();
         let of_depot = of_depot.filter(|task| task.depot == depot && !task.is_followed);
         let soonest = of_depot.map(|task| self.left(task));
         soonest.fold(f64::INFINITY, f64::min).max(pause)
+    }
+
+    /// Connections that a depot may have now: of one that has shown nothing in this transfer no
+    /// more than its share, as what was forecast of it may be wrong.
+    pub(super) fn limit(&self, depot: DepotId) -> usize {
+        let limit = self.depots[depot.0].limit;
+        match self.proven_rate(depot) {
+            Some(_) => limit,
+            None => limit.min(self.settings.threads.div_ceil(self.depots.len()).max(1)),
+        }
+    }
+
+    /// Whether a depot takes one more connection now.
+    pub(super) fn can_start(&self, depot: DepotId) -> bool {
+        let state = &self.depots[depot.0];
+        state.can_start(self.now) && state.active < self.limit(depot)
     }
 
     /// How long a depot needs for so many bytes, in seconds.
@@ -50,6 +66,18 @@ impl Transfer {
             (None, None) => state.rate(self.now).unwrap_or_else(|| self.best_rate()),
         };
         seconds(bytes, expected)
+    }
+
+    /// The same for a piece that nobody fetches: a depot that has shown nothing, and has no
+    /// connection, gets to show what it carries, whatever was forecast.
+    pub(super) fn seconds_at_start(&self, depot: DepotId, bytes: u64) -> f64 {
+        match self.proven_rate(depot) {
+            None if self.depots[depot.0].active == 0 => {
+                let known = self.seconds(depot, bytes);
+                known.min(seconds(bytes, self.best_rate()))
+            }
+            _ => self.seconds(depot, bytes),
+        }
     }
 
     /// What a connection to a depot carries, as far as it was seen to.
@@ -141,7 +169,7 @@ impl Transfer {
             let left = self.left(task);
             for source in self.usable(task.piece) {
                 let depot = state.piece.sources[source];
-                if depot == task.depot || !self.depots[depot.0].can_start(self.now) {
+                if depot == task.depot || !self.can_start(depot) {
                     continue;
                 }
                 let known = &self.depots[depot.0];

@@ -215,6 +215,11 @@ fn linked(mbit: f64, told: Option<f64>) -> Behaviour {
 /// How long 32 MiB take with eight threads: mappings of 1 MiB, each at two of six depots, in pieces
 /// as a download cuts them. It is a transfer that is over soon, as in `bench ibp`.
 fn short_transfer(depots: Vec<Behaviour>, client_mbit: f64) -> f64 {
+    short_transfer_from(0, depots, client_mbit)
+}
+
+/// The same with the first mapping at another depot.
+fn short_transfer_from(start: usize, depots: Vec<Behaviour>, client_mbit: f64) -> f64 {
     const BYTES: u64 = 32 << 20;
     const THREADS: u64 = 8;
     let mut world = World::new(depots, settings(THREADS as usize), 16);
@@ -225,7 +230,7 @@ fn short_transfer(depots: Vec<Behaviour>, client_mbit: f64) -> f64 {
         let most = if count < THREADS { 256 << 10 } else { 1 << 20 };
         let share = ((BYTES - offset) / (4 * THREADS)).clamp(64 << 10, most);
         let bytes = share.min(((mapping + 1) << 20) - offset);
-        let first = mapping as usize % 6;
+        let first = (start + mapping as usize) % 6;
         let second = (first + 1 + mapping as usize / 6 % 5) % 6;
         world.add(count, bytes, &[first, second], None);
         (offset, count) = (offset + bytes, count + 1);
@@ -249,23 +254,35 @@ fn a_depot_that_slows_down_costs_a_tenth_of_a_short_transfer() {
         let slowed: Vec<f64> = slowed.collect();
         let mean = slowed.iter().sum::<f64>() / 6.0;
         assert!(mean <= 1.1, "{slowed:?} (client: {client} Mbit/s)");
-        assert!(slowed.iter().all(|&it| it <= 1.15), "{slowed:?}");
+        assert!(slowed.iter().all(|&it| it <= 1.25), "{slowed:?}");
     }
 }
 
-/// Goal: that the slowest of unequal depots is thought to be much faster than all others costs
-/// less than a fifth of a short transfer.
+/// Goal: a depot of which too much or too little was forecast costs a tenth of a short transfer at
+/// most, on average over which of six unequal ones it is, and over where the file begins.
 #[test]
-fn a_false_forecast_costs_little_of_a_short_transfer() {
+fn a_false_forecast_costs_a_tenth_of_a_short_transfer() {
     let rates = [100.0, 50.0, 50.0, 20.0, 10.0, 5.0];
-    let all = |last: f64| -> Vec<Behaviour> {
+    let mean = |client: f64, false_one: Option<(usize, f64)>| {
         let mut depots: Vec<_> = rates.iter().map(|&it| linked(it, Some(it))).collect();
-        depots[5].forecast = Some(last * MBIT);
-        depots
+        if let Some((which, factor)) = false_one {
+            depots[which].forecast = Some(rates[which] * factor * MBIT);
+        }
+        let times = (0..6).map(|start| short_transfer_from(start, depots.clone(), client));
+        times.sum::<f64>() / 6.0
     };
-    let told = short_transfer(all(5.0), 400.0);
-    let misled = short_transfer(all(1000.0), 400.0);
-    assert!(misled <= 1.2 * told, "{misled}, {told}");
+    for client in [200.0, 400.0] {
+        let told = mean(client, None);
+        for factor in [200.0, 20.0, 5.0, 0.2] {
+            let misled = (0..6).map(|which| mean(client, Some((which, factor))) / told);
+            let misled: Vec<f64> = misled.collect();
+            let cost = misled.iter().sum::<f64>() / 6.0;
+            assert!(
+                cost <= 1.1,
+                "{misled:?} (× {factor}, client: {client} Mbit/s)"
+            );
+        }
+    }
 }
 
 /// Goal: on a long way the next piece is asked for before the one before has ended: nothing

@@ -4,48 +4,74 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bytes::Bytes;
+use crossdock_exnode::{ExNode, FileKey, read_json, write_json};
 
-use super::{block_on, carry};
+use super::block_on;
 use crate::export::{self, Part};
-use crate::{Depots, Knowledge, Observer, Tuning, download, read_exnode};
+use crate::{Depots, Knowledge, Observer, Tuning, download};
 
-/// Writes the file of an exNode to `out`, in order. What is known of depots is used, and what is
-/// learned kept, as by `crossdock download`.
+/// The file of an exNode that another process is to fetch.
+pub struct Wanted {
+    exnode: ExNode,
+    key: Option<FileKey>,
+}
+
+impl Wanted {
+    /// What [`document_of`] has made, with the file's key as hexadecimal digits.
+    ///
+    /// # Errors
+    /// If it is no exNode, or no key: why.
+    pub fn read(document: &str, key: Option<&str>) -> Result<Self> {
+        let exnode = read_json(document.as_bytes()).context("this is no exNode")?;
+        let key = key.map(FileKey::parse).transpose();
+        let key = key.context("this is no key")?;
+        Ok(Self { exnode, key })
+    }
+
+    /// Length of the file in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.exnode.size()
+    }
+
+    /// Writes the file to `out`, in order, over so many connections to depots.
+    ///
+    /// # Errors
+    /// As [`download::download`].
+    pub fn bring(&self, depots: &Depots, threads: usize, out: Box<dyn Write + Send>) -> Result<()> {
+        let options = download::Options {
+            key: self.key.clone(),
+            tuning: Tuning {
+                threads,
+                ..Tuning::default()
+            },
+            ..download::Options::default()
+        };
+        let mut knowledge = Knowledge::default();
+        let mut observer = Observer::silent();
+        let output = download::Output::stream(out);
+        block_on(download::download_knowing(
+            depots,
+            &self.exnode,
+            output,
+            &options,
+            &mut knowledge,
+            &mut observer,
+        ))
+    }
+}
+
+/// The exNode in a file, for [`Wanted::read`] elsewhere.
 ///
 /// # Errors
-/// As [`download::download`].
-pub fn bring(
-    exnode: &Path,
-    key: Option<&Path>,
-    threads: usize,
-    out: Box<dyn Write + Send>,
-) -> Result<u64> {
-    let exnode = read_exnode(exnode)?;
-    let options = download::Options {
-        key: carry::key(key)?,
-        tuning: Tuning {
-            threads,
-            ..Tuning::default()
-        },
-        ..download::Options::default()
-    };
-    let mut knowledge = Knowledge::of_environment();
-    let mut observer = Observer::silent();
-    let output = download::Output::stream(out);
-    let depots = Depots::default();
-    let brought = download::download_knowing(
-        &depots,
-        &exnode,
-        output,
-        &options,
-        &mut knowledge,
-        &mut observer,
-    );
-    let brought = block_on(brought);
-    knowledge.keep();
-    brought.map(|()| exnode.size())
+/// If it cannot be read, or is none.
+pub fn document_of(exnode: &Path) -> Result<String> {
+    let exnode = crate::read_exnode(exnode)?;
+    let mut document = Vec::new();
+    write_json(&exnode, &mut document)?;
+    Ok(String::from_utf8(document)?)
 }
 
 /// [`export::export`], and the exNode in a file; how many mappings it has.

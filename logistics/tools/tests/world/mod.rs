@@ -32,11 +32,15 @@ pub(crate) struct Store {
     /// Connections that it serves at a time; others are told that it is busy.
     pub(crate) serves: Option<usize>,
     pub(crate) connections: usize,
+    /// All that there were.
+    pub(crate) accepted: usize,
     pub(crate) connections_most: usize,
     /// Bytes that it has loaded for clients.
     pub(crate) loaded: u64,
     /// Its keys are as those of depots that read requests ahead, which all of these do.
     pub(crate) is_ours: bool,
+    /// Its keys are as those of ACCRE's, and it probes for managers only.
+    pub(crate) is_accre: bool,
     /// Before each 16 KiB of what is loaded.
     pub(crate) pause: Duration,
     /// A connection ends behind so many answers.
@@ -63,6 +67,7 @@ impl TestDepot {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let depot = serving.clone();
+                depot.with(|store| store.accepted += 1);
                 tokio::spawn(async move {
                     depot.count(1);
                     let _ = depot.serve(stream).await;
@@ -100,9 +105,10 @@ impl TestDepot {
     fn allocate(&self, bytes_max: u64, seconds: i64) -> Capabilities {
         let name = self.with(|store| {
             store.next += 1;
-            let name = match store.is_ours {
-                true => format!("0#{:080x}", store.next),
-                false => format!("0#IBP-{}", store.next),
+            let name = match (store.is_ours, store.is_accre) {
+                (true, _) => format!("0#{:080x}", store.next),
+                (_, true) => format!("1#{:032}", store.next),
+                _ => format!("0#IBP-{}", store.next),
             };
             let allocation = Allocation {
                 bytes: Vec::new(),
@@ -238,7 +244,18 @@ impl TestDepot {
                     Err(code) => answer::refused(code),
                 }
             }
-            Command::Manage { key, manage, .. } => self.manage(key.as_str(), manage),
+            Command::Manage {
+                key,
+                attribute_key,
+                manage,
+                ..
+            } => {
+                let is_manager = attribute_key.as_str() == Access::Manage.number().to_string();
+                match self.with(|store| store.is_accre) && !is_manager {
+                    true => answer::refused(ErrorCode::CAP_NOT_FOUND),
+                    false => self.manage(key.as_str(), manage),
+                }
+            }
             Command::Status { .. } => Totals {
                 stable_mib: 100,
                 stable_used_mib: 0,

@@ -50,6 +50,10 @@ pub struct Rig {
     pub ended: BTreeSet<ConnId>,
     /// Clients that take nothing of what they are sent.
     pub stalled: BTreeSet<ConnId>,
+    /// Whether copies reach this depot itself, wherever they go; else nobody is there.
+    pub reaches_itself: bool,
+    /// Connections of the depot to itself: of each end, the other one.
+    loops: BTreeMap<ConnId, ConnId>,
     pub cancelled: usize,
     pub warnings: Vec<String>,
     /// What the node, or the depot, has answered to a router.
@@ -102,6 +106,8 @@ impl Rig {
             sent: BTreeMap::new(),
             ended: BTreeSet::new(),
             stalled: BTreeSet::new(),
+            reaches_itself: false,
+            loops: BTreeMap::new(),
             cancelled: 0,
             warnings: Vec::new(),
             routed: Vec::new(),
@@ -176,6 +182,14 @@ impl Rig {
             }
             DepotEffect::Postpone(id, by) => self.tell_node(NodeInput::Postpone { from, id, by }),
             DepotEffect::Hurry(id) => self.tell_node(NodeInput::Resume { from, id }),
+            DepotEffect::Send(id, pieces) if self.loops.contains_key(&id) => {
+                let (other, bytes) = (self.loops[&id], pieces.concat());
+                let wall = self.wall();
+                let sent = DepotInput::Sent(id, bytes.len());
+                self.depot.handle(self.now, wall, sent);
+                let received = DepotInput::Received(other, bytes.into());
+                self.depot.handle(self.now, wall, received);
+            }
             DepotEffect::Send(id, pieces) => {
                 let heard = self.heard.entry(id).or_default();
                 let before = heard.len();
@@ -194,6 +208,10 @@ impl Rig {
                 self.ended.insert(id);
                 let wall = self.wall();
                 self.depot.handle(self.now, wall, DepotInput::Closed(id));
+                if let Some(other) = self.loops.remove(&id) {
+                    self.loops.remove(&other);
+                    self.depot.handle(self.now, wall, DepotInput::Closed(other));
+                }
             }
             DepotEffect::Warning(what) => self.warnings.push(what),
             DepotEffect::Shared { reply, .. } => self.routed.push(reply),
@@ -212,13 +230,18 @@ impl Rig {
                 }
             }
             DepotEffect::Pause(_) | DepotEffect::Resume(_) => {}
-            // Nobody is there, wherever it is.
             DepotEffect::Connect {
                 id, host, within, ..
             } => {
                 let ip = host.parse::<IpAddr>();
                 let is_within = |ip| within.iter().any(|network| network.contains(ip));
                 let input = match ip.is_ok_and(is_within) {
+                    true if self.reaches_itself => {
+                        let other = self.connect();
+                        self.loops.insert(id, other);
+                        self.loops.insert(other, id);
+                        DepotInput::Connected(id)
+                    }
                     true => DepotInput::Closed(id),
                     false => DepotInput::NotAllowed(id),
                 };

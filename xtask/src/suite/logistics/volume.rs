@@ -141,10 +141,42 @@ fn import(pool: &Pool<'_>, client: &mut Client, film: &[u8]) -> Result<()> {
     fs::write(pool.local("torn.json"), serde_json::to_vec(&torn)?)?;
     let torn = pool.finish(&["exnode", "import", "torn.json", "/torn"])?;
     torn.expect(1, &["bytes"])?;
+    is_missing(client, "torn")?;
+    bounds(pool, client)
+}
+
+/// The process connects only where it may, and a user writes only where he may; the file is not
+/// there then.
+fn bounds(pool: &Pool<'_>, client: &mut Client) -> Result<()> {
+    let mut far: Value = serde_json::from_slice(&fs::read(pool.local("volume.json"))?)?;
+    for mapping in far["mappings"].as_array_mut().context("no mappings")? {
+        let read: Capability = mapping["read"].as_str().context("no capability")?.parse()?;
+        let (key, attribute) = (&read.key, &read.attribute_key);
+        mapping["read"] = format!("ibp://192.0.2.7:22/{key}/{attribute}/READ").into();
+    }
+    fs::write(pool.local("far.json"), serde_json::to_vec(&far)?)?;
+    let far = pool.finish(&["exnode", "import", "far.json", "/far"])?;
+    far.expect(1, &["192.0.2.7 is not among the networks"])?;
+    let denied = [
+        "exnode",
+        "import",
+        "volume.json",
+        "/far",
+        "--uid",
+        "5",
+        "--gid",
+        "5",
+    ];
+    pool.finish(&denied)?
+        .expect(1, &["that user may not write there"])?;
+    is_missing(client, "far")
+}
+
+fn is_missing(client: &mut Client, name: &str) -> Result<()> {
     let root = client.root();
     match client.call(&Call::Lookup(Location {
         directory: root.as_handle(),
-        name: Name(b"torn"),
+        name: Name(name.as_bytes()),
     }))? {
         Reply::Lookup(Err(failure)) if failure.status == Status::NoEnt => Ok(()),
         other => bail!("half a file is there: {other:?}"),
