@@ -147,7 +147,7 @@ pub(super) struct Ours {
 impl Ours {
     pub(super) fn start(paths: &Paths, folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
-        let doors = Doors::open(paths, &folder.join("data"), "127.0.0.1:0")?;
+        let doors = Doors::open(paths, &folder.join("data"), "127.0.0.1:0", true)?;
         let size = LUN_BYTES.to_string();
         let mut create = program(paths.release_binary());
         create.args(["lun", "create", "bench", &size, "--admin", &doors.admin]);
@@ -180,8 +180,13 @@ impl Ours {
 
     /// Kills it and starts it again, with nothing in memory.
     pub(super) fn restart(&mut self, paths: &Paths) -> Result<()> {
+        self.restart_with(paths, true)
+    }
+
+    /// The same; without zero copy all bulk bytes are copied once.
+    pub(super) fn restart_with(&mut self, paths: &Paths, zero_copy: bool) -> Result<()> {
         self.block.running = None;
-        let doors = Doors::open(paths, &self.data, &self.block.address)?;
+        let doors = Doors::open(paths, &self.data, &self.block.address, zero_copy)?;
         self.nfs = doors.nfs;
         self.http = doors.http;
         self.block.pid = doors.running.pid();
@@ -259,6 +264,7 @@ impl Ours {
         let mut command = generator(paths);
         command.args(["http", "make", "--server", &self.http]);
         command.args(["--token", &self.token, "--class", &class]);
+        command.args(["--server-pid", &self.block.pid.to_string()]);
         figures(command, &[], paths).context("a file over HTTP")
     }
 
@@ -290,7 +296,7 @@ struct Doors {
 }
 
 impl Doors {
-    fn open(paths: &Paths, data: &Path, iscsi: &str) -> Result<Self> {
+    fn open(paths: &Paths, data: &Path, iscsi: &str, zero_copy: bool) -> Result<Self> {
         let mut command = program(paths.release_binary());
         command.arg("up").arg("--data").arg(data);
         command.args(["--size", "4G", "--iscsi", iscsi]);
@@ -298,6 +304,9 @@ impl Doors {
             command.args([door, "127.0.0.1:0"]);
         }
         command.args(["--ibp", "off", "--lbone", "off"]);
+        if !zero_copy {
+            command.args(["--zero-copy", "off"]);
+        }
         command.stdin(Stdio::null());
         let log = paths.logs().join("bench-iscsi-server.log");
         let (running, lines) = on_cpu(SERVER_CPU, || Running::start_with_lines(command, &log))?;

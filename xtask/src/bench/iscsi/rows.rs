@@ -106,7 +106,9 @@ pub(super) const fn cold() -> Row {
 pub(in crate::bench) fn names() -> Vec<&'static str> {
     let all = all();
     let names = all.iter().map(|row| row.name);
-    names.chain([COLD, FILES, super::copies::ROW]).collect()
+    names
+        .chain([COLD, FILES, super::copies::ROW, super::copies::COSTS])
+        .collect()
 }
 
 impl Row {
