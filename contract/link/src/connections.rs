@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_limits::{LINK_HANDSHAKES_MAX, LINK_PEERS_MAX};
 use crossdock_names::{Epoch, HostId};
-use crossdock_types::Time;
+use crossdock_types::{Fill, Time};
 
 use crate::calls::CallKey;
 use crate::{
-    CallRef, CloseReason, Fill, Identity, Link, LinkConfig, LinkEffect, LinkInput, Peer, Refusal,
+    CallRef, CloseReason, Identity, Link, LinkConfig, LinkEffect, LinkInput, Peer, Refusal,
     RefusalKind, Stamped,
 };
 

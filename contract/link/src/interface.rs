@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossdock_types::Fill;
 use thiserror::Error;
 
 use crate::calls::CallRef;
 use crate::handshake::{Identity, Peer};
-use crate::reader::Fill;
 use crate::{EncodeError, FrameError, Refusal, Stamped};
 
 /// What happens to a link.

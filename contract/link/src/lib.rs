@@ -33,4 +33,4 @@ pub use message::{
     Credit, EncodeError, Encoded, Hello, Message, PROTOCOL_VERSION, Refusal, RefusalKind, Role,
     Welcome,
 };
-pub use reader::{Fill, FrameReader};
+pub use reader::FrameReader;

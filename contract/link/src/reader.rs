@@ -2,13 +2,10 @@
 //! aligned buffer, so placed that blocks of its object are blocks in memory.
 
 use bytes::{Bytes, BytesMut};
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Payload, Time};
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES, FILL_BYTES_MIN, Fill, Payload, Time};
 
 use crate::header::{Bounds, HEADER_BYTES, Header};
 use crate::{Frame, FrameError, Message, Stamped};
-
-/// Less is gathered as it comes: a receive of its own would not pay.
-const FILL_BYTES_MIN: usize = 32 << 10;
 
 /// Of what a stream reads. [`Message::decode`] is for one message.
 #[derive(Debug)]
@@ -40,17 +37,6 @@ enum Room {
     },
     /// The shell receives it.
     Lent { missing_bytes: usize },
-}
-
-/// The rest of a payload, to be received right behind its beginning.
-#[derive(Clone, Debug)]
-pub struct Fill {
-    /// What is here of it; maybe nothing.
-    pub head: Bytes,
-    /// In memory it is to begin so many bytes behind a block boundary.
-    pub lead_bytes: usize,
-    /// The next so many bytes of the stream complete it.
-    pub missing_bytes: usize,
 }
 
 /// What came out of a stream.

@@ -27,7 +27,7 @@ pub(crate) use groups::{
     DoorSettings, EnsembleFlags, NodeDoorSettings, ProcessSettings, REBUILD_RATE_DEFAULT,
     StoreSettings, TransportSettings,
 };
-pub(crate) use http::HttpSettings;
+pub(crate) use http::{HttpSettings, Switch};
 pub(crate) use iscsi::IscsiSettings;
 pub(crate) use lbone::{LboneSettings, record_of};
 pub(crate) use member::{

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use crate::config::{
     DepotSettings, DoorSettings, HttpSettings, Io, IscsiSettings, LboneSettings, NodeDoorSettings,
-    ProcessSettings,
+    ProcessSettings, Switch,
 };
 use crate::format;
 use crate::leftover::when_free;
@@ -356,6 +356,7 @@ fn start_driver(settings: &ProcessSettings) -> anyhow::Result<Started> {
             + NODE_HTTP_CONNECTIONS_MAX
             + IBP_PROCESS_CONNECTIONS_MAX
             + CONNECTIONS_SPARE,
+        zero_copy: settings.zero_copy == Switch::On,
         ..Options::default()
     };
     Driver::start(options).context(

@@ -36,6 +36,15 @@ impl Body {
         }
     }
 
+    /// How many of the next bytes of the connection are content for sure.
+    pub(crate) const fn run(&self) -> u64 {
+        match self {
+            Self::Done => 0,
+            Self::Length(bytes) => *bytes,
+            Self::Chunked(decoder) => decoder.chunk_left(),
+        }
+    }
+
     /// The next bytes of the content that have arrived; nothing if more have to come
     /// first, or none will.
     ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossdock_delivery::{Pace, StreamId};
 use crossdock_http1::Inbox;
 use crossdock_peer::Flow;
-use crossdock_types::{Payload, Time};
+use crossdock_types::{Payload, Time, fill_patience};
 
 use crate::exchange::Exchange;
 use crate::message::HttpLimits;
@@ -19,6 +19,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// Arrived, and not served yet.
     pub(crate) inbox: Inbox,
+    /// Content that comes in one piece: how much, and since when.
+    pub(crate) filling: Option<(usize, Time)>,
     /// The request that is served; the next one waits in the inbox.
     pub(crate) exchange: Option<Box<Exchange>>,
     /// For the next send.
@@ -48,6 +50,7 @@ impl Connection {
         Self {
             peer,
             inbox: Inbox::new(),
+            filling: None,
             exchange: None,
             outbox: Payload::new(),
             is_secure: false,
@@ -151,7 +154,11 @@ impl Connection {
             return after(limits.send_patience, Late::Reader);
         }
         match &self.exchange {
-            Some(exchange) if exchange.awaits_body() => after(limits.body_patience, Late::Body),
+            Some(exchange) if exchange.awaits_body() => {
+                let filling_bytes = self.filling.map_or(0, |(bytes, _)| bytes);
+                let patience = limits.body_patience + fill_patience(filling_bytes);
+                after(patience, Late::Body)
+            }
             Some(_) => None, // It is the door that has to do something.
             None => match self.inbox.head_since() {
                 Some(since) => Some((since + limits.head_patience, Late::Head)),

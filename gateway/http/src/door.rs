@@ -157,6 +157,7 @@ impl HttpDoor {
             }
             HttpInput::Located(id, url) => self.take_located(now, wall, id, url.as_deref()),
             HttpInput::Received(id, chunk) => {
+                self.end_fill(now, id);
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.active = now;
                     connection.inbox.push(chunk);
@@ -275,6 +276,8 @@ impl HttpDoor {
                 }
             }
         }
+        // Before reading goes on, as this is what comes then.
+        self.begin_fill(now, id);
         self.hold_back(id);
         self.watch(now, id);
     }

@@ -20,6 +20,7 @@ mod directory;
 mod door;
 mod exchange;
 mod figures;
+mod fill;
 mod message;
 mod page;
 mod redirect;

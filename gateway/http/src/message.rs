@@ -12,7 +12,7 @@ use crossdock_limits::{
 };
 use crossdock_peer::{Call, CallId, Flow, Policy, SiteRequest};
 use crossdock_router::{ReadAhead, RoutedReply};
-use crossdock_types::Payload;
+use crossdock_types::{Fill, Payload};
 use crossdock_web::{Gate, ReadPolicy};
 
 use crate::redirect::Wanted;
@@ -71,7 +71,8 @@ pub struct HttpLimits {
     pub requests_per_second: Option<u32>,
     /// A head has to be complete this long after its first byte.
     pub head_patience: Duration,
-    /// A body has to go on within this time.
+    /// A body has to go on within this time; where it comes in long pieces, such a piece has
+    /// [more](crossdock_types::fill_patience).
     pub body_patience: Duration,
     /// A client has to take something of a response within this time.
     pub send_patience: Duration,
@@ -109,7 +110,7 @@ pub enum HttpInput {
     Secure(ConnId),
     /// What [`HttpEffect::Locate`] asked for: the URL, if there is one.
     Located(ConnId, Option<String>),
-    /// Bytes have arrived. After [`HttpEffect::Pause`] what was under way already is
+    /// Bytes have arrived, or what [`HttpEffect::Fill`] has asked for is whole. After [`HttpEffect::Pause`] what was under way already is
     /// still taken.
     Received(ConnId, Bytes),
     /// The kernel has taken that many bytes of earlier [`HttpEffect::Send`]s.
@@ -151,6 +152,9 @@ pub enum HttpEffect {
     /// Close at once, with a reset: a response that cannot be completed must not look
     /// complete.
     Abort(ConnId),
+    /// Receive the next bytes of content in one piece: the next [`HttpInput::Received`] of the
+    /// connection is the whole of it. Not over TLS.
+    Fill(ConnId, Fill),
     /// Stop reading.
     Pause(ConnId),
     /// Read on.

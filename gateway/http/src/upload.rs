@@ -15,6 +15,7 @@ use crossdock_types::{Payload, Time, WallTime};
 
 use crate::door::{HttpDoor, What};
 use crate::exchange::Stage;
+use crate::fill::Fills;
 use crate::message::ConnId;
 use crate::stream::validators;
 
@@ -51,6 +52,7 @@ pub(crate) struct Upload {
     offset: u64,
     /// Bytes that have arrived and have not been.
     gathered: Payload,
+    pub(crate) fills: Fills,
     /// Writes under way, and their bytes.
     writes: BTreeMap<CallId, usize>,
     /// What the bytes depend on: another one at the end, and some may be lost
@@ -80,6 +82,14 @@ impl Upload {
             || (self.gathered.len() >= WRITE_BYTES && self.writes.len() >= WRITES_MAX)
     }
 
+    /// How many more bytes are written together with those that have arrived, and where in the
+    /// file they begin; `None` while it takes none.
+    pub(crate) fn wanted(&self) -> Option<(usize, u64)> {
+        let here = self.gathered.len();
+        let wanted_bytes = WRITE_BYTES.saturating_sub(here);
+        (!self.is_full()).then_some((wanted_bytes, self.offset + here as u64))
+    }
+
     /// Whether the volume has been given bytes that it has not taken yet.
     pub(crate) fn is_writing(&self) -> bool {
         !self.writes.is_empty()
@@ -87,7 +97,7 @@ impl Upload {
 
     /// Bytes that it holds.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.gathered.len() + self.writes.values().sum::<usize>()
+        self.gathered.len() + self.fills.coming_bytes + self.writes.values().sum::<usize>()
     }
 
     /// Whether a file of its own may be left behind if it ends now.
@@ -122,6 +132,7 @@ impl HttpDoor {
             file: None,
             offset: 0,
             gathered: Payload::new(),
+            fills: Fills::default(),
             writes: BTreeMap::new(),
             verifier: None,
             is_stable: false,
@@ -253,6 +264,7 @@ impl HttpDoor {
             return;
         };
         upload.gathered.push(data);
+        upload.fills.arrived(bytes);
         let total = upload.offset + upload.gathered.len() as u64;
         self.upload_bytes += bytes;
         if total > body_bytes_max {
@@ -446,7 +458,7 @@ impl HttpDoor {
         }
     }
 
-    fn upload(&mut self, id: ConnId) -> Option<&mut Upload> {
+    pub(crate) fn upload(&mut self, id: ConnId) -> Option<&mut Upload> {
         match &mut self.exchange(id)?.stage {
             Stage::Upload(upload) => Some(upload),
             _ => None,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use crossdock_iscsi_pdu::{Digests, PduReader};
-use crossdock_types::{Payload, Time};
+use crossdock_types::{Payload, Time, fill_patience};
 
 use crate::login::Login;
 use crate::message::IscsiLimits;
@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) is_closing: bool,
     /// It is not read from.
     pub(crate) is_paused: bool,
+    /// Bytes of data that come in one piece: nothing is heard of them before all are there.
+    pub(crate) filling_bytes: usize,
     /// When something last came.
     pub(crate) active: Time,
     /// The initiator was asked for a sign of life.
@@ -72,6 +74,7 @@ impl Connection {
             text: None,
             is_closing: false,
             is_paused: false,
+            filling_bytes: 0,
             active: now,
             is_asked: false,
         }
@@ -93,10 +96,13 @@ impl Connection {
     pub(crate) fn deadline(&self, limits: &IscsiLimits) -> Time {
         match &self.phase {
             Phase::Login(login) => login.since + limits.login_patience,
-            Phase::Full(..) if self.is_asked => {
-                self.active + limits.idle_patience + limits.answer_patience
+            Phase::Full(..) => {
+                let idle = self.active + limits.idle_patience + fill_patience(self.filling_bytes);
+                match self.is_asked {
+                    true => idle + limits.answer_patience,
+                    false => idle,
+                }
             }
-            Phase::Full(..) => self.active + limits.idle_patience,
         }
     }
 }

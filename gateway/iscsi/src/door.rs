@@ -191,6 +191,7 @@ impl IscsiDoor {
     fn receive(&mut self, now: Time, id: ConnId, chunk: Bytes) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.active = now;
+            connection.filling_bytes = 0;
             connection.is_asked = false;
             connection.reader.push(chunk);
             self.serve_arrived(now, id);
@@ -213,7 +214,10 @@ impl IscsiDoor {
                     Some(session) => self.serve(now, (id, session), pdu),
                     None => self.serve_login(now, id, &pdu),
                 },
-                Ok(None) => break,
+                Ok(None) => {
+                    self.begin_fill(id);
+                    break;
+                }
                 Err(_) => {
                     // Where the next PDU begins cannot be told.
                     self.figures.rejected_total += 1;

@@ -19,6 +19,7 @@ mod copying;
 mod door;
 mod fence;
 mod figures;
+mod fill;
 mod login;
 mod manage;
 mod medium;

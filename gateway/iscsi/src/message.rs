@@ -11,7 +11,7 @@ use crossdock_limits::{
 };
 use crossdock_peer::{Call, CallId, Lun, Reservations, SiteRequest};
 use crossdock_router::RoutedReply;
-use crossdock_types::Payload;
+use crossdock_types::{Fill, Payload};
 
 /// A TCP connection, by a number that the shell never uses twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,7 +87,7 @@ impl Default for IscsiLimits {
 pub enum IscsiInput {
     /// An initiator has connected: from where, and where to.
     Opened(ConnId, SocketAddr, Option<SocketAddr>),
-    /// Bytes have arrived. After [`IscsiEffect::Pause`] what was under way already is
+    /// Bytes have arrived, or what [`IscsiEffect::Fill`] has asked for is whole. After [`IscsiEffect::Pause`] what was under way already is
     /// still taken.
     Received(ConnId, Bytes),
     /// The kernel has taken that many bytes of earlier [`IscsiEffect::Send`]s.
@@ -119,6 +119,9 @@ pub enum IscsiEffect {
     Close(ConnId),
     /// Close at once.
     Abort(ConnId),
+    /// Receive the rest of a PDU's data right behind its beginning: the next
+    /// [`IscsiInput::Received`] of the connection is the whole of it.
+    Fill(ConnId, Fill),
     /// Stop reading.
     Pause(ConnId),
     /// Read on.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_peer::Flow;
 use crossdock_rpc::{RecordError, RecordReader};
-use crossdock_types::{Payload, Time};
+use crossdock_types::{FILL_BYTES_MIN, Fill, Payload, Time};
 
 use crate::figures::ClientPlace;
-use crate::fill::{FILL_BYTES_MIN, Fill, lead_bytes};
+use crate::fill::lead_bytes;
 use crate::identity::CallerCache;
 use crate::message::DoorLimits;
 use crate::room::part_bytes;
@@ -133,7 +133,7 @@ impl Connection {
             lead_bytes,
             missing_bytes,
         };
-        self.filling_bytes = fill.record_bytes();
+        self.filling_bytes = fill.whole_bytes();
         Some(fill)
     }
 

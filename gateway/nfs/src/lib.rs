@@ -45,6 +45,5 @@ pub use export::Export;
 pub use figures::{
     CLIENTS_MAX, ClientFigures, DoorFigures, ProcedureFigures, SLOW_CALLS_MAX, SlowCall, Traffic,
 };
-pub use fill::{Fill, Filler};
 pub use message::{ConnId, DoorConfig, DoorLimits, NfsEffect, NfsInput};
 pub use proofs::Proofs;

@@ -14,10 +14,9 @@ use crossdock_locking::Services;
 use crossdock_names::{HandleKey, HandleKeys, VolumeId};
 use crossdock_peer::{Call, CallId, Flow, LockNotice, Policy, SiteRequest};
 use crossdock_router::{ReadAhead, RoutedReply};
-use crossdock_types::Payload;
+use crossdock_types::{Fill, Payload};
 
 use crate::export::Export;
-use crate::fill::Fill;
 
 /// A TCP connection, by a number that the shell never uses twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

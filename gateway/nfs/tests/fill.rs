@@ -3,11 +3,11 @@
 mod support;
 
 use bytes::Bytes;
-use crossdock_nfs::{Fill, Filler, NfsEffect, NfsInput};
+use crossdock_nfs::{NfsEffect, NfsInput};
 use crossdock_nfs3::call::{Read, StableHow, Write};
 use crossdock_nfs3::{Call, Status};
 use crossdock_peer::SiteOperation;
-use crossdock_types::{Payload, is_aligned};
+use crossdock_types::{Fill, Filler, Payload, is_aligned};
 use support::*;
 
 const DATA_BYTES: usize = 300_000;
@@ -102,7 +102,7 @@ fn a_record_under_way_is_counted() {
     let mut bench = bench();
     let stream = write(0, 1);
     let fill = begin_fill(&mut bench, stream.slice(..500));
-    assert_eq!(fill.record_bytes(), stream.len() - 4);
+    assert_eq!(fill.whole_bytes(), stream.len() - 4);
     assert_eq!(bench.door.held_bytes(), stream.len() - 4);
     bench.input(NfsInput::Closed(CONN));
     assert_eq!(bench.door.held_bytes(), 0);

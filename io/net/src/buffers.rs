@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use crossdock_types::AlignedBuffer;
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
 
 /// Received pieces up to this length are copied into memory of their own: a
 /// caller that keeps a header must not keep a whole buffer alive.
@@ -15,9 +15,9 @@ const COPY_BYTES_MAX: usize = 2048;
 pub(crate) enum BufferSize {
     /// For connections that send calls and little else.
     Small,
-    /// For datagrams.
+    /// For datagrams, and data of 64 KiB.
     Datagram,
-    /// For connections that have filled a small one.
+    /// For connections that have filled a small one, and data of 256 KiB.
     Large,
     /// For whole records: the largest NFS WRITE with all around it.
     Record,
@@ -43,8 +43,9 @@ impl BufferSize {
     pub(crate) const fn bytes(self) -> usize {
         match self {
             Self::Small => 8 << 10,
-            Self::Datagram => 64 << 10,
-            Self::Large => 256 << 10,
+            // With a block for what lies around that much data.
+            Self::Datagram => (64 << 10) + BLOCK_BYTES,
+            Self::Large => (256 << 10) + BLOCK_BYTES,
             Self::Record => (1 << 20) + (16 << 10),
         }
     }

@@ -13,6 +13,9 @@ use crate::buffers::{BufferPool, BufferSize};
 use crate::pace::Pace;
 use crate::{CloseReason, ConnectionId, Event, SendError, Unsent};
 
+/// Received behind a bulk: most heads are shorter.
+const SIP_BYTES: usize = 512;
+
 /// One connection.
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
@@ -31,8 +34,10 @@ pub(crate) struct Connection {
     expected_start: usize,
     /// Arrived, but not told: while paused.
     held: Bytes,
-    /// The last receive filled its buffer.
-    hungry: bool,
+    /// Events of received bytes that the caller has not taken.
+    unheard: usize,
+    /// How much is received at a time where nothing is expected.
+    appetite: Appetite,
 
     // Sending.
     pub(crate) queue: Gather,
@@ -56,6 +61,8 @@ pub(crate) struct KernelState {
     pub(crate) dirty: bool,
     /// A receive is in flight (ring).
     pub(crate) receiving: bool,
+    /// Bytes that were received without one, and in which turn.
+    pub(crate) at_hand: (u64, usize),
     /// A send is in flight (ring).
     pub(crate) sending: bool,
     /// What is left of one that goes on later (ring).
@@ -75,6 +82,17 @@ pub(crate) struct Expected {
     pub(crate) end: usize,
     /// Where the buffer belongs.
     pub(crate) pool: BufferPool,
+}
+
+/// How much is received at a time where nothing is expected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Appetite {
+    /// What follows a bulk is short, or the beginning of the next bulk, of which little is
+    /// to be here: that is copied in front of the rest.
+    Sip,
+    Small,
+    /// The last receive has filled its buffer.
+    Large,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,7 +116,8 @@ impl Connection {
             expected: None,
             expected_start: 0,
             held: Bytes::new(),
-            hungry: false,
+            unheard: 0,
+            appetite: Appetite::Small,
             queue: Gather::default(),
             sending_bytes: 0,
             low_water_bytes,
@@ -205,7 +224,40 @@ impl Connection {
         if self.phase == Phase::Open {
             self.expected = Some(expected);
             self.expected_start = start;
+            self.fill_from_unheard(events);
             self.tell(events);
+        }
+    }
+
+    /// The caller has taken an event of received bytes.
+    pub(crate) const fn heard(&mut self) {
+        self.unheard -= 1;
+    }
+
+    /// Bytes of events that the caller has not taken belong to what is expected: it hears
+    /// of them by the one that says that all is there, at the place of those.
+    fn fill_from_unheard(&mut self, events: &mut VecDeque<Event>) {
+        let id = self.id;
+        let is_own = |event: &Event| matches!(event, Event::Received { connection, .. } if *connection == id);
+        while self.unheard > 0
+            && let Some(at) = events.iter().position(is_own)
+            && let Some(mut expected) = self.expected.take()
+            && let Some(Event::Received {
+                connection,
+                mut bytes,
+            }) = events.remove(at)
+        {
+            self.unheard -= 1;
+            expected.fill_from(&mut bytes);
+            if expected.filled < expected.end {
+                self.expected = Some(expected);
+                continue;
+            }
+            if !bytes.is_empty() {
+                self.unheard += 1;
+                events.insert(at, Event::Received { connection, bytes });
+            }
+            events.insert(at, expected.into_event(id, self.expected_start));
         }
     }
 
@@ -220,20 +272,26 @@ impl Connection {
         self.expected.take()
     }
 
-    /// How large a buffer should be where nothing is expected. In a crowd it is
-    /// small: each connection keeps one while it waits.
-    pub(crate) const fn buffer_size(&self, is_crowded: bool) -> BufferSize {
-        if self.hungry && !is_crowded {
-            BufferSize::Large
-        } else {
-            BufferSize::Small
+    /// How large a buffer should be where nothing is expected, and how much of it is
+    /// used. In a crowd it is small: each connection keeps one while it waits.
+    pub(crate) const fn room(&self, is_crowded: bool) -> (BufferSize, usize) {
+        match self.appetite {
+            Appetite::Sip => (BufferSize::Small, SIP_BYTES),
+            Appetite::Large if !is_crowded => (BufferSize::Large, BufferSize::Large.bytes()),
+            Appetite::Small | Appetite::Large => (BufferSize::Small, BufferSize::Small.bytes()),
         }
     }
 
     /// Bytes have come into a buffer of ours.
     pub(crate) fn received(&mut self, bytes: Bytes, room: usize, events: &mut VecDeque<Event>) {
-        self.hungry =
-            bytes.len() == room || (self.hungry && bytes.len() > BufferSize::Small.bytes());
+        let is_full = bytes.len() == room;
+        self.appetite = match self.appetite {
+            Appetite::Small if is_full => Appetite::Large,
+            Appetite::Large if is_full || bytes.len() > BufferSize::Small.bytes() => {
+                Appetite::Large
+            }
+            Appetite::Sip | Appetite::Small | Appetite::Large => Appetite::Small,
+        };
         if self.phase == Phase::Open {
             self.held = bytes;
             self.tell(events);
@@ -249,8 +307,7 @@ impl Connection {
     ) {
         assert!(self.expected.is_none(), "expected twice: {:?}", self.id);
         expected.filled += bytes;
-        // What follows a bulk is short, or the beginning of the next bulk.
-        self.hungry = false;
+        self.appetite = Appetite::Sip;
         if self.phase == Phase::Open {
             self.expected = Some(expected);
             self.tell(events);
@@ -278,6 +335,7 @@ impl Connection {
         let connection = self.id;
         if !self.held.is_empty() {
             let bytes = std::mem::take(&mut self.held);
+            self.unheard += 1;
             events.push_back(Event::Received { connection, bytes });
         }
         if self.ended && !self.end_told {

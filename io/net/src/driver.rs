@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_disk::{DiskFile, DiskRequest};
 use crossdock_ring::{Ring, RingError};
-use crossdock_types::Time;
+use crossdock_types::{Fill, Time};
 use socket2::SockRef;
 
+use crate::at_hand::receive_at_hand;
 use crate::connection::Expected;
 use crate::epoll::EpollKernel;
 use crate::kernel::Kernel;
@@ -32,6 +33,9 @@ pub struct Driver {
     kernel: Box<dyn Kernel>,
     waker: Waker,
 }
+
+/// Without zero copy bulk bytes lie so far beside the place where a disk would take them.
+const BESIDE_BYTES: usize = 8;
 
 /// A loop, and how it came.
 pub struct Started {
@@ -82,6 +86,7 @@ impl Driver {
             Some(until) => Some(until - now()),
             None => None,
         };
+        self.table.turns += 1;
         self.kernel.wait(&mut self.table, patience)?;
         if until.is_some_and(|until| now() >= until) {
             self.table.events.push_back(Event::Timeout);
@@ -91,7 +96,13 @@ impl Driver {
 
     /// The next of the events that the last waits have brought.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.table.events.pop_front()
+        let event = self.table.events.pop_front();
+        if let Some(Event::Received { connection, .. }) = &event
+            && let Some(found) = self.table.get_mut(*connection)
+        {
+            found.heard();
+        }
+        event
     }
 
     /// What other threads need to end a wait.
@@ -142,11 +153,19 @@ impl Driver {
     /// holds [`Options::send_queue_bytes_max`] already. A queue below that
     /// limit takes whatever comes, so one reply can exceed it.
     pub fn send(&mut self, connection: ConnectionId, pieces: Vec<Bytes>) -> Result<(), Unsent> {
-        let bytes_max = self.table.options.send_queue_bytes_max;
+        let Options {
+            send_queue_bytes_max: bytes_max,
+            zero_copy,
+            ..
+        } = self.table.options;
         if self.table.get(connection).is_none() {
             let why = SendError::Closed;
             return Err(Unsent { why, pieces });
         }
+        let pieces = match zero_copy {
+            true => pieces,
+            false => vec![pieces.concat().into()],
+        };
         let sent = self
             .table
             .change(connection, |found, _| found.send(pieces, bytes_max));
@@ -207,34 +226,31 @@ impl Driver {
             .change(connection, |found, events| found.resume(events));
     }
 
-    /// The next `missing_bytes` bytes that no event has told of come in one
-    /// piece, right behind `head`, by [`Event::Filled`]. For the bulk of a large
+    /// The next bytes of which no event was taken yet come in one piece, as many as are
+    /// missing, right behind the head, by [`Event::Filled`]. For the bulk of a large
     /// record; the caller has checked the length against its limit.
-    ///
-    /// The piece begins `lead_bytes` behind a block boundary in memory, so a
-    /// record's bytes can be made to lie where a disk takes them.
     ///
     /// # Panics
     /// If the last one is not filled yet.
-    pub fn fill(
-        &mut self,
-        connection: ConnectionId,
-        head: &[u8],
-        lead_bytes: usize,
-        missing_bytes: usize,
-    ) {
-        let filled = lead_bytes + head.len();
-        let end = filled + missing_bytes;
+    pub fn fill(&mut self, connection: ConnectionId, fill: &Fill) {
+        let lead_bytes = match self.table.options.zero_copy {
+            true => fill.lead_bytes,
+            false => fill.lead_bytes + BESIDE_BYTES,
+        };
+        let filled = lead_bytes + fill.head.len();
+        let end = filled + fill.missing_bytes;
         let mut buffer = self.table.pool.take_at_least(end);
-        buffer[lead_bytes..filled].copy_from_slice(head);
+        buffer[lead_bytes..filled].copy_from_slice(&fill.head);
         let expected = Expected {
             buffer,
             filled,
             end,
             pool: self.table.pool.clone(),
         };
+        let (turn, pool) = (self.table.turns, self.table.pool.clone());
         self.table.change(connection, |found, events| {
-            found.expect(expected, lead_bytes, events)
+            found.expect(expected, lead_bytes, events);
+            receive_at_hand(found, (turn, &pool), events);
         });
     }
 

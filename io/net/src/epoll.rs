@@ -257,9 +257,13 @@ fn receive(table: &mut Table, index: u32, troubled: bool) {
         connection.received_expected(expected, bytes, events);
         outcome
     } else {
-        let mut buffer = pool.take(connection.buffer_size(is_crowded));
-        let room = buffer.len();
-        let outcome = recv(&*connection.socket, &mut buffer[..], RecvFlags::DONTWAIT);
+        let (size, room) = connection.room(is_crowded);
+        let mut buffer = pool.take(size);
+        let outcome = recv(
+            &*connection.socket,
+            &mut buffer[..room],
+            RecvFlags::DONTWAIT,
+        );
         match outcome {
             Ok((bytes, _)) if bytes > 0 => {
                 connection.received(pool.share_received(buffer, bytes), room, events);

@@ -182,6 +182,10 @@ pub struct Options {
     pub datagrams_max: usize,
     /// Threads that serve the disks where there is no ring.
     pub disk_threads: usize,
+    /// Whether bulk bytes go from socket to disk and back as they lie in memory. Without,
+    /// which is for comparison, what is [filled](crate::Driver::fill) lies where a disk cannot
+    /// take it, and has to be copied; and what is sent is copied before.
+    pub zero_copy: bool,
 }
 
 impl Default for Options {
@@ -193,6 +197,7 @@ impl Default for Options {
             send_queue_bytes_max: 20 << 20,
             datagrams_max: 256,
             disk_threads: 8,
+            zero_copy: true,
         }
     }
 }

@@ -16,6 +16,7 @@
 //! }
 //! ```
 
+mod at_hand;
 mod buffers;
 mod connection;
 mod driver;

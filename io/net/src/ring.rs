@@ -173,12 +173,12 @@ impl RingKernel {
                     (Purpose::ReceiveExpected, operation)
                 }
                 None => {
-                    let buffer = pool.take(connection.buffer_size(is_crowded));
+                    let (size, end) = connection.room(is_crowded);
                     let operation = Operation::Receive {
                         socket: Rc::clone(&connection.socket),
                         filled: 0,
-                        end: buffer.len(),
-                        buffer,
+                        end,
+                        buffer: pool.take(size),
                         whole: false,
                     };
                     (Purpose::Receive, operation)

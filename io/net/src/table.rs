@@ -24,6 +24,8 @@ pub(crate) struct Table {
     pub(crate) events: VecDeque<Event>,
     pub(crate) pool: BufferPool,
     pub(crate) options: Options,
+    /// How often the loop has waited.
+    pub(crate) turns: u64,
 }
 
 #[derive(Default)]
@@ -41,6 +43,7 @@ impl Table {
             events: VecDeque::new(),
             pool: BufferPool::default(),
             options,
+            turns: 0,
         }
     }
 
@@ -106,6 +109,12 @@ impl Table {
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
         let slot = self.slots.get(id.index as usize)?;
         slot.connection.as_ref().filter(|found| found.id == id)
+    }
+
+    /// The same, to be changed in what the kernel side does not look at.
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        slot.connection.as_mut().filter(|found| found.id == id)
     }
 
     /// The connection in that slot, and what it may speak to.

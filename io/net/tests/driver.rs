@@ -13,7 +13,7 @@ use crossdock_net::{
     CloseReason, ConnectionId, Driver, Event, KernelChoice, Options, Refused, SendError, channel,
     now,
 };
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Scatter};
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES, Fill, Scatter, is_aligned};
 use socket2::SockRef;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -113,6 +113,14 @@ fn connect(address: SocketAddr) -> TcpStream {
     client.set_read_timeout(Some(PATIENCE)).expect("an option");
     client.set_write_timeout(Some(PATIENCE)).expect("an option");
     client
+}
+
+fn fill(head: Bytes, lead_bytes: usize, missing_bytes: usize) -> Fill {
+    Fill {
+        head,
+        lead_bytes,
+        missing_bytes,
+    }
 }
 
 fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
@@ -392,7 +400,8 @@ fn a_record_is_filled_behind_its_head() {
                     writer.write_all(part).expect("to write");
                 }
             });
-            rig.driver.fill(connection, b"head", lead_bytes, BODY);
+            let head = Bytes::from_static(b"head");
+            rig.driver.fill(connection, &fill(head, lead_bytes, BODY));
             match rig.next() {
                 Event::Filled { bytes, .. } => {
                     assert_eq!(&bytes[..4], b"head");
@@ -407,6 +416,48 @@ fn a_record_is_filled_behind_its_head() {
     });
 }
 
+/// Goal: without zero copy all bytes go both ways as with it, but what is filled lies where no
+/// disk takes it, and what is sent is let go of at once.
+#[test]
+fn without_zero_copy_all_is_copied() {
+    let options = Options {
+        zero_copy: false,
+        ..Options::default()
+    };
+    over_both_with(options, |mut rig| {
+        let (connection, mut client) = rig.pair();
+        let sent = pattern(3, 100_000);
+        rig.driver
+            .fill(connection, &fill(Bytes::new(), 0, sent.len()));
+        client.write_all(&sent).expect("to write");
+        match rig.next() {
+            Event::Filled { bytes, .. } => {
+                assert!(bytes == sent && !is_aligned(&bytes[..BLOCK_BYTES]));
+            }
+            event => panic!("{event:?}"),
+        }
+        let pieces = vec![Bytes::from(sent.clone()), Bytes::from_static(b"end")];
+        let kept = pieces.clone();
+        rig.driver.send(connection, pieces).expect("room");
+        assert!(
+            kept.iter()
+                .all(|piece| piece.is_unique() || piece.len() == 3)
+        );
+        let mut received = vec![0; sent.len() + 3];
+        let reading = thread::spawn(move || {
+            client.read_exact(&mut received).expect("to read");
+            received
+        });
+        rig.driver.wait(Some(now())).expect("to wait");
+        while rig.driver.queued_bytes(connection) > 0 {
+            let soon = now() + Duration::from_millis(1);
+            rig.driver.wait(Some(soon)).expect("to wait");
+        }
+        let received = reading.join().expect("no panic");
+        assert!(received == [&sent[..], b"end"].concat());
+    });
+}
+
 /// Goal: a fill that is asked for while a receive is in flight, or in a pause
 /// with bytes at hand, begins with those bytes.
 #[test]
@@ -417,13 +468,41 @@ fn a_late_fill_takes_what_has_come() {
         rig.driver.pause_receive(connection);
         client.write_all(b"abcdefgh").expect("to write");
         rig.expect_silence(Duration::from_millis(30));
-        rig.driver.fill(connection, b"", 0, 6);
+        rig.driver.fill(connection, &fill(Bytes::new(), 0, 6));
         rig.driver.resume_receive(connection);
         match rig.next() {
             Event::Filled { bytes, .. } => assert_eq!(&bytes[..], b"abcdef"),
             event => panic!("{event:?}"),
         }
         assert_eq!(rig.received(1), b"gh");
+    });
+}
+
+/// Goal: a fill begins with bytes of which an event lies ready that nobody has taken yet: they
+/// are not told of twice, and the end of the stream is told of behind them.
+#[test]
+fn a_fill_takes_what_was_not_heard_of() {
+    over_both(|mut rig| {
+        for sent in [&b"abcd"[..], b"abcdef", b"abcdefgh"] {
+            let (connection, mut client) = rig.pair();
+            rig.driver.pause_receive(connection);
+            client.write_all(sent).expect("to write");
+            rig.expect_silence(Duration::from_millis(30));
+            rig.driver.resume_receive(connection);
+            rig.driver
+                .fill(connection, &fill(Bytes::from_static(b">"), 7, 6));
+            client.write_all(b"ghijkl").expect("to write");
+            client.shutdown(Shutdown::Write).expect("to end");
+            let stream = [sent, b"ghijkl"].concat();
+            match rig.next() {
+                Event::Filled { bytes, .. } => {
+                    assert_eq!(bytes[..], [b">", &stream[..6]].concat());
+                }
+                event => panic!("{event:?}"),
+            }
+            assert_eq!(rig.received(stream.len() - 6), stream[6..]);
+            assert!(matches!(rig.next(), Event::PeerDone { .. }));
+        }
     });
 }
 

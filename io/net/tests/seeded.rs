@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crossdock_disk::{DiskFile, DiskOperation, DiskRequest, DiskToken, OpenOptions};
 use crossdock_net::{CloseReason, ConnectionId, Driver, Event, KernelChoice, Options, now};
 use crossdock_sim::random::Random;
-use crossdock_types::AlignedBuffer;
+use crossdock_types::{AlignedBuffer, Fill};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const SEEDS: u64 = 25;
@@ -57,8 +57,7 @@ impl Run {
     }
 
     fn command(&mut self) {
-        let resumes = self.paused && self.random.coin();
-        if resumes {
+        if self.paused && self.random.coin() {
             self.paused = false;
             self.driver.resume_receive(self.connection);
         } else if self.random.one_in(6) {
@@ -66,14 +65,18 @@ impl Run {
             self.driver.pause_receive(self.connection);
         }
         let left = self.incoming.len() - self.told;
-        // What was held back is told of by an event that lies ready now: no fill can be for it.
-        let fills = !resumes && left > 0 && self.expecting.is_none();
-        if fills && self.random.one_in(3) {
+        // Also for what was held back, of which an event lies ready now.
+        if left > 0 && self.expecting.is_none() && self.random.one_in(3) {
             let bytes = 1 + self.random.index(left);
             let head = vec![9; self.random.index(3000)];
             let lead_bytes = self.random.index(5000);
-            self.driver.fill(self.connection, &head, lead_bytes, bytes);
             self.expecting = Some(head.len()..head.len() + bytes);
+            let fill = Fill {
+                head: head.into(),
+                lead_bytes,
+                missing_bytes: bytes,
+            };
+            self.driver.fill(self.connection, &fill);
         }
         let left = self.outgoing.len() - self.sent;
         if left > 0 && self.random.one_in(3) {
@@ -223,7 +226,12 @@ fn a_dropped_loop_gives_everything_back() {
         let mut client = TcpStream::connect(address).expect("to connect");
         client.set_read_timeout(Some(PATIENCE)).expect("an option");
         let connection = accept(&mut driver);
-        driver.fill(connection, b"", 0, 1000);
+        let fill = Fill {
+            head: Bytes::new(),
+            lead_bytes: 0,
+            missing_bytes: 1000,
+        };
+        driver.fill(connection, &fill);
         let bytes = Bytes::from(vec![1; 30_000_000]);
         driver.send(connection, vec![bytes]).expect("room");
         driver.bind_datagram(loopback()).expect("to bind");

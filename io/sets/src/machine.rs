@@ -91,6 +91,12 @@ pub enum SetsEvent {
         /// Where on it.
         offset_bytes: u64,
     },
+    /// What a disk gave was not what it should be, as its reader has found by himself; he asks
+    /// for what the others have.
+    Doubted {
+        /// Where in the space.
+        offset_bytes: u64,
+    },
     /// A spare is out.
     SpareFailed {
         /// Its path.

@@ -29,8 +29,15 @@ use crossdock_types::Time;
 /// The first window; then each is twice the one before.
 const FIRST_WINDOW_BYTES: u64 = 128 << 10;
 
-/// A read that begins this near to the end of a stream continues it.
+/// A read that begins this near to the end of a stream continues it …
 const NEAR_BYTES: u64 = 1 << 20;
+
+/// … and not so many times its own length away: who reads here and there in short pieces
+/// comes near to a place by chance, and often.
+const NEAR_READS: u64 = 32;
+
+/// So much has to have been read of a stream before anything is fetched ahead.
+const PROOF_BYTES: u64 = 64 << 10;
 
 /// Readers of one object at different places.
 const STREAMS_PER_OBJECT: usize = 4;
@@ -69,8 +76,10 @@ struct Stream {
     next: u64,
     /// Up to here it has been fetched, or was asked for.
     fetched: u64,
-    /// 0 until the stream has been continued once.
+    /// 0 until the stream has been continued, and is known to be one.
     window: u64,
+    /// What was read of it.
+    read_bytes: u64,
     used: Time,
     /// When a gateway has said last how far is read ahead, and up to where.
     told: Option<(Time, u64)>,
@@ -126,13 +135,15 @@ impl Ahead {
         self.forget_idle(now);
         let bound = self.window_bound();
         let streams = self.streams.entry(object).or_default();
-        let is_near = |stream: &Stream| stream.next.abs_diff(from) <= NEAR_BYTES;
+        let near = NEAR_BYTES.min((to - from).saturating_mul(NEAR_READS));
+        let is_near = |stream: &Stream| stream.next.abs_diff(from) <= near;
         let Some(stream) = streams.iter_mut().find(|stream| is_near(stream)) else {
-            let stream = self.begin(now, object, to);
+            let stream = self.begin(now, object, (from, to));
             let window = None;
             return Noted { stream, window };
         };
         stream.used = now;
+        stream.read_bytes = stream.read_bytes.saturating_add(to - from);
         let number = Some(stream.number);
         if to <= stream.next {
             let (stream, window) = (number, None);
@@ -147,6 +158,10 @@ impl Ahead {
             return Noted { stream, window };
         }
         stream.told = None;
+        if stream.read_bytes < PROOF_BYTES {
+            let (stream, window) = (number, None);
+            return Noted { stream, window };
+        }
         if stream.window == 0 {
             stream.window = FIRST_WINDOW_BYTES;
             self.sequential += 1;
@@ -182,7 +197,7 @@ impl Ahead {
         };
         let known = self.streams.get_mut(&object).into_iter().flatten();
         let known = known.filter(is_his).map(|stream| stream.number).next();
-        let Some(number) = known.or_else(|| self.begin(now, object, from)) else {
+        let Some(number) = known.or_else(|| self.begin(now, object, (from, from))) else {
             return Noted::default();
         };
         let streams = self.streams.get_mut(&object).into_iter().flatten();
@@ -251,7 +266,7 @@ impl Ahead {
     }
 
     /// A reader at a place where none was. Returns his number if there is room.
-    fn begin(&mut self, now: Time, object: ObjectId, next: u64) -> Option<u64> {
+    fn begin(&mut self, now: Time, object: ObjectId, (from, next): (u64, u64)) -> Option<u64> {
         self.streams_total += 1;
         let number = self.streams_total;
         let stream = Stream {
@@ -259,6 +274,7 @@ impl Ahead {
             next,
             fetched: next,
             window: 0,
+            read_bytes: next - from,
             used: now,
             told: None,
         };
@@ -316,6 +332,36 @@ mod tests {
         let proposed = noted.window?;
         ahead.begun(&object(number), proposed.0, proposed.1);
         Some(proposed)
+    }
+
+    /// Goal: short reads here and there, which come near to others by chance, fetch nothing
+    /// ahead; short ones that follow each other do, once they are known to.
+    #[test]
+    fn nothing_is_fetched_for_who_reads_here_and_there() {
+        let mut ahead = Ahead::new(256 << 20);
+        let mut now = Time::from_secs(1);
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut near = 0;
+        let mut last = 0_u64;
+        for _ in 0..20_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let from = random % (SIZE / 4096) * 4096;
+            near += u32::from(last.abs_diff(from) <= NEAR_BYTES);
+            last = from;
+            now = now + Duration::from_micros(20);
+            let noted = ahead.note(now, object(1), (from, from + 4096), SIZE);
+            assert_eq!(noted.window, None);
+        }
+        assert!(near > 200, "they come near to each other: {near}");
+        let reads = (0..64).map(|read| read * 4096);
+        let mut windows = reads.map(|from| {
+            let noted = ahead.note(now, object(2), (from, from + 4096), SIZE);
+            take_up(&mut ahead, 2, noted)
+        });
+        let first = windows.position(|window| window.is_some());
+        assert_eq!(first, Some(15), "behind 64 KiB");
     }
 
     /// Goal: for who reads on, all that he will read is fetched once, before he

@@ -20,6 +20,7 @@ mod journal;
 mod layout;
 mod list;
 mod mapped;
+mod mending;
 mod mover;
 mod object;
 mod opening;

@@ -8,6 +8,7 @@ use crossdock_peer::{CallId, NodeAnswer, NodeError};
 use crossdock_types::{BLOCK_BYTES, Payload, Scatter, Time};
 
 use crate::interface::{Mutation, StoreEffect};
+use crate::mending::Mending;
 use crate::object::Object;
 use crate::runs::{DiskRange, WINDOW_BLOCKS};
 use crate::store::{BLOCK, DiskUse, Store, busy};
@@ -139,7 +140,8 @@ fn take_bytes(pieces: &[(u64, Bytes)], mut at: u64, length: u64, payload: &mut P
 }
 
 /// Contiguous blocks of the disk, in parts that are held alone: first blocks and contents.
-struct Parts(Vec<(u64, Bytes)>);
+#[derive(Debug)]
+pub(crate) struct Parts(Vec<(u64, Bytes)>);
 
 impl Parts {
     fn of(first: u64, read: Scatter) -> Self {
@@ -155,6 +157,22 @@ impl Parts {
     fn blocks(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let parts = self.0.iter();
         parts.flat_map(|(first, bytes)| (*first..).zip(bytes.chunks_exact(BLOCK_BYTES)))
+    }
+
+    /// Puts another content in the place of a block.
+    pub(crate) fn replace(&mut self, block: u64, content: Bytes) {
+        let end = self
+            .0
+            .last()
+            .map_or(0, |(first, bytes)| first + blocks_of(bytes));
+        let range = |block: u64, end: u64| DiskRange {
+            block,
+            blocks: end.saturating_sub(block),
+        };
+        let before = self.within(range(0, block)).0;
+        let behind = self.within(range(block + 1, end)).0;
+        let all = before.into_iter().chain([(block, content)]).chain(behind);
+        self.0 = all.collect();
     }
 
     /// Those of a range.
@@ -459,21 +477,40 @@ impl Store {
 
     pub(crate) fn read_ended(
         &mut self,
-        fetched: &Fetched,
-        checksums: &[u32],
+        fetched: Fetched,
+        checksums: Vec<u32>,
         result: Result<DiskOutput, DiskError>,
     ) {
         let range = fetched.range;
-        self.holds.remove(range);
         let is_begun = !matches!(result, Err(DiskError::NotBegun));
-        let checked = match result {
+        let failed = match result {
             Ok(DiskOutput::Read(buffer)) => {
                 let parts = Parts::of(range.block, buffer);
-                self.check_blocks(&parts, checksums).map(|()| parts)
+                return self.check_read(fetched, checksums, parts);
             }
-            Ok(DiskOutput::Done) => Err((range, "the disk gave no bytes".to_owned())),
-            Err(error) => Err((range, error.to_string())),
+            Ok(DiskOutput::Done) => "the disk gave no bytes".to_owned(),
+            Err(error) => error.to_string(),
         };
+        self.read_known(&fetched, Err((range, failed)), is_begun);
+    }
+
+    /// What a disk has given is what it should be, or is looked for where else it is.
+    pub(crate) fn check_read(&mut self, fetched: Fetched, checksums: Vec<u32>, parts: Parts) {
+        match self.check_blocks(&parts, &checksums) {
+            Ok(()) => self.read_known(&fetched, Ok(parts), true),
+            Err(found) => self.mend(Mending::new((fetched, checksums), parts, found)),
+        }
+    }
+
+    /// It is known what came of a disk read: what is right, or what was bad first.
+    pub(crate) fn read_known(
+        &mut self,
+        fetched: &Fetched,
+        checked: Result<Parts, (DiskRange, String)>,
+        is_begun: bool,
+    ) {
+        let range = fetched.range;
+        self.holds.remove(range);
         match &checked {
             Ok(_) => self.bad_blocks.forget(range),
             Err((bad, _)) if is_begun => self.bad_blocks.note(*bad),

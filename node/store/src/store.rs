@@ -31,6 +31,7 @@ use crate::interface::{
 };
 use crate::journal::{Journal, RING_OFFSET, RingReplay};
 use crate::list::{ChangesWait, ListWait};
+use crate::mending::Mending;
 use crate::mover::Mover;
 use crate::object::{Entry, Object};
 use crate::opening::Opening;
@@ -100,6 +101,8 @@ pub struct Store {
     pub(crate) holds: Holds,
     /// Those of pins alone.
     pub(crate) pinned: Holds,
+    /// Blocks that are being written where they are already.
+    pub(crate) written_again: BTreeSet<u64>,
     pub(crate) pins: BTreeMap<PinId, Pin>,
     pub(crate) next_pin: u64,
     pub(crate) lists: VecDeque<ListWait>,
@@ -166,6 +169,10 @@ pub(crate) enum DiskUse {
         range: DiskRange,
         checksums: Vec<u32>,
     },
+    /// What such a read has given is not all right.
+    ReadOther(Box<Mending>),
+    /// A block that was found elsewhere.
+    WriteAgain(DiskRange),
     Grow(u64),
 }
 
@@ -209,6 +216,7 @@ impl Store {
             ahead: Ahead::new(config.cache_bytes),
             holds: Holds::default(),
             pinned: Holds::default(),
+            written_again: BTreeSet::new(),
             pins: BTreeMap::new(),
             next_pin: 1,
             lists: VecDeque::new(),
@@ -365,8 +373,10 @@ impl Store {
                     read,
                     range,
                 };
-                self.read_ended(&read, &checksums, result);
+                self.read_ended(read, checksums, result);
             }
+            (DiskUse::ReadOther(mending), result) => self.other_read(mending, result),
+            (DiskUse::WriteAgain(range), _) => self.was_written_again(range),
             (DiskUse::Grow(blocks), result) => self.grow_ended(blocks, result),
             (operation, Err(error)) => self.fail(&format!("{disk:?} disk, {operation:?}: {error}")),
             (DiskUse::JournalWrite, Ok(_)) => self.frame_written(),
@@ -528,7 +538,13 @@ impl Store {
                 Some(Reader::Client(call)) => DiskPurpose::Read(call),
                 _ => DiskPurpose::Upkeep,
             },
-            DiskUse::DataWrite { is_own: true, .. } => DiskPurpose::Upkeep,
+            DiskUse::ReadOther(mending) => {
+                match self.reads.get(&mending.fetched.read).map(ReadWait::reader) {
+                    Some(Reader::Client(call)) => DiskPurpose::Read(call),
+                    _ => DiskPurpose::Upkeep,
+                }
+            }
+            DiskUse::DataWrite { is_own: true, .. } | DiskUse::WriteAgain(_) => DiskPurpose::Upkeep,
             DiskUse::DataWrite { .. } | DiskUse::DataFlush => DiskPurpose::Write,
             DiskUse::Grow(_) | DiskUse::Opening => DiskPurpose::Write,
         }

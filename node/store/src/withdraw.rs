@@ -71,6 +71,10 @@ impl Store {
             DiskUse::DataRead { read, range, .. } if *read == number => {
                 Some((DiskToken(token), range.blocks))
             }
+            // The first request for it is what others wait for.
+            DiskUse::ReadOther(mending) if mending.fetched.read == number => {
+                Some((mending.fetched.token, mending.fetched.range.blocks))
+            }
             _ => None,
         })
     }

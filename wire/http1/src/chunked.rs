@@ -111,6 +111,15 @@ impl ChunkedDecoder {
         }
     }
 
+    /// How many bytes of the chunk that has begun are still to come.
+    #[must_use]
+    pub const fn chunk_left(&self) -> u64 {
+        match self.state {
+            State::Data(left) => left,
+            _ => 0,
+        }
+    }
+
     /// Whether the content is complete.
     #[must_use]
     pub const fn is_finished(&self) -> bool {

@@ -94,6 +94,19 @@ impl PduReader {
         self.length_bytes
     }
 
+    /// How many bytes complete the PDU whose header is there; 0 if there is none.
+    #[must_use]
+    pub fn missing_bytes(&self) -> usize {
+        let tail_bytes = self.head.as_ref().map_or(0, |head| self.tail_bytes(head));
+        tail_bytes.saturating_sub(self.length_bytes)
+    }
+
+    /// Gives away what is there of that PDU's data: it is to come back by
+    /// [`push`](Self::push), with the missing bytes behind it, before anything else comes.
+    pub fn lend(&mut self) -> Bytes {
+        self.take_bytes(self.length_bytes).to_bytes()
+    }
+
     /// The header of the PDU whose data is not all there.
     #[must_use]
     pub fn begun(&self) -> Option<&[u8; BHS_BYTES]> {
@@ -118,15 +131,12 @@ impl PduReader {
         let Some(head) = self.head.take() else {
             return Ok(None);
         };
-        let padded_bytes = head.data_bytes.next_multiple_of(4);
-        let has_digest = self.digests.data && head.data_bytes > 0;
-        let digest_bytes = if has_digest { 4 } else { 0 };
-        if self.length_bytes < padded_bytes + digest_bytes {
+        if self.length_bytes < self.tail_bytes(&head) {
             self.head = Some(head);
             return Ok(None);
         }
-        let mut data = self.take_bytes(padded_bytes);
-        let is_intact = !has_digest || {
+        let mut data = self.take_bytes(head.data_bytes.next_multiple_of(4));
+        let is_intact = !self.has_digest(&head) || {
             let pieces = data.pieces().iter();
             let found = pieces.fold(0, |digest, piece| crc32c_append(digest, piece));
             found == self.take_digest()
@@ -138,6 +148,16 @@ impl PduReader {
             data,
             is_intact,
         }))
+    }
+
+    /// Bytes behind a header: data, padding, digest.
+    fn tail_bytes(&self, head: &Headers) -> usize {
+        let digest_bytes = if self.has_digest(head) { 4 } else { 0 };
+        head.data_bytes.next_multiple_of(4) + digest_bytes
+    }
+
+    const fn has_digest(&self, head: &Headers) -> bool {
+        self.digests.data && head.data_bytes > 0
     }
 
     /// Headers, once all of them are there.
@@ -255,6 +275,40 @@ mod tests {
                 }
                 assert_eq!(found, [&b"hello"[..], b"", b"12345678"]);
                 assert_eq!(reader.waiting_bytes(), 0);
+            }
+        }
+    }
+
+    /// Goal: data whose rest is received elsewhere comes out as it went in, wherever the first
+    /// bytes of it ended, and so do the PDUs behind it.
+    #[test]
+    fn data_is_lent_and_given_back() {
+        for digests in [Digests::default(), ALL] {
+            let mut stream = pdu(b"hello, world", digests);
+            let first_bytes = stream.len();
+            stream.extend(pdu(b"12345678", digests));
+            let head_bytes = if digests.header { 52 } else { 48 };
+            for cut in 0..first_bytes {
+                let mut reader = PduReader::new(100);
+                reader.agree(digests, 100);
+                reader.push(Bytes::copy_from_slice(&stream[..cut]));
+                assert_eq!(reader.take(), Ok(None));
+                if cut < head_bytes {
+                    assert_eq!(reader.missing_bytes(), 0);
+                    continue;
+                }
+                assert_eq!(reader.missing_bytes(), first_bytes - cut);
+                let mut whole = reader.lend().to_vec();
+                assert_eq!((whole.len(), reader.waiting_bytes()), (cut - head_bytes, 0));
+                whole.extend_from_slice(&stream[cut..first_bytes]);
+                reader.push(whole.into());
+                reader.push(Bytes::copy_from_slice(&stream[first_bytes..]));
+                for data in [&b"hello, world"[..], b"12345678"] {
+                    let pdu = reader.take().expect("nothing is wrong").expect("a PDU");
+                    assert!(pdu.is_intact);
+                    assert_eq!(pdu.data.to_bytes(), data);
+                }
+                assert_eq!(reader.missing_bytes(), 0);
             }
         }
     }

@@ -112,13 +112,14 @@ seconds are counted from when all streams run.
 
 const NOTES_ISCSI: &str = "
 All targets are on the same disk and speak over loopback; targets have one processor for themselves, the load generator
-(`crossdock-load iscsi`: one session with one connection, no digests, immediate data, bursts of 1 MiB) the other. The peers are
+(`crossdock-load iscsi`: one session with one connection, no digests unless a row says so, immediate data, bursts of 1 MiB) the other. The peers are
 Debian's tgt with the backing store `rdwr`, and istgt, each on a file of 256 MiB with all its blocks. *Write cache on*: a write may be
 answered before it is durable, and a SYNCHRONIZE CACHE at the end of each run counts as its time. *Durable*: FUA; istgt takes no part: whether
 it keeps to FUA was not looked into. *From the disk*: Crossdock has just been started and the page cache emptied; fio is past the page cache, on a file
 of its own. CPU time is that of all threads of the target's process. Goals stand beside each peer. *Blocks beside a
 file* are both Crossdock's: the ratio is that of iNAS's table (there 1.23 at 1 KiB, 1.06 at 1 MiB); the file is read and written by the raw NFS client of the
-other benchmarks, in one connection, too.
+other benchmarks, in one connection, too. *Bytes copied* are those that the server copies in its own memory in pieces of 4 KiB and more, counted by probes at the C library's
+`memcpy`; with `--zero-copy off` it copies each bulk byte once on its way.
 ";
 
 const NOTES_IBP: &str = "

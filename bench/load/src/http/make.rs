@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::connection::{Connection, Step};
 use super::{Class, Place, Version, file_number};
+use crate::usage::Meter;
 
 /// Bytes written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -22,6 +24,9 @@ pub(crate) struct Make {
     into: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
+    /// Process of the server, to see what it spends.
+    #[arg(long)]
+    server_pid: Option<u32>,
     /// Files: `prefix=P,count=N,size=BYTES`.
     #[arg(long = "class", required = true)]
     classes: Vec<Class>,
@@ -31,6 +36,8 @@ pub(super) fn run(flags: &Make) -> anyhow::Result<Value> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut connection = None;
     let (mut files, mut bytes) = (0_u64, 0);
+    let meter = Meter::start(flags.server_pid)?;
+    let started = Instant::now();
     for class in &flags.classes {
         for name in (0..class.count).map(|number| class.name(number)) {
             match &flags.into {
@@ -46,7 +53,10 @@ pub(super) fn run(flags: &Make) -> anyhow::Result<Value> {
             bytes += class.size;
         }
     }
-    Ok(json!({ "files": files, "bytes": bytes }))
+    let seconds = started.elapsed().as_secs_f64();
+    let mut figures = json!({ "files": files, "bytes": bytes, "seconds": seconds });
+    meter.stop()?.add_to(&mut figures);
+    Ok(figures)
 }
 
 fn put(

@@ -1,5 +1,5 @@
 //! Load on an iSCSI target: one initiator with one connection and many commands outstanding.
-//! It asks every target for the same: no digests, immediate data, bursts of 1 MiB.
+//! It asks every target for the same: immediate data, bursts of 1 MiB, digests if they are wanted.
 
 mod session;
 
@@ -48,6 +48,9 @@ pub(crate) struct Load {
     /// Writes are answered when they are durable (FUA).
     #[arg(long)]
     forced: bool,
+    /// CRC32C of headers and data, both ways.
+    #[arg(long)]
+    digests: bool,
     /// A SYNCHRONIZE CACHE at the end, which counts as time.
     #[arg(long)]
     flush: bool,
@@ -110,7 +113,7 @@ pub(crate) fn run(flags: &Load) -> anyhow::Result<Value> {
         "outstanding and size must be at least 1, span at least size"
     );
     let limit = Duration::try_from_secs_f64(flags.seconds)?;
-    let mut session = Session::open(flags.server, &flags.target, flags.lun)?;
+    let mut session = Session::open(flags.server, &flags.target, flags.lun, flags.digests)?;
     let block_bytes = session.block_bytes();
     ensure!(
         flags.size.is_multiple_of(block_bytes) && flags.span <= session.unit_bytes(),

@@ -75,6 +75,7 @@ pub(super) struct Session {
     exp_stat_sn: u32,
     next_tag: u32,
     agreed: Agreed,
+    digests: Digests,
     block_bytes: u32,
     blocks: u64,
     /// Data of commands that somebody waits for alone.
@@ -82,7 +83,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn open(server: SocketAddr, target: &str, lun: u8) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        server: SocketAddr,
+        target: &str,
+        lun: u8,
+        has_digests: bool,
+    ) -> anyhow::Result<Self> {
         let stream =
             TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
         stream.set_nodelay(true)?;
@@ -104,11 +110,13 @@ impl Session {
                 first_burst_bytes: 65_536,
                 is_immediate: true,
             },
+            // Until the login is over.
+            digests: Digests::default(),
             block_bytes: 512,
             blocks: 0,
             data: Vec::new(),
         };
-        session.log_in(target)?;
+        session.log_in(target, has_digests)?;
         session.find_unit()?;
         Ok(session)
     }
@@ -130,14 +138,15 @@ impl Session {
         self.max_cmd_sn.wrapping_sub(self.cmd_sn) < 1 << 31
     }
 
-    fn log_in(&mut self, target: &str) -> anyhow::Result<()> {
+    fn log_in(&mut self, target: &str, has_digests: bool) -> anyhow::Result<()> {
         let ours = OUR_DATA_BYTES.to_string();
+        let digest = if has_digests { "CRC32C" } else { "None" };
         let pairs = [
             ("InitiatorName", "iqn.2026-11.io.crossdock:load"),
             ("SessionType", "Normal"),
             ("TargetName", target),
-            ("HeaderDigest", "None"),
-            ("DataDigest", "None"),
+            ("HeaderDigest", digest),
+            ("DataDigest", digest),
             ("InitialR2T", "No"),
             ("ImmediateData", "Yes"),
             ("MaxBurstLength", ours.as_str()),
@@ -176,22 +185,27 @@ impl Session {
             ensure!(status == (0, 0), "the target refuses: {status:?}");
             self.exp_stat_sn = login.stat_sn.get().wrapping_add(1);
             self.max_cmd_sn = login.max_cmd_sn.get();
-            self.agree(&pdu.data.to_bytes())?;
+            self.agree(&pdu.data.to_bytes(), digest)?;
             if login.head.flags & FINAL != 0 {
+                self.digests = Digests {
+                    header: has_digests,
+                    data: has_digests,
+                };
+                self.reader.agree(self.digests, OUR_DATA_BYTES);
                 return Ok(());
             }
         }
     }
 
     /// Notes what the target says of itself, and of what is the lesser of both.
-    fn agree(&mut self, text: &[u8]) -> anyhow::Result<()> {
+    fn agree(&mut self, text: &[u8], digest: &str) -> anyhow::Result<()> {
         for (key, value) in parse_text(text)? {
             match key.as_str() {
                 "MaxRecvDataSegmentLength" => self.agreed.their_data_bytes = value.parse()?,
                 "FirstBurstLength" => self.agreed.first_burst_bytes = value.parse()?,
                 "ImmediateData" => self.agreed.is_immediate = value == "Yes",
                 "HeaderDigest" | "DataDigest" => {
-                    ensure!(value == "None", "the target wants {key}={value}");
+                    ensure!(value == digest, "the target wants {key}={value}");
                 }
                 _ => {}
             }
@@ -290,7 +304,7 @@ impl Session {
     }
 
     fn push(&mut self, header: &(impl IntoBytes + Immutable), data: Payload) {
-        let pdu = encode(header, data, Digests::default());
+        let pdu = encode(header, data, self.digests);
         self.unsent.extend(pdu.into_pieces());
     }
 
@@ -361,6 +375,7 @@ impl Session {
     }
 
     fn take(&mut self, pdu: &Pdu, latencies: &mut Vec<Duration>) -> anyhow::Result<()> {
+        ensure!(pdu.is_intact, "data whose digest does not match");
         match Response::decode(&pdu.header) {
             Some(Response::Data(header)) => {
                 let tag = header.task_tag.get();

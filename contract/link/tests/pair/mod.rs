@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_link::{CallRef, CloseReason, Fill, Frame, Link, LinkEffect, LinkInput, Peer};
+use crossdock_link::{CallRef, CloseReason, Frame, Link, LinkEffect, LinkInput, Peer};
 use crossdock_names::Epoch;
 use crossdock_sim::random::Random;
-use crossdock_types::Time;
+use crossdock_types::{Fill, Time};
 
 /// By which table everything is sent.
 const EPOCH: Epoch = Epoch(3);

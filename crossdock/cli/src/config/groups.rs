@@ -10,6 +10,7 @@ use crossdock_limits::{DISK_DEPTH_MAX, NFS_REQUEST_BYTES_MIN};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
+use super::http::Switch;
 use super::values::{Door, Io, LogFormat, Secret, Size, Transport, loopback};
 use super::{Group, usage};
 use crate::shell::{Https, TlsFiles};
@@ -145,6 +146,10 @@ pub(crate) struct ProcessFlags {
     /// How disks and sockets are driven [default: auto].
     #[arg(long, value_name = "HOW", env = "CROSSDOCK_IO")]
     pub(crate) io: Option<Io>,
+    /// Bulk bytes go from sockets to disks and back as they lie in memory; off: they are
+    /// copied once on their way, to see what that costs [default: on].
+    #[arg(long, value_name = "HOW", env = "CROSSDOCK_ZERO_COPY")]
+    pub(crate) zero_copy: Option<Switch>,
     /// How log lines look [default: human].
     #[arg(long, value_name = "FORMAT", env = "CROSSDOCK_LOG_FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -295,6 +300,7 @@ pub(crate) struct ProcessSettings {
     /// `None`: stay who we are.
     pub(crate) user: Option<String>,
     pub(crate) io: Io,
+    pub(crate) zero_copy: Switch,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
 }
@@ -318,7 +324,7 @@ group!(FillFlags: spiral_listen);
 group!(GatewayNameFlags: gateway_name);
 group!(LockFlags: grace);
 group!(NodeDoorFlags: node_http, node_http_cert, node_http_key);
-group!(ProcessFlags: admin, admin_name, slow_ms, user, io, log_format, log);
+group!(ProcessFlags: admin, admin_name, slow_ms, user, io, zero_copy, log_format, log);
 group!(EnsembleFlags: etcd, name, etcd_ca, etcd_cert, etcd_key);
 group!(TransportFlags: transport, identity, token);
 group!(AuthorityFlags: ca);
@@ -454,6 +460,7 @@ impl ProcessFlags {
             slow_ms: self.slow_ms.unwrap_or(SLOW_MS_DEFAULT),
             user: self.user,
             io: self.io.unwrap_or(Io::Auto),
+            zero_copy: self.zero_copy.unwrap_or(Switch::On),
             log_format: self.log_format.unwrap_or(LogFormat::Human),
             log,
         })

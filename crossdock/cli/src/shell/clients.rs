@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crossdock_net::{ConnectionId, Driver, Event, ListenerId, TcpInfo};
 use crossdock_peer::Flow;
 use crossdock_secure::{WebEffect, WebFailure, WebStream};
-use crossdock_types::Payload;
+use crossdock_types::{Fill, Payload};
 use tracing::debug;
 
 use super::https::Https;
@@ -104,6 +104,10 @@ impl Clients {
                 }
                 Some(number) => Ok(vec![Heard::Received(number, bytes)]),
                 None => Err(Event::Received { connection, bytes }),
+            },
+            Event::Filled { connection, bytes } => match number(&connection) {
+                Some(number) => Ok(vec![Heard::Received(number, bytes)]),
+                None => Err(Event::Filled { connection, bytes }),
             },
             Event::PeerDone { connection } => match number(&connection) {
                 Some(number) if self.is_https(number) => {
@@ -278,6 +282,13 @@ impl Clients {
     pub(super) fn on(&self, driver: &mut Driver, number: u64, act: fn(&mut Driver, ConnectionId)) {
         if let Some(client) = self.connections.get(&number) {
             act(driver, client.id);
+        }
+    }
+
+    /// The next bytes of a client that does not talk over TLS are to come in one piece.
+    pub(super) fn fill(&self, driver: &mut Driver, number: u64, fill: &Fill) {
+        if let Some(client) = self.connections.get(&number) {
+            driver.fill(client.id, fill);
         }
     }
 

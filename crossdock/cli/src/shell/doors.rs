@@ -315,8 +315,7 @@ impl Shell {
             NfsEffect::Abort(name) => self.on_connection(&name, Driver::abort),
             NfsEffect::Fill(name, fill) => {
                 if let Some(&connection) = self.doors.connections.get(&name) {
-                    let (lead, missing) = (fill.lead_bytes, fill.missing_bytes);
-                    self.driver.fill(connection, &fill.head, lead, missing);
+                    self.driver.fill(connection, &fill);
                 }
             }
             NfsEffect::Pause(name) => self.on_connection(&name, Driver::pause_receive),

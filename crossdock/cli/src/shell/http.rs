@@ -155,6 +155,7 @@ impl Shell {
                 self.tell_http(heard);
             }
             HttpEffect::Abort(name) => clients.on(driver, name.0, Driver::abort),
+            HttpEffect::Fill(name, fill) => clients.fill(driver, name.0, &fill),
             HttpEffect::Pause(name) => clients.on(driver, name.0, Driver::pause_receive),
             HttpEffect::Resume(name) => clients.on(driver, name.0, Driver::resume_receive),
             HttpEffect::Sample(name) => {

@@ -70,6 +70,7 @@ impl Shell {
                 self.tell_iscsi(heard);
             }
             IscsiEffect::Abort(name) => clients.on(driver, name.0, Driver::abort),
+            IscsiEffect::Fill(name, fill) => clients.fill(driver, name.0, &fill),
             IscsiEffect::Pause(name) => clients.on(driver, name.0, Driver::pause_receive),
             IscsiEffect::Resume(name) => clients.on(driver, name.0, Driver::resume_receive),
             // The host has passed them to the router, and to the registry.

@@ -231,8 +231,7 @@ impl Links {
             }
             ConnectionsEffect::Fill(link, fill) => {
                 if let Some(&connection) = self.streams.get(&link) {
-                    let (lead, missing) = (fill.lead_bytes, fill.missing_bytes);
-                    driver.fill(connection, &fill.head, lead, missing);
+                    driver.fill(connection, &fill);
                 }
                 None
             }

@@ -279,6 +279,13 @@ fn tell(node: u32, event: SetsEvent) {
         SetsEvent::Healed { name, offset_bytes } => {
             warn!(node, disk = %name, offset_bytes, "what a disk could not read was written anew");
         }
+        SetsEvent::Doubted { offset_bytes } => {
+            warn!(
+                node,
+                offset_bytes,
+                "a block is not what was written, and is read on the other disks of its set"
+            );
+        }
         SetsEvent::SpareFailed { name, why } => {
             error!(node, disk = %name, %why, "a spare disk is out");
         }

@@ -1,5 +1,6 @@
 //! The HTTP door as its clients see it, over a volume in memory.
 
+mod filling;
 mod policy;
 mod reading;
 mod rig;

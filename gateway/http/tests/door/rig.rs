@@ -13,7 +13,7 @@ use crossdock_peer::{
     SiteError, SiteOperation, SiteReply, SiteRequest, Transport, WeakCache,
 };
 use crossdock_router::{RoutedReply, Waited};
-use crossdock_types::{Extent, Part, Payload, Released, Time, WallTime};
+use crossdock_types::{Extent, Filler, Part, Payload, Released, Time, WallTime};
 
 /// 2026-11-24T12:00:00Z.
 pub(crate) const WALL: WallTime = WallTime(1_795_521_600_000_000_000);
@@ -44,6 +44,8 @@ pub(crate) struct Rig {
     pub(crate) released: Released,
     pub(crate) ended: BTreeMap<ConnId, Ended>,
     pub(crate) paused: BTreeMap<ConnId, bool>,
+    /// What is received in one piece.
+    pub(crate) filling: BTreeMap<ConnId, Filler>,
     pub(crate) withdrawn: Vec<CallId>,
     pub(crate) advice: Vec<Advice>,
     /// Reads whose bytes are kept.
@@ -88,6 +90,7 @@ impl Rig {
             released: Released::default(),
             ended: BTreeMap::new(),
             paused: BTreeMap::new(),
+            filling: BTreeMap::new(),
             withdrawn: Vec::new(),
             advice: Vec::new(),
             kept: Vec::new(),
@@ -277,6 +280,10 @@ impl Rig {
                 }
                 HttpEffect::Close(id) => drop(self.ended.insert(id, Ended::Closed)),
                 HttpEffect::Abort(id) => drop(self.ended.insert(id, Ended::Aborted)),
+                HttpEffect::Fill(id, fill) => {
+                    let before = self.filling.insert(id, fill.into());
+                    assert!(before.is_none(), "two at a time");
+                }
                 HttpEffect::Pause(id) => drop(self.paused.insert(id, true)),
                 HttpEffect::Resume(id) => drop(self.paused.insert(id, false)),
                 HttpEffect::Sample(id) => {
@@ -312,8 +319,17 @@ impl Rig {
     }
 
     pub(crate) fn send(&mut self, id: ConnId, bytes: impl AsRef<[u8]>) {
-        let bytes = Bytes::copy_from_slice(bytes.as_ref());
-        self.input(HttpInput::Received(id, bytes));
+        let mut bytes = Bytes::copy_from_slice(bytes.as_ref());
+        while !bytes.is_empty() {
+            let whole = match self.filling.remove(&id) {
+                None => std::mem::take(&mut bytes),
+                Some(filler) => match filler.take(&mut bytes) {
+                    Ok(whole) => whole,
+                    Err(filler) => return drop(self.filling.insert(id, filler)),
+                },
+            };
+            self.input(HttpInput::Received(id, whole));
+        }
     }
 
     /// Answers the oldest call; false if there is none.

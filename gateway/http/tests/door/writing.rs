@@ -29,7 +29,7 @@ fn token(id: u32, path: &str, reads: bool, writes: bool) -> (TokenRecord, String
 }
 
 /// A rig that knows a token for everything, and one for /in.
-fn rig() -> (Rig, String, String) {
+pub(crate) fn rig() -> (Rig, String, String) {
     let mut rig = Rig::new();
     let (all, all_secret) = token(1, "/", true, true);
     let (inside, inside_secret) = token(2, "/in", true, true);

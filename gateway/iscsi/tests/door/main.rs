@@ -2,6 +2,7 @@
 
 mod commands;
 mod copies;
+mod fill;
 mod hostile;
 mod login;
 mod rig;

@@ -19,7 +19,7 @@ use crossdock_peer::{
     SiteReply, SiteRequest, Stability, WeakCache,
 };
 use crossdock_router::{RoutedReply, Waited};
-use crossdock_types::{Payload, Time};
+use crossdock_types::{Filler, Payload, Time};
 use zerocopy::{Immutable, IntoBytes};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.io.crossdock:disk";
@@ -46,6 +46,8 @@ pub(crate) struct Rig {
     /// Changes of reservations are answered with this.
     pub(crate) takes_reservations: bool,
     readers: BTreeMap<ConnId, PduReader>,
+    /// What is received in one piece.
+    pub(crate) filling: BTreeMap<ConnId, Filler>,
     pub(crate) ended: BTreeMap<ConnId, Ended>,
     pub(crate) paused: BTreeMap<ConnId, bool>,
     /// Whether initiators take what they are sent.
@@ -99,6 +101,7 @@ impl Rig {
             bad: None,
             takes_reservations: true,
             readers: BTreeMap::new(),
+            filling: BTreeMap::new(),
             ended: BTreeMap::new(),
             paused: BTreeMap::new(),
             is_reading: true,
@@ -131,6 +134,7 @@ impl Rig {
                 }
                 IscsiEffect::Close(id) => drop(self.ended.insert(id, Ended::Closed)),
                 IscsiEffect::Abort(id) => drop(self.ended.insert(id, Ended::Aborted)),
+                IscsiEffect::Fill(id, fill) => drop(self.filling.insert(id, fill.into())),
                 IscsiEffect::Pause(id) => drop(self.paused.insert(id, true)),
                 IscsiEffect::Resume(id) => drop(self.paused.insert(id, false)),
                 IscsiEffect::Router(call) => self.asked.push_back(*call),
@@ -289,7 +293,17 @@ impl Rig {
     }
 
     pub(crate) fn send_bytes(&mut self, id: ConnId, bytes: impl Into<Bytes>) {
-        self.give(IscsiInput::Received(id, bytes.into()));
+        let mut bytes = bytes.into();
+        while !bytes.is_empty() {
+            let whole = match self.filling.remove(&id) {
+                None => std::mem::take(&mut bytes),
+                Some(filler) => match filler.take(&mut bytes) {
+                    Ok(whole) => whole,
+                    Err(filler) => return drop(self.filling.insert(id, filler)),
+                },
+            };
+            self.give(IscsiInput::Received(id, whole));
+        }
     }
 
     fn agree(&mut self, id: ConnId, digests: Digests) {

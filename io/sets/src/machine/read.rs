@@ -6,7 +6,7 @@ use crossdock_types::{AlignedBuffer, Scatter};
 
 use super::recover::Recover;
 use super::work::{Job, Next, Owner, Work};
-use super::{DiskSets, Piece, Purpose, RequestKind};
+use super::{DiskSets, Piece, Purpose, RequestKind, SetsEvent};
 use crate::assemble::DiskNumber;
 use crate::geometry::Kind;
 
@@ -98,6 +98,7 @@ impl DiskSets {
         let pieces = self.pieces(offset_bytes, bytes);
         let parts = pieces.iter().map(|_| None).collect();
         let request = self.open_request(token, RequestKind::Read(parts));
+        let mut has_others = false;
         for piece in pieces {
             let set = &self.pool.sets[piece.set];
             let others = match set.kind {
@@ -105,6 +106,7 @@ impl DiskSets {
                 Kind::Mirror => set.members.len(),
                 Kind::Parity => 1,
             };
+            has_others |= others > 0;
             let place = (attempt as usize).wrapping_sub(1);
             if place >= others {
                 self.fail_part(request, DiskError::NoOther);
@@ -113,6 +115,9 @@ impl DiskSets {
             } else {
                 self.copy_piece(request, piece, place);
             }
+        }
+        if attempt == 1 && has_others {
+            self.events.push_back(SetsEvent::Doubted { offset_bytes });
         }
         self.part_ended(request, None);
     }

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use crossdock_delivery::TcpSample;
 use crossdock_disk::{Disk, DiskRequest};
 use crossdock_host::NodeSettings;
-use crossdock_nfs::{ConnId, Filler, NfsEffect, NfsInput};
+use crossdock_nfs::{ConnId, NfsEffect, NfsInput};
 use crossdock_rpc::RecordReader;
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
 use crossdock_store::StoreDisk;
-use crossdock_types::{Time, WallTime};
+use crossdock_types::{Filler, Time, WallTime};
 
 /// The index thread takes up to this for a request.
 pub(super) const INDEX_DELAY_MAX: Duration = Duration::from_micros(500);

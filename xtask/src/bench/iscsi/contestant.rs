@@ -155,7 +155,7 @@ impl Ours {
     pub(super) fn start_with(paths: &Paths, folder: &Path, more: &[&str]) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let more: Vec<String> = more.iter().map(|word| (*word).to_owned()).collect();
-        let doors = Doors::open(paths, &folder.join("data"), "127.0.0.1:0", &more)?;
+        let doors = Doors::open(paths, &folder.join("data"), "127.0.0.1:0", &more, true)?;
         let size = LUN_BYTES.to_string();
         let mut create = program(paths.release_binary());
         create.args([
@@ -203,8 +203,19 @@ impl Ours {
 
     /// Kills it and starts it again, with nothing in memory.
     pub(super) fn restart(&mut self, paths: &Paths) -> Result<()> {
+        self.restart_with(paths, true)
+    }
+
+    /// The same; without zero copy all bulk bytes are copied once.
+    pub(super) fn restart_with(&mut self, paths: &Paths, zero_copy: bool) -> Result<()> {
         self.block.running = None;
-        let doors = Doors::open(paths, &self.data, &self.block.address, &self.more)?;
+        let doors = Doors::open(
+            paths,
+            &self.data,
+            &self.block.address,
+            &self.more,
+            zero_copy,
+        )?;
         self.admin = doors.admin;
         self.nfs = doors.nfs;
         self.http = doors.http;
@@ -283,6 +294,7 @@ impl Ours {
         let mut command = generator(paths);
         command.args(["http", "make", "--server", &self.http]);
         command.args(["--token", &self.token, "--class", &class]);
+        command.args(["--server-pid", &self.block.pid.to_string()]);
         figures(command, &[], paths).context("a file over HTTP")
     }
 
@@ -314,7 +326,13 @@ struct Doors {
 }
 
 impl Doors {
-    fn open(paths: &Paths, data: &Path, iscsi: &str, more: &[String]) -> Result<Self> {
+    fn open(
+        paths: &Paths,
+        data: &Path,
+        iscsi: &str,
+        more: &[String],
+        zero_copy: bool,
+    ) -> Result<Self> {
         let mut command = program(paths.release_binary());
         command.arg("up").arg("--data").arg(data);
         command.args(["--iscsi", iscsi]).args(more);
@@ -322,6 +340,9 @@ impl Doors {
             command.args([door, "127.0.0.1:0"]);
         }
         command.args(["--ibp", "off", "--lbone", "off"]);
+        if !zero_copy {
+            command.args(["--zero-copy", "off"]);
+        }
         command.stdin(Stdio::null());
         let log = paths.logs().join("bench-iscsi-server.log");
         let (running, lines) = on_cpu(SERVER_CPU, || Running::start_with_lines(command, &log))?;

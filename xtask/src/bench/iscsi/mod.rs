@@ -76,6 +76,9 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             copies::measure(&mut field.ours, paths, &folder),
         );
     }
+    if is_wanted(copies::COSTS) {
+        keep(copies::COSTS, copies::costs(&mut field.ours, paths, times));
+    }
     drop(field);
     if is_wanted(modelled::SETS) {
         keep(modelled::SETS, modelled::sets(paths, &folder, times));

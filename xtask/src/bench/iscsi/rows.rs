@@ -110,6 +110,7 @@ pub(in crate::bench) fn names() -> Vec<&'static str> {
         COLD,
         FILES,
         super::copies::ROW,
+        super::copies::COSTS,
         super::modelled::SETS,
         super::modelled::DEFRAG,
     ];
