@@ -87,7 +87,7 @@ async function seek(time) {
 }
 
 // In the page: makes a WebM file (RFC 9559) with a frame for each second, whose number is in four stripes,
-// black or white; each is followed by 1 MiB that players skip. Puts it.
+// black or white; each is followed by 4 MiB that players skip (browsers keep up to 20 of what they have not asked for yet). Puts it.
 async function upload([seconds, token]) {
   const frames = [];
   const encoder = new VideoEncoder({
@@ -159,7 +159,7 @@ async function upload([seconds, token]) {
   const tracks = element("1654AE6B", track);
   const clusters = frames.map((bytes, second) => {
     const block = element("A3", Uint8Array.of(0x81, 0, 0, 0x80), bytes);
-    return join([element("1F43B675", element("E7", number(second * 1000, 4)), block), element("EC", new Uint8Array(1 << 20))]);
+    return join([element("1F43B675", element("E7", number(second * 1000, 4)), block), element("EC", new Uint8Array(4 << 20))]);
   });
   // Positions do not change the length of the list of cues.
   const cues = (start) => {
