@@ -24,9 +24,6 @@ pub(crate) struct Make {
     into: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
-    /// Process of the server, to see what it spends.
-    #[arg(long)]
-    server_pid: Option<u32>,
     /// Files: `prefix=P,count=N,size=BYTES`.
     #[arg(long = "class", required = true)]
     classes: Vec<Class>,
@@ -36,7 +33,7 @@ pub(super) fn run(flags: &Make) -> anyhow::Result<Value> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut connection = None;
     let (mut files, mut bytes) = (0_u64, 0);
-    let meter = Meter::start(flags.server_pid)?;
+    let meter = Meter::start(flags.place.pids.first().copied())?;
     let started = Instant::now();
     for class in &flags.classes {
         for name in (0..class.count).map(|number| class.name(number)) {

@@ -68,7 +68,6 @@ enum Work {
 
 /// All doors, and all ways, and how many copies there are without zero copy.
 pub(super) fn measure(ours: &mut Ours, paths: &Paths, folder: &Path) -> Result<Vec<Value>> {
-    make(ours, paths)?;
     let mut results = Vec::new();
     for zero_copy in [true, false] {
         for door in Door::ALL {
@@ -115,7 +114,6 @@ pub(super) fn costs(
     paths: &Paths,
     (rounds, seconds): (usize, f64),
 ) -> Result<Vec<Value>> {
-    make(ours, paths)?;
     let kinds = || {
         Door::ALL
             .into_iter()
@@ -173,7 +171,7 @@ fn cpu(figures: &Value) -> Result<f64> {
 }
 
 /// Makes the files.
-fn make(ours: &Ours, paths: &Paths) -> Result<()> {
+pub(super) fn make(ours: &Ours, paths: &Paths) -> Result<()> {
     ours.file_fill(paths, NAME)?;
     ours.http_make(paths, NAME).map(drop)
 }

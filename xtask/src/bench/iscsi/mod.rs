@@ -70,6 +70,9 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
             keep(rows::FILES, field.files(size, times));
         }
     }
+    if [copies::ROW, copies::COSTS].into_iter().any(is_wanted) {
+        copies::make(&field.ours, paths)?;
+    }
     if is_wanted(copies::ROW) {
         keep(
             copies::ROW,

@@ -28,9 +28,10 @@ pub(super) const DEFRAG: &str = "defrag";
 const DISK_BYTES: u64 = 1 << 30;
 /// Of a request in sequence, and how many are outstanding.
 const REQUEST_BYTES: u64 = 1 << 20;
-const OUTSTANDING: u32 = 8;
-/// Bytes that are written over here and there before the defragmenter comes, three times the unit.
-const OVERWRITTEN_BYTES: u64 = 3 * LUN_BYTES;
+const OUTSTANDING: u32 = 16;
+/// For how long the unit is written over here and there before the defragmenter comes, on a disk
+/// that takes no time: some three times all of it.
+const OVERWRITE_SECONDS: f64 = 10.0;
 /// How long a pass may take.
 const PASS_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -175,7 +176,7 @@ pub(super) fn defrag(
         flag("--size", 4096),
         flag("--outstanding", 32),
         flag("--span", LUN_BYTES),
-        flag("--count", OVERWRITTEN_BYTES / 4096),
+        flag("--seconds", OVERWRITE_SECONDS),
         flag("--flush", ""),
     ];
     pool.ours.block.load(paths, &overwrite)?;
