@@ -17,15 +17,7 @@ grep " /mnt/other ext4 " /proc/mounts
 mkdir /mnt/other/work
 
 step "fsx on it"
-cat >/tmp/fsx.toml <<CONFIG
-flen = 1048576
-[opsize]
-max = 131072
-[weights]
-close_open = 1.0
-invalidate = 1.0
-CONFIG
-/run/target/tools/bin/fsx -q -f /tmp/fsx.toml -P /tmp -S 5 -N "$OPERATIONS" /mnt/other/fsx
+run_fsx /mnt/other/fsx 5 "$OPERATIONS" 1048576
 rm /mnt/other/fsx
 
 # compare WHAT: with nothing cached by the guest.

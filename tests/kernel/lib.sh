@@ -24,6 +24,20 @@ slice() {
     dd if="$1" bs=64k iflag=skip_bytes,count_bytes skip="$2" count="$3" status=none
 }
 
+# run_fsx FILE SEED OPERATIONS LENGTH: random reads, writes, mapped access and truncates of a
+# file of at most so many bytes, each verified.
+run_fsx() {
+    cat >/tmp/fsx.toml <<CONFIG
+flen = $4
+[opsize]
+max = 131072
+[weights]
+close_open = 1.0
+invalidate = 1.0
+CONFIG
+    /run/target/tools/bin/fsx -q -f /tmp/fsx.toml -P /tmp -S "$2" -N "$3" "$1"
+}
+
 fail() {
     echo "FAILED: $*" >&2
     # Of a server in the guest (disks.sh).

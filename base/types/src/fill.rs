@@ -1,11 +1,12 @@
 //! Bulk bytes of a connection that are received where a disk takes them, right behind their
 //! beginning, and never copied.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::AlignedBuffer;
+use crate::{AlignedBuffer, BLOCK_BYTES};
 
 /// Less is gathered as it comes: a receive of its own would not pay.
 pub const FILL_BYTES_MIN: usize = 32 << 10;
@@ -18,6 +19,12 @@ const FILL_RATE_MIN: u64 = 4096;
 #[must_use]
 pub const fn fill_patience(bytes: usize) -> Duration {
     Duration::from_secs((bytes as u64).div_ceil(FILL_RATE_MIN))
+}
+
+/// How far behind the beginning of its block a byte lies.
+#[must_use]
+pub fn beside_block(place: u64) -> usize {
+    usize::try_from(place % BLOCK_BYTES as u64).unwrap_or(0)
 }
 
 /// Something long on a connection of which the beginning is here: a record, a payload, the data
@@ -67,6 +74,23 @@ impl From<Fill> for Filler {
 }
 
 impl Filler {
+    /// What the next bytes of `chunk` are to the connection of that name: the whole that they
+    /// complete, if it waits for one, else all of them. `None` when none are left.
+    pub fn next_of<Name: Ord + Copy>(
+        filling: &mut BTreeMap<Name, Self>,
+        name: Name,
+        chunk: &mut Bytes,
+    ) -> Option<Bytes> {
+        if chunk.is_empty() {
+            return None;
+        }
+        let Some(filler) = filling.remove(&name) else {
+            return Some(std::mem::take(chunk));
+        };
+        let taken = filler.take(chunk);
+        taken.map_err(|filler| filling.insert(name, filler)).ok()
+    }
+
     /// Takes what it needs from the front of `chunk`; gives the whole if that
     /// completes it, else itself.
     ///

@@ -12,7 +12,7 @@ mod time;
 
 pub use buffer::{AlignedBuffer, BLOCK_BYTES, is_aligned};
 pub use extent::{Extent, Released};
-pub use fill::{FILL_BYTES_MIN, Fill, Filler, fill_patience};
+pub use fill::{FILL_BYTES_MIN, Fill, Filler, beside_block, fill_patience};
 pub use payload::{Part, Payload};
 pub use scatter::Scatter;
 pub use time::{Time, WallTime};

@@ -2,7 +2,7 @@
 //! aligned buffer, so placed that blocks of its object are blocks in memory.
 
 use bytes::{Bytes, BytesMut};
-use crossdock_types::{AlignedBuffer, BLOCK_BYTES, FILL_BYTES_MIN, Fill, Payload, Time};
+use crossdock_types::{AlignedBuffer, FILL_BYTES_MIN, Fill, Payload, Time, beside_block};
 
 use crate::header::{Bounds, HEADER_BYTES, Header};
 use crate::{Frame, FrameError, Message, Stamped};
@@ -191,7 +191,7 @@ impl FrameReader {
             message => return Ok(Some(Read::Message(message, header.message_bytes()))),
         };
         let length = usize::try_from(header.payload_bytes).unwrap_or(usize::MAX);
-        let lead = usize::try_from(place(&sent.frame) % BLOCK_BYTES as u64).unwrap_or(0);
+        let lead = beside_block(place(&sent.frame));
         if self.lends && length.saturating_sub(chunk.len()) >= FILL_BYTES_MIN {
             let head = chunk.split_to(chunk.len());
             let missing_bytes = length - head.len();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossdock_types::{BLOCK_BYTES, FILL_BYTES_MIN, Fill, Time};
+use crossdock_types::{FILL_BYTES_MIN, Fill, Time, beside_block};
 
 use crate::door::HttpDoor;
 use crate::exchange::Stage;
@@ -106,9 +106,4 @@ impl HttpDoor {
         };
         self.effects.push_back(HttpEffect::Fill(id, fill));
     }
-}
-
-/// How far behind the beginning of its block a byte lies.
-fn beside_block(place: u64) -> usize {
-    usize::try_from(place % BLOCK_BYTES as u64).unwrap_or(0)
 }

@@ -3,7 +3,7 @@
 
 use crossdock_iscsi_pdu::Request;
 use crossdock_scsi::parse_cdb;
-use crossdock_types::{BLOCK_BYTES, FILL_BYTES_MIN, Fill};
+use crossdock_types::{FILL_BYTES_MIN, Fill, beside_block};
 
 use crate::door::IscsiDoor;
 use crate::message::{ConnId, IscsiEffect};
@@ -24,7 +24,7 @@ impl IscsiDoor {
         };
         let fill = Fill {
             head: connection.reader.lend(),
-            lead_bytes: usize::try_from(place % BLOCK_BYTES as u64).unwrap_or(0),
+            lead_bytes: beside_block(place),
             missing_bytes,
         };
         connection.filling_bytes = fill.whole_bytes();

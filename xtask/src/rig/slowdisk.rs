@@ -216,20 +216,22 @@ impl Slowdisk {
 
     /// Whether requests take their time from now on.
     pub(crate) fn pace(&self, is_paced: bool) -> Result<()> {
-        self.tell(if is_paced { "pace on" } else { "pace off" })?;
-        Ok(())
+        self.switch("pace", is_paced)
     }
 
     /// Whether whatever is asked of it fails from now on.
     pub(crate) fn fail(&self, has_failed: bool) -> Result<()> {
-        self.tell(if has_failed { "fail on" } else { "fail off" })?;
-        Ok(())
+        self.switch("fail", has_failed)
     }
 
     /// Whether nothing is answered from now on.
     pub(crate) fn hang(&self, is_hung: bool) -> Result<()> {
-        self.tell(if is_hung { "hang on" } else { "hang off" })?;
-        Ok(())
+        self.switch("hang", is_hung)
+    }
+
+    fn switch(&self, what: &str, is_on: bool) -> Result<()> {
+        let word = if is_on { "on" } else { "off" };
+        self.tell(&format!("{what} {word}")).map(drop)
     }
 
     /// What was asked of the disk between two times, of `CLOCK_MONOTONIC` in

@@ -2,6 +2,7 @@
 //! in a guest of its own against a server on fresh data.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -190,6 +191,17 @@ fn script_on(
     ];
     all.extend(variables);
     in_guest(stage, network, name, all, |line| on_line(line, server))
+}
+
+/// Where a guest finds NFS and MOUNT, which share a port, and mounts the whole volume.
+pub(super) fn mount_variables(door: SocketAddr) -> Vec<(&'static str, String)> {
+    vec![
+        ("SERVER", door.ip().to_string()),
+        ("PORT", door.port().to_string()),
+        ("MOUNT_PORT", door.port().to_string()),
+        ("EXPORT", "/".to_owned()),
+        ("MOUNT_OPTIONS", String::new()),
+    ]
 }
 
 /// The same with a server that stands already, as `variables` describe it.

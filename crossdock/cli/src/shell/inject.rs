@@ -386,6 +386,17 @@ impl Injector {
     }
 }
 
+impl Client {
+    /// Its packets leave as any other's; if that cannot be they are led on, which does no harm.
+    fn lead_no_more(&mut self, driver: &Driver, id: ConnectionId, catcher: &mut Catcher) {
+        if self.is_led
+            && let Some(socket) = driver.socket(id)
+        {
+            self.is_led = catcher.lead(self.caught, socket, false).is_err();
+        }
+    }
+}
+
 impl Catching {
     fn accept(
         &mut self,
@@ -549,13 +560,8 @@ impl Catching {
         for (&id, client) in &mut self.clients {
             let is_idle = !self.redirector.has_extents(client.caught);
             let was_idle = std::mem::replace(&mut client.is_idle, is_idle);
-            if client.is_led
-                && is_idle
-                && was_idle
-                && let Some(socket) = driver.socket(id)
-            {
-                // Else they are led on, which does no harm.
-                client.is_led = self.catcher.lead(client.caught, socket, false).is_err();
+            if is_idle && was_idle {
+                client.lead_no_more(driver, id, &mut self.catcher);
             }
         }
     }
@@ -629,11 +635,8 @@ impl Catching {
             return true;
         };
         let is_plain = client.waiting.is_empty() && !self.redirector.has_extents(client.caught);
-        if is_plain
-            && client.is_led
-            && let Some(socket) = driver.socket(id)
-        {
-            client.is_led = self.catcher.lead(client.caught, socket, false).is_err();
+        if is_plain {
+            client.lead_no_more(driver, id, &mut self.catcher);
         }
         is_plain && !client.is_led && !client.is_guarded
     }

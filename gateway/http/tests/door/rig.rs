@@ -320,14 +320,7 @@ impl Rig {
 
     pub(crate) fn send(&mut self, id: ConnId, bytes: impl AsRef<[u8]>) {
         let mut bytes = Bytes::copy_from_slice(bytes.as_ref());
-        while !bytes.is_empty() {
-            let whole = match self.filling.remove(&id) {
-                None => std::mem::take(&mut bytes),
-                Some(filler) => match filler.take(&mut bytes) {
-                    Ok(whole) => whole,
-                    Err(filler) => return drop(self.filling.insert(id, filler)),
-                },
-            };
+        while let Some(whole) = Filler::next_of(&mut self.filling, id, &mut bytes) {
             self.input(HttpInput::Received(id, whole));
         }
     }

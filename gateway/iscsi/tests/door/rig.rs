@@ -294,14 +294,7 @@ impl Rig {
 
     pub(crate) fn send_bytes(&mut self, id: ConnId, bytes: impl Into<Bytes>) {
         let mut bytes = bytes.into();
-        while !bytes.is_empty() {
-            let whole = match self.filling.remove(&id) {
-                None => std::mem::take(&mut bytes),
-                Some(filler) => match filler.take(&mut bytes) {
-                    Ok(whole) => whole,
-                    Err(filler) => return drop(self.filling.insert(id, filler)),
-                },
-            };
+        while let Some(whole) = Filler::next_of(&mut self.filling, id, &mut bytes) {
             self.give(IscsiInput::Received(id, whole));
         }
     }

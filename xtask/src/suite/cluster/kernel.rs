@@ -14,7 +14,7 @@ use super::{await_supervised, no_panics, raise};
 use crate::rig::cluster::{Cluster, Cut, Options, Role, in_network};
 use crate::rig::network::{HOST, LINK};
 use crate::suite::Stage;
-use crate::suite::kernel::in_guest;
+use crate::suite::kernel::{in_guest, mount_variables};
 
 const OPTIONS: [&str; 8] = [
     "--nodes",
@@ -82,15 +82,11 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     client.add(&LINK)?;
     let door = door(&cluster)?;
     let _forward = client.forward(door, &stage.folder.join("forward.log"))?;
-    let variables = vec![
-        ("SERVER", HOST.to_string()),
-        ("PORT", door.port().to_string()),
-        ("MOUNT_PORT", door.port().to_string()),
-        ("EXPORT", "/".to_owned()),
-        ("MOUNT_OPTIONS", String::new()),
+    let mut variables = mount_variables(SocketAddr::from((HOST, door.port())));
+    variables.extend([
         ("FAULTS", FAULTS.len().to_string()),
         ("INTERVAL", INTERVAL.as_secs().to_string()),
-    ];
+    ]);
     let mut faults = FAULTS.into_iter();
     let mut last = None;
     in_guest(stage, &client, "faults.sh", variables, |line| {

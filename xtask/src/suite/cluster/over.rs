@@ -11,7 +11,7 @@ use crate::process::run_logged;
 use crate::rig::cluster::{Cluster, Options, Role, in_network};
 use crate::rig::network::{HOST, LINK, Network};
 use crate::suite::Stage;
-use crate::suite::kernel::{in_guest, judge_pjdfstest};
+use crate::suite::kernel::{in_guest, judge_pjdfstest, mount_variables};
 
 /// Three of everything that has to agree, and a client with a gateway of its own.
 const OPTIONS: [&str; 8] = [
@@ -112,13 +112,7 @@ fn test_posix(stage: &Stage<'_>, is_hashed: bool) -> Result<()> {
     for (which, door) in doors(&cluster)? {
         println!("{which}:");
         let _forward = client.forward(door, &stage.folder.join("forward.log"))?;
-        let variables = vec![
-            ("SERVER", HOST.to_string()),
-            ("PORT", door.port().to_string()),
-            ("MOUNT_PORT", door.port().to_string()),
-            ("EXPORT", "/".to_owned()),
-            ("MOUNT_OPTIONS", String::new()),
-        ];
+        let variables = mount_variables(SocketAddr::from((HOST, door.port())));
         judge_pjdfstest(stage, |said| {
             in_guest(stage, &client, "pjdfstest.sh", variables, |line| {
                 said.read(line)

@@ -12,7 +12,7 @@ use crate::rig::etcd::Etcd;
 use crate::rig::network::{HOST, Network};
 use crate::rig::server::{GUESTS, Kind};
 use crate::suite::Stage;
-use crate::suite::kernel::{KILL_MARK, in_guest};
+use crate::suite::kernel::{KILL_MARK, in_guest, mount_variables};
 
 /// Where the guest finds NFS and MOUNT.
 const NFS_PORT: u16 = 2049;
@@ -39,15 +39,8 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
         Ok(vec![ensemble.gateway_at("gateway-a", &[("nfs", door)])?])
     })?;
     processes.await_whole(stage)?;
-    let variables = vec![
-        ("SERVER", HOST.to_string()),
-        ("PORT", NFS_PORT.to_string()),
-        ("MOUNT_PORT", NFS_PORT.to_string()),
-        ("EXPORT", "/".to_owned()),
-        ("MOUNT_OPTIONS", String::new()),
-        ("ROUNDS", ROUNDS.to_string()),
-        ("KILLS", KILLS.to_string()),
-    ];
+    let mut variables = mount_variables(door);
+    variables.extend([("ROUNDS", ROUNDS.to_string()), ("KILLS", KILLS.to_string())]);
     let mut kills = 0;
     in_guest(stage, &network, "restart.sh", variables, |line| {
         if line == KILL_MARK {

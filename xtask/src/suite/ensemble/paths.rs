@@ -61,11 +61,9 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     let target = made["target"].as_str().context("no target")?;
 
     let mut orders = Orders::new(stage);
-    let mut variables = variables(target, &orders.path()?);
-    variables.retain(|variable| variable.0 != "SERVER");
+    let mut variables = variables(SECOND, target, &orders.path()?);
     variables.extend([
         ("FIRST", HOST.to_string()),
-        ("SERVER", SECOND.to_string()),
         ("ROUNDS", ROUNDS.to_string()),
         ("KILLS", "1".to_owned()),
     ]);

@@ -2,7 +2,7 @@
 //! over NFS, and a LUN by two gateways.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use anyhow::{Result, bail, ensure};
@@ -15,7 +15,7 @@ use crate::rig::server::GUESTS;
 use crate::rig::slowdisk::{self, Slowdisk};
 use crate::suite::Stage;
 use crate::suite::cli::program::{Finished, Up, doors_at_free_ports, finish_command, text};
-use crate::suite::kernel::{KILL_MARK, in_guest};
+use crate::suite::kernel::{KILL_MARK, in_guest, mount_variables};
 
 pub(in crate::suite) const ISCSI_PORT: u16 = 3260;
 pub(in crate::suite) const NFS_PORT: u16 = 2049;
@@ -27,18 +27,19 @@ const DISK_BYTES: u64 = 512 << 20;
 /// What a guest prints before what it wants done, for which it waits.
 const ORDER_MARK: &str = "@@do ";
 
-/// What the guest is told of the LUN.
-pub(in crate::suite) fn variables(target: &str, done: &str) -> Vec<(&'static str, String)> {
-    vec![
-        ("SERVER", HOST.to_string()),
-        ("PORT", NFS_PORT.to_string()),
-        ("MOUNT_PORT", NFS_PORT.to_string()),
-        ("EXPORT", "/".to_owned()),
-        ("MOUNT_OPTIONS", String::new()),
+/// What the guest is told of the gateway at that address, and of a LUN.
+pub(in crate::suite) fn variables(
+    gateway: Ipv4Addr,
+    target: &str,
+    done: &str,
+) -> Vec<(&'static str, String)> {
+    let mut variables = mount_variables(SocketAddr::from((gateway, NFS_PORT)));
+    variables.extend([
         ("TARGET", target.to_owned()),
         ("ISCSI_PORT", ISCSI_PORT.to_string()),
         ("DONE", done.to_owned()),
-    ]
+    ]);
+    variables
 }
 
 /// How a guest learns that an order was carried out: by a file that it sees.
@@ -78,26 +79,15 @@ impl<'stage> Orders<'stage> {
 
 /// ext4 on a LUN and files over NFS at once; kills, a disk that is taken out, the defragmenter.
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
-    let kills = 4;
-    let said = with_server(stage, 200, kills, 4000)?;
-    ensure!(said == (kills, 5), "kills and orders: {said:?}");
-    Ok(())
+    with_server(stage, 200, 4, 4000)
 }
 
 /// The same with 50 kills.
 pub(in crate::suite) fn run_long(stage: &Stage<'_>) -> Result<()> {
-    let kills = 50;
-    let said = with_server(stage, 2000, kills, 40_000)?;
-    ensure!(said == (kills, 5), "kills and orders: {said:?}");
-    Ok(())
+    with_server(stage, 2000, 50, 40_000)
 }
 
-fn with_server(
-    stage: &Stage<'_>,
-    rounds: u32,
-    kills: u32,
-    operations: u32,
-) -> Result<(u32, usize)> {
+fn with_server(stage: &Stage<'_>, rounds: u32, kills: u32, operations: u32) -> Result<()> {
     prepare(stage)?;
     install::kernel_initiator(stage.paths)?;
     let network = Network::new()?;
@@ -123,7 +113,7 @@ fn with_server(
     let target = made["target"].as_str().unwrap_or_default();
 
     let mut orders = Orders::new(stage);
-    let mut variables = variables(target, &orders.path()?);
+    let mut variables = variables(HOST, target, &orders.path()?);
     variables.extend([
         ("ROUNDS", rounds.to_string()),
         ("KILLS", kills.to_string()),
@@ -161,7 +151,9 @@ fn with_server(
     if let Some(server) = server {
         server.stop()?;
     }
-    Ok((killed, orders.done))
+    let said = (killed, orders.count());
+    ensure!(said == (kills, 5), "kills and orders: {said:?}");
+    Ok(())
 }
 
 fn start(stage: &Stage<'_>, network: &Network, more: &[&str]) -> Result<Up> {

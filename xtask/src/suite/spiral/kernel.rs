@@ -10,7 +10,7 @@ use super::doors::{Doors, with_doors};
 use crate::process::{output, program};
 use crate::rig::network::{GUEST, LINK, Network};
 use crate::suite::Stage;
-use crate::suite::kernel::in_guest;
+use crate::suite::kernel::{in_guest, mount_variables};
 
 const NFS_PORT: u16 = 2049;
 /// Files beside the one that is there, and how often the guest reads all.
@@ -37,15 +37,8 @@ fn read(stage: &Stage<'_>, doors: &mut Doors<'_, '_>) -> Result<()> {
         sums.push(format!("{}  {name}", sum(stage, &content)?));
     }
     let door = SocketAddr::new(doors.http.ip(), NFS_PORT);
-    let variables = vec![
-        ("SERVER", door.ip().to_string()),
-        ("PORT", door.port().to_string()),
-        ("MOUNT_PORT", door.port().to_string()),
-        ("EXPORT", "/".to_owned()),
-        ("MOUNT_OPTIONS", String::new()),
-        ("FILES", FILES.join(" ")),
-        ("SUMS", sums.join("\n")),
-    ];
+    let mut variables = mount_variables(door);
+    variables.extend([("FILES", FILES.join(" ")), ("SUMS", sums.join("\n"))]);
     let bytes = ROUNDS * FILES.len() as u64 * doors.content().len() as u64;
     let what = format!("a kernel at {GUEST}");
     doors.counted(&what, ROUNDS * FILES.len() as u64, |_| {
