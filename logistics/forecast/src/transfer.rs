@@ -7,7 +7,8 @@
 //! finished first, waiting included; depots that differ by less than a tenth share the load.
 //! What was forecast is corrected by what is seen, also of pieces that are under way. It may be
 //! wrong, so each depot gets a piece to show what it carries, and no more than its share of
-//! connections before it has. All threads finish together: pieces are
+//! connections before it has. A connection that is there already is worth the round trips that a
+//! new one takes to open and to gather speed. All threads finish together: pieces are
 //! taken as threads become free, and at the end, or where delivery in order waits for one, a
 //! piece is fetched again from another depot when that is expected to be faster. What is much
 //! slower than another depot would be goes there at once, and the depot that was left gets little
@@ -89,6 +90,8 @@ pub struct Transfer {
     /// Where copies of the same bytes are, or are going.
     spread: BTreeMap<u64, Vec<DepotId>>,
     effects: VecDeque<Effect>,
+    /// What connections to each depot carry now: it is asked for many times at each input.
+    live: Vec<Option<f64>>,
     now: Time,
 }
 
@@ -101,6 +104,8 @@ struct PieceState {
     /// How often it was refused, and broke.
     busy: u32,
     broken: u32,
+    /// How often it was taken from a depot that was too slow.
+    moved: u32,
     running: Vec<TaskId>,
 }
 
@@ -127,6 +132,7 @@ impl Transfer {
             memory_used: 0,
             spread: BTreeMap::new(),
             effects: VecDeque::new(),
+            live: vec![None; depots.len()],
             now: Time::default(),
         }
     }
@@ -145,6 +151,7 @@ impl Transfer {
             Input::Timeout => {}
         }
         self.give_up_stalled();
+        self.live = self.live_rates();
         self.schedule();
     }
 
@@ -207,6 +214,7 @@ impl Transfer {
             missing: vec![false; sources],
             busy: 0,
             broken: 0,
+            moved: 0,
             running: Vec::new(),
         };
         assert!(self.pieces.insert(id, state).is_none(), "{id:?} twice");
@@ -238,7 +246,7 @@ impl Transfer {
                 if let Some(carried) = self.carried(&slower) {
                     self.depots[slower.depot.0].observe(carried);
                 }
-                self.effects.push_back(Effect::Cancel { task: other });
+                self.cancel(other, slower.depot);
             }
         }
         let (piece, task) = (task.piece, id);
@@ -250,6 +258,7 @@ impl Transfer {
             return;
         };
         let depot = &mut self.depots[task.depot.0];
+        depot.closed();
         match failure {
             Failure::Busy => depot.refused(self.now),
             Failure::Broken => depot.broke(self.now),
@@ -302,6 +311,18 @@ impl Transfer {
         Some(task)
     }
 
+    /// Has a task that was ended given up, and its connection with it.
+    fn cancel(&mut self, task: TaskId, depot: DepotId) {
+        self.depots[depot.0].closed();
+        self.effects.push_back(Effect::Cancel { task });
+    }
+
+    /// How long a depot may keep a connection waiting for its first byte.
+    fn patience(&self, depot: DepotId) -> Duration {
+        let queued = self.depots[depot.0].first_byte * QUEUED_TIMES;
+        queued.clamp(QUEUED_MIN, QUEUED_MAX)
+    }
+
     /// Ends tasks that get nothing: behind others of the same depot, or at all.
     fn give_up_stalled(&mut self) {
         let has_turn = |(_, task): &(&TaskId, &Task)| task.behind.is_none();
@@ -314,9 +335,7 @@ impl Transfer {
                 other.depot == depot && other.done > 0 && other.progressed >= task.started
             });
             let served = served.count();
-            let queued = self.depots[depot.0].first_byte * QUEUED_TIMES;
-            let queued = queued.clamp(QUEUED_MIN, QUEUED_MAX);
-            if task.done == 0 && silent >= queued && served > 0 {
+            if task.done == 0 && silent >= self.patience(depot) && served > 0 {
                 self.effects.push_back(Effect::Cancel { task: id });
                 self.failed(id, Failure::Busy);
                 self.depots[depot.0].limit = served;
@@ -344,9 +363,12 @@ impl Transfer {
             let Some(task) = self.end_task(id) else {
                 return;
             };
-            self.effects.push_back(Effect::Cancel { task: id });
+            self.cancel(id, task.depot);
             if let Some(carried) = self.carried(&task) {
                 self.depots[task.depot.0].was_left(carried, self.now);
+            }
+            if let Some(state) = self.pieces.get_mut(&task.piece) {
+                state.moved += 1;
             }
             self.start(task.piece, source, None);
         }
@@ -456,7 +478,8 @@ impl Transfer {
         let depot = |source: usize| self.pieces[&id].piece.sources[source];
         let finish = |&source: &usize| {
             let depot = depot(source);
-            self.wait(depot) + self.seconds_at_start(depot, bytes)
+            let moving = self.seconds_at_start(depot, bytes);
+            self.wait(depot) + self.opening(depot, bytes) + moving
         };
         let best = sources.iter().map(finish).fold(f64::INFINITY, f64::min);
         let is_good = |source: &usize| {
@@ -506,7 +529,7 @@ impl Transfer {
         if self.memory.insert(id, bytes).is_none() {
             self.memory_used += bytes;
         }
-        self.depots[depot.0].active += 1;
+        self.depots[depot.0].asked();
         let started = Task::new(self.now, (id, source), depot, bytes, behind);
         self.tasks.insert(task, started);
         let effect = Effect::Start {

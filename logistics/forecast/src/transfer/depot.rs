@@ -27,12 +27,17 @@ const RECOVERED: f64 = 0.5;
 /// Pieces per connection that have to come well before one more connection is tried.
 const PIECES_PER_CONNECTION: usize = 4;
 
+/// What a new connection carries in its first round trip: ten segments (RFC 6928).
+const INITIAL_WINDOW_BYTES: f64 = 14_480.0;
+
 #[derive(Debug)]
 pub(super) struct DepotState {
     prior: Option<f64>,
     seen: Forecaster,
-    /// Connections that it has.
+    /// Connections on which something is asked for.
     pub(super) active: usize,
+    /// Connections to it, those that are idle with them.
+    open: usize,
     /// Connections that it is believed to serve.
     pub(super) limit: usize,
     limit_max: usize,
@@ -45,6 +50,8 @@ pub(super) struct DepotState {
     pub(super) retry_at: Time,
     /// The longest that a connection lately waited for its first byte.
     pub(super) first_byte: Duration,
+    /// The shortest: the way there and back.
+    round_trip: Option<Duration>,
     /// Whether it takes a request while it sends what was asked for before.
     pub(super) reads_ahead: bool,
     slow: Option<Slow>,
@@ -69,6 +76,7 @@ impl DepotState {
             prior: depot.rate.filter(|rate| rate.is_finite() && *rate > 0.0),
             seen: Forecaster::new(),
             active: 0,
+            open: 0,
             limit,
             limit_max: limit,
             well: 0,
@@ -76,6 +84,7 @@ impl DepotState {
             broken_since: None,
             retry_at: Time::default(),
             first_byte: Duration::ZERO,
+            round_trip: None,
             reads_ahead: depot.reads_ahead,
             slow: None,
         }
@@ -84,6 +93,32 @@ impl DepotState {
     /// A connection has got its first byte, so long after it was asked for.
     pub(super) fn began(&mut self, waited: Duration) {
         self.first_byte = waited.max(self.first_byte * 9 / 10);
+        let shortest = self.round_trip.map_or(waited, |it| it.min(waited));
+        self.round_trip = Some(shortest);
+    }
+
+    /// Something is asked for: over an idle connection, if there is one.
+    pub(super) fn asked(&mut self) {
+        self.active += 1;
+        self.open = self.open.max(self.active);
+    }
+
+    /// A connection has ended, which had not been idle.
+    pub(super) fn closed(&mut self) {
+        self.open = self.open.saturating_sub(1).max(self.active);
+    }
+
+    /// What a connection that carries `rate` bytes per second loses against one that is there
+    /// already, for so many bytes, in seconds: a round trip to open it, and those in which TCP
+    /// doubles its window. Nothing, where one is idle; and where nothing is known of the way.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    pub(super) fn opening(&self, bytes: u64, rate: f64) -> f64 {
+        let Some(round_trip) = self.round_trip.filter(|_| self.open <= self.active) else {
+            return 0.0;
+        };
+        let round_trip = round_trip.as_secs_f64();
+        let window = (rate * round_trip).min(bytes as f64);
+        round_trip * (1.0 + (window / INITIAL_WINDOW_BYTES).max(1.0).log2())
     }
 
     /// What a connection is expected to carry: what was seen counts, not what was said.

@@ -58,7 +58,7 @@ impl Transfer {
     /// not ended. Who is not known at all is taken to be as good as the best: it gets to show it.
     pub(super) fn seconds(&self, depot: DepotId, bytes: u64) -> f64 {
         let state = &self.depots[depot.0];
-        let live = self.live_rate(depot);
+        let live = self.live[depot.0];
         let expected = match (state.seen(self.now), live) {
             (Some(seen), Some(live)) if live < SLOWER * seen => live,
             (Some(seen), _) => seen,
@@ -80,9 +80,15 @@ impl Transfer {
         }
     }
 
+    /// What a new connection to a depot costs, if one is needed for so many bytes.
+    pub(super) fn opening(&self, depot: DepotId, bytes: u64) -> f64 {
+        let carried = rate(bytes, self.seconds(depot, bytes));
+        self.depots[depot.0].opening(bytes, carried)
+    }
+
     /// What a connection to a depot carries, as far as it was seen to.
     fn proven_rate(&self, depot: DepotId) -> Option<f64> {
-        let live = self.live_rate(depot);
+        let live = self.live[depot.0];
         match (self.depots[depot.0].proven(), live) {
             (Some(seen), Some(live)) if live < SLOWER * seen => Some(live),
             (Some(seen), _) => Some(seen),
@@ -104,11 +110,16 @@ impl Transfer {
         self.depots.iter().filter_map(rate).fold(1.0, f64::max)
     }
 
-    /// What connections to a depot carry now, if they have been there for some time.
-    fn live_rate(&self, depot: DepotId) -> Option<f64> {
-        let of_depot = self.tasks.values().filter(|task| task.depot == depot);
-        let rates = of_depot.filter_map(|task| self.task_rate(task));
-        rates.reduce(f64::max)
+    /// What connections to each depot carry now, if they have been there for some time.
+    pub(super) fn live_rates(&self) -> Vec<Option<f64>> {
+        let mut live = vec![None; self.depots.len()];
+        for task in self.tasks.values() {
+            let best: &mut Option<f64> = &mut live[task.depot.0];
+            if let Some(rate) = self.task_rate(task) {
+                *best = Some(best.map_or(rate, |best| best.max(rate)));
+            }
+        }
+        live
     }
 
     /// What a task carries now, if it has been there for some time.
@@ -153,6 +164,16 @@ impl Transfer {
         is_known && length < CHAIN_MAX && self.left(task) <= lead.as_secs_f64()
     }
 
+    /// Whether the first byte of a piece that was moved may still be on its way. All depots may be
+    /// farther away than thought: with each further move the next one gets twice as long.
+    fn is_expected(&self, task: &Task) -> bool {
+        let Some(moves) = self.pieces[&task.piece].moved.checked_sub(1) else {
+            return false;
+        };
+        let patience = self.patience(task.depot).saturating_mul(1 << moves.min(16));
+        task.done == 0 && self.now - task.started < patience
+    }
+
     /// The task for which another source would save most time, and that source, if it takes
     /// less than `part` of what is left; of pieces that nobody else fetches. By what is hoped of
     /// depots, for threads that have nothing else to do; or by what they have shown, where one of
@@ -164,6 +185,9 @@ impl Transfer {
             let is_alone = state.running.len() == 1 && state.piece.spread.is_none();
             // What waits for another one's connection is not slow; that one may be.
             if !is_alone || task.behind.is_some() {
+                continue;
+            }
+            if !is_idle && self.is_expected(task) {
                 continue;
             }
             let left = self.left(task);
@@ -182,7 +206,8 @@ impl Transfer {
                     None if known.active > 0 => continue,
                     None => self.seconds(depot, task.bytes),
                 };
-                let saved = left - elsewhere / part;
+                let opening = self.opening(depot, task.bytes);
+                let saved = left - opening - elsewhere / part;
                 if saved > 0.0 && best.is_none_or(|(most, ..)| saved > most) {
                     best = Some((saved, id, source));
                 }

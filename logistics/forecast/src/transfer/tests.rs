@@ -315,6 +315,70 @@ fn no_round_trip_is_idle() {
     }
 }
 
+/// Depots at the far ends of long lines, of which a connection carries a window in each round trip.
+fn far_away(depots: usize) -> Vec<Behaviour> {
+    let far = |depot: usize| {
+        let round_trip = 0.030 + 0.005 * depot as f64;
+        Behaviour {
+            connection: 65536.0 / round_trip,
+            round_trip,
+            reads_ahead: true,
+            ..Behaviour::default()
+        }
+    };
+    (0..depots).map(far).collect()
+}
+
+/// Goal: with many connections to depots that differ, a short transfer takes no longer than one
+/// that gives each connection its part of the file at the beginning, and leaves it there.
+#[test]
+fn many_connections_stay_where_they_are() {
+    const BYTES: u64 = 32 << 20;
+    for (depots, threads) in [(1, 8), (1, 32), (3, 8), (3, 32), (6, 8), (6, 32)] {
+        let mut fixed = World::new(far_away(depots), settings(threads), threads);
+        for number in 0..threads {
+            let part = BYTES / threads as u64;
+            fixed.add(number as u64, part, &[number % depots], None);
+        }
+        let fixed = fixed.run();
+        let mut world = World::new(far_away(depots), settings(threads), threads);
+        let all: Vec<usize> = (0..depots).collect();
+        let (mut left, mut count) = (BYTES, 0);
+        while left > 0 {
+            let most = if count < threads as u64 {
+                256 << 10
+            } else {
+                2 << 20
+            };
+            let share = left / (4 * threads as u64);
+            let bytes = share.clamp(64 << 10, most).min(left);
+            world.add(count, bytes, &all, None);
+            (left, count) = (left - bytes, count + 1);
+        }
+        let seconds = world.run();
+        assert!(
+            seconds <= fixed,
+            "{depots} depots, {threads} threads: {seconds}, {fixed}"
+        );
+    }
+}
+
+/// Goal: depots that are farther away than thought get the time to answer: no piece goes to and fro
+/// between them.
+#[test]
+fn far_depots_get_time_to_answer() {
+    let far = Behaviour {
+        round_trip: 0.4,
+        ..Behaviour::default()
+    };
+    // What the third one promises makes the others look slow.
+    let depots = vec![far.clone(), far, forecast(1e9, 1e9)];
+    let mut world = World::new(depots, settings(1), 1);
+    world.add(0, 1000, &[0, 1], None);
+    let seconds = world.run();
+    assert!(seconds < 5.0, "{seconds}");
+}
+
 /// Goal: a depot that is fast again is used again.
 #[test]
 fn a_depot_that_recovers_is_used_again() {

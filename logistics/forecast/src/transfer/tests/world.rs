@@ -1,5 +1,6 @@
 //! Depots as they may be, a client's line, and a clock: the machine's tasks are carried out in
-//! steps of 10 ms.
+//! steps of 10 ms. A connection takes a round trip to open, and carries what TCP lets it: ten
+//! segments in the first round trip, and twice as much in each one that follows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,6 +12,12 @@ use super::super::{
 };
 
 const STEP: Duration = Duration::from_millis(10);
+
+/// Bytes that a new connection carries in its first round trip (RFC 6928).
+const INITIAL_WINDOW: f64 = 14_480.0;
+
+/// A connection that was idle for so long begins again (RFC 5681, 4.1).
+const IDLE: Duration = Duration::from_millis(300);
 
 /// How a depot behaves.
 #[derive(Clone, Debug)]
@@ -26,7 +33,8 @@ pub(super) struct Behaviour {
     pub(super) changes: Option<(f64, f64)>,
     /// What is forecast of it.
     pub(super) forecast: Option<f64>,
-    /// How long a request takes until its bytes begin to come, in seconds.
+    /// How long a request takes until its bytes begin to come, in seconds; over a new connection
+    /// it takes twice as long.
     pub(super) round_trip: f64,
     /// Whether it takes requests ahead.
     pub(super) reads_ahead: bool,
@@ -55,6 +63,26 @@ struct Moving {
     done: f64,
     asked: Time,
     behind: Option<TaskId>,
+    connection: Connection,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    /// Round trips that its first byte takes.
+    trips: f64,
+    /// Bytes that it carries in a round trip.
+    window: f64,
+    used: Time,
+}
+
+impl Connection {
+    fn new(now: Time) -> Self {
+        Self {
+            trips: 2.0,
+            window: INITIAL_WINDOW,
+            used: now,
+        }
+    }
 }
 
 pub(super) struct World {
@@ -65,6 +93,8 @@ pub(super) struct World {
     pub(super) sources: BTreeMap<PieceId, Vec<DepotId>>,
     pub(super) bytes: BTreeMap<PieceId, u64>,
     tasks: BTreeMap<TaskId, Moving>,
+    /// Connections to each depot that nothing is asked for on.
+    idle: Vec<Vec<Connection>>,
     pub(super) now: Time,
     pub(super) finished: Vec<(PieceId, DepotId)>,
     pub(super) lost: Vec<PieceId>,
@@ -82,6 +112,7 @@ impl World {
         let known: Vec<Depot> = known.collect();
         Self {
             most: vec![0; depots.len()],
+            idle: vec![Vec::new(); depots.len()],
             machine: Transfer::new(settings, &known),
             depots,
             client: f64::INFINITY,
@@ -132,12 +163,15 @@ impl World {
     fn rate(&self, id: TaskId) -> f64 {
         let task = &self.tasks[&id];
         let behaviour = &self.depots[task.depot.0];
-        let on_its_way = (self.now - task.asked).as_secs_f64() < behaviour.round_trip;
+        let trips = behaviour.round_trip * task.connection.trips;
+        let on_its_way = (self.now - task.asked).as_secs_f64() < trips;
         if on_its_way || self.waits_behind(task) || self.is_beyond(id) {
             return 0.0;
         }
         let served = self.of_depot(task.depot).min(behaviour.serves);
-        behaviour.connection.min(behaviour.line / served as f64) * self.factor(task.depot)
+        let window = task.connection.window / behaviour.round_trip;
+        let carried = behaviour.connection.min(behaviour.line / served as f64);
+        (carried * self.factor(task.depot)).min(window)
     }
 
     /// Whether its depot serves others first, and no more than these.
@@ -166,29 +200,65 @@ impl World {
                 behind,
             } => {
                 let depot = self.sources[&piece][source];
-                if let Some(before) = behind {
-                    assert!(self.depots[depot.0].reads_ahead);
-                    assert_eq!(self.tasks[&before].depot, depot);
-                }
+                let connection = match behind {
+                    Some(before) => {
+                        assert!(self.depots[depot.0].reads_ahead);
+                        assert_eq!(self.tasks[&before].depot, depot);
+                        self.tasks[&before].connection
+                    }
+                    None => self.connect(depot),
+                };
                 let moving = Moving {
                     piece,
                     depot,
                     done: 0.0,
                     asked: self.now,
                     behind,
+                    connection,
                 };
                 self.tasks.insert(task, moving);
                 self.most[depot.0] = self.most[depot.0].max(self.of_depot(depot));
             }
-            Effect::Cancel { task } => {
-                self.tasks.remove(&task);
-            }
+            Effect::Cancel { task } => self.disconnect(task),
             Effect::Finished { piece, task } => {
-                let depot = self.tasks.remove(&task).expect("a task under way").depot;
+                let moved = self.tasks.remove(&task).expect("a task under way");
+                let (depot, connection) = (moved.depot, moved.connection);
+                let next = self.tasks.values_mut().find(|it| it.behind == Some(task));
+                let kept = Connection {
+                    trips: 1.0,
+                    used: self.now,
+                    ..connection
+                };
+                match next {
+                    Some(next) => next.connection = kept,
+                    None => self.idle[depot.0].push(kept),
+                }
                 self.finished.push((piece, depot));
                 self.machine.handle(self.now, Input::Released { piece });
             }
             Effect::Lost { piece } => self.lost.push(piece),
+        }
+    }
+
+    /// The connection that was used last, or a new one.
+    fn connect(&mut self, depot: DepotId) -> Connection {
+        match self.idle[depot.0].pop() {
+            Some(idle) if self.now - idle.used < IDLE => idle,
+            Some(idle) => Connection {
+                window: INITIAL_WINDOW,
+                ..idle
+            },
+            None => Connection::new(self.now),
+        }
+    }
+
+    /// A task goes with its connection; what is behind it is asked for over a new one.
+    fn disconnect(&mut self, task: TaskId) {
+        self.tasks.remove(&task);
+        let next = self.tasks.values_mut().find(|it| it.behind == Some(task));
+        if let Some(next) = next {
+            next.asked = self.now;
+            next.connection = Connection::new(self.now);
         }
     }
 
@@ -210,7 +280,7 @@ impl World {
             };
             if let Some(failure) = failure {
                 self.tell(Input::Failed { task: id, failure });
-                self.tasks.remove(&id);
+                self.disconnect(id);
                 continue;
             }
             let came = self.rate(id) * share * STEP.as_secs_f64();
@@ -219,6 +289,7 @@ impl World {
             }
             let moving = self.tasks.get_mut(&id).expect("it is there");
             moving.done += came;
+            moving.connection.window += came;
             let done = moving.done;
             if done >= self.bytes[&piece] as f64 {
                 self.tell(Input::Done { task: id });
