@@ -164,14 +164,15 @@ impl Transfer {
         is_known && length < CHAIN_MAX && self.left(task) <= lead.as_secs_f64()
     }
 
-    /// Whether the first byte of a piece that was moved may still be on its way. All depots may be
-    /// farther away than thought: with each further move the next one gets twice as long.
-    fn is_expected(&self, task: &Task) -> bool {
+    /// Whether a piece that was moved has time to come from where it is now. All depots may be
+    /// farther away than thought, or their connections held back after a quick beginning: with each
+    /// further move the next one gets twice as long.
+    fn has_time(&self, task: &Task) -> bool {
         let Some(moves) = self.pieces[&task.piece].moved.checked_sub(1) else {
             return false;
         };
         let patience = self.patience(task.depot).saturating_mul(1 << moves.min(16));
-        task.done == 0 && self.now - task.started < patience
+        self.now - task.started < patience
     }
 
     /// The task for which another source would save most time, and that source, if it takes
@@ -187,7 +188,7 @@ impl Transfer {
             if !is_alone || task.behind.is_some() {
                 continue;
             }
-            if !is_idle && self.is_expected(task) {
+            if !is_idle && self.has_time(task) {
                 continue;
             }
             let left = self.left(task);

@@ -363,6 +363,39 @@ fn many_connections_stay_where_they_are() {
     }
 }
 
+/// Goal: where connections are fast at first and then held back, as by a token bucket, and depots serve
+/// few, pieces are not moved about: as many connections as are served carry what they can.
+#[test]
+fn what_begins_fast_is_not_moved_about() {
+    let bucket = Behaviour {
+        connection: 0.5e6,
+        line: 12.5e6,
+        burst: 65536.0,
+        serves: 10,
+        round_trip: 0.001,
+        reads_ahead: true,
+        ..Behaviour::default()
+    };
+    for threads in [24, 32, 40] {
+        let mut world = World::new(vec![bucket.clone(); 4], settings(threads), threads);
+        let (mut left, mut count) = (16_u64 << 20, 0);
+        while left > 0 {
+            let share = left / (4 * threads as u64);
+            let bytes = share.clamp(64 << 10, 256 << 10).min(left);
+            world.add(count, bytes, &[0, 1, 2, 3], None);
+            (left, count) = (left - bytes, count + 1);
+        }
+        let seconds = world.run();
+        let carried = (threads * 65536) as f64;
+        let expected = ((16 << 20) as f64 - carried) / (threads as f64 * 0.5e6);
+        eprintln!("{threads}: {seconds} {expected} failed {}", world.failed);
+        assert!(
+            seconds < 1.2 * expected,
+            "{threads} threads: {seconds}, {expected}"
+        );
+    }
+}
+
 /// Goal: depots that are farther away than thought get the time to answer: no piece goes to and fro
 /// between them.
 #[test]
@@ -423,6 +456,7 @@ proptest! {
                 round_trip: f64::from(way.1) / 100.0,
                 connection: f64::from(rate) * 1e5,
                 line: 1e6,
+                burst: 0.0,
                 serves,
                 refuses,
                 changes: changes.map(|(at, factor)| (f64::from(at), f64::from(factor) / 2.0)),

@@ -25,6 +25,8 @@ pub(super) struct Behaviour {
     /// Bytes per second of one connection, and of all.
     pub(super) connection: f64,
     pub(super) line: f64,
+    /// Bytes that go over a connection before its rate is kept.
+    pub(super) burst: f64,
     /// Connections that it serves.
     pub(super) serves: usize,
     /// Whether more are refused; else they get nothing until there is room.
@@ -45,6 +47,7 @@ impl Default for Behaviour {
         Self {
             connection: 1e6,
             line: 1e9,
+            burst: 0.0,
             serves: 100,
             refuses: true,
             changes: None,
@@ -72,6 +75,8 @@ struct Connection {
     trips: f64,
     /// Bytes that it carries in a round trip.
     window: f64,
+    /// Bytes that it has carried.
+    carried: f64,
     used: Time,
 }
 
@@ -80,6 +85,7 @@ impl Connection {
         Self {
             trips: 2.0,
             window: INITIAL_WINDOW,
+            carried: 0.0,
             used: now,
         }
     }
@@ -98,6 +104,8 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) finished: Vec<(PieceId, DepotId)>,
     pub(super) lost: Vec<PieceId>,
+    /// Tasks that were refused, or given up.
+    pub(super) failed: usize,
     pub(super) memory_max: u64,
     pub(super) most: Vec<usize>,
 }
@@ -122,6 +130,7 @@ impl World {
             now: Time::from_secs(1),
             finished: Vec::new(),
             lost: Vec::new(),
+            failed: 0,
             memory_max: 0,
         }
     }
@@ -170,7 +179,11 @@ impl World {
         }
         let served = self.of_depot(task.depot).min(behaviour.serves);
         let window = task.connection.window / behaviour.round_trip;
-        let carried = behaviour.connection.min(behaviour.line / served as f64);
+        let line = behaviour.line / served as f64;
+        let carried = match task.connection.carried < behaviour.burst {
+            true => line,
+            false => behaviour.connection.min(line),
+        };
         (carried * self.factor(task.depot)).min(window)
     }
 
@@ -255,6 +268,7 @@ impl World {
     /// A task goes with its connection; what is behind it is asked for over a new one.
     fn disconnect(&mut self, task: TaskId) {
         self.tasks.remove(&task);
+        self.failed += 1;
         let next = self.tasks.values_mut().find(|it| it.behind == Some(task));
         if let Some(next) = next {
             next.asked = self.now;
@@ -290,6 +304,7 @@ impl World {
             let moving = self.tasks.get_mut(&id).expect("it is there");
             moving.done += came;
             moving.connection.window += came;
+            moving.connection.carried += came;
             let done = moving.done;
             if done >= self.bytes[&piece] as f64 {
                 self.tell(Input::Done { task: id });
