@@ -14,6 +14,10 @@ use crate::runs::{DiskRange, WINDOW_BLOCKS};
 use crate::store::{BLOCK, DiskUse, Store, busy};
 use crate::waiting::Hold;
 
+/// Blocks in memory that are read from the disk nevertheless, where those on both sides of them are:
+/// one request for all costs a disk less than two requests do.
+const PASSED_BLOCKS_MAX: u64 = 8;
+
 /// Where the bytes of a range are, as of one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
@@ -328,6 +332,7 @@ impl Store {
                 .count();
             let (stretch, after) = rest.split_at(length);
             rest = after;
+            let before = missing.len();
             match reader {
                 Reader::Scrub | Reader::Move(_) => missing.push(unread(stretch)),
                 Reader::Ahead => self.find_absent(stretch, &mut missing),
@@ -335,6 +340,8 @@ impl Store {
                     self.look_up(number, stretch, &mut wait, &mut missing);
                 }
             }
+            let found = missing.split_off(before);
+            self.pass_over(stretch, found, &mut wait.pieces, &mut missing);
         }
         wait.outstanding += missing.len();
         if wait.outstanding == 0 {
@@ -394,6 +401,39 @@ impl Store {
             missing.push(unread(&stretch[at..end]));
             at = end;
         }
+    }
+
+    /// Adds what was `found` missing in contiguous blocks to what is missing, with the few blocks
+    /// between that are in the cache; those are no pieces any more.
+    fn pass_over(
+        &self,
+        stretch: &[(u64, u32)],
+        found: Vec<(DiskRange, Vec<u32>)>,
+        pieces: &mut Vec<(u64, Bytes)>,
+        missing: &mut Vec<(DiskRange, Vec<u32>)>,
+    ) {
+        let mut joined: Option<DiskRange> = None;
+        let first = stretch.first().map_or(0, |(block, _)| *block);
+        let whole = |range: DiskRange| {
+            let from = index(range.block - first);
+            unread(&stretch[from..from + index(range.blocks)])
+        };
+        for (range, _) in found {
+            let Some(last) = &mut joined else {
+                joined = Some(range);
+                continue;
+            };
+            let end = last.block + last.blocks;
+            let between = range.block - end;
+            // None of them is on its way for somebody else: those are in no cache yet.
+            if between <= PASSED_BLOCKS_MAX && self.cache.present(end, between) == between {
+                pieces.retain(|(block, _)| !(end..range.block).contains(block));
+                last.blocks += between + range.blocks;
+            } else {
+                missing.push(whole(std::mem::replace(last, range)));
+            }
+        }
+        missing.extend(joined.map(whole));
     }
 
     /// How many of `wanted` blocks from `block` on, which is absent, one request

@@ -104,6 +104,26 @@ fn readers_of_the_same_blocks_share_a_request() {
     assert_eq!(rig.store.status().read_ahead_blocks, 0);
 }
 
+/// Goal: a few blocks in memory do not cut a read into many: they are read with their neighbours;
+/// more of them are not read again.
+#[test]
+fn a_few_blocks_in_memory_are_passed_over() {
+    let mut rig = cold(64 << 20);
+    rig.read(object(1), 1600 * BLOCK as u64, 1).expect("loaded");
+    for (block, blocks) in [(1541, 1), (1545, 2), (1556, 9)] {
+        let length = (blocks * BLOCK) as u64;
+        let got = rig.read(object(1), (block * BLOCK) as u64, length);
+        let expected = &content(0)[block * BLOCK..(block + blocks) * BLOCK];
+        assert_eq!(got.as_deref(), Ok(expected));
+    }
+    let before = rig.store.status().cache_miss_blocks;
+    let got = rig.read(object(1), 1538 * BLOCK as u64, 32 * BLOCK as u64);
+    let expected = &content(0)[1538 * BLOCK..1570 * BLOCK];
+    assert_eq!(got.as_deref(), Ok(expected));
+    assert_eq!(rig.store.status().cache_miss_blocks - before, 32 - 9);
+    assert_eq!(rig.store.status().read_ahead_blocks, 0);
+}
+
 /// Goal: who asks after blocks were written over gets the new ones, although
 /// the old ones are still on their way for somebody else.
 #[test]
