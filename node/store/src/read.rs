@@ -14,8 +14,8 @@ use crate::runs::{DiskRange, WINDOW_BLOCKS};
 use crate::store::{BLOCK, DiskUse, Store, busy};
 use crate::waiting::Hold;
 
-/// Blocks in memory that are read from the disk nevertheless, where those on both sides of them are:
-/// one request for all costs a disk less than two requests do.
+/// Blocks that nobody wants, or that are in memory, are read with those on both sides of them: one
+/// request for all costs a disk less than two requests do.
 const PASSED_BLOCKS_MAX: u64 = 8;
 
 /// Where the bytes of a range are, as of one moment.
@@ -195,12 +195,50 @@ const fn blocks_of(bytes: &Bytes) -> u64 {
     (bytes.len() / BLOCK_BYTES) as u64
 }
 
-/// Contiguous blocks as a range, and their checksums.
-fn unread(stretch: &[(u64, u32)]) -> (DiskRange, Vec<u32>) {
+/// Contiguous blocks that are to be read, and their checksums.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) range: DiskRange,
+    pub(crate) checksums: Vec<u32>,
+}
+
+fn unread(stretch: &[(u64, u32)]) -> Wanted {
     let block = stretch.first().map_or(0, |(block, _)| *block);
     let blocks = stretch.len() as u64;
-    let checksums = stretch.iter().map(|(_, checksum)| *checksum).collect();
-    (DiskRange { block, blocks }, checksums)
+    Wanted {
+        range: DiskRange { block, blocks },
+        checksums: stretch.iter().map(|(_, checksum)| *checksum).collect(),
+    }
+}
+
+/// Ranges that lie close behind each other, for a request each.
+fn near(missing: Vec<Wanted>) -> Vec<Vec<Wanted>> {
+    let mut requests: Vec<Vec<Wanted>> = Vec::new();
+    for wanted in missing {
+        let block = wanted.range.block;
+        let last = requests.last_mut();
+        let last = last.filter(|request| {
+            let end = request.last().map(|it| it.range.block + it.range.blocks);
+            let passed = end.and_then(|end| block.checked_sub(end));
+            passed.is_some_and(|passed| passed <= PASSED_BLOCKS_MAX)
+        });
+        match last {
+            Some(request) => request.push(wanted),
+            None => requests.push(vec![wanted]),
+        }
+    }
+    requests
+}
+
+/// From the first block of several ranges to the last.
+fn spanned(wanted: &[Wanted]) -> DiskRange {
+    let block = wanted.first().map_or(0, |it| it.range.block);
+    let last = wanted.last().map(|it| it.range);
+    let end = last.map_or(block, |range| range.block + range.blocks);
+    DiskRange {
+        block,
+        blocks: end - block,
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "within one request")]
@@ -228,7 +266,7 @@ impl Reader {
     }
 }
 
-/// A disk read that has ended.
+/// A part of a disk read that has ended.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub(crate) token: DiskToken,
@@ -323,7 +361,7 @@ impl Store {
             stream,
             postponed: None,
         };
-        let mut missing: Vec<(DiskRange, Vec<u32>)> = Vec::new();
+        let mut missing = Vec::new();
         let mut rest = blocks.as_slice();
         while let Some((block, _)) = rest.first().copied() {
             let length = (0u64..)
@@ -332,7 +370,6 @@ impl Store {
                 .count();
             let (stretch, after) = rest.split_at(length);
             rest = after;
-            let before = missing.len();
             match reader {
                 Reader::Scrub | Reader::Move(_) => missing.push(unread(stretch)),
                 Reader::Ahead => self.find_absent(stretch, &mut missing),
@@ -340,8 +377,6 @@ impl Store {
                     self.look_up(number, stretch, &mut wait, &mut missing);
                 }
             }
-            let found = missing.split_off(before);
-            self.pass_over(stretch, found, &mut wait.pieces, &mut missing);
         }
         wait.outstanding += missing.len();
         if wait.outstanding == 0 {
@@ -349,8 +384,8 @@ impl Store {
             return;
         }
         self.reads.insert(number, wait);
-        for (range, checksums) in missing {
-            self.fetch(number, range, checksums);
+        for wanted in near(missing) {
+            self.fetch(number, wanted);
         }
     }
 
@@ -361,7 +396,7 @@ impl Store {
         number: u64,
         stretch: &[(u64, u32)],
         wait: &mut ReadWait,
-        missing: &mut Vec<(DiskRange, Vec<u32>)>,
+        missing: &mut Vec<Wanted>,
     ) {
         let mut at = 0;
         while at < stretch.len() {
@@ -386,7 +421,7 @@ impl Store {
     }
 
     /// Contiguous blocks: those that are neither in the cache nor on their way.
-    fn find_absent(&self, stretch: &[(u64, u32)], missing: &mut Vec<(DiskRange, Vec<u32>)>) {
+    fn find_absent(&self, stretch: &[(u64, u32)], missing: &mut Vec<Wanted>) {
         let mut at = 0;
         while at < stretch.len() {
             let block = stretch[at].0;
@@ -403,39 +438,6 @@ impl Store {
         }
     }
 
-    /// Adds what was `found` missing in contiguous blocks to what is missing, with the few blocks
-    /// between that are in the cache; those are no pieces any more.
-    fn pass_over(
-        &self,
-        stretch: &[(u64, u32)],
-        found: Vec<(DiskRange, Vec<u32>)>,
-        pieces: &mut Vec<(u64, Bytes)>,
-        missing: &mut Vec<(DiskRange, Vec<u32>)>,
-    ) {
-        let mut joined: Option<DiskRange> = None;
-        let first = stretch.first().map_or(0, |(block, _)| *block);
-        let whole = |range: DiskRange| {
-            let from = index(range.block - first);
-            unread(&stretch[from..from + index(range.blocks)])
-        };
-        for (range, _) in found {
-            let Some(last) = &mut joined else {
-                joined = Some(range);
-                continue;
-            };
-            let end = last.block + last.blocks;
-            let between = range.block - end;
-            // None of them is on its way for somebody else: those are in no cache yet.
-            if between <= PASSED_BLOCKS_MAX && self.cache.present(end, between) == between {
-                pieces.retain(|(block, _)| !(end..range.block).contains(block));
-                last.blocks += between + range.blocks;
-            } else {
-                missing.push(whole(std::mem::replace(last, range)));
-            }
-        }
-        missing.extend(joined.map(whole));
-    }
-
     /// How many of `wanted` blocks from `block` on, which is absent, one request
     /// should fetch.
     fn absent_from(&self, block: u64, wanted: u64) -> usize {
@@ -443,24 +445,28 @@ impl Store {
         index(self.under_way.ahead_of(block, missing).max(1))
     }
 
-    /// Asks the disk for contiguous blocks.
-    fn fetch(&mut self, number: u64, range: DiskRange, checksums: Vec<u32>) {
+    /// Asks the disk for blocks, in one request.
+    fn fetch(&mut self, number: u64, wanted: Vec<Wanted>) {
         let reader = self.reads.get(&number).map(ReadWait::reader);
+        let blocks = wanted.iter().map(|it| it.range.blocks).sum::<u64>();
         if reader == Some(Reader::Ahead) {
-            self.counters.ahead_blocks += range.blocks;
-            self.ahead.in_flight_bytes += range.blocks * BLOCK;
+            self.counters.ahead_blocks += blocks;
+            self.ahead.in_flight_bytes += blocks * BLOCK;
         } else {
-            self.counters.miss_blocks += range.blocks;
+            self.counters.miss_blocks += blocks;
         }
-        self.holds.add(range);
+        for it in &wanted {
+            self.holds.add(it.range);
+        }
         let purpose = DiskUse::DataRead {
             read: number,
-            range,
-            checksums: checksums.clone(),
+            wanted: wanted.clone(),
         };
-        let token = self.submit_read(range, purpose);
+        let token = self.submit_read(spanned(&wanted), purpose);
         if !reader.is_some_and(Reader::is_of_disk) {
-            self.under_way.begin(token, range, checksums);
+            for Wanted { range, checksums } in wanted {
+                self.under_way.begin(token, range, checksums);
+            }
         }
     }
 
@@ -517,21 +523,27 @@ impl Store {
 
     pub(crate) fn read_ended(
         &mut self,
-        fetched: Fetched,
-        checksums: Vec<u32>,
+        (token, read): (DiskToken, u64),
+        wanted: Vec<Wanted>,
         result: Result<DiskOutput, DiskError>,
     ) {
-        let range = fetched.range;
+        let fetched = |range| Fetched { token, read, range };
         let is_begun = !matches!(result, Err(DiskError::NotBegun));
         let failed = match result {
             Ok(DiskOutput::Read(buffer)) => {
-                let parts = Parts::of(range.block, buffer);
-                return self.check_read(fetched, checksums, parts);
+                let parts = Parts::of(spanned(&wanted).block, buffer);
+                for Wanted { range, checksums } in wanted {
+                    self.check_read(fetched(range), checksums, parts.within(range));
+                }
+                return;
             }
             Ok(DiskOutput::Done) => "the disk gave no bytes".to_owned(),
             Err(error) => error.to_string(),
         };
-        self.read_known(&fetched, Err((range, failed)), is_begun);
+        for Wanted { range, .. } in wanted {
+            let failed = Err((range, failed.clone()));
+            self.read_known(&fetched(range), failed, is_begun);
+        }
     }
 
     /// What a disk has given is what it should be, or is looked for where else it is.
@@ -569,9 +581,11 @@ impl Store {
         }
         for waiter in self.under_way.end(fetched.token, range.block) {
             match &checked {
-                Ok(parts) => self.take_blocks(waiter.read, Ok(parts.within(waiter.range)), true),
+                Ok(parts) => {
+                    self.take_blocks(waiter.read, Ok(parts.within(waiter.wanted.range)), true)
+                }
                 // He finds out by himself what is wrong with his part.
-                Err(_) => self.fetch(waiter.read, waiter.range, waiter.checksums),
+                Err(_) => self.fetch(waiter.read, vec![waiter.wanted]),
             }
         }
         let parts = checked.map_err(|(_, what)| what);

@@ -36,7 +36,7 @@ use crate::mover::Mover;
 use crate::object::{Entry, Object};
 use crate::opening::Opening;
 use crate::pins::{Holds, Pin};
-use crate::read::{Fetched, ReadWait, Reader};
+use crate::read::{ReadWait, Reader, Wanted};
 use crate::reap::Reaping;
 use crate::runs::{DiskRange, Window};
 use crate::scrub::Scrub;
@@ -166,8 +166,7 @@ pub(crate) enum DiskUse {
     DataFlush,
     DataRead {
         read: u64,
-        range: DiskRange,
-        checksums: Vec<u32>,
+        wanted: Vec<Wanted>,
     },
     /// What such a read has given is not all right.
     ReadOther(Box<Mending>),
@@ -360,20 +359,8 @@ impl Store {
         };
         match (operation, completion.result) {
             (DiskUse::Opening, result) => self.opening_disk(disk, result),
-            (
-                DiskUse::DataRead {
-                    read,
-                    range,
-                    checksums,
-                },
-                result,
-            ) => {
-                let read = Fetched {
-                    token: completion.token,
-                    read,
-                    range,
-                };
-                self.read_ended(read, checksums, result);
+            (DiskUse::DataRead { read, wanted }, result) => {
+                self.read_ended((completion.token, read), wanted, result);
             }
             (DiskUse::ReadOther(mending), result) => self.other_read(mending, result),
             (DiskUse::WriteAgain(range), _) => self.was_written_again(range),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crossdock_disk::DiskToken;
 
+use crate::read::Wanted;
 use crate::runs::DiskRange;
 
 /// The reads under way that others may wait for. Their ranges do not meet.
@@ -26,10 +27,7 @@ struct UnderWay {
 pub(crate) struct Waiter {
     /// Number of the read.
     pub(crate) read: u64,
-    /// What it wants.
-    pub(crate) range: DiskRange,
-    /// What its blocks have to be.
-    pub(crate) checksums: Vec<u32>,
+    pub(crate) wanted: Wanted,
 }
 
 impl UnderWay {
@@ -74,11 +72,8 @@ impl ReadsUnderWay {
             block,
             blocks: joined as u64,
         };
-        under_way.waiters.push(Waiter {
-            read,
-            range,
-            checksums,
-        });
+        let wanted = Wanted { range, checksums };
+        under_way.waiters.push(Waiter { read, wanted });
         Some((joined, under_way.token))
     }
 

@@ -68,8 +68,9 @@ impl Store {
     fn requests_of(&self, number: u64) -> impl Iterator<Item = (DiskToken, u64)> {
         let operations = self.operations.iter();
         operations.filter_map(move |(&token, operation)| match operation {
-            DiskUse::DataRead { read, range, .. } if *read == number => {
-                Some((DiskToken(token), range.blocks))
+            DiskUse::DataRead { read, wanted } if *read == number => {
+                let blocks = wanted.iter().map(|it| it.range.blocks).sum();
+                Some((DiskToken(token), blocks))
             }
             // The first request for it is what others wait for.
             DiskUse::ReadOther(mending) if mending.fetched.read == number => {
@@ -115,12 +116,13 @@ impl Store {
     fn readers_of(&self, token: DiskToken) -> impl Iterator<Item = &ReadWait> {
         let operation = self.operations.get(&token.0);
         let asked = operation.and_then(|operation| match operation {
-            DiskUse::DataRead { read, range, .. } => Some((*read, range.block)),
+            DiskUse::DataRead { read, wanted } => Some((*read, wanted)),
             _ => None,
         });
-        let others = asked.map(|(_, block)| self.under_way.waiters(token, block));
+        let wanted = asked.into_iter().flat_map(|(_, wanted)| wanted);
+        let others = wanted.flat_map(move |it| self.under_way.waiters(token, it.range.block));
         let all = asked.map(|(read, _)| read).into_iter();
-        all.chain(others.into_iter().flatten())
+        all.chain(others)
             .filter_map(|number| self.reads.get(&number))
     }
 

@@ -8,7 +8,7 @@
 )]
 
 use bytes::Bytes;
-use crossdock_disk::{BlockingDisk, Disk};
+use crossdock_disk::{BlockingDisk, Disk, DiskOperation};
 use crossdock_names::{Epoch, FileId, Incarnation, NodeId, ObjectId, Version};
 use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, ReadVersion, Stability,
@@ -55,6 +55,8 @@ pub struct Rig {
     index: Index,
     pub now: Time,
     next_call: u64,
+    /// Reads that the data disk was asked for.
+    pub data_reads: u64,
     pub replies: Vec<NodeReply>,
     pub events: Vec<StoreEffect>,
     pub opened: Option<Result<OpenReport, OpenError>>,
@@ -85,6 +87,7 @@ impl Rig {
             index,
             now: Time::from_secs(1),
             next_call: 1,
+            data_reads: 0,
             replies: Vec::new(),
             events: Vec::new(),
             opened: None,
@@ -172,7 +175,11 @@ impl Rig {
             StoreEffect::Disk(StoreDisk::Journal, _, request) => {
                 self.disks.journal.submit(request);
             }
-            StoreEffect::Disk(StoreDisk::Data, _, request) => self.disks.data.submit(request),
+            StoreEffect::Disk(StoreDisk::Data, _, request) => {
+                self.data_reads +=
+                    u64::from(matches!(request.operation, DiskOperation::Read { .. }));
+                self.disks.data.submit(request);
+            }
             StoreEffect::Index(request) => {
                 let reply = self.index.handle(request);
                 self.store.handle(self.now, StoreInput::Index(reply));

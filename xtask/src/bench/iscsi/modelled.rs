@@ -254,12 +254,17 @@ fn beside_pass(paths: &Paths, pool: &Pool, rounds: usize, seconds: f64) -> Resul
     let mut pass = Running::start(command)?;
     let mut tails = Vec::new();
     for _ in 0..rounds {
-        tails.push(tail(&pool.work(paths, &foreground(seconds))?)?);
-        ensure!(
-            is_running(paths, pool)?,
-            "the pass was over before it was measured"
-        );
+        let measured = tail(&pool.work(paths, &foreground(seconds))?)?;
+        // Only what was measured beside it from beginning to end counts.
+        if !is_running(paths, pool)? {
+            break;
+        }
+        tails.push(measured);
     }
+    ensure!(
+        !tails.is_empty(),
+        "the pass was over before it was measured"
+    );
     let status = pass.wait(Instant::now() + PASS_PATIENCE)?;
     ensure!(
         status.success(),
