@@ -74,9 +74,12 @@ fn describe(top: &Top, health: &Health) -> String {
         size(top.written_bytes),
     );
     text += &format!(
-        "connections {} ({} paused)   requests in progress {}   CPU {:.0} %   memory {}\n",
+        "connections: nfs {} ({} paused), http {}, iscsi {}, ibp {}   requests in progress {}   CPU {:.0} %   memory {}\n",
         top.connections,
         top.connections_paused,
+        top.http_connections,
+        top.iscsi_connections,
+        top.ibp_connections,
         top.calls,
         top.cpu * 100.0,
         format::bytes(top.resident_bytes),

@@ -22,11 +22,17 @@ pub struct Top {
     pub cpu: f64,
     /// Memory in use.
     pub resident_bytes: u64,
-    /// Connections.
+    /// Connections of the NFS door.
     pub connections: u64,
-    /// Connections that wait for room.
+    /// Those of them that wait for room.
     pub connections_paused: u64,
-    /// Requests in progress.
+    /// Connections of the HTTP doors of gateway and nodes.
+    pub http_connections: u64,
+    /// Connections of the iSCSI door.
+    pub iscsi_connections: u64,
+    /// Connections of depots.
+    pub ibp_connections: u64,
+    /// Requests of the NFS door in progress.
     pub calls: u64,
     /// Requests a second.
     pub requests: f64,
@@ -140,6 +146,7 @@ impl Top {
                 seconds,
             )
         });
+        let depots = later.nodes.iter().filter_map(|node| node.depot.as_ref());
         let rate = |of: fn(&Snapshot) -> u64| {
             of(later).saturating_sub(of(earlier)) as f64 / seconds.max(f64::MIN_POSITIVE)
         };
@@ -158,6 +165,9 @@ impl Top {
             resident_bytes: later.process.resident_bytes,
             connections: later.door.connections,
             connections_paused: later.door.connections_paused,
+            http_connections: later.http.connections + later.node_http.connections,
+            iscsi_connections: later.iscsi.connections,
+            ibp_connections: depots.map(|depot| depot.connections).sum(),
             calls: later.door.calls,
             // The sum of nothing is -0, which people would see.
             requests: whole.requests.values().sum::<f64>() + 0.0,
