@@ -119,6 +119,7 @@ pub(crate) fn defrag(host: &Host) -> Answer {
         running: progress.running,
         scheduled: progress.is_scheduled,
         yielding: progress.is_yielding,
+        stopped: progress.is_stopped,
         path: progress.path.clone(),
         schedule: host.defrag_schedule().map(|window| window.to_string()),
         found: layout(&progress.found),

@@ -207,7 +207,10 @@ impl Host {
             self.leases.begin(now);
         }
         let boot_number = Incarnation(incarnation);
-        let mut config = StoreConfig::new(id, boot_number, self.settings.capacity_bytes);
+        let room = self.data_rooms.get(&number);
+        let capacity_bytes = room.map_or(self.settings.capacity_bytes, |room| room.capacity_bytes);
+        let mut config = StoreConfig::new(id, boot_number, capacity_bytes);
+        config.closed = room.map(|room| room.closed.clone()).unwrap_or_default();
         config.journal_bytes = self.settings.journal_bytes;
         config.cache_bytes = self.settings.cache_bytes;
         config.growth_bytes = self.settings.growth_bytes;
@@ -267,6 +270,7 @@ impl Host {
         // Its step of a scrub has no answer now.
         self.scrub.is_step_wanted |= self.scrub.left.first() == Some(&number);
         self.forget_defrag_of(number);
+        self.forget_evacuation_of(number);
         self.forget_pairs_of(id);
         // The task that makes replicas equal has been told.
         let callers = callers
@@ -411,6 +415,9 @@ impl Host {
             }
         }
         self.open_depot(id, result.is_ok());
+        if result.is_ok() {
+            self.opened.push(number);
+        }
         if self.is_ready && result.is_ok() {
             self.plan_returns(|_, _, node| node == id);
             self.started.push(id);
@@ -476,6 +483,7 @@ impl Host {
             self.scrub.step_due = Some(now + SCRUB_REST);
         }
         self.plan_defrag(now);
+        self.plan_evacuations(now);
         self.begin_equalize();
         self.sweep();
         if self.following.takes_turn(now) {
@@ -487,6 +495,9 @@ impl Host {
         }
         for node in std::mem::take(&mut self.started) {
             self.reopen_sites(now, node);
+        }
+        for number in std::mem::take(&mut self.opened) {
+            self.resume_evacuation_of(now, number);
         }
         if self.drain == Drain::Serving {
             return self.carry(now, wall);

@@ -162,6 +162,7 @@ fn node(number: u32) -> NodeFigures {
         refused_total: 0,
         disks: vec![disk("journal"), disk("data")],
         sets: vec![DiskSetFigures {
+            number: 0,
             kind: "mirror".to_owned(),
             lacking: 1,
             read_errors: 2,

@@ -316,6 +316,8 @@ pub struct DatagramFigures {
 /// A set of a node's disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskSetFigures {
+    /// The number that it has as long as it is there.
+    pub number: u64,
     /// `stripe`, `mirror` or `parity`.
     pub kind: String,
     /// Members that lack something, or are not there.

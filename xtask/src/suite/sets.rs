@@ -1,6 +1,9 @@
 //! Disk sets at the released program, on files: a member fails under a server that goes on,
 //! a spare takes its place while progress is told, a killed server finds everything again,
-//! a disk that is gone is replaced, and what is not of the sets is refused.
+//! a disk that is gone is replaced, and what is not of the sets is refused. Sets come and go
+//! under it, too.
+
+mod changes;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -75,7 +78,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     job::verify(&up, "first")?;
     job::verify(&up, "second")?;
     up.stop()?;
-    Ok(())
+    changes::run(stage)
 }
 
 fn start(stage: &Stage<'_>, spec: Option<&str>) -> Result<Up> {

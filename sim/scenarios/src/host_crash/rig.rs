@@ -437,7 +437,9 @@ impl Rig {
                 | HostEffect::ColumnsSigned { .. }
                 | HostEffect::FileShared { .. } => {}
                 // No scenario exports anything while it runs.
-                HostEffect::ExportChanged { .. }
+                // Nothing is closed on the disks of these hosts.
+                HostEffect::Evacuated { .. }
+                | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. } => {}
                 HostEffect::Damage { .. }

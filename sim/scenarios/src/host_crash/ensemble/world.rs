@@ -1031,6 +1031,7 @@ impl World {
                 HostEffect::Objects(_) | HostEffect::ColumnsSigned { .. } => {}
                 // No host of a scenario has depots.
                 HostEffect::Depot { .. }
+                | HostEffect::Evacuated { .. }
                 | HostEffect::FileShared { .. }
                 | HostEffect::NodeOpened { result: Ok(()), .. }
                 | HostEffect::ExportChanged { .. }
