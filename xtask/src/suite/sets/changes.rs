@@ -57,9 +57,9 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let all = capacity(stage, &up)?;
     ensure!(all > before + DISK_BYTES, "{before} bytes, now {all}");
 
-    // A small one that may stay, and goes all the same.
-    up.ask(stage, &["disk", "retire", "0", "1"])?.json(0)?;
-    up.ask(stage, &["disk", "retire", "0", "1", "--cancel"])?
+    // What has something on it takes a while to go, and may stay after all.
+    up.ask(stage, &["disk", "retire", "0", "0"])?.json(0)?;
+    up.ask(stage, &["disk", "retire", "0", "0", "--cancel"])?
         .json(0)?;
     ensure!(capacity(stage, &up)? == all, "called off");
     up.ask(stage, &["disk", "retire", "0", "1"])?.json(0)?;
