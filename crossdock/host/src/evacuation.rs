@@ -110,16 +110,17 @@ impl Host {
     /// How much of node `number`'s data disk may be used from now on: at once if it runs.
     pub fn set_data_room(&mut self, now: Time, wall: WallTime, number: u32, room: DataRoom) {
         let slot = self.nodes.values().find(|slot| slot.number == number);
-        if let Some(slot) = slot.filter(|slot| slot.node.is_some()) {
-            let input = StoreInput::Space {
-                capacity_bytes: room.capacity_bytes,
-                closed: room.closed.clone(),
-            };
-            self.queue
-                .push_back(Message::Node(slot.id, NodeInput::Store(input)));
-        }
+        let running = slot.filter(|slot| slot.node.is_some()).map(|slot| slot.id);
+        let input = StoreInput::Space {
+            capacity_bytes: room.capacity_bytes,
+            closed: room.closed.clone(),
+        };
         self.data_rooms.insert(number, room);
-        self.advance(now, wall);
+        if let Some(id) = running {
+            self.queue
+                .push_back(Message::Node(id, NodeInput::Store(input)));
+            self.advance(now, wall);
+        }
     }
 
     /// Has node `number` move away what lies where nothing is to lie;
