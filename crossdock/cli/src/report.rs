@@ -108,6 +108,8 @@ pub(crate) fn scrub(host: &Host) -> Answer {
         blocks_total: allocated / 4096,
         findings: progress.findings.clone(),
         repaired: progress.repaired.clone(),
+        differing_blocks: progress.differing_blocks,
+        agreed_blocks: progress.agreed_blocks,
     })
 }
 

@@ -446,6 +446,7 @@ impl Shell {
                 request,
             } => self.submit(number, disk, request),
             HostEffect::Index { number, request } => self.ask_index(number, request),
+            HostEffect::Scrubbed { number } => self.make_agree(number),
             HostEffect::Evacuated { number } => self.take_evacuated(number),
             HostEffect::NodeOpened { number, result } => match result {
                 Ok(()) => info!(node = number, "node serves"),

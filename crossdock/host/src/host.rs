@@ -209,6 +209,11 @@ pub enum HostEffect {
         /// What came of it.
         result: Result<(), String>,
     },
+    /// All of a node whose disks differ has been read, and mended where it was wrong.
+    Scrubbed {
+        /// The node's number.
+        number: u32,
+    },
     /// Nothing lies any more where nothing is to lie on a node's data disk.
     Evacuated {
         /// The node's number.

@@ -6,6 +6,7 @@
 //! would change it wait.
 
 pub(crate) mod adding;
+mod compare;
 mod flush;
 mod grow;
 mod labels;
@@ -34,6 +35,7 @@ use crate::geometry::to_usize;
 use crate::label::{DiskId, Pool};
 use crate::spec::DISKS_MAX;
 
+use compare::Comparing;
 use flush::Flush;
 use grow::Growing;
 use labels::Labels;
@@ -99,6 +101,16 @@ pub enum SetsEvent {
         /// Where in the space.
         offset_bytes: u64,
     },
+    /// The members of all sets have been compared.
+    Compared {
+        /// Blocks of them in which they differ.
+        differing: u64,
+    },
+    /// Members that differed are the same.
+    Agreed {
+        /// Blocks that were written for that.
+        blocks: u64,
+    },
     /// Nothing is on a set any more, and its disks are not used any more.
     Retired {
         /// Which one.
@@ -142,6 +154,9 @@ pub enum SetsError {
     /// Nothing is being rebuilt.
     #[error("no set is being rebuilt")]
     NotRebuilding,
+    /// One after the other.
+    #[error("the disks are being compared already")]
+    Comparing,
     /// What a loss of power has left comes first.
     #[error("the sets are being put in order after a start; try again")]
     Opening,
@@ -193,6 +208,7 @@ pub struct DiskSets {
     held: Vec<DiskCompletion>,
     labels: Labels,
     is_paused: bool,
+    comparing: Comparing,
     /// A set that was retired, and the change of the labels that says so.
     leaving: Option<(usize, u64)>,
     events: VecDeque<SetsEvent>,
@@ -253,6 +269,9 @@ struct SetState {
     /// Works that wait for such a flush.
     flush_waiting: VecDeque<u64>,
     rebuild: Option<Rebuild>,
+    /// Blocks in which members were found to differ, and that were written to be the same.
+    differing_blocks: u64,
+    agreed_blocks: u64,
 }
 
 /// A request of the space.
@@ -322,6 +341,7 @@ impl DiskSets {
             held: Vec::new(),
             labels: Labels::default(),
             is_paused: false,
+            comparing: Comparing::default(),
             leaving: None,
             events: VecDeque::new(),
             next_disk: last.map_or(0, |last| last + 1),
@@ -375,6 +395,7 @@ impl DiskSets {
             Purpose::Format => self.format_answered(disk, completion.result.err()),
         }
         self.mind_rebuilds();
+        self.mind_comparing();
         self.see_off();
     }
 
@@ -382,12 +403,14 @@ impl DiskSets {
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         self.mind_rebuilds();
+        self.mind_comparing();
     }
 
     /// When time matters next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.rebuild_due()
+        let dues = self.rebuild_due().into_iter();
+        dues.chain(self.comparing_due()).min()
     }
 
     /// The next request for a disk.
@@ -579,7 +602,7 @@ impl Owner {
     const fn request(&self) -> Option<u64> {
         match self {
             Self::Request(number) => Some(*number),
-            Self::Rebuild | Self::Recovery => None,
+            Self::Rebuild | Self::Recovery | Self::Comparison => None,
         }
     }
 }

@@ -168,6 +168,8 @@ fn node(number: u32) -> NodeFigures {
             read_errors: 2,
             rebuild_bytes: 1 << 20,
             unreadable_stripes: 0,
+            differing_blocks: 3,
+            agreed_blocks: 2,
         }],
         frame_records: values(),
         journal_written_bytes: 1 << 20,

@@ -328,6 +328,12 @@ pub struct DiskSetFigures {
     pub rebuild_bytes: u64,
     /// Stripes that it could not make.
     pub unreadable_stripes: u64,
+    /// Blocks in which members were found to differ since the start.
+    #[serde(default)]
+    pub differing_blocks: u64,
+    /// Blocks that were written such that they do not.
+    #[serde(default)]
+    pub agreed_blocks: u64,
 }
 
 /// A node that runs.

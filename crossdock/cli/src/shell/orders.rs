@@ -164,8 +164,7 @@ impl Shell {
     }
 
     fn start_scrub(&mut self) -> Answer {
-        let started = self.host.start_scrub(now(), wall_time());
-        started.map_err(Refusal::Conflict)?;
+        self.begin_scrub()?;
         report::scrub(&self.host)
     }
 }

@@ -1,7 +1,7 @@
 //! Nodes that have their data on sets of disks: carries requests and completions between
 //! the node, its [`DiskSets`] and the disks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Context;
@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 
 use super::nodes::DataDisk;
 use super::set_changes::Retiring;
-use super::{DiskRole, Shell};
+use super::{DiskRole, Shell, wall_time};
 use crate::report;
 use crate::sets::{self, OpenSets};
 
@@ -130,6 +130,21 @@ impl Shell {
     fn take_sets_event(&mut self, number: u32, event: SetsEvent) {
         match event {
             SetsEvent::Retired { set, names, disks } => self.let_go(number, set, &names, &disks),
+            SetsEvent::Compared { differing } => {
+                if differing > 0 {
+                    warn!(
+                        node = number,
+                        blocks = differing,
+                        "copies or parity of disks differ"
+                    );
+                }
+                self.host
+                    .scrub_compared(now(), wall_time(), number, differing);
+            }
+            SetsEvent::Agreed { blocks } => {
+                info!(node = number, blocks, "the disks of all sets agree");
+                self.host.scrub_agreed(number, blocks);
+            }
             event => tell(number, event),
         }
     }
@@ -155,6 +170,8 @@ impl Shell {
                 read_errors: set.members.iter().map(|member| member.read_errors).sum(),
                 rebuild_bytes: rebuild.map_or(0, |it| it.total_bytes - it.done_bytes),
                 unreadable_stripes: rebuild.map_or(0, |it| it.unreadable_stripes),
+                differing_blocks: set.differing_blocks,
+                agreed_blocks: set.agreed_blocks,
                 kind: set.kind,
             }
         })
@@ -172,6 +189,34 @@ impl Shell {
             DataDisk::File(_) => None,
         });
         report::json(&disks.collect::<Vec<_>>())
+    }
+
+    /// Starts a scrub: the disks of sets are compared, all blocks are checked, and then what
+    /// differs on the disks becomes like what was checked.
+    pub(super) fn begin_scrub(&mut self) -> Result<(), Refusal> {
+        let numbers: Vec<u32> = self.nodes.keys().copied().collect();
+        let is_running = self.host.scrub_progress().running;
+        let mut comparing = BTreeSet::new();
+        for number in numbers.into_iter().filter(|_| !is_running) {
+            let sets = self.sets_of(number);
+            if sets.is_some_and(|sets| sets.machine.begin_comparing(now()).is_ok()) {
+                comparing.insert(number);
+            }
+        }
+        let started = self.host.start_scrub(now(), wall_time(), comparing.clone());
+        started.map_err(Refusal::Conflict)?;
+        comparing
+            .into_iter()
+            .for_each(|number| self.carry_sets(number));
+        Ok(())
+    }
+
+    /// What the node read is right: the copies and the parity that differ follow it.
+    pub(super) fn make_agree(&mut self, number: u32) {
+        if let Some(sets) = self.sets_of(number) {
+            sets.machine.agree(now());
+            self.carry_sets(number);
+        }
     }
 
     /// What an administrator wants of disks.
@@ -280,6 +325,7 @@ pub(super) fn refusal(error: &SetsError) -> Refusal {
         | SetsError::IsOut(_)
         | SetsError::NotRebuilding
         | SetsError::Opening
+        | SetsError::Comparing
         | SetsError::Known(_)
         | SetsError::LabelFull
         | SetsError::Only(_)
@@ -319,7 +365,7 @@ fn tell(node: u32, event: SetsEvent) {
             );
         }
         // The shell has something to do then.
-        SetsEvent::Retired { .. } => {}
+        SetsEvent::Retired { .. } | SetsEvent::Compared { .. } | SetsEvent::Agreed { .. } => {}
         SetsEvent::SpareFailed { name, why } => {
             error!(node, disk = %name, %why, "a spare disk is out");
         }

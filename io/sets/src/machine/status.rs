@@ -39,6 +39,10 @@ pub struct SetStatus {
     pub lacking: usize,
     /// Its members, by place.
     pub members: Vec<DiskStatus>,
+    /// Blocks in which members were found to differ since the start.
+    pub differing_blocks: u64,
+    /// Blocks that were written such that they do not.
+    pub agreed_blocks: u64,
     /// How far the rebuild is.
     pub rebuild: Option<RebuildStatus>,
 }
@@ -143,6 +147,8 @@ impl DiskSets {
             capacity_bytes: self.pool.set_bytes(number),
             lacking: set.lacking(),
             members: members.collect(),
+            differing_blocks: self.sets[number].differing_blocks,
+            agreed_blocks: self.sets[number].agreed_blocks,
             rebuild,
         }
     }

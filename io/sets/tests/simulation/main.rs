@@ -8,6 +8,7 @@
 //! members of each set agree.
 
 mod changes;
+mod comparing;
 mod model;
 mod rig;
 mod starts;

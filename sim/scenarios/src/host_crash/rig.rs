@@ -439,6 +439,7 @@ impl Rig {
                 // No scenario exports anything while it runs.
                 // Nothing is closed on the disks of these hosts.
                 HostEffect::Evacuated { .. }
+                | HostEffect::Scrubbed { .. }
                 | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. } => {}

@@ -1032,6 +1032,7 @@ impl World {
                 // No host of a scenario has depots.
                 HostEffect::Depot { .. }
                 | HostEffect::Evacuated { .. }
+                | HostEffect::Scrubbed { .. }
                 | HostEffect::FileShared { .. }
                 | HostEffect::NodeOpened { result: Ok(()), .. }
                 | HostEffect::ExportChanged { .. }
