@@ -29,8 +29,15 @@ pub(crate) fn scrub(remote: &Remote) -> anyhow::Result<Verdict> {
     let status = follow(remote, "/v1/scrub", progress)?;
     let (checked, bad) = (status.blocks_checked, status.findings.len());
     let repaired = status.repaired.len();
+    let sets = match status.differing_blocks {
+        0 => String::new(),
+        differing => format!(
+            "the disks of sets differed in {differing} blocks; {} were written anew\n",
+            status.agreed_blocks
+        ),
+    };
     let text = format!(
-        "{checked} blocks checked, {repaired} repaired from another node, {bad} bad\n{}",
+        "{checked} blocks checked, {repaired} repaired from another node, {bad} bad\n{sets}{}",
         lines(status.findings.iter())
     );
     show(remote, &status, &text)?;

@@ -8,7 +8,7 @@
 //! DIR/node-N/index      the index of objects and runs
 //! ```
 //!
-//! A node of an ensemble has the three files of a node, and nothing else.
+//! A node of an ensemble has the files of a node, and nothing else.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -43,7 +43,7 @@ const LEFTOVER_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct DataDirectory {
     pub(crate) registry: Embedded,
     pub(crate) node_directories: Vec<PathBuf>,
-    /// Bytes of data that each node may hold.
+    /// Bytes of data that each node may hold; those with sets hold what these have.
     pub(crate) node_capacity_bytes: u64,
     /// The disks of nodes that have their data on sets.
     pub(crate) sets: BTreeMap<u32, OpenSets>,
@@ -84,34 +84,20 @@ pub(crate) fn open(settings: &UpSettings) -> anyhow::Result<DataDirectory> {
     let node_directories = node_directories(directory, count)?;
     let has_several_devices = several_devices(&node_directories)?;
     let said = settings.node_disks();
+    let limit_bytes = settings.store.size.map(|size| size / count);
     let mut sets = BTreeMap::new();
     for (number, directory) in (0..).zip(&node_directories) {
-        if let Some(open) = sets::open(directory, said.get(&number))? {
+        if let Some(open) = sets::open(directory, said.get(&number), limit_bytes)? {
             sets.insert(number, open);
         }
     }
-    let node_capacity_bytes = node_capacity_bytes(&settings.store, count, &sets)?;
+    let node_capacity_bytes = capacity_bytes(&settings.store)? / count;
     Ok(DataDirectory {
         registry,
         node_directories,
         node_capacity_bytes,
         sets,
         has_several_devices,
-    })
-}
-
-/// Bytes that each of `count` nodes may hold: what the sets of the smallest have, or its
-/// part of the file system.
-fn node_capacity_bytes(
-    settings: &StoreSettings,
-    count: u64,
-    sets: &BTreeMap<u32, OpenSets>,
-) -> anyhow::Result<u64> {
-    let of_sets = sets.values().map(OpenSets::capacity_bytes).min();
-    Ok(match (of_sets, settings.size) {
-        (Some(of_sets), Some(size)) => of_sets.min(size / count),
-        (Some(of_sets), None) => of_sets,
-        (None, _) => capacity_bytes(settings)? / count,
     })
 }
 
@@ -132,7 +118,11 @@ fn capacity_bytes(settings: &StoreSettings) -> anyhow::Result<u64> {
 /// lost what it held. To go on without it would read as empty what nobody else has.
 pub(crate) fn prepare_node(settings: &StoreSettings, is_used: bool) -> anyhow::Result<u64> {
     let directory = &settings.data;
-    let lost = ["journal", "data", "index"].map(|name| directory.join(name));
+    let data = match directory.join("disks").exists() {
+        true => "disks",
+        false => "data",
+    };
+    let lost = ["journal", data, "index"].map(|name| directory.join(name));
     let lost = lost.into_iter().find(|path| !path.exists());
     if let Some(path) = lost.filter(|_| is_used) {
         bail!(

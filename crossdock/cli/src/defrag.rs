@@ -36,6 +36,9 @@ pub(crate) struct DefragArgs {
 
 #[derive(Subcommand)]
 enum DefragCommand {
+    /// End the pass that is at work; what it has moved stays so.
+    #[command(after_help = "Example:\n  crossdock defrag stop")]
+    Stop(Remote),
     /// Show how far the last pass has come, and when the next one is due.
     #[command(after_help = "Example:\n  crossdock defrag status --json")]
     Status(Remote),
@@ -45,7 +48,7 @@ impl DefragArgs {
     /// Whether what it prints is for programs.
     pub(crate) const fn prints_json(&self) -> bool {
         match &self.command {
-            Some(DefragCommand::Status(remote)) => remote.json,
+            Some(DefragCommand::Status(remote) | DefragCommand::Stop(remote)) => remote.json,
             None => self.remote.json,
         }
     }
@@ -58,8 +61,15 @@ impl DefragArgs {
             remote,
             command,
         } = self;
-        if let Some(DefragCommand::Status(remote)) = command {
-            return show(&remote, &parse(call(&remote, Method::Get, PATH)?)?);
+        match command {
+            Some(DefragCommand::Status(remote)) => {
+                return show(&remote, &parse(call(&remote, Method::Get, PATH)?)?);
+            }
+            Some(DefragCommand::Stop(remote)) => {
+                let body = Some(serde_json::to_value(DefragOrder::Stop)?);
+                return show(&remote, &parse(call(&remote, Method::Post(body), PATH)?)?);
+            }
+            None => {}
         }
         let order = match (now, file, schedule) {
             (true, ..) => DefragOrder::Now,
@@ -121,6 +131,7 @@ fn describe(status: &DefragStatus) -> String {
         (false, _) if status.found.objects == 0 && status.errors.is_empty() => {
             return text + "nothing has been gone through since the start\n";
         }
+        (false, _) if status.stopped => format!("the last pass{of}, which was stopped:\n"),
         (false, _) => format!("the last pass{of}:\n"),
     };
     text += &format!("found  {}\n", layout(&status.found));

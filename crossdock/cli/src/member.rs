@@ -17,6 +17,7 @@ use crossdock_members::{HostRecord, NodeRecord, Registry, Shared, State};
 use crossdock_names::{Epoch, HostId, MintingKey};
 use crossdock_net::{Interface, ListenerId, Receiver};
 use crossdock_secure::is_name;
+use crossdock_sets::spec;
 use rustix::thread::CapabilitySet;
 use tracing::info;
 
@@ -29,6 +30,7 @@ use crate::patience;
 use crate::privileges::{self, Account};
 use crate::reload::{Origin, Reloader};
 use crate::report::Surroundings;
+use crate::sets::{self, OpenSets};
 use crate::shell::{Addresses, Ensemble, Inflating, Injector, Links, Parts, Security, Shell};
 use crate::start::{Doors, follow_signals, host_name, raise_descriptor_limit};
 
@@ -177,8 +179,8 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         host: machines(settings, &place, shared, record, host)?,
         driver: doors.driver,
         node_directories: place.directories,
-        node_sets: BTreeMap::new(), // A node of an ensemble has a file.
-        set_rebuild_rate: 0,
+        node_sets: place.sets,
+        set_rebuild_rate: place.rebuild_rate,
         nfs: doors.nfs,
         http: doors.http,
         iscsi: doors.iscsi,
@@ -216,13 +218,21 @@ struct Place {
     node: Option<NodeRecord>,
     directories: BTreeMap<u32, PathBuf>,
     capacity_bytes: u64,
+    sets: BTreeMap<u32, OpenSets>,
+    rebuild_rate: u64,
 }
 
 impl Place {
     /// # Errors
     /// There is no such node, or its data is not where it should be.
     fn find(settings: &MemberSettings, state: &State) -> anyhow::Result<Self> {
-        let Part::Node { number, store, .. } = &settings.part else {
+        let Part::Node {
+            number,
+            store,
+            disks,
+            ..
+        } = &settings.part
+        else {
             return Ok(Self::default());
         };
         let node = state.nodes.iter().find(|node| node.number == *number);
@@ -233,10 +243,15 @@ impl Place {
                 state.nodes.len()
             );
         };
+        let capacity_bytes = data::prepare_node(store, node.is_used)?;
+        let said = disks.as_deref().map(spec::parse_node).transpose()?;
+        let sets = sets::open(&store.data, said.as_ref(), store.size)?;
         Ok(Self {
             node: Some(node.clone()),
             directories: [(*number, store.data.clone())].into(),
-            capacity_bytes: data::prepare_node(store, node.is_used)?,
+            capacity_bytes,
+            sets: sets.map(|sets| (*number, sets)).into_iter().collect(),
+            rebuild_rate: store.rebuild_rate,
         })
     }
 }

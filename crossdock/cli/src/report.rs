@@ -108,6 +108,8 @@ pub(crate) fn scrub(host: &Host) -> Answer {
         blocks_total: allocated / 4096,
         findings: progress.findings.clone(),
         repaired: progress.repaired.clone(),
+        differing_blocks: progress.differing_blocks,
+        agreed_blocks: progress.agreed_blocks,
     })
 }
 
@@ -119,6 +121,7 @@ pub(crate) fn defrag(host: &Host) -> Answer {
         running: progress.running,
         scheduled: progress.is_scheduled,
         yielding: progress.is_yielding,
+        stopped: progress.is_stopped,
         path: progress.path.clone(),
         schedule: host.defrag_schedule().map(|window| window.to_string()),
         found: layout(&progress.found),

@@ -1,8 +1,9 @@
 //! The disks of a node that has its data on sets: which they are, opening them, finding out
 //! what is on them.
 //!
-//! `DIR/node-N/disks` holds what was said of them, as a SPEC, with the spares that were given
-//! later; so the next start finds them without being told.
+//! `DIR/node-N/disks` holds what was said of them, as a SPEC, with what was given later; so the
+//! next start finds them without being told. Each further line is the path of a disk whose set
+//! was retired: who still names it does not mean a new one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use crossdock_disk::{DiskFile, OpenError};
-use crossdock_sets::spec::{self, NodeDisksSpec};
+use crossdock_sets::spec::{self, NodeDisksSpec, SetSpec};
 use crossdock_sets::{Assembled, DiskNumber, Found, Geometry, SetWish, Wish, assemble};
 use crossdock_types::AlignedBuffer;
 use tracing::{info, warn};
@@ -26,17 +27,19 @@ const SAVED: &str = "disks";
 const MEASURED_BYTES: u64 = 4 << 20;
 const MEASUREMENTS: usize = 3;
 
+/// What a node remembers of its disks.
+#[derive(Clone, Default)]
+struct Saved {
+    spec: NodeDisksSpec,
+    retired: Vec<PathBuf>,
+}
+
 /// The opened sets of a node.
 pub(crate) struct OpenSets {
     pub(crate) assembled: Assembled,
+    /// How much of them is to be used at most.
+    pub(crate) limit_bytes: u64,
     pub(crate) files: BTreeMap<DiskNumber, DiskFile>,
-}
-
-impl OpenSets {
-    /// Bytes that they can hold.
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.assembled.capacity_bytes()
-    }
 }
 
 /// A disk that was named.
@@ -46,19 +49,26 @@ struct Named {
     found: Found,
 }
 
-/// Opens the sets of the node in `directory`, if it has some or is to have some.
+/// Opens the sets of the node in `directory`, if it has some or is to have some; it may use
+/// `limit_bytes` of them at most.
 ///
 /// # Errors
 /// What is wrong with which disk, and what to do.
 pub(crate) fn open(
     directory: &Path,
     said: Option<&NodeDisksSpec>,
+    limit_bytes: Option<u64>,
 ) -> anyhow::Result<Option<OpenSets>> {
     let saved = saved(directory)?;
-    let spec = match (said, &saved) {
+    let mut spec = match (said, &saved) {
         (None, None) => return Ok(None),
-        (None, Some(saved)) => saved.clone(),
-        (Some(said), saved) => with_spares(said.clone(), saved.as_ref()),
+        (None, Some(saved)) => saved.spec.clone(),
+        (Some(said), None) => said.clone(),
+        (Some(said), Some(saved)) => {
+            let mut said = said.clone();
+            said.sets.retain(|set| !is_retired(set, &saved.retired));
+            saved.spec.continued(&said)
+        }
     };
     if saved.is_none() && directory.join("data").exists() {
         bail!(
@@ -83,7 +93,13 @@ pub(crate) fn open(
     for note in &assembled.notes {
         warn!(directory = %directory.display(), "{note}");
     }
-    save(directory, &spec)?;
+    let mut number = 0..;
+    spec.sets.retain(|_| {
+        let number = number.next();
+        number.is_some_and(|number| !assembled.retired.contains(&number))
+    });
+    let retired = saved.map(|saved| saved.retired).unwrap_or_default();
+    save(directory, &Saved { spec, retired })?;
     let mut files = BTreeMap::new();
     let used: Vec<DiskNumber> = assembled.disks().collect();
     for (number, disk) in (0..).map(DiskNumber).zip(disks) {
@@ -93,7 +109,11 @@ pub(crate) fn open(
             files.insert(number, file);
         }
     }
-    Ok(Some(OpenSets { assembled, files }))
+    Ok(Some(OpenSets {
+        assembled,
+        limit_bytes: limit_bytes.unwrap_or(u64::MAX),
+        files,
+    }))
 }
 
 fn try_assemble(wish: &Wish, directory: &Path) -> anyhow::Result<Assembled> {
@@ -107,14 +127,18 @@ fn try_assemble(wish: &Wish, directory: &Path) -> anyhow::Result<Assembled> {
         .with_context(|| format!("the disks of the node in {}", directory.display()))
 }
 
-/// What was said before, with spares that were given since.
-fn with_spares(mut said: NodeDisksSpec, saved: Option<&NodeDisksSpec>) -> NodeDisksSpec {
-    for spare in saved.map_or(&[][..], |saved| &saved.spares) {
-        if !said.disks().any(|disk| disk == spare) {
-            said.spares.push(spare.clone());
-        }
+/// Whether a set that is named was retired, and is not meant.
+fn is_retired(set: &SetSpec, retired: &[PathBuf]) -> bool {
+    let is_so = set.disks.iter().all(|disk| retired.contains(disk));
+    if is_so {
+        let disks: Vec<String> = set
+            .disks
+            .iter()
+            .map(|disk| disk.display().to_string())
+            .collect();
+        warn!(kind = %set.kind, disks = %disks.join(","), "this set was retired, and is not used; crossdock disk add makes one of these disks anew");
     }
-    said
+    is_so
 }
 
 fn look(path: &Path) -> anyhow::Result<Named> {
@@ -225,44 +249,61 @@ fn rate_of(file: &DiskFile) -> anyhow::Result<u64> {
     Ok(best)
 }
 
-fn saved(directory: &Path) -> anyhow::Result<Option<NodeDisksSpec>> {
+fn saved(directory: &Path) -> anyhow::Result<Option<Saved>> {
     let path = directory.join(SAVED);
     let text = match fs::read_to_string(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.with_context(|| format!("cannot read {}", path.display()))?,
     };
-    let nodes = spec::parse(text.trim()).with_context(|| format!("in {}", path.display()))?;
-    Ok(nodes.into_values().next())
+    let mut lines = text.lines();
+    let spec = spec::parse_node(lines.next().unwrap_or(""));
+    let spec = spec.with_context(|| format!("in {}", path.display()))?;
+    let retired = lines.map(PathBuf::from).collect();
+    Ok(Some(Saved { spec, retired }))
 }
 
-/// Notes a disk that was given while the node runs.
-pub(crate) fn note_spare(directory: &Path, path: &Path) -> anyhow::Result<()> {
-    let Some(mut spec) = saved(directory)? else {
+/// Notes what was given while the node runs.
+pub(crate) fn note_added(directory: &Path, added: &NodeDisksSpec) -> anyhow::Result<()> {
+    let Some(mut saved) = saved(directory)? else {
         return Ok(());
     };
-    if !spec.disks().any(|disk| disk == path) {
-        spec.spares.push(path.to_owned());
-        save(directory, &spec)?;
+    let spec = &mut saved.spec;
+    spec.sets.extend(added.sets.iter().cloned());
+    for spare in &added.spares {
+        if !spec.disks().any(|disk| disk == spare) {
+            spec.spares.push(spare.clone());
+        }
     }
-    Ok(())
+    let is_used = |disk: &PathBuf| added.disks().any(|added| added == disk);
+    saved.retired.retain(|disk| !is_used(disk));
+    save(directory, &saved)
 }
 
-fn save(directory: &Path, spec: &NodeDisksSpec) -> anyhow::Result<()> {
-    let list = |disks: &[PathBuf]| {
-        let disks = disks.iter().map(|disk| disk.display().to_string());
-        disks.collect::<Vec<_>>().join(",")
+/// Notes that the set in that place was retired, whose disks were called so.
+pub(crate) fn note_retired(directory: &Path, place: usize, names: &[String]) -> anyhow::Result<()> {
+    let Some(mut saved) = saved(directory)? else {
+        return Ok(());
     };
-    let sets = spec.sets.iter();
-    let mut parts: Vec<String> = sets
-        .map(|set| format!("{}:{}", set.kind, list(&set.disks)))
-        .collect();
-    if !spec.spares.is_empty() {
-        parts.push(format!("spare:{}", list(&spec.spares)));
+    let (spec, retired) = (&mut saved.spec, &mut saved.retired);
+    if place < spec.sets.len() {
+        retired.extend(spec.sets.remove(place).disks);
     }
+    let is_gone = |disk: &PathBuf| names.iter().any(|name| Path::new(name) == disk);
+    let gone = spec.spares.extract_if(.., |disk| is_gone(disk));
+    retired.extend(gone);
+    retired.sort_unstable();
+    retired.dedup();
+    save(directory, &saved)
+}
+
+fn save(directory: &Path, saved: &Saved) -> anyhow::Result<()> {
     let (path, new) = (directory.join(SAVED), directory.join("disks.new"));
     let write = || {
         let mut file = File::create(&new)?;
-        writeln!(file, "{}", parts.join(";"))?;
+        writeln!(file, "{}", saved.spec)?;
+        for disk in &saved.retired {
+            writeln!(file, "{}", disk.display())?;
+        }
         file.sync_all()?;
         fs::rename(&new, &path)?;
         File::open(directory)?.sync_all()

@@ -28,6 +28,7 @@ mod placing;
 mod policy;
 mod quotas;
 mod secure;
+mod set_changes;
 mod sets;
 mod token_orders;
 mod transfer;
@@ -74,6 +75,7 @@ pub(crate) use links::Links;
 use nodes::NodeShell;
 pub(crate) use orders::{Order, RemoteControl};
 pub(crate) use secure::Security;
+pub(crate) use set_changes::Retiring;
 pub(crate) use sets::NodeDisks;
 use waiting::Waiting;
 
@@ -444,6 +446,8 @@ impl Shell {
                 request,
             } => self.submit(number, disk, request),
             HostEffect::Index { number, request } => self.ask_index(number, request),
+            HostEffect::Scrubbed { number } => self.make_agree(number),
+            HostEffect::Evacuated { number } => self.take_evacuated(number),
             HostEffect::NodeOpened { number, result } => match result {
                 Ok(()) => info!(node = number, "node serves"),
                 Err(reason) if self.host.is_ready() => {

@@ -28,6 +28,9 @@ const STALL_REST: Duration = Duration::from_millis(100);
 /// So many of these on end: there will be none.
 const STALLS_MAX: u32 = 600;
 
+/// How often it is looked whether a node has emptied what is to go of its disk.
+const EVACUATION_REST: Duration = Duration::from_secs(1);
+
 /// How often it is looked whether the time of the day has come.
 const SCHEDULE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -40,6 +43,8 @@ pub struct DefragProgress {
     pub is_scheduled: bool,
     /// It waits because clients are at work.
     pub is_yielding: bool,
+    /// It was ended by order, before it had come to its end.
+    pub is_stopped: bool,
     /// Of which file; `None`: of all that the nodes have.
     pub path: Option<String>,
     /// How objects lay when it came to them.
@@ -115,6 +120,11 @@ impl Defrag {
 
     pub(crate) fn due(&self) -> Option<Time> {
         self.due.into_iter().chain(self.schedule_due).min()
+    }
+
+    /// Whether a node has been asked for a step.
+    pub(crate) fn is_stepping_at(&self, number: u32) -> bool {
+        self.asked.is_some_and(|asked| asked.number == number)
     }
 
     fn next_node(&mut self) {
@@ -194,8 +204,31 @@ impl Host {
         Ok(())
     }
 
+    /// Ends the pass that is at work; what it has moved stays so. One that was begun by its
+    /// time of the day does not go on before the next one.
+    ///
+    /// # Errors
+    /// None is at work.
+    pub fn stop_defrag(&mut self) -> Result<(), String> {
+        let defrag = &mut self.defrag;
+        if !defrag.progress.running {
+            return Err("no pass is at work".to_owned());
+        }
+        defrag.progress.running = false;
+        defrag.progress.is_yielding = false;
+        defrag.progress.is_stopped = true;
+        defrag.placement = None;
+        defrag.nodes.clear();
+        defrag.due = None;
+        Ok(())
+    }
+
     /// The path has led to a file.
     pub(crate) fn finish_defrag_path(&mut self, now: Time, file: FileRef) {
+        let progress = &self.defrag.progress;
+        if !progress.running || progress.path.is_none() {
+            return; // It was stopped before it had begun.
+        }
         self.defrag.placement = Some(file.id.0);
         self.begin_pass(now);
     }
@@ -384,6 +417,12 @@ impl Host {
                 continue;
             };
             let defrag = &mut self.defrag;
+            if self.evacuations.contains_key(&number) {
+                // Its mover has something else to do.
+                defrag.progress.is_yielding = true;
+                defrag.due = Some(now + EVACUATION_REST);
+                return;
+            }
             let (blocks_max, is_yielding) = match defrag.pace.turn(now, node) {
                 MoverTurn::Step {
                     blocks_max,

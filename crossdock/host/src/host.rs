@@ -34,6 +34,7 @@ use crate::clocks::Clocks;
 use crate::columns::{ColumnsError, ColumnsTicket, SharedFile, SignedColumns, Signings};
 use crate::defrag::Defrag;
 use crate::depots::DepotSettings;
+use crate::evacuation::{DataRoom, Evacuation};
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::fsck::Fsck;
 use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
@@ -207,6 +208,16 @@ pub enum HostEffect {
         number: u32,
         /// What came of it.
         result: Result<(), String>,
+    },
+    /// All of a node whose disks differ has been read, and mended where it was wrong.
+    Scrubbed {
+        /// The node's number.
+        number: u32,
+    },
+    /// Nothing lies any more where nothing is to lie on a node's data disk.
+    Evacuated {
+        /// The node's number.
+        number: u32,
     },
     /// What came of [`Host::add_export`], [`Host::set_export`] or
     /// [`Host::remove_export`]: the export as it is now, or was.
@@ -419,6 +430,9 @@ pub struct Host {
     pub(crate) effects: VecDeque<HostEffect>,
     pub(crate) scrub: ScrubProgress,
     pub(crate) defrag: Defrag,
+    /// What is said of nodes' data disks, by number; the others are as the settings say.
+    pub(crate) data_rooms: BTreeMap<u32, DataRoom>,
+    pub(crate) evacuations: BTreeMap<u32, Evacuation>,
     pub(crate) replicas: Replicas,
     pub(crate) sweeps: Sweeps,
     pub(crate) fsck: Fsck,
@@ -458,6 +472,8 @@ pub struct Host {
     pub(crate) policy_changes: Vec<PolicyChange>,
     /// Nodes that have been opened while the host was serving.
     pub(crate) started: Vec<NodeId>,
+    /// Numbers of nodes that serve since just now.
+    pub(crate) opened: Vec<u32>,
     instance: u64,
     pub(crate) grace: Duration,
     #[cfg(feature = "mutations")]
@@ -543,6 +559,8 @@ impl Host {
             effects: VecDeque::new(),
             scrub: ScrubProgress::default(),
             defrag: Defrag::new(has_schedule),
+            data_rooms: BTreeMap::new(),
+            evacuations: BTreeMap::new(),
             replicas: Replicas::default(),
             sweeps: Sweeps::default(),
             fsck: Fsck::default(),
@@ -569,6 +587,7 @@ impl Host {
             keeps_hot: false,
             policy_changes: Vec::new(),
             started: Vec::new(),
+            opened: Vec::new(),
             instance,
             grace,
             #[cfg(feature = "mutations")]
@@ -665,6 +684,7 @@ impl Host {
             .chain(self.clock_due())
             .chain(self.scrub.step_due)
             .chain(self.defrag.due())
+            .chain(self.evacuations.values().filter_map(Evacuation::due))
             .chain(self.fsck.due())
             .chain(self.refills.due())
             .chain(self.release_due())
@@ -841,6 +861,7 @@ impl Host {
             }
             NodeEffect::Scrubbed(report) => self.take_scrubbed(number, report),
             NodeEffect::Defragged(step) => self.take_defragged(number, step),
+            NodeEffect::Evacuated(step) => self.take_evacuated(number, step),
             NodeEffect::Damage {
                 object,
                 offset_bytes,
@@ -986,6 +1007,7 @@ impl Host {
             self.step_scrub();
         }
         self.wake_defrag(now, wall);
+        self.wake_evacuations(now);
         if self.fsck.due().is_some_and(|due| due <= now) {
             self.step_fsck(now);
         }

@@ -14,6 +14,7 @@ mod columns;
 mod defrag;
 mod depots;
 mod equalize;
+mod evacuation;
 mod exports;
 mod figures;
 mod file_leases;
@@ -59,6 +60,7 @@ pub use columns::{
 };
 pub use crossdock_locks::Holdings;
 pub use defrag::DefragProgress;
+pub use evacuation::{DataRoom, EvacuationProgress};
 pub use exports::{ExportError, ExportTicket};
 pub use figures::{HostFigures, PlacedSite};
 pub use fsck::{Counts, Finding, FsckProgress, NamedFinding};

@@ -1,5 +1,6 @@
 //! The nodes of this host: starting, stopping, and what state each is in.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -207,7 +208,10 @@ impl Host {
             self.leases.begin(now);
         }
         let boot_number = Incarnation(incarnation);
-        let mut config = StoreConfig::new(id, boot_number, self.settings.capacity_bytes);
+        let room = self.data_rooms.get(&number);
+        let capacity_bytes = room.map_or(self.settings.capacity_bytes, |room| room.capacity_bytes);
+        let mut config = StoreConfig::new(id, boot_number, capacity_bytes);
+        config.closed = room.map(|room| room.closed.clone()).unwrap_or_default();
         config.journal_bytes = self.settings.journal_bytes;
         config.cache_bytes = self.settings.cache_bytes;
         config.growth_bytes = self.settings.growth_bytes;
@@ -267,6 +271,7 @@ impl Host {
         // Its step of a scrub has no answer now.
         self.scrub.is_step_wanted |= self.scrub.left.first() == Some(&number);
         self.forget_defrag_of(number);
+        self.forget_evacuation_of(number);
         self.forget_pairs_of(id);
         // The task that makes replicas equal has been told.
         let callers = callers
@@ -292,11 +297,19 @@ impl Host {
         self.advance(now, wall);
     }
 
-    /// Starts a scrub of all running nodes.
+    /// Starts a scrub of all running nodes. The disks of those in `comparing` are compared
+    /// first: their turns come when [`scrub_compared`](Self::scrub_compared) says so; if some
+    /// differ, [`HostEffect::Scrubbed`] asks to make them the same, and
+    /// [`scrub_agreed`](Self::scrub_agreed) ends it.
     ///
     /// # Errors
     /// One is at work already.
-    pub fn start_scrub(&mut self, now: Time, wall: WallTime) -> Result<(), String> {
+    pub fn start_scrub(
+        &mut self,
+        now: Time,
+        wall: WallTime,
+        comparing: BTreeSet<u32>,
+    ) -> Result<(), String> {
         if self.scrub.running {
             return Err(
                 "a scrub is at work already; crossdock scrub shows it when it ends".to_owned(),
@@ -309,11 +322,38 @@ impl Host {
         self.scrub = ScrubProgress {
             running: true,
             left: left.map(|slot| slot.number).collect(),
+            comparing,
             ..ScrubProgress::default()
         };
         self.step_scrub();
         self.pump(now, wall);
         Ok(())
+    }
+
+    /// The disks of a node have been compared: so many blocks differ.
+    pub fn scrub_compared(&mut self, now: Time, wall: WallTime, number: u32, differing: u64) {
+        if self.scrub.comparing.remove(&number) {
+            self.scrub.differing_blocks += differing;
+            if differing > 0 {
+                self.scrub.differing.insert(number);
+            }
+            self.scrub.is_step_wanted = true;
+            self.advance(now, wall);
+        }
+    }
+
+    /// The disks of a node are the same; so many blocks were written for that.
+    pub fn scrub_agreed(&mut self, number: u32, blocks: u64) {
+        if self.scrub.agreeing.remove(&number) {
+            self.scrub.agreed_blocks += blocks;
+            self.end_scrub();
+        }
+    }
+
+    fn end_scrub(&mut self) {
+        let scrub = &mut self.scrub;
+        scrub.running =
+            !(scrub.left.is_empty() && scrub.comparing.is_empty() && scrub.agreeing.is_empty());
     }
 
     /// Which place that node has, of all nodes that there are.
@@ -411,6 +451,9 @@ impl Host {
             }
         }
         self.open_depot(id, result.is_ok());
+        if result.is_ok() {
+            self.opened.push(number);
+        }
         if self.is_ready && result.is_ok() {
             self.plan_returns(|_, _, node| node == id);
             self.started.push(id);
@@ -430,6 +473,7 @@ impl Host {
                     self.scrub.findings.push(finding);
                 }
                 self.scrub.left.retain(|&left| left != number);
+                self.scrub.differing.remove(&number);
                 return;
             }
         };
@@ -448,13 +492,26 @@ impl Host {
         }
         if report.is_complete {
             self.scrub.left.retain(|&left| left != number);
+            // What is read is right by now: the other copies and the parity follow it.
+            if self.scrub.differing.remove(&number) {
+                self.scrub.agreeing.insert(number);
+                self.effects.push_back(HostEffect::Scrubbed { number });
+            }
         }
     }
 
     /// Asks the next node for the next step; a node that is gone is left out.
     pub(crate) fn step_scrub(&mut self) {
         self.scrub.step_due = None;
-        while let Some(&number) = self.scrub.left.first() {
+        loop {
+            let ScrubProgress {
+                left, comparing, ..
+            } = &mut self.scrub;
+            let Some(place) = left.iter().position(|number| !comparing.contains(number)) else {
+                break;
+            };
+            left.swap(0, place);
+            let number = left[0];
             let slot = self.nodes.values().find(|slot| slot.number == number);
             if let Some(slot) = slot.filter(|slot| slot.state == NodeState::Running) {
                 let input = StoreInput::Scrub {
@@ -466,7 +523,7 @@ impl Host {
             }
             self.scrub.left.remove(0);
         }
-        self.scrub.running = false;
+        self.end_scrub();
     }
 
     /// Steps that follow from the state as a whole: opening sites once the nodes
@@ -476,6 +533,7 @@ impl Host {
             self.scrub.step_due = Some(now + SCRUB_REST);
         }
         self.plan_defrag(now);
+        self.plan_evacuations(now);
         self.begin_equalize();
         self.sweep();
         if self.following.takes_turn(now) {
@@ -487,6 +545,9 @@ impl Host {
         }
         for node in std::mem::take(&mut self.started) {
             self.reopen_sites(now, node);
+        }
+        for number in std::mem::take(&mut self.opened) {
+            self.resume_evacuation_of(now, number);
         }
         if self.drain == Drain::Serving {
             return self.carry(now, wall);

@@ -1,5 +1,7 @@
 //! Figures of a host, for `status` and scrub.
 
+use std::collections::BTreeSet;
+
 use crossdock_store::StoreStatus;
 use crossdock_types::Time;
 
@@ -52,8 +54,18 @@ pub struct ScrubProgress {
     pub findings: Vec<String>,
     /// Blocks that were bad and have been replaced by those of another member.
     pub repaired: Vec<String>,
+    /// Blocks in which the disks of sets were found to differ.
+    pub differing_blocks: u64,
+    /// Blocks that were written such that they do not.
+    pub agreed_blocks: u64,
     /// Nodes that have still to be scrubbed, by number.
     pub(crate) left: Vec<u32>,
+    /// Nodes whose disks are being compared: they are scrubbed after that.
+    pub(crate) comparing: BTreeSet<u32>,
+    /// Nodes whose disks differ: when they have been scrubbed they are made the same.
+    pub(crate) differing: BTreeSet<u32>,
+    /// Nodes whose disks are being made the same.
+    pub(crate) agreeing: BTreeSet<u32>,
     /// The next step is to be asked for: never from within the answer to the
     /// one before, as a node that waits for its index answers at once.
     pub(crate) is_step_wanted: bool,

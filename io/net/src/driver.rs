@@ -326,10 +326,18 @@ impl Driver {
         self.kernel.add_disk(file)
     }
 
-    /// Starts a request of a disk.
+    /// Lets go of a disk, all of whose requests have completed.
     ///
     /// # Panics
     /// If the disk is of another loop.
+    pub fn remove_disk(&mut self, disk: DiskId) {
+        self.kernel.remove_disk(disk);
+    }
+
+    /// Starts a request of a disk.
+    ///
+    /// # Panics
+    /// If the disk is of another loop, or was removed.
     pub fn submit_disk(&mut self, disk: DiskId, request: DiskRequest) {
         self.kernel.disk(disk).submit(request);
     }
@@ -337,7 +345,7 @@ impl Driver {
     /// The disk's present length.
     ///
     /// # Panics
-    /// If the disk is of another loop.
+    /// If the disk is of another loop, or was removed.
     #[must_use]
     pub fn disk_length_bytes(&mut self, disk: DiskId) -> u64 {
         self.kernel.disk(disk).length_bytes()

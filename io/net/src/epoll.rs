@@ -45,7 +45,8 @@ pub(crate) struct EpollKernel {
     disk_threads: usize,
     /// Started with the first disk.
     pool: Option<Pool>,
-    disks: Vec<PoolDisk>,
+    /// By number; those that were removed leave a gap.
+    disks: Vec<Option<PoolDisk>>,
     enters: u64,
 }
 
@@ -326,7 +327,8 @@ impl Kernel for EpollKernel {
             self.take(table, *event);
         }
         self.ready = ready;
-        for (index, disk) in (0..).zip(&mut self.disks) {
+        let disks = (0..).zip(&mut self.disks);
+        for (index, disk) in disks.filter_map(|(index, disk)| Some((index, disk.as_mut()?))) {
             while let Some(completion) = disk.poll() {
                 table
                     .events
@@ -402,13 +404,18 @@ impl Kernel for EpollKernel {
                 self.pool.insert(started)
             }
         };
-        self.disks.push(pool.disk(file));
+        self.disks.push(Some(pool.disk(file)));
         let index = u32::try_from(self.disks.len() - 1).expect("few disks");
         Ok(DiskId(index))
     }
 
+    fn remove_disk(&mut self, id: DiskId) {
+        self.disks[id.0 as usize] = None;
+    }
+
     fn disk(&mut self, id: DiskId) -> &mut dyn Disk {
-        &mut self.disks[id.0 as usize]
+        let disk = self.disks[id.0 as usize].as_mut();
+        disk.expect("who has removed a disk asks nothing of it")
     }
 
     fn enters(&self) -> u64 {

@@ -41,7 +41,10 @@ pub(crate) trait Kernel {
 
     fn add_disk(&mut self, file: DiskFile) -> Result<DiskId, NetError>;
 
-    /// A disk that was added here.
+    /// Lets go of a disk that nothing is asked of.
+    fn remove_disk(&mut self, id: DiskId);
+
+    /// A disk that was added here, and not removed.
     fn disk(&mut self, id: DiskId) -> &mut dyn Disk;
 
     /// System calls made to wait or to submit.

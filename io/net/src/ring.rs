@@ -38,7 +38,8 @@ pub(crate) struct RingKernel {
     sockets: Vec<DatagramSocket>,
     /// Descriptors that are only waited for, and whether they are.
     watches: Vec<(Rc<OwnedFd>, bool)>,
-    disks: Vec<UringDisk>,
+    /// By number; those that were removed leave a gap.
+    disks: Vec<Option<UringDisk>>,
     /// Connections that are sent to later, and when.
     resting: BTreeSet<(Time, u32)>,
 }
@@ -372,7 +373,7 @@ impl Kernel for RingKernel {
         while let Some(index) = table.next_marked() {
             self.look_at(table, index, now);
         }
-        let answered = self.disks.iter().any(UringDisk::has_answered);
+        let answered = self.disks.iter().flatten().any(UringDisk::has_answered);
         let patience = if answered || !table.events.is_empty() {
             Some(Duration::ZERO)
         } else {
@@ -382,7 +383,8 @@ impl Kernel for RingKernel {
         while let Some(completion) = self.mailbox.take() {
             self.complete(table, completion);
         }
-        for (index, disk) in (0..).zip(&mut self.disks) {
+        let disks = (0..).zip(&mut self.disks);
+        for (index, disk) in disks.filter_map(|(index, disk)| Some((index, disk.as_mut()?))) {
             while let Some(completion) = disk.poll() {
                 table
                     .events
@@ -456,12 +458,17 @@ impl Kernel for RingKernel {
     }
 
     fn add_disk(&mut self, file: DiskFile) -> Result<DiskId, NetError> {
-        self.disks.push(UringDisk::new(&self.ring, file));
+        self.disks.push(Some(UringDisk::new(&self.ring, file)));
         Ok(DiskId(last_index(&self.disks)))
     }
 
+    fn remove_disk(&mut self, id: DiskId) {
+        self.disks[id.0 as usize] = None;
+    }
+
     fn disk(&mut self, id: DiskId) -> &mut dyn Disk {
-        &mut self.disks[id.0 as usize]
+        let disk = self.disks[id.0 as usize].as_mut();
+        disk.expect("who has removed a disk asks nothing of it")
     }
 
     fn enters(&self) -> u64 {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_types::BLOCK_BYTES;
 
-use crate::geometry::{Extent, Geometry, INTENT_OFFSET, Kind, LOG_OFFSET, segments, to_usize};
+use crate::geometry::{Geometry, INTENT_OFFSET, Kind, LOG_OFFSET, segments, to_usize};
 use crate::intent::{ParityRecord, RegionList};
-use crate::label::{DiskId, Label, MemberRecord, MemberState, Pool, SetRecord, looks_like_label};
+use crate::label::{
+    DiskId, Label, MemberState, Pool, SetRecord, is_torn_first_label, looks_like_label,
+};
 
-/// Stripes that a member has at least.
-const STRIPES_MIN: u64 = 16;
+mod half_made;
 
 /// The number of a disk for its user: its place in [`Wish::disks`], or what it was added as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,6 +113,9 @@ pub enum AssembleError {
         /// The other.
         second: String,
     },
+    /// There are, or were, more sets than the labels can tell of.
+    #[error("the disks' labels have no room for that many sets; name fewer or larger ones")]
+    LabelFull,
     /// Too small to be of use.
     #[error("{name} has {length_bytes} bytes, {wanted_bytes} are needed")]
     TooSmall {
@@ -129,12 +133,24 @@ pub enum AssembleError {
 pub struct Assembled {
     pub(crate) pool: Pool,
     /// Disks that take part, by number.
-    pub(crate) attached: BTreeMap<DiskNumber, (DiskId, String, u64)>,
+    pub(crate) attached: BTreeMap<DiskNumber, FoundDisk>,
     /// Whether the labels have to be written before anything else.
     pub(crate) is_changed: bool,
     pub(crate) recovery: Recovery,
+    /// Places in [`Wish::sets`] of those that were retired: nobody needs their disks.
+    pub retired: Vec<usize>,
     /// What people should know.
     pub notes: Vec<String>,
+}
+
+/// A disk that takes part.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundDisk {
+    pub(crate) id: DiskId,
+    pub(crate) name: String,
+    pub(crate) length_bytes: u64,
+    /// It has a label under that name.
+    pub(crate) is_labelled: bool,
 }
 
 /// What a loss of power may have left.
@@ -184,14 +200,25 @@ impl Assembled {
 /// See [`AssembleError`]: nothing is changed on any disk.
 pub fn assemble(wish: &Wish, fresh: impl FnMut() -> u64) -> Result<Assembled, AssembleError> {
     let mut labels = Vec::new();
+    let mut odd = Vec::new();
     for found in &wish.disks {
-        labels.push(match &found.head {
-            Ok(head) => look(&found.name, head)?,
+        let looked = found
+            .head
+            .as_ref()
+            .map(|head| (head, look(&found.name, head)));
+        labels.push(match looked {
+            Ok((_, Ok(label))) => label,
+            Ok((head, Err(error))) => {
+                odd.push((head, error));
+                None
+            }
             Err(_) => None,
         });
     }
     let mut assembler = Assembler {
         wish,
+        sets: (0..wish.sets.len()).collect(),
+        retired: Vec::new(),
         labels,
         attached: BTreeMap::new(),
         notes: Vec::new(),
@@ -199,6 +226,12 @@ pub fn assemble(wish: &Wish, fresh: impl FnMut() -> u64) -> Result<Assembled, As
         fresh,
     };
     let newest = assembler.newest()?;
+    for (head, error) in odd {
+        let is_torn = |pool: &Pool| is_torn_first_label(head, pool);
+        if !newest.as_ref().is_some_and(is_torn) {
+            return Err(error);
+        }
+    }
     let pool = match newest {
         Some(pool) if !assembler.is_half_made(&pool) => assembler.join(pool)?,
         _ => assembler.make()?,
@@ -209,6 +242,7 @@ pub fn assemble(wish: &Wish, fresh: impl FnMut() -> u64) -> Result<Assembled, As
         attached: assembler.attached,
         is_changed: assembler.is_changed,
         recovery,
+        retired: assembler.retired,
         notes: assembler.notes,
     })
 }
@@ -229,9 +263,13 @@ fn look(name: &str, head: &[u8]) -> Result<Option<Label>, AssembleError> {
 
 struct Assembler<'wish, F> {
     wish: &'wish Wish,
+    /// Places in [`Wish::sets`] of those that are, or are to be made, in order.
+    sets: Vec<usize>,
+    /// The same of those that were retired.
+    retired: Vec<usize>,
     /// Of each disk.
     labels: Vec<Option<Label>>,
-    attached: BTreeMap<DiskNumber, (DiskId, String, u64)>,
+    attached: BTreeMap<DiskNumber, FoundDisk>,
     notes: Vec<String>,
     is_changed: bool,
     fresh: F,
@@ -274,11 +312,18 @@ impl<F: FnMut() -> u64> Assembler<'_, F> {
 
     /// Takes the disks of a pool that is there.
     fn join(&mut self, mut pool: Pool) -> Result<Pool, AssembleError> {
+        self.leave_out_retired(&pool);
+        let undone = self.undo_half_made(&mut pool);
         self.check_shape(&pool)?;
         let mut here: BTreeSet<DiskId> = BTreeSet::new();
         let mut blank = Vec::new();
         for place in 0..self.labels.len() {
-            let Some(label) = self.labels[place].clone() else {
+            if self.is_of_retired(place) {
+                continue;
+            }
+            let label = self.labels[place].clone();
+            let label = label.filter(|label| !undone.contains(&label.disk));
+            let Some(label) = label else {
                 if self.wish.disks[place].head.is_ok() {
                     blank.push(place);
                 }
@@ -340,9 +385,10 @@ impl<F: FnMut() -> u64> Assembler<'_, F> {
 
     /// Makes the sets that the pool does not have yet, of blank disks.
     fn add_sets(&mut self, pool: &mut Pool, blank: &mut Vec<usize>) -> Result<(), AssembleError> {
-        let first = pool.sets.len();
+        let known = pool.sets.iter().filter(|set| !set.is_retired()).count();
         let mut extents = Vec::new();
-        for (number, set) in self.wish.sets.iter().enumerate().skip(first) {
+        for wished in self.sets.clone().into_iter().skip(known) {
+            let set = &self.wish.sets[wished];
             let mut members = Vec::new();
             let mut stripes = u64::MAX;
             for &place in &set.disks {
@@ -360,51 +406,37 @@ impl<F: FnMut() -> u64> Assembler<'_, F> {
                 stripes = stripes.min(self.stripes_of(place, pool.geometry)?);
                 let disk = self.fresh_disk();
                 self.attach(place, disk);
-                members.push(MemberRecord {
-                    disk,
-                    state: MemberState::Active,
-                });
+                members.push(disk);
             }
-            let record = SetRecord {
-                kind: set.kind,
-                stripes,
-                formatted: 0,
-                members,
-            };
-            let stripe_bytes = record.data_cells() as u64 * pool.geometry.chunk();
-            extents.push(Extent {
-                set: u16::try_from(number).unwrap_or(u16::MAX),
-                first_stripe: 0,
-                stripes,
-                stripe_bytes,
-                // As large as it is, so that all become full together.
-                speed: set.speed.unwrap_or((stripes * stripe_bytes) >> 20),
-            });
+            let record = SetRecord::new(set.kind, stripes, &members);
+            extents.push(record.extent(pool.sets.len(), pool.geometry, set.speed));
             pool.sets.push(record);
             self.is_changed = true;
         }
         pool.segments.extend(segments(extents));
-        Ok(())
+        match pool.fits_label() {
+            true => Ok(()),
+            false => Err(AssembleError::LabelFull),
+        }
     }
 
     fn stripes_of(&self, place: usize, geometry: Geometry) -> Result<u64, AssembleError> {
         let found = &self.wish.disks[place];
-        let data_bytes = found.length_bytes.saturating_sub(geometry.data_offset());
-        let stripes = data_bytes / geometry.chunk();
-        if stripes < STRIPES_MIN {
-            return Err(AssembleError::TooSmall {
-                name: found.name.clone(),
-                length_bytes: found.length_bytes,
-                wanted_bytes: geometry.data_offset() + STRIPES_MIN * geometry.chunk(),
-            });
-        }
-        Ok(stripes)
+        let stripes = geometry.stripes_of(found.length_bytes);
+        stripes.map_err(|wanted_bytes| AssembleError::TooSmall {
+            name: found.name.clone(),
+            length_bytes: found.length_bytes,
+            wanted_bytes,
+        })
     }
 
     fn check_shape(&self, pool: &Pool) -> Result<(), AssembleError> {
-        for (set, made) in pool.sets.iter().enumerate() {
+        let known = pool.sets.iter().enumerate();
+        let known = known.filter(|(_, made)| !made.is_retired());
+        for (at, (set, made)) in known.enumerate() {
             let made = format!("{} of {}", made.kind, made.members.len());
-            let said = match self.wish.sets.get(set) {
+            let said = self.sets.get(at).map(|&said| &self.wish.sets[said]);
+            let said = match said {
                 Some(said) => format!("{} of {}", said.kind, said.disks.len()),
                 None => "absent".to_owned(),
             };
@@ -417,7 +449,9 @@ impl<F: FnMut() -> u64> Assembler<'_, F> {
 
     /// Marks what is not here as failed, as far as the sets can do without.
     fn miss(&mut self, pool: &mut Pool, here: &BTreeSet<DiskId>) -> Result<(), AssembleError> {
-        for (number, set) in pool.sets.iter_mut().enumerate() {
+        let used = pool.sets.iter_mut().enumerate();
+        let used = used.filter(|(_, set)| !set.is_retired());
+        for (at, (number, set)) in used.enumerate() {
             for place in 0..set.members.len() {
                 let member = set.members[place];
                 if here.contains(&member.disk) || member.state == MemberState::Failed {
@@ -427,7 +461,7 @@ impl<F: FnMut() -> u64> Assembler<'_, F> {
                     return Err(AssembleError::Lacking {
                         set: number,
                         kind: set.kind,
-                        missing: self.missing(number, pool_disks(&self.labels)),
+                        missing: self.missing(at, pool_disks(&self.labels)),
                     });
                 }
                 set.members[place].state = MemberState::Failed;
@@ -441,8 +475,9 @@ impl<F: FnMut() -> u64> Assembler<'_, F> {
         Ok(())
     }
 
-    fn missing(&self, set: usize, known: BTreeSet<usize>) -> String {
-        let named = &self.wish.sets[set].disks;
+    /// Disks of the set at that place of those that are used.
+    fn missing(&self, at: usize, known: BTreeSet<usize>) -> String {
+        let named = &self.wish.sets[self.sets[at]].disks;
         let missing = named.iter().filter(|place| !known.contains(place));
         let names: Vec<String> = missing
             .map(|&place| match &self.wish.disks[place].head {
@@ -467,7 +502,13 @@ impl<F: FnMut() -> u64> Assembler<'_, F> {
     fn attach(&mut self, place: usize, id: DiskId) {
         let number = DiskNumber(u16::try_from(place).unwrap_or(u16::MAX));
         let found = &self.wish.disks[place];
-        let disk = (id, found.name.clone(), found.length_bytes);
+        let label = self.labels[place].as_ref();
+        let disk = FoundDisk {
+            id,
+            name: found.name.clone(),
+            length_bytes: found.length_bytes,
+            is_labelled: label.is_some_and(|label| label.disk == id),
+        };
         self.attached.insert(number, disk);
     }
 
@@ -475,7 +516,7 @@ impl<F: FnMut() -> u64> Assembler<'_, F> {
     fn recovery(&self, pool: &Pool) -> Recovery {
         let mut recovery = Recovery::default();
         let mut newest: BTreeMap<(usize, u64, usize), u64> = BTreeMap::new();
-        for (number, (disk, ..)) in &self.attached {
+        for (number, FoundDisk { id: disk, .. }) in &self.attached {
             let Some((set, _)) = pool.place_of(*disk) else {
                 continue;
             };

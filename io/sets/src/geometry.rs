@@ -21,6 +21,9 @@ pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Most stripes of one set in a row of a segment.
 const WEIGHT_MAX: u64 = 16;
 
+/// Stripes that a member has at least.
+const STRIPES_MIN: u64 = 16;
+
 /// Bytes of a label.
 pub(crate) const LABEL_BYTES: usize = 16 << 10;
 
@@ -144,6 +147,18 @@ impl Geometry {
         (LOG_OFFSET + log_bytes).next_multiple_of(LOG_OFFSET)
     }
 
+    /// Stripes that a disk of that length has.
+    ///
+    /// # Errors
+    /// It is too short; how long it would have to be.
+    pub(crate) fn stripes_of(&self, length_bytes: u64) -> Result<u64, u64> {
+        let stripes = length_bytes.saturating_sub(self.data_offset()) / self.chunk();
+        match stripes >= STRIPES_MIN {
+            true => Ok(stripes),
+            false => Err(self.data_offset() + STRIPES_MIN * self.chunk()),
+        }
+    }
+
     pub(crate) fn is_valid(&self) -> bool {
         let chunk = self.chunk();
         chunk.is_multiple_of(BLOCK)
@@ -151,6 +166,19 @@ impl Geometry {
             && self.log_slots > 0
             && self.region_stripes > 0
     }
+}
+
+/// Where a set's bytes lie in the space: at the beginning of each of `rows` rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Where the first row begins.
+    pub offset_bytes: u64,
+    /// Bytes of the set in each row.
+    pub bytes: u64,
+    /// Bytes of a row.
+    pub row_bytes: u64,
+    /// How many rows there are.
+    pub rows: u64,
 }
 
 /// A part of the node's space.

@@ -14,22 +14,29 @@
 //!
 //! Body: disk (8), pool (8), generation (8), length of the space in bytes (8), bytes of a
 //! cell (4), slots of the log (2), stripes of a region (2); number of sets (2), each with
-//! kind (1: 1 stripe, 2 mirror, 3 parity), stripes (8), stripes that are formatted (8),
+//! kind (1: 1 stripe, 2 mirror, 3 parity; and 16 while it is retired, 32 when it was), stripes (8), stripes that are formatted (8),
 //! number of members (2), each with disk (8), state (1: 1 active, 2 failed, 3 rebuilding),
 //! stripes rebuilt (8); number of segments (2), each with rows (8), number of shares (2),
 //! each with set (2), weight (2), first stripe (8); number of spares (2), their disks (8).
 //!
 //! A disk that comes to a pool, or back to it, gets a new disk number: what was written
-//! under the old one counts no more.
+//! under the old one counts no more. Its first label it gets when all others tell of it.
 
 use crossdock_checksum::crc32c;
 
 use crate::codec::{Reader, Writer};
-use crate::geometry::{Geometry, Kind, LABEL_BYTES, Segment, Share};
+use crate::geometry::{Extent, Geometry, Kind, LABEL_BYTES, Places, Segment, Share, to_usize};
 
 const MAGIC: [u8; 8] = *b"XDSETLBL";
 const VERSION: u16 = 1;
 const HEAD_BYTES: usize = 20;
+
+/// What power can tear a write between, at least.
+const SECTOR_BYTES: usize = 512;
+
+/// What is added to the kind of a set.
+const RETIRING: u8 = 16;
+const RETIRED: u8 = 32;
 
 /// The name of a disk in one pool, for one stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,10 +59,22 @@ pub(crate) struct Pool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SetRecord {
     pub(crate) kind: Kind,
+    pub(crate) service: Service,
     pub(crate) stripes: u64,
     /// Stripes that hold zeros or what was written, and agree.
     pub(crate) formatted: u64,
     pub(crate) members: Vec<MemberRecord>,
+}
+
+/// Whether a set is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    Full,
+    /// What is on it goes elsewhere, and nothing new is to come.
+    Retiring,
+    /// Nothing is on it, and its disks may be anywhere. Its places in the space remain, and
+    /// hold nothing.
+    Retired,
 }
 
 /// One member of a set.
@@ -84,6 +103,38 @@ pub(crate) struct Label {
 }
 
 impl SetRecord {
+    /// One of disks that hold nothing.
+    pub(crate) fn new(kind: Kind, stripes: u64, disks: &[DiskId]) -> Self {
+        let members = disks.iter().map(|&disk| MemberRecord {
+            disk,
+            state: MemberState::Active,
+        });
+        Self {
+            kind,
+            service: Service::Full,
+            stripes,
+            formatted: 0,
+            members: members.collect(),
+        }
+    }
+
+    /// All of it for the second stage, as set `number`. Without a speed its share is as
+    /// large as it is, so that all become full together.
+    pub(crate) fn extent(&self, number: usize, geometry: Geometry, speed: Option<u64>) -> Extent {
+        let stripe_bytes = self.data_cells() as u64 * geometry.chunk();
+        Extent {
+            set: u16::try_from(number).unwrap_or(u16::MAX),
+            first_stripe: 0,
+            stripes: self.stripes,
+            stripe_bytes,
+            speed: speed.unwrap_or((self.stripes * stripe_bytes) >> 20),
+        }
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.service == Service::Retired
+    }
+
     /// How many members lack something.
     pub(crate) fn lacking(&self) -> usize {
         let is_active = |member: &&MemberRecord| member.state != MemberState::Active;
@@ -124,6 +175,44 @@ impl Pool {
             .sum()
     }
 
+    /// Where a set's bytes lie in the space.
+    pub(crate) fn places(&self, set: usize) -> Vec<Places> {
+        let mut places = Vec::new();
+        let mut begin = 0;
+        for segment in &self.segments {
+            let row_bytes = self.row_bytes(segment);
+            let mut offset_bytes = begin;
+            for share in &segment.shares {
+                let of = usize::from(share.set);
+                let bytes = u64::from(share.weight) * self.stripe_bytes(of);
+                if of == set && segment.rows > 0 {
+                    places.push(Places {
+                        offset_bytes,
+                        bytes,
+                        row_bytes,
+                        rows: segment.rows,
+                    });
+                }
+                offset_bytes += bytes;
+            }
+            begin += segment.rows * row_bytes;
+        }
+        places
+    }
+
+    /// Bytes that a set holds.
+    pub(crate) fn set_bytes(&self, set: usize) -> u64 {
+        self.sets[set].stripes * self.stripe_bytes(set)
+    }
+
+    /// Whether a label has room for all of it.
+    pub(crate) fn fits_label(&self) -> bool {
+        let mut body = Writer::default();
+        body.u64(0);
+        self.put(&mut body);
+        HEAD_BYTES + body.bytes.len() <= LABEL_BYTES
+    }
+
     /// Where a disk is a member: set and place in it.
     pub(crate) fn place_of(&self, disk: DiskId) -> Option<(usize, usize)> {
         self.sets.iter().enumerate().find_map(|(number, set)| {
@@ -135,7 +224,8 @@ impl Pool {
     /// Whether the disk belongs to it, and has not failed.
     pub(crate) fn has(&self, disk: DiskId) -> bool {
         let is_live = |(set, place): (usize, usize)| {
-            self.sets[set].members[place].state != MemberState::Failed
+            let set = &self.sets[set];
+            !set.is_retired() && set.members[place].state != MemberState::Failed
         };
         self.spares.contains(&disk) || self.place_of(disk).is_some_and(is_live)
     }
@@ -149,10 +239,15 @@ impl Pool {
         body.u16(self.geometry.region_stripes);
         body.count(self.sets.len());
         for set in &self.sets {
-            body.u8(match set.kind {
+            let kind = match set.kind {
                 Kind::Stripe => 1,
                 Kind::Mirror => 2,
                 Kind::Parity => 3,
+            };
+            body.u8(match set.service {
+                Service::Full => kind,
+                Service::Retiring => kind | RETIRING,
+                Service::Retired => kind | RETIRED,
             });
             body.u64(set.stripes);
             body.u64(set.formatted);
@@ -212,7 +307,14 @@ impl Pool {
 }
 
 fn get_set(body: &mut Reader<'_>) -> Option<SetRecord> {
-    let kind = match body.u8()? {
+    let word = body.u8()?;
+    let service = match word & (RETIRING | RETIRED) {
+        0 => Service::Full,
+        RETIRING => Service::Retiring,
+        RETIRED => Service::Retired,
+        _ => return None,
+    };
+    let kind = match word & !(RETIRING | RETIRED) {
         1 => Kind::Stripe,
         2 => Kind::Mirror,
         3 => Kind::Parity,
@@ -234,6 +336,7 @@ fn get_set(body: &mut Reader<'_>) -> Option<SetRecord> {
     kind.check_members(members.len()).ok()?;
     Some(SetRecord {
         kind,
+        service,
         stripes,
         formatted,
         members,
@@ -305,6 +408,31 @@ impl Label {
     }
 }
 
+/// Whether a disk has nothing at its beginning but sectors of the label that it was to get as
+/// its first when power failed. All others have theirs before it gets any: so what it would
+/// be is known.
+pub(crate) fn is_torn_first_label(head: &[u8], pool: &Pool) -> bool {
+    let members = pool.sets.iter().flat_map(|set| &set.members);
+    let disks = members.map(|member| member.disk).chain(pool.spares.clone());
+    let is_of = |disk: DiskId| {
+        let label = Label {
+            disk,
+            pool: pool.clone(),
+        };
+        let at = to_usize(label.offset_bytes());
+        let wanted = label.encode();
+        let Some(slot) = head.get(at..at + LABEL_BYTES) else {
+            return false;
+        };
+        let mut sectors = slot.chunks(SECTOR_BYTES).zip(wanted.chunks(SECTOR_BYTES));
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+        sectors.all(|(found, wanted)| is_zero(found) || found == wanted)
+            && is_zero(&head[..at])
+            && is_zero(&head[at + LABEL_BYTES..])
+    };
+    disks.into_iter().any(is_of)
+}
+
 /// Whether the beginning of a disk has ever been a label, whole or not.
 pub(crate) fn looks_like_label(head: &[u8]) -> bool {
     let mut slots = head.chunks_exact(LABEL_BYTES).take(2);
@@ -327,6 +455,7 @@ mod tests {
             geometry: Geometry::default(),
             sets: vec![SetRecord {
                 kind: Kind::Parity,
+                service: Service::Retiring,
                 stripes: 100,
                 formatted: 3,
                 members: vec![

@@ -22,6 +22,7 @@ mod parity;
 pub mod spec;
 
 pub use assemble::{AssembleError, Assembled, DiskNumber, Found, SetWish, Wish, assemble};
-pub use geometry::{Geometry, Kind};
+pub use geometry::{Geometry, Kind, Places};
+pub use machine::adding::{NewDisk, NewSet};
 pub use machine::status::{DiskState, DiskStatus, RebuildStatus, SetStatus, SetsStatus};
 pub use machine::{DiskSets, Options, SetsError, SetsEvent};

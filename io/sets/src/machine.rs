@@ -5,6 +5,8 @@
 //! lost cell of it, go one after the other. What is being rebuilt is fenced: works that
 //! would change it wait.
 
+pub(crate) mod adding;
+mod compare;
 mod flush;
 mod grow;
 mod labels;
@@ -28,10 +30,12 @@ use crossdock_disk::{
 };
 use crossdock_types::{AlignedBuffer, Scatter, Time};
 
-use crate::assemble::{Assembled, DiskNumber};
+use crate::assemble::{Assembled, DiskNumber, FoundDisk};
 use crate::geometry::to_usize;
 use crate::label::{DiskId, Pool};
+use crate::spec::DISKS_MAX;
 
+use compare::Comparing;
 use flush::Flush;
 use grow::Growing;
 use labels::Labels;
@@ -97,6 +101,25 @@ pub enum SetsEvent {
         /// Where in the space.
         offset_bytes: u64,
     },
+    /// The members of all sets have been compared.
+    Compared {
+        /// Blocks of them in which they differ.
+        differing: u64,
+    },
+    /// Members that differed are the same.
+    Agreed {
+        /// Blocks that were written for that.
+        blocks: u64,
+    },
+    /// Nothing is on a set any more, and its disks are not used any more.
+    Retired {
+        /// Which one.
+        set: usize,
+        /// The paths of its disks.
+        names: Vec<String>,
+        /// Their numbers.
+        disks: Vec<DiskNumber>,
+    },
     /// A spare is out.
     SpareFailed {
         /// Its path.
@@ -131,6 +154,33 @@ pub enum SetsError {
     /// Nothing is being rebuilt.
     #[error("no set is being rebuilt")]
     NotRebuilding,
+    /// One after the other.
+    #[error("the disks are being compared already")]
+    Comparing,
+    /// What a loss of power has left comes first.
+    #[error("the sets are being put in order after a start; try again")]
+    Opening,
+    /// A disk cannot be in two places.
+    #[error("{0} is in use already")]
+    Known(String),
+    /// More than a label tells of.
+    #[error("a node has {DISKS_MAX} disks at most, these would be {0}")]
+    TooMany(usize),
+    /// There are, or were, more sets than the labels can tell of.
+    #[error("the disks' labels have no room for that many sets; add fewer or larger ones")]
+    LabelFull,
+    /// There is no such set, or not any more.
+    #[error("there is no set {0}; crossdock disk list shows them")]
+    NoSet(usize),
+    /// What it has could go nowhere.
+    #[error("set {0} is the only one; add another one first (crossdock disk add)")]
+    Only(usize),
+    /// One after the other.
+    #[error("set {0} is being retired; the next one has to wait for that")]
+    Retiring(usize),
+    /// There is nothing to be called off.
+    #[error("set {0} is not being retired")]
+    NotRetiring(usize),
 }
 
 /// The sets of one node.
@@ -158,6 +208,9 @@ pub struct DiskSets {
     held: Vec<DiskCompletion>,
     labels: Labels,
     is_paused: bool,
+    comparing: Comparing,
+    /// A set that was retired, and the change of the labels that says so.
+    leaving: Option<(usize, u64)>,
     events: VecDeque<SetsEvent>,
     /// The next number of a disk that is given later.
     next_disk: u16,
@@ -173,6 +226,22 @@ struct Attached {
     read_errors: u64,
     /// It has failed: nothing is asked of it any more.
     is_out: bool,
+    /// It has a label. Those that have none yet get it after all others.
+    is_labelled: bool,
+}
+
+impl Attached {
+    fn new(found: FoundDisk) -> Self {
+        Self {
+            id: found.id,
+            name: found.name,
+            length_bytes: found.length_bytes,
+            in_flight: 0,
+            read_errors: 0,
+            is_out: false,
+            is_labelled: found.is_labelled,
+        }
+    }
 }
 
 /// A set, beyond what the labels say.
@@ -200,6 +269,9 @@ struct SetState {
     /// Works that wait for such a flush.
     flush_waiting: VecDeque<u64>,
     rebuild: Option<Rebuild>,
+    /// Blocks in which members were found to differ, and that were written to be the same.
+    differing_blocks: u64,
+    agreed_blocks: u64,
 }
 
 /// A request of the space.
@@ -248,17 +320,8 @@ impl DiskSets {
             ..
         } = assembled;
         let last = attached.keys().map(|number| number.0).max();
-        let disks = attached.into_iter().map(|(number, (id, name, length))| {
-            let disk = Attached {
-                id,
-                name,
-                length_bytes: length,
-                in_flight: 0,
-                read_errors: 0,
-                is_out: false,
-            };
-            (number, disk)
-        });
+        let disks = attached.into_iter();
+        let disks = disks.map(|(number, found)| (number, Attached::new(found)));
         let mut machine = Self {
             now,
             options,
@@ -278,6 +341,8 @@ impl DiskSets {
             held: Vec::new(),
             labels: Labels::default(),
             is_paused: false,
+            comparing: Comparing::default(),
+            leaving: None,
             events: VecDeque::new(),
             next_disk: last.map_or(0, |last| last + 1),
             pool,
@@ -330,18 +395,22 @@ impl DiskSets {
             Purpose::Format => self.format_answered(disk, completion.result.err()),
         }
         self.mind_rebuilds();
+        self.mind_comparing();
+        self.see_off();
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         self.mind_rebuilds();
+        self.mind_comparing();
     }
 
     /// When time matters next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.rebuild_due()
+        let dues = self.rebuild_due().into_iter();
+        dues.chain(self.comparing_due()).min()
     }
 
     /// The next request for a disk.
@@ -533,7 +602,7 @@ impl Owner {
     const fn request(&self) -> Option<u64> {
         match self {
             Self::Request(number) => Some(*number),
-            Self::Rebuild | Self::Recovery => None,
+            Self::Rebuild | Self::Recovery | Self::Comparison => None,
         }
     }
 }

@@ -19,8 +19,8 @@ use crossdock_peer::{
     WriteContext,
 };
 use crossdock_store::{
-    DefragReport, IndexRequest, OpenError, OpenReport, ScrubReport, Store, StoreConfig, StoreDisk,
-    StoreEffect, StoreInput,
+    DefragReport, EvacuationReport, IndexRequest, OpenError, OpenReport, ScrubReport, Store,
+    StoreConfig, StoreDisk, StoreEffect, StoreInput,
 };
 use crossdock_types::Time;
 
@@ -118,6 +118,8 @@ pub enum NodeEffect {
     Scrubbed(Result<ScrubReport, NodeError>),
     /// A step of the mover ended, or cannot be done.
     Defragged(Result<DefragReport, NodeError>),
+    /// A step of emptying closed blocks ended, or cannot be done.
+    Evacuated(Result<EvacuationReport, NodeError>),
     /// A block could not be read, and what came of it. (One that nobody but this
     /// node has is told of by the errors of its reads.)
     Damage {
@@ -602,6 +604,9 @@ impl Node {
                 }
                 StoreEffect::Defragged(step) => {
                     self.effects.push_back(NodeEffect::Defragged(step));
+                }
+                StoreEffect::Evacuated(step) => {
+                    self.effects.push_back(NodeEffect::Evacuated(step));
                 }
                 StoreEffect::Quiet => self.effects.push_back(NodeEffect::Quiet),
                 StoreEffect::Reply(reply) if self.repairs.awaits(reply.id) => {

@@ -213,6 +213,7 @@ impl Rig {
                 NodeEffect::Scrubbed(report) => self.scrubbed = report.ok(),
                 NodeEffect::Opened(_)
                 | NodeEffect::Defragged(_)
+                | NodeEffect::Evacuated(_)
                 | NodeEffect::Withdrawn { .. }
                 | NodeEffect::Postponed { .. }
                 | NodeEffect::Failed(_)

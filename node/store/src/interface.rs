@@ -37,9 +37,26 @@ pub struct StoreConfig {
     pub checkpoint_interval: Duration,
     /// Written bytes are mapped durably after this time, also without a commit.
     pub writeback_delay: Duration,
+    /// Blocks of the data disk that are to hold nothing.
+    pub closed: Vec<ClosedBlocks>,
     /// A fault built in on purpose, so that tests prove they would find it.
     #[cfg(feature = "mutations")]
     pub mutation: Option<Mutation>,
+}
+
+/// Blocks of the data disk that are to hold nothing, as what lies below them is to go, or has
+/// gone: of each of `rows` rows, the first `blocks`. What is there is moved away by
+/// [`StoreInput::Evacuate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClosedBlocks {
+    /// The first block of the first row.
+    pub first: u64,
+    /// Blocks that are closed in each row, at least 1.
+    pub blocks: u64,
+    /// Blocks of a row, at least as many.
+    pub row_blocks: u64,
+    /// How many rows there are.
+    pub rows: u64,
 }
 
 impl StoreConfig {
@@ -58,6 +75,7 @@ impl StoreConfig {
             waiting_max: 4096,
             checkpoint_interval: Duration::from_secs(5),
             writeback_delay: Duration::from_secs(2),
+            closed: Vec::new(),
             #[cfg(feature = "mutations")]
             mutation: None,
         }
@@ -147,6 +165,23 @@ pub enum StoreInput {
     /// Look at how objects lie, and put together what lies apart, from where the last step
     /// ended; answered by [`StoreEffect::Defragged`]. One at a time.
     Defrag(DefragStep),
+    /// The data disk can be that long from now on, and these blocks of it are to hold nothing.
+    /// It is never shorter than what it has.
+    Space {
+        /// As [`StoreConfig::capacity_bytes`].
+        capacity_bytes: u64,
+        /// As [`StoreConfig::closed`].
+        closed: Vec<ClosedBlocks>,
+    },
+    /// Move away what lies on closed blocks, from where the last step ended; answered by
+    /// [`StoreEffect::Evacuated`]. One at a time, and none together with
+    /// [`Defrag`](Self::Defrag).
+    Evacuate {
+        /// It begins with the first object, wherever the step before ended.
+        is_first: bool,
+        /// Most blocks to move.
+        blocks_max: u64,
+    },
     /// Write everything back and bring the index up to date; answered by
     /// [`StoreEffect::Quiet`]. No request may come after it.
     Drain,
@@ -182,6 +217,8 @@ pub enum StoreEffect {
     Scrubbed(Result<ScrubReport, NodeError>),
     /// A step of the mover ended, or nothing can be written any more.
     Defragged(Result<DefragReport, NodeError>),
+    /// A step of emptying closed blocks ended, or nothing can be written any more.
+    Evacuated(Result<EvacuationReport, NodeError>),
     /// Drained: nothing is held in memory only, or a disk has failed and nothing
     /// of it can be saved.
     Quiet,
@@ -298,6 +335,28 @@ pub struct DefragReport {
     pub is_complete: bool,
     /// How the free space lies, told with the end.
     pub free: FreeSpace,
+}
+
+/// What one step of emptying closed blocks has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvacuationReport {
+    /// Blocks that have another place now.
+    pub moved_blocks: u64,
+    /// Blocks that are pinned, and stay until they are not.
+    pub pinned_blocks: u64,
+    /// Blocks that something is about to change.
+    pub busy_blocks: u64,
+    /// Blocks that cannot be read, or lie beside such ones.
+    pub unreadable_blocks: u64,
+    /// Blocks that there is no room for elsewhere.
+    pub homeless_blocks: u64,
+    /// The journal or the disk has to get room first.
+    pub is_stalled: bool,
+    /// The end was reached; the next step begins anew.
+    pub is_complete: bool,
+    /// Closed blocks that still hold something, or may be read or written yet; told with
+    /// the end. If there are none nothing is ever asked of them again, also after a crash.
+    pub left_blocks: u64,
 }
 
 /// Numbers for `status` and metrics.

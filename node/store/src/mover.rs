@@ -27,6 +27,7 @@ use crate::waiting::Hold;
 
 mod carry;
 mod choice;
+mod evacuate;
 
 use carry::Planned;
 use choice::{Choice, LONG_BLOCKS, Place};
@@ -42,7 +43,7 @@ const RECORD_BYTES: u64 = 160;
 #[derive(Debug, Default)]
 pub(crate) struct Mover {
     /// Under way.
-    step: Option<DefragStep>,
+    step: Option<Step>,
     object: Option<ObjectId>,
     /// The object before; the next is searched after it.
     last: Option<ObjectId>,
@@ -82,6 +83,24 @@ impl Mover {
     }
 }
 
+/// What a step is to do.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    goal: Goal,
+    /// Of which file's objects; `None` means all objects.
+    placement: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    /// To tell how objects lie.
+    Look,
+    /// To put together what lies apart.
+    Gather,
+    /// To leave nothing on closed blocks.
+    Evacuate,
+}
+
 /// Contiguous blocks of the disk with blocks of an object, in the order of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
@@ -94,28 +113,54 @@ pub(crate) struct Stretch {
     solid: u64,
 }
 
+impl Stretch {
+    /// Its first blocks, before which there is no hole.
+    const fn cut(&self, blocks: u64) -> Self {
+        Self {
+            first: self.first,
+            end: self.first + blocks,
+            disk: DiskRange {
+                block: self.disk.block,
+                blocks,
+            },
+            solid: blocks,
+        }
+    }
+}
+
 impl Store {
     pub(crate) fn begin_moving(&mut self, step: DefragStep) {
-        let error = match &self.phase {
+        let goal = match step.moves {
+            true => Goal::Gather,
+            false => Goal::Look,
+        };
+        let placement = step.placement;
+        self.begin_step(Step { goal, placement }, step.is_first, step.blocks_max);
+    }
+
+    fn begin_step(&mut self, step: Step, is_first: bool, blocks_max: u64) {
+        let mut error = match &self.phase {
             Phase::Open => None,
             Phase::Opening(_) => Some(busy()),
             Phase::Failed(what) => Some(self.media(what.clone())),
         };
+        if let Some(other) = &self.mover.step {
+            if (other.goal == Goal::Evacuate) == (step.goal == Goal::Evacuate) {
+                return; // One at a time; that one is answered.
+            }
+            error = error.or(Some(busy()));
+        }
         if let Some(error) = error {
-            self.effects.push_back(StoreEffect::Defragged(Err(error)));
-            return;
+            return self.effects.push_back(failed_step(step.goal, error));
         }
         let records = self.journal.frame_bytes_max() / RECORD_BYTES;
         let mover = &mut self.mover;
-        if mover.step.is_some() {
-            return; // One at a time; that one is answered.
-        }
-        if step.is_first {
+        if is_first {
             mover.object = None;
             mover.last = step.placement.and_then(before_placement);
             mover.meter = LayoutMeter::default();
         }
-        mover.budget = step.blocks_max.min(records);
+        mover.budget = blocks_max.min(records);
         mover.looks = LOOKS_PER_STEP;
         mover.step = Some(step);
         self.move_on();
@@ -133,6 +178,13 @@ impl Store {
             placement.is_none_or(is_of)
         };
         let object = object.filter(is_meant);
+        if object.is_none()
+            && self.is_evacuating()
+            && let Err(Hold::Load(wanted)) = self.need_closed_groups()
+        {
+            self.mover.load = Some(self.load(*wanted));
+            return; // The index is asked once more when they are there.
+        }
         let mover = &mut self.mover;
         mover.object = object;
         mover.place = Place::default();
@@ -169,7 +221,7 @@ impl Store {
                 return;
             };
             self.mover.looks -= 1;
-            match self.look_on(&id, step.moves) {
+            match self.look_on(&id, step.goal) {
                 Ok(()) => {}
                 Err(Hold::Load(wanted)) => {
                     self.mover.load = Some(self.load(*wanted));
@@ -194,12 +246,18 @@ impl Store {
     /// Tells of the step if nothing of it is under way any more.
     fn end_move_step(&mut self) {
         let mover = &mut self.mover;
-        if !mover.is_ending || mover.flights > 0 || mover.step.take().is_none() {
+        if !mover.is_ending || mover.flights > 0 {
             return;
         }
+        let Some(step) = mover.step.take() else {
+            return;
+        };
         mover.is_ending = false;
         let mut report = std::mem::take(&mut mover.report);
         report.layout = mover.meter.take();
+        if step.goal == Goal::Evacuate {
+            return self.tell_evacuated(&report);
+        }
         if report.is_complete {
             report.free = self.space.free_space();
         }
@@ -208,14 +266,14 @@ impl Store {
 
     /// The disk takes nothing any more.
     pub(crate) fn fail_mover(&mut self, error: &NodeError) {
-        if std::mem::take(&mut self.mover).step.is_some() {
-            let failed = StoreEffect::Defragged(Err(error.clone()));
-            self.effects.push_back(failed);
+        if let Some(step) = std::mem::take(&mut self.mover).step {
+            self.effects
+                .push_back(failed_step(step.goal, error.clone()));
         }
     }
 
     /// Looks at the next stretch of the object, and does what is to be done with it.
-    fn look_on(&mut self, id: &ObjectId, moves: bool) -> Result<(), Hold> {
+    fn look_on(&mut self, id: &ObjectId, goal: Goal) -> Result<(), Hold> {
         self.need_existing(id)?;
         let Some(object) = self.object(id) else {
             return Ok(());
@@ -237,15 +295,19 @@ impl Store {
             self.mover.meter.add(stretch.disk);
             self.mover.place.measured_to = stretch.end;
         }
-        if !moves {
-            self.mover.place.leave(&stretch, false);
-            return Ok(());
+        match goal {
+            Goal::Gather => {}
+            Goal::Look => {
+                self.mover.place.leave(&stretch, false);
+                return Ok(());
+            }
+            Goal::Evacuate => return self.evacuate(id, &stretch),
         }
         let next = self.stretch_at(serial, stretch.end, seen.min(stretch.end + LONG_BLOCKS));
         let next = next.map_or(0, |next| next.disk.blocks);
         match self.choose(&stretch, next, mapped_end)? {
             Choice::Leave => self.mover.place.leave(&stretch, false),
-            Choice::Follow => self.move_unit(id, &stretch)?,
+            Choice::Follow => self.follow(id, &stretch)?,
             // What goes along may be on its way yet: the next step finds it landed.
             Choice::Anew { .. } if self.mover.flights > 0 => self.mover.is_ending = true,
             Choice::Anew { at, is_back } => self.mover.place.turn(at, &stretch, is_back),
@@ -292,6 +354,14 @@ impl Store {
             at = end;
         }
         stretch
+    }
+}
+
+/// What is told of a step that cannot be made.
+fn failed_step(goal: Goal, error: NodeError) -> StoreEffect {
+    match goal {
+        Goal::Look | Goal::Gather => StoreEffect::Defragged(Err(error)),
+        Goal::Evacuate => StoreEffect::Evacuated(Err(error)),
     }
 }
 

@@ -85,7 +85,7 @@ impl Store {
             self.opening_failed(OpenError::Config("the journal needs at least 264 KiB"));
             return;
         }
-        if self.space.capacity() < CAPACITY_BLOCKS_MIN {
+        if self.config.capacity_bytes / BLOCK < CAPACITY_BLOCKS_MIN {
             self.opening_failed(OpenError::Config("the data disk needs at least 128 KiB"));
             return;
         }

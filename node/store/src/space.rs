@@ -12,6 +12,9 @@ use crossdock_log::Position;
 
 use crate::runs::DiskRange;
 
+use closed::Closed;
+
+mod closed;
 mod contiguity;
 
 /// Blocks of an allocation group: 128 MiB.
@@ -74,6 +77,10 @@ pub(crate) struct Space {
     cursor: u64,
     /// The last attempt to grow failed.
     is_stuck: bool,
+    closed: Closed,
+    /// Closed blocks of all that the disk can have, and of what it has.
+    closed_blocks: u64,
+    closed_grown: u64,
     deltas: Vec<SpaceDelta>,
     /// In a batch that waits for the journal: the index does not have them yet.
     collected: Vec<SpaceDelta>,
@@ -98,10 +105,12 @@ impl Space {
             .into_iter()
             .map(|(group, free)| (group, i64::from(free)))
             .collect();
+        self.count_closed();
     }
 
+    /// Blocks that can be given out, all in all.
     pub(crate) const fn capacity(&self) -> u64 {
-        self.capacity
+        self.capacity - self.closed_blocks
     }
 
     pub(crate) const fn grown(&self) -> u64 {
@@ -125,9 +134,9 @@ impl Space {
     /// Blocks that are not busy.
     pub(crate) const fn free(&self) -> u64 {
         let capacity = if self.is_stuck {
-            self.grown
+            self.open_grown()
         } else {
-            self.capacity
+            self.capacity()
         };
         capacity.saturating_sub(self.committed + self.unrecorded + self.held_blocks)
     }
@@ -135,9 +144,16 @@ impl Space {
     /// How large the disk is to be for so many blocks that are not busy, if it is smaller.
     pub(crate) fn growth_for(&self, free: u64) -> Option<u64> {
         let busy = self.committed + self.unrecorded + self.held_blocks;
-        let missing = (busy + free).saturating_sub(self.grown);
-        let target = (self.grown + missing.max(self.growth)).min(self.capacity);
-        (missing > 0 && self.grown < target).then_some(target)
+        let missing = (busy + free).saturating_sub(self.open_grown());
+        let target = self.grown_by(missing.max(self.growth))?;
+        (missing > 0).then_some(target)
+    }
+
+    /// How long the disk is to be to have so many more blocks to give out, or as many as it
+    /// can; `None` if it can have no more.
+    fn grown_by(&self, blocks: u64) -> Option<u64> {
+        let wanted = self.length_with(self.open_grown() + blocks);
+        (self.open_grown() < self.capacity()).then(|| wanted.min(self.capacity))
     }
 
     pub(crate) fn set_grown(&mut self, blocks: u64) {
@@ -145,6 +161,7 @@ impl Space {
             // A group that was cut off by the old end has room now.
             let last = group_of(self.grown);
             self.grown = blocks;
+            self.count_closed();
             if let Some(group) = self.groups.get_mut(&last) {
                 group.longest_bound = GROUP_BLOCKS;
             }
@@ -182,8 +199,8 @@ impl Space {
 
     /// How large the disk is to be for a stretch of so many blocks, if it can grow.
     pub(crate) fn next_size(&self, blocks: u64) -> Option<u64> {
-        let target = (self.grown + self.growth.max(blocks)).min(self.capacity);
-        (self.grown < self.capacity && !self.is_stuck).then_some(target)
+        let target = self.grown_by(self.growth.max(blocks))?;
+        (!self.is_stuck).then_some(target)
     }
 
     /// A record gives blocks to a run. They were allocated, or it is replayed.
@@ -294,12 +311,13 @@ impl Space {
             }
         }
         let free = GROUP_BLOCKS - busy.ones();
-        let loaded = Group {
+        let mut loaded = Group {
             committed,
             busy,
             free,
             longest_bound: free,
         };
+        self.close_in(group, &mut loaded);
         self.groups.insert(group, loaded);
     }
 
@@ -342,6 +360,9 @@ impl Space {
                     false => group.free + changed,
                 };
                 if !is_busy {
+                    for closed in self.closed.parts(part) {
+                        group.free -= group.busy.set(closed, true);
+                    }
                     group.longest_bound = GROUP_BLOCKS;
                 }
             }
@@ -504,6 +525,19 @@ impl Bitmap {
 
     pub(crate) fn ones(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// How many bits of a range that lies in one group are ones.
+    fn count(&self, range: DiskRange) -> u64 {
+        let begin = range.block % GROUP_BLOCKS;
+        let end = begin + range.blocks;
+        let (mut ones, mut at) = (0, begin);
+        while at < end {
+            let from = self.next(at, end, true);
+            at = self.next(from, end, false);
+            ones += at - from;
+        }
+        ones
     }
 
     /// The first of `blocks` zeros in `start..end`.

@@ -228,6 +228,7 @@ impl Store {
             index_failure: None,
             config,
         };
+        store.set_room();
         store.begin_opening();
         store
     }
@@ -252,6 +253,14 @@ impl Store {
             StoreInput::Timeout => self.handle_timeout(),
             StoreInput::Scrub { blocks_max } => self.begin_scrub(blocks_max),
             StoreInput::Defrag(step) => self.begin_moving(step),
+            StoreInput::Evacuate {
+                is_first,
+                blocks_max,
+            } => self.begin_evacuating(is_first, blocks_max),
+            StoreInput::Space {
+                capacity_bytes,
+                closed,
+            } => self.take_space(capacity_bytes, closed),
             StoreInput::Drain => self.checkpoint.is_draining = true,
         }
         self.pump();

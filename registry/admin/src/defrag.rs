@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum DefragOrder {
     /// A pass over all nodes begins.
     Now,
+    /// The pass that is at work ends where it is.
+    Stop,
     /// A pass over what the nodes have of one file begins.
     File {
         /// Its path, from the volume's root.
@@ -29,6 +31,8 @@ pub struct DefragStatus {
     pub scheduled: bool,
     /// It waits because clients are at work.
     pub yielding: bool,
+    /// It was ended by order, before it had come to its end.
+    pub stopped: bool,
     /// Of which file; of all if it is absent.
     pub path: Option<String>,
     /// When passes are made, every day, in UTC.

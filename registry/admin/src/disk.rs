@@ -20,8 +20,42 @@ pub enum DiskOrder {
         /// The path of the blank one.
         with: PathBuf,
     },
+    /// Sets of blank disks are added to a node, and spares.
+    Add {
+        /// The node's number.
+        node: u32,
+        /// What, like `mirror:/dev/sdf,/dev/sdg`.
+        spec: String,
+    },
+    /// What is on a set goes to the others of its node, then its disks are free.
+    Retire {
+        /// The node's number.
+        node: u32,
+        /// The set's number.
+        set: usize,
+    },
+    /// A set that is being retired stays.
+    Keep {
+        /// The node's number.
+        node: u32,
+        /// The set's number.
+        set: usize,
+    },
     /// Rebuilds are held.
     Pause,
     /// They go on.
     Resume,
+}
+
+impl DiskOrder {
+    /// The node that it is for, if it names one.
+    #[must_use]
+    pub const fn node(&self) -> Option<u32> {
+        match self {
+            Self::Add { node, .. } | Self::Retire { node, .. } | Self::Keep { node, .. } => {
+                Some(*node)
+            }
+            Self::Fail { .. } | Self::Replace { .. } | Self::Pause | Self::Resume => None,
+        }
+    }
 }

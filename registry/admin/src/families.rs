@@ -114,8 +114,8 @@ pub(crate) fn disks(all: &Snapshot) -> impl Iterator<Item = (String, &DiskFigure
 
 pub(crate) fn sets(all: &Snapshot, out: &mut Samples<'_>, count: fn(&DiskSetFigures) -> u64) {
     for node in &all.nodes {
-        for (number, set) in node.sets.iter().enumerate() {
-            let (node, number) = (node.number.to_string(), number.to_string());
+        for set in &node.sets {
+            let (node, number) = (node.number.to_string(), set.number.to_string());
             let labels = [("node", &*node), ("set", &*number), ("kind", &*set.kind)];
             out.count(&labels, count(set));
         }

@@ -316,6 +316,8 @@ pub struct DatagramFigures {
 /// A set of a node's disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskSetFigures {
+    /// The number that it has as long as it is there.
+    pub number: u64,
     /// `stripe`, `mirror` or `parity`.
     pub kind: String,
     /// Members that lack something, or are not there.
@@ -326,6 +328,12 @@ pub struct DiskSetFigures {
     pub rebuild_bytes: u64,
     /// Stripes that it could not make.
     pub unreadable_stripes: u64,
+    /// Blocks in which members were found to differ since the start.
+    #[serde(default)]
+    pub differing_blocks: u64,
+    /// Blocks that were written such that they do not.
+    #[serde(default)]
+    pub agreed_blocks: u64,
 }
 
 /// A node that runs.

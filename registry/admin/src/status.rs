@@ -151,6 +151,12 @@ pub struct ScrubStatus {
     /// What was found and has been repaired from another node.
     #[serde(default)]
     pub repaired: Vec<String>,
+    /// Blocks in which the disks of sets were found to differ.
+    #[serde(default)]
+    pub differing_blocks: u64,
+    /// Blocks that were written such that they do not.
+    #[serde(default)]
+    pub agreed_blocks: u64,
 }
 
 /// One thing that a check of names, files and objects has found.

@@ -64,6 +64,7 @@ pub fn run(seed: u64, mutation: Option<Mutation>, history: bool) -> Outcome {
         violation,
         trace_hash: world.trace_hash,
         crashes: world.resets,
+        gone_blocks: 0,
         calls: plan.streams.len() as u64,
         simulated: world.now.since(Time::default()),
         history: world.history,

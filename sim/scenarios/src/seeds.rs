@@ -59,7 +59,7 @@ pub fn run_store(
     options: Options,
 ) -> Report {
     let run = |seed, history| store_crash::run(seed, Options { history, ..options });
-    let name = "store";
+    let name = if options.closes { "closing" } else { "store" };
     run_all(first, count, patience, &Scenario { name, run, twice })
 }
 

@@ -26,7 +26,7 @@ use crossdock_sim::random::Random;
 use crossdock_store::Mutation;
 use crossdock_types::Time;
 
-use driver::{Driver, Memory, Stop};
+use driver::{Closing, Driver, Memory, Stop};
 use history::History;
 use model::Object;
 use plan::Plan;
@@ -42,6 +42,8 @@ pub struct Options {
     pub mutation: Option<Mutation>,
     /// Keep the lines of [`Outcome::history`].
     pub history: bool,
+    /// Parts of the data disk are closed, emptied and lost meanwhile.
+    pub closes: bool,
 }
 
 /// What came of a seed.
@@ -53,6 +55,8 @@ pub struct Outcome {
     pub trace_hash: u64,
     /// Losses of power that the store came through.
     pub crashes: u64,
+    /// Blocks of the data disk that have gone, as nothing was on them.
+    pub gone_blocks: u64,
     /// Requests sent.
     pub calls: u64,
     /// How long it took in simulated time.
@@ -78,6 +82,10 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         is_drained: false,
         is_made: false,
         old: None,
+        closing: Closing {
+            seed: u64::from(options.closes) * (seed | 1 << 63),
+            ..Closing::default()
+        },
     };
     let mut run = Run {
         plan,
@@ -91,6 +99,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         violation,
         trace_hash: run.trace_hash,
         crashes: run.crashes,
+        gone_blocks: memory.closing.gone_blocks,
         calls: memory.calls,
         simulated: run.now.since(Time::default()),
         history: memory.history.into_lines(),
@@ -140,16 +149,20 @@ impl Run {
         }
     }
 
-    fn start(&mut self, disks: Disks, memory: &mut Memory, end: End) -> Result<Disks, String> {
+    fn start(&mut self, mut disks: Disks, memory: &mut Memory, end: End) -> Result<Disks, String> {
         memory
             .history
             .note(self.now, || format!("start, to end by {end:?}"));
-        let config = self.plan.config(&mut self.random);
+        let mut config = self.plan.config(&mut self.random);
+        config.closed.clone_from(&memory.closing.zones);
         let boot = config.boot;
         let budget = match end {
             End::Crash(events) => Some(events),
             End::Orderly => None,
         };
+        if memory.closing.is_gone {
+            disks.lose(&memory.closing.zones);
+        }
         let actions = self.random.below(ACTIONS_MAX);
         let rig = Rig::start(disks, config, self.now, self.random.fork())?;
         let mut driver = Driver::new(&self.plan, memory, rig, boot, budget);

@@ -279,6 +279,12 @@ impl SimDisk {
         Some(block)
     }
 
+    /// Other bytes are in a block from now on, whatever becomes of what is on its way to
+    /// it: as if the disk below it had gone.
+    pub fn scribble(&mut self, block: u64) {
+        self.image.scribble(block, &mut self.random);
+    }
+
     /// What a read would give now, without time or faults: for models and
     /// checkers beside the run. Beyond the end there are zeros.
     pub fn peek(&self, offset_bytes: u64, target: &mut [u8]) {

@@ -1,6 +1,10 @@
 //! Disk sets at the released program, on files: a member fails under a server that goes on,
 //! a spare takes its place while progress is told, a killed server finds everything again,
-//! a disk that is gone is replaced, and what is not of the sets is refused.
+//! a disk that is gone is replaced, and what is not of the sets is refused. Sets come and go
+//! under it, too, and what nobody reads is compared.
+
+mod changes;
+mod scrub;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -75,7 +79,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     job::verify(&up, "first")?;
     job::verify(&up, "second")?;
     up.stop()?;
-    Ok(())
+    changes::run(stage)?;
+    scrub::run(stage)
 }
 
 fn start(stage: &Stage<'_>, spec: Option<&str>) -> Result<Up> {

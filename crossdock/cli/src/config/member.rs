@@ -18,6 +18,7 @@ use super::groups::{
 use super::http::{HttpFlags, HttpSettings};
 use super::iscsi::{IscsiFlags, IscsiSettings};
 use super::lbone::{LboneFlags, LboneSettings};
+use super::up::DiskFlags;
 use super::values::Door;
 use super::{File, usage};
 
@@ -35,6 +36,8 @@ pub(crate) struct NodeFlags {
     store: StoreFlags,
     #[command(flatten)]
     door: NodeDoorFlags,
+    #[command(flatten)]
+    disks: DiskFlags,
     #[command(flatten)]
     depot: DepotFlags,
     #[command(flatten)]
@@ -137,6 +140,8 @@ pub(crate) enum Part {
         store: StoreSettings,
         #[serde(flatten)]
         door: NodeDoorSettings,
+        /// `None`: what the data directory has; none for a new one.
+        disks: Option<String>,
         #[serde(flatten)]
         depot: Box<DepotSettings>,
         /// Where it takes packets of gateways, if it does.
@@ -178,6 +183,7 @@ impl NodeFlags {
         let number = file.complete(self.number)?;
         let store = file.complete(self.store)?;
         let door = file.complete(self.door)?;
+        let disks = file.complete(self.disks)?.of_one()?;
         let depot = file.complete(self.depot)?;
         let spiral_listen = file.complete(self.filling)?.spiral_listen;
         let link = file.complete(self.link)?;
@@ -198,6 +204,7 @@ impl NodeFlags {
                 number,
                 store,
                 door,
+                disks,
                 depot,
                 spiral_listen,
             },

@@ -77,9 +77,9 @@ struct PoolFlags {
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct DiskFlags {
+pub(super) struct DiskFlags {
     /// Disks of the nodes: `[N=]stripe|mirror|parity|spare:PATH,PATH…`, several separated by
-    /// `;`, N is a node, 0 if left away. Fixed when the data directory is made, but for
+    /// `;`, N is a node of up, 0 if left away. Fixed when the data directory is made, but for
     /// further sets and spares [default: each node has a file in the data directory].
     #[arg(long, value_name = "SPEC", env = "CROSSDOCK_DISKS")]
     disks: Option<String>,
@@ -188,6 +188,18 @@ impl UpFlags {
 }
 
 impl DiskFlags {
+    /// The SPEC of the one node that there is.
+    pub(super) fn of_one(self) -> anyhow::Result<Option<String>> {
+        let Some(spec) = self.disks else {
+            return Ok(None);
+        };
+        let node = spec::parse_node(&spec).map_err(|error| usage(format!("disks: {error}")))?;
+        match node.sets.is_empty() {
+            true => Err(usage("disks: spares alone hold nothing".to_owned())),
+            false => Ok(Some(spec)),
+        }
+    }
+
     /// How many nodes there are, of which all or none must have sets.
     fn nodes(&self, said: Option<u32>) -> anyhow::Result<Option<u32>> {
         let Some(spec) = &self.disks else {

@@ -143,7 +143,9 @@ impl Shell {
                 Command::ScrubStart
                 | Command::ScrubStatus
                 | Command::DefragStatus
-                | Command::DefragOrder(DefragOrder::Now),
+                | Command::DefragOrder(DefragOrder::Now | DefragOrder::Stop)
+                | Command::DiskList
+                | Command::DiskOrder(_),
                 Part::Node { .. },
             )
             | (Command::FsckStart(_) | Command::FsckStatus, Part::Manager { .. }) => return Ok(()),
@@ -154,7 +156,9 @@ impl Shell {
                 Command::ScrubStart
                 | Command::ScrubStatus
                 | Command::DefragStatus
-                | Command::DefragOrder(DefragOrder::Now),
+                | Command::DefragOrder(DefragOrder::Now | DefragOrder::Stop)
+                | Command::DiskList
+                | Command::DiskOrder(_),
                 _,
             ) => {
                 "this process has no storage node; ask a node's admin port".to_owned()
@@ -164,9 +168,6 @@ impl Shell {
             }
             (Command::NodeStop(_) | Command::NodeStart(_), _) => {
                 "a node of an ensemble is a process of its own: stop it with SIGTERM, start it with crossdock node run".to_owned()
-            }
-            (Command::DiskList | Command::DiskOrder(_), _) => {
-                "nodes of an ensemble have their data in files; disk sets are for crossdock up --disks".to_owned()
             }
             (
                 Command::QuotaSet(_)

@@ -85,6 +85,11 @@ impl Shell {
         };
         self.nodes.insert(number, node);
         self.carry_sets(number);
+        self.tell_data_room(number);
+        let sets = self.sets_of(number);
+        if sets.is_some_and(|sets| sets.machine.retiring().is_some()) {
+            self.host.begin_evacuation(now(), number);
+        }
         Ok(())
     }
 

@@ -151,6 +151,7 @@ impl Shell {
         let (now, wall) = (now(), wall_time());
         let done = match order {
             DefragOrder::Now => self.host.start_defrag(now, wall, None),
+            DefragOrder::Stop => self.host.stop_defrag(),
             DefragOrder::File { path } => self.host.start_defrag(now, wall, Some(&path)),
             DefragOrder::Schedule { window } => {
                 let window = window.map(|text| text.parse::<DailyWindow>()).transpose();
@@ -163,8 +164,7 @@ impl Shell {
     }
 
     fn start_scrub(&mut self) -> Answer {
-        let started = self.host.start_scrub(now(), wall_time());
-        started.map_err(Refusal::Conflict)?;
+        self.begin_scrub()?;
         report::scrub(&self.host)
     }
 }

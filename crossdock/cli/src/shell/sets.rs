@@ -1,7 +1,7 @@
 //! Nodes that have their data on sets of disks: carries requests and completions between
 //! the node, its [`DiskSets`] and the disks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Context;
@@ -9,6 +9,7 @@ use crossdock_admin::snapshot::DiskSetFigures;
 use crossdock_admin::{Answer, DiskOrder, Refusal};
 use crossdock_disk::{DiskCompletion, DiskRequest};
 use crossdock_net::{DiskId, now};
+use crossdock_sets::spec::NodeDisksSpec;
 use crossdock_sets::{DiskNumber, DiskSets, Options, SetsError, SetsEvent, SetsStatus};
 use crossdock_store::StoreDisk;
 use crossdock_types::Time;
@@ -16,14 +17,17 @@ use serde::{Deserialize, Serialize};
 use tracing::{error, info, warn};
 
 use super::nodes::DataDisk;
-use super::{DiskRole, Shell};
+use super::set_changes::Retiring;
+use super::{DiskRole, Shell, wall_time};
 use crate::report;
 use crate::sets::{self, OpenSets};
 
 /// The sets of a node.
 pub(super) struct NodeSets {
-    machine: DiskSets,
-    members: BTreeMap<DiskNumber, DiskId>,
+    pub(super) machine: DiskSets,
+    pub(super) members: BTreeMap<DiskNumber, DiskId>,
+    /// How much of them is to be used at most.
+    pub(super) limit_bytes: u64,
 }
 
 /// The disks of one node, for the admin API.
@@ -33,6 +37,8 @@ pub(crate) struct NodeDisks {
     pub(crate) node: u32,
     #[serde(flatten)]
     pub(crate) status: SetsStatus,
+    /// How far a set is that is being retired, if there is one.
+    pub(crate) retiring: Option<Retiring>,
 }
 
 impl NodeSets {
@@ -44,7 +50,11 @@ impl NodeSets {
 impl Shell {
     /// Serves the sets of a node.
     pub(super) fn add_sets(&mut self, number: u32, open: OpenSets) -> anyhow::Result<NodeSets> {
-        let OpenSets { assembled, files } = open;
+        let OpenSets {
+            assembled,
+            limit_bytes,
+            files,
+        } = open;
         let mut members = BTreeMap::new();
         for (member, file) in files {
             let disk = self.driver.add_disk(file).context("cannot serve a disk")?;
@@ -55,7 +65,11 @@ impl Shell {
             rebuild_bytes_per_second: self.set_rebuild_rate,
         };
         let machine = DiskSets::new(now(), assembled, options);
-        Ok(NodeSets { machine, members })
+        Ok(NodeSets {
+            machine,
+            members,
+            limit_bytes,
+        })
     }
 
     /// A disk of a set has answered.
@@ -84,7 +98,7 @@ impl Shell {
             } else if let Some(completion) = sets.machine.poll() {
                 self.take_store_disk(number, StoreDisk::Data, completion);
             } else if let Some(event) = sets.machine.poll_event() {
-                tell(number, event);
+                self.take_sets_event(number, event);
             } else {
                 return;
             }
@@ -113,7 +127,29 @@ impl Shell {
         }
     }
 
-    fn sets_of(&mut self, number: u32) -> Option<&mut NodeSets> {
+    fn take_sets_event(&mut self, number: u32, event: SetsEvent) {
+        match event {
+            SetsEvent::Retired { set, names, disks } => self.let_go(number, set, &names, &disks),
+            SetsEvent::Compared { differing } => {
+                if differing > 0 {
+                    warn!(
+                        node = number,
+                        blocks = differing,
+                        "copies or parity of disks differ"
+                    );
+                }
+                self.host
+                    .scrub_compared(now(), wall_time(), number, differing);
+            }
+            SetsEvent::Agreed { blocks } => {
+                info!(node = number, blocks, "the disks of all sets agree");
+                self.host.scrub_agreed(number, blocks);
+            }
+            event => tell(number, event),
+        }
+    }
+
+    pub(super) fn sets_of(&mut self, number: u32) -> Option<&mut NodeSets> {
         match &mut self.nodes.get_mut(&number)?.data {
             DataDisk::Sets(sets) => Some(sets),
             DataDisk::File(_) => None,
@@ -129,10 +165,13 @@ impl Shell {
         sets.map(|set| {
             let rebuild = set.rebuild;
             DiskSetFigures {
+                number: set.number as u64,
                 lacking: set.lacking as u64,
                 read_errors: set.members.iter().map(|member| member.read_errors).sum(),
                 rebuild_bytes: rebuild.map_or(0, |it| it.total_bytes - it.done_bytes),
                 unreadable_stripes: rebuild.map_or(0, |it| it.unreadable_stripes),
+                differing_blocks: set.differing_blocks,
+                agreed_blocks: set.agreed_blocks,
                 kind: set.kind,
             }
         })
@@ -145,10 +184,39 @@ impl Shell {
             DataDisk::Sets(sets) => Some(NodeDisks {
                 node,
                 status: sets.machine.status(),
+                retiring: (sets.machine.retiring()).map(|set| self.retiring(node, set)),
             }),
             DataDisk::File(_) => None,
         });
         report::json(&disks.collect::<Vec<_>>())
+    }
+
+    /// Starts a scrub: the disks of sets are compared, all blocks are checked, and then what
+    /// differs on the disks becomes like what was checked.
+    pub(super) fn begin_scrub(&mut self) -> Result<(), Refusal> {
+        let numbers: Vec<u32> = self.nodes.keys().copied().collect();
+        let is_running = self.host.scrub_progress().running;
+        let mut comparing = BTreeSet::new();
+        for number in numbers.into_iter().filter(|_| !is_running) {
+            let sets = self.sets_of(number);
+            if sets.is_some_and(|sets| sets.machine.begin_comparing(now()).is_ok()) {
+                comparing.insert(number);
+            }
+        }
+        let started = self.host.start_scrub(now(), wall_time(), comparing.clone());
+        started.map_err(Refusal::Conflict)?;
+        comparing
+            .into_iter()
+            .for_each(|number| self.carry_sets(number));
+        Ok(())
+    }
+
+    /// What the node read is right: the copies and the parity that differ follow it.
+    pub(super) fn make_agree(&mut self, number: u32) {
+        if let Some(sets) = self.sets_of(number) {
+            sets.machine.agree(now());
+            self.carry_sets(number);
+        }
     }
 
     /// What an administrator wants of disks.
@@ -156,12 +224,16 @@ impl Shell {
         let numbers: Vec<u32> = self.nodes.keys().copied().collect();
         let (mut is_done, mut refused) = (false, None);
         for number in numbers {
-            if self.sets_of(number).is_none() {
+            let is_other = order.node().is_some_and(|node| node != number);
+            if is_other || self.sets_of(number).is_none() {
                 continue;
             }
             let result = match order {
                 DiskOrder::Fail { disk } => self.fail_disk(number, disk),
                 DiskOrder::Replace { disk, with } => self.replace_disk(number, disk, with),
+                DiskOrder::Add { spec, .. } => self.add_to(number, spec),
+                DiskOrder::Retire { set, .. } => self.retire_set(number, *set),
+                DiskOrder::Keep { set, .. } => self.keep_set(number, *set),
                 DiskOrder::Pause => self.pause(number, true),
                 DiskOrder::Resume => self.pause(number, false),
             };
@@ -214,16 +286,17 @@ impl Shell {
             }
         }
         let length_bytes = file.length_bytes();
-        let served = self.driver.add_disk(file);
-        let served = served.map_err(|error| Refusal::Conflict(error.to_string()))?;
         let sets = self.sets_of(number).ok_or_else(no_sets)?;
         let name = with.display().to_string();
         let member = sets.machine.add_spare(now(), &name, length_bytes, id);
         let member = member.map_err(|error| refusal(&error))?;
-        sets.members.insert(member, served);
-        self.disks.insert(served, DiskRole::Member(number, member));
+        self.serve_member(number, member, file)?;
         let directory = self.nodes.get(&number).map(|node| node.directory.clone());
-        let noted = directory.map(|directory| sets::note_spare(&directory, with));
+        let spare = NodeDisksSpec {
+            sets: Vec::new(),
+            spares: vec![with.to_owned()],
+        };
+        let noted = directory.map(|directory| sets::note_added(&directory, &spare));
         if let Some(Err(error)) = noted {
             warn!(node = number, disk = %name, "{error:#}; name it in --disks at the next start");
         }
@@ -239,20 +312,25 @@ impl Shell {
     }
 }
 
-fn no_sets() -> Refusal {
-    Refusal::Conflict(
-        "no node of this process has its data on disk sets (crossdock up --disks)".to_owned(),
-    )
+pub(super) fn no_sets() -> Refusal {
+    Refusal::Conflict("no such node of this process has its data on disk sets (--disks)".to_owned())
 }
 
-fn refusal(error: &SetsError) -> Refusal {
+pub(super) fn refusal(error: &SetsError) -> Refusal {
     let what = error.to_string();
     match error {
-        SetsError::Unknown(_) => Refusal::Unknown(what),
-        SetsError::TooSmall { .. } => Refusal::Invalid(what),
-        SetsError::Needed(_) | SetsError::IsOut(_) | SetsError::NotRebuilding => {
-            Refusal::Conflict(what)
-        }
+        SetsError::Unknown(_) | SetsError::NoSet(_) => Refusal::Unknown(what),
+        SetsError::TooSmall { .. } | SetsError::TooMany(_) => Refusal::Invalid(what),
+        SetsError::Needed(_)
+        | SetsError::IsOut(_)
+        | SetsError::NotRebuilding
+        | SetsError::Opening
+        | SetsError::Comparing
+        | SetsError::Known(_)
+        | SetsError::LabelFull
+        | SetsError::Only(_)
+        | SetsError::Retiring(_)
+        | SetsError::NotRetiring(_) => Refusal::Conflict(what),
     }
 }
 
@@ -286,6 +364,8 @@ fn tell(node: u32, event: SetsEvent) {
                 "a block is not what was written, and is read on the other disks of its set"
             );
         }
+        // The shell has something to do then.
+        SetsEvent::Retired { .. } | SetsEvent::Compared { .. } | SetsEvent::Agreed { .. } => {}
         SetsEvent::SpareFailed { name, why } => {
             error!(node, disk = %name, %why, "a spare disk is out");
         }

@@ -4,6 +4,7 @@ use crossdock_disk::DiskOperation;
 use crossdock_types::AlignedBuffer;
 
 use super::{DiskSets, Purpose};
+use crate::assemble::DiskNumber;
 use crate::label::Label;
 
 /// How far the labels are.
@@ -16,6 +17,8 @@ pub(super) struct Labels {
     /// The changes that the labels being written tell of.
     writing: Option<u64>,
     outstanding: usize,
+    /// Those of them that are for disks without any: they come when all others are there.
+    late: Vec<(DiskNumber, DiskOperation)>,
     /// Acknowledgements wait until this change is told of.
     hold_until: u64,
 }
@@ -46,7 +49,8 @@ impl DiskSets {
         }
         self.labels.writing = Some(self.labels.requested);
         self.pool.generation += 1;
-        let mut writes = Vec::new();
+        let has_old = self.disks.values().any(|disk| disk.is_labelled);
+        let (mut writes, mut late) = (Vec::new(), Vec::new());
         for (&number, disk) in &self.disks {
             if disk.is_out || !self.pool.has(disk.id) {
                 continue;
@@ -60,10 +64,21 @@ impl DiskSets {
                 pieces: vec![AlignedBuffer::padded_from(&label.encode()).freeze()],
                 is_durable: true,
             };
-            writes.push((number, write));
+            match disk.is_labelled || !has_old {
+                true => writes.push((number, write)),
+                false => late.push((number, write)),
+            }
         }
+        self.labels.late = late;
+        self.send_labels(writes);
+    }
+
+    fn send_labels(&mut self, writes: Vec<(DiskNumber, DiskOperation)>) {
         self.labels.outstanding = writes.len();
         for (number, write) in writes {
+            if let Some(disk) = self.disks.get_mut(&number) {
+                disk.is_labelled = true;
+            }
             self.send(number, Purpose::Label, write);
         }
         if self.labels.outstanding == 0 {
@@ -79,6 +94,11 @@ impl DiskSets {
     }
 
     fn labels_written(&mut self) {
+        let mut late = std::mem::take(&mut self.labels.late);
+        late.retain(|(number, _)| !self.is_out(*number));
+        if !late.is_empty() {
+            return self.send_labels(late);
+        }
         if let Some(done) = self.labels.writing.take() {
             self.labels.done = done;
         }
@@ -89,5 +109,6 @@ impl DiskSets {
         self.opening_labelled();
         self.grow_labelled();
         self.mind_rebuilds();
+        self.see_off();
     }
 }

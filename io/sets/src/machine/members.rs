@@ -12,8 +12,10 @@ const READ_ERRORS_MAX: u64 = 64;
 impl DiskSets {
     /// The disk of a member that is not out.
     pub(super) fn member_disk(&self, set: usize, place: usize) -> Option<DiskNumber> {
-        let member = self.pool.sets[set].members[place];
-        (member.state != MemberState::Failed)
+        let record = &self.pool.sets[set];
+        let member = record.members[place];
+        let is_there = !record.is_retired();
+        (is_there && member.state != MemberState::Failed)
             .then(|| self.disk_of(member.disk))
             .flatten()
     }
@@ -100,7 +102,7 @@ impl DiskSets {
     /// Puts spares in the places of members that have failed.
     pub(super) fn use_spares(&mut self) {
         for set in 0..self.pool.sets.len() {
-            if self.sets[set].rebuild.is_some() {
+            if self.sets[set].rebuild.is_some() || self.pool.sets[set].is_retired() {
                 continue; // One after the other.
             }
             let members = self.pool.sets[set].members.iter();
@@ -164,7 +166,7 @@ impl DiskSets {
     /// random number. Tells the number under which its requests come.
     ///
     /// # Errors
-    /// [`SetsError::TooSmall`].
+    /// [`SetsError::TooSmall`] and [`SetsError::Known`].
     pub fn add_spare(
         &mut self,
         now: crossdock_types::Time,
@@ -173,11 +175,24 @@ impl DiskSets {
         id: u64,
     ) -> Result<DiskNumber, SetsError> {
         self.now = now;
-        let needs = self
-            .pool
-            .sets
-            .iter()
-            .map(|set| self.disk_offset(set.stripes));
+        self.check_spare(name, length_bytes)?;
+        let number = self.attach(DiskId(id), name, length_bytes);
+        self.pool.spares.push(DiskId(id));
+        if self.recovering.is_none() {
+            self.use_spares();
+        }
+        self.request_labels();
+        self.mind_rebuilds();
+        Ok(number)
+    }
+
+    /// Whether a disk of that length can be a spare.
+    ///
+    /// # Errors
+    /// [`SetsError::TooSmall`] and [`SetsError::Known`].
+    pub fn check_spare(&self, name: &str, length_bytes: u64) -> Result<(), SetsError> {
+        let used = self.pool.sets.iter().filter(|set| !set.is_retired());
+        let needs = used.map(|set| self.disk_offset(set.stripes));
         let wanted_bytes = needs.min().unwrap_or(0);
         if length_bytes < wanted_bytes {
             return Err(SetsError::TooSmall {
@@ -186,23 +201,10 @@ impl DiskSets {
                 wanted_bytes,
             });
         }
-        let number = DiskNumber(self.next_disk);
-        self.next_disk = self.next_disk.saturating_add(1);
-        let disk = super::Attached {
-            id: DiskId(id),
-            name: name.to_owned(),
-            length_bytes,
-            in_flight: 0,
-            read_errors: 0,
-            is_out: false,
-        };
-        self.disks.insert(number, disk);
-        self.pool.spares.push(DiskId(id));
-        if self.recovering.is_none() {
-            self.use_spares();
+        let mut used = self.disks.values().filter(|disk| !disk.is_out);
+        match used.any(|disk| disk.name == name) {
+            true => Err(SetsError::Known(name.to_owned())),
+            false => Ok(()),
         }
-        self.request_labels();
-        self.mind_rebuilds();
-        Ok(number)
     }
 }

@@ -132,6 +132,9 @@ impl DiskSets {
     fn opened(&mut self) {
         self.recovering = None;
         for set in 0..self.sets.len() {
+            if self.pool.sets[set].is_retired() {
+                continue;
+            }
             let mut members = self.pool.sets[set].members.iter();
             let is_rebuilding =
                 |state: MemberState| matches!(state, MemberState::Rebuilding { .. });

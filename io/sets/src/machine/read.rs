@@ -169,6 +169,14 @@ impl DiskSets {
             let disk = self.present(piece.set, place, piece.stripe)?;
             return Some((place, disk));
         }
+        if self.is_suspect(piece.set, piece.stripe) {
+            // All are to see the same copy, until it is known to be right.
+            let mut places = 0..set.members.len();
+            return places.find_map(|place| {
+                let disk = self.present(piece.set, place, piece.stripe)?;
+                Some((place, disk))
+            });
+        }
         if let Some((of, place)) = *chosen
             && of == piece.set
             && let Some(disk) = self.present(piece.set, place, piece.stripe)

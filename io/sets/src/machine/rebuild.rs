@@ -54,6 +54,7 @@ enum StepPhase {
 
 impl DiskSets {
     pub(super) fn begin_rebuild(&mut self, set: usize, place: usize) {
+        self.stop_comparing(set);
         self.sets[set].rebuild = Some(Rebuild {
             place,
             phase: Phase::Waiting(self.now),
@@ -76,7 +77,7 @@ impl DiskSets {
         }
     }
 
-    fn unfence(&mut self, set: usize) {
+    pub(super) fn unfence(&mut self, set: usize) {
         self.sets[set].fence = None;
         for work in std::mem::take(&mut self.sets[set].fenced) {
             self.admit(work);
@@ -160,16 +161,20 @@ impl DiskSets {
         let Some(fence) = self.sets[set].fence.clone() else {
             return;
         };
-        let mut active = self.sets[set].active.iter();
-        let is_behind = |number: &u64| {
-            let stripes = self.works.get(number).map(|work| &work.stripes);
-            stripes.is_some_and(|stripes| fence.start < stripes.end && stripes.start < fence.end)
-        };
-        if active.any(is_behind) {
+        if self.has_works_in(set, &fence) {
             return;
         }
         self.enter(set, Phase::Flushing);
         self.flush_set(set, FlushOwner::Rebuild);
+    }
+
+    /// Whether somebody is at work there.
+    pub(super) fn has_works_in(&self, set: usize, fence: &std::ops::Range<u64>) -> bool {
+        let mut active = self.sets[set].active.iter();
+        active.any(|number| {
+            let stripes = self.works.get(number).map(|work| &work.stripes);
+            stripes.is_some_and(|stripes| fence.start < stripes.end && stripes.start < fence.end)
+        })
     }
 
     pub(super) fn rebuild_flushed(&mut self, set: usize, has_failed: bool) {

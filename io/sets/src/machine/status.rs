@@ -8,7 +8,7 @@ use crate::label::MemberState;
 /// All sets of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetsStatus {
-    /// Bytes that the space can have.
+    /// Bytes that the sets hold, without the one that is being retired.
     pub capacity_bytes: u64,
     /// Bytes that it has by now.
     pub length_bytes: u64,
@@ -27,14 +27,22 @@ pub struct SetsStatus {
 /// One set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetStatus {
+    /// The number that it has as long as it is there.
+    pub number: usize,
     /// `stripe`, `mirror` or `parity`.
     pub kind: String,
+    /// What is on it goes elsewhere, and then it goes.
+    pub is_retiring: bool,
     /// Bytes of data that it can hold.
     pub capacity_bytes: u64,
     /// Members that lack something.
     pub lacking: usize,
     /// Its members, by place.
     pub members: Vec<DiskStatus>,
+    /// Blocks in which members were found to differ since the start.
+    pub differing_blocks: u64,
+    /// Blocks that were written such that they do not.
+    pub agreed_blocks: u64,
     /// How far the rebuild is.
     pub rebuild: Option<RebuildStatus>,
 }
@@ -79,7 +87,8 @@ impl DiskSets {
     /// How the sets are now.
     #[must_use]
     pub fn status(&self) -> SetsStatus {
-        let sets = (0..self.sets.len()).map(|set| self.set_status(set));
+        let used = (0..self.sets.len()).filter(|&set| !self.pool.sets[set].is_retired());
+        let kept = used.clone().filter(|&set| self.retiring() != Some(set));
         let named = |state| {
             move |disk: &super::Attached| DiskStatus {
                 name: Some(disk.name.clone()),
@@ -93,11 +102,11 @@ impl DiskSets {
         });
         let failed = self.disks.values().filter(|disk| disk.is_out);
         SetsStatus {
-            capacity_bytes: self.pool.capacity_bytes(),
+            capacity_bytes: kept.map(|set| self.pool.set_bytes(set)).sum(),
             length_bytes: self.pool.length_bytes,
             is_open: self.recovering.is_none(),
             is_paused: self.is_paused,
-            sets: sets.collect(),
+            sets: used.map(|set| self.set_status(set)).collect(),
             spares: spares.map(named(DiskState::Spare)).collect(),
             failed: failed.map(named(DiskState::Failed)).collect(),
         }
@@ -132,10 +141,14 @@ impl DiskSets {
             }
         });
         SetStatus {
+            number,
             kind: set.kind.to_string(),
-            capacity_bytes: set.stripes * self.pool.stripe_bytes(number),
+            is_retiring: self.retiring() == Some(number),
+            capacity_bytes: self.pool.set_bytes(number),
             lacking: set.lacking(),
             members: members.collect(),
+            differing_blocks: self.sets[number].differing_blocks,
+            agreed_blocks: self.sets[number].agreed_blocks,
             rebuild,
         }
     }

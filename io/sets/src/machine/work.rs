@@ -5,6 +5,7 @@ use std::ops::Range;
 use crossdock_disk::{DiskError, DiskOperation, DiskOutput};
 use crossdock_types::{AlignedBuffer, Scatter};
 
+use super::compare::{AgreeStep, CompareStep};
 use super::opening::Resync;
 use super::parity_write::ParityWrite;
 use super::read::{Copied, DirectRead};
@@ -57,6 +58,7 @@ pub(super) enum Owner {
     Request(u64),
     Rebuild,
     Recovery,
+    Comparison,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,8 @@ pub(super) enum Job {
     Parity(ParityWrite),
     Rebuild(RebuildStep),
     Resync(Resync),
+    Compare(CompareStep),
+    Agree(AgreeStep),
 }
 
 /// How a work goes on.
@@ -163,6 +167,8 @@ impl DiskSets {
             Job::Parity(job) => self.advance_parity(number, work, job),
             Job::Rebuild(job) => self.advance_rebuild(number, work, job),
             Job::Resync(job) => self.advance_resync(number, work, job),
+            Job::Compare(job) => self.advance_compare(number, work, job),
+            Job::Agree(job) => self.advance_agree(number, work, job),
         };
         work.job = job;
         next
@@ -184,6 +190,7 @@ impl DiskSets {
             Owner::Request(request) => self.part_ended(request, error),
             Owner::Rebuild => self.copying_ended(&work, error.is_some()),
             Owner::Recovery => self.resync_ended(),
+            Owner::Comparison => self.comparison_ended(&work),
         }
     }
 

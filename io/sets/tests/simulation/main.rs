@@ -7,6 +7,8 @@
 //! promised where a parity set lacks a disk when it starts again); when all is quiet the
 //! members of each set agree.
 
+mod changes;
+mod comparing;
 mod model;
 mod rig;
 mod starts;

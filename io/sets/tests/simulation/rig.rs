@@ -145,7 +145,7 @@ impl Rig {
         token
     }
 
-    fn carry(&mut self) {
+    pub(crate) fn carry(&mut self) {
         while let Some((number, request)) = self.machine.poll_request() {
             match &mut self.slots[usize::from(number.0)] {
                 Slot::Good(disk) => {

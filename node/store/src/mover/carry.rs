@@ -18,7 +18,7 @@ use crate::waiting::Hold;
 
 /// Most blocks of one read and one write: 256 KiB, so that a client's request never waits
 /// long for one that the disk works on.
-const UNIT_BLOCKS: u64 = 64;
+pub(super) const UNIT_BLOCKS: u64 = 64;
 
 /// The mover works where so many times what it moves is free: it takes nothing that others
 /// would have to wait for.
@@ -54,16 +54,26 @@ pub(super) struct Planned {
 impl Store {
     /// Moves the beginning of the stretch to behind what lies before it, where there is
     /// room.
-    pub(super) fn move_unit(&mut self, id: &ObjectId, stretch: &Stretch) -> Result<(), Hold> {
+    pub(super) fn follow(&mut self, id: &ObjectId, stretch: &Stretch) -> Result<(), Hold> {
         let Some(end) = self.mover.place.end() else {
             return Ok(());
         };
         let blocks = stretch.solid.min(UNIT_BLOCKS).min(self.mover.budget);
-        let (from, to) = (stretch.first, stretch.first + blocks);
-        let source = DiskRange {
-            block: stretch.disk.block,
-            blocks,
-        };
+        let has_room = self.spare_blocks() >= blocks * SPARE_SHARE;
+        self.move_unit(id, &stretch.cut(blocks), end, has_room)
+    }
+
+    /// Moves blocks without a hole to free ones from `end` on, unless there is too little
+    /// room.
+    pub(super) fn move_unit(
+        &mut self,
+        id: &ObjectId,
+        unit: &Stretch,
+        end: u64,
+        has_room: bool,
+    ) -> Result<(), Hold> {
+        let (from, to, source) = (unit.first, unit.end, unit.disk);
+        let blocks = source.blocks;
         let target = DiskRange { block: end, blocks };
         self.need_moving_room()?;
         let is_pinned = self.pinned.meets(source);
@@ -77,21 +87,14 @@ impl Store {
         }
         // With what the journal has: what lies beneath a block that it has whole may be torn.
         let plan = self.plan(object, from * BLOCK, to * BLOCK);
-        let is_homeless = self.spare_blocks() < blocks * SPARE_SHARE;
-        if is_pinned || is_busy || is_homeless {
+        if is_pinned || is_busy || !has_room {
             let report = &mut self.mover.report;
             *match (is_pinned, is_busy) {
                 (true, _) => &mut report.pinned_blocks,
                 (false, true) => &mut report.busy_blocks,
                 (false, false) => &mut report.homeless_blocks,
             } += blocks;
-            let unit = Stretch {
-                first: from,
-                end: to,
-                disk: source,
-                solid: blocks,
-            };
-            self.mover.place.leave(&unit, true);
+            self.mover.place.leave(unit, true);
             return Ok(());
         }
         self.space.take_at(target);

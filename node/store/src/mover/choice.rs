@@ -146,7 +146,7 @@ impl Store {
 }
 
 /// The mover asks for places only, and can wait for their maps.
-fn hold(error: AllocationError) -> Hold {
+pub(super) fn hold(error: AllocationError) -> Hold {
     match error {
         AllocationError::Load(group) => Hold::group(group),
         AllocationError::Grow(_) | AllocationError::Full => Hold::Room,

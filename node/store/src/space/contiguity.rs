@@ -76,11 +76,14 @@ impl Space {
                 continue;
             }
             match self.counts.get(&number).map(|count| u64::try_from(*count)) {
-                None | Some(Ok(GROUP_BLOCKS)) => meter.add(free(0, end)),
+                None | Some(Ok(GROUP_BLOCKS)) if self.closed_in(free(0, end)) == 0 => {
+                    meter.add(free(0, end));
+                }
                 // What lies behind the end of the disk is counted as free there.
-                Some(count) => {
-                    let count = count.unwrap_or(0);
-                    meter.add_unseen(count.saturating_sub(GROUP_BLOCKS - end));
+                count => {
+                    let count = count.map_or(GROUP_BLOCKS, |count| count.unwrap_or(0));
+                    let closed = self.closed_in(free(0, end));
+                    meter.add_unseen(count.saturating_sub(GROUP_BLOCKS - end + closed));
                 }
             }
         }

@@ -148,6 +148,8 @@ const FAULTS: [(&str, Fault); 33] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scenario {
     Store,
+    /// The same, and parts of its data disk go.
+    Closing,
     Host,
     Ensemble,
     Delivery,
@@ -155,8 +157,9 @@ enum Scenario {
 }
 
 /// All of them, in the order in which they run without a name.
-const SCENARIOS: [(&str, Scenario); 5] = [
+const SCENARIOS: [(&str, Scenario); 6] = [
     ("store", Scenario::Store),
+    ("closing", Scenario::Closing),
     ("host", Scenario::Host),
     ("ensemble", Scenario::Ensemble),
     ("races", Scenario::Races),
@@ -258,10 +261,11 @@ fn run_all(arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
 
 fn run_one(scenario: Scenario, arguments: &Arguments, seed: u64) -> Outcome {
     match scenario {
-        Scenario::Store => {
+        Scenario::Store | Scenario::Closing => {
             let options = Options {
                 mutation: arguments.of_store(),
                 history: true,
+                closes: scenario == Scenario::Closing,
             };
             store_crash::run(seed, options)
         }
@@ -281,13 +285,16 @@ fn run_one(scenario: Scenario, arguments: &Arguments, seed: u64) -> Outcome {
 fn run_many(scenario: Scenario, arguments: &Arguments, first: u64, count: Option<u64>) -> ExitCode {
     let begun = Instant::now();
     let (name, report) = match scenario {
-        Scenario::Store => {
+        Scenario::Store | Scenario::Closing => {
+            let closes = scenario == Scenario::Closing;
             let options = Options {
                 mutation: arguments.of_store(),
                 history: false,
+                closes,
             };
             let count = count.unwrap_or(10_000);
-            ("store", seeds::run_store(first, count, None, true, options))
+            let name = if closes { "closing" } else { "store" };
+            (name, seeds::run_store(first, count, None, true, options))
         }
         Scenario::Host => ("host", seeds::run_hosts(first, count.unwrap_or(1000), None)),
         Scenario::Ensemble => {
@@ -341,7 +348,7 @@ fn parse(words: &[String]) -> Option<Arguments> {
 fn fault(scenario: Scenario, name: &str) -> Option<Fault> {
     let (_, fault) = FAULTS.iter().find(|(known, _)| *known == name)?;
     let fits = match fault {
-        Fault::Store(_) => scenario == Scenario::Store,
+        Fault::Store(_) => matches!(scenario, Scenario::Store | Scenario::Closing),
         Fault::Ensemble(_) => matches!(scenario, Scenario::Ensemble | Scenario::Races),
         Fault::Delivery(_) => scenario == Scenario::Delivery,
     };

@@ -437,7 +437,10 @@ impl Rig {
                 | HostEffect::ColumnsSigned { .. }
                 | HostEffect::FileShared { .. } => {}
                 // No scenario exports anything while it runs.
-                HostEffect::ExportChanged { .. }
+                // Nothing is closed on the disks of these hosts.
+                HostEffect::Evacuated { .. }
+                | HostEffect::Scrubbed { .. }
+                | HostEffect::ExportChanged { .. }
                 | HostEffect::QuotaChanged { .. }
                 | HostEffect::LocksReleased { .. } => {}
                 HostEffect::Damage { .. }

@@ -7,7 +7,7 @@ use crossdock_names::{Epoch, Incarnation, ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer, NodeError, NodeRequest, PinId, ReadVersion};
 use crossdock_sim::disk::SimDiskOptions;
 use crossdock_sim::random::Random;
-use crossdock_store::{DefragReport, ScrubReport};
+use crossdock_store::{DefragReport, EvacuationReport, ScrubReport};
 use crossdock_types::{BLOCK_BYTES, Time};
 
 use super::history::{History, brief, brief_outcome};
@@ -17,6 +17,7 @@ use super::rig::{Output, Rig, Step};
 
 mod actions;
 mod background;
+mod closing;
 mod replies;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -34,6 +35,8 @@ pub(super) enum Stop {
     Violation(String),
 }
 
+pub(super) use closing::Closing;
+
 pub(super) type Outcome<T> = Result<T, Stop>;
 
 /// What is remembered from one start to the next.
@@ -49,6 +52,7 @@ pub(super) struct Memory {
     pub(super) is_made: bool,
     /// Of the start before: must be unknown now.
     pub(super) old: Option<(Incarnation, Option<PinId>)>,
+    pub(super) closing: Closing,
 }
 
 pub(super) struct Driver<'a> {
@@ -74,6 +78,10 @@ pub(super) struct Driver<'a> {
     is_moving: bool,
     /// What it did, if somebody waits for it.
     moved: Option<DefragReport>,
+    /// A pass of emptying closed blocks is not at its end.
+    is_emptying: bool,
+    /// What its last step did, if somebody waits for it.
+    evacuated: Option<EvacuationReport>,
     /// A scrub of everything has just found nothing wrong with these.
     sound: BTreeSet<ObjectId>,
     /// The store was found to have failed.
@@ -186,6 +194,8 @@ impl<'a> Driver<'a> {
             scrubbed: None,
             is_moving: false,
             moved: None,
+            is_emptying: false,
+            evacuated: None,
             sound: BTreeSet::new(),
             has_failed: false,
         }
@@ -210,6 +220,7 @@ impl<'a> Driver<'a> {
             }
             let kind = self.plan.draw_kind(&mut self.memory.random);
             self.act(kind)?;
+            self.mind_closed();
         }
         Ok(())
     }
@@ -223,6 +234,7 @@ impl<'a> Driver<'a> {
             self.call(pin.object, NodeRequest::Unpin { pin: pin.id })?
                 .ok();
         }
+        self.empty_all()?;
         self.defrag_all()?;
         self.sound = self.scrub_all()?;
         let faults = self.rig.disks().data.faults();
@@ -552,6 +564,7 @@ impl<'a> Driver<'a> {
                 Output::Scrubbed(Ok(report)) => self.take_scrubbed(report)?,
                 Output::Scrubbed(Err(_)) if self.has_failed => {}
                 Output::Defragged(outcome) => self.take_defragged(outcome)?,
+                Output::Evacuated(_) => self.take_evacuated(output)?,
                 other => self.rig.outputs.push_back(other),
             }
         }
@@ -561,7 +574,10 @@ impl<'a> Driver<'a> {
                 _ => Err(Stop::Failed),
             };
         }
-        let is_told = self.direct.is_some() || self.scrubbed.is_some() || self.moved.is_some();
+        let is_told = self.direct.is_some()
+            || self.scrubbed.is_some()
+            || self.moved.is_some()
+            || self.evacuated.is_some();
         if step == Step::Idle && self.rig.outputs.is_empty() && !is_told {
             return violation("the store is stuck: nothing will ever happen".to_owned());
         }

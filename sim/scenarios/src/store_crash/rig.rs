@@ -8,8 +8,9 @@ use crossdock_peer::{Call, CallId, NodeError, NodeReply, NodeRequest};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
 use crossdock_sim::random::Random;
 use crossdock_store::{
-    DefragReport, DefragStep, Index, IndexRequest, OpenError, OpenReport, ScrubReport, Store,
-    StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus, fsck,
+    ClosedBlocks, DefragReport, DefragStep, EvacuationReport, Index, IndexRequest, OpenError,
+    OpenReport, ScrubReport, Store, StoreConfig, StoreDisk, StoreEffect, StoreInput, StoreStatus,
+    fsck,
 };
 use crossdock_types::Time;
 
@@ -27,6 +28,16 @@ impl Disks {
     /// Faults of the data disk that may have left something wrong on it.
     pub(super) const fn silent_faults(&self) -> u64 {
         self.data.faults().silent()
+    }
+
+    /// The data disk has nothing below these blocks.
+    pub(super) fn lose(&mut self, zones: &[ClosedBlocks]) {
+        for zone in zones {
+            for row in 0..zone.rows {
+                let begin = zone.first + row * zone.row_blocks;
+                (begin..begin + zone.blocks).for_each(|block| self.data.scribble(block));
+            }
+        }
     }
 
     /// The offline check of the disks as they are.
@@ -76,6 +87,7 @@ pub(super) enum Output {
     Reply(NodeReply),
     Scrubbed(Result<ScrubReport, NodeError>),
     Defragged(Result<DefragReport, NodeError>),
+    Evacuated(Result<EvacuationReport, NodeError>),
     Quiet,
 }
 
@@ -95,6 +107,7 @@ pub(super) struct Rig {
     index: Index,
     disks: Disks,
     index_queue: VecDeque<(Time, IndexRequest)>,
+    capacity_bytes: u64,
     pub(super) now: Time,
     random: Random,
     pub(super) outputs: VecDeque<Output>,
@@ -117,6 +130,7 @@ impl Rig {
         let index = Index::open(Box::new(disks.index.clone()))
             .map_err(|error| format!("the index does not open: {error}"))?;
         Ok(Self {
+            capacity_bytes: config.capacity_bytes,
             store: Store::new(config),
             index,
             disks,
@@ -148,6 +162,22 @@ impl Rig {
 
     pub(super) fn defrag(&mut self, step: DefragStep) {
         self.store.handle(self.now, StoreInput::Defrag(step));
+    }
+
+    pub(super) fn evacuate(&mut self, is_first: bool, blocks_max: u64) {
+        let input = StoreInput::Evacuate {
+            is_first,
+            blocks_max,
+        };
+        self.store.handle(self.now, input);
+    }
+
+    pub(super) fn set_closed(&mut self, closed: Vec<ClosedBlocks>) {
+        let input = StoreInput::Space {
+            capacity_bytes: self.capacity_bytes,
+            closed,
+        };
+        self.store.handle(self.now, input);
     }
 
     pub(super) fn drain(&mut self) {
@@ -242,6 +272,9 @@ impl Rig {
                 StoreEffect::Scrubbed(report) => self.outputs.push_back(Output::Scrubbed(report)),
                 StoreEffect::Defragged(report) => {
                     self.outputs.push_back(Output::Defragged(report));
+                }
+                StoreEffect::Evacuated(report) => {
+                    self.outputs.push_back(Output::Evacuated(report));
                 }
             }
         }

@@ -37,10 +37,30 @@ fn a_crashed_store_has_what_it_acknowledged_on_new_seeds() {
     report.expect_nothing("found by a new seed: mend it, and add it to regressions.rs");
 }
 
+/// Goal: the same while parts of the data disk are closed, emptied and, as soon as the store
+/// says that nothing is left there, lost for good: at any moment, with any faults, and with
+/// power that fails in the midst of it.
+#[test]
+fn parts_of_the_disk_may_go() {
+    let options = Options {
+        closes: true,
+        ..Options::default()
+    };
+    let wanted = seeds::wanted();
+    let patience = match wanted {
+        Some(_) => None,
+        None => Some(Duration::from_mins(1)),
+    };
+    let report = seeds::run_store(0, wanted.unwrap_or(500), patience, true, options);
+    report.expect_sound();
+    let gone = (0..20).map(|seed| super::run(seed, options).gone_blocks);
+    assert!(gone.sum::<u64>() > 200, "nothing was ever lost");
+}
+
 fn finds(mutation: Mutation) {
     let options = Options {
         mutation: Some(mutation),
-        history: false,
+        ..Options::default()
     };
     let report = seeds::run_store(0, MUTATION_SEEDS, None, false, options);
     let failure = report.failure;

@@ -227,6 +227,16 @@ impl Image {
         Some(block)
     }
 
+    /// Puts other bytes into a block.
+    pub(super) fn scribble(&mut self, block: u64, random: &mut Random) {
+        let mut content = [0; BLOCK_BYTES];
+        random.fill(&mut content);
+        let content = Arc::new(content);
+        for layer in [&mut self.durable, &mut self.visible] {
+            layer.blocks.insert(block, Arc::clone(&content));
+        }
+    }
+
     /// A block that holds something stable.
     pub(super) fn any_durable_block(&self, random: &mut Random) -> Option<u64> {
         let blocks = &self.durable.blocks;

@@ -2,6 +2,7 @@
 //! they held, also after a restart; the time of the day lasts; what an administrator may get
 //! wrong.
 
+use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -9,7 +10,7 @@ use crossdock_tests_crash::client::Client;
 use serde_json::Value;
 
 use super::job::{self, BIG_BYTES};
-use super::program::Finished;
+use super::program::{Finished, Up, crossdock};
 use super::service;
 use crate::suite::Stage;
 
@@ -52,6 +53,7 @@ pub(super) fn passes(stage: &Stage<'_>) -> Result<()> {
         ensure!(statuses.iter().all(Option::is_none), "{name}: {statuses:?}");
     }
     refusals(&defrag)?;
+    stopped(stage, &up, &mut client)?;
     let set = defrag(&["--schedule", "02:30-02:00"])?.json(0)?;
     ensure!(set["schedule"] == "02:30-02:00", "{set}");
     up.stop()?;
@@ -72,6 +74,41 @@ pub(super) fn passes(stage: &Stage<'_>) -> Result<()> {
     let off = up.ask(stage, &["defrag", "--schedule", "off"])?.json(0)?;
     ensure!(off["schedule"].is_null(), "{off}");
     up.stop()?;
+    Ok(())
+}
+
+/// A pass that waits for clients is ended by order; whoever waits for its end hears of it.
+fn stopped(stage: &Stage<'_>, up: &Up, client: &mut Client) -> Result<()> {
+    let defrag = |words: &[&str]| up.ask(stage, &[&["defrag"], words].concat());
+    defrag(&["stop"])?.expect(1, &["no pass is at work"])?;
+    let names = ["again-a", "again-b"];
+    job::write_in_turns(client, &names, BIG_BYTES)?;
+    let mut waiting = crossdock(stage, &["defrag", "--now", "--admin", &up.admin]);
+    let mut waiting = waiting
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    loop {
+        let statuses = job::read(client, names[0], BIG_BYTES)?;
+        ensure!(statuses.iter().all(Option::is_none), "{statuses:?}");
+        if defrag(&["status"])?.json(0)?["running"] == true {
+            break;
+        }
+        ensure!(Instant::now() < stage.deadline, "it never begins");
+        ensure!(waiting.try_wait()?.is_none(), "it waits for nobody");
+    }
+    let status = defrag(&["stop"])?.json(0)?;
+    ensure!(
+        status["running"] == false && status["stopped"] == true,
+        "{status}"
+    );
+    ensure!(waiting.wait()?.success(), "who waits hears of no end");
+    let whole = defrag(&["--now"])?.json(0)?;
+    ensure!(whole["stopped"] == false, "{whole}");
+    for name in names {
+        let statuses = job::read(client, name, BIG_BYTES)?;
+        ensure!(statuses.iter().all(Option::is_none), "{name}: {statuses:?}");
+    }
     Ok(())
 }
 

@@ -17,6 +17,7 @@ mod pieces;
 mod refusals;
 mod scoped;
 mod secure;
+mod sets;
 mod space;
 mod withdrawals;
 
@@ -36,6 +37,7 @@ use load::{Files, Load};
 use members::{Ensemble, Member};
 pub(super) use paths::run as run_paths;
 pub(super) use secure::run as run_secure;
+pub(super) use sets::run as run_sets;
 pub(super) use withdrawals::run as run_withdrawals;
 
 /// Answers that each client has to have after something was killed.

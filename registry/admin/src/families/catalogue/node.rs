@@ -340,6 +340,18 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| sets(all, out, |set| set.unreadable_stripes),
     ),
     family(
+        "crossdock_disk_set_differing_blocks_total",
+        MetricKind::Counter,
+        "Blocks of a disk set in which scrubs have found copies or parity that differ.",
+        |all, out| sets(all, out, |set| set.differing_blocks),
+    ),
+    family(
+        "crossdock_disk_set_agreed_blocks_total",
+        MetricKind::Counter,
+        "Blocks of a disk set that scrubs have written anew, so that copies and parity agree.",
+        |all, out| sets(all, out, |set| set.agreed_blocks),
+    ),
+    family(
         "crossdock_cache_hit_blocks_total",
         MetricKind::Counter,
         "Blocks of 4 KiB that reads found in the cache, or on their way there.",

@@ -145,6 +145,7 @@ impl Driver {
             violation,
             trace_hash: mix(self.world.trace_hash, self.world.events),
             crashes: self.crashes,
+            gone_blocks: 0,
             calls: self.calls,
             simulated: self.world.now.since(Time(0)),
             history: self.history.unwrap_or_default(),

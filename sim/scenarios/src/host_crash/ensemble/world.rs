@@ -1031,6 +1031,8 @@ impl World {
                 HostEffect::Objects(_) | HostEffect::ColumnsSigned { .. } => {}
                 // No host of a scenario has depots.
                 HostEffect::Depot { .. }
+                | HostEffect::Evacuated { .. }
+                | HostEffect::Scrubbed { .. }
                 | HostEffect::FileShared { .. }
                 | HostEffect::NodeOpened { result: Ok(()), .. }
                 | HostEffect::ExportChanged { .. }
