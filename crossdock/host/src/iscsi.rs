@@ -124,7 +124,9 @@ impl Host {
         };
         match operation {
             SiteOperation::SetAttributes { file, .. } => is_lun(file) || is_there(file),
-            SiteOperation::Write { file, .. } | SiteOperation::Zero { file, .. } => is_lun(file),
+            SiteOperation::Write { file, .. }
+            | SiteOperation::Zero { file, .. }
+            | SiteOperation::Exchange { file, .. } => is_lun(file),
             SiteOperation::Create {
                 directory, name, ..
             }

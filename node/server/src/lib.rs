@@ -2,6 +2,7 @@
 //! replicas never differ to a reader (CONSISTENCY 1 and 3).
 
 mod disks;
+mod exchange;
 mod fallback;
 mod figures;
 mod guard;

@@ -223,6 +223,23 @@ impl Rig {
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
             }
+            SiteOperation::Exchange {
+                file,
+                offset_bytes,
+                payload,
+            } => {
+                let both = payload.to_bytes();
+                let (expected, new) = both.split_at(both.len() / 2);
+                let start = place(*offset_bytes);
+                let found = &mut self.content_of(*file)[start..start + new.len()];
+                let mut pairs = found.iter().zip(expected);
+                if let Some(at) = pairs.position(|(found, expected)| found != expected) {
+                    let at_bytes = at as u64;
+                    return Ok(SiteAnswer::Differs { at_bytes });
+                }
+                found.copy_from_slice(new);
+                Ok(SiteAnswer::Done)
+            }
             SiteOperation::Zero {
                 file,
                 offset_bytes,
