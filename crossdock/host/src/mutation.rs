@@ -37,6 +37,8 @@ pub enum Mutation {
     ForgetDoubt,
     /// An exchange that is sent again is taken for another one.
     CompareAgain,
+    /// A reservation is answered before other gateways have heard of it.
+    ReserveAtOnce,
     /// What needs a lease is answered without one.
     IgnoreLease,
     /// A lease that was given keeps nobody from taking the holder's place.

@@ -416,7 +416,10 @@ impl Host {
                 self.grant(peer);
                 self.send_frame(peer, Frame::Granted { at });
             }
-            Frame::Granted { at } => self.leases.granted(peer, Time(at)),
+            Frame::Granted { at } => {
+                self.leases.granted(peer, Time(at));
+                self.settle_reservations(self.leases.now);
+            }
             Frame::AskClock { at } => self.tell_clock(peer, at),
             Frame::Clock { at, wall } => self.take_clock(peer, Time(at), wall),
             Frame::Space {

@@ -296,6 +296,14 @@ impl Content {
 impl IscsiDoor {
     /// The task's turn has come: its data is there, and nobody is in its way.
     pub(crate) fn run(&mut self, now: Time, id: TaskId) {
+        if self
+            .tasks
+            .get(&id)
+            .is_some_and(|task| self.is_too_late(task))
+        {
+            let conflict = Outcome::Status(Status::ReservationConflict);
+            return self.complete(now, id, conflict);
+        }
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
         };

@@ -1,7 +1,8 @@
 //! Commands of a well-behaved initiator: data there and back, caches, errors, reservations.
 
+use crossdock_iscsi::IscsiInput;
 use crossdock_iscsi_pdu::{NO_TAG, Response};
-use crossdock_peer::{SiteError, SiteOperation, Stability};
+use crossdock_peer::{Nexus, Registrant, Reservation, SiteError, SiteOperation, Stability};
 
 use crate::rig::{BLOCK, Done, Initiator, Rig, ten};
 
@@ -323,6 +324,64 @@ fn holes_are_told() {
     rig.luns.get_mut(&1).expect("a LUN").is_thin = false;
     rig.tell_luns();
     assert_eq!(status(&mut rig, 8, 72), [(8, 8184, 0)]);
+}
+
+/// Goal: a reservation that was made through another gateway is obeyed from the moment that it is
+/// told: who waits for his turn is refused then, and it is said to be obeyed when what has begun
+/// against it is over, and not before; in the order in which they were told.
+#[test]
+fn reservations_of_other_gateways_are_obeyed() {
+    let mut rig = Rig::new();
+    let mut holder = Initiator::ready(&mut rig, 1);
+    let mut other = Initiator::ready(&mut rig, 2);
+    let begun = other.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
+    let waits = other.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[2; 512]);
+    let reads = other.ask(&mut rig, &ten(0x28, 8, 1), (512, 0), b"");
+    let nexus = Nexus {
+        initiator: holder.name.clone(),
+        isid: holder.isid,
+    };
+    let reserve = |rig: &mut Rig, held: Option<u8>| {
+        let known = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
+        known.held = held.map(|kind| Reservation {
+            holder: nexus.clone(),
+            kind,
+        });
+        rig.tell_luns();
+    };
+    reserve(&mut rig, Some(1));
+    rig.give(IscsiInput::Reservations(7));
+    reserve(&mut rig, None);
+    rig.give(IscsiInput::Reservations(8));
+    reserve(&mut rig, Some(1));
+    rig.give(IscsiInput::Reservations(9));
+    let refused = other.ask(&mut rig, &ten(0x2a, 4, 1), (0, 512), &[3; 512]);
+    let refused = Done::of(refused, rig.receive(other.id));
+    assert_eq!(refused.status, 0x18);
+    assert_eq!(rig.obeyed, [0; 0], "a write is under way");
+    rig.answer_one();
+    assert_eq!(rig.obeyed, [7, 8, 9]);
+    rig.answer_all();
+    let answers = rig.receive(other.id);
+    assert!(Done::of(begun, answers.clone()).is_good());
+    assert_eq!(Done::of(waits, answers.clone()).status, 0x18);
+    assert!(Done::of(reads, answers).is_good(), "it may read");
+    assert_eq!(rig.content[..512], [1; 512]);
+    let written = holder.run(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[4; 512]);
+    assert!(written.is_good());
+    // Who was pushed out is waited for, also where nothing is reserved.
+    let known = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
+    (known.held, known.registrants) = (None, vec![Registrant { nexus, key: 1 }]);
+    rig.tell_luns();
+    let begun = holder.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[5; 512]);
+    let known = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
+    known.registrants.clear();
+    rig.tell_luns();
+    rig.give(IscsiInput::Reservations(10));
+    assert_eq!(rig.obeyed, [7, 8, 9]);
+    rig.answer_all();
+    assert_eq!(rig.obeyed, [7, 8, 9, 10]);
+    assert!(Done::of(begun, rig.receive(holder.id)).is_good());
 }
 
 /// Goal: PREEMPT AND ABORT is answered when nothing of those whom it has preempted is written any

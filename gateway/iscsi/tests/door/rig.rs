@@ -39,6 +39,8 @@ pub(crate) struct Rig {
     pub(crate) holes: Vec<Range<u64>>,
     /// Asked, not answered.
     pub(crate) asked: VecDeque<Call<SiteRequest>>,
+    /// Changes of reservations that are obeyed.
+    pub(crate) obeyed: Vec<u64>,
     pub(crate) withdrawn: Vec<CallId>,
     pub(crate) verifier: [u8; 8],
     /// Reads of these bytes fail.
@@ -97,6 +99,7 @@ impl Rig {
             holes: Vec::new(),
             asked: VecDeque::new(),
             withdrawn: Vec::new(),
+            obeyed: Vec::new(),
             verifier: [1; 8],
             bad: None,
             takes_reservations: true,
@@ -143,6 +146,7 @@ impl Rig {
                     self.withdrawn.push(id);
                 }
                 IscsiEffect::Reserve(order) => self.reserve(*order),
+                IscsiEffect::Obeyed(changes) => self.obeyed.push(changes),
             }
         }
     }

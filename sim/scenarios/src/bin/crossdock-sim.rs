@@ -48,7 +48,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 34] = [
+const FAULTS: [(&str, Fault); 35] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -94,6 +94,10 @@ const FAULTS: [(&str, Fault); 34] = [
         Fault::Ensemble(HostMutation::LoseTruncates),
     ),
     ("forget-doubt", Fault::Ensemble(HostMutation::ForgetDoubt)),
+    (
+        "reserve-at-once",
+        Fault::Ensemble(HostMutation::ReserveAtOnce),
+    ),
     ("compare-again", Fault::Ensemble(HostMutation::CompareAgain)),
     ("ignore-lease", Fault::Ensemble(HostMutation::IgnoreLease)),
     (

@@ -1,13 +1,19 @@
 //! Whether there is one order of all that was done to a block that explains every answer
 //! (linearizability): reads, writes, and compare-and-writes, each of content of its own.
+//!
+//! A write may be carried out again before it is answered: a gateway sends it again when a
+//! connection breaks. A compare-and-write is carried out once.
 
 use std::collections::HashSet;
 
 /// What a block holds, by whoever wrote it; 0: nobody.
 pub(super) type Content = u64;
 
-/// Most operations of one block: a set of them is one number.
-pub(super) const OPERATIONS_MAX: usize = 128;
+/// Most operations of one block, those included that are carried out again.
+const OPERATIONS_MAX: usize = 256;
+
+/// How often a write may be carried out again.
+const AGAIN_MAX: usize = 2;
 
 /// Orders that are looked at, at most.
 const LOOKS_MAX: usize = 2_000_000;
@@ -38,6 +44,8 @@ pub(super) enum Answer {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     operation: Operation,
+    /// Who has asked for it.
+    by: usize,
     begun: u64,
     /// It has no effect any more after that; `None`: who knows.
     ended: Option<u64>,
@@ -64,10 +72,11 @@ impl Register {
         self.entries.len()
     }
 
-    /// It is begun at that moment; its number.
-    pub(super) fn begin(&mut self, operation: Operation, now: u64) -> usize {
+    /// Somebody begins it at that moment; its number.
+    pub(super) fn begin(&mut self, operation: Operation, by: usize, now: u64) -> usize {
         self.entries.push(Entry {
             operation,
+            by,
             begun: now,
             ended: None,
             answer: Answer::Unclear,
@@ -75,9 +84,21 @@ impl Register {
         self.entries.len() - 1
     }
 
-    pub(super) fn end(&mut self, number: usize, answer: Answer, now: Option<u64>) {
+    /// It was answered then.
+    pub(super) fn end(&mut self, number: usize, answer: Answer, now: u64) {
         if let Some(entry) = self.entries.get_mut(number) {
-            (entry.answer, entry.ended) = (answer, now);
+            entry.answer = answer;
+            entry.ended = Some(entry.ended.map_or(now, |fenced| fenced.min(now)));
+        }
+    }
+
+    /// Nothing that he has begun to change, and that is not over, has an effect behind that
+    /// moment.
+    pub(super) fn fence(&mut self, by: usize, now: u64) {
+        let of_his = self.entries.iter_mut().filter(|entry| entry.by == by);
+        let changes = of_his.filter(|entry| entry.operation != Operation::Read);
+        for entry in changes.filter(|entry| entry.ended.is_none()) {
+            entry.ended = Some(now);
         }
     }
 
@@ -94,11 +115,14 @@ impl Register {
 
     /// Looks for an order.
     pub(super) fn check(&self) -> Verdict {
-        // Unclear ones that nobody has seen explain nothing, as a rule.
-        match self.search(false) {
-            Verdict::Violated => self.search(true),
-            verdict => verdict,
+        // What nobody has seen, and what is done again, explains nothing, as a rule.
+        for (with_all, again) in [(false, 0), (false, AGAIN_MAX)] {
+            match self.search(with_all, again) {
+                Verdict::Violated => {}
+                verdict => return verdict,
+            }
         }
+        self.search(true, AGAIN_MAX)
     }
 
     fn is_seen(&self, content: Content) -> bool {
@@ -114,7 +138,7 @@ impl Register {
         })
     }
 
-    fn search(&self, with_all: bool) -> Verdict {
+    fn search(&self, with_all: bool, again: usize) -> Verdict {
         let matters = |entry: &&Entry| match (entry.answer, entry.operation) {
             (Answer::Refused, _) | (Answer::Unclear, Operation::Read) => false,
             (Answer::Unclear, Operation::Write(new) | Operation::Exchange(_, new)) => {
@@ -122,9 +146,22 @@ impl Register {
             }
             _ => true,
         };
-        let entries: Vec<Entry> = self.entries.iter().filter(matters).copied().collect();
-        let mut visited: HashSet<(u128, Content)> = HashSet::new();
-        let mut left: Vec<(u128, Content)> = vec![(0, 0)];
+        let mut entries: Vec<Entry> = self.entries.iter().filter(matters).copied().collect();
+        let writes = entries.iter();
+        let writes = writes.filter(|entry| matches!(entry.operation, Operation::Write(_)));
+        let unclear = writes.map(|entry| Entry {
+            answer: Answer::Unclear,
+            ..*entry
+        });
+        let repeated: Vec<Entry> = unclear.collect();
+        for _ in 0..again {
+            entries.extend(&repeated);
+        }
+        if entries.len() > OPERATIONS_MAX {
+            return Verdict::Unknown;
+        }
+        let mut visited: HashSet<(Set, Content)> = HashSet::new();
+        let mut left: Vec<(Set, Content)> = vec![(Set::default(), 0)];
         while let Some((done, content)) = left.pop() {
             if !visited.insert((done, content)) {
                 continue;
@@ -132,17 +169,14 @@ impl Register {
             if visited.len() > LOOKS_MAX {
                 return Verdict::Unknown;
             }
-            let open = entries
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| done & (1 << at) == 0);
+            let open = entries.iter().enumerate().filter(|(at, _)| !done.has(*at));
             // Whoever has ended was before all that began later.
             let ends = open.clone().filter_map(|(_, entry)| entry.ended);
             let Some(first_end) = ends.min() else {
                 return Verdict::Linearizable;
             };
             for (at, entry) in open.filter(|(_, entry)| entry.begun < first_end) {
-                let next = done | 1 << at;
+                let next = done.with(at);
                 for content in entry.contents_after(content).into_iter().flatten() {
                     left.push((next, content));
                 }
@@ -156,12 +190,28 @@ impl Register {
         self.entries.iter().map(|entry| {
             let Entry {
                 operation,
+                by,
                 begun,
                 ended,
                 answer,
             } = entry;
-            format!("{begun} to {ended:?}: {operation:?}: {answer:?}")
+            format!("{begun} to {ended:?}, initiator {by}: {operation:?}: {answer:?}")
         })
+    }
+}
+
+/// Some of the operations, by their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Set([u128; OPERATIONS_MAX / 128]);
+
+impl Set {
+    const fn has(&self, at: usize) -> bool {
+        self.0[at / 128] & (1 << (at % 128)) != 0
+    }
+
+    const fn with(mut self, at: usize) -> Self {
+        self.0[at / 128] |= 1 << (at % 128);
+        self
     }
 }
 
@@ -198,8 +248,10 @@ mod tests {
     fn register(entries: &[(Operation, u64, Option<u64>, Answer)]) -> Register {
         let mut register = Register::default();
         for &(operation, begun, ended, answer) in entries {
-            let number = register.begin(operation, begun);
-            register.end(number, answer, ended);
+            let number = register.begin(operation, 0, begun);
+            if let Some(ended) = ended {
+                register.end(number, answer, ended);
+            }
         }
         register
     }
@@ -244,6 +296,27 @@ mod tests {
                 "{violated:?}"
             );
         }
+        // A write may be carried out again before it is answered, and not later.
+        for (answered, verdict) in [(8, Verdict::Linearizable), (2, Verdict::Violated)] {
+            let again = register(&[
+                (Write(1), 1, Some(answered), Done),
+                (Exchange(1, 2), 3, Some(4), Done),
+                (Read, 6, Some(7), Is(1)),
+            ]);
+            assert_eq!(again.check(), verdict);
+        }
+        let mut fenced = Register::default();
+        fenced.begin(Write(1), 3, 1);
+        fenced.fence(3, 2);
+        for (begun, seen) in [(3, 0), (5, 1)] {
+            let number = fenced.begin(Read, 0, begun);
+            fenced.end(number, Is(seen), begun + 1);
+        }
+        assert_eq!(
+            fenced.check(),
+            Verdict::Violated,
+            "it lands behind the fence"
+        );
         // An unclear write that nobody has seen explains a difference.
         let hidden = register(&[
             (Write(7), 1, Some(4), Unclear),

@@ -163,7 +163,8 @@ impl World {
             | IscsiEffect::Resume(_)
             | IscsiEffect::Router(_)
             | IscsiEffect::Withdraw(_)
-            | IscsiEffect::Reserve(_) => {}
+            | IscsiEffect::Reserve(_)
+            | IscsiEffect::Obeyed(_) => {}
         }
     }
 }
