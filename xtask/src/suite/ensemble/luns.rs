@@ -115,11 +115,11 @@ fn count(stage: &Stage<'_>, processes: &mut Processes<'_>) -> Result<()> {
 }
 
 fn kill_nodes(stage: &Stage<'_>, processes: &mut Processes<'_>) -> Result<()> {
-    let pause = COUNTED_FOR / (KILLS as u32 + 1);
-    thread::sleep(pause); // It is for a time that they count.
+    let pause = COUNTED_FOR / (u32::try_from(KILLS)? + 1);
+    pass(pause); // It is for a time that they count.
     for node in 0..KILLS {
         processes.nodes[node].kill();
-        thread::sleep(pause);
+        pass(pause);
         processes.nodes[node].restart(stage)?;
         processes.await_whole(stage)?;
     }
@@ -154,7 +154,7 @@ fn read_counter(initiator: &mut Initiator, lba: u32) -> Result<u64> {
                 ensure!(data == block_of(value), "block {lba} is torn");
                 return Ok(value);
             }
-            Said::Busy => thread::sleep(Duration::from_millis(20)), // As it was told.
+            Said::Busy => pass(Duration::from_millis(20)), // As it was told.
             Said::Attention => {}
             other => bail!("READ of block {lba}: {other:?}"),
         }
@@ -204,7 +204,7 @@ fn wait_until_free(other: &mut Initiator, lba: u32) -> Result<()> {
     while Instant::now() < deadline {
         match other.settled(|it| it.write(lba, &block_of(3)))? {
             Said::Good(_) => return Ok(()),
-            Said::Conflict => thread::sleep(Duration::from_millis(5)),
+            Said::Conflict => pass(Duration::from_millis(5)),
             said => bail!("a write: {said:?}"),
         }
     }
@@ -232,7 +232,7 @@ fn preempt(holder: &mut Initiator, processes: &Processes<'_>) -> Result<()> {
             }
             Ok(0)
         });
-        thread::sleep(Duration::from_millis(30)); // It writes for a while.
+        pass(Duration::from_millis(30)); // It writes for a while.
         let preempted = holder.settled(|it| it.preempt_and_abort(5, number))?;
         ensure!(matches!(preempted, Said::Good(_)), "PREEMPT: {preempted:?}");
         let told = read_counter(holder, lba)?;
@@ -248,4 +248,13 @@ fn preempt(holder: &mut Initiator, processes: &Processes<'_>) -> Result<()> {
     }
     println!("{RESERVED} who wrote were pushed out, and wrote no more");
     Ok(())
+}
+
+/// Lets other processes go on for a while.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long initiators work, and when they ask again, is a matter of time"
+)]
+fn pass(duration: Duration) {
+    thread::sleep(duration);
 }
