@@ -403,5 +403,10 @@ pub const ISCSI_TRANSFERS_MAX: u32 = 16;
 /// Bytes that one command transfers (MAXIMUM TRANSFER LENGTH).
 pub const ISCSI_TRANSFER_BYTES_MAX: u32 = 4 << 20;
 
+/// Bytes that are compared, and exchanged for others, in one step. A divisor of the small-file
+/// threshold, of the stripe unit and of every block of a block map: a range that is aligned to its own
+/// length, a power of two, lies in one piece.
+pub const EXCHANGE_BYTES_MAX: u32 = 64 << 10;
+
 /// Memory for what all commands transfer, in bytes.
 pub const ISCSI_HELD_BYTES_MAX: usize = 256 << 20;

@@ -19,7 +19,7 @@ use crossdock_peer::{
 use crossdock_types::{Payload, Time};
 
 /// CRC32C over all samples as this version of the protocol encodes them.
-const GOLDEN: (u16, u32) = (14, 344_677_510);
+const GOLDEN: (u16, u32) = (15, 1_035_888_491);
 
 fn append(offset_bytes: u64, payload: Payload) -> Message {
     let request = NodeRequest::Append {
@@ -90,13 +90,13 @@ fn samples_are_of_every_kind() {
         assert_eq!(seen, (0..count).collect());
     }
     let dice = &mut Dice::new(3);
-    all_of(&samples::node_requests(dice), number_of_request, 19);
-    all_of(&samples::node_answers(dice), number_of_answer, 14);
-    all_of(&samples::node_errors(dice), number_of_error, 14);
+    all_of(&samples::node_requests(dice), number_of_request, 20);
+    all_of(&samples::node_answers(dice), number_of_answer, 15);
+    all_of(&samples::node_errors(dice), number_of_error, 15);
     all_of(&samples::access_errors(dice), number_of_access_error, 11);
-    all_of(&samples::site_operations(dice), number_of_operation, 33);
+    all_of(&samples::site_operations(dice), number_of_operation, 34);
     all_of(&samples::lock_operations(dice), number_of_lock, 11);
-    all_of(&samples::site_answers(dice), number_of_site_answer, 21);
+    all_of(&samples::site_answers(dice), number_of_site_answer, 22);
     all_of(&samples::site_errors(dice), number_of_site_error, 25);
 }
 
@@ -121,6 +121,7 @@ fn number_of_request(of: &NodeRequest) -> usize {
         NodeRequest::SetAttributes { .. } => 16,
         NodeRequest::Mapped { .. } => 17,
         NodeRequest::Share { .. } => 18,
+        NodeRequest::Exchange { .. } => 19,
     }
 }
 
@@ -140,6 +141,7 @@ fn number_of_answer(of: &NodeAnswer) -> usize {
         NodeAnswer::Held { .. } => 11,
         NodeAnswer::Mapped(..) => 12,
         NodeAnswer::Shared { .. } => 13,
+        NodeAnswer::Differs { .. } => 14,
     }
 }
 
@@ -159,6 +161,7 @@ fn number_of_error(of: &NodeError) -> usize {
         NodeError::Lost { .. } => 11,
         NodeError::Invalid(..) => 12,
         NodeError::Refused(..) => 13,
+        NodeError::Unclear => 14,
     }
 }
 
@@ -213,6 +216,7 @@ fn number_of_operation(of: &SiteOperation) -> usize {
         SiteOperation::Locate { .. } => 30,
         SiteOperation::Zero { .. } => 31,
         SiteOperation::Mapped { .. } => 32,
+        SiteOperation::Exchange { .. } => 33,
     }
 }
 
@@ -255,6 +259,7 @@ fn number_of_site_answer(of: &SiteAnswer) -> usize {
         SiteAnswer::Names(..) => 18,
         SiteAnswer::Located { .. } => 19,
         SiteAnswer::Mapped(..) => 20,
+        SiteAnswer::Differs { .. } => 21,
     }
 }
 

@@ -113,6 +113,7 @@ impl NodeRequest {
                 order: Order::Primary,
                 ..
             }
+            | Self::Exchange { object, .. }
             | Self::Commit { object, .. }
                 if is_column(object.class) =>
             {

@@ -23,7 +23,8 @@ impl Carries for NodeRequest {
         match self {
             Self::Write { payload, .. }
             | Self::Append { payload, .. }
-            | Self::Repair { payload, .. } => Some(payload),
+            | Self::Repair { payload, .. }
+            | Self::Exchange { payload, .. } => Some(payload),
             _ => None,
         }
     }
@@ -32,7 +33,8 @@ impl Carries for NodeRequest {
         match self {
             Self::Write { payload, .. }
             | Self::Append { payload, .. }
-            | Self::Repair { payload, .. } => Some(payload),
+            | Self::Repair { payload, .. }
+            | Self::Exchange { payload, .. } => Some(payload),
             _ => None,
         }
     }
@@ -50,14 +52,14 @@ impl Carries for NodeRequest {
 impl Carries for SiteOperation {
     fn payload(&self) -> Option<&Payload> {
         match self {
-            Self::Write { payload, .. } => Some(payload),
+            Self::Write { payload, .. } | Self::Exchange { payload, .. } => Some(payload),
             _ => None,
         }
     }
 
     fn payload_mut(&mut self) -> Option<&mut Payload> {
         match self {
-            Self::Write { payload, .. } => Some(payload),
+            Self::Write { payload, .. } | Self::Exchange { payload, .. } => Some(payload),
             _ => None,
         }
     }

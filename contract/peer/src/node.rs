@@ -271,6 +271,25 @@ pub enum NodeRequest {
         /// For how long from now on.
         seconds: u32,
     },
+    /// COMPARE AND WRITE (SBC-3 section 5.2): if the bytes are the first half of the payload, the
+    /// second half is written in their place, stable. Of the primary only, which lets no change of
+    /// these bytes come between, and sends the other members a write
+    /// (docs/decisions/0049). Up to `limits::EXCHANGE_BYTES_MAX`.
+    Exchange {
+        /// The column.
+        object: ObjectId,
+        /// First byte.
+        offset_bytes: u64,
+        /// What is expected, and as many bytes to be written.
+        #[serde(skip)]
+        payload: Payload,
+        /// Fences.
+        context: WriteContext,
+        /// The writer's number of it, the same whenever it is sent.
+        number: u64,
+        /// It was sent before, and may have been done: one that is not known here is not begun.
+        is_again: bool,
+    },
 }
 
 impl NodeRequest {
@@ -294,7 +313,8 @@ impl NodeRequest {
             | Self::Pin { object, .. }
             | Self::Mapped { object, .. }
             | Self::Ahead { object, .. }
-            | Self::Share { object, .. } => Some(object),
+            | Self::Share { object, .. }
+            | Self::Exchange { object, .. } => Some(object),
             Self::List { .. } | Self::Changes { .. } | Self::Unpin { .. } => None,
         }
     }
@@ -356,7 +376,7 @@ pub enum NodeAnswer {
         /// The newest version in the range.
         version: Version,
     },
-    /// To write.
+    /// To write, and to exchange.
     Written {
         /// The version it got.
         version: Version,
@@ -412,6 +432,11 @@ pub enum NodeAnswer {
         key: String,
         /// Its attribute key.
         attribute_key: String,
+    },
+    /// To exchange: nothing was written.
+    Differs {
+        /// The first byte of what was expected that is another one.
+        at_bytes: u64,
     },
 }
 
@@ -486,6 +511,9 @@ pub enum NodeError {
     /// The sender may not ask for that.
     #[error("refused: {0}")]
     Refused(AccessError),
+    /// An exchange may have been done, or not; it will not be any more.
+    #[error("whether the bytes were exchanged is not known")]
+    Unclear,
 }
 
 /// A node's answer to a call.

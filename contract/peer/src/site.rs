@@ -373,6 +373,20 @@ pub enum SiteOperation {
         /// What the handle says.
         proof: Proof,
     },
+    /// COMPARE AND WRITE (SBC-3 section 5.2): if the bytes are the first half of the payload, the
+    /// second half is written in their place, durably, and nothing else changes them between. Of a
+    /// router it has to lie in one piece, below the threshold or in a column
+    /// ([`SiteError::Invalid`]); at a site `offset + length` ≤ threshold. 1 to
+    /// `limits::EXCHANGE_BYTES_MAX` bytes. A site does not do it again for a duplicate.
+    Exchange {
+        /// The file.
+        file: FileRef,
+        /// First byte.
+        offset_bytes: u64,
+        /// What is expected, and as many bytes to be written.
+        #[serde(skip)]
+        payload: Payload,
+    },
 }
 
 impl SiteOperation {
@@ -398,7 +412,8 @@ impl SiteOperation {
             | Self::Transaction { file, .. }
             | Self::Census { file, .. }
             | Self::Names { file, .. }
-            | Self::Repair { file, .. } => file,
+            | Self::Repair { file, .. }
+            | Self::Exchange { file, .. } => file,
             Self::Lookup { directory, .. }
             | Self::LookupParent { directory, .. }
             | Self::Within { directory, .. }
@@ -439,7 +454,7 @@ impl SiteOperation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SiteAnswer {
     /// Nothing but attributes: getattr, setattr, remove, rmdir, rename, link,
-    /// push.
+    /// push. To exchange: the bytes were as expected.
     Done,
     /// To lookup, create, mkdir, symlink, mknod.
     Found {
@@ -537,6 +552,11 @@ pub enum SiteAnswer {
     Names(Vec<Option<Bytes>>),
     /// To mapped, in bytes of the file.
     Mapped(MappedRanges),
+    /// To exchange: nothing was written.
+    Differs {
+        /// The first byte of what was expected that is another one.
+        at_bytes: u64,
+    },
 }
 
 /// Why a site did not do it; nothing was changed.

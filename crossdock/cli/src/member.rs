@@ -309,6 +309,7 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         depots: BTreeMap::new(),
         machine,
         name: String::new(),
+        reservations_obeyed: 0,
     }
 }
 

@@ -38,7 +38,7 @@ use crate::evacuation::{DataRoom, Evacuation};
 use crate::exports::{ExportChange, ExportError, ExportTicket};
 use crate::fsck::Fsck;
 use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTicket};
-use crate::iscsi::ReserveChange;
+use crate::iscsi::{Obedience, ReserveChange};
 use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::locks::{ReleaseError, ReleaseTicket};
@@ -415,6 +415,7 @@ pub struct Host {
     pub(crate) lun_changes: Vec<LunChange>,
     /// The same of their reservations.
     pub(crate) reserve_changes: Vec<ReserveChange>,
+    pub(crate) obedience: Obedience,
     pub(crate) objects: ObjectDoor,
     /// What that door was told last.
     pub(crate) object_gate: ObjectGate,
@@ -548,6 +549,7 @@ impl Host {
             luns: Arc::default(),
             lun_changes: Vec::new(),
             reserve_changes: Vec::new(),
+            obedience: Obedience::default(),
             objects: ObjectDoor::new(ObjectDoorConfig::default()),
             object_gate: ObjectGate::default(),
             depots: None,
@@ -701,6 +703,7 @@ impl Host {
             .chain(self.policy_changes.iter().map(|change| change.due))
             .chain(self.lun_changes.iter().map(|change| change.due))
             .chain(self.reserve_changes.iter().map(|change| change.due))
+            .chain(self.obedience_due())
             .min()
     }
 
@@ -1023,6 +1026,7 @@ impl Host {
         self.settle_policy(now);
         self.settle_luns(now);
         self.settle_reservations(now);
+        self.tell_obeyed(now);
         self.follow_addresses(now);
         self.is_drain_late |= self.drain_due.take_if(|due| *due <= now).is_some();
     }

@@ -1,11 +1,13 @@
 //! The iSCSI door within the host: its messages, and what it is told of LUNs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossdock_http::{HttpDoor, HttpInput};
 use crossdock_iscsi::{IscsiEffect, IscsiFigures, IscsiInput, LunTable, ReserveOrder};
-use crossdock_members::{Change, OpenError};
-use crossdock_names::{FileRef, SiteId};
+use crossdock_link::Frame;
+use crossdock_members::{Change, HostRecord, OpenError};
+use crossdock_names::{FileRef, HostId, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{CallId, Lun, Reservations, SiteError, SiteOperation, SiteReply};
 use crossdock_router::{RoutedReply, RouterInput, Waited, WriteVerifier};
@@ -14,6 +16,7 @@ use crossdock_types::Time;
 use crate::exports::REGISTRY_PATIENCE;
 use crate::host::{Host, HostEffect};
 use crate::message::Message;
+use crate::mutation::Mutation;
 
 /// The directory of the volume's root in which the files of LUNs are.
 pub(crate) const LUN_DIRECTORY: &[u8] = b".luns";
@@ -24,9 +27,36 @@ pub(crate) struct ReserveChange {
     lun: u64,
     expected: Reservations,
     wanted: Reservations,
-    /// When it is given up.
+    is_obeyed_first: bool,
+    /// It is there, and not obeyed by all gateways yet.
+    made: Option<Made>,
+    /// When it is given up, or somebody is asked.
     pub(crate) due: Time,
 }
+
+/// A change of reservations that is in the registry.
+struct Made {
+    /// How often reservations had been changed by then.
+    changes: u64,
+    /// All gateways obey it, or are gone: who has answered what was asked since then has heard
+    /// of that, and takes nothing of those that are gone.
+    confirmed_from: Option<Time>,
+}
+
+/// How far this host's door obeys reservations.
+#[derive(Default)]
+pub(crate) struct Obedience {
+    /// So many changes it was told of.
+    told: u64,
+    /// So many it obeys.
+    obeyed: u64,
+    /// So many the registry was told of last, and when it is told again.
+    proposed: u64,
+    again_at: Time,
+}
+
+/// How often those are asked again who have not answered, and the registry is told again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl Host {
     /// Gives the iSCSI door what has happened, and takes what it wants done.
@@ -45,6 +75,11 @@ impl Host {
                     self.queue.push_back(Message::Router(input));
                 }
                 IscsiEffect::Reserve(order) => self.change_reservations(now, *order),
+                IscsiEffect::Obeyed(changes) => {
+                    self.obedience.obeyed = changes.max(self.obedience.obeyed);
+                    self.tell_obeyed(now);
+                    self.settle_reservations(now);
+                }
                 effect => self.effects.push_back(HostEffect::Iscsi(effect)),
             }
         }
@@ -56,13 +91,16 @@ impl Host {
             lun,
             expected,
             wanted,
+            is_obeyed_first,
         } = order;
         let change = Change::SetReservations {
             id: lun,
             expected: expected.clone(),
             wanted: wanted.clone(),
         };
-        if let Err(error) = self.registry.change(change) {
+        if expected == wanted {
+            // It is so already, and maybe not everywhere.
+        } else if let Err(error) = self.registry.change(change) {
             if !matches!(error, OpenError::Conflict(_)) {
                 let what = format!("the reservations of a LUN cannot be written: {error}");
                 self.effects.push_back(HostEffect::Warning(what));
@@ -74,25 +112,113 @@ impl Host {
             lun,
             expected,
             wanted,
+            is_obeyed_first,
+            made: None,
             due: now + REGISTRY_PATIENCE,
         });
         self.tell_luns();
         self.settle_reservations(now);
     }
 
-    /// Answers those whose change is in the registry, or cannot come there any more.
+    /// Answers those whose change is in the registry, and obeyed by all if it has to be, or cannot
+    /// come there any more.
     pub(crate) fn settle_reservations(&mut self, now: Time) {
-        for change in std::mem::take(&mut self.reserve_changes) {
+        for mut change in std::mem::take(&mut self.reserve_changes) {
             let known = self.lun(change.lun);
             let known = known.map(|lun| &lun.reservations);
             let is_there = known == Some(&change.wanted);
-            let is_late = change.due <= now;
-            if is_there || known != Some(&change.expected) || is_late {
-                self.end_reservations(change.ticket, is_there);
-            } else {
-                self.reserve_changes.push(change);
+            if change.made.is_none() && is_there {
+                change.made = Some(Made {
+                    changes: self.registry.state().reservation_changes,
+                    confirmed_from: None,
+                });
+                change.due = now;
+            }
+            let is_over = match &mut change.made {
+                Some(_) if !change.is_obeyed_first => true,
+                Some(made) => self.is_obeyed(now, made, &mut change.due),
+                None => known != Some(&change.expected) || change.due <= now,
+            };
+            match is_over {
+                true => self.end_reservations(change.ticket, change.made.is_some()),
+                false => self.reserve_changes.push(change),
             }
         }
+    }
+
+    /// Whether nothing happens any more against reservations as they are now: all gateways obey
+    /// them, and of those that are gone nobody takes anything. (What a host is sent it takes
+    /// after the sender's table, in which these are gone.)
+    fn is_obeyed(&mut self, now: Time, made: &mut Made, due: &mut Time) -> bool {
+        if self.has(Mutation::ReserveAtOnce) {
+            return true;
+        }
+        let next = now + ASK_AGAIN_AFTER;
+        if self.obedience.obeyed < made.changes {
+            *due = next;
+            return false;
+        }
+        if !self.registry.is_shared() {
+            return true;
+        }
+        let (own, state) = (self.host_id(), self.registry.state());
+        if state
+            .gateways_behind(made.changes)
+            .any(|gateway| gateway != own)
+        {
+            *due = next;
+            return false;
+        }
+        // Later than all that was asked before that was known.
+        let from = *made.confirmed_from.get_or_insert_with(|| {
+            *due = now; // They are asked at once.
+            Time(now.0 + 1)
+        });
+        let takes_calls = |record: &HostRecord| record.is_manager || !record.nodes.is_empty();
+        let others = state.hosts.iter().filter(|(_, record)| takes_calls(record));
+        let others = others.map(|(&host, _)| HostId(host));
+        let is_missing = |host: &HostId| *host != own && self.leases.asked_at(*host) < from;
+        let missing: Vec<HostId> = others.filter(is_missing).collect();
+        if !missing.is_empty() && *due <= now {
+            *due = next;
+            for host in missing.iter().copied() {
+                if self.peers.is_connected(host) {
+                    let at = from.max(now).0;
+                    self.send_frame(host, Frame::Renew { at });
+                }
+            }
+        }
+        missing.is_empty()
+    }
+
+    /// Tells the registry which reservations this gateway obeys.
+    pub(crate) fn tell_obeyed(&mut self, now: Time) {
+        let obedience = &self.obedience;
+        let is_told = obedience.proposed == obedience.obeyed;
+        if !self.is_behind() || (is_told && now < obedience.again_at) {
+            return;
+        }
+        self.obedience.proposed = self.obedience.obeyed;
+        self.obedience.again_at = now + ASK_AGAIN_AFTER;
+        let change = Change::ObeyReservations {
+            host: self.instance(),
+            changes: self.obedience.obeyed,
+        };
+        // A shared registry takes it, and answers by its state.
+        let _ = self.registry.change(change);
+    }
+
+    /// Whether the registry knows of fewer changes that are obeyed here than there are.
+    fn is_behind(&self) -> bool {
+        let own = self.registry.state().hosts.get(&self.instance());
+        let obeyed = self.obedience.obeyed;
+        let is_behind = |own: &HostRecord| own.is_gateway && own.reservations_obeyed < obeyed;
+        self.registry.is_shared() && own.is_some_and(is_behind)
+    }
+
+    /// When the registry is to be told again.
+    pub(crate) fn obedience_due(&self) -> Option<Time> {
+        self.is_behind().then_some(self.obedience.again_at)
     }
 
     fn end_reservations(&mut self, ticket: u64, is_done: bool) {
@@ -107,6 +233,12 @@ impl Host {
         if luns != *self.luns {
             self.luns = Arc::new(luns);
             let input = IscsiInput::Luns(Arc::clone(&self.luns));
+            self.queue.push_back(Message::Iscsi(input));
+        }
+        let changes = self.registry.state().reservation_changes;
+        if changes > self.obedience.told {
+            self.obedience.told = changes;
+            let input = IscsiInput::Reservations(changes);
             self.queue.push_back(Message::Iscsi(input));
         }
     }
@@ -124,7 +256,9 @@ impl Host {
         };
         match operation {
             SiteOperation::SetAttributes { file, .. } => is_lun(file) || is_there(file),
-            SiteOperation::Write { file, .. } | SiteOperation::Zero { file, .. } => is_lun(file),
+            SiteOperation::Write { file, .. }
+            | SiteOperation::Zero { file, .. }
+            | SiteOperation::Exchange { file, .. } => is_lun(file),
             SiteOperation::Create {
                 directory, name, ..
             }

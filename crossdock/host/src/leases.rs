@@ -107,6 +107,12 @@ impl Leases {
             .all(|&asked_at| self.now > asked_at + KEPT + ASK_AGAIN_AFTER)
     }
 
+    /// When that of a host was asked for that it has given last: it had taken the table that this
+    /// host had then.
+    pub(crate) fn asked_at(&self, host: HostId) -> Time {
+        self.held.get(&host).copied().unwrap_or_default()
+    }
+
     fn has(&self, host: HostId) -> bool {
         self.now < self.until(host)
     }

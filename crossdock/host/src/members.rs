@@ -216,6 +216,7 @@ impl Host {
         self.settle_policy(now);
         self.settle_luns(now);
         self.settle_reservations(now);
+        self.tell_obeyed(now);
         self.settle_addresses(now);
         self.settle_gateways(now);
         self.follow_addresses(now);

@@ -35,6 +35,10 @@ pub enum Mutation {
     LoseTruncates,
     /// A request that may have been done is refused as one that was not.
     ForgetDoubt,
+    /// An exchange that is sent again is taken for another one.
+    CompareAgain,
+    /// A reservation is answered before other gateways have heard of it.
+    ReserveAtOnce,
     /// What needs a lease is answered without one.
     IgnoreLease,
     /// A lease that was given keeps nobody from taking the holder's place.
@@ -122,6 +126,17 @@ impl Host {
             | NodeRequest::Zero { context, .. }
             | NodeRequest::Remove { context, .. } => context.site_epoch = site.epoch,
             _ => {}
+        }
+    }
+
+    /// Has a node take an exchange for one that it does not know, if a fault says so.
+    pub(crate) fn compares_again(&self, call: &mut Call<NodeRequest>) {
+        if let NodeRequest::Exchange {
+            number, is_again, ..
+        } = &mut call.request
+            && self.has(Mutation::CompareAgain)
+        {
+            (*number, *is_again) = (call.id.0, false);
         }
     }
 

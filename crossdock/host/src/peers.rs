@@ -322,6 +322,7 @@ impl Host {
                     callee,
                     pin,
                 });
+                self.compares_again(&mut call);
                 let from = self.asker(to, from, &call.request);
                 let input = NodeInput::Call { from, call };
                 self.queue.push_back(Message::Node(to, input));
@@ -415,7 +416,10 @@ impl Host {
                 self.grant(peer);
                 self.send_frame(peer, Frame::Granted { at });
             }
-            Frame::Granted { at } => self.leases.granted(peer, Time(at)),
+            Frame::Granted { at } => {
+                self.leases.granted(peer, Time(at));
+                self.settle_reservations(self.leases.now);
+            }
             Frame::AskClock { at } => self.tell_clock(peer, at),
             Frame::Clock { at, wall } => self.take_clock(peer, Time(at), wall),
             Frame::Space {

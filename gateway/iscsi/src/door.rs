@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crossdock_iscsi_pdu::{AsyncMessage, Head, NO_TAG, NopIn, encode, opcode};
-use crossdock_peer::{Call, CallId, SiteAnswer, SiteOperation, SiteRequest};
+use crossdock_peer::{Call, CallId, Nexus, SiteAnswer, SiteOperation, SiteRequest};
 use crossdock_router::RoutedReply;
 use crossdock_scsi::{AdditionalSense, Sense, SenseKey, Status};
 use crossdock_types::{Payload, Time};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::connection::{Connection, Phase};
-use crate::fence::Fence;
+use crate::fence::{Fence, Obedience};
 use crate::figures::IscsiFigures;
 use crate::manage::Management;
 use crate::message::{ConnId, IscsiConfig, IscsiEffect, IscsiInput, LunTable};
@@ -52,6 +52,9 @@ pub struct IscsiDoor {
     pub(crate) calls: BTreeMap<CallId, CallOf>,
     pub(crate) managements: Vec<Management>,
     pub(crate) fences: Vec<Fence>,
+    pub(crate) obediences: VecDeque<Obedience>,
+    /// Who was registered with which unit, and is not any more, as of the LUNs that were told last.
+    pub(crate) pushed_out: Vec<(u64, Nexus)>,
     /// Changes of reservations, by the tickets under which the registry has them.
     pub(crate) changes: BTreeMap<u64, Change>,
     pub(crate) changes_total: u64,
@@ -100,6 +103,8 @@ impl IscsiDoor {
             calls: BTreeMap::new(),
             managements: Vec::new(),
             fences: Vec::new(),
+            obediences: VecDeque::new(),
+            pushed_out: Vec::new(),
             changes: BTreeMap::new(),
             changes_total: 0,
             calls_total: 0,
@@ -136,6 +141,7 @@ impl IscsiDoor {
                 self.connections.remove(&id);
             }
             IscsiInput::Luns(luns) => self.take_luns(now, luns),
+            IscsiInput::Reservations(changes) => self.obey(changes),
             IscsiInput::Portals(portals) => self.portals = portals,
             IscsiInput::Reserved(ticket, is_done) => self.take_reserved(now, ticket, is_done),
             IscsiInput::Stop => self.stop(now),
@@ -515,6 +521,10 @@ impl IscsiDoor {
                     self.attend(session, AdditionalSense::CAPACITY_CHANGED);
                 }
             }
+            let registered = before.reservations.registrants.iter();
+            let is_out = |nexus: &&Nexus| lun.reservations.key_of(nexus).is_none();
+            let out = registered.map(|it| &it.nexus).filter(is_out).cloned();
+            self.pushed_out.extend(out.map(|nexus| (number, nexus)));
             self.tell_reserved(number, &before.reservations);
             self.judge_sessions(now, number);
         }

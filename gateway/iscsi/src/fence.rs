@@ -1,13 +1,17 @@
 //! PREEMPT AND ABORT: those whom it has preempted are fenced off, which it is not before their
-//! writes have ended.
+//! writes have ended. Other changes of reservations, and those that were made through other
+//! gateways, are obeyed when that is so of all who have lost their right by them.
 
 use std::collections::BTreeSet;
 
+use crossdock_peer::Nexus;
 use crossdock_types::Time;
 
 use crate::door::IscsiDoor;
+use crate::message::IscsiEffect;
 use crate::respond::Outcome;
 use crate::task::{Task, TaskId};
+use crate::unit::Unit;
 
 /// A PREEMPT AND ABORT that is answered when nothing of those whom it has preempted is written
 /// any more.
@@ -18,7 +22,52 @@ pub(crate) struct Fence {
     waits_for: BTreeSet<TaskId>,
 }
 
+/// Reservations that are obeyed when nothing of those who have lost their right is written any
+/// more.
+#[derive(Debug)]
+pub(crate) struct Obedience {
+    changes: u64,
+    /// Which tasks, and to which units they write.
+    waits_for: BTreeSet<(u64, TaskId)>,
+}
+
 impl IscsiDoor {
+    /// From now on reservations are as they were after so many changes; who has begun to write
+    /// against them, or was pushed out by them, is waited for.
+    pub(crate) fn obey(&mut self, changes: u64) {
+        let pushed_out = std::mem::take(&mut self.pushed_out);
+        let has_lost = |task: &Task, unit: &Unit| {
+            let Some(known) = self.sessions.get(&task.asked.session) else {
+                return true; // It is over, and what it has begun is not.
+            };
+            let is_out =
+                |(number, nexus): &(u64, Nexus)| *number == unit.lun.id && *nexus == known.nexus;
+            pushed_out.iter().any(is_out) || self.is_kept_by_reservation(known, unit, true)
+        };
+        let mut waits_for = BTreeSet::new();
+        for (&number, unit) in &self.units {
+            let tasks = self.tasks.iter();
+            let tasks = tasks.filter(|(_, task)| task.may_write_to(number) && has_lost(task, unit));
+            waits_for.extend(tasks.map(|(&id, _)| (number, id)));
+        }
+        self.obediences.push_back(Obedience { changes, waits_for });
+        self.settle_obediences();
+    }
+
+    /// Tells of those behind which nothing is written any more, in their order.
+    pub(crate) fn settle_obediences(&mut self) {
+        let tasks = &self.tasks;
+        for obedience in &mut self.obediences {
+            let may_write = |(unit, task): &(u64, TaskId)| {
+                tasks.get(task).is_some_and(|task| task.may_write_to(*unit))
+            };
+            obedience.waits_for.retain(may_write);
+        }
+        while let Some(obeyed) = self.obediences.pop_front_if(|it| it.waits_for.is_empty()) {
+            self.effects.push_back(IscsiEffect::Obeyed(obeyed.changes));
+        }
+    }
+
     /// Commands of those who are not registered any more are aborted, and waited for as far as
     /// they write; so is what copies of theirs write here (SPC-4, preempting and aborting).
     pub(crate) fn abort_preempted(&mut self, now: Time, by: TaskId) {

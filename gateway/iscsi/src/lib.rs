@@ -17,6 +17,7 @@ mod chap;
 mod connection;
 mod copying;
 mod door;
+mod exchange;
 mod fence;
 mod figures;
 mod fill;

@@ -96,6 +96,9 @@ pub enum IscsiInput {
     Closed(ConnId),
     /// From now on these are the LUNs.
     Luns(Arc<LunTable>),
+    /// The LUNs that were told last have their reservations as they were after so many changes:
+    /// [`IscsiEffect::Obeyed`] tells when nothing against them is under way any more.
+    Reservations(u64),
     /// Where initiators connect.
     Portals(Vec<SocketAddr>),
     /// What came of [`IscsiEffect::Reserve`]: whether it is in the registry. The LUNs as they
@@ -132,6 +135,9 @@ pub enum IscsiEffect {
     Withdraw(CallId),
     /// Have the registry keep other reservations.
     Reserve(Box<ReserveOrder>),
+    /// Reservations as they were after so many changes are obeyed here: no command that they are
+    /// in the way of is begun, and none writes any more that was begun before.
+    Obeyed(u64),
 }
 
 /// A change of a LUN's reservations.
@@ -143,6 +149,8 @@ pub struct ReserveOrder {
     pub lun: u64,
     /// What was seen; if it is something else by now, nothing is changed.
     pub expected: Reservations,
-    /// What is to be.
+    /// What is to be; the same, if nothing is to be changed.
     pub wanted: Reservations,
+    /// Whether all gateways have to obey them before [`IscsiInput::Reserved`].
+    pub is_obeyed_first: bool,
 }

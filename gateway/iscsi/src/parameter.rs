@@ -1,6 +1,6 @@
 //! Commands that are about the unit and not about its blocks.
 
-use crossdock_limits::ISCSI_TRANSFER_BYTES_MAX;
+use crossdock_limits::{EXCHANGE_BYTES_MAX, ISCSI_TRANSFER_BYTES_MAX};
 use crossdock_scsi::{
     AdditionalSense, BlockLimits, BlockRange, CapacityData, CdbError, Command, Identity, LbaStatus,
     LogicalUnit, ModeForm, ModeParameters, OpcodeQuery, Portal, Provisioning, Sense, SenseKey,
@@ -11,9 +11,7 @@ use crossdock_scsi::{
 };
 
 use crate::door::{IscsiDoor, PORTAL_GROUP};
-use crate::plan::{
-    COMPARE_BLOCKS_MAX, SAME_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_DESCRIPTORS_MAX, in_range,
-};
+use crate::plan::{SAME_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_DESCRIPTORS_MAX, in_range};
 use crate::respond::Outcome;
 use crate::session::SessionId;
 use crate::task::{Asked, TaskId};
@@ -207,7 +205,7 @@ fn limits(unit: &Unit) -> BlockLimits {
     let narrow = |bytes: u64| u32::try_from(bytes / u64::from(block_bytes)).unwrap_or(u32::MAX);
     let of_thin = |number: u32| if unit.lun.is_thin { number } else { 0 };
     BlockLimits {
-        compare_blocks_max: COMPARE_BLOCKS_MAX,
+        compare_blocks_max: u8::try_from(blocks(EXCHANGE_BYTES_MAX)).unwrap_or(u8::MAX),
         granularity_blocks: u16::try_from(blocks(PHYSICAL_BYTES)).unwrap_or(1).max(1),
         transfer_blocks_max: blocks(ISCSI_TRANSFER_BYTES_MAX),
         transfer_blocks_best: blocks(BEST_BYTES),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crossdock_limits::{ISCSI_TRANSFER_BYTES_MAX, MAPPED_BYTES_MAX};
+use crossdock_limits::{EXCHANGE_BYTES_MAX, ISCSI_TRANSFER_BYTES_MAX, MAPPED_BYTES_MAX};
 use crossdock_peer::Lun;
 use crossdock_scsi::{
     Access, AdditionalSense, BlockRange, ByteCheck, COPY_LIST_BYTES_MAX, Command, ModeForm,
@@ -11,9 +11,6 @@ use crossdock_scsi::{
 };
 
 use crate::copying::STRETCH_BYTES;
-
-/// Blocks of COMPARE AND WRITE.
-pub(crate) const COMPARE_BLOCKS_MAX: u8 = 255;
 
 /// Bytes of WRITE SAME: written as zeros, or as what the block is.
 pub(crate) const SAME_BYTES_MAX: u64 = 16 << 20;
@@ -94,11 +91,9 @@ impl Planned {
     pub(crate) const fn read_bytes(&self) -> u64 {
         match self.plan {
             Plan::ExtendedCopy => STRETCH_BYTES,
-            Plan::Read
-            | Plan::Verify(_)
-            | Plan::WriteVerify(_)
-            | Plan::OrWrite
-            | Plan::CompareAndWrite => self.range.end - self.range.start,
+            Plan::Read | Plan::Verify(_) | Plan::WriteVerify(_) | Plan::OrWrite => {
+                self.range.end - self.range.start
+            }
             _ => 0,
         }
     }
@@ -163,7 +158,7 @@ pub(crate) fn plan(lun: &Lun, command: &Command) -> Result<Option<Planned>, Sens
             ))
         }
         Command::CompareAndWrite(blocks, access) => {
-            let range = in_range(lun, blocks)?;
+            let range = bounded(lun, blocks, EXCHANGE_BYTES_MAX.into(), 13)?;
             let bytes = 2 * (range.end - range.start);
             let planned = Planned::of(Plan::CompareAndWrite, range, bytes);
             Ok(Some(planned.forced(access)))

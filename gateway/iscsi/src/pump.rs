@@ -31,6 +31,9 @@ impl IscsiDoor {
         if !self.fences.is_empty() {
             self.settle_fences(now);
         }
+        if !self.obediences.is_empty() {
+            self.settle_obediences();
+        }
     }
 
     fn pump_units(&mut self, now: Time) {

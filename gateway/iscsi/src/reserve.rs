@@ -15,9 +15,10 @@ use crossdock_types::Time;
 
 use crate::door::{IscsiDoor, PORTAL_GROUP};
 use crate::message::{IscsiEffect, ReserveOrder};
+use crate::plan::Plan;
 use crate::respond::Outcome;
-use crate::session::SessionId;
-use crate::task::TaskId;
+use crate::session::{Session, SessionId};
+use crate::task::{Task, TaskId};
 use crate::unit::Unit;
 
 /// How often a change is tried anew.
@@ -91,22 +92,47 @@ impl IscsiDoor {
                     | Command::RequestSense { .. }
                     | Command::Release
             );
-        let held = unit.lun.reservations.held.as_ref();
-        let Some((held, kind)) =
-            held.and_then(|held| Some((held, ReserveType::from_number(held.kind)?)))
-        else {
-            let is_mixed = matches!(command, Command::Reserve | Command::Release)
-                && !unit.lun.reservations.registrants.is_empty();
-            return is_old_conflict || is_mixed;
-        };
-        let is_registered = unit.lun.reservations.key_of(&known.nexus).is_some();
-        let is_free = held.holder == known.nexus || (is_registered && kind.admits_registrants());
+        let is_mixed = matches!(command, Command::Reserve | Command::Release)
+            && !unit.lun.reservations.registrants.is_empty();
         let is_kept = match needs(command) {
             Needs::Nothing => false,
-            Needs::Reading => kind.is_exclusive_access(),
-            Needs::Writing => true,
+            Needs::Reading => self.is_kept_by_reservation(known, unit, false),
+            Needs::Writing => self.is_kept_by_reservation(known, unit, true),
         };
-        is_old_conflict || (is_kept && !is_free)
+        is_old_conflict || is_mixed || is_kept
+    }
+
+    /// Whether a persistent reservation keeps a session from reading blocks, or from changing
+    /// them.
+    pub(crate) fn is_kept_by_reservation(
+        &self,
+        session: &Session,
+        unit: &Unit,
+        is_change: bool,
+    ) -> bool {
+        let known = &unit.lun.reservations;
+        let Some(held) = &known.held else {
+            return false;
+        };
+        ReserveType::from_number(held.kind).is_some_and(|kind| {
+            let is_registered = known.key_of(&session.nexus).is_some();
+            let is_free =
+                held.holder == session.nexus || (is_registered && kind.admits_registrants());
+            !is_free && (is_change || kind.is_exclusive_access())
+        })
+    }
+
+    /// Whether a task that was admitted may not begin, as its unit was reserved meanwhile.
+    pub(crate) fn is_too_late(&self, task: &Task) -> bool {
+        let is_of_blocks = !matches!(
+            task.planned.plan,
+            Plan::ModeSelect(_) | Plan::ReserveOut { .. } | Plan::ExtendedCopy
+        );
+        let session = self.sessions.get(&task.asked.session);
+        let (Some(session), Some(unit)) = (session, self.units.get(&task.unit)) else {
+            return false;
+        };
+        is_of_blocks && self.is_kept_by_reservation(session, unit, task.planned.is_change())
     }
 
     /// RESERVE (6).
@@ -212,8 +238,17 @@ impl IscsiDoor {
             &change.asked,
             (scope, kind),
         );
+        // Others may do as if it were not so, until they have heard of it: also where it is so
+        // already.
+        let is_obeyed_first = matches!(
+            change.action,
+            ReserveOutAction::Reserve
+                | ReserveOutAction::Preempt
+                | ReserveOutAction::PreemptAndAbort
+                | ReserveOutAction::Clear
+        );
         let wanted = match wanted {
-            Ok(wanted) if wanted == expected => {
+            Ok(wanted) if wanted == expected && !is_obeyed_first => {
                 return self.complete(now, change.task, Outcome::Good);
             }
             Ok(wanted) => wanted,
@@ -232,6 +267,7 @@ impl IscsiDoor {
                 lun: number,
                 expected,
                 wanted,
+                is_obeyed_first,
             })));
     }
 

@@ -70,6 +70,13 @@ impl Task {
             _ => false,
         }
     }
+
+    /// The same, or it may yet write there by itself.
+    pub(crate) fn may_write_to(&self, unit: u64) -> bool {
+        let is_running = matches!(self.stage, Stage::Running(_));
+        let is_of_unit = is_running && self.unit == unit && self.planned.is_change();
+        is_of_unit || self.writes_to(unit)
+    }
 }
 
 /// How far a task is.

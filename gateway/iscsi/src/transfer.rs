@@ -10,10 +10,11 @@ use crossdock_limits::MAPPED_BYTES_MAX;
 use crossdock_names::FileRef;
 use crossdock_peer::{CallId, MappedRanges, SiteAnswer, SiteError, SiteOperation, Stability};
 use crossdock_router::RoutedReply;
-use crossdock_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, lba_status};
+use crossdock_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Status, lba_status};
 use crossdock_types::{Payload, Time};
 
 use crate::door::{CallOf, IscsiDoor};
+use crate::exchange::Exchange;
 use crate::message::IscsiEffect;
 use crate::plan::Plan;
 use crate::refuse::{Access, outcome_of};
@@ -52,12 +53,16 @@ pub(crate) struct Transfer {
     mapped: MappedRanges,
     /// The first that failed.
     failed: Option<(SiteError, u64)>,
+    /// How often bytes were read in vain, as others wrote there.
+    tries: u32,
 }
 
 #[derive(Debug)]
 enum Step {
     Reading,
     Writing(Content),
+    /// Bytes are exchanged, if they are what is expected.
+    Exchanging(Exchange),
     /// Space is given back.
     Freeing,
     /// It is asked which blocks have space.
@@ -87,6 +92,7 @@ impl Transfer {
             read: BTreeMap::new(),
             mapped: MappedRanges::default(),
             failed: None,
+            tries: 0,
         }
     }
 
@@ -113,10 +119,11 @@ impl Transfer {
         }
         let piece_bytes = match self.step {
             Step::Freeing | Step::Asking => HOLE_BYTES,
+            Step::Exchanging(ref exchange) => exchange.piece_bytes(),
             Step::Reading | Step::Writing(_) | Step::Locating(_) => PIECE_BYTES,
         };
         let range = self.rest.front_mut()?;
-        let boundary = (range.start / piece_bytes + 1) * piece_bytes;
+        let boundary = (range.start / piece_bytes + 1).saturating_mul(piece_bytes);
         let piece = range.start..range.end.min(boundary);
         range.start = piece.end;
         if range.is_empty() {
@@ -143,6 +150,11 @@ impl Transfer {
                     true => Stability::Data,
                     false => Stability::Unstable,
                 },
+            },
+            Step::Exchanging(exchange) => SiteOperation::Exchange {
+                file,
+                offset_bytes,
+                payload: exchange.piece(piece),
             },
             Step::Freeing => SiteOperation::Zero {
                 file,
@@ -183,6 +195,13 @@ impl Transfer {
                 self.read.insert(piece.start, payload);
             }
             Ok(SiteAnswer::Mapped(mapped)) => self.mapped = mapped,
+            Ok(answer @ (SiteAnswer::Done | SiteAnswer::Differs { .. }))
+                if let Step::Exchanging(exchange) = &mut self.step =>
+            {
+                if let SiteAnswer::Differs { at_bytes } = answer {
+                    exchange.differs(piece.start, at_bytes);
+                }
+            }
             // Holes are durable.
             Ok(SiteAnswer::Written { .. }) => return !matches!(self.step, Step::Freeing),
             Ok(_) => self.fail(SiteError::Io, &piece),
@@ -225,7 +244,18 @@ impl Transfer {
     }
 
     const fn is_writing(&self) -> bool {
-        matches!(self.step, Step::Writing(_) | Step::Freeing)
+        matches!(
+            self.step,
+            Step::Writing(_) | Step::Exchanging(_) | Step::Freeing
+        )
+    }
+
+    /// What of an exchange was not as expected.
+    const fn exchanged(&self) -> Option<&Exchange> {
+        match &self.step {
+            Step::Exchanging(exchange) => Some(exchange),
+            _ => None,
+        }
     }
 
     /// What was read, in the order of the file.
@@ -266,6 +296,14 @@ impl Content {
 impl IscsiDoor {
     /// The task's turn has come: its data is there, and nobody is in its way.
     pub(crate) fn run(&mut self, now: Time, id: TaskId) {
+        if self
+            .tasks
+            .get(&id)
+            .is_some_and(|task| self.is_too_late(task))
+        {
+            let conflict = Outcome::Status(Status::ReservationConflict);
+            return self.complete(now, id, conflict);
+        }
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
         };
@@ -281,6 +319,10 @@ impl IscsiDoor {
                 let range = range.start..range.start + data.len() as u64;
                 let content = Content::Bytes(data.clone(), range.start);
                 Transfer::new(Step::Writing(content), data, [range])
+            }
+            Plan::CompareAndWrite => {
+                let step = Step::Exchanging(Exchange::of_command(range.start, &data));
+                Transfer::new(step, data, [range])
             }
             Plan::WriteSame { is_unmap: true } if is_zeros(&data) => {
                 Transfer::new(Step::Freeing, data, [range])
@@ -361,6 +403,11 @@ impl IscsiDoor {
             if error == SiteError::Io && is_read {
                 return self.locate(now, id, place);
             }
+            if error == SiteError::Invalid && transfer.exchanged().is_some() {
+                // Its blocks lie in two pieces.
+                let outcome = Outcome::Sense(Sense::invalid_field(2, None));
+                return self.complete(now, id, outcome);
+            }
             let outcome = outcome_of(error, access, place / block_bytes);
             return self.complete(now, id, outcome);
         }
@@ -386,10 +433,6 @@ impl IscsiDoor {
         };
         let range = task.planned.range.clone();
         let data = transfer.data.clone();
-        let write = |content: Payload, range: Range<u64>| {
-            let step = Step::Writing(Content::Bytes(content, range.start));
-            Box::new(Transfer::new(step, Payload::new(), [range]))
-        };
         let outcome = match (&task.planned.plan, read) {
             (Plan::Read, Some(read)) => Outcome::Data(read),
             (&Plan::LbaStatus { allocation }, _) => {
@@ -406,22 +449,27 @@ impl IscsiDoor {
             }
             (Plan::WriteVerify(check), Some(read)) => verify(*check, &read, &data, block_bytes),
             (Plan::OrWrite, Some(read)) => {
-                task.stage = Stage::Running(write(or(&read, &data), range));
+                let exchange = Exchange::of_read(range.start, read, &data, transfer.tries);
+                let step = Step::Exchanging(exchange);
+                let transfer = Transfer::new(step, data, [range]);
+                task.stage = Stage::Running(Box::new(transfer));
                 return self.go_on(now, id);
             }
-            (Plan::CompareAndWrite, Some(read)) => {
-                let (expected, new) = (
-                    data.slice(0, read.len()),
-                    data.slice(read.len(), data.len()),
-                );
-                match first_difference(&read, &expected) {
-                    // SBC-3 section 5.2: where in the data that was sent it is.
-                    Some(place) => miscompare(place),
-                    None => {
-                        task.stage = Stage::Running(write(new, range));
-                        return self.go_on(now, id);
-                    }
+            (Plan::OrWrite, None) => match transfer.exchanged().and_then(Exchange::next_try) {
+                None => Outcome::Good,
+                Some(None) => Outcome::Status(Status::Busy),
+                // Somebody has written in between: once more.
+                Some(Some(tries)) => {
+                    let mut transfer = Transfer::new(Step::Reading, data, [range]);
+                    transfer.tries = tries;
+                    task.stage = Stage::Running(Box::new(transfer));
+                    return self.go_on(now, id);
                 }
+            },
+            // SBC-3 section 5.2: where in the data that was sent it is.
+            (Plan::CompareAndWrite, _) => {
+                let place = transfer.exchanged().and_then(Exchange::first_difference);
+                place.map_or(Outcome::Good, miscompare)
             }
             _ => Outcome::Good,
         };
@@ -561,12 +609,6 @@ fn first_difference(left: &Payload, right: &Payload) -> Option<usize> {
     pairs.position(|(left, right)| left != right)
 }
 
-fn or(left: &Payload, right: &Payload) -> Payload {
-    let (left, right) = (left.to_bytes(), right.to_bytes());
-    let bytes = left.iter().zip(right.iter());
-    Bytes::from(bytes.map(|(left, right)| left | right).collect::<Vec<u8>>()).into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -620,7 +662,5 @@ mod tests {
             Outcome::Good
         );
         assert_eq!(verify(ByteCheck::Medium, &read, &one, 2), Outcome::Good);
-        let ored = or(&one, &Bytes::from_static(b"\x10\x04").into());
-        assert_eq!(ored.to_bytes(), Bytes::from_static(b"qe"));
     }
 }

@@ -81,6 +81,7 @@ impl Router {
             warm: Warm::default(),
             lock_sites: BTreeSet::new(),
             unstable_holders_max: config.unstable_holders_max,
+            exchanges_total: 0,
         };
         Self {
             config,
@@ -600,6 +601,9 @@ impl Sender<'_> {
                 if let (NodeRequest::Read { version, .. }, Some((_, given))) = (&mut request, warm)
                 {
                     *version = ReadVersion::Exactly(given);
+                }
+                if let NodeRequest::Exchange { is_again, .. } = &mut request {
+                    *is_again = part.is_in_doubt;
                 }
                 let call = Call {
                     id,

@@ -48,6 +48,15 @@ pub(crate) enum PartRequest {
         truncate_generation: u64,
         capability: Option<FileCapability>,
     },
+    /// Exchanges bytes of a column for others.
+    Exchange {
+        object: ObjectId,
+        offset_bytes: u64,
+        payload: Payload,
+        truncate_generation: u64,
+        capability: Option<FileCapability>,
+        number: u64,
+    },
     /// Asks a column what of it has space.
     Mapped {
         object: ObjectId,
@@ -72,6 +81,7 @@ impl PartRequest {
             Self::Read { object, .. }
             | Self::Write { object, .. }
             | Self::Zero { object, .. }
+            | Self::Exchange { object, .. }
             | Self::Mapped { object, .. }
             | Self::Commit { object, .. } => Some(object),
         }
@@ -112,6 +122,7 @@ impl PartRequest {
             Self::Read { capability, .. }
             | Self::Write { capability, .. }
             | Self::Zero { capability, .. }
+            | Self::Exchange { capability, .. }
             | Self::Mapped { capability, .. }
             | Self::Commit { capability, .. } => *capability,
         }
@@ -169,6 +180,21 @@ impl PartRequest {
                 length_bytes: *length_bytes,
                 context: context(*truncate_generation),
                 order: Order::Primary,
+            },
+            Self::Exchange {
+                object,
+                offset_bytes,
+                payload,
+                truncate_generation,
+                number,
+                ..
+            } => NodeRequest::Exchange {
+                object: *object,
+                offset_bytes: *offset_bytes,
+                payload: payload.clone(),
+                context: context(*truncate_generation),
+                number: *number,
+                is_again: false, // Who sends it knows.
             },
             Self::Mapped {
                 object,
@@ -230,8 +256,9 @@ pub(crate) struct Part {
     /// Who was asked last, and when.
     pub(crate) asked: Asked,
     pub(crate) asked_at: Time,
-    /// A change that a site may have made without being able to say so.
-    is_in_doubt: bool,
+    /// A change that a site may have made without being able to say so, or an exchange that a
+    /// node may have made.
+    pub(crate) is_in_doubt: bool,
 }
 
 /// Who was asked for a part.
@@ -308,7 +335,10 @@ impl Part {
                 let asked = Duration::from_millis(u64::from(retry_after_ms));
                 Verdict::After(self.next_pause().max(asked.min(PAUSE_LONGEST)))
             }
-            Err(NodeError::Unavailable { .. }) => Verdict::After(self.next_pause()),
+            Err(NodeError::Unavailable { .. }) => {
+                self.is_in_doubt |= self.is_exchange();
+                Verdict::After(self.next_pause())
+            }
             Err(NodeError::StaleTable { current }) if current > table => Verdict::Table(current),
             Err(NodeError::StaleTable { .. }) => Verdict::After(PAUSE_TABLE),
             // The node has just met the manager, or will at once; or never.
@@ -317,8 +347,16 @@ impl Part {
             {
                 Verdict::After(self.next_pause())
             }
+            // It was not asked what has become of an earlier sending.
+            Err(NodeError::Refused(_)) if self.is_in_doubt && self.is_exchange() => {
+                Verdict::Done(Outcome::Node(Err(NodeError::Unclear)))
+            }
             outcome => Verdict::Done(Outcome::Node(outcome)),
         }
+    }
+
+    const fn is_exchange(&self) -> bool {
+        matches!(self.request, PartRequest::Exchange { .. })
     }
 
     /// Whether it is a change that must be made once.
@@ -356,7 +394,9 @@ pub(crate) const fn site_error(error: &NodeError) -> SiteError {
         | NodeError::StaleTable { .. }
         | NodeError::Fenced { .. }
         | NodeError::StaleGeneration { .. }
-        | NodeError::NoObject => SiteError::Busy,
+        | NodeError::NoObject
+        // Who asked looks at what is there now.
+        | NodeError::Unclear => SiteError::Busy,
         NodeError::Refused(error) if error.is_outdated() => SiteError::Busy,
         NodeError::Refused(AccessError::Revoked { .. } | AccessError::Name { .. }) => {
             SiteError::Refused

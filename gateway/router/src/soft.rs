@@ -29,6 +29,8 @@ pub(crate) struct Soft {
     pub(crate) lock_sites: BTreeSet<SiteId>,
     /// Beyond so many holders of unstable bytes the oldest file is committed.
     pub(crate) unstable_holders_max: usize,
+    /// Exchanges that were begun.
+    pub(crate) exchanges_total: u64,
 }
 
 impl Soft {

@@ -127,6 +127,15 @@ impl Work {
                 let content = Content::Hole(length_bytes);
                 Self::begin_write(caller, (file, offset_bytes), content, soft)
             }
+            SiteOperation::Exchange {
+                file,
+                offset_bytes,
+                payload,
+            } => {
+                soft.exchanges_total += 1;
+                let content = Content::Exchange(payload, soft.exchanges_total);
+                Self::begin_write(caller, (file, offset_bytes), content, soft)
+            }
             SiteOperation::Mapped {
                 file,
                 offset_bytes,
@@ -253,6 +262,10 @@ impl Work {
                 },
                 Outcome::Node(Ok(NodeAnswer::Written { incarnation, .. })),
             ) => (Holder::Column(*object), *incarnation, *stability),
+            (
+                PartRequest::Exchange { object, .. },
+                Outcome::Node(Ok(NodeAnswer::Written { incarnation, .. })),
+            ) => (Holder::Column(*object), *incarnation, Stability::Stable),
             (PartRequest::Site(request), Outcome::Site(reply)) => {
                 let Some((incarnation, stability)) = self.site_took(&request.operation, reply)
                 else {

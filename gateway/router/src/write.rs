@@ -2,11 +2,11 @@
 //! the site's part and the columns at once, then size and time are pushed to
 //! the site, stable before a stable reply.
 
-use crossdock_limits::{FILE_BYTES_MAX, MAPPED_BYTES_MAX};
-use crossdock_names::{FileRef, Incarnation};
+use crossdock_limits::{EXCHANGE_BYTES_MAX, FILE_BYTES_MAX, MAPPED_BYTES_MAX};
+use crossdock_names::{FileRef, HostId, Incarnation};
 use crossdock_peer::{
-    BeforeAttributes, Caller, FileLayout, LeaseId, LeaseUse, NodeAnswer, NodeError, OpenFor,
-    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
+    BeforeAttributes, Caller, DuplicateKey, FileLayout, LeaseId, LeaseUse, NodeAnswer, NodeError,
+    OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, WeakCache,
 };
 use crossdock_types::{Payload, Time};
 
@@ -31,6 +31,9 @@ pub(crate) enum Content {
     Bytes(Payload, Stability),
     /// So many zeros, durably, which take no space where they fill blocks.
     Hole(u64),
+    /// The second half, durably, in the place of the first one, if that is there; and which of
+    /// this router's exchanges it is.
+    Exchange(Payload, u64),
 }
 
 impl Content {
@@ -38,6 +41,7 @@ impl Content {
         match self {
             Self::Bytes(payload, _) => payload.len() as u64,
             Self::Hole(length) => *length,
+            Self::Exchange(payload, _) => payload.len() as u64 / 2,
         }
     }
 
@@ -45,9 +49,9 @@ impl Content {
     const fn stability(&self) -> Stability {
         match self {
             Self::Bytes(_, Stability::Stable) => Stability::Stable,
-            Self::Bytes(_, Stability::Unstable | Stability::Data) | Self::Hole(_) => {
-                Stability::Unstable
-            }
+            Self::Bytes(_, Stability::Unstable | Stability::Data)
+            | Self::Hole(_)
+            | Self::Exchange(..) => Stability::Unstable,
         }
     }
 
@@ -58,6 +62,24 @@ impl Content {
 
     const fn is_hole(&self) -> bool {
         matches!(self, Self::Hole(_))
+    }
+
+    const fn is_exchange(&self) -> bool {
+        matches!(self, Self::Exchange(..))
+    }
+
+    /// Whether it may be there: an exchange lies at the site or beyond.
+    fn fits(&self, offset: u64, end: u64) -> bool {
+        let length = self.length();
+        match self {
+            Self::Bytes(..) => true,
+            Self::Hole(_) => length <= MAPPED_BYTES_MAX,
+            Self::Exchange(payload, _) => {
+                let is_in_one = boundary(offset, end) == offset || boundary(offset, end) == end;
+                let is_whole = payload.len().is_multiple_of(2) && length > 0;
+                is_whole && is_in_one && length <= EXCHANGE_BYTES_MAX.into()
+            }
+        }
     }
 }
 
@@ -104,10 +126,10 @@ impl WriteWork {
     ) -> Result<(Self, Step), SiteError> {
         let length = content.length();
         let end = offset.checked_add(length);
-        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+        let Some(end) = end.filter(|end| *end <= FILE_BYTES_MAX) else {
             return Err(SiteError::FileTooBig);
-        }
-        if content.is_hole() && length > MAPPED_BYTES_MAX {
+        };
+        if !content.fits(offset, end) {
             return Err(SiteError::Invalid);
         }
         let mut work = Self {
@@ -127,7 +149,7 @@ impl WriteWork {
         let step = if work.has_tail() {
             work.open(soft)
         } else {
-            work.write()
+            work.write(soft)
         };
         Ok((work, step))
     }
@@ -189,7 +211,7 @@ impl WriteWork {
         if let Some(known) = known {
             let column_of = soft.maps.columns_of(self.file, &known);
             if self.place(&known.layout, column_of) {
-                return self.write_under(known);
+                return self.write_under(known, soft);
             }
         }
         self.phase = Phase::Opening { asked_at: soft.now };
@@ -204,7 +226,7 @@ impl WriteWork {
     fn purpose(&self) -> OpenFor {
         let (offset_bytes, end_bytes) = (self.boundary(), self.end());
         match self.content {
-            Content::Bytes(..) => OpenFor::Write {
+            Content::Bytes(..) | Content::Exchange(..) => OpenFor::Write {
                 offset_bytes,
                 end_bytes,
             },
@@ -236,13 +258,13 @@ impl WriteWork {
         }
         let placed: u64 = pieces.iter().map(|piece| piece.length_bytes).sum();
         self.pieces = pieces;
-        placed == end - start
+        placed == end - start && (!self.content.is_exchange() || self.pieces.len() == 1)
     }
 
-    fn write_under(&mut self, known: Known) -> Step {
+    fn write_under(&mut self, known: Known, soft: &Soft) -> Step {
         self.lease = Some(known.lease);
         self.opened = Some((known.layout, known.incarnation));
-        self.write()
+        self.write(soft)
     }
 
     fn after_open(&mut self, reply: SiteReply, asked_at: Time, soft: &mut Soft) -> Step {
@@ -265,23 +287,33 @@ impl WriteWork {
         let known = soft.take_opened(&opening, told, after);
         let column_of = |block| layout.map.column_of(block);
         if !self.place(layout, column_of) {
-            return Step::Reply(Answer::new(Err(SiteError::Io), reply.subject));
+            let error = match self.content.is_exchange() {
+                true => SiteError::Invalid, // It lies in several pieces.
+                false => SiteError::Io,
+            };
+            return Step::Reply(Answer::new(Err(error), reply.subject));
         }
         if let Some(known) = known.filter(|_| !self.has_head()) {
-            return self.write_under(known);
+            return self.write_under(known, soft);
         }
         self.lease = None;
         self.opened = Some((layout.clone(), *incarnation));
-        self.write()
+        self.write(soft)
     }
 
     /// All parts of the write, the site's first.
-    fn write(&mut self) -> Step {
+    fn write(&mut self, soft: &Soft) -> Step {
         self.phase = Phase::Writing;
         let mut parts = Vec::new();
         let boundary = self.boundary();
         if self.start < boundary || self.content.length() == 0 {
-            parts.push(self.site(self.head(boundary)));
+            let mut head = self.site(self.head(boundary));
+            if let (Content::Exchange(_, number), PartRequest::Site(request)) =
+                (&self.content, &mut head)
+            {
+                request.duplicate = Some(exchange_key(soft.host, *number));
+            }
+            parts.push(head);
         }
         if let Some((layout, _)) = &self.opened {
             let pieces = self.pieces.iter();
@@ -304,6 +336,11 @@ impl WriteWork {
                 file,
                 offset_bytes,
                 length_bytes: boundary - self.start,
+            },
+            Content::Exchange(payload, _) => SiteOperation::Exchange {
+                file,
+                offset_bytes,
+                payload: payload.clone(),
             },
         }
     }
@@ -330,6 +367,14 @@ impl WriteWork {
                 truncate_generation,
                 capability,
             },
+            Content::Exchange(payload, number) => PartRequest::Exchange {
+                object,
+                offset_bytes,
+                payload: payload.clone(),
+                truncate_generation,
+                capability,
+                number: *number,
+            },
         }
     }
 
@@ -353,6 +398,10 @@ impl WriteWork {
                 Outcome::Site(reply) if reply.outcome.is_ok() => self.head = reply.subject,
                 Outcome::Site(reply) => return Step::Reply((*reply).into()),
                 Outcome::Node(Ok(NodeAnswer::Written { .. })) => {}
+                Outcome::Node(Ok(NodeAnswer::Differs { at_bytes })) => {
+                    let differs = Ok(SiteAnswer::Differs { at_bytes });
+                    return Step::Reply(Answer::new(differs, self.head.clone()));
+                }
                 Outcome::Node(Ok(NodeAnswer::Done { .. }) | Err(NodeError::NoObject))
                     if is_hole =>
                 {
@@ -406,14 +455,17 @@ impl WriteWork {
             // With all that the site has not been told: the answer shows it.
             return self.push(soft.leases.written(file, lease));
         }
-        let written = SiteAnswer::Written { incarnation };
+        let written = match self.content.is_exchange() {
+            true => SiteAnswer::Done,
+            false => SiteAnswer::Written { incarnation },
+        };
         self.finish(Answer::new(Ok(written), subject), soft)
     }
 
     /// Where the file ends at least behind it.
     const fn size_at_least(&self) -> u64 {
         match self.content {
-            Content::Bytes(..) => self.end(),
+            Content::Bytes(..) | Content::Exchange(..) => self.end(),
             Content::Hole(_) => 0,
         }
     }
@@ -437,6 +489,11 @@ impl WriteWork {
     }
 
     fn after_push(&mut self, reply: SiteReply, soft: &mut Soft) -> Step {
+        // It is done, and cannot be done again; when that was the site may miss.
+        if self.content.is_exchange() {
+            let answer = Answer::new(Ok(SiteAnswer::Done), reply.subject);
+            return self.finish(answer, soft);
+        }
         // The file was truncated between two parts of the write, and the one that
         // came first is cut: all of it is done again.
         if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome {
@@ -484,4 +541,12 @@ impl WriteWork {
         self.phase = Phase::Evicting(set, Box::new(answer));
         Step::Parts(parts)
     }
+}
+
+/// What a site knows an exchange by that is sent again.
+fn exchange_key(router: HostId, number: u64) -> DuplicateKey {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&router.0.to_be_bytes());
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    DuplicateKey(key)
 }

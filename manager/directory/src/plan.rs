@@ -182,6 +182,7 @@ impl Directory {
             | SiteOperation::Locate { .. }
             | SiteOperation::Zero { .. }
             | SiteOperation::Mapped { .. }
+            | SiteOperation::Exchange { .. }
             | SiteOperation::Write { .. }
             | SiteOperation::Commit { .. }
             | SiteOperation::Open { .. }

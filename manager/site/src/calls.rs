@@ -295,6 +295,7 @@ fn stamp_table_epoch(request: &mut NodeRequest, table: &RoutingTable) {
         | NodeRequest::Pin { .. }
         | NodeRequest::Unpin { .. }
         | NodeRequest::Ahead { .. }
-        | NodeRequest::Share { .. } => {}
+        | NodeRequest::Share { .. }
+        | NodeRequest::Exchange { .. } => {} // No site asks that.
     }
 }

@@ -15,6 +15,7 @@ use crate::promises::Promise;
 use crate::record::{Change, Record};
 use crate::replies::Shape;
 use crate::site::{Site, SiteEffect};
+use crate::small::Undo;
 
 /// What one operation changes.
 #[derive(Debug, Default)]
@@ -168,7 +169,11 @@ impl Site {
         }
         self.state.apply(&record, position);
         if let Some(small) = small {
-            self.accept_small(now, position, small, cells_in(&record));
+            let undo = Undo {
+                cells: cells_in(&record),
+                duplicate: record.duplicate.as_ref().map(|(key, _)| *key),
+            };
+            self.accept_small(now, position, small, undo);
         }
         after
     }
@@ -338,18 +343,12 @@ impl Site {
         }
     }
 
-    fn accept_small(
-        &mut self,
-        now: Time,
-        position: Position,
-        change: SmallChange,
-        cells: Vec<u64>,
-    ) {
+    fn accept_small(&mut self, now: Time, position: Position, change: SmallChange, undo: Undo) {
         self.waits
             .small_changes
             .push_back((position, change.sequence));
         self.state.small.accept(&change);
-        self.write_backing(now, change.sequence, change.writes, cells);
+        self.write_backing(now, change.sequence, change.writes, undo);
     }
 }
 

@@ -84,6 +84,15 @@ impl Duplicates {
         Some((number + 1, *key, remembered))
     }
 
+    /// What was remembered has become void: the request was not done.
+    pub(crate) fn forget(&mut self, key: &DuplicateKey) {
+        let number = self.by_key.get(key).copied();
+        let behind = number.and_then(|number| usize::try_from(number - self.forgotten).ok());
+        if let Some((_, known)) = behind.and_then(|behind| self.by_age.get_mut(behind)) {
+            known.reply = Box::default(); // It is none: see `answer_duplicate`.
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -120,7 +129,9 @@ impl Site {
         };
         if let Some(reply) = reply {
             let newest = self.log_mut().newest();
-            self.reply(reply, After::position(newest));
+            // Also for bytes that were to be written beside the record.
+            let of_file = self.waits.of(call.request.operation.subject().id.serial());
+            self.reply(reply, After::position(newest).and(of_file));
         }
         true
     }

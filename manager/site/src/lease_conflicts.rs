@@ -157,6 +157,7 @@ impl Site {
             | SiteOperation::Link { file, .. } => Some((file, Touch::Shows)),
             SiteOperation::Write { file, .. }
             | SiteOperation::Zero { file, .. }
+            | SiteOperation::Exchange { file, .. }
             | SiteOperation::Repair { file, .. } => Some((file, Touch::Changes)),
             SiteOperation::Open {
                 file,

@@ -18,6 +18,7 @@
 //! | `requests.rs` | which are carried out at once, and what others wait for |
 //! | `leases.rs`, `lease_conflicts.rs`, `ends.rs` | leases of files that routers have, and have lost |
 //! | `names.rs`, `content.rs`, `small.rs` | operations on names, on bulk content, on small files |
+//! | `exchange.rs` | compares and writes small files' bytes in one step |
 //! | `placement.rs` | where new blocks of files with block maps go |
 //! | `locks.rs` | operations on locks, grants to those who waited |
 //! | `small_space.rs` | moves inlined bytes, lets freed space be reused |
@@ -38,6 +39,7 @@ mod content;
 mod coordinator;
 mod duplicates;
 mod ends;
+mod exchange;
 mod figures;
 mod intentions;
 mod keys;

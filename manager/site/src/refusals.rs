@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crossdock_peer::{CallId, DuplicateKey, SiteError, SiteReply};
+use crossdock_peer::{CallId, DuplicateKey, SiteAnswer, SiteError, SiteReply};
 use crossdock_types::WallTime;
 
 /// How many are remembered: as many as clients can have under way by far.
@@ -47,11 +47,11 @@ impl Refusals {
     /// has to be tried elsewhere, is tried again.
     pub(crate) fn note(&mut self, wall: WallTime, key: DuplicateKey, reply: &SiteReply) {
         let tries_again = [SiteError::Busy, SiteError::Moved, SiteError::Unanswered];
-        if !reply
-            .outcome
-            .as_ref()
-            .is_err_and(|error| !tries_again.contains(error))
-        {
+        let stands = match &reply.outcome {
+            Err(error) => !tries_again.contains(error),
+            Ok(answer) => matches!(answer, SiteAnswer::Differs { .. }),
+        };
+        if !stands {
             return;
         }
         self.forget(wall, REFUSALS_MAX - 1);

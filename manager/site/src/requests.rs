@@ -89,7 +89,9 @@ impl Site {
             SiteOperation::Read { .. } | SiteOperation::Locate { .. } => {
                 self.read_small(now, wall, call);
             }
-            SiteOperation::Write { .. } | SiteOperation::Commit { .. } => {
+            SiteOperation::Write { .. }
+            | SiteOperation::Exchange { .. }
+            | SiteOperation::Commit { .. } => {
                 self.change_small(now, wall, call, &crossdock_smallfile::Fetched::new());
             }
             SiteOperation::Zero { .. } => self.zero_small(now, wall, call),
@@ -162,6 +164,7 @@ const fn touches_content(operation: &SiteOperation) -> bool {
         SiteOperation::Read { .. }
         | SiteOperation::Locate { .. }
         | SiteOperation::Write { .. }
+        | SiteOperation::Exchange { .. }
         | SiteOperation::Zero { .. }
         | SiteOperation::Commit { .. }
         | SiteOperation::Open { .. } => true,

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use crossdock_directory::{Mutation, Wanted};
 use crossdock_names::{ObjectId, SMALL_FILE_THRESHOLD_BYTES, Version};
 use crossdock_peer::{
-    BackingExtent, Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion,
-    SiteAnswer, SiteError, SiteOperation, SiteRequest, Stability,
+    BackingExtent, Call, CallId, DuplicateKey, NodeAnswer, NodeError, NodeRequest, Order,
+    ReadVersion, SiteAnswer, SiteError, SiteOperation, SiteRequest, Stability,
 };
 use crossdock_smallfile::{
     BackingRead, BackingWrite, Fetched, Plan, ReadPiece, ReadPlan, ReadTicket, Sequence,
@@ -71,9 +71,16 @@ struct Writing {
     /// members may change between the two.
     outstanding: usize,
     failed: Option<SiteError>,
-    /// Serials of the cells in the record: replay drops them with it if the
-    /// change becomes void.
-    cells: Vec<u64>,
+    undo: Undo,
+}
+
+/// What is to be done if a change becomes void, as replay drops its record.
+#[derive(Debug, Default)]
+pub(crate) struct Undo {
+    /// Serials of the cells in the record, which are logged again.
+    pub(crate) cells: Vec<u64>,
+    /// What the record remembers as done.
+    pub(crate) duplicate: Option<DuplicateKey>,
 }
 
 impl SmallWork {
@@ -125,7 +132,7 @@ impl Site {
         }
     }
 
-    /// A write or a commit, with what was fetched for it so far.
+    /// A write, an exchange or a commit, with what was fetched for it so far.
     pub(crate) fn change_small(
         &mut self,
         now: Time,
@@ -133,6 +140,9 @@ impl Site {
         call: Call<SiteRequest>,
         fetched: &Fetched,
     ) {
+        if let SiteOperation::Exchange { .. } = call.request.operation {
+            return self.exchange_small(now, wall, call, fetched);
+        }
         let shape = self.shape(&call.request.operation, None, true);
         let planned = self.plan_change(&call, fetched);
         let plan = match planned {
@@ -163,14 +173,13 @@ impl Site {
         self.reply_content(&call, &shape, Ok(answer), after);
     }
 
-    /// Sends the backing writes of a change to every member; `cells` are the
-    /// serials of the cells that its record sets.
+    /// Sends the backing writes of a change to every member.
     pub(crate) fn write_backing(
         &mut self,
         now: Time,
         sequence: Sequence,
         writes: Vec<BackingWrite>,
-        cells: Vec<u64>,
+        undo: Undo,
     ) {
         if writes.is_empty() {
             return;
@@ -178,7 +187,7 @@ impl Site {
         let writing = Writing {
             outstanding: writes.len(),
             failed: None,
-            cells,
+            undo,
         };
         self.small.writes.insert(sequence, writing);
         for write in writes {
@@ -571,7 +580,7 @@ impl Site {
                 self.state.small.written(sequence);
                 self.release_settled();
             }
-            Some(error) => self.void_small(now, wall, sequence, &writing.cells, error),
+            Some(error) => self.void_small(now, wall, sequence, &writing.undo, error),
         }
         let parked = self.parked.remove(&sequence).unwrap_or_default();
         self.redo.extend(parked);
@@ -588,12 +597,16 @@ impl Site {
         now: Time,
         wall: WallTime,
         sequence: Sequence,
-        cells: &[u64],
+        undo: &Undo,
         error: SiteError,
     ) {
         let replies = self.waits.take_voided(sequence);
         let change = self.state.small.plan_void(&[sequence]);
-        let cells = cells
+        if let Some(key) = &undo.duplicate {
+            self.state.duplicates.forget(key);
+        }
+        let cells = undo
+            .cells
             .iter()
             .filter_map(|&serial| self.state.directory.cell_of(serial).cloned());
         let draft = Draft {
@@ -633,7 +646,7 @@ fn add_fetched(fetched: &mut Fetched, reads: &[BackingRead], payloads: &[Payload
     }
 }
 
-const fn refusal(error: &SmallFileError) -> SiteError {
+pub(crate) const fn refusal(error: &SmallFileError) -> SiteError {
     match error {
         SmallFileError::BeyondThreshold => SiteError::Invalid,
         SmallFileError::NoSpace => SiteError::NoSpace,

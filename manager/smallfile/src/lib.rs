@@ -26,6 +26,7 @@
 
 mod backing;
 mod checkpoint;
+mod compare;
 mod figures;
 mod machine;
 mod map;
@@ -39,6 +40,7 @@ mod tail;
 mod write;
 
 pub use checkpoint::{Checkpoint, CheckpointState};
+pub use compare::Comparison;
 pub use figures::{MemoryFigures, SpaceFigures};
 pub use machine::{INLINE_BYTES_MAX, SmallFiles, SmallFilesConfig, Standing};
 pub use plan::{

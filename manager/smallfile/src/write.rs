@@ -15,7 +15,7 @@ use crate::record::{Body, RECORD_FILES_MAX, Record};
 use crate::{BackingRead, Change, Fetched, Plan, Sequence, SmallFileError, SmallFiles, Write};
 
 /// A file whose blocks are to be written to new fragments.
-struct Job {
+pub(crate) struct Job {
     serial: u64,
     /// New bytes, above what is inlined.
     above: Vec<(u32, Bytes)>,
@@ -24,7 +24,7 @@ struct Job {
 }
 
 /// New content of blocks, by file.
-type Contents = BTreeMap<u64, Vec<(usize, Bytes)>>;
+pub(crate) type Contents = BTreeMap<u64, Vec<(usize, Bytes)>>;
 
 impl SmallFiles {
     /// How to write. An unstable write is buffered at once, if there is room;
@@ -278,8 +278,13 @@ impl SmallFiles {
         Ok(Plan::Change(change))
     }
 
-    /// What the blocks of all jobs will hold, or what has to be read first.
-    fn contents(&self, jobs: &[Job], fetched: &Fetched) -> Result<Contents, Vec<BackingRead>> {
+    /// What the blocks of all jobs will hold (but for what is unstable), or what has to be read
+    /// first.
+    pub(crate) fn contents(
+        &self,
+        jobs: &[Job],
+        fetched: &Fetched,
+    ) -> Result<Contents, Vec<BackingRead>> {
         let mut contents = Contents::new();
         let mut reads = Vec::new();
         for job in jobs {
@@ -345,7 +350,7 @@ impl SmallFiles {
 }
 
 impl Job {
-    fn over(serial: u64, above: Vec<(u32, Bytes)>) -> Self {
+    pub(crate) fn over(serial: u64, above: Vec<(u32, Bytes)>) -> Self {
         let mut job = Self {
             serial,
             above: Vec::new(),
@@ -358,7 +363,7 @@ impl Job {
         job
     }
 
-    fn touch(&mut self, start: u32, end: u32) {
+    pub(crate) fn touch(&mut self, start: u32, end: u32) {
         let last = (end - 1) / BLOCK_BYTES;
         for index in start / BLOCK_BYTES..=last {
             self.blocks[index as usize] = true;

@@ -110,6 +110,7 @@ impl Node {
         };
         if let Some(pending) = self.pending.get_mut(&reply.id) {
             pending.local = Some(outcome);
+            self.wait_for_members(reply.id);
             self.finish(reply.id);
         }
     }

@@ -17,7 +17,7 @@ pub struct NodeCounts {
 }
 
 /// What a node can be asked for, in the order of [`NodeCounts::requests`].
-pub const REQUESTS: [&str; 19] = [
+pub const REQUESTS: [&str; 20] = [
     "create",
     "read",
     "write",
@@ -37,6 +37,7 @@ pub const REQUESTS: [&str; 19] = [
     "set-attributes",
     "mapped",
     "share",
+    "exchange",
 ];
 
 /// Place of a request in [`REQUESTS`].
@@ -61,5 +62,6 @@ pub(crate) const fn index(request: &NodeRequest) -> usize {
         NodeRequest::SetAttributes { .. } => 16,
         NodeRequest::Mapped { .. } => 17,
         NodeRequest::Share { .. } => 18,
+        NodeRequest::Exchange { .. } => 19,
     }
 }

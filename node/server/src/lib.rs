@@ -2,6 +2,7 @@
 //! replicas never differ to a reader (CONSISTENCY 1 and 3).
 
 mod disks;
+mod exchange;
 mod fallback;
 mod figures;
 mod guard;
@@ -9,6 +10,7 @@ mod node;
 mod ordering;
 mod pacing;
 mod repair;
+mod unsettled;
 
 pub use crossdock_disks::DiskFigures;
 pub use figures::{NodeCounts, REQUESTS};

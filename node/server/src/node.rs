@@ -7,6 +7,7 @@
 //! [`crate::fallback`]). A node whose disk takes no writes any more leaves its sets.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +26,12 @@ use crossdock_store::{
 use crossdock_types::Time;
 
 use crate::disks::{NodeDisks, Relief};
+use crate::exchange::{ExchangeKey, Exchanges, touched_by};
 use crate::fallback::ReadOfPending;
 use crate::figures::{self, NodeCounts};
 use crate::ordering::Ordering;
 use crate::repair::Repairs;
+use crate::unsettled::shown_range;
 
 /// What can happen to a node.
 #[derive(Debug)]
@@ -178,12 +181,16 @@ pub struct Node {
     last_call: Time,
     refused_total: u64,
     pub(crate) repairs: Repairs,
+    pub(crate) exchanges: Exchanges,
+    /// Reads that wait for members to have what they show.
+    pub(crate) reads_waiting: usize,
     pub(crate) effects: VecDeque<NodeEffect>,
 }
 
 pub(crate) struct Pending {
     pub(crate) from: Port,
-    id: CallId,
+    /// The caller's number; what is done for an exchange has none.
+    id: Option<CallId>,
     /// The store's answer, once there.
     pub(crate) local: Option<Result<NodeAnswer, NodeError>>,
     /// Members that have not answered yet.
@@ -196,6 +203,38 @@ pub(crate) struct Pending {
     pub(crate) read: Option<ReadOfPending>,
     /// Set for what only a primary may answer, and does so alone.
     shows: Option<SetId>,
+    /// The bytes that it shows, if only a primary may.
+    pub(crate) shown: Option<(ObjectId, Range<u64>)>,
+    /// Changes of these that some members may lack.
+    pub(crate) unsettled: BTreeSet<CallId>,
+    /// The bytes that it changes.
+    pub(crate) touches: Option<(ObjectId, Range<u64>)>,
+    /// Set for what is done for an exchange, which it answers.
+    exchange: Option<ForExchange>,
+}
+
+impl Pending {
+    /// Whether this node has ordered it.
+    pub(crate) const fn is_ordered(&self) -> bool {
+        self.ordered.is_some()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.local.is_some() && self.waiting.is_empty() && self.unsettled.is_empty()
+    }
+}
+
+/// What is done for an exchange.
+enum ForExchange {
+    Read(ObjectId),
+    Write(ExchangeKey, ObjectId),
+}
+
+/// Whom a call is for.
+enum Caller {
+    Port(Port, CallId),
+    /// As a gateway's.
+    Exchange(ForExchange),
 }
 
 impl Node {
@@ -223,6 +262,8 @@ impl Node {
             pending: BTreeMap::new(),
             by_caller: BTreeMap::new(),
             repairs: Repairs::default(),
+            exchanges: Exchanges::default(),
+            reads_waiting: 0,
             effects: VecDeque::new(),
             requests: Default::default(),
             client_calls: 0,
@@ -283,13 +324,21 @@ impl Node {
                 }
             }
         }
+        self.go_on(now);
+    }
+
+    /// All that can go on without an input.
+    fn go_on(&mut self, now: Time) {
         self.drain_store(now);
+        while self.advance_exchanges(now) {
+            self.drain_store(now);
+        }
     }
 
     /// No more inputs come at the moment: what they have for the journal goes there.
     pub fn end_turn(&mut self, now: Time) {
         self.store.end_turn();
-        self.drain_store(now);
+        self.go_on(now);
         let Relief {
             withdrawn: requests,
             withdrawn_bytes: bytes,
@@ -360,34 +409,82 @@ impl Node {
             self.client_calls += 1;
             self.last_call = now;
         }
-        let refused = if self.pending.len() >= CALLS_MAX {
-            self.refused_total += 1;
-            Some(NodeError::Busy {
-                retry_after_ms: RETRY_AFTER_MS,
-            })
-        } else {
-            self.start(now, from, id, deadline, request).err()
+        let call = Call {
+            id,
+            deadline,
+            request,
         };
-        if let Some(error) = refused {
-            self.effects.push_back(NodeEffect::Reply {
-                to: from,
-                reply: NodeReply {
-                    id,
-                    outcome: Err(error),
-                },
-                shows: None,
-            });
+        if self.pending.len() + self.exchanges.queued() >= CALLS_MAX {
+            self.refused_total += 1;
+            let retry_after_ms = RETRY_AFTER_MS;
+            return self.refuse(from, id, NodeError::Busy { retry_after_ms });
         }
+        if let NodeRequest::Exchange { .. } = call.request {
+            if let Err(error) = self.begin_exchange(from, call) {
+                self.refuse(from, id, error);
+            }
+            return;
+        }
+        match touched_by(&call.request) {
+            Some((object, range))
+                if is_to_be_ordered(&call.request) && self.waits_for_exchange(&object, &range) =>
+            {
+                self.queue_change(from, call, (object, range));
+            }
+            _ => self.handle_change(now, from, call),
+        }
+    }
+
+    /// A call that nothing is in the way of (any more).
+    pub(crate) fn handle_change(&mut self, now: Time, from: Port, call: Call<NodeRequest>) {
+        let (id, caller) = (call.id, Caller::Port(from, call.id));
+        if let Err(error) = self.start(now, caller, call.deadline, call.request) {
+            self.refuse(from, id, error);
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, to: Port, id: CallId, error: NodeError) {
+        let outcome = Err(error);
+        let reply = NodeReply { id, outcome };
+        let shows = None;
+        self.effects
+            .push_back(NodeEffect::Reply { to, reply, shows });
+    }
+
+    /// Reads bytes that are to be exchanged.
+    pub(crate) fn read_for_exchange(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        request: NodeRequest,
+    ) -> Result<(), NodeError> {
+        let caller = Caller::Exchange(ForExchange::Read(object));
+        self.start(now, caller, Time(u64::MAX), request)
+    }
+
+    /// Orders the write of an exchange.
+    pub(crate) fn write_for_exchange(
+        &mut self,
+        now: Time,
+        (key, object): (ExchangeKey, ObjectId),
+        deadline: Time,
+        request: NodeRequest,
+    ) -> Result<(), NodeError> {
+        let caller = Caller::Exchange(ForExchange::Write(key, object));
+        self.start(now, caller, deadline, request)
     }
 
     fn start(
         &mut self,
         now: Time,
-        from: Port,
-        id: CallId,
+        caller: Caller,
         deadline: Time,
         mut request: NodeRequest,
     ) -> Result<(), NodeError> {
+        let (from, id, exchange) = match caller {
+            Caller::Port(from, id) => (from, Some(id), None),
+            Caller::Exchange(exchange) => (Port::Router, None, Some(exchange)),
+        };
         let ordered = self.prepare(from, &mut request)?;
         let change = match change_of(&mut request) {
             Some(((object, _), Order::Given(version)))
@@ -421,7 +518,9 @@ impl Node {
             // The set's epoch has been checked; the store knows only its boot.
             *incarnation = self.boot;
         }
-        self.by_caller.insert((from, id), internal);
+        if let Some(id) = id {
+            self.by_caller.insert((from, id), internal);
+        }
         self.pending.insert(
             internal,
             Pending {
@@ -433,6 +532,10 @@ impl Node {
                 change,
                 read,
                 shows: shown,
+                shown: shown.and_then(|_| shown_range(&request)),
+                unsettled: BTreeSet::new(),
+                touches: touched_by(&request),
+                exchange,
             },
         );
         let call = Call {
@@ -546,6 +649,7 @@ impl Node {
 
     fn handle_table(&mut self, table: Arc<RoutingTable>) {
         self.ordering.take_table(table);
+        self.refuse_exchanges();
         let ids: Vec<CallId> = self.pending.keys().copied().collect();
         for id in ids {
             if let Some(pending) = self.pending.get_mut(&id)
@@ -618,6 +722,7 @@ impl Node {
                         && let Some(pending) = self.pending.get_mut(&reply.id)
                     {
                         pending.local = Some(reply.outcome);
+                        self.wait_for_members(reply.id);
                         self.finish(reply.id);
                     }
                 }
@@ -630,17 +735,19 @@ impl Node {
 
     /// Answers the call if its own store and all members have answered.
     pub(crate) fn finish(&mut self, internal: CallId) {
-        let ready = self
-            .pending
-            .get(&internal)
-            .is_some_and(|pending| pending.local.is_some() && pending.waiting.is_empty());
-        if !ready {
+        if !self.pending.get(&internal).is_some_and(Pending::is_ready) {
             return;
         }
         let Some(pending) = self.pending.remove(&internal) else {
             return;
         };
-        self.by_caller.remove(&(pending.from, pending.id));
+        if let Some(id) = pending.id {
+            self.by_caller.remove(&(pending.from, id));
+        }
+        if let Some((object, _)) = pending.touches {
+            self.exchanges.change_ended(object);
+            self.settled(internal);
+        }
         let Some(mut outcome) = pending.local else {
             return;
         };
@@ -656,25 +763,36 @@ impl Node {
         {
             outcome = Err(self.ordering.stale());
         }
-        self.effects.push_back(NodeEffect::Reply {
-            to: pending.from,
-            reply: NodeReply {
-                id: pending.id,
-                outcome,
-            },
-            shows: pending.shows,
-        });
+        match (pending.exchange, pending.id) {
+            (Some(ForExchange::Read(object)), _) => {
+                self.take_exchange_read(object, internal, outcome);
+            }
+            (Some(ForExchange::Write(key, object)), _) => {
+                self.exchange_written(key, &object, outcome);
+            }
+            (None, Some(id)) => {
+                let reply = NodeReply { id, outcome };
+                self.effects.push_back(NodeEffect::Reply {
+                    to: pending.from,
+                    reply,
+                    shows: pending.shows,
+                });
+            }
+            (None, None) => {}
+        }
     }
 
     /// Whether changes of objects of `set` are under way, those that this node orders
     /// and those that an earlier primary has ordered.
     #[must_use]
     pub fn is_changing(&self, set: SetId) -> bool {
-        self.pending.values().any(|pending| {
+        let is_of_set = |object: &ObjectId| self.ordering.set_of(object) == set;
+        let is_pending = self.pending.values().any(|pending| {
             let ordered = pending.ordered.map(|(ordered, ..)| ordered);
             let change = pending.change.map(|(changed, _)| changed);
             ordered.or(change) == Some(set)
-        })
+        });
+        is_pending || self.exchanges.objects().any(is_of_set)
     }
 
     /// Changes of objects of `set` that have not been made yet have this version or a
@@ -693,9 +811,9 @@ impl Node {
     /// Who waits for an answer: they are told that the node is gone when it is
     /// dropped.
     pub fn callers(&self) -> impl Iterator<Item = (Port, CallId)> {
-        self.pending
-            .values()
-            .map(|pending| (pending.from, pending.id))
+        let pending = self.pending.values();
+        let pending = pending.filter_map(|pending| Some((pending.from, pending.id?)));
+        pending.chain(self.exchanges.callers())
     }
 
     /// The node's id.
@@ -727,6 +845,18 @@ fn shown_by(from: Port, request: &NodeRequest) -> Option<&ObjectId> {
             Some(object)
         }
         _ => None,
+    }
+}
+
+/// Whether this node is to order it.
+const fn is_to_be_ordered(request: &NodeRequest) -> bool {
+    match request {
+        NodeRequest::Create { order, .. }
+        | NodeRequest::Write { order, .. }
+        | NodeRequest::Truncate { order, .. }
+        | NodeRequest::Zero { order, .. }
+        | NodeRequest::Remove { order, .. } => matches!(order, Order::Primary),
+        _ => false,
     }
 }
 

@@ -85,20 +85,28 @@ impl Ordering {
         }
     }
 
+    /// The set of an object, if this node orders its changes, and whoever asks for one knows who
+    /// is in it.
+    pub(crate) fn check_routed(
+        &self,
+        object: &ObjectId,
+        context: &WriteContext,
+    ) -> Result<(SetId, Epoch), NodeError> {
+        let (set, epoch) = self.primary_of(object)?;
+        let changed = self.changed.get(&set);
+        match changed.is_some_and(|&changed| context.table_epoch < changed) {
+            true => Err(self.stale()),
+            false => Ok((set, epoch)),
+        }
+    }
+
     /// Gives the next version for a change of `object`.
     pub(crate) fn give(
         &mut self,
         object: &ObjectId,
         context: &WriteContext,
     ) -> Result<Turn, NodeError> {
-        let (set, set_epoch) = self.primary_of(object)?;
-        if self
-            .changed
-            .get(&set)
-            .is_some_and(|&changed| context.table_epoch < changed)
-        {
-            return Err(self.stale());
-        }
+        let (set, set_epoch) = self.check_routed(object, context)?;
         let last = self
             .given
             .entry(set)

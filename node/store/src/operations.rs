@@ -169,6 +169,9 @@ impl Store {
             NodeRequest::Share { .. } => Err(Hold::Refuse(NodeError::Invalid(
                 "capabilities are made by depots".into(),
             ))),
+            NodeRequest::Exchange { .. } => Err(Hold::Refuse(NodeError::Invalid(
+                "bytes are exchanged by the primary of a set".into(),
+            ))),
             NodeRequest::Unpin { pin } => {
                 self.unpin(*pin);
                 self.reply(id, NodeAnswer::Unpinned);

@@ -390,5 +390,6 @@ const fn is_change(request: &NodeRequest) -> bool {
             | NodeRequest::Unpin { .. }
             | NodeRequest::Ahead { .. }
             | NodeRequest::Share { .. }
+            | NodeRequest::Exchange { .. }
     )
 }

@@ -46,6 +46,9 @@ pub struct HostRecord {
     /// What a gateway is called, each time that it starts.
     #[serde(default)]
     pub name: String,
+    /// Of a gateway: reservations of LUNs as they were after so many changes are obeyed by it.
+    #[serde(default)]
+    pub reservations_obeyed: u64,
 }
 
 /// A door of nodes for HTTP clients.

@@ -1,6 +1,7 @@
 //! LUNs: which files of the volume initiators have as disks, and who has reserved them.
 
 use crossdock_limits::LUNS_MAX;
+use crossdock_names::HostId;
 use crossdock_peer::{Lun, Reservations};
 
 use crate::state::{Conflict, DirectoryRecord, State};
@@ -71,7 +72,23 @@ impl State {
             return Err(changed(known));
         }
         known.reservations = wanted;
+        self.reservation_changes += 1;
         Ok(())
+    }
+
+    pub(crate) fn obey_reservations(&mut self, host: u64, changes: u64) -> Result<(), Conflict> {
+        let record = self.hosts.get_mut(&host);
+        let record = record.ok_or(Conflict::Replaced { host })?;
+        record.reservations_obeyed = record.reservations_obeyed.max(changes);
+        Ok(())
+    }
+
+    /// Gateways that may let initiators write, or read, against reservations as they are after so
+    /// many changes: those that have not said that they obey them.
+    pub fn gateways_behind(&self, changes: u64) -> impl Iterator<Item = HostId> {
+        let gateways = self.hosts.iter().filter(|(_, record)| record.is_gateway);
+        let behind = gateways.filter(move |(_, record)| record.reservations_obeyed < changes);
+        behind.map(|(&host, _)| HostId(host))
     }
 
     /// All processes were down: what was not to outlast that is gone.

@@ -186,6 +186,9 @@ pub struct State {
     /// The directory in which their files are, once there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lun_directory: Option<DirectoryRecord>,
+    /// How often somebody has changed a LUN's reservations.
+    #[serde(default)]
+    pub reservation_changes: u64,
     /// When the nodes' disks are defragmented, every day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defrag: Option<DailyWindow>,
@@ -459,6 +462,14 @@ pub enum Change {
         /// As it is from now on.
         wanted: Reservations,
     },
+    /// A gateway obeys reservations as they were after so many changes, and nothing of those who
+    /// have lost their right by them is written through it any more.
+    ObeyReservations {
+        /// The gateway's process.
+        host: u64,
+        /// How many changes.
+        changes: u64,
+    },
     /// The nodes' disks are defragmented at another time, or only when it is said.
     SetDefrag {
         /// When, every day.
@@ -534,6 +545,7 @@ impl State {
             web_tokens: Vec::new(),
             luns: Vec::new(),
             lun_directory: None,
+            reservation_changes: 0,
             defrag: None,
         }
     }
@@ -645,6 +657,9 @@ impl State {
                 expected,
                 wanted,
             } => return self.set_reservations(id, &expected, wanted),
+            Change::ObeyReservations { host, changes } => {
+                return self.obey_reservations(host, changes);
+            }
             Change::SetDefrag { window } => {
                 self.defrag = window;
                 return Ok(());

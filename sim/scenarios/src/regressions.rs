@@ -92,6 +92,11 @@ const REGRESSIONS: &[Regression] = &[
         927529275327,
         "the same of a member that could not be compared",
     ),
+    of(
+        "luns",
+        2733,
+        "a read showed bytes that only the primary had, and a take-over lost: reads wait for all members",
+    ),
 ];
 
 /// Runs those of a scenario; panics at the first that fails again, with its story.

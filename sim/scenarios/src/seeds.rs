@@ -114,6 +114,22 @@ pub fn run_races(
     run_all(first, count, patience, &Scenario { name, run, twice })
 }
 
+/// Likewise for ensembles in which initiators share a LUN through several gateways.
+#[must_use]
+pub fn run_luns(
+    first: u64,
+    count: u64,
+    patience: Option<Duration>,
+    mutation: Option<Mutation>,
+) -> Report {
+    let run = |seed, history| {
+        let shape = ensemble::Shape::of_luns(seed);
+        ensemble::luns::run(seed, shape, mutation, history)
+    };
+    let (name, twice) = ("luns", mutation.is_none());
+    run_all(first, count, patience, &Scenario { name, run, twice })
+}
+
 fn run_all<R: Fn(u64, bool) -> Outcome + Sync>(
     first: u64,
     count: u64,

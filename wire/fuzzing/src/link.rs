@@ -401,6 +401,14 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             version: Version(dice.u64()),
             seconds: dice.u32(),
         },
+        NodeRequest::Exchange {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            payload: payload(dice),
+            context: context(dice),
+            number: dice.u64(),
+            is_again: dice.flag(),
+        },
     ]);
     all
 }
@@ -464,6 +472,9 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
             key: format!("0#{:x}", dice.u64()),
             attribute_key: dice.u32().to_string(),
         },
+        NodeAnswer::Differs {
+            at_bytes: dice.u64(),
+        },
     ]
 }
 
@@ -510,6 +521,7 @@ pub fn node_errors(dice: &mut Dice) -> Vec<NodeError> {
         },
         NodeError::Invalid("an empty range".into()),
         NodeError::Refused(AccessError::Missing),
+        NodeError::Unclear,
     ]
 }
 

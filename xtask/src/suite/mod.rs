@@ -68,7 +68,7 @@ pub(crate) struct Suite {
 }
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: [Suite; 59] = [
+pub(crate) const SUITES: [Suite; 60] = [
     suite("cli", When::Quick, 120, cli::run),
     suite("conformance", When::Quick, 180, conformance::run),
     suite(
@@ -105,6 +105,7 @@ pub(crate) const SUITES: [Suite; 59] = [
     suite("ensemble", When::Quick, 240, ensemble::run),
     suite("ibp-ensemble", When::Quick, 180, ensemble::run_depots),
     suite("sets-ensemble", When::Quick, 180, ensemble::run_sets),
+    suite("iscsi-ensemble", When::Quick, 180, ensemble::run_luns),
     suite("ensemble-tls", When::Quick, 240, ensemble::run_secure),
     suite("http-ensemble", When::Quick, 180, ensemble::run_withdrawals),
     suite("kernel-ensemble", When::Quick, 600, ensemble::run_kernel),

@@ -74,7 +74,10 @@ impl Shell {
             IscsiEffect::Pause(name) => clients.on(driver, name.0, Driver::pause_receive),
             IscsiEffect::Resume(name) => clients.on(driver, name.0, Driver::resume_receive),
             // The host has passed them to the router, and to the registry.
-            IscsiEffect::Router(_) | IscsiEffect::Withdraw(_) | IscsiEffect::Reserve(_) => {}
+            IscsiEffect::Router(_)
+            | IscsiEffect::Withdraw(_)
+            | IscsiEffect::Reserve(_)
+            | IscsiEffect::Obeyed(_) => {}
         }
     }
 }

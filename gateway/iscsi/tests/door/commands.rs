@@ -1,7 +1,8 @@
 //! Commands of a well-behaved initiator: data there and back, caches, errors, reservations.
 
+use crossdock_iscsi::IscsiInput;
 use crossdock_iscsi_pdu::{NO_TAG, Response};
-use crossdock_peer::{SiteError, SiteOperation, Stability};
+use crossdock_peer::{Nexus, Registrant, Reservation, SiteError, SiteOperation, Stability};
 
 use crate::rig::{BLOCK, Done, Initiator, Rig, ten};
 
@@ -164,8 +165,6 @@ fn compare_and_write_is_one_step() {
     let second = other.ask(&mut rig, &cdb, (0, 1024), &data);
     let third = other.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[9; 512]);
     assert_eq!(rig.asked.len(), 1, "one after the other");
-    rig.answer_one();
-    assert_eq!(rig.asked.len(), 1, "the write of the first");
     rig.answer_all();
     assert!(Done::of(first, rig.receive(initiator.id)).is_good());
     let answers = rig.receive(other.id);
@@ -176,6 +175,68 @@ fn compare_and_write_is_one_step() {
     );
     assert!(Done::of(third, answers).is_good());
     assert_eq!(rig.content[..512], [9; 512]);
+}
+
+/// Goal: what the volume does not know is told so that the initiator looks; blocks that lie in two
+/// pieces, or too many of them, are refused.
+#[test]
+fn exchanges_that_cannot_be_are_refused() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x89, 2);
+    let data = [[0; 1024], [1; 1024]].concat();
+    for (error, status, sense) in [
+        (SiteError::Busy, 8, None),
+        (SiteError::Invalid, 2, Some((5, 0x24, 0))),
+        (SiteError::NoSpace, 2, Some((7, 0x27, 7))),
+    ] {
+        let tag = initiator.ask(&mut rig, &cdb, (0, 2048), &data);
+        let call = rig.asked.pop_front().expect("one call");
+        assert!(rig.asked.is_empty());
+        rig.reply(call.id, Err(error));
+        let done = Done::of(tag, rig.receive(initiator.id));
+        assert_eq!((done.status, done.sense()), (status, sense), "{error:?}");
+    }
+    cdb[13] = 129;
+    let bytes = 2 * 129 * 512;
+    let done = initiator.run(&mut rig, &cdb, (0, bytes), b"");
+    assert_eq!(done.sense(), Some((5, 0x24, 0)));
+    assert!(rig.asked.is_empty());
+}
+
+/// Goal: ORWRITE loses nothing that others write between its reading and its writing, and says
+/// that it is busy where they never stop.
+#[test]
+fn bits_are_added_whatever_others_write() {
+    let mut rig = Rig::new();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut cdb = [0; 16];
+    // From 60 KiB on, over the end of the site's part.
+    (cdb[0], cdb[9], cdb[13]) = (0x8b, 120, 16);
+    let tag = initiator.ask(&mut rig, &cdb, (0, 8192), &[1; 8192]);
+    rig.answer_one();
+    assert_eq!(rig.asked.len(), 2, "an exchange on each side");
+    rig.content[(64 << 10) + 7] = 6;
+    rig.answer_all();
+    assert!(Done::of(tag, rig.receive(initiator.id)).is_good());
+    let mut expected = [1; 8192];
+    expected[4096 + 7] = 7;
+    assert_eq!(rig.content[60 << 10..68 << 10], expected);
+    let tag = initiator.ask(&mut rig, &cdb, (0, 8192), &[2; 8192]);
+    let mut rounds = 0;
+    while !rig.asked.is_empty() {
+        rig.answer_one();
+        rig.content[60 << 10] = rig.content[60 << 10].wrapping_add(1);
+        rounds += 1;
+        assert!(rounds < 100, "it never ends");
+        while rig.asked.len() > 1 {
+            rig.answer_one();
+        }
+        rig.answer_one();
+    }
+    assert_eq!(Done::of(tag, rig.receive(initiator.id)).status, 8);
+    assert_eq!(rounds, 16);
 }
 
 /// Goal: UNMAP makes holes, over several descriptors; WRITE SAME writes patterns.
@@ -263,6 +324,64 @@ fn holes_are_told() {
     rig.luns.get_mut(&1).expect("a LUN").is_thin = false;
     rig.tell_luns();
     assert_eq!(status(&mut rig, 8, 72), [(8, 8184, 0)]);
+}
+
+/// Goal: a reservation that was made through another gateway is obeyed from the moment that it is
+/// told: who waits for his turn is refused then, and it is said to be obeyed when what has begun
+/// against it is over, and not before; in the order in which they were told.
+#[test]
+fn reservations_of_other_gateways_are_obeyed() {
+    let mut rig = Rig::new();
+    let mut holder = Initiator::ready(&mut rig, 1);
+    let mut other = Initiator::ready(&mut rig, 2);
+    let begun = other.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
+    let waits = other.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[2; 512]);
+    let reads = other.ask(&mut rig, &ten(0x28, 8, 1), (512, 0), b"");
+    let nexus = Nexus {
+        initiator: holder.name.clone(),
+        isid: holder.isid,
+    };
+    let reserve = |rig: &mut Rig, held: Option<u8>| {
+        let known = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
+        known.held = held.map(|kind| Reservation {
+            holder: nexus.clone(),
+            kind,
+        });
+        rig.tell_luns();
+    };
+    reserve(&mut rig, Some(1));
+    rig.give(IscsiInput::Reservations(7));
+    reserve(&mut rig, None);
+    rig.give(IscsiInput::Reservations(8));
+    reserve(&mut rig, Some(1));
+    rig.give(IscsiInput::Reservations(9));
+    let refused = other.ask(&mut rig, &ten(0x2a, 4, 1), (0, 512), &[3; 512]);
+    let refused = Done::of(refused, rig.receive(other.id));
+    assert_eq!(refused.status, 0x18);
+    assert_eq!(rig.obeyed, [0; 0], "a write is under way");
+    rig.answer_one();
+    assert_eq!(rig.obeyed, [7, 8, 9]);
+    rig.answer_all();
+    let answers = rig.receive(other.id);
+    assert!(Done::of(begun, answers.clone()).is_good());
+    assert_eq!(Done::of(waits, answers.clone()).status, 0x18);
+    assert!(Done::of(reads, answers).is_good(), "it may read");
+    assert_eq!(rig.content[..512], [1; 512]);
+    let written = holder.run(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[4; 512]);
+    assert!(written.is_good());
+    // Who was pushed out is waited for, also where nothing is reserved.
+    let known = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
+    (known.held, known.registrants) = (None, vec![Registrant { nexus, key: 1 }]);
+    rig.tell_luns();
+    let begun = holder.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[5; 512]);
+    let known = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
+    known.registrants.clear();
+    rig.tell_luns();
+    rig.give(IscsiInput::Reservations(10));
+    assert_eq!(rig.obeyed, [7, 8, 9]);
+    rig.answer_all();
+    assert_eq!(rig.obeyed, [7, 8, 9, 10]);
+    assert!(Done::of(begun, rig.receive(holder.id)).is_good());
 }
 
 /// Goal: PREEMPT AND ABORT is answered when nothing of those whom it has preempted is written any

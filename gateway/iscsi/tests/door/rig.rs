@@ -39,6 +39,8 @@ pub(crate) struct Rig {
     pub(crate) holes: Vec<Range<u64>>,
     /// Asked, not answered.
     pub(crate) asked: VecDeque<Call<SiteRequest>>,
+    /// Changes of reservations that are obeyed.
+    pub(crate) obeyed: Vec<u64>,
     pub(crate) withdrawn: Vec<CallId>,
     pub(crate) verifier: [u8; 8],
     /// Reads of these bytes fail.
@@ -97,6 +99,7 @@ impl Rig {
             holes: Vec::new(),
             asked: VecDeque::new(),
             withdrawn: Vec::new(),
+            obeyed: Vec::new(),
             verifier: [1; 8],
             bad: None,
             takes_reservations: true,
@@ -143,6 +146,7 @@ impl Rig {
                     self.withdrawn.push(id);
                 }
                 IscsiEffect::Reserve(order) => self.reserve(*order),
+                IscsiEffect::Obeyed(changes) => self.obeyed.push(changes),
             }
         }
     }
@@ -222,6 +226,23 @@ impl Rig {
                 payload.copy_to_slice(&mut content[start..start + payload.len()]);
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
+            }
+            SiteOperation::Exchange {
+                file,
+                offset_bytes,
+                payload,
+            } => {
+                let both = payload.to_bytes();
+                let (expected, new) = both.split_at(both.len() / 2);
+                let start = place(*offset_bytes);
+                let found = &mut self.content_of(*file)[start..start + new.len()];
+                let mut pairs = found.iter().zip(expected);
+                if let Some(at) = pairs.position(|(found, expected)| found != expected) {
+                    let at_bytes = at as u64;
+                    return Ok(SiteAnswer::Differs { at_bytes });
+                }
+                found.copy_from_slice(new);
+                Ok(SiteAnswer::Done)
             }
             SiteOperation::Zero {
                 file,

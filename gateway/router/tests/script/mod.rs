@@ -13,9 +13,9 @@ use crossdock_names::{
     SetId, SiteId, SiteRecord, Version,
 };
 use crossdock_peer::{
-    Attributes, Call, CallId, Caller, Device, FileKind, FileLayout, NodeAnswer, NodeError,
-    NodeReply, NodeRequest, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest,
-    Stability, WeakCache, WriterId,
+    Attributes, Call, CallId, Caller, Device, DuplicateKey, FileKind, FileLayout, NodeAnswer,
+    NodeError, NodeReply, NodeRequest, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,
+    SiteRequest, Stability, WeakCache, WriterId,
 };
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_types::{Payload, Time, WallTime};
@@ -152,6 +152,9 @@ pub(crate) enum Seen {
     SiteZero(u64, u64),
     Zero(u64, ObjectId, u64, u64, u64),
     Mapped(u64, ObjectId, u64, u64),
+    SiteExchange(u64, usize, Option<DuplicateKey>),
+    /// At the end: its number, and whether it was sent before.
+    Exchange(u64, ObjectId, u64, usize, (u64, bool)),
     Cancel(u64),
     Postpone(u64, Duration),
     Resume(u64),
@@ -166,7 +169,14 @@ pub(crate) fn drain(router: &mut Router) -> (Vec<Seen>, Vec<CallId>) {
             RouterEffect::Site(site, call) => {
                 assert_eq!((site, call.deadline), (SiteId(0), DEADLINE));
                 ids.push(call.id);
-                see_site(call.request.operation)
+                match call.request.operation {
+                    SiteOperation::Exchange {
+                        offset_bytes,
+                        payload,
+                        ..
+                    } => Seen::SiteExchange(offset_bytes, payload.len(), call.request.duplicate),
+                    operation => see_site(operation),
+                }
             }
             RouterEffect::Node(node, call, _) | RouterEffect::ReadFor(_, node, call, _) => {
                 assert_eq!(call.deadline, DEADLINE);
@@ -273,6 +283,19 @@ pub(crate) fn see_node(node: NodeId, request: NodeRequest) -> Seen {
             assert_eq!(context.writer, WriterId(77));
             let generation = context.truncate_generation;
             Seen::Zero(node.0, object, offset_bytes, length_bytes, generation)
+        }
+        NodeRequest::Exchange {
+            object,
+            offset_bytes,
+            payload,
+            context,
+            number,
+            is_again,
+        } => {
+            assert_eq!(context.writer, WriterId(77));
+            assert_eq!(context.truncate_generation, 3);
+            let number = (number, is_again);
+            Seen::Exchange(node.0, object, offset_bytes, payload.len(), number)
         }
         NodeRequest::Mapped {
             object,

@@ -60,6 +60,7 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::Join { .. }
         | Change::ReleaseAddress { .. }
         | Change::RetireGateway { .. }
+        | Change::ObeyReservations { .. }
         | Change::Leave { .. } => true,
         Change::Snapshot(_)
         | Change::RaiseAll

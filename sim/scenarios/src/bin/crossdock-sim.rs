@@ -32,6 +32,8 @@ crossdock-sim delivery [--seeds N] [--seed S] [--mutation NAME]
     streams of many rates over one disk
 crossdock-sim races [--seeds N] [--seed S] [--mutation NAME]
     the same where all clients race for the same names
+crossdock-sim luns [--seeds N] [--seed S] [--mutation NAME]
+    the same where initiators share a LUN through several gateways
 crossdock-sim replay FILE
     decisions of the delivery engine of a running gateway, from its admin port
     (GET /v1/delivery/decisions), are made again, and have to be the same
@@ -46,7 +48,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 33] = [
+const FAULTS: [(&str, Fault); 35] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -92,6 +94,11 @@ const FAULTS: [(&str, Fault); 33] = [
         Fault::Ensemble(HostMutation::LoseTruncates),
     ),
     ("forget-doubt", Fault::Ensemble(HostMutation::ForgetDoubt)),
+    (
+        "reserve-at-once",
+        Fault::Ensemble(HostMutation::ReserveAtOnce),
+    ),
+    ("compare-again", Fault::Ensemble(HostMutation::CompareAgain)),
     ("ignore-lease", Fault::Ensemble(HostMutation::IgnoreLease)),
     (
         "drop-before-equal",
@@ -154,15 +161,17 @@ enum Scenario {
     Ensemble,
     Delivery,
     Races,
+    Luns,
 }
 
 /// All of them, in the order in which they run without a name.
-const SCENARIOS: [(&str, Scenario); 6] = [
+const SCENARIOS: [(&str, Scenario); 7] = [
     ("store", Scenario::Store),
     ("closing", Scenario::Closing),
     ("host", Scenario::Host),
     ("ensemble", Scenario::Ensemble),
     ("races", Scenario::Races),
+    ("luns", Scenario::Luns),
     ("delivery", Scenario::Delivery),
 ];
 
@@ -279,6 +288,10 @@ fn run_one(scenario: Scenario, arguments: &Arguments, seed: u64) -> Outcome {
             let shape = ensemble::Shape::of_races(seed);
             ensemble::run(seed, shape, arguments.of_ensemble(), true)
         }
+        Scenario::Luns => {
+            let shape = ensemble::Shape::of_luns(seed);
+            ensemble::luns::run(seed, shape, arguments.of_ensemble(), true)
+        }
     }
 }
 
@@ -316,6 +329,11 @@ fn run_many(scenario: Scenario, arguments: &Arguments, first: u64, count: Option
             let report = seeds::run_races(first, count, None, arguments.of_ensemble());
             ("races", report)
         }
+        Scenario::Luns => {
+            let count = count.unwrap_or(1000);
+            let report = seeds::run_luns(first, count, None, arguments.of_ensemble());
+            ("luns", report)
+        }
     };
     sum_up(name, first, begun, report)
 }
@@ -349,7 +367,12 @@ fn fault(scenario: Scenario, name: &str) -> Option<Fault> {
     let (_, fault) = FAULTS.iter().find(|(known, _)| *known == name)?;
     let fits = match fault {
         Fault::Store(_) => matches!(scenario, Scenario::Store | Scenario::Closing),
-        Fault::Ensemble(_) => matches!(scenario, Scenario::Ensemble | Scenario::Races),
+        Fault::Ensemble(_) => {
+            matches!(
+                scenario,
+                Scenario::Ensemble | Scenario::Races | Scenario::Luns
+            )
+        }
         Fault::Delivery(_) => scenario == Scenario::Delivery,
     };
     fits.then_some(*fault)

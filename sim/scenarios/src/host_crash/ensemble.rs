@@ -17,6 +17,7 @@ mod faults;
 mod fsck;
 mod homes;
 mod linear;
+pub mod luns;
 mod network;
 mod races;
 mod service;
@@ -133,6 +134,24 @@ impl Shape {
         Self {
             races: RacesOf::Only,
             ..Self::of_seed(seed)
+        }
+    }
+}
+
+impl Shape {
+    /// The same with initiators: gateways that are scoped to exports have no LUNs.
+    #[must_use]
+    pub const fn of_luns(seed: u64) -> Self {
+        let of_seed = Self::of_seed(seed);
+        let gateways = if of_seed.gateways < 2 {
+            2
+        } else {
+            of_seed.gateways
+        };
+        Self {
+            gateways,
+            is_scoped: false,
+            ..of_seed
         }
     }
 }

@@ -374,6 +374,11 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
             offset_bytes: dice.u64(),
             length_bytes: dice.u64(),
         },
+        SiteOperation::Exchange {
+            file,
+            offset_bytes: dice.u64(),
+            payload: payload(dice),
+        },
         SiteOperation::Open {
             file,
             purpose: OpenFor::Free {
@@ -578,6 +583,9 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
         SiteAnswer::Written { incarnation },
         SiteAnswer::Committed,
         SiteAnswer::Mapped(mapped(dice)),
+        SiteAnswer::Differs {
+            at_bytes: dice.u64(),
+        },
         SiteAnswer::Opened {
             layout: FileLayout {
                 class: LayoutClass::MAPPED,

@@ -93,3 +93,38 @@ fn built_in_faults_of_an_ensemble_are_found() {
         println!("{mutation:?}: seed {}: {}", failure.seed, failure.what);
     }
 }
+
+/// How long fixed seeds of initiators run.
+const LUNS_FOR: Duration = Duration::from_secs(25);
+
+/// Goal: what initiators do to the same blocks through several gateways has one order, whatever
+/// fails; on fixed seeds and on new ones.
+#[test]
+fn blocks_of_luns_are_linearizable() {
+    regressions::expect_sound("luns", |seed| seeds::run_luns(seed, 1, None, None));
+    let report = seeds::run_luns(0, 400, Some(LUNS_FOR), None);
+    report.expect_sound();
+    let first = seeds::fresh("luns");
+    let report = seeds::run_luns(first, u64::MAX, Some(LUNS_FOR), None);
+    report.expect_nothing("found by a new seed: mend it, and add it to regressions.rs");
+}
+
+/// Goal: exchanges that are done again, at sites or at nodes, are found, and reservations that
+/// are answered before all gateways have heard of them.
+#[test]
+fn built_in_faults_are_found_by_initiators() {
+    for mutation in [
+        Mutation::ForgetDuplicates,
+        Mutation::CompareAgain,
+        Mutation::ReserveAtOnce,
+    ] {
+        let report = seeds::run_luns(0, MUTATION_SEEDS, None, Some(mutation));
+        let failure = report.failure;
+        let failure = failure.unwrap_or_else(|| panic!("{mutation:?} was not found"));
+        println!("{mutation:?}: seed {}: {}", failure.seed, failure.what);
+        let is_by_answers = ["no order", "was pushed out"]
+            .iter()
+            .any(|what| failure.what.contains(what));
+        assert!(is_by_answers, "{}", failure.what);
+    }
+}

@@ -45,6 +45,10 @@ use super::network::{Arrival, Network, Pace, Place};
 use super::service::{News, Service};
 use super::{PROVING, role_of, secret_of};
 
+mod targets;
+
+use targets::{End, Targets};
+
 /// By how much the machines' clocks are wrong, in turn.
 pub(super) const CLOCKS_SECONDS: [i64; 3] = [5, -5, 0];
 
@@ -89,6 +93,7 @@ enum Source {
     Start(Place),
     ToServer(ConnId),
     ToClient(ConnId),
+    Iscsi(crossdock_iscsi::ConnId, End),
     Datagram,
     Network,
     Service,
@@ -106,6 +111,7 @@ pub(super) struct World {
     roles: BTreeMap<HostId, Role>,
     pub(super) service: Service,
     links: BTreeMap<ConnId, Link>,
+    pub(super) targets: Targets,
     /// The virtual addresses that each process has, as it said last.
     addresses: BTreeMap<Place, Vec<VirtualAddress>>,
     /// Processes that do nothing until then.
@@ -185,6 +191,7 @@ impl World {
             roles: BTreeMap::new(),
             service: Service::new(state, mutation),
             links: BTreeMap::new(),
+            targets: Targets::default(),
             addresses: BTreeMap::new(),
             paused: BTreeMap::new(),
             boots: 0,
@@ -290,6 +297,7 @@ impl World {
         self.service.ends(place);
         let gone = self.links.extract_if(.., |_, link| link.place == place);
         self.ended.extend(gone.map(|(name, _)| name));
+        self.targets.end_at(place);
     }
 
     /// A process that has ended starts again now.
@@ -616,6 +624,13 @@ impl World {
             let reply = wire.to_client.front();
             offer(reply.map(|(due, _)| *due), Source::ToClient(name));
         }
+        for (due, name, end, place) in self.targets.due() {
+            let due = match end {
+                End::Target => self.awake(place, due),
+                End::Initiator => due,
+            };
+            offer(Some(due), Source::Iscsi(name, end));
+        }
         offer(self.datagrams.next_at(), Source::Datagram);
         offer(self.network.next_at(), Source::Network);
         offer(self.service.next_at(), Source::Service);
@@ -641,6 +656,7 @@ impl World {
             Source::Start(place) => return self.start(place),
             Source::ToServer(name) => self.take_call(name),
             Source::ToClient(name) => return self.take_reply(name),
+            Source::Iscsi(name, end) => self.take_bytes(name, end),
             Source::Datagram => self.take_datagram(),
             Source::Network => {
                 if let Some((at, from, arrival)) = self.network.next(self.now, &mut self.random) {
@@ -1022,7 +1038,9 @@ impl World {
                 HostEffect::PolicyChanged { .. } => {} // Nobody has asked.
                 HostEffect::Warning(what) => self.notes.push(format!("process {place}: {what}")),
                 // Nobody is connected there.
-                HostEffect::Http(_) | HostEffect::Iscsi(_) | HostEffect::LunChanged { .. } => {}
+                HostEffect::Http(_) => {}
+                HostEffect::Iscsi(effect) => self.carry_out_iscsi(place, effect),
+                HostEffect::LunChanged { result, .. } => self.targets.orders.push_back(result),
                 #[cfg(test)]
                 HostEffect::Objects(effect) => self.objects.push((place, effect)),
                 #[cfg(test)]
