@@ -64,8 +64,8 @@ cargo xtask rig wan up          makes depots behind links of their own, and a cl
 cargo xtask rig wan down        ends its processes and removes its namespaces
 cargo xtask fuzz [TARGET…]      10^6 executions of each fuzz target (installs a nightly compiler), and the
                                 running program's sockets for ten minutes (target: sockets)
-cargo xtask sim [NAME] [--seeds N] [--seed S]   runs a simulated scenario on many seeds (NAME: store, host,
-                                ensemble, races; without one: all of them)";
+cargo xtask sim [NAME] [--seeds N] [--seed S]   runs a simulated scenario on many seeds (NAME: store, closing,
+                                host, ensemble, races, luns, delivery; without one: all of them)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
