@@ -84,6 +84,8 @@ struct Known {
     asked: u64,
     requested: u64,
     ready: u64,
+    sample: TcpSample,
+    is_to_be_looked_at: bool,
 }
 
 fn config(memory_kib: u64, bits: u8) -> DeliveryConfig {
@@ -160,6 +162,7 @@ impl Door {
             }
             Step::Sample(who, sample) => {
                 let stream = self.pick(who)?;
+                self.known.get_mut(&stream)?.sample = sample;
                 self.delivery.sample(self.now, stream, sample);
             }
             Step::Close(who, end) => {
@@ -191,11 +194,18 @@ impl Door {
         while let Some(decision) = self.delivery.poll_decision() {
             decisions += 1;
             assert!(decisions < 100_000, "it never ends");
-            if let Decision::Request { stream, bytes } = decision {
-                let known = self.known.get_mut(&stream).expect("a stream that lives");
-                known.requested += bytes;
-                known.asked += bytes;
-                assert!(bytes > 0 && known.asked <= known.total, "beyond the end");
+            match decision {
+                Decision::Request { stream, bytes } => {
+                    let known = self.known.get_mut(&stream).expect("a stream that lives");
+                    known.requested += bytes;
+                    known.asked += bytes;
+                    assert!(bytes > 0 && known.asked <= known.total, "beyond the end");
+                }
+                Decision::Look { stream } => {
+                    let known = self.known.get_mut(&stream).expect("a stream that lives");
+                    known.is_to_be_looked_at = true;
+                }
+                _ => (),
             }
             self.check();
             if !self.is_eager {
@@ -215,10 +225,26 @@ impl Door {
         assert!(used <= self.memory && (!self.is_eager || used >= sum));
     }
 
-    /// Nobody starves: with memory free, and everything polled, who has nothing at all
-    /// has asked.
+    /// Looks at sockets as the engine asks for it: as they were.
+    fn look(&mut self) {
+        loop {
+            self.poll();
+            let asked = self
+                .known
+                .iter_mut()
+                .find(|(_, known)| known.is_to_be_looked_at);
+            let Some((&stream, known)) = asked else {
+                return;
+            };
+            known.is_to_be_looked_at = false;
+            self.delivery.sample(self.now, stream, known.sample);
+        }
+    }
+
+    /// Nobody starves: with memory free, and everything polled and looked at, who has
+    /// nothing at all has asked.
     fn check_fairness(&mut self) {
-        self.poll();
+        self.look();
         let free = self.memory - self.delivery.figures().memory_used;
         if free < self.delivery.config().request_bytes_max {
             return;
