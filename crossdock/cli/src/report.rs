@@ -132,11 +132,11 @@ pub(crate) fn defrag(host: &Host) -> Answer {
             longest_blocks: free.longest_blocks,
             unseen_blocks: free.unseen_blocks,
         },
-        moved_blocks: progress.moved_blocks,
-        pinned_blocks: progress.pinned_blocks,
-        busy_blocks: progress.busy_blocks,
-        unreadable_blocks: progress.unreadable_blocks,
-        homeless_blocks: progress.homeless_blocks,
+        moved_blocks: progress.moves.moved_blocks,
+        pinned_blocks: progress.moves.pinned_blocks,
+        busy_blocks: progress.moves.busy_blocks,
+        unreadable_blocks: progress.moves.unreadable_blocks,
+        homeless_blocks: progress.moves.homeless_blocks,
         errors: progress.errors.clone(),
     })
 }

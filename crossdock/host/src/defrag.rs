@@ -11,7 +11,7 @@ use crossdock_members::{Change, DailyWindow};
 use crossdock_names::FileRef;
 use crossdock_peer::NodeError;
 use crossdock_server::{MoverPace, MoverTurn, NodeInput};
-use crossdock_store::{DefragReport, DefragStep, FreeSpace, Layout, StoreInput};
+use crossdock_store::{DefragReport, DefragStep, FreeSpace, Layout, Moves, StoreInput};
 use crossdock_types::{Time, WallTime};
 
 use crate::host::Host;
@@ -53,16 +53,8 @@ pub struct DefragProgress {
     pub left: Layout,
     /// How the free space lies; told at the end.
     pub free: FreeSpace,
-    /// Blocks that have another place now.
-    pub moved_blocks: u64,
-    /// Blocks that were left because they are pinned.
-    pub pinned_blocks: u64,
-    /// The same, because they were being changed.
-    pub busy_blocks: u64,
-    /// The same, because they, or blocks beside them, cannot be read.
-    pub unreadable_blocks: u64,
-    /// The same, because there was no room.
-    pub homeless_blocks: u64,
+    /// What was moved, and what was left where it was.
+    pub moves: Moves,
     /// What has kept it from going to the end.
     pub errors: Vec<String>,
 }
@@ -292,15 +284,11 @@ impl Host {
             }
         };
         defrag.is_first = false;
-        defrag.is_stalled = report.is_stalled && report.moved_blocks == 0;
+        defrag.is_stalled = report.is_stalled && report.moves.moved_blocks == 0;
         match defrag.stage {
             Stage::Moving => {
                 progress.found.add(&report.layout);
-                progress.moved_blocks += report.moved_blocks;
-                progress.pinned_blocks += report.pinned_blocks;
-                progress.busy_blocks += report.busy_blocks;
-                progress.unreadable_blocks += report.unreadable_blocks;
-                progress.homeless_blocks += report.homeless_blocks;
+                progress.moves.add(&report.moves);
             }
             Stage::Looking => progress.left.add(&report.layout),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossdock_peer::NodeError;
 use crossdock_server::NodeInput;
-use crossdock_store::{ClosedBlocks, EvacuationReport, StoreInput};
+use crossdock_store::{ClosedBlocks, EvacuationReport, Moves, StoreInput};
 use crossdock_types::{BLOCK_BYTES, Time, WallTime};
 
 use crate::host::{Host, HostEffect};
@@ -59,7 +59,7 @@ pub struct EvacuationProgress {
 pub(crate) struct Evacuation {
     progress: EvacuationProgress,
     /// What this pass has found so far.
-    pass: EvacuationReport,
+    pass: Moves,
     /// The next step is not the first of its pass.
     is_under_way: bool,
     /// A step was asked for, and when.
@@ -78,13 +78,13 @@ impl Evacuation {
 
     /// When the next step may begin after one that has moved so much.
     fn rest(&self, report: &EvacuationReport, bytes_per_second: u64) -> Duration {
-        if report.is_stalled && report.moved_blocks == 0 {
+        if report.is_stalled && report.moves.moved_blocks == 0 {
             return STALL_REST;
         }
         if report.is_complete {
             return PASS_REST;
         }
-        let bytes = u128::from(report.moved_blocks * BLOCK_BYTES as u64);
+        let bytes = u128::from(report.moves.moved_blocks * BLOCK_BYTES as u64);
         let nanos = bytes * 1_000_000_000 / u128::from(bytes_per_second.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).max(REST)
     }
@@ -92,10 +92,8 @@ impl Evacuation {
     fn count(&mut self, report: &EvacuationReport) {
         self.is_under_way = !report.is_complete;
         self.progress.error = None;
-        self.progress.moved_blocks += report.moved_blocks;
-        self.pass.pinned_blocks += report.pinned_blocks;
-        self.pass.unreadable_blocks += report.unreadable_blocks;
-        self.pass.homeless_blocks += report.homeless_blocks;
+        self.progress.moved_blocks += report.moves.moved_blocks;
+        self.pass.add(&report.moves);
         if report.is_complete {
             let pass = std::mem::take(&mut self.pass);
             self.progress.left_blocks = Some(report.left_blocks);
@@ -130,7 +128,7 @@ impl Host {
         evacuation.is_off = false;
         evacuation.is_under_way = false;
         evacuation.progress = EvacuationProgress::default();
-        evacuation.pass = EvacuationReport::default();
+        evacuation.pass = Moves::default();
         if evacuation.asked.is_none() {
             evacuation.due = Some(now);
         }

@@ -294,11 +294,8 @@ impl Node {
         let mut any = false;
         while let Some(object) = self.exchanges.due.pop() {
             loop {
-                let pending = &self.pending;
-                let is_changing = |range: &Range<u64>| {
-                    let mut touched = pending.values().filter_map(|it| it.touches.as_ref());
-                    touched.any(|(changed, own)| *changed == object && overlap(own, range))
-                };
+                let unsettled = &self.unsettled;
+                let is_changing = |range: &Range<u64>| unsettled.is_changing(&object, range);
                 let Some(ready) = self.exchanges.next_of(&object, is_changing) else {
                     break;
                 };

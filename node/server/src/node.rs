@@ -7,7 +7,6 @@
 //! [`crate::fallback`]). A node whose disk takes no writes any more leaves its sets.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ use crate::fallback::ReadOfPending;
 use crate::figures::{self, NodeCounts};
 use crate::ordering::Ordering;
 use crate::repair::Repairs;
-use crate::unsettled::shown_range;
+use crate::unsettled::{Unsettled, shown_by};
 
 /// What can happen to a node.
 #[derive(Debug)]
@@ -182,8 +181,7 @@ pub struct Node {
     refused_total: u64,
     pub(crate) repairs: Repairs,
     pub(crate) exchanges: Exchanges,
-    /// Reads that wait for members to have what they show.
-    pub(crate) reads_waiting: usize,
+    pub(crate) unsettled: Unsettled,
     pub(crate) effects: VecDeque<NodeEffect>,
 }
 
@@ -203,22 +201,13 @@ pub(crate) struct Pending {
     pub(crate) read: Option<ReadOfPending>,
     /// Set for what only a primary may answer, and does so alone.
     shows: Option<SetId>,
-    /// The bytes that it shows, if only a primary may.
-    pub(crate) shown: Option<(ObjectId, Range<u64>)>,
-    /// Changes of these that some members may lack.
+    /// Changes that some members may lack, and that this shows.
     pub(crate) unsettled: BTreeSet<CallId>,
-    /// The bytes that it changes.
-    pub(crate) touches: Option<(ObjectId, Range<u64>)>,
     /// Set for what is done for an exchange, which it answers.
     exchange: Option<ForExchange>,
 }
 
 impl Pending {
-    /// Whether this node has ordered it.
-    pub(crate) const fn is_ordered(&self) -> bool {
-        self.ordered.is_some()
-    }
-
     fn is_ready(&self) -> bool {
         self.local.is_some() && self.waiting.is_empty() && self.unsettled.is_empty()
     }
@@ -263,7 +252,7 @@ impl Node {
             by_caller: BTreeMap::new(),
             repairs: Repairs::default(),
             exchanges: Exchanges::default(),
-            reads_waiting: 0,
+            unsettled: Unsettled::default(),
             effects: VecDeque::new(),
             requests: Default::default(),
             client_calls: 0,
@@ -497,7 +486,12 @@ impl Node {
         self.next_call += 1;
         let internal = CallId(self.next_call);
         let read = ReadOfPending::of(from, &request);
-        let shown = shown_by(from, &request).map(|object| self.ordering.set_of(object));
+        let shown = shown_by(from, &request);
+        let shows = shown
+            .as_ref()
+            .map(|(object, _)| self.ordering.set_of(object));
+        self.unsettled
+            .begin(internal, &request, ordered.is_some(), shown);
         let waiting: BTreeSet<NodeId> = ordered
             .iter()
             .flat_map(|(_, others)| others.iter().copied())
@@ -531,10 +525,8 @@ impl Node {
                 ordered: ordered.map(|(key, _)| key),
                 change,
                 read,
-                shows: shown,
-                shown: shown.and_then(|_| shown_range(&request)),
+                shows,
                 unsettled: BTreeSet::new(),
-                touches: touched_by(&request),
                 exchange,
             },
         );
@@ -600,8 +592,8 @@ impl Node {
                 self.ordering.check_member(object).map(|()| None)
             }
             _ => {
-                if let Some(object) = shown_by(from, request) {
-                    self.ordering.primary_of(object)?;
+                if let Some((object, _)) = shown_by(from, request) {
+                    self.ordering.primary_of(&object)?;
                 }
                 Ok(None)
             }
@@ -744,7 +736,7 @@ impl Node {
         if let Some(id) = pending.id {
             self.by_caller.remove(&(pending.from, id));
         }
-        if let Some((object, _)) = pending.touches {
+        if let Some(object) = self.unsettled.end(internal) {
             self.exchanges.change_ended(object);
             self.settled(internal);
         }
@@ -827,25 +819,6 @@ impl Node {
 /// site has told in which version it is there.
 const fn is_any_members(object: &ObjectId, version: ReadVersion) -> bool {
     matches!(version, ReadVersion::Exactly(_)) || matches!(object.class, ObjectClass::SmallFiles)
-}
-
-/// The object of which only the primary of its set may show what it has. Which bytes a
-/// version is made of is the same at every member.
-fn shown_by(from: Port, request: &NodeRequest) -> Option<&ObjectId> {
-    match request {
-        NodeRequest::Read {
-            version: ReadVersion::Exactly(_),
-            ..
-        } => None,
-        NodeRequest::Read { object, .. }
-        | NodeRequest::Stat { object }
-        | NodeRequest::Mapped { object, .. }
-            if from == Port::Router && object.class == ObjectClass::Column =>
-        {
-            Some(object)
-        }
-        _ => None,
-    }
 }
 
 /// Whether this node is to order it.

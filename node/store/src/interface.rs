@@ -319,16 +319,8 @@ pub struct DefragStep {
 pub struct DefragReport {
     /// How what was looked at lay.
     pub layout: Layout,
-    /// Blocks that have another place now.
-    pub moved_blocks: u64,
-    /// Blocks that would have been moved, but are pinned.
-    pub pinned_blocks: u64,
-    /// The same, but something is about to change them.
-    pub busy_blocks: u64,
-    /// The same, but they cannot be read, or lie beside such ones.
-    pub unreadable_blocks: u64,
-    /// The same, but there is no room for them.
-    pub homeless_blocks: u64,
+    /// What was moved, and what was not.
+    pub moves: Moves,
     /// The journal or the disk has to get room first.
     pub is_stalled: bool,
     /// The end was reached; the next step begins anew.
@@ -337,19 +329,37 @@ pub struct DefragReport {
     pub free: FreeSpace,
 }
 
+/// Blocks that the mover has moved, or would have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// Those that have another place now.
+    pub moved_blocks: u64,
+    /// Those that are pinned, and stay until they are not.
+    pub pinned_blocks: u64,
+    /// Those that something is about to change.
+    pub busy_blocks: u64,
+    /// Those that cannot be read, or lie beside such ones.
+    pub unreadable_blocks: u64,
+    /// Those that there is no room for elsewhere.
+    pub homeless_blocks: u64,
+}
+
+impl Moves {
+    /// Counts those of another step, too.
+    pub const fn add(&mut self, other: &Self) {
+        self.moved_blocks += other.moved_blocks;
+        self.pinned_blocks += other.pinned_blocks;
+        self.busy_blocks += other.busy_blocks;
+        self.unreadable_blocks += other.unreadable_blocks;
+        self.homeless_blocks += other.homeless_blocks;
+    }
+}
+
 /// What one step of emptying closed blocks has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvacuationReport {
-    /// Blocks that have another place now.
-    pub moved_blocks: u64,
-    /// Blocks that are pinned, and stay until they are not.
-    pub pinned_blocks: u64,
-    /// Blocks that something is about to change.
-    pub busy_blocks: u64,
-    /// Blocks that cannot be read, or lie beside such ones.
-    pub unreadable_blocks: u64,
-    /// Blocks that there is no room for elsewhere.
-    pub homeless_blocks: u64,
+    /// What was moved, and what was not.
+    pub moves: Moves,
     /// The journal or the disk has to get room first.
     pub is_stalled: bool,
     /// The end was reached; the next step begins anew.

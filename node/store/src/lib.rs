@@ -44,9 +44,9 @@ mod write;
 pub use fsck::{FsckReport, fsck};
 pub use index::{Index, IndexError, IndexReply, IndexRequest};
 pub use interface::{
-    ClosedBlocks, DefragReport, DefragStep, DiskPurpose, EvacuationReport, Mutation, OpenError,
-    OpenReport, ScrubFinding, ScrubReport, StoreConfig, StoreDisk, StoreEffect, StoreInput,
-    StoreStatus,
+    ClosedBlocks, DefragReport, DefragStep, DiskPurpose, EvacuationReport, Moves, Mutation,
+    OpenError, OpenReport, ScrubFinding, ScrubReport, StoreConfig, StoreDisk, StoreEffect,
+    StoreInput, StoreStatus,
 };
 pub use layout::{FreeSpace, Layout};
 pub use store::Store;

@@ -9,9 +9,6 @@ use crossdock_sim::random::Random;
 use crossdock_store::{ClosedBlocks, EvacuationReport, StoreEffect, StoreInput};
 use rig::*;
 
-/// A write of so many bytes gets new blocks.
-const BULK: usize = 64 << 10;
-
 /// Of each 40 blocks, the first 16.
 fn striped(capacity_bytes: u64) -> Vec<ClosedBlocks> {
     vec![ClosedBlocks {
@@ -44,12 +41,10 @@ fn close(rig: &mut Rig, closed: &[ClosedBlocks]) {
 }
 
 fn take_report(rig: &mut Rig) -> Option<Result<EvacuationReport, NodeError>> {
-    let is_report = |event: &StoreEffect| matches!(event, StoreEffect::Evacuated(_));
-    let at = rig.events.iter().position(is_report)?;
-    match rig.events.remove(at) {
-        StoreEffect::Evacuated(report) => Some(report),
+    rig.take_event(|event| match event {
+        StoreEffect::Evacuated(report) => Some(report.clone()),
         _ => None,
-    }
+    })
 }
 
 fn step(rig: &mut Rig, is_first: bool) -> EvacuationReport {
@@ -69,10 +64,7 @@ fn pass(rig: &mut Rig) -> EvacuationReport {
     let mut sum = EvacuationReport::default();
     for number in 0..400 {
         let report = step(rig, number == 0);
-        sum.moved_blocks += report.moved_blocks;
-        sum.pinned_blocks += report.pinned_blocks;
-        sum.busy_blocks += report.busy_blocks;
-        sum.homeless_blocks += report.homeless_blocks;
+        sum.moves.add(&report.moves);
         if report.is_complete {
             sum.is_complete = true;
             sum.left_blocks = report.left_blocks;
@@ -103,16 +95,6 @@ fn fill(rig: &mut Rig, objects: u64, pieces: usize) -> Vec<Vec<u8>> {
         }
     }
     contents
-}
-
-fn expect_contents(rig: &mut Rig, contents: &[Vec<u8>]) {
-    for (number, content) in (1..).zip(contents) {
-        for (piece, expected) in content.chunks(BULK).enumerate() {
-            let found = rig.read(object(number), (piece * BULK) as u64, BULK as u64);
-            let is_right = found.as_ref().is_ok_and(|found| found == expected);
-            assert!(is_right, "object {number}, piece {piece}");
-        }
-    }
 }
 
 /// Nothing of what a disk that has gone held may be needed: it gives back garbage.
@@ -150,26 +132,33 @@ fn what_lies_there_goes_elsewhere() {
         let gone = before.capacity_bytes - after.capacity_bytes;
         assert_eq!(gone, blocks * BLOCK as u64);
         let first = pass(&mut rig);
-        assert!(first.moved_blocks > 100, "{first:?}");
-        assert_eq!((first.pinned_blocks, first.homeless_blocks), (0, 0));
+        assert!(first.moves.moved_blocks > 100, "{first:?}");
+        assert_eq!(
+            (first.moves.pinned_blocks, first.moves.homeless_blocks),
+            (0, 0)
+        );
         let second = pass(&mut rig);
         assert_eq!(second.left_blocks, 0, "{second:?}");
         assert_eq!(rig.store.status().allocated_bytes, allocated);
         spoil(&mut rig, &closed);
-        expect_contents(&mut rig, &contents);
+        rig.expect_contents(&contents);
 
         let mut rig = rig.crash(&mut Random::new(shape));
         spoil(&mut rig, &closed);
-        expect_contents(&mut rig, &contents);
+        rig.expect_contents(&contents);
         let bytes = vec![0xaa; 4 * BULK];
         contents[0][2 * BULK..][..4 * BULK].copy_from_slice(&bytes);
         let write = write(object(1), 2 * BULK as u64, bytes, true, 5000);
         assert!(rig.call(write).is_ok());
         let third = pass(&mut rig);
-        assert_eq!((third.moved_blocks, third.left_blocks), (0, 0), "{third:?}");
+        assert_eq!(
+            (third.moves.moved_blocks, third.left_blocks),
+            (0, 0),
+            "{third:?}"
+        );
         let mut rig = rig.reopen();
         spoil(&mut rig, &closed);
-        expect_contents(&mut rig, &contents);
+        rig.expect_contents(&contents);
     }
 }
 
@@ -191,13 +180,16 @@ fn pinned_blocks_are_waited_for() {
     close(&mut rig, &front());
     for _ in 0..2 {
         let report = pass(&mut rig);
-        assert!(report.pinned_blocks > 0, "{report:?}");
-        assert!(report.left_blocks >= report.pinned_blocks, "{report:?}");
+        assert!(report.moves.pinned_blocks > 0, "{report:?}");
+        assert!(
+            report.left_blocks >= report.moves.pinned_blocks,
+            "{report:?}"
+        );
     }
     assert!(rig.call(NodeRequest::Unpin { pin }).is_ok());
     pass(&mut rig);
     assert_eq!(pass(&mut rig).left_blocks, 0);
-    expect_contents(&mut rig, &contents);
+    rig.expect_contents(&contents);
 }
 
 /// Goal: what was on its way to closed blocks when they were closed is found there, and what
@@ -239,7 +231,7 @@ fn writes_under_way_are_found() {
         assert_eq!(pass(&mut rig).left_blocks, 0);
         let mut rig = rig.crash(&mut Random::new(events));
         spoil(&mut rig, &closed);
-        expect_contents(&mut rig, &contents);
+        rig.expect_contents(&contents);
     }
 }
 
@@ -282,7 +274,7 @@ fn room_comes_and_goes() {
     pass(&mut rig);
     assert_eq!(pass(&mut rig).left_blocks, 0);
     spoil(&mut rig, &closed);
-    expect_contents(&mut rig, &contents);
+    rig.expect_contents(&contents);
 }
 
 /// Goal: what is moved keeps its versions.
@@ -308,6 +300,6 @@ fn versions_stay_what_they_were() {
     };
     let before = versions(&mut rig);
     close(&mut rig, &front());
-    assert!(pass(&mut rig).moved_blocks > 0);
+    assert!(pass(&mut rig).moves.moved_blocks > 0);
     assert_eq!(versions(&mut rig), before);
 }

@@ -8,9 +8,6 @@ use crossdock_sim::random::Random;
 use crossdock_store::{DefragReport, DefragStep, StoreEffect, StoreInput};
 use rig::*;
 
-/// A write of so many bytes gets new blocks.
-const BULK: usize = 64 << 10;
-
 /// Starts a step.
 fn begin(rig: &mut Rig, step: DefragStep) {
     rig.store.handle(rig.now, StoreInput::Defrag(step));
@@ -19,12 +16,10 @@ fn begin(rig: &mut Rig, step: DefragStep) {
 
 /// The report of a step that has ended.
 fn take_report(rig: &mut Rig) -> Option<Result<DefragReport, NodeError>> {
-    let is_report = |event: &StoreEffect| matches!(event, StoreEffect::Defragged(_));
-    let at = rig.events.iter().position(is_report)?;
-    match rig.events.remove(at) {
-        StoreEffect::Defragged(report) => Some(report),
+    rig.take_event(|event| match event {
+        StoreEffect::Defragged(report) => Some(report.clone()),
         _ => None,
-    }
+    })
 }
 
 /// A pass over everything, or the objects of one placement; the sum of its steps.
@@ -41,11 +36,7 @@ fn pass(rig: &mut Rig, placement: Option<u64>, moves: bool) -> DefragReport {
         rig.settle();
         let report = take_report(rig).expect("a report").expect("a sound disk");
         sum.layout.add(&report.layout);
-        sum.moved_blocks += report.moved_blocks;
-        sum.pinned_blocks += report.pinned_blocks;
-        sum.busy_blocks += report.busy_blocks;
-        sum.unreadable_blocks += report.unreadable_blocks;
-        sum.homeless_blocks += report.homeless_blocks;
+        sum.moves.add(&report.moves);
         if report.is_complete {
             sum.is_complete = true;
             sum.free = report.free;
@@ -82,16 +73,6 @@ fn scattered(rig: &mut Rig, objects: u64, pieces: usize) -> Vec<Vec<u8>> {
     contents
 }
 
-fn expect_contents(rig: &mut Rig, contents: &[Vec<u8>]) {
-    for (number, content) in (1..).zip(contents) {
-        for (piece, expected) in content.chunks(BULK).enumerate() {
-            let found = rig.read(object(number), (piece * BULK) as u64, BULK as u64);
-            let is_right = found.as_ref().is_ok_and(|found| found == expected);
-            assert!(is_right, "object {number}, piece {piece}");
-        }
-    }
-}
-
 /// Goal: after one pass each object is one run, and the space that was between its pieces is
 /// free in few stretches; what the objects hold, and how much is allocated, is as before,
 /// also after a loss of power. Another pass finds nothing to do.
@@ -100,7 +81,7 @@ fn one_pass_puts_everything_together() {
     let mut rig = Rig::new();
     let contents = scattered(&mut rig, 3, 24);
     let before = look(&mut rig);
-    assert_eq!((before.layout.objects, before.moved_blocks), (3, 0));
+    assert_eq!((before.layout.objects, before.moves.moved_blocks), (3, 0));
     assert!(before.layout.jumps() > 60, "{before:?}");
     let allocated = rig.store.status().allocated_bytes;
 
@@ -111,14 +92,14 @@ fn one_pass_puts_everything_together() {
     assert_eq!(after.layout.blocks, before.layout.blocks);
     assert!(after.free.runs < before.free.runs, "{after:?} {before:?}");
     assert_eq!(rig.store.status().allocated_bytes, allocated);
-    assert_eq!(rig.store.status().moved_blocks, moving.moved_blocks);
-    expect_contents(&mut rig, &contents);
+    assert_eq!(rig.store.status().moved_blocks, moving.moves.moved_blocks);
+    rig.expect_contents(&contents);
 
-    assert_eq!(pass(&mut rig, None, true).moved_blocks, 0);
+    assert_eq!(pass(&mut rig, None, true).moves.moved_blocks, 0);
     let mut rig = rig.crash(&mut Random::new(1));
     assert_eq!(look(&mut rig).layout, after.layout);
     assert_eq!(rig.store.status().allocated_bytes, allocated);
-    expect_contents(&mut rig, &contents);
+    rig.expect_contents(&contents);
 }
 
 /// Goal: of one file only that file's objects are moved.
@@ -132,7 +113,7 @@ fn one_file_is_put_together_alone() {
     assert_eq!(pass(&mut rig, Some(2), false).layout.jumps(), 0);
     let jumps = look(&mut rig).layout.jumps();
     assert_eq!(jumps, all.layout.jumps() - one.layout.jumps());
-    expect_contents(&mut rig, &contents);
+    rig.expect_contents(&contents);
 }
 
 fn pin(rig: &mut Rig, object: ObjectId, offset_bytes: u64, length_bytes: u64) -> PinId {
@@ -159,13 +140,13 @@ fn pinned_blocks_are_not_moved() {
     let pinned = pin(&mut rig, object(1), 0, whole);
     let before = pass(&mut rig, Some(1), false).layout;
     let moving = pass(&mut rig, None, true);
-    assert!(moving.pinned_blocks > 0, "{moving:?}");
+    assert!(moving.moves.pinned_blocks > 0, "{moving:?}");
     assert_eq!(pass(&mut rig, Some(1), false).layout, before);
     assert_eq!(pass(&mut rig, Some(2), false).layout.jumps(), 0);
     assert!(rig.call(NodeRequest::Unpin { pin: pinned }).is_ok());
-    assert!(pass(&mut rig, None, true).moved_blocks > 0);
+    assert!(pass(&mut rig, None, true).moves.moved_blocks > 0);
     assert_eq!(look(&mut rig).layout.jumps(), 0);
-    expect_contents(&mut rig, &contents);
+    rig.expect_contents(&contents);
 }
 
 /// Goal: blocks that are pinned while they are on their way stay where they were.
@@ -185,9 +166,9 @@ fn a_pin_taken_meanwhile_counts() {
     pin(&mut rig, object(1), 0, whole);
     rig.settle();
     let report = take_report(&mut rig).expect("a report").expect("sound");
-    assert!(report.pinned_blocks > 0, "{report:?}");
-    assert_eq!(report.moved_blocks, 0, "{report:?}");
-    expect_contents(&mut rig, &contents);
+    assert!(report.moves.pinned_blocks > 0, "{report:?}");
+    assert_eq!(report.moves.moved_blocks, 0, "{report:?}");
+    rig.expect_contents(&contents);
 }
 
 /// Goal: what is written, cut off or freed while it is on its way stays so, at every point
@@ -225,11 +206,11 @@ fn what_is_changed_meanwhile_stays_changed() {
         }
         rig.settle();
         assert!(take_report(&mut rig).is_some_and(|report| report.is_ok()));
-        expect_contents(&mut rig, &contents);
+        rig.expect_contents(&contents);
         pass(&mut rig, None, true);
-        expect_contents(&mut rig, &contents);
+        rig.expect_contents(&contents);
         let mut rig = rig.crash(&mut Random::new(events));
-        expect_contents(&mut rig, &contents);
+        rig.expect_contents(&contents);
     }
 }
 
@@ -253,12 +234,15 @@ fn what_the_journal_has_goes_along() {
         assert!(rig.call(write).is_ok());
     }
     let moving = pass(&mut rig, None, true);
-    assert_eq!((moving.busy_blocks, moving.unreadable_blocks), (0, 0));
+    assert_eq!(
+        (moving.moves.busy_blocks, moving.moves.unreadable_blocks),
+        (0, 0)
+    );
     assert_eq!(look(&mut rig).layout.jumps(), 0);
     assert_eq!(rig.store.status().media_errors, 0);
-    expect_contents(&mut rig, &contents);
+    rig.expect_contents(&contents);
     let mut rig = rig.crash(&mut Random::new(4));
-    expect_contents(&mut rig, &contents);
+    rig.expect_contents(&contents);
 }
 
 /// Goal: an object that goes while it is moved, and another one of the same name, are as if
@@ -283,14 +267,14 @@ fn an_object_that_goes_meanwhile_leaves_nothing() {
         rig.send(write(object(1), 0, vec![9; 2 * BLOCK], true, 1003));
         rig.settle();
         assert!(take_report(&mut rig).is_some());
-        expect_contents(&mut rig, &[vec![9; 2 * BLOCK]]);
+        rig.expect_contents(&[vec![9; 2 * BLOCK]]);
         rig.store.handle(rig.now, StoreInput::Drain);
         rig.settle();
         let quiet = |event: &StoreEffect| matches!(event, StoreEffect::Quiet);
         assert!(rig.events.iter().any(quiet));
         let mut rig = rig.reopen();
         assert_eq!(rig.store.status().allocated_bytes, 2 * BLOCK as u64);
-        expect_contents(&mut rig, &[vec![9; 2 * BLOCK]]);
+        rig.expect_contents(&[vec![9; 2 * BLOCK]]);
     }
 }
 
@@ -321,7 +305,7 @@ fn versions_stay_what_they_were() {
     distinct.sort_unstable();
     distinct.dedup();
     assert!(distinct.len() > 6, "{before:?}");
-    assert!(pass(&mut rig, None, true).moved_blocks > 0);
+    assert!(pass(&mut rig, None, true).moves.moved_blocks > 0);
     assert_eq!(versions(&mut rig), before);
     let mut rig = rig.crash(&mut Random::new(3));
     assert_eq!(versions(&mut rig), before);
@@ -342,7 +326,7 @@ fn what_cannot_be_read_is_left() {
     }
     let before = look(&mut rig).layout;
     let moving = pass(&mut rig, None, true);
-    assert!(moving.unreadable_blocks > 0, "{moving:?}");
+    assert!(moving.moves.unreadable_blocks > 0, "{moving:?}");
     assert!(look(&mut rig).layout.jumps() < before.jumps());
     let whole = rig.read(object(1), 0, 16 * BULK as u64);
     assert!(matches!(whole, Err(NodeError::Media { .. })));
@@ -358,9 +342,9 @@ fn without_room_nothing_is_moved() {
     let before = look(&mut rig).layout;
     assert!(before.jumps() > 0);
     let moving = pass(&mut rig, None, true);
-    assert_eq!(moving.moved_blocks, 0, "{moving:?}");
+    assert_eq!(moving.moves.moved_blocks, 0, "{moving:?}");
     assert_eq!(look(&mut rig).layout, before);
-    expect_contents(&mut rig, &contents);
+    rig.expect_contents(&contents);
 }
 
 /// Goal: a store that is not open, or whose disk has failed, says so at once.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use crossdock_iscsi_pdu::{
     DataOut, Digests, Head, LoginFlags, LoginRequest, Pdu, PduError, PduReader, Request, Response,
-    ScsiCommand, Stage, encode, encode_text, opcode, parse_binary, parse_number, parse_text,
+    ScsiCommand, encode, encode_text, opcode, parse_binary, parse_number, parse_text,
 };
 use crossdock_types::Payload;
 
@@ -76,12 +76,7 @@ pub(crate) fn iscsi_stream_seeds() -> Vec<Vec<u8>> {
         ("InitiatorName", "iqn.2026-11.example:a"),
         ("SessionType", "Normal"),
     ]);
-    let flags = LoginFlags {
-        is_transit: true,
-        is_continued: false,
-        current: Stage::Operational,
-        next: Stage::FullFeature,
-    };
+    let flags = LoginFlags::TO_FULL_FEATURE;
     let login = LoginRequest {
         head: Head::new(opcode::LOGIN | 0x40, flags.encode()),
         ..LoginRequest::default()

@@ -248,6 +248,26 @@ pub struct ScsiCommand {
     pub cdb: [u8; 16],
 }
 
+impl ScsiCommand {
+    /// A command with the SIMPLE attribute that reads and writes so many bytes; its task and its
+    /// number are for the sender to say.
+    ///
+    /// # Panics
+    /// If the command has more than 16 bytes.
+    #[must_use]
+    pub fn simple(cdb: &[u8], (reads, writes): (u32, u32)) -> Self {
+        let read = if reads > 0 { 0x40 } else { 0 };
+        let write = if writes > 0 { 0x20 } else { 0 };
+        let mut command = Self {
+            head: Head::new(opcode::COMMAND, FINAL | read | write | 1),
+            expected_bytes: reads.max(writes).into(),
+            ..Self::default()
+        };
+        command.cdb[..cdb.len()].copy_from_slice(cdb);
+        command
+    }
+}
+
 /// SCSI Response. Flags: 04h overflow, 02h underflow; specific: response and status.
 #[derive(
     Clone,
@@ -835,6 +855,15 @@ pub struct LoginFlags {
 }
 
 impl LoginFlags {
+    /// Of an initiator that has said all about the operation of its session: from there to the
+    /// full feature phase.
+    pub const TO_FULL_FEATURE: Self = Self {
+        is_transit: true,
+        is_continued: false,
+        current: Stage::Operational,
+        next: Stage::FullFeature,
+    };
+
     /// Reads the flags; `None` if they name a stage that there is none of, or go on and to
     /// the next stage at a time.
     #[must_use]

@@ -8,6 +8,7 @@
 //! reads a clock, and nothing panics on bytes of a peer.
 
 mod header;
+mod initiator;
 mod reader;
 mod text;
 mod writer;
@@ -18,6 +19,7 @@ pub use header::{
     Request, Response, ScsiCommand, ScsiResponse, Snack, Stage, TaskFunction, TaskRequest,
     TaskResponse, TextRequest, TextResponse, opcode,
 };
+pub use initiator::{Done, Initiator, InitiatorError, Said};
 pub use reader::{Pdu, PduError, PduReader};
 pub use text::{
     TEXT_BYTES_MAX, TextError, encode_binary, encode_text, parse_binary, parse_number, parse_text,

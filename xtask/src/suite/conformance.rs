@@ -1,12 +1,11 @@
 //! The checks of tests/conformance: NFSv3 and MOUNT byte by byte, without a
 //! kernel's client in between.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::Stage;
 use crate::process::run_logged;
 use crate::rig::network::Network;
-use crate::rig::server::Kind;
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     check(stage, &[])
@@ -18,10 +17,7 @@ pub(super) fn run_hashed(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn check(stage: &Stage<'_>, arguments: &[&str]) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let network = Network::new()?;
     let program = stage
         .paths

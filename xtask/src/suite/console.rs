@@ -40,10 +40,7 @@ const SECONDS: u64 = 5;
 const PICTURE_SECONDS: u64 = 60;
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite opens Crossdock's console"
-    );
+    stage.expect_crossdock()?;
     console::check(stage.paths)?;
     watch(stage, &stage.folder.join("console.png"), SECONDS)
 }

@@ -1,12 +1,11 @@
 //! The kill -9 loop of tests/crash: a writer with many calls outstanding, a
 //! witness of what was acknowledged, and a server killed at random moments.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::Stage;
 use crate::process::run_logged;
 use crate::rig::network::Network;
-use crate::rig::server::Kind;
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     rounds(stage, 60)
@@ -17,10 +16,7 @@ pub(super) fn run_long(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn rounds(stage: &Stage<'_>, rounds: u32) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let network = Network::new()?;
     let program = stage.paths.target.join("release/crossdock-tests-crash");
     let mut command = network.program(program);

@@ -12,7 +12,6 @@ use super::Stage;
 use crate::process::{output, program, run_logged};
 use crate::rig::guest::{self, Job};
 use crate::rig::network::Network;
-use crate::rig::server::Kind;
 
 const MIB: u64 = 1 << 20;
 
@@ -107,10 +106,7 @@ fn script(
     mut variables: Vec<(&str, String)>,
     disks: Vec<PathBuf>,
 ) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite runs Crossdock on failing disks only"
-    );
+    stage.expect_crossdock()?;
     let network = Network::new()?;
     variables.push(("PROGRAM", "/run/target/release/crossdock".to_owned()));
     let job = Job {

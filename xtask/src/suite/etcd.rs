@@ -15,7 +15,6 @@ use super::Stage;
 use crate::process::{Lines, Running};
 use crate::rig::etcd::{Etcd, MEMBERS};
 use crate::rig::network::Network;
-use crate::rig::server::Kind;
 
 const PREFIX: &str = "/crossdock/test";
 /// How long a host's lease lasts.
@@ -26,10 +25,7 @@ const SLACK: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(15);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite tests Crossdock's own registry"
-    );
+    stage.expect_crossdock()?;
     let network = Network::new()?;
     let program = stage.paths.target.join("release/crossdock-tests-etcd");
     let endpoints: Vec<String> = (1..=MEMBERS)

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::Stage;
 use crate::rig::guest::{Guest, Job};
 use crate::rig::network::{LINK, Link, Network, SECOND_LINK};
-use crate::rig::server::{Kind, Server};
+use crate::rig::server::Server;
 
 /// A client that waits asks again by itself after 30 s: a lock that comes
 /// earlier has come by the server's call.
@@ -25,10 +25,7 @@ const COUNTS: u32 = 40;
 const RESTART_PATIENCE: Duration = Duration::from_secs(40);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts Crossdock with its portmapper"
-    );
+    stage.expect_crossdock()?;
     let network = Network::new()?;
     network.add(&SECOND_LINK)?;
     let mut server = Server::start_open(stage.paths, &network, &stage.folder)?;

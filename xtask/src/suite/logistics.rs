@@ -18,7 +18,6 @@ use super::cli::job;
 use super::cli::program::{Finished, crossdock, finish_command, text};
 use crate::install;
 use crate::process::{Running, open_log, program};
-use crate::rig::server::Kind;
 
 /// How long the pool may take to be ready, and its L-Bone to notice something.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,10 +28,7 @@ const NODES: usize = 4;
 const FILM_BYTES: usize = 100_000_000;
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts Crossdock only"
-    );
+    stage.expect_crossdock()?;
     install::debian(&["python3-minimal"])?;
     let pool = Pool::start(stage)?;
     let live = u32::try_from(NODES)?;

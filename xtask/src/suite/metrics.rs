@@ -15,7 +15,6 @@ use serde_json::Value;
 use super::Stage;
 use super::cli::job::{self, LENGTHS_BYTES, PART_BYTES};
 use super::cli::program::{Up, crossdock, text};
-use crate::rig::server::Kind;
 
 /// Calls of the load that job does not make.
 const GETATTRS: u64 = 500;
@@ -26,10 +25,7 @@ const LOCKS: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite asks Crossdock's admin API"
-    );
+    stage.expect_crossdock()?;
     let data = stage.folder.join("data");
     // Every request is slow: what is told of slow ones can be counted.
     let arguments = [

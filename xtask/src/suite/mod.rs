@@ -191,6 +191,15 @@ pub(crate) struct Stage<'test> {
     pub(crate) deadline: Instant,
 }
 
+impl Stage<'_> {
+    /// For suites of what peers do not have.
+    fn expect_crossdock(&self) -> Result<()> {
+        let is_ours = self.server == Kind::Crossdock;
+        ensure!(is_ours, "this suite tests Crossdock only");
+        Ok(())
+    }
+}
+
 /// How a suite ended.
 pub(crate) struct Outcome {
     pub(crate) passed: bool,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Stage;
 use crate::process::{Running, open_log, output, program, run_logged};
-use crate::rig::server::{Kind, READY_PATIENCE};
+use crate::rig::server::READY_PATIENCE;
 use crate::{fresh, package};
 
 /// How long a stop may take.
@@ -17,7 +17,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(20);
 /// Installs the Debian package, starts the program as its own user, takes the
 /// package away again; then the tarball, on nothing but a C library.
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(stage.server == Kind::Crossdock, "only Crossdock is packed");
+    stage.expect_crossdock()?;
     let packages = package::make(stage.paths)?;
     let sums = packages.sums.parent().context("no folder")?;
     let mut check = program("sha256sum");

@@ -17,7 +17,6 @@ use serde_json::Value;
 use super::Stage;
 use super::cli::job;
 use super::cli::program::{Up, crossdock, finish, text};
-use crate::rig::server::Kind;
 
 /// Bytes of a disk.
 const DISK_BYTES: u64 = 128 << 20;
@@ -29,10 +28,7 @@ const REBUILD_RATE: &str = "16M";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite tests Crossdock's disk sets"
-    );
+    stage.expect_crossdock()?;
     let disks = ["a", "b", "c", "d", "e", "spare", "new"].map(|name| stage.folder.join(name));
     for disk in &disks {
         File::create(disk)?.set_len(DISK_BYTES)?;

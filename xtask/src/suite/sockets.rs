@@ -22,7 +22,6 @@ use crossdock_xdr::{Encode, Encoder};
 use super::Stage;
 use super::cli::job;
 use super::cli::program::{Up, crossdock, finish, text};
-use crate::rig::server::Kind;
 
 /// How long a call of the valid client may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
@@ -64,10 +63,7 @@ pub(super) fn run_long(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn attack(stage: &Stage<'_>, time: Duration) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "only Crossdock's sockets are attacked"
-    );
+    stage.expect_crossdock()?;
     let seed = seed()?;
     println!("CROSSDOCK_FUZZ_SEED={seed}");
     let data = stage.folder.join("pool");

@@ -13,7 +13,6 @@ use serde_json::Value;
 use super::Stage;
 use super::cli::job;
 use crate::rig::Life;
-use crate::rig::server::Kind;
 use crate::rig::wan::{Links, Wan};
 
 const RATES: [u32; 6] = [100, 50, 50, 20, 10, 5];
@@ -30,10 +29,7 @@ const SLOW: u32 = 4;
 const LEASE: &str = "4s";
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts Crossdock only"
-    );
+    stage.expect_crossdock()?;
     // Another checkout may test at the same time.
     let mut hasher = DefaultHasher::new();
     stage.folder.hash(&mut hasher);

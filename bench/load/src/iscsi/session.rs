@@ -12,7 +12,7 @@ use anyhow::{Context, bail, ensure};
 use bytes::{Buf, Bytes, BytesMut};
 use crossdock_iscsi_pdu::{
     DataOut, Digests, Head, LoginFlags, LoginRequest, NO_TAG, NopOut, Pdu, PduReader,
-    ReadyToTransfer, Response, ScsiCommand, Stage, encode, encode_text, opcode, parse_text,
+    ReadyToTransfer, Response, ScsiCommand, encode, encode_text, opcode, parse_text,
 };
 use crossdock_types::Payload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -162,12 +162,7 @@ impl Session {
         ];
         let mut text = encode_text(pairs);
         loop {
-            let flags = LoginFlags {
-                is_transit: true,
-                is_continued: false,
-                current: Stage::Operational,
-                next: Stage::FullFeature,
-            };
+            let flags = LoginFlags::TO_FULL_FEATURE;
             let header = LoginRequest {
                 head: Head::new(opcode::LOGIN | 0x40, flags.encode()),
                 isid: [0x80, 0, 0, 0, 0, 9],

@@ -120,7 +120,7 @@ impl Shell {
             warn!("defragmentation: {error}");
         }
         info!(
-            moved_blocks = progress.moved_blocks,
+            moved_blocks = progress.moves.moved_blocks,
             runs_before = progress.found.runs,
             runs_after = progress.left.runs,
             "defragmentation ended"

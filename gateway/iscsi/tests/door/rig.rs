@@ -440,23 +440,13 @@ impl Initiator {
     }
 
     /// The header of the next command.
-    pub(crate) fn command(&mut self, cdb: &[u8], (reads, writes): (u32, u32)) -> ScsiCommand {
+    pub(crate) fn command(&mut self, cdb: &[u8], expected: (u32, u32)) -> ScsiCommand {
         self.tag += 1;
-        let mut flags = 0x81;
-        if reads > 0 {
-            flags |= 0x40;
-        }
-        if writes > 0 {
-            flags |= 0x20;
-        }
-        let mut header = ScsiCommand {
-            head: Head::new(opcode::COMMAND, flags),
+        let header = ScsiCommand {
             task_tag: self.tag.into(),
-            expected_bytes: reads.max(writes).into(),
             cmd_sn: self.cmd_sn.into(),
-            ..ScsiCommand::default()
+            ..ScsiCommand::simple(cdb, expected)
         };
-        header.cdb[..cdb.len()].copy_from_slice(cdb);
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         header
     }

@@ -388,7 +388,6 @@ fn what_begins_fast_is_not_moved_about() {
         let seconds = world.run();
         let carried = (threads * 65536) as f64;
         let expected = ((16 << 20) as f64 - carried) / (threads as f64 * 0.5e6);
-        eprintln!("{threads}: {seconds} {expected} failed {}", world.failed);
         assert!(
             seconds < 1.2 * expected,
             "{threads} threads: {seconds}, {expected}"

@@ -88,11 +88,11 @@ impl Store {
         // With what the journal has: what lies beneath a block that it has whole may be torn.
         let plan = self.plan(object, from * BLOCK, to * BLOCK);
         if is_pinned || is_busy || !has_room {
-            let report = &mut self.mover.report;
+            let moves = &mut self.mover.report.moves;
             *match (is_pinned, is_busy) {
-                (true, _) => &mut report.pinned_blocks,
-                (false, true) => &mut report.busy_blocks,
-                (false, false) => &mut report.homeless_blocks,
+                (true, _) => &mut moves.pinned_blocks,
+                (false, true) => &mut moves.busy_blocks,
+                (false, false) => &mut moves.homeless_blocks,
             } += blocks;
             self.mover.place.leave(unit, true);
             return Ok(());
@@ -178,7 +178,7 @@ impl Store {
         };
         self.mover.reading -= 1;
         if is_bad {
-            self.mover.report.unreadable_blocks += flight.blocks;
+            self.mover.report.moves.unreadable_blocks += flight.blocks;
             self.give_up(number);
         } else {
             flight.stage = Stage::Placing(aligned_copy(payload));
@@ -251,7 +251,7 @@ impl Store {
             if part.is_cached {
                 self.cache.insert(range.block, content_of(flight, &part));
             }
-            self.mover.report.moved_blocks += range.blocks;
+            self.mover.report.moves.moved_blocks += range.blocks;
             self.counters.moved_blocks += range.blocks;
             at = part.to;
         }
@@ -304,7 +304,7 @@ impl Store {
                 }),
             }
         }
-        self.mover.report.pinned_blocks += pinned;
+        self.mover.report.moves.pinned_blocks += pinned;
         parts
     }
 }

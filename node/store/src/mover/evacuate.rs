@@ -64,7 +64,7 @@ impl Store {
         match self.look_for_room(blocks)? {
             Some(at) => self.move_unit(id, &stretch.cut(at.blocks), at.block, true),
             None => {
-                self.mover.report.homeless_blocks += blocks;
+                self.mover.report.moves.homeless_blocks += blocks;
                 self.mover.place.leave(&stretch.cut(blocks), true);
                 Ok(())
             }
@@ -110,11 +110,7 @@ impl Store {
         let left = self.space.closed_left();
         self.effects
             .push_back(StoreEffect::Evacuated(Ok(EvacuationReport {
-                moved_blocks: report.moved_blocks,
-                pinned_blocks: report.pinned_blocks,
-                busy_blocks: report.busy_blocks,
-                unreadable_blocks: report.unreadable_blocks,
-                homeless_blocks: report.homeless_blocks,
+                moves: report.moves,
                 is_stalled: report.is_stalled,
                 is_complete: report.is_complete && left.is_ok(),
                 left_blocks: left.unwrap_or(0) + in_flight,

@@ -24,6 +24,9 @@ use crossdock_types::{Payload, Time};
 pub const NODE: NodeId = NodeId(0xabc);
 pub const BLOCK: usize = 4096;
 
+/// A write of so many bytes gets new blocks.
+pub const BULK: usize = 64 << 10;
+
 /// The three disks of a store.
 pub struct Disks {
     pub journal: SimDisk,
@@ -241,6 +244,25 @@ impl Rig {
                 "no answer to {id:?}: {:?}",
                 self.store.status()
             );
+        }
+    }
+
+    /// The first event that there is something of, which goes.
+    pub fn take_event<T>(&mut self, of: impl Fn(&StoreEffect) -> Option<T>) -> Option<T> {
+        let mut found = self.events.iter().enumerate();
+        let (at, taken) = found.find_map(|(at, event)| Some((at, of(event)?)))?;
+        self.events.remove(at);
+        Some(taken)
+    }
+
+    /// Objects 1, 2, … hold that.
+    pub fn expect_contents(&mut self, contents: &[Vec<u8>]) {
+        for (number, content) in (1..).zip(contents) {
+            for (piece, expected) in content.chunks(BULK).enumerate() {
+                let found = self.read(object(number), (piece * BULK) as u64, BULK as u64);
+                let is_right = found.as_ref().is_ok_and(|found| found == expected);
+                assert!(is_right, "object {number}, piece {piece}");
+            }
         }
     }
 

@@ -20,10 +20,9 @@ mod secrets;
 mod service;
 mod tokens;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::Stage;
-use crate::rig::server::Kind;
 
 /// One check, on data that those before it have left.
 type Check = (&'static str, fn(&Stage<'_>) -> Result<()>);
@@ -59,10 +58,7 @@ const CHECKS: [Check; 26] = [
 ];
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite tests Crossdock's own command line"
-    );
+    stage.expect_crossdock()?;
     for (name, check) in CHECKS {
         check(stage).context(name)?;
     }

@@ -28,7 +28,6 @@ pub(super) use over::{conformance, conformance_hashed, pjdfstest, pjdfstest_hash
 use super::Stage;
 use super::ensemble::load::{Files, Load};
 use crate::rig::cluster::{Cluster, Options, Role, in_network};
-use crate::rig::server::Kind;
 
 /// Of all new directories, how many lie at other sites than their parents.
 const SPREAD: &str = "0.5";
@@ -61,10 +60,7 @@ fn at_client<'paths>(
 
 /// Builds the rig.
 fn raise<'stage>(stage: &Stage<'stage>, mut options: Options) -> Result<Cluster<'stage>> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
+    stage.expect_crossdock()?;
     options.init.extend_from_slice(stage.init);
     // That names lie on all managers is the harder case; `up` tests the other one.
     let is_said = |word: &String| word == "--spread" || word == "--names";

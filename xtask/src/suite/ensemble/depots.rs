@@ -14,7 +14,6 @@ use crossdock_tests_crash::client::Client;
 use super::Processes;
 use super::members::{Ensemble, Member};
 use crate::rig::etcd::Etcd;
-use crate::rig::server::Kind;
 use crate::suite::Stage;
 use crate::suite::cli::job;
 
@@ -28,10 +27,7 @@ const FILM_BYTES: usize = 5_000_000;
 const PLACES: [&str; 3] = ["airport= TYS", "airport= TRN", "c= kr"];
 
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
     let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;

@@ -10,7 +10,7 @@ use super::Processes;
 use super::members::Ensemble;
 use crate::rig::etcd::Etcd;
 use crate::rig::network::{HOST, Network};
-use crate::rig::server::{GUESTS, Kind};
+use crate::rig::server::GUESTS;
 use crate::suite::Stage;
 use crate::suite::kernel::{KILL_MARK, in_guest, mount_variables};
 
@@ -23,10 +23,7 @@ const KILLS: usize = 6;
 
 /// The suite.
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let network = Network::new()?;
     let etcd = Etcd::start(stage.paths, Some(&network), &stage.folder)?;
     let ensemble = Ensemble {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::Processes;
 use super::members::{Ensemble, Member};
-use super::{Kind, Processes};
 use crate::rig::etcd::Etcd;
 use crate::suite::Stage;
 use initiator::{Initiator, Said};
@@ -41,10 +41,7 @@ struct Counted {
 }
 
 pub(in super::super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
     let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;

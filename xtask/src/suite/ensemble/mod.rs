@@ -26,12 +26,11 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
 use super::Stage;
 use crate::rig::etcd::Etcd;
-use crate::rig::server::Kind;
 pub(super) use depots::run as run_depots;
 pub(super) use kernel::run as run_kernel;
 use load::{Files, Load};
@@ -114,10 +113,7 @@ impl<'stage> Processes<'stage> {
 }
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
     let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;

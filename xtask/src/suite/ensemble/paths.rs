@@ -10,7 +10,7 @@ use crate::install;
 use crate::process::run as run_program;
 use crate::rig::etcd::Etcd;
 use crate::rig::network::{HOST, Network};
-use crate::rig::server::{GUESTS, Kind};
+use crate::rig::server::GUESTS;
 use crate::suite::Stage;
 use crate::suite::iscsi::kernel::{ISCSI_PORT, NFS_PORT, Orders, variables};
 use crate::suite::kernel::{KILL_MARK, in_guest};
@@ -25,10 +25,7 @@ const ROUNDS: u32 = 120;
 /// A Linux kernel has a LUN by two gateways, which its device mapper makes one disk of: one is
 /// killed under a writer.
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
+    stage.expect_crossdock()?;
     install::kernel_initiator(stage.paths)?;
     let network = Network::new()?;
     let address = format!("{SECOND}/32");

@@ -19,7 +19,6 @@ use super::members::{Ensemble, Member};
 use super::{ANSWERS, Processes, kill, refusals, scoped, verify};
 use crate::paths::Paths;
 use crate::rig::etcd::Etcd;
-use crate::rig::server::Kind;
 use crate::suite::Stage;
 use crate::suite::cli::program::Finished;
 
@@ -33,10 +32,7 @@ const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
 /// The suite.
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts and kills Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let etcd = Etcd::start_secure(stage.paths, &stage.folder)?;
     let ensemble = Ensemble {
         ca: Some(stage.folder.join("ca")),

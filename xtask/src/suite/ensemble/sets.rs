@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::Processes;
 use super::members::{Ensemble, Member};
 use crate::rig::etcd::Etcd;
-use crate::rig::server::Kind;
 use crate::suite::Stage;
 use crate::suite::cli::job;
 
@@ -26,10 +25,7 @@ const FILM_BYTES: usize = 6_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
     let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;

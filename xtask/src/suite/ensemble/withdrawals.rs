@@ -18,7 +18,6 @@ use crate::install;
 use crate::process::{Running, open_log, program};
 use crate::rig::etcd::Etcd;
 use crate::rig::reads::ReadLimit;
-use crate::rig::server::Kind;
 use crate::suite::Stage;
 use crate::suite::cli::job;
 use crate::suite::http::nodes;
@@ -70,10 +69,7 @@ const READ_BYTES_PER_SECOND: u64 = 32 << 20;
 const SAID: &str = "reads that nobody waits for any more were withdrawn";
 
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts Crossdock only"
-    );
+    stage.expect_crossdock()?;
     install::http_clients()?;
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
     let ensemble = Ensemble::over(&etcd, stage)?;

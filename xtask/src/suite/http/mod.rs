@@ -22,7 +22,6 @@ use anyhow::{Result, ensure};
 
 use super::Stage;
 use crate::install;
-use crate::rig::server::Kind;
 use web::Web;
 
 /// One check at a server that all of them share.
@@ -70,10 +69,7 @@ const ALONE: [AloneCheck; 4] = [
 ];
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite tests Crossdock's HTTP door"
-    );
+    stage.expect_crossdock()?;
     install::http_clients()?;
     let mut failures = Vec::new();
     let words = ["--nodes", "2", "--size", "800M"];

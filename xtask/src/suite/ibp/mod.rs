@@ -8,10 +8,9 @@ mod survival;
 mod talk;
 mod withdrawals;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::Stage;
-use crate::rig::server::Kind;
 use talk::Depots;
 
 /// As much as LoCI's depot had when its conversations were taken.
@@ -25,10 +24,7 @@ const GRANTED: [&str; 6] = [
 ];
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite starts Crossdock only"
-    );
+    stage.expect_crossdock()?;
     let depots = Depots::start(stage, &GRANTED)?;
     conversations::upload(&depots).context("upload")?;
     conversations::copy(&depots).context("copy")?;

@@ -17,7 +17,6 @@ use anyhow::{Context, Result, ensure};
 use super::Stage;
 use super::cli::program::{Up, crossdock, text};
 use crate::install;
-use crate::rig::server::Kind;
 
 /// A size at which the tests of libiscsi leave nothing out for want of room, in bytes.
 const LUN_SIZE: &str = "128M";
@@ -45,10 +44,7 @@ pub(super) fn run_long(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn prepare(stage: &Stage<'_>) -> Result<()> {
-    ensure!(
-        stage.server == Kind::Crossdock,
-        "this suite tests Crossdock's iSCSI door"
-    );
+    stage.expect_crossdock()?;
     install::iscsi_initiators()
 }
 

@@ -104,8 +104,6 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) finished: Vec<(PieceId, DepotId)>,
     pub(super) lost: Vec<PieceId>,
-    /// Tasks that were refused, or given up.
-    pub(super) failed: usize,
     pub(super) memory_max: u64,
     pub(super) most: Vec<usize>,
 }
@@ -130,7 +128,6 @@ impl World {
             now: Time::from_secs(1),
             finished: Vec::new(),
             lost: Vec::new(),
-            failed: 0,
             memory_max: 0,
         }
     }
@@ -268,7 +265,6 @@ impl World {
     /// A task goes with its connection; what is behind it is asked for over a new one.
     fn disconnect(&mut self, task: TaskId) {
         self.tasks.remove(&task);
-        self.failed += 1;
         let next = self.tasks.values_mut().find(|it| it.behind == Some(task));
         if let Some(next) = next {
             next.asked = self.now;

@@ -7,7 +7,6 @@
 //! (PREEMPT AND ABORT): of who was pushed out nothing is written behind the answer.
 
 mod fencing;
-mod initiator;
 mod register;
 
 use std::time::Duration;
@@ -15,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossdock_host::{LunWish, Mutation};
 use crossdock_iscsi::ConnId;
+use crossdock_iscsi_pdu::{Done, Initiator, Response, Said};
 use crossdock_peer::LunAccess;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
@@ -25,7 +25,6 @@ use super::world::World;
 use super::{Faults, Shape, world_of};
 use crate::store_crash::Outcome;
 use fencing::{Fencing, Order};
-use initiator::{Done, Initiator, Said};
 use register::{Answer, Content, Operation, Register, Verdict};
 
 const INITIATORS: usize = 4;
@@ -333,7 +332,8 @@ impl Driver {
         }
         while let Some((name, bytes)) = self.world.targets.arrived.pop_front() {
             if let Some(number) = self.client_of(name) {
-                for said in self.clients[number].initiator.take(bytes)? {
+                let said = self.clients[number].initiator.take(bytes);
+                for said in said.map_err(|error| error.to_string())? {
                     self.take_said(number, said)?;
                 }
             }
@@ -460,15 +460,17 @@ impl Driver {
 
     fn take_said(&mut self, number: usize, said: Said) -> Result<(), String> {
         match said {
-            Said::LoggedIn(0) => self.clients[number].is_logged_in = true,
+            Said::LoggedIn { class: 0, .. } => self.clients[number].is_logged_in = true,
             // It has not heard of the LUN yet.
-            Said::LoggedIn(_) => {
+            Said::LoggedIn { .. } => {
                 if let Some(name) = self.clients[number].connection {
                     self.world.unplug(name);
                 }
                 self.lose(number);
             }
             Said::Done(done) => self.take_done(number, &done)?,
+            Said::Other(Response::Reject(header)) => return Err(format!("a reject: {header:?}")),
+            Said::Other(_) => {}
         }
         Ok(())
     }

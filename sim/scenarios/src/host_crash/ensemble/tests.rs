@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crossdock_host::Mutation;
 
+use crate::seeds::Report;
 use crate::{regressions, seeds};
 
 /// Seeds in which a fault has to be found.
@@ -32,18 +33,27 @@ fn an_ensemble_has_what_it_acknowledged_on_new_seeds() {
     report.expect_nothing("found by a new seed: mend it, and add it to regressions.rs");
 }
 
-/// How long fixed seeds of races run.
-const RACES_FOR: Duration = Duration::from_secs(25);
+/// How long an order is looked for on fixed seeds, and on new ones.
+const ORDER_FOR: Duration = Duration::from_secs(25);
 
 /// Goal: invariants 2 and 3 where all clients race for the same names: there is an order
 /// of all requests that explains every answer, on fixed seeds and on new ones.
 #[test]
 fn raced_for_names_are_linearizable() {
-    regressions::expect_sound("races", |seed| seeds::run_races(seed, 1, None, None));
-    let report = seeds::run_races(0, 200, Some(RACES_FOR), None);
-    report.expect_sound();
-    let first = seeds::fresh("races");
-    let report = seeds::run_races(first, u64::MAX, Some(RACES_FOR), None);
+    expect_order("races", 200, |first, count, patience| {
+        seeds::run_races(first, count, patience, None)
+    });
+}
+
+/// Seeds of a scenario that have failed before, as many fixed ones, and new ones: nothing.
+fn expect_order(
+    scenario: &'static str,
+    fixed: u64,
+    run: impl Fn(u64, u64, Option<Duration>) -> Report,
+) {
+    regressions::expect_sound(scenario, |seed| run(seed, 1, None));
+    run(0, fixed, Some(ORDER_FOR)).expect_sound();
+    let report = run(seeds::fresh(scenario), u64::MAX, Some(ORDER_FOR));
     report.expect_nothing("found by a new seed: mend it, and add it to regressions.rs");
 }
 
@@ -94,19 +104,13 @@ fn built_in_faults_of_an_ensemble_are_found() {
     }
 }
 
-/// How long fixed seeds of initiators run.
-const LUNS_FOR: Duration = Duration::from_secs(25);
-
 /// Goal: what initiators do to the same blocks through several gateways has one order, whatever
 /// fails; on fixed seeds and on new ones.
 #[test]
 fn blocks_of_luns_are_linearizable() {
-    regressions::expect_sound("luns", |seed| seeds::run_luns(seed, 1, None, None));
-    let report = seeds::run_luns(0, 400, Some(LUNS_FOR), None);
-    report.expect_sound();
-    let first = seeds::fresh("luns");
-    let report = seeds::run_luns(first, u64::MAX, Some(LUNS_FOR), None);
-    report.expect_nothing("found by a new seed: mend it, and add it to regressions.rs");
+    expect_order("luns", 400, |first, count, patience| {
+        seeds::run_luns(first, count, patience, None)
+    });
 }
 
 /// Goal: exchanges that are done again, at sites or at nodes, are found, and reservations that

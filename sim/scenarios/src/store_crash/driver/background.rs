@@ -102,7 +102,7 @@ impl Driver<'_> {
         let line = || format!("  {outcome:?}");
         self.memory.history.note(self.rig.now, line);
         match outcome {
-            Ok(report) if report.unreadable_blocks > 0 && !self.may_be_unreadable() => {
+            Ok(report) if report.moves.unreadable_blocks > 0 && !self.may_be_unreadable() => {
                 violation(format!("blocks of sound disks cannot be moved: {report:?}"))
             }
             Ok(report) => {
@@ -133,7 +133,7 @@ impl Driver<'_> {
                         break report;
                     }
                 };
-                if !moves && report.moved_blocks > 0 {
+                if !moves && report.moves.moved_blocks > 0 {
                     return violation(format!("a look has moved something: {report:?}"));
                 }
                 if report.is_complete {

@@ -1,7 +1,7 @@
 //! Blocks that are closed, emptied, and then gone: what they give back from then on is
 //! garbage, in this start and all that come.
 
-use crossdock_store::{ClosedBlocks, EvacuationReport};
+use crossdock_store::{ClosedBlocks, Moves};
 
 use super::super::rig::Output;
 use super::{BLOCK, Driver, Outcome, violation};
@@ -105,7 +105,7 @@ impl Driver<'_> {
         let line = || format!("  {outcome:?}");
         self.memory.history.note(self.rig.now, line);
         let report = match outcome {
-            Ok(report) if report.unreadable_blocks > 0 && !self.may_be_unreadable() => {
+            Ok(report) if report.moves.unreadable_blocks > 0 && !self.may_be_unreadable() => {
                 return violation(format!("blocks of sound disks cannot be moved: {report:?}"));
             }
             Ok(report) => report,
@@ -138,7 +138,7 @@ impl Driver<'_> {
             return Ok(());
         }
         let (mut is_first, mut passes) = (true, 0);
-        let mut pass = EvacuationReport::default();
+        let mut pass = Moves::default();
         for _ in 0..STEPS_MAX {
             self.evacuated = None;
             self.empty(is_first, 64);
@@ -149,8 +149,7 @@ impl Driver<'_> {
                 }
             };
             is_first = report.is_complete;
-            pass.unreadable_blocks += report.unreadable_blocks;
-            pass.homeless_blocks += report.homeless_blocks;
+            pass.add(&report.moves);
             if !report.is_complete {
                 continue;
             }
@@ -159,7 +158,7 @@ impl Driver<'_> {
             if report.left_blocks == 0 || (is_stuck && passes > 3) {
                 return Ok(());
             }
-            pass = EvacuationReport::default();
+            pass = Moves::default();
         }
         match self.rig.disks().data.options().no_space_one_in {
             0 => violation("what is closed does not get empty".to_owned()),

@@ -1,18 +1,13 @@
 //! A plain initiator over a socket, with one command at a time.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use crossdock_iscsi_pdu::{
-    Digests, Head, LoginFlags, LoginRequest, PduReader, Response, ScsiCommand, Stage, encode,
-    encode_text, opcode,
-};
-use crossdock_types::Payload;
-
-/// Bytes of a PDU's data that are taken.
-const DATA_BYTES_MAX: usize = 1 << 20;
+use bytes::Bytes;
+use crossdock_iscsi_pdu::{self as pdu, Done, Response};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -20,9 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// An initiator with a session.
 pub(super) struct Initiator {
     socket: TcpStream,
-    reader: PduReader,
+    machine: pdu::Initiator,
     number: u8,
-    cmd_sn: u32,
+    /// What the target has said and nobody has looked at.
+    said: VecDeque<pdu::Said>,
 }
 
 /// A command's answer.
@@ -44,43 +40,22 @@ impl Initiator {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
+        let target = format!("iqn.2026-11.io.crossdock:{lun}");
         let mut initiator = Self {
             socket,
-            reader: PduReader::new(DATA_BYTES_MAX),
+            machine: pdu::Initiator::new(number, target),
             number,
-            cmd_sn: 1,
+            said: VecDeque::new(),
         };
-        let flags = LoginFlags {
-            is_transit: true,
-            is_continued: false,
-            current: Stage::Operational,
-            next: Stage::FullFeature,
-        };
-        let header = LoginRequest {
-            head: Head::new(opcode::LOGIN | 0x40, flags.encode()),
-            isid: [0x80, 0, 0, 0, 0, number],
-            task_tag: 1.into(),
-            cmd_sn: 1.into(),
-            ..LoginRequest::default()
-        };
-        let name = format!("iqn.2026-11.example:{number}");
-        let target = format!("iqn.2026-11.io.crossdock:{lun}");
-        let pairs = [
-            ("InitiatorName", name.as_str()),
-            ("SessionType", "Normal"),
-            ("TargetName", target.as_str()),
-            ("InitialR2T", "No"),
-            ("ImmediateData", "Yes"),
-        ];
-        let bytes = encode(&header, encode_text(pairs).into(), Digests::default());
-        initiator.socket.write_all(&bytes.to_bytes())?;
-        let (response, _) = initiator.receive()?;
-        let Response::Login(login) = response else {
-            bail!("a login is answered {response:?}");
-        };
-        let status = (login.status_class, login.status_detail);
-        ensure!(status == (0, 0), "a login is refused: {status:?}");
-        Ok(initiator)
+        let bytes = initiator.machine.log_in();
+        initiator.socket.write_all(&bytes)?;
+        match initiator.receive()? {
+            pdu::Said::LoggedIn {
+                class: 0,
+                detail: 0,
+            } => Ok(initiator),
+            said => bail!("a login is answered {said:?}"),
+        }
     }
 
     pub(super) fn read(&mut self, lba: u32) -> Result<Said> {
@@ -131,63 +106,41 @@ impl Initiator {
     }
 
     fn command(&mut self, cdb: &[u8], reads: u32, data: &[u8]) -> Result<Said> {
-        let writes = u32::try_from(data.len())?;
-        let direction = if reads > 0 { 0x40 } else { 0 } | if writes > 0 { 0x20 } else { 0 };
-        let tag = self.cmd_sn;
-        let mut header = ScsiCommand {
-            head: Head::new(opcode::COMMAND, 0x81 | direction),
-            task_tag: tag.into(),
-            expected_bytes: reads.max(writes).into(),
-            cmd_sn: self.cmd_sn.into(),
-            ..ScsiCommand::default()
-        };
-        header.cdb[..cdb.len()].copy_from_slice(cdb);
-        self.cmd_sn += 1;
-        let data = Payload::from(bytes::Bytes::copy_from_slice(data));
-        let bytes = encode(&header, data, Digests::default()).to_bytes();
+        let bytes = self
+            .machine
+            .command(cdb, reads, Bytes::copy_from_slice(data));
         self.socket.write_all(&bytes)?;
-        let mut read = Vec::new();
         loop {
             match self.receive()? {
-                (Response::Data(header), data) if header.task_tag.get() == tag => {
-                    read.extend_from_slice(&data);
-                    if header.head.flags & 1 != 0 {
-                        return Ok(said(header.head.specific[1], read, Vec::new()));
-                    }
-                }
-                (Response::Command(header), sense) if header.task_tag.get() == tag => {
-                    return Ok(said(header.head.specific[1], read, sense));
-                }
-                (Response::Nop(_) | Response::Async(_), _) => {}
-                (response, _) => bail!("a command is answered {response:?}"),
+                pdu::Said::Done(done) => return Ok(said(done)),
+                pdu::Said::Other(Response::Nop(_) | Response::Async(_)) => {}
+                other => bail!("a command is answered {other:?}"),
             }
         }
     }
 
-    fn receive(&mut self) -> Result<(Response, Vec<u8>)> {
+    fn receive(&mut self) -> Result<pdu::Said> {
         loop {
-            if let Some(pdu) = self.reader.take()? {
-                let response = Response::decode(&pdu.header).context("none of a target's PDUs")?;
-                return Ok((response, pdu.data.to_bytes().to_vec()));
+            if let Some(said) = self.said.pop_front() {
+                return Ok(said);
             }
             let mut bytes = vec![0; 64 << 10];
             let length = self.socket.read(&mut bytes).context("no answer")?;
             ensure!(length > 0, "the target has closed the connection");
             bytes.truncate(length);
-            self.reader.push(bytes.into());
+            self.said.extend(self.machine.take(bytes.into())?);
         }
     }
 }
 
-fn said(status: u8, data: Vec<u8>, sense: Vec<u8>) -> Said {
-    // Behind the two bytes of its length: the sense key is in byte 2.
-    match (status, sense.get(4).map(|byte| byte & 0xf)) {
-        (0, _) => Said::Good(data),
+fn said(done: Done) -> Said {
+    match (done.status, done.sense_key()) {
+        (0, _) => Said::Good(done.data),
         (2, Some(6)) => Said::Attention,
         (2, Some(0xe)) => Said::Miscompare,
         (8, _) => Said::Busy,
         (0x18, _) => Said::Conflict,
-        _ => Said::Other(status, sense),
+        _ => Said::Other(done.status, done.sense),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Initiators that reserve a LUN for all who are registered, and push each other out.
 
 use bytes::Bytes;
+use crossdock_iscsi_pdu::Done;
 
-use super::initiator::Done;
 use super::register::{Answer, Operation};
 use super::{Asked, BUSY, CONFLICT, Driver, GOOD, INITIATORS};
 

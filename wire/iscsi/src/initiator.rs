@@ -1,17 +1,20 @@
-//! An initiator's end of an iSCSI connection, with one command at a time.
+//! An initiator's end of a connection, with one command at a time: for those who test targets.
 
 use bytes::Bytes;
-use crossdock_iscsi_pdu::{
-    Digests, Head, LoginFlags, LoginRequest, PduReader, Response, ScsiCommand, Stage, encode,
-    encode_text, opcode,
-};
 use crossdock_types::Payload;
+use thiserror::Error;
+
+use crate::header::{Head, LoginFlags, LoginRequest, Response, ScsiCommand, opcode};
+use crate::reader::{PduError, PduReader};
+use crate::text::encode_text;
+use crate::writer::{Digests, encode};
 
 /// Bytes of a PDU's data that are taken.
 const DATA_BYTES_MAX: usize = 1 << 20;
 
-/// An initiator, in its newest session.
-pub(super) struct Initiator {
+/// An initiator, in its newest session; no I/O.
+#[derive(Debug)]
+pub struct Initiator {
     name: String,
     target: String,
     isid: [u8; 6],
@@ -23,30 +26,55 @@ pub(super) struct Initiator {
 
 /// What a target has said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    /// The login is over; its status.
-    LoggedIn(u8),
+pub enum Said {
+    /// The login is over.
+    LoggedIn {
+        /// STATUS-CLASS; zero: it is logged in.
+        class: u8,
+        /// STATUS-DETAIL.
+        detail: u8,
+    },
     /// The command that was sent last is over.
     Done(Done),
+    /// Something else.
+    Other(Response),
 }
 
 /// A command's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Done {
-    pub(super) status: u8,
-    pub(super) data: Vec<u8>,
-    sense: Vec<u8>,
+pub struct Done {
+    /// SCSI status.
+    pub status: u8,
+    /// What was read.
+    pub data: Vec<u8>,
+    /// Length and sense data, or nothing.
+    pub sense: Vec<u8>,
+}
+
+/// What a target sends is not what targets send.
+#[derive(Debug, Error)]
+pub enum InitiatorError {
+    /// No PDU.
+    #[error(transparent)]
+    Pdu(#[from] PduError),
+    /// A PDU that only initiators send, or nobody.
+    #[error("a header that is none of a target's")]
+    Header,
 }
 
 impl Done {
     /// SENSE KEY, if there is sense data.
-    pub(super) fn sense_key(&self) -> Option<u8> {
-        self.sense.get(4).copied()
+    #[must_use]
+    pub fn sense_key(&self) -> Option<u8> {
+        // Behind the two bytes of its length: it is in byte 2.
+        self.sense.get(4).map(|byte| byte & 0xf)
     }
 }
 
 impl Initiator {
-    pub(super) fn new(number: u8, target: String) -> Self {
+    /// Initiator `number`, of the target of that name.
+    #[must_use]
+    pub fn new(number: u8, target: String) -> Self {
         Self {
             name: format!("iqn.2026-11.example:{number}"),
             target,
@@ -59,17 +87,11 @@ impl Initiator {
     }
 
     /// The first bytes of a new connection.
-    pub(super) fn log_in(&mut self) -> Bytes {
+    pub fn log_in(&mut self) -> Bytes {
         self.reader = PduReader::new(DATA_BYTES_MAX);
         self.cmd_sn = 1;
-        let flags = LoginFlags {
-            is_transit: true,
-            is_continued: false,
-            current: Stage::Operational,
-            next: Stage::FullFeature,
-        };
         let header = LoginRequest {
-            head: Head::new(opcode::LOGIN | 0x40, flags.encode()),
+            head: Head::new(opcode::LOGIN | 0x40, LoginFlags::TO_FULL_FEATURE.encode()),
             isid: self.isid,
             task_tag: 1.into(),
             cmd_sn: self.cmd_sn.into(),
@@ -85,45 +107,48 @@ impl Initiator {
         encode(&header, encode_text(pairs).into(), Digests::default()).to_bytes()
     }
 
-    /// The bytes of the next command, which reads and writes so many.
-    pub(super) fn command(&mut self, cdb: &[u8], reads: u32, data: Bytes) -> Bytes {
+    /// The bytes of the next command, which reads so many and writes `data`.
+    ///
+    /// # Panics
+    /// If the command has more than 16 bytes.
+    pub fn command(&mut self, cdb: &[u8], reads: u32, data: Bytes) -> Bytes {
         self.tag += 1;
         self.data.clear();
         let writes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let direction = if reads > 0 { 0x40 } else { 0 } | if writes > 0 { 0x20 } else { 0 };
-        let mut header = ScsiCommand {
-            head: Head::new(opcode::COMMAND, 0x81 | direction),
+        let header = ScsiCommand {
             task_tag: self.tag.into(),
-            expected_bytes: reads.max(writes).into(),
             cmd_sn: self.cmd_sn.into(),
-            ..ScsiCommand::default()
+            ..ScsiCommand::simple(cdb, (reads, writes))
         };
-        header.cdb[..cdb.len()].copy_from_slice(cdb);
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         encode(&header, Payload::from(data), Digests::default()).to_bytes()
     }
 
     /// Takes what the target has sent.
-    pub(super) fn take(&mut self, bytes: Bytes) -> Result<Vec<Said>, String> {
+    ///
+    /// # Errors
+    /// It is not what targets send.
+    pub fn take(&mut self, bytes: Bytes) -> Result<Vec<Said>, InitiatorError> {
         self.reader.push(bytes);
         let mut said = Vec::new();
-        while let Some(pdu) = self.reader.take().map_err(|error| format!("{error:?}"))? {
-            let response = Response::decode(&pdu.header);
-            match response.ok_or("a header that is none of a target's")? {
-                Response::Login(login) => said.push(Said::LoggedIn(login.status_class)),
+        while let Some(pdu) = self.reader.take()? {
+            let response = Response::decode(&pdu.header).ok_or(InitiatorError::Header)?;
+            match response {
+                Response::Login(login) => said.push(Said::LoggedIn {
+                    class: login.status_class,
+                    detail: login.status_detail,
+                }),
                 Response::Data(header) if header.task_tag.get() == self.tag => {
                     self.data.extend_from_slice(&pdu.data.to_bytes());
                     if header.head.flags & 1 != 0 {
-                        let sense = Vec::new();
-                        said.push(self.done(header.head.specific[1], sense));
+                        said.push(self.done(header.head.specific[1], Vec::new()));
                     }
                 }
                 Response::Command(header) if header.task_tag.get() == self.tag => {
                     let sense = pdu.data.to_bytes().to_vec();
                     said.push(self.done(header.head.specific[1], sense));
                 }
-                Response::Reject(header) => return Err(format!("a reject: {header:?}")),
-                _ => {}
+                other => said.push(Said::Other(other)),
             }
         }
         Ok(said)
